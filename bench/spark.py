@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from ams.pipeline.jobs.archive import archived
+from ams.pipeline.jobs.archive import read_archive
 from ams.pipeline.session import local_session
 from bench import preparing
 from bench.cluster import broker
@@ -142,7 +142,7 @@ def _table(bench: Bench, path: Path, messages: int) -> Result:
     """Read every column of the archive as jobs do, and by Spark's own reader of Parquet."""
     session = local_session("bench", cores=CORES)
     try:
-        ours = archived(session, str(path))
+        ours = read_archive(session, str(path))
         theirs = session.read.option("basePath", str(path)).parquet(*DeltaTable(str(path)).file_uris())
         for each in (ours, theirs):
             _scan(each)

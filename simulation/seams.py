@@ -26,7 +26,7 @@ from ams.app.backup import taking
 from ams.push import connecting
 from ams.storage.database import sqlite as database
 from ams.storage.database.sqlite import SqliteStore
-from ams.storage.log.embedded.segment import Open
+from ams.storage.log.embedded.segment import OpenSegment
 from ams.web.fair_scheduler import FairScheduler
 from simulation.process import SimProcess
 from simulation.sqlite_files import sqlite_files
@@ -116,7 +116,7 @@ def installed(world: World, note: Callable[[LogEvent], None], *, answers_google:
         stack.enter_context(mock.patch("ams.app.wiring.push.trust"))
         # Two that took theirs when their class was made.
         stack.enter_context(mock.patch.object(FairScheduler.__init__, "__defaults__", (simulated_time.perf_counter,)))
-        stack.enter_context(mock.patch.object(Open, "__post_init__", _with_lock(Open.__post_init__)))
+        stack.enter_context(mock.patch.object(OpenSegment, "__post_init__", _with_lock(OpenSegment.__post_init__)))
         stack.callback(structlog.configure, **before)
         stack.callback(random.setstate, state)
         random.seed(chance.random())
@@ -144,7 +144,7 @@ async def _connected(_address: object, port: int) -> Any:
         process = SimProcess.running()
         return await process.world.network.connect(process, port)
     except OSError as error:
-        raise connecting.Unreachable(connecting.of_socket(error)) from error
+        raise connecting.Unreachable(connecting.socket_error_text(error)) from error
 
 
 async def _unsecured(plain: Any, _trust: object, _host: str) -> Any:
@@ -157,8 +157,8 @@ def _is_dying() -> bool:
     return is_in_process and SimProcess.running().is_dying
 
 
-def _with_lock(whole: Callable[[Open], None]) -> Callable[[Open], None]:
-    def post_init(segment: Open) -> None:
+def _with_lock(whole: Callable[[OpenSegment], None]) -> Callable[[OpenSegment], None]:
+    def post_init(segment: OpenSegment) -> None:
         segment.lock = SimLock()  # type: ignore[assignment]
         whole(segment)
 

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ams.cli.extras import NEEDED
+from ams.cli.extras import MODULES_OF_EXTRAS
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src"
@@ -120,9 +120,9 @@ def test_what_is_imported_is_declared(extra: str, roots: set[str], without: tupl
     assert {name: module for name, module in imported.items() if name not in declared} == {}
 
 
-@pytest.mark.parametrize("extra", NEEDED)
+@pytest.mark.parametrize("extra", MODULES_OF_EXTRAS)
 def test_an_extra_is_known_by_what_it_brings(extra: str) -> None:
-    tops = [canonicalize_name(each.partition(".")[0]) for each in NEEDED[extra]]
+    tops = [canonicalize_name(each.partition(".")[0]) for each in MODULES_OF_EXTRAS[extra]]
     assert {CALLED_OTHERWISE.get(each, each) for each in tops} <= packages_of(extra) - packages_of("")
 
 

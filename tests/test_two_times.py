@@ -27,7 +27,7 @@ from ams.core.clock import ManualClock
 from ams.core.settings import Settings
 from ams.http.tls import Certificate, self_signed
 from ams.pipeline.jobs.accounting import envelope
-from ams.push.rpc.client import AWAY, GrpcPushServer
+from ams.push.rpc.client import UNAVAILABLE, GrpcPushServer
 from ams.push.rpc.wire import PushServerAddress
 from ams.storage.cursors.postgresql_rows import DatabaseTime
 from tests.app.push_server.keepers import Table
@@ -140,12 +140,12 @@ async def test_a_renewed_certificate_is_shown_to_a_push_server_without_a_restart
             host="127.0.0.1", port=server.port, authorities=str(authority.folder), cert=stale.chain, key=stale.key
         ))  # fmt: skip
         try:
-            assert await client.health(details=False) == AWAY
+            assert await client.health(details=False) == UNAVAILABLE
             Path(stale.key).unlink()
-            assert await client.health(details=False) == AWAY  # a pair that is being written is no error
+            assert await client.health(details=False) == UNAVAILABLE  # a pair that is being written is no error
             shutil.copy(fresh.chain, stale.chain)
             shutil.copy(fresh.key, stale.key)
-            assert await client.health(details=False) == AWAY
+            assert await client.health(details=False) == UNAVAILABLE
             assert await client.health(details=False) == "SERVING"
         finally:
             await client.close()

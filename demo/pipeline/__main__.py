@@ -9,7 +9,7 @@ from time import perf_counter
 
 from ams.client import wire
 from ams.pipeline.errors import PipelineError
-from ams.pipeline.starting import Ended
+from ams.pipeline.starting import RunResult
 from demo import service
 from demo.pipeline import page, worlds
 from demo.pipeline.samples import Sample
@@ -32,7 +32,7 @@ def _run(running: Service, folder: Path, url: str, master: str) -> None:
         admin.call(wire.create_project(worlds.PROJECT))
     day = worlds.yesterday()
     plans = [worlds.planned(task) for task in worlds.tasks(day, folder, with_database=bool(url))]
-    ended: list[Ended] = []
+    ended: list[RunResult] = []
 
     def work(*names: str) -> None:
         for plan in plans:

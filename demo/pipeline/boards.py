@@ -9,7 +9,7 @@ from ams.pipeline.jobs.alarm_messages import STATUSES
 from ams.pipeline.report import plots
 from ams.pipeline.report.page import Figure, Rows, Section
 from ams.pipeline.report.plots import stacked_bars
-from ams.pipeline.tables import listed
+from ams.pipeline.tables import read_rows
 
 if TYPE_CHECKING:
     from ams.pipeline.postgres import Session
@@ -25,14 +25,14 @@ _LOSS = ("Site", "Submit host", "Told", "Came", "Missing", "Surplus")
 
 def months(results: Path) -> list[str]:
     names = ("job_summaries", "site_summaries")
-    return sorted({row["month"] for name in names for row in listed(results / name, columns=("month",))})
+    return sorted({row["month"] for name in names for row in read_rows(results / name, columns=("month",))})
 
 
 def accounting_sections(results: Path, month: str) -> list[Section]:
     """Return the sections of a page for a month; sites' own summaries count too, and storage is the average of days."""
 
     def rows(name: str) -> list[dict[str, Any]]:
-        return listed(results / name, [{"month": month}])
+        return read_rows(results / name, [{"month": month}])
 
     work: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0, 0.0])
     hours: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -162,7 +162,7 @@ _DEPLOYMENT_HEAD = ("Registry", "Service", "Environment", "State", "Since", "Dep
 
 
 def federation_sections(results: Path) -> list[Section]:
-    rows = listed(results / "deployments")
+    rows = read_rows(results / "deployments")
     states = Counter(row["state"] for row in rows)
     bars = stacked_bars({"deployments": [float(count) for count in states.values()]}, list(states), "deployments")
     waiting = sorted(

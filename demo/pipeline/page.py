@@ -9,9 +9,9 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from ams.pipeline.jobs import metrics
-from ams.pipeline.jobs.archive import Selection, archived
+from ams.pipeline.jobs.archive import Selection, read_archive
 from ams.pipeline.jobs.availability import board as availability
-from ams.pipeline.postgres import connected
+from ams.pipeline.postgres import open_session
 from ams.pipeline.report.page import Rows, Section, page, put
 from ams.pipeline.session import local_session
 from ams.pipeline.tables import rows_of
@@ -53,7 +53,7 @@ def write(folder: Path, day: date, before: datetime, url: str, master: str) -> P
     sections += cloud_sections(json.loads((_results(folder, "cloud-info") / "catalogue.json").read_bytes()))
     sections += federation_sections(_results(folder, "federation"))
     if url:
-        with connected(url) as connection:
+        with open_session(url) as connection:
             sections += alarm_sections(connection, PROJECT)
     put(path, page("A day in five worlds", _LEAD.format(day), [*sections, tables(folder)]))
     return path
@@ -64,7 +64,7 @@ def _from_spark(folder: Path, day: date, before: datetime, master: str) -> list[
     try:
         found = (rows_of(spark, _results(folder, "availability") / name) for name in ("figures", "statuses"))
         shown = availability.sections(availability.board(*found))
-        messages = archived(spark, str(folder / "archive"), Selection(PROJECT))
+        messages = read_archive(spark, str(folder / "archive"), Selection(PROJECT))
         month = metrics.count(messages, f"{datetime.now(UTC):%Y-%m}", "")
         return [*shown, _versions(spark, folder, day, before), *metrics.sections(month)]
     finally:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.running import Plan
-from ams.pipeline.starting import Ended, Setup, start
+from ams.pipeline.starting import RunResult, Setup, start
 from demo.pipeline.samples import Sample, accounting, alarms, cloud, federation, monitoring
 from demo.service import Service
 from local_cluster.postgres import Postgres, is_installed
@@ -73,7 +73,7 @@ def planned(task: Task) -> Plan:
     return read_plan(task.job, [f"{name}={value}" for name, value in task.options.items()])
 
 
-def work(plan: Plan, service: Service, folder: Path, master: str) -> Ended:
+def work(plan: Plan, service: Service, folder: Path, master: str) -> RunResult:
     """Run a job in its folder, without what it prints; Ctrl-C ends it after its batch at work, and then the demo."""
     source = {"endpoint": service.url, "project": PROJECT, "ca": str(service.ca.absolute())}
     with redirect_stdout(io.StringIO()):

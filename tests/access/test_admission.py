@@ -407,7 +407,7 @@ async def test_an_expired_token_is_refused_and_says_so(registry: Registry, kind:
     with pytest.raises(TokenRefused, match=r"^The token has expired$"):
         await admission.admit("users:list", token)
     with pytest.raises(TokenRefused):
-        await admission.oneself(token)
+        await admission.admit_oneself(token)
     assert await admission.user_of(token) is None
     assert list(uses.values()) == [clock.now - 1]
 

@@ -284,7 +284,7 @@ class KeySetup:
     async def by_url(self, url: str) -> None:
         self.urls.append(url)
 
-    async def of_opaque(self) -> None:
+    async def for_opaque_tokens(self) -> None:
         return None
 
     async def key(self, user: User, *, expires_on: int | None = None, rights: Rights | None = None) -> NamedToken:

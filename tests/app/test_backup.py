@@ -21,8 +21,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from ams.app.backup import restore, take
-from ams.app.backup.copying import SLICE, copy_file
-from ams.app.backup.keeping import answering, keep
+from ams.app.backup.copying import SYNC_SLICE_BYTES, copy_file
+from ams.app.backup.keeping import keep, serve_backups
 from ams.app.backup.taking import _copy, _moment, _source
 from ams.app.maintenance import check_folder
 from ams.core.clock import ManualClock
@@ -373,7 +373,7 @@ HOUR = 3_600_000
 
 @contextlib.asynccontextmanager
 async def answered(data: Path, **options: float) -> AsyncIterator[UseCases]:
-    async with open_use_cases(data) as use_cases, answering(str(data), use_cases.engines.log, **options):
+    async with open_use_cases(data) as use_cases, serve_backups(str(data), use_cases.engines.log, **options):
         yield use_cases
 
 
@@ -491,7 +491,7 @@ async def test_a_copy_that_gets_on_says_so_now_and_then(tmp_path: Path, monkeypa
         asked: list[str] = []
         monkeypatch.setattr(kept, "_ask", asked.append)
 
-        (tmp_path / "file").write_bytes(bytes(2 * SLICE + 1))
+        (tmp_path / "file").write_bytes(bytes(2 * SYNC_SLICE_BYTES + 1))
         copy_file(str(tmp_path / "file"), str(tmp_path), "copy", get_on=kept.get_on)
         kept.close()
 

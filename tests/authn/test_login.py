@@ -14,7 +14,7 @@ from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.certificates.reading import subject_sha256
 from ams.authn.certificates.trust import TrustFolder
 from ams.authn.http.errors import refusal
-from ams.authn.login import LATELY, Login, Services
+from ams.authn.login import RECENT_LOGIN_MS, Login, Services
 from ams.authn.management import AuthMethods, Bindings, ServiceTypes
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
@@ -23,7 +23,7 @@ from ams.authn.values import API_KEY, HEADERS, AuthMethod, Binding, Peer, Presen
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import AmsError, NotFound, RateLimited, ServiceFailed, ServiceTimeout, Unavailable
-from ams.core.rate import Attempts
+from ams.core.rate import LoginLimit
 from ams.outgoing.guard import Guard, trust
 from ams.storage.audit.records import AuditRecords
 from ams.storage.audit.trail import FailedLogins, Trail, events_in
@@ -128,7 +128,7 @@ async def site(
     clock = ManualClock(NOW_MS)
     store = await Store.open(sqlite_url(str(tmp_path / "authn.db")), bytes(32), clock=clock)
     trail = Trail(str(tmp_path / "audit.jsonl"), AuditRecords(store.database, audit), clock)
-    failures = FailedLogins("authn", trail, Attempts(options.pop("per_minute"), clock), clock)
+    failures = FailedLogins("authn", trail, LoginLimit(options.pop("per_minute"), clock), clock)
     services = Services({"ams": "/v1/users:byUUID/{{identifier}}"}, {"ams": "token"}, trust(service.ca), seconds=5)
     checks = CertificateChecks(AuthnSettings(client_ca=str(world.folder)), Guard(), clock)
     login = Login(
@@ -209,12 +209,12 @@ async def test_a5_the_last_login_is_noted_once_a_minute(ready: LoginService) -> 
     first = (await ready.binding()).last_auth
     ready.clock.advance(59_000)
     await ready.ask()
-    await ready.login.settled()
+    await ready.login.wait_stored()
     assert (await ready.binding()).last_auth == first == NOW_MS
 
     ready.clock.advance(1_000)
     await ready.ask()
-    await ready.login.settled()
+    await ready.login.wait_stored()
     assert (await ready.binding()).last_auth == NOW_MS + 60_000
 
 
@@ -330,7 +330,7 @@ async def test_an_address_that_failed_often_is_refused_unless_it_logged_in_befor
     assert (await ready.error(Peer("192.0.2.2")))[0] == 400
     assert await ready.ask() == TOKEN
 
-    ready.clock.advance(LATELY)
+    ready.clock.advance(RECENT_LOGIN_MS)
     for _ in range(3):
         await ready.error(Peer(ADDRESS))
     with pytest.raises(RateLimited):

@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from ams.authn.program import AuthnFolder, Running, bearable, running
-from ams.authn.settings import WITHOUT_MONGO, WITHOUT_OIDC, AuthnSettings, converted, imported
+from ams.authn.program import AuthnFolder, Running, connection_limit, running
+from ams.authn.settings import NO_MONGO_NOTE, NO_OIDC_NOTE, AuthnSettings, convert_settings, imported
 from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import Seconds
 from ams.core.supervisor import Supervisor
@@ -93,7 +93,7 @@ def test_a_configuration_of_the_reference_is_read_and_what_it_has_beside_setting
     told: list[str] = []
     settings = AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON | {"colour": "blue"}), warn=told.append)
 
-    assert told == [WITHOUT_MONGO, WITHOUT_OIDC, "colour has no counterpart"]
+    assert told == [NO_MONGO_NOTE, NO_OIDC_NOTE, "colour has no counterpart"]
     assert settings == AuthnSettings(
         host="0.0.0.0", port=8081, cert="c.pem", key="c.key", client_ca="/etc/grid-security/certificates",
         service_token="s3cret", service_types_paths=(("ams", "/v1/users:byUUID/{{identifier}}"),),
@@ -115,7 +115,7 @@ def test_a9_missing_switches_are_secure_and_open_ones_stop_the_start(tmp_path: P
 @pytest.mark.parametrize("key", [key for key in JSON if key not in ("syslog_enabled",)][:12])
 def test_the_first_missing_key_is_told_in_the_words_of_the_reference(key: str) -> None:
     with pytest.raises(Unusable) as raised:
-        converted({name: value for name, value in JSON.items() if name != key})
+        convert_settings({name: value for name, value in JSON.items() if name != key})
     assert str(raised.value) == f"config object contains empty fields. empty value for field: {key}"
 
 
@@ -136,7 +136,7 @@ def test_a14_the_import_writes_a_file_that_serves_and_says_what_it_left_out(tmp_
     found = imported(json.dumps(JSON | {"colour": "blue"}))
 
     assert found is not None
-    assert WITHOUT_OIDC in found.notes
+    assert NO_OIDC_NOTE in found.notes
     assert "colour has no counterpart" in found.notes
     assert tomllib.loads(found.toml)["supported_auth_types"] == ["x509"]
     path = written(tmp_path / "a.toml", found.toml)
@@ -247,7 +247,7 @@ async def test_a18_whoever_asks_is_answered_before_the_connection_is_cut(tmp_pat
 def test_a20_connections_leave_files_for_all_else(monkeypatch: pytest.MonkeyPatch, open_files: int, most: int) -> None:
     """Without a file that is free no service can be asked, and no line of the audit log be written."""
     monkeypatch.setattr("resource.getrlimit", lambda _: (open_files, open_files))
-    assert bearable(AuthnSettings(max_connections=5_000)) == most
+    assert connection_limit(AuthnSettings(max_connections=5_000)) == most
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_of_a_definition_every_mistake_is_a_line_before_the_error(ams: Ams, wall
 
 def test_a_folder_of_another_definition_or_of_another_run_is_refused(ams: Ams, walls: str, tmp_path: Path) -> None:
     work = tmp_path / "ams-pipeline" / "walls"
-    with checkpoint.locked(work):
+    with checkpoint.lock_work_folder(work):
         busy = ams("pipeline", "run", walls)
     checkpoint.write(work / "definition.json", Identity(name="walls", project="other", rows={}, options={}))
     (work / "tables").mkdir()

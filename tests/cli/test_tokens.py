@@ -15,7 +15,7 @@ from ams.cli import rights
 from ams.cli.exits import Usage
 from ams.cli.secret_file import check_place, new_file, secret_file
 from ams.client import wire
-from ams.core.rights import CONSUME, PUBLISH, checked
+from ams.core.rights import CONSUME, PUBLISH, validate
 from tests.cli.conftest import Ams
 
 
@@ -26,14 +26,14 @@ def test_a_token_is_printed_alone_and_this_once(ams: Ams, project: str) -> None:
 
     made = ams("token", "create", "laptop", "--user", user, "--expires-in", "90d")
     token = made.stdout.strip()
-    shown = ams("token", "show", "laptop", "--user", user)
+    format_rights = ams("token", "show", "laptop", "--user", user)
     listed = ams("token", "list", "--user", user, "-o", "json")
 
     assert (made.returncode, len(made.stdout.split())) == (0, 1)
     assert made.stderr.startswith(f"token laptop of {user}, until 2")
-    assert token not in made.stderr + shown.stdout + listed.stdout
+    assert token not in made.stderr + format_rights.stdout + listed.stdout
     assert [each["name"] for each in json.loads(listed.stdout)["tokens"]] == ["laptop"]
-    assert "all of the user's" in shown.stdout
+    assert "all of the user's" in format_rights.stdout
     assert ams("topics", "list", AMS_TOKEN=token).returncode == 0
     assert ams("topics", "list", AMS_TOKEN="", AMS_BEARER_TOKEN=token).returncode == 0
     assert ams("token", "revoke", "laptop", "--user", user).stderr.startswith(f"token laptop of {user}")
@@ -73,15 +73,15 @@ def test_a_key_goes_to_a_google_file_and_its_public_half_to_the_service(ams: Ams
     made = ams(
         "token", "create", "robot", "--right", f"projects:show=projects/{project}", "--google-file", "robot.json"
     )
-    shown = ams.json("token", "show", "robot")
+    format_rights = ams.json("token", "show", "robot")
     listed = ams("token", "list")
 
     said = json.loads((tmp_path / "robot.json").read_text())
     assert stat.S_IMODE((tmp_path / "robot.json").stat().st_mode) == 0o600
     assert (said["type"], said["project_id"]) == ("service_account", project)
-    assert (said["private_key_id"], said["client_email"]) == (shown["key_id"], shown["client_email"])
-    assert shown["key_id"] in made.stdout
-    assert shown["key_id"][:12] in listed.stdout
+    assert (said["private_key_id"], said["client_email"]) == (format_rights["key_id"], format_rights["client_email"])
+    assert format_rights["key_id"] in made.stdout
+    assert format_rights["key_id"][:12] in listed.stdout
     assert "PRIVATE" not in made.stdout + made.stderr
     assert made.stderr == "the key is in robot.json, for GOOGLE_APPLICATION_CREDENTIALS of programs\n"
     assert ams("token", "revoke", "robot").returncode == 0
@@ -115,9 +115,9 @@ def test_an_address_holds_a_brief_token_in_its_fragment(ams: Ams, project: str) 
     name = re.search(r"ams token revoke (console-[0-9a-f]+)", ran.stderr)
     assert name is not None
     assert login["name"] == [name[1]]
-    shown = ams("token", "list", "-o", "json").stdout
-    assert name[1] in shown
-    assert login["token"][0] not in shown
+    format_rights = ams("token", "list", "-o", "json").stdout
+    assert name[1] in format_rights
+    assert login["token"][0] not in format_rights
 
 
 def test_a_secret_goes_to_a_file_of_its_owner_alone_and_replaces_what_was_there_only_when_it_came(
@@ -186,11 +186,11 @@ def test_a_topic_is_of_the_project_in_use_or_says_its_own() -> None:
 def test_rights_are_shown_by_resource_and_shorthand() -> None:
     given = rights.shorthands(["t"], ["s"], "p")
 
-    assert checked([(each.action, each.resource) for each in given], [*PUBLISH, *CONSUME])
+    assert validate([(each.action, each.resource) for each in given], [*PUBLISH, *CONSUME])
     assert rights.right("topics:show=projects/p") == wire.Right(action="topics:show", resource="projects/p")
-    assert rights.shown(None) == "all of the user's"
-    assert rights.shown(given) == "publish on projects/p/topics/t; consume on projects/p/subscriptions/s"
-    assert rights.shown([rights.right("topics:show=projects/p")]) == "topics:show on projects/p"
+    assert rights.format_rights(None) == "all of the user's"
+    assert rights.format_rights(given) == "publish on projects/p/topics/t; consume on projects/p/subscriptions/s"
+    assert rights.format_rights([rights.right("topics:show=projects/p")]) == "topics:show on projects/p"
 
 
 @given(st.lists(RULES, max_size=4))

@@ -20,8 +20,8 @@ from ams.app.push_server.program import DRAIN_SECONDS as PUSH_DRAIN_SECONDS
 from ams.app.push_server.settings import PushSettings
 from ams.core.settings import Settings
 from ams.outgoing.guard import networks
-from ams.workers.pool import MOST_WORKERS
-from ams.workers.program import MEMORY
+from ams.workers.pool import MAX_WORKERS
+from ams.workers.program import MEMORY_BYTES
 from local_cluster.certificates import Authority
 from local_cluster.deployed import DEPLOY, kafka_properties, postgres_settings
 from local_cluster.haproxy import Backend, Haproxy
@@ -104,7 +104,7 @@ def test_units_outlast_a_worker_that_takes_too_much_memory_and_the_stop_of_their
     [most] = re.findall(r"^MemoryMax=(\d+)G$", units["ams"], re.MULTILINE)
 
     assert re.search("^OOMPolicy=continue$", units["ams"], re.MULTILINE)
-    assert int(most) * 2**30 >= 2 * 2**30 + MOST_WORKERS * MEMORY
+    assert int(most) * 2**30 >= 2 * 2**30 + MAX_WORKERS * MEMORY_BYTES
     assert stops["ams"] > settings_of_a_node().drain_seconds + 10
     assert stops["ams-push"] > PUSH_DRAIN_SECONDS + 10
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from ams.cluster.lease_table import MAX_STATES, OtherHolders, StoredLeases
-from ams.cluster.leases import LEASE_SECONDS, NOTHING, Heartbeat, Leases, MemoryLeases, RememberedLeases
+from ams.cluster.leases import LEASE_SECONDS, NO_STATES, Heartbeat, Leases, MemoryLeases, RememberedLeases
 from ams.core.clock import ManualClock
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId, SubscriptionName, TopicName
@@ -103,7 +103,7 @@ class Holder:
 
     async def heartbeat(self, *, slow: bool = False, states: dict[SubscriptionId, WorkerState] | None = None) -> Ids:
         """Send one heartbeat, all subscriptions being wanted; one that is `slow` is yet to finish what it leaves."""
-        heartbeat = Heartbeat(self.name, self.held, states or NOTHING)
+        heartbeat = Heartbeat(self.name, self.held, states or NO_STATES)
         told = await self.keeper.leases.heartbeat(heartbeat, frozenset(self.keeper.subscriptions))
         self.held = self.held | told if slow else told
         return told

@@ -44,7 +44,7 @@ from ams.core.push_config import (
     google_version,
     is_https,
     is_local_http,
-    modified,
+    modify_push_config,
     verified,
 )
 from ams.core.urls import has_credentials, is_http_url, without_credentials
@@ -89,7 +89,7 @@ def histories(draw: st.DrawFn) -> PushConfig | None:
     config: PushConfig | None = None
     secret = fresh()
     for asked, verify in draw(st.lists(st.tuples(good, st.booleans()), max_size=4)):
-        config = modified(config, asked, secret)
+        config = modify_push_config(config, asked, secret)
         if verify:
             config = verified(config)
     return config
@@ -97,7 +97,7 @@ def histories(draw: st.DrawFn) -> PushConfig | None:
 
 @given(histories(), good)
 def test_a_changed_configuration_has_only_what_its_type_has(existing: PushConfig | None, asked: AskedPush) -> None:
-    config = modified(existing, asked, lambda: "new")
+    config = modify_push_config(existing, asked, lambda: "new")
 
     if config.type == "http_endpoint":
         assert (config.mattermost_url, config.mattermost_username, config.mattermost_channel) == ("", "", "")
@@ -116,7 +116,7 @@ def test_a_changed_configuration_has_only_what_its_type_has(existing: PushConfig
 @given(histories(), good, st.sampled_from(["", "dead"]), st.integers(0, 1000))
 def test_dead_letters_are_never_kept(existing: PushConfig | None, asked: AskedPush, topic: str, attempts: int) -> None:
     asked = replace(asked, dead_letter_topic=topic, max_delivery_attempts=attempts if topic else 0)
-    config = modified(existing, asked, fresh())
+    config = modify_push_config(existing, asked, fresh())
     assert config.dead_letter_topic == topic
     assert config.max_delivery_attempts == ((attempts or 5) if topic else 0)
 
@@ -124,7 +124,7 @@ def test_dead_letters_are_never_kept(existing: PushConfig | None, asked: AskedPu
 @given(histories(), good)
 def test_decoding_and_count_stay_when_nothing_is_said_of_them(existing: PushConfig | None, asked: AskedPush) -> None:
     """A10."""
-    config = modified(existing, replace(asked, base64_decode=None, max_messages=0), fresh())
+    config = modify_push_config(existing, replace(asked, base64_decode=None, max_messages=0), fresh())
     assert config.base64_decode == (existing is not None and existing.base64_decode)
     if config.type == "http_endpoint":
         assert config.max_messages == (existing.max_messages if existing else 1)
@@ -133,8 +133,8 @@ def test_decoding_and_count_stay_when_nothing_is_said_of_them(existing: PushConf
 @given(histories(), good)
 def test_the_same_again_changes_nothing_but_a_header_asked_for(existing: PushConfig | None, asked: AskedPush) -> None:
     secret = fresh()
-    once = modified(existing, asked, secret)
-    twice = modified(once, asked, secret)
+    once = modify_push_config(existing, asked, secret)
+    twice = modify_push_config(once, asked, secret)
 
     assert replace(twice, header_value="") == replace(once, header_value="")
     assert (twice.header_value != once.header_value) == (asked.header_type == "autogen" and once.endpoint != "")
@@ -146,10 +146,10 @@ def test_creating_is_changing_a_pull_subscription(asked: AskedPush, existing: Pu
         made = created(asked, fresh())
     except InvalidInput:
         with pytest.raises(InvalidInput):
-            modified(existing, asked, fresh())
+            modify_push_config(existing, asked, fresh())
     else:
-        assert made == modified(None, asked, fresh())
-        modified(existing, asked, fresh())
+        assert made == modify_push_config(None, asked, fresh())
+        modify_push_config(existing, asked, fresh())
 
 
 PULL = None
@@ -172,7 +172,7 @@ CHAT = created(AskedPush(mattermost_url="https://chat.example/hooks/x"), lambda:
     ],
 )
 def test_the_header_follows_the_table(asked: str, existing: PushConfig | None, result: tuple[str, str]) -> None:
-    config = modified(existing, AskedPush(endpoint=URL, header_type=asked), lambda: "new")
+    config = modify_push_config(existing, AskedPush(endpoint=URL, header_type=asked), lambda: "new")
     assert (config.header_type, config.header_value) == result
 
 
@@ -205,7 +205,7 @@ def test_the_first_mistake_is_told(asked: AskedPush, at_creation: str, at_change
     with pytest.raises(InvalidInput) as creating:
         created(asked, fresh())
     with pytest.raises(InvalidInput) as changing:
-        modified(AUTO, asked, fresh())
+        modify_push_config(AUTO, asked, fresh())
 
     assert (creating.value.message, changing.value.message) == (at_creation, at_change)
 
@@ -240,7 +240,7 @@ def test_http_goes_to_this_machine_only_and_only_where_that_is_permitted(url: st
     assert is_local_http(url) is is_good
     if is_good:
         assert created(asked, fresh(), local_http=True).endpoint == url
-        assert modified(None, asked, fresh(), local_http=True).endpoint == url
+        assert modify_push_config(None, asked, fresh(), local_http=True).endpoint == url
     for not_permitted in (lambda: created(asked, fresh()), lambda: created(AskedPush(endpoint=url), fresh())):
         if not is_https(url):
             with pytest.raises(InvalidInput):
@@ -267,7 +267,7 @@ def test_a_parallel_subscription_has_as_many_deliveries_as_asked_and_they_are_ne
     made = created(asked, fresh(), parallel=True)
 
     assert made.max_outstanding == outstanding
-    assert modified(made, AskedPush(endpoint=URL), fresh(), parallel=True).max_outstanding == 0
+    assert modify_push_config(made, AskedPush(endpoint=URL), fresh(), parallel=True).max_outstanding == 0
     with pytest.raises(InvalidInput, match=PARALLEL_DEAD_LETTERS):
         created(replace(asked, dead_letter_topic="dead"), fresh(), parallel=True)
 
@@ -282,8 +282,8 @@ def test_googles_form_is_delivered_without_verifying_and_nothing_secret_is_made(
 
 
 def test_another_form_of_the_same_endpoint_is_verified_anew_and_counts_as_a_change() -> None:
-    made = modified(created(GOOGLE, fresh()), AskedPush(endpoint=URL), fresh())
-    back = modified(made, GOOGLE, fresh())
+    made = modify_push_config(created(GOOGLE, fresh()), AskedPush(endpoint=URL), fresh())
+    back = modify_push_config(made, GOOGLE, fresh())
 
     assert (made.google, made.verified, made.revision) == (None, False, 1)
     assert made.verification_hash

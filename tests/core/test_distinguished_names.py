@@ -6,7 +6,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.core.distinguished_names import normalised, of_certificate
+from ams.core.distinguished_names import normalise_name, of_certificate
 from tests.support.authorities import OIDS, name_of
 
 Pairs = list[tuple[str, str]]
@@ -80,13 +80,13 @@ def test_a_value_that_is_no_text_is_dropped() -> None:
     ("E=a@b.c,", "E=a@b.c,"), (",DC=org", ",DC=org"), ("E=a@b.c,,DC=org", "E=a@b.c,,DC=org"), (" CN=x ", "CN=x"),
 ])  # fmt: skip
 def test_a_written_name_has_the_normal_form_of_its_certificate(text: str, expected: str) -> None:
-    assert normalised(text) == expected
+    assert normalise_name(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "Jane", "/Jane", "x/CN=y", ",", "foo=bar", 'CN="x', "CN=#0401ff", r"CN=\ff"])
 def test_a_text_that_is_no_distinguished_name_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        normalised(text)
+        normalise_name(text)
 
 
 any_text = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"], include_characters=" "), max_size=8)
@@ -100,7 +100,7 @@ subjects = st.lists(attributes, max_size=8)
 def test_a_normal_form_stays_as_it_is(subject: Pairs) -> None:
     form = of_certificate(name_of(subject))
     if form:
-        assert normalised(form) == form
+        assert normalise_name(form) == form
 
 
 @given(subjects)
@@ -111,13 +111,13 @@ def test_the_form_of_rfc_4514_has_the_normal_form_of_its_certificate(subject: Pa
     form = of_certificate(certificate)
 
     if form:
-        assert normalised(certificate.rfc4514_string()) == form
+        assert normalise_name(certificate.rfc4514_string()) == form
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(OIDS)), plain), min_size=1, max_size=8))
 def test_the_slashed_form_has_the_normal_form_of_its_certificate(subject: Pairs) -> None:
     slashed = "".join(f"/{label}={value}" for label, value in subject)
-    assert normalised(slashed) == of_certificate(name_of(subject))
+    assert normalise_name(slashed) == of_certificate(name_of(subject))
 
 
 @given(subjects)
@@ -128,7 +128,7 @@ def test_where_attributes_of_different_kinds_stand_does_not_matter(subject: Pair
 @given(st.text(max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        form = normalised(text)
+        form = normalise_name(text)
     except ValueError:
         return
     assert isinstance(form, str)

@@ -10,15 +10,15 @@ from ams.access.permissions import PROJECT_ROLES
 from ams.core import issuer as rules
 from ams.core.errors import BadSettings, InvalidInput
 from ams.core.issuer import (
-    LONGEST_ENTITLEMENT,
+    MAX_ENTITLEMENT_LENGTH,
     Entitlement,
     Issuer,
     RoleRule,
     check_together,
-    checked,
     read_entitlement,
     read_issuer,
     read_issuers,
+    validate,
 )
 from ams.core.names import IssuerName
 
@@ -42,7 +42,7 @@ def test_a_secret_is_not_shown() -> None:
     replace(ISSUER, create_users=True, roles=(RoleRule(VO, "P", ("publisher", "consumer")),)),
 ])  # fmt: skip
 def test_what_can_be_said_of_an_issuer_is_kept(issuer: Issuer) -> None:
-    assert checked(issuer) == issuer
+    assert validate(issuer) == issuer
 
 
 def test_what_is_listed_twice_is_listed_once() -> None:
@@ -51,7 +51,7 @@ def test_what_is_listed_twice_is_listed_once() -> None:
         roles=(RoleRule(VO, "P", ("publisher", "publisher")), RoleRule(VO, "P", ("publisher",))),
     )  # fmt: skip
 
-    assert checked(twice) == replace(
+    assert validate(twice) == replace(
         ISSUER, audiences=("a", "b"), clients=("c",), entitlement_claims=("e",),
         roles=(RoleRule(VO, "P", ("publisher",)),),
     )  # fmt: skip
@@ -96,7 +96,7 @@ NO_CLIENT = "An issuer that is asked about tokens needs a client_id and a client
 ])  # fmt: skip
 def test_what_cannot_be_said_of_an_issuer_is_told(change: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        checked(replace(ISSUER, **change))  # type: ignore[arg-type]
+        validate(replace(ISSUER, **change))  # type: ignore[arg-type]
     assert refused.value.message == message
 
 
@@ -221,7 +221,7 @@ def test_case_of_anything_else_and_encoding_matter(one: str, other: str) -> None
     f"{EGI}:group:my vo", f"{EGI}:group:vo%2", f"{EGI}:group:vo%zz", f"{EGI}:group:v\u00f6", f"{EGI}:group:vo\n",
     f" {EGI}:group:vo", f"{EGI}:group:vo?+r", f"{EGI}:group:vo#\u00e4", "urn:x:y:group:vo", "urn:-ab:y:group:vo",
     "https://x.example/group:vo", f"{EGI}:group:vo\x00", f"{EGI}:group:\ud800",
-    f"{EGI}:group:{'a' * LONGEST_ENTITLEMENT}",
+    f"{EGI}:group:{'a' * MAX_ENTITLEMENT_LENGTH}",
 ])  # fmt: skip
 def test_what_is_no_entitlement_is_none(text: str) -> None:
     assert read_entitlement(text) is None
@@ -230,7 +230,7 @@ def test_what_is_no_entitlement_is_none(text: str) -> None:
 def test_who_has_a_role_under_an_authority_has_what_says_less() -> None:
     entitlement = Entitlement(EGI, ("vo",), "member", "aai")
 
-    assert set(entitlement.met()) == {
+    assert set(entitlement.implied_entitlements()) == {
         entitlement, Entitlement(EGI, ("vo",), "member"), Entitlement(EGI, ("vo",), None, "aai"),
         Entitlement(EGI, ("vo",)),
     }  # fmt: skip

@@ -15,7 +15,7 @@ from ams.core.clock import ManualClock, Milliseconds, publish_time, span_text
 from ams.core.errors import InvalidInput, Overloaded, QuotaExceeded, RateLimited
 from ams.core.fair_share import FairShare
 from ams.core.quotas import MAX_LIMIT, QUOTAS, Limits, Quotas, changed_limits
-from ams.core.rate import REMEMBERED, Attempts
+from ams.core.rate import MAX_ADDRESSES, LoginLimit
 from ams.core.retention_clock import RetentionClock
 from ams.core.settings import Settings
 
@@ -74,7 +74,7 @@ def test_one_alone_has_half_each_of_two_a_third(capacity: int) -> None:
     share = FairShare[str](capacity)
     while share.try_take("one"):
         pass
-    assert share.held_by("one") == share.most_of("one") == (capacity + 1) // 2
+    assert share.held_by("one") == share.steady_share("one") == (capacity + 1) // 2
     two = FairShare[str](capacity)
     while two.try_take("a") | two.try_take("b"):
         pass
@@ -94,8 +94,8 @@ def test_what_belongs_to_two_holders_counts_once_and_for_each_of_them() -> None:
 
 def test_a_block_holds_one_and_gives_it_back() -> None:
     share = FairShare[str](2)
-    with contextlib.suppress(KeyError), share.taken("one", "no room"):
-        with pytest.raises(Overloaded, match="no room"), share.taken("one", "no room"):
+    with contextlib.suppress(KeyError), share.hold_slot("one", "no room"):
+        with pytest.raises(Overloaded, match="no room"), share.hold_slot("one", "no room"):
             pass
         raise KeyError
     assert share.used == 0
@@ -104,7 +104,7 @@ def test_a_block_holds_one_and_gives_it_back() -> None:
 MINUTE = 60_000
 
 
-def failing(attempts: Attempts, address: str, times: int) -> None:
+def failing(attempts: LoginLimit, address: str, times: int) -> None:
     for _ in range(times):
         attempts.check(address)
         attempts.failed(address)
@@ -115,7 +115,7 @@ def failing(attempts: Attempts, address: str, times: int) -> None:
     ([f"2001:db8:0:1::{host}" for host in "123"], "2001:db8:0:1:ffff::1", ["2001:db8:0:2::1", "fe80::1%eth0", "a:b"]),
 ], ids=["an address", "addresses of one network of IPv6"])  # fmt: skip
 def test_who_failed_too_often_is_refused_and_others_are_not(failed: list[str], refused: str, others: list[str]) -> None:
-    attempts = Attempts(3, ManualClock())
+    attempts = LoginLimit(3, ManualClock())
     for address in failed:
         failing(attempts, address, 1)
 
@@ -127,7 +127,7 @@ def test_who_failed_too_often_is_refused_and_others_are_not(failed: list[str], r
 
 def test_what_was_used_up_comes_back_within_a_minute() -> None:
     clock = ManualClock()
-    attempts = Attempts(3, clock)
+    attempts = LoginLimit(3, clock)
     failing(attempts, "192.0.2.1", 3)
 
     clock.advance(MINUTE // 3)
@@ -139,16 +139,16 @@ def test_what_was_used_up_comes_back_within_a_minute() -> None:
 
 
 def test_without_a_limit_failures_are_counted_only() -> None:
-    attempts = Attempts(0, ManualClock())
+    attempts = LoginLimit(0, ManualClock())
     failing(attempts, "192.0.2.1", 1000)
     assert attempts.failures == 1000
 
 
 def test_addresses_without_end_take_no_memory_without_end() -> None:
     """The oldest is forgotten, and the newest is not."""
-    attempts = Attempts(3, ManualClock())
+    attempts = LoginLimit(3, ManualClock())
     failing(attempts, "the oldest", 3)
-    for number in range(REMEMBERED):
+    for number in range(MAX_ADDRESSES):
         attempts.failed(str(number))
     failing(attempts, "the newest", 3)
 

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from ams.core import messages as M
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
-from ams.core.offsets import bitmap_of, first_missing, packed, ranges_of, unpacked
+from ams.core.offsets import bitmap_of, decode_bitmap, encode_bitmap, first_missing, ranges_of
 from ams.core.runs import Columns, Run, Runs, runs_of, sizes
 from tests.support.texts import DECODED
 
@@ -255,7 +255,7 @@ def test_a_set_is_told_in_as_few_ranges_as_there_can_be_and_unpacked_as_it_was_p
     assert {each for begin, end in found for each in range(begin, end)} == members
     assert all(begin < end for begin, end in found)
     assert all(before < after for (_, before), (after, _) in pairwise(found))
-    assert unpacked(packed(bitmap)) == bitmap
+    assert decode_bitmap(encode_bitmap(bitmap)) == bitmap
 
 
 @given(members=offsets, start=small | far)
@@ -270,11 +270,11 @@ def test_the_first_that_is_missing_is_found(members: set[int], start: int) -> No
 
 @given(members=offsets, place=st.integers(0), bit=st.integers(0, 7))
 def test_one_wrong_bit_is_an_error(members: set[int], place: int, bit: int) -> None:
-    data = bytearray(packed(BitMap64(members)))
+    data = bytearray(encode_bitmap(BitMap64(members)))
     data[place % len(data)] ^= 1 << bit
     with pytest.raises(ValueError, match="checksum"):
-        unpacked(bytes(data))
+        decode_bitmap(bytes(data))
 
 
 def test_what_the_first_version_wrote_stays_readable() -> None:
-    assert ranges_of(unpacked(GOLDEN)) == [(3, 4), (5, 10), (70_000, 70_005), (2**33, 2**33 + 3)]
+    assert ranges_of(decode_bitmap(GOLDEN)) == [(3, 4), (5, 10), (70_000, 70_005), (2**33, 2**33 + 3)]

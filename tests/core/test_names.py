@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core import names
-from ams.core.ack_ids import AckId, AckIds, HandOutId, ack_ids_of, identity_of, read_hand_out, slices_of, without
+from ams.core.ack_ids import AckId, AckIds, HandOutId, ack_ids_of, exclude_ids, identity_of, read_hand_out, slice_ids
 from ams.core.errors import InvalidInput
 
 NAMES = st.from_regex(r"\A[a-zA-Z0-9_-]{1,255}\Z")
@@ -117,10 +117,10 @@ def test_slices_have_all_ids_in_their_order_and_none_is_in_two(ids: AckIds, most
     def named(some: AckIds) -> list[tuple[str, names.Offset]]:
         return [(text, offset) for text, offsets in some.items() for offset in offsets]
 
-    slices = [list(dict.fromkeys(named(each))) for each in slices_of(ids, most)]
+    slices = [list(dict.fromkeys(named(each))) for each in slice_ids(ids, most)]
 
     assert [each for slice_ in slices for each in slice_] == list(dict.fromkeys(named(ids)))
-    assert all(len(named(each)) <= most for each in slices_of(ids, most))
+    assert all(len(named(each)) <= most for each in slice_ids(ids, most))
     assert len(named(ids)) // most <= len(slices) <= -(-len(named(ids)) // most)
 
 
@@ -129,7 +129,7 @@ def test_ids_without_some_are_the_others_in_their_order(ids: AckIds, data: st.Da
     every = [AckId(offset, text) for text, offsets in ids.items() for offset in offsets]
     some = data.draw(st.sets(st.sampled_from(every))) if every else set()
 
-    kept = without(ids, some)
+    kept = exclude_ids(ids, some)
 
     left = [AckId(offset, text) for text, offsets in kept.items() for offset in offsets]
     assert left == [each for each in every if each not in some]

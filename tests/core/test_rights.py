@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ams.core.errors import InvalidInput
 from ams.core.names import TokenName
 from ams.core.public_keys import PublicKey, client_email, is_client_email
-from ams.core.rights import ANY, MOST, PUBLISH, Right, allow, checked, is_resource
+from ams.core.rights import ANY, MAX_RIGHTS, PUBLISH, Right, allow, is_resource, validate
 from tests.support.program_keys import private_key, private_pem, public_key, public_pem
 
 GARDEN = {"project": "garden"}
@@ -51,19 +51,19 @@ def test_a_right_more_takes_nothing_away(rights: list[Right], more: Right, actio
 def test_what_is_no_resource_is_refused(resource: str) -> None:
     assert not is_resource(resource)
     with pytest.raises(InvalidInput, match="invalid resource"):
-        checked([("topics:publish", resource)], ACTIONS)
+        validate([("topics:publish", resource)], ACTIONS)
 
 
 def test_rights_are_of_known_actions_each_once_and_not_too_many() -> None:
     publish = ("topics:publish", "projects/p/topics/t")
-    assert checked([publish, publish, (ANY, ANY)], ACTIONS) == (Right(*publish), Right(ANY, ANY))
+    assert validate([publish, publish, (ANY, ANY)], ACTIONS) == (Right(*publish), Right(ANY, ANY))
     assert set(PUBLISH) <= set(ACTIONS)
     with pytest.raises(InvalidInput, match="invalid action: topics:eat"):
-        checked([("topics:eat", ANY)], ACTIONS)
+        validate([("topics:eat", ANY)], ACTIONS)
     with pytest.raises(InvalidInput, match="good for something"):
-        checked([], ACTIONS)
+        validate([], ACTIONS)
     with pytest.raises(InvalidInput, match="at most"):
-        checked([("topics:publish", f"projects/p/topics/t{n}") for n in range(MOST + 1)], ACTIONS)
+        validate([("topics:publish", f"projects/p/topics/t{n}") for n in range(MAX_RIGHTS + 1)], ACTIONS)
 
 
 PEM, SPKI = Encoding.PEM, PublicFormat.SubjectPublicKeyInfo

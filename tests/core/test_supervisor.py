@@ -23,7 +23,7 @@ from ams.core import supervisor
 from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import Unavailable, Unusable
 from ams.core.observing import Stderr, Syslog, TeeStream
-from ams.core.supervisor import FAULT, PartFailed, Rounds, Supervisor, Turns, run_until_stopped
+from ams.core.supervisor import FAULT, FairQueue, PartFailed, Supervisor, Ticker, run_until_stopped
 from tests.support.waiting import some_turns, wait_until_async
 
 
@@ -207,10 +207,10 @@ class Site:
         await self.open.wait()
         self.ended += 1
 
-    def rounds(self, seconds: float = 0.0, **options: Any) -> Rounds:
-        return Rounds("work", seconds, self.work, lambda reason: self.put_off.append(reason), **options)
+    def rounds(self, seconds: float = 0.0, **options: Any) -> Ticker:
+        return Ticker("work", seconds, self.work, lambda reason: self.put_off.append(reason), **options)
 
-    async def started(self, seconds: float = 0.0, *, soon: bool = False, **options: Any) -> Rounds:
+    async def started(self, seconds: float = 0.0, *, soon: bool = False, **options: Any) -> Ticker:
         rounds = self.rounds(seconds, **options)
         if soon:
             rounds.soon()
@@ -271,7 +271,7 @@ async def test_after_an_error_the_next_round_is_tried(
     site: Site, errors: list[Exception], says: bool, put_off: list[str], survived: dict[str, int]
 ) -> None:
     site.errors = [*errors]
-    rounds = site.rounds() if says else Rounds("work", 0.0, site.work)
+    rounds = site.rounds() if says else Ticker("work", 0.0, site.work)
     await rounds.start(site.supervisor)
     await wait_until_async(lambda: site.ended > 0)
     await rounds.close()
@@ -295,7 +295,7 @@ async def test_a_round_may_change_the_pause(site: Site) -> None:
         rounds.seconds = 0.0
         await site.work()
 
-    rounds = Rounds("work", LONG, work)
+    rounds = Ticker("work", LONG, work)
     rounds.soon()
     await rounds.start(site.supervisor)
     await wait_until_async(lambda: site.ended > 1)
@@ -354,7 +354,7 @@ async def test_what_is_more_than_an_exception_is_the_end_of_the_part(site: Site)
     async def work() -> None:
         raise Planted
 
-    rounds = Rounds("work", 0.0, work)
+    rounds = Ticker("work", 0.0, work)
     await rounds.start(site.supervisor)
     await site.supervisor.until(asyncio.Event())
     await rounds.close()
@@ -371,7 +371,7 @@ async def ticking(ticks: list[int]) -> None:
 @pytest.mark.parametrize("every", [1, 2, 3])
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_waiters_resume_in_order_one_in_so_many_iterations_of_the_loop(every: int, at_once: bool) -> None:
-    turns, ticks, seen = Turns(every), [0], []
+    turns, ticks, seen = FairQueue(every), [0], []
 
     async def go_on(number: int) -> None:
         await turns()
@@ -390,7 +390,7 @@ async def test_waiters_resume_in_order_one_in_so_many_iterations_of_the_loop(eve
 
 
 async def test_nobody_waits_for_all_waiters_of_another() -> None:
-    turns, seen = Turns(), list[str]()
+    turns, seen = FairQueue(), list[str]()
 
     async def go_on(who: str) -> None:
         await turns(who)
@@ -402,7 +402,7 @@ async def test_nobody_waits_for_all_waiters_of_another() -> None:
 
 
 async def test_who_is_cancelled_takes_no_turn_and_holds_up_nobody() -> None:
-    turns = Turns()
+    turns = FairQueue()
     first, second, third = (asyncio.create_task(turns()) for _ in range(3))
     await asyncio.sleep(0)
     first.cancel()

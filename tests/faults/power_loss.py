@@ -80,8 +80,8 @@ def play(seed: int) -> Tally:
 
 def play_all(seeds: Sequence[int]) -> Tally:
     """Play several scenarios, without a word from the log about what it met."""
-    before, image_bytes, at_once = structlog.get_config(), journal.IMAGE_BYTES, embedded._AT_ONCE
-    journal.IMAGE_BYTES, embedded._AT_ONCE = 1500, 2  # so that images are stored, and cursors move meanwhile
+    before, image_bytes, at_once = structlog.get_config(), journal.IMAGE_BYTES, embedded._CURSORS_PER_TURN
+    journal.IMAGE_BYTES, embedded._CURSORS_PER_TURN = 1500, 2  # so that images are stored, and cursors move meanwhile
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[_drop])
     try:
         tally = Tally()
@@ -89,7 +89,7 @@ def play_all(seeds: Sequence[int]) -> Tally:
             tally.add(play(seed))
         return tally
     finally:
-        journal.IMAGE_BYTES, embedded._AT_ONCE = image_bytes, at_once
+        journal.IMAGE_BYTES, embedded._CURSORS_PER_TURN = image_bytes, at_once
         structlog.configure(**before)  # other tests of this process print through a logger of their own
 
 

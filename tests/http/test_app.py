@@ -18,7 +18,7 @@ from ams.access.admission import Bearer
 from ams.core import errors
 from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import AmsError, BadSettings, InvalidInput, NotAllowed, NotAuthenticated
-from ams.core.fair_share import SMALL
+from ams.core.fair_share import MAX_UNCOUNTED_BYTES
 from ams.http import messages
 from ams.http.app import App
 from ams.http.asgi import client_address, query_value, usual_address
@@ -261,9 +261,9 @@ async def test_the_body_of_an_acknowledgement_is_counted_while_it_waits_its_turn
 
     monkeypatch.setattr(messages.MessageReader, "ack_ids", ack_ids)
     async with one_way(tmp_path / "data", lane=False) as way:
-        asking = asyncio.ensure_future(way.told([said(ACKNOWLEDGE, b" " * (2 * SMALL))]))
+        asking = asyncio.ensure_future(way.told([said(ACKNOWLEDGE, b" " * (2 * MAX_UNCOUNTED_BYTES))]))
         await reading.wait()
-        assert way.kept()[0] >= 2 * SMALL
+        assert way.kept()[0] >= 2 * MAX_UNCOUNTED_BYTES
 
         read.set()
         assert (await asking)[0].startswith(b"HTTP/1.1 400")
@@ -281,7 +281,7 @@ async def test_long_work_ends_with_the_client_who_asked_for_it_and_is_cancelled_
         return {"type": "http.disconnect"}
 
     async def work() -> None:
-        with Call({}, b"", None, None, AsyncMock(), (), receive).watched() as gone:
+        with Call({}, b"", None, None, AsyncMock(), (), receive).watch_client() as gone:
             task = asyncio.ensure_future(asyncio.Event().wait())
             assert gone is not None
             gone.add_done_callback(lambda _: task.cancel())

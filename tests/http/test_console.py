@@ -5,7 +5,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from ams.http.console import NOT_BUILT, Console, ConsoleLogin, policy
+from ams.http.console import NOT_BUILT_TEXT, Console, ConsoleLogin, policy
 
 LOGIN = ConsoleLogin(
     "egi", "https://aai.example.org", "ams-console",
@@ -87,4 +87,4 @@ async def test_nothing_but_its_files_is_served(browser: httpx.AsyncClient, name:
 
 async def test_an_installation_without_the_files_says_how_to_build_them(tmp_path: Path) -> None:
     answer = await of(tmp_path).get("/console/")
-    assert (answer.status_code, answer.text) == (404, NOT_BUILT)
+    assert (answer.status_code, answer.text) == (404, NOT_BUILT_TEXT)

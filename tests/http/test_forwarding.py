@@ -17,7 +17,7 @@ from ams.outgoing.client import HttpClient, NotReached, RequestFailed, Response
 from ams.service.delivering import UnreadAnswers
 from tests.support.waiting import PATIENCE_SECONDS
 
-MARK = forwarding.MARK.encode()
+NODE_MARK = forwarding.NODE_MARK.encode()
 A = OwnedElsewhere(subscription="s", node="a", url="http://a.example:8080")
 B = OwnedElsewhere(subscription="s", node="b", url="https://[::1]/")
 SILENT = OwnedElsewhere(subscription="s", node="a")
@@ -75,7 +75,7 @@ async def test_a_request_goes_to_its_owner_as_it_came_and_its_answer_comes_back(
     del sent[b"user-agent"]
     assert sent == {
         b"host": b"a.example:8080", b"content-length": b"4", b"authorization": b"Bearer t", b"if-match": b'"7"',
-        b"x-forwarded-for": b"192.0.2.7, 192.0.2.8, 10.0.0.1", b"x-request-id": b"the-id", MARK: b"me",
+        b"x-forwarded-for": b"192.0.2.7, 192.0.2.8, 10.0.0.1", b"x-request-id": b"the-id", NODE_MARK: b"me",
     }  # fmt: skip
 
 
@@ -120,7 +120,7 @@ async def test_without_an_answer_of_the_owner_there_is_none(
     assert site.doubted == [SubscriptionId("s")]
 
 
-@pytest.mark.parametrize(("owner", "headers"), [(A, [(MARK, b"forged")]), (SILENT, [])], ids=["marked", "no URL"])
+@pytest.mark.parametrize(("owner", "headers"), [(A, [(NODE_MARK, b"forged")]), (SILENT, [])], ids=["marked", "no URL"])
 async def test_what_is_not_forwarded_is_refused(owner: OwnedElsewhere, headers: list[tuple[bytes, bytes]]) -> None:
     with pytest.raises(OwnedElsewhere):
         await Site(Nodes(), owner).run(headers=headers)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ams.service.counting import Counts
-from ams.web.connection import MAX_PIPELINED
+from ams.web.connection import MAX_PIPELINED_REQUESTS
 from tests.support.held_disk import HeldDisk
 from tests.support.hot_packets import KEY, MESSAGE, NOW, PUBLISH, PULL, said
 from tests.support.line import Line
@@ -372,7 +372,7 @@ async def test_an_answer_that_is_read_late_is_whole(limited_way: Way, scheme: st
 
 
 async def test_a_burst_is_answered_up_to_a_number(limited_way: Way) -> None:
-    answers, is_closed = await limited_way.told([said(PULL, NOW) * (3 * MAX_PIPELINED)])
-    assert answers.count(b"HTTP/1.1 200") >= MAX_PIPELINED
+    answers, is_closed = await limited_way.told([said(PULL, NOW) * (3 * MAX_PIPELINED_REQUESTS)])
+    assert answers.count(b"HTTP/1.1 200") >= MAX_PIPELINED_REQUESTS
     assert answers.count(b"HTTP/1.1 503") == 1
     assert is_closed

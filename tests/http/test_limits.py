@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from ams.core.errors import BadRequest, Overloaded, TooLarge
-from ams.core.fair_share import SMALL
-from ams.http.limits import SMALL_BODY, Bodies, ClientLeft, affordable
+from ams.core.fair_share import MAX_UNCOUNTED_BYTES
+from ams.http.limits import SMALL_BODY, Bodies, ClientLeft, affordable_bytes
 from ams.web.connection import HttpConnection
 from ams.web.fair_scheduler import MAX_HELD_BYTES
 from ams.web.request_reader import MAX_PARTS_PER_TURN, SLICE_BYTES
@@ -26,7 +26,7 @@ Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Reading = asyncio.Task[bytes]
 
-BIG = 2 * SMALL
+BIG = 2 * MAX_UNCOUNTED_BYTES
 LEFT: Event = {"type": "http.disconnect"}
 
 
@@ -100,7 +100,7 @@ async def test_what_is_held_until_it_is_stored_counts_against_what_arrives_but_f
     assert len(await bodies.read([], pieces(BIG, BIG))) == 2 * BIG
 
     with bodies.held(b"x" * (3 * BIG), ("A", "a")):
-        assert len(await bodies.read([], pieces(SMALL - 1, 1), None, ("B", "b"))) == SMALL
+        assert len(await bodies.read([], pieces(MAX_UNCOUNTED_BYTES - 1, 1), None, ("B", "b"))) == MAX_UNCOUNTED_BYTES
 
 
 async def test_a_refused_body_leaves_nothing_counted() -> None:
@@ -150,7 +150,7 @@ async def test_a_body_that_was_ended_gives_its_memory_back_once() -> None:
 
 async def test_a_body_over_the_limit_ends_no_other_and_the_largest_holder_itself_is_refused() -> None:
     bodies = Bodies(max_body=4 * BIG, max_buffered=4 * BIG, seconds=60)
-    async with arriving(bodies, ([BIG, SMALL], ("B", "b"))) as [small]:
+    async with arriving(bodies, ([BIG, MAX_UNCOUNTED_BYTES], ("B", "b"))) as [small]:
         for size, error in ((4 * BIG, TooLarge), (3 * BIG, Overloaded)):
             with pytest.raises(error):
                 await bodies.read([], pieces(BIG, size), None, ("A", "a"))
@@ -160,7 +160,7 @@ async def test_a_body_over_the_limit_ends_no_other_and_the_largest_holder_itself
 
 async def test_a_user_who_asks_in_many_projects_is_one_holder() -> None:
     bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=60)
-    async with arriving(bodies, *[([BIG, SMALL], (project, "a")) for project in "ABCD"]) as greedy:
+    async with arriving(bodies, *[([BIG, MAX_UNCOUNTED_BYTES], (project, "a")) for project in "ABCD"]) as greedy:
         assert [type(each.exception()) for each in greedy if each.done()] == [Overloaded, Overloaded]
         assert len(await bodies.read([], pieces(BIG, BIG // 2), None, ("E", "b"))) == 3 * BIG // 2
 
@@ -171,15 +171,15 @@ async def test_a_holder_of_requests_that_came_whole_has_as_much_as_it_leaves_fre
         for holders in (("P", "anna"), ("P", "berta"), ("Q", "anna")):
             with pytest.raises(Overloaded):
                 bodies.counted(BIG, holders)
-        with bodies.counted(2 * BIG, ("Q", "berta")), bodies.counted(SMALL, ("P", "anna")):
+        with bodies.counted(2 * BIG, ("Q", "berta")), bodies.counted(MAX_UNCOUNTED_BYTES, ("P", "anna")):
             pass
     with bodies.counted(4 * BIG, ("P", "anna")):
         pass
 
 
 def test_a_budget_is_a_part_of_the_memory_that_the_process_may_take() -> None:
-    assert [affordable(1000, most=most) for most in (80, -5, 2**40)] == [10, 0, 1000]
-    assert affordable(1000) == 1000
+    assert [affordable_bytes(1000, most=most) for most in (80, -5, 2**40)] == [10, 0, 1000]
+    assert affordable_bytes(1000) == 1000
 
 
 @pytest.mark.parametrize(("kind", "verb", "left"), [

@@ -474,13 +474,13 @@ SENT = st.lists(st.builds(message, st.just("aGk="), st.dictionaries(NAMES, NAMES
 
 @given(SENT)
 def test_a6_an_ordering_key_stands_beside_the_message_and_all_else_is_as_without(sent: list[Message]) -> None:
-    def pulled(*of: Message) -> list[dict[str, Any]]:
+    def pull_answer(*of: Message) -> list[dict[str, Any]]:
         stored = [Stored(Offset(7 + n), Milliseconds(n // 3), each.fragment) for n, each in enumerate(of)]
-        received: list[dict[str, Any]] = json.loads(messages.pulled(PREFIX, stored))["receivedMessages"]
+        received: list[dict[str, Any]] = json.loads(messages.pull_answer(PREFIX, stored))["receivedMessages"]
         return received
 
-    plain = pulled(*(message(each.data, each.attributes) for each in sent))
-    shown = pulled(*sent)
+    plain = pull_answer(*(message(each.data, each.attributes) for each in sent))
+    shown = pull_answer(*sent)
 
     assert [each.pop("orderingKey", "") for each in shown] == [each.ordering_key for each in sent]
     assert shown == plain

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ams.http.limits import LATE_SECONDS
+from ams.http.limits import RECHECK_AFTER_SECONDS
 from tests.support.served import SERVICE_TOKEN, Served, served
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -73,7 +73,7 @@ def test_a_request_whose_body_comes_late_counts_once(admin: httpx.Client, verb: 
 
     def late() -> Iterator[bytes]:
         yield b"{"
-        time.sleep(2 * LATE_SECONDS)
+        time.sleep(2 * RECHECK_AFTER_SECONDS)
         yield b"}"
 
     assert admin.post(f"/projects/P/{verb}", content=late()).status_code != 429
@@ -191,9 +191,9 @@ def late(service: Served, method: str, path: str, body: object, token: str, mean
     head = f"{method} /v1{path} HTTP/1.1\r\nHost: x\r\nx-api-key: {token}\r\nContent-Length: {len(said)}\r\n\r\n"
     with service.connect(PATIENCE_SECONDS) as client:
         client.sendall(head.encode() + said[:1])
-        time.sleep(LATE_SECONDS)
+        time.sleep(RECHECK_AFTER_SECONDS)
         meanwhile()
-        time.sleep(LATE_SECONDS)
+        time.sleep(RECHECK_AFTER_SECONDS)
         client.sendall(said[1:])
         return int(client.recv(1000).split()[1])
 

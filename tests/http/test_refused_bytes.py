@@ -12,13 +12,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from ams.core.errors import AmsError, InvalidInput, Overloaded, QuotaExceeded, RegistryUnavailable, TooLarge
-from ams.core.fair_share import SMALL
+from ams.core.fair_share import MAX_UNCOUNTED_BYTES
 from ams.http.limits import (
     FREE_REFUSED_BYTES,
-    LONGEST_WAIT_SECONDS,
-    PACED_BYTES,
+    MAX_DELAY_SECONDS,
     REFUSED_BYTES_PER_SECOND,
     REPORT_SECONDS,
+    UNPACED_BYTES,
     Bodies,
     Headers,
     Holders,
@@ -101,9 +101,9 @@ async def test_the_log_names_who_waits_once_a_minute(bodies: Bodies, monkeypatch
 async def test_nobody_else_waits_and_no_small_body_does(bodies: Bodies) -> None:
     refuse(bodies, 2 * FREE_REFUSED_BYTES)
 
-    assert not await is_read(bodies, PACED_BYTES + 1)
-    assert not await is_read(bodies, PACED_BYTES + 1, ("P", "another"))
-    assert await is_read(bodies, PACED_BYTES)
+    assert not await is_read(bodies, UNPACED_BYTES + 1)
+    assert not await is_read(bodies, UNPACED_BYTES + 1, ("P", "another"))
+    assert await is_read(bodies, UNPACED_BYTES)
     assert await is_read(bodies, MIB, Q)
     assert await is_read(bodies, MIB, ("", "u"))
 
@@ -147,7 +147,7 @@ async def test_bodies_that_wait_are_read_one_after_the_other_at_the_rate(
     assert all(9 <= after - before <= 11 for before, after in pairwise([0, *begun]))
 
 
-@pytest.mark.parametrize("sender", [Sender(PACED_BYTES, is_chunked=True), Sender(1, coding=b"gzip")])
+@pytest.mark.parametrize("sender", [Sender(UNPACED_BYTES, is_chunked=True), Sender(1, coding=b"gzip")])
 async def test_a_body_of_which_nobody_knows_how_large_it_is_waits_as_a_large_one(bodies: Bodies, sender: Sender):
     refuse(bodies, 2 * FREE_REFUSED_BYTES)
     waiting = begin(bodies, sender)
@@ -171,11 +171,11 @@ async def test_who_would_wait_for_very_long_is_refused_then_and_not_at_once(
     bodies: Bodies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(20):
-        refuse(bodies, int(LONGEST_WAIT_SECONDS * REFUSED_BYTES_PER_SECOND) // 10)
+        refuse(bodies, int(MAX_DELAY_SECONDS * REFUSED_BYTES_PER_SECOND) // 10)
     waiting = begin(bodies, sender := Sender(MIB))
     await some_turns()
     assert not waiting.done()
-    pass_loop_time(monkeypatch, LONGEST_WAIT_SECONDS)
+    pass_loop_time(monkeypatch, MAX_DELAY_SECONDS)
 
     with pytest.raises(Overloaded, match="^Too many large requests at once$"):
         await waiting
@@ -185,7 +185,7 @@ async def test_who_would_wait_for_very_long_is_refused_then_and_not_at_once(
 async def test_a_request_that_came_as_a_whole_waits_likewise(bodies: Bodies, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.suppress(InvalidInput), bodies.counted(FREE_REFUSED_BYTES + 40 * MIB, P):
         raise InvalidInput("no")
-    assert not await bodies.wait_turn(PACED_BYTES, P)
+    assert not await bodies.wait_turn(UNPACED_BYTES, P)
     assert not await bodies.wait_turn(MIB, Q)
 
     waiting = asyncio.create_task(bodies.wait_turn(MIB, P))
@@ -199,7 +199,7 @@ async def test_large_bodies_are_worked_on_one_at_a_time_and_projects_take_turns(
     done: list[Holders] = []
 
     async def work(holders: Holders) -> None:
-        sender = Sender(SMALL + 1)
+        sender = Sender(MAX_UNCOUNTED_BYTES + 1)
         await bodies.read(sender.headers, sender, None, holders)
         done.append(holders)
 
@@ -236,7 +236,7 @@ async def test_a_schema_beyond_a_quota_is_not_even_received_after_many_while_oth
 
 
 async def test_a_large_publish_waits_although_its_head_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    large = said(PUBLISH, MESSAGE + b" " * PACED_BYTES)
+    large = said(PUBLISH, MESSAGE + b" " * UNPACED_BYTES)
     async with one_way(tmp_path / "data", lane=True) as way:
         for _ in range(2):
             await way.told([large])

@@ -32,7 +32,7 @@ from ams.core.runs import Runs, runs_of
 from ams.http import arrow
 from ams.http.arrow import SCHEMA, batch, payload
 from ams.http.routes import reading
-from ams.http.routes.reading import ARROW, COSTLY, LINES, arrow_stream, in_turn, wanted_form
+from ams.http.routes.reading import ARROW, COSTLY_COUNT, LINES, arrow_stream, in_turn, wanted_form
 from ams.workers import NoWorker, Pool, TaskFailed
 from tests.support.pools import CountedPool, FailingPool, ready_pool
 from tests.support.served import SERVICE_TOKEN, Served
@@ -264,7 +264,7 @@ def runs(*messages: tuple[int, int, bytes | str, dict[str, str]]) -> Runs:
     return Runs(runs_of([Stored(Offset(offset), Milliseconds(time), each) for offset, time, each in made]))
 
 
-COSTLY_PIECE = runs(*[(1, 0, bytes(5000), {"n": str(number)}) for number in range(COSTLY + 1)])
+COSTLY_PIECE = runs(*[(1, 0, bytes(5000), {"n": str(number)}) for number in range(COSTLY_COUNT + 1)])
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -292,7 +292,7 @@ async def test_what_no_worker_makes_is_made_in_place_and_nobody_waits_for_one_to
 
 
 async def test_a_worker_makes_the_pieces_that_take_long() -> None:
-    plain = runs(*[(1, 0, bytes(500), {}) for _ in range(2 * COSTLY)])
+    plain = runs(*[(1, 0, bytes(500), {}) for _ in range(2 * COSTLY_COUNT)])
     pool = await ready_pool()
 
     try:

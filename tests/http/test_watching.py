@@ -249,7 +249,7 @@ async def test_rights_are_looked_at_again_when_their_time_is_over_though_nothing
     """A token expires by time alone, and no node is told."""
     look_up, looks = live.Live._look_up, itertools.count()
 
-    async def look(*given: Any) -> live.Seen:
+    async def look(*given: Any) -> live.ViewResources:
         if next(looks) == 2:
             raise NotAllowed
         return await look_up(*given)

@@ -75,7 +75,7 @@ class Issuers:
     async def by_url(self, url: str) -> Issuer | None:
         return next((issuer for issuer in self.known if issuer.url == url), None)
 
-    async def of_opaque(self) -> Issuer | None:
+    async def for_opaque_tokens(self) -> Issuer | None:
         return next((issuer for issuer in self.known if issuer.takes_opaque), None)
 
     async def key(self, issuer: Issuer, kid: str | None, algorithm: str) -> jwt.PyJWK:

@@ -15,9 +15,9 @@ from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.http.tls import self_signed
 from ams.identity.issuers import (
-    KEPT,
-    LOGGED_AGAIN,
-    MOST_AT_ONCE,
+    DESCRIPTION_TTL_MS,
+    LOG_INTERVAL_MS,
+    MAX_CONCURRENT_REQUESTS,
     Discovery,
     Introspection,
     IssuerFailed,
@@ -45,7 +45,7 @@ async def test_a_description_is_asked_for_again_after_an_hour_when_it_was_forgot
     del example.instead[DISCOVERY]
     assert await discovery.introspection_url(issuer) == f"{example.url}/introspect"
     says(example, jwks_uri=f"{example.url}/moved")
-    clock.advance(KEPT - 1)
+    clock.advance(DESCRIPTION_TTL_MS - 1)
     assert await discovery.jwks_url(issuer) == f"{example.url}/jwks"
     clock.advance(1)
     assert await discovery.jwks_url(issuer) == f"{example.url}/moved"
@@ -199,7 +199,7 @@ async def test_that_an_issuer_cannot_be_asked_is_logged_twice_a_minute_and_no_mo
         return len(lines)
 
     assert (await logged(), await logged()) == (1, 0)
-    clock.advance(LOGGED_AGAIN)
+    clock.advance(LOG_INTERVAL_MS)
     assert (await logged(), await logged()) == (1, 0)
 
 
@@ -222,7 +222,9 @@ async def test_only_so_much_is_asked_at_once(discovery: Discovery, issuer: Issue
     introspection = Introspection(client, discovery, clock)
     assert await introspection.ask(issuer, "of somebody")
     client.is_slow = True
-    asking = [asyncio.create_task(introspection.ask(issuer, str(number))) for number in range(2 * MOST_AT_ONCE)]
+    asking = [
+        asyncio.create_task(introspection.ask(issuer, str(number))) for number in range(2 * MAX_CONCURRENT_REQUESTS)
+    ]
     await asyncio.sleep(0)
     asking.append(asyncio.create_task(introspection.ask(issuer, "of somebody")))
     await asyncio.sleep(0)
@@ -231,8 +233,8 @@ async def test_only_so_much_is_asked_at_once(discovery: Discovery, issuer: Issue
     client.answered.set()
 
     *made_up, known = await asyncio.gather(*asking, return_exceptions=True)
-    assert sum(isinstance(each, TokenRefused) for each in made_up) == MOST_AT_ONCE
-    assert [each for each in made_up if not isinstance(each, TokenRefused)] == [None] * MOST_AT_ONCE
+    assert sum(isinstance(each, TokenRefused) for each in made_up) == MAX_CONCURRENT_REQUESTS
+    assert [each for each in made_up if not isinstance(each, TokenRefused)] == [None] * MAX_CONCURRENT_REQUESTS
     assert known is None, "it was asked about"
     assert await introspection.ask(issuer, "one more") is None
     await introspection.close()

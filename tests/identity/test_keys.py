@@ -17,7 +17,7 @@ from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.identity.issuers import IssuerFailed
-from ams.identity.keys import GOOD, NO_GENERATION, REFRESH, Keys, KeySet, KeysState
+from ams.identity.keys import KEYS_TTL_MS, NO_GENERATION, REFRESH_MS, Keys, KeySet, KeysState
 from ams.outgoing.client import HttpClient
 from ams.storage.document_cache import RETRY_MS
 from demo.issuer import DISCOVERY, JWKS, ExampleIssuer, IssuerResponse
@@ -35,19 +35,19 @@ def of_curve(algorithm: str, **more: Any) -> dict[str, Any]:
 GOOD_KEY = of_curve("ES256", kid="good", use="sig", alg="ES256")
 
 
-def read(*keys: object) -> KeySet:
-    return KeySet.read(json.dumps({"keys": keys}).encode())
+def parse(*keys: object) -> KeySet:
+    return KeySet.parse(json.dumps({"keys": keys}).encode())
 
 
 @pytest.mark.parametrize("algorithm", CURVES)
 def test_a_key_of_a_curve_is_for_the_algorithm_of_the_curve_alone(algorithm: str) -> None:
-    (key,) = read(of_curve(algorithm, kid="k")).keys
+    (key,) = parse(of_curve(algorithm, kid="k")).keys
     assert [each for each in ("RS256", *CURVES, "EdDSA", "HS256", "none", "ES256K") if key.suits(each)] == [algorithm]
 
 
 def test_an_rsa_key_is_for_all_of_rsa_unless_it_says_for_which() -> None:
     rsa_key = rsa.generate_private_key(65537, 2048).public_key()
-    any_key, one_key = read(made(rsa_key, "RS256", kid="a"), made(rsa_key, "RS256", kid="b", alg="PS384")).keys
+    any_key, one_key = parse(made(rsa_key, "RS256", kid="a"), made(rsa_key, "RS256", kid="b", alg="PS384")).keys
     algorithms = [f"{kind}S{bits}" for kind in "RPEH" for bits in (256, 384, 512)]
 
     assert [each for each in algorithms if any_key.suits(each)] == algorithms[:6]
@@ -56,7 +56,7 @@ def test_an_rsa_key_is_for_all_of_rsa_unless_it_says_for_which() -> None:
 
 @pytest.mark.parametrize("key", [ed25519.Ed25519PrivateKey.generate(), ed448.Ed448PrivateKey.generate()])
 def test_edwards_keys_are_taken(key: ed25519.Ed25519PrivateKey) -> None:
-    (taken,) = read(made(key.public_key(), "EdDSA")).keys
+    (taken,) = parse(made(key.public_key(), "EdDSA")).keys
     assert taken.kid is None
     assert taken.suits("EdDSA")
     jwt.decode(jwt.encode({}, key, "EdDSA"), taken.usable("EdDSA"), ["EdDSA"])
@@ -67,7 +67,7 @@ def test_edwards_keys_are_taken(key: ed25519.Ed25519PrivateKey) -> None:
     {"kty": "EC", "crv": "secp256k1"}, {"kty": "OKP", "crv": "X25519"}, {"use": ["sig"]},
 ])  # fmt: skip
 def test_keys_for_something_else_are_left_out_without_a_word(other: dict[str, Any]) -> None:
-    found = read({**GOOD_KEY, "kid": "other", **other}, GOOD_KEY)
+    found = parse({**GOOD_KEY, "kid": "other", **other}, GOOD_KEY)
     assert [key.kid for key in found.keys] == ["good"]
     assert found.oddities == ()
 
@@ -89,7 +89,7 @@ def test_keys_for_something_else_are_left_out_without_a_word(other: dict[str, An
     ({"kty": "RSA", "kid": "o", "n": "_" * 2000, "e": "AQAB"}, "key o is left out: it has 12000 bits"),
 ])  # fmt: skip
 def test_odd_keys_are_left_out_and_said(odd: object, said: str) -> None:
-    found = read(odd, GOOD_KEY)
+    found = parse(odd, GOOD_KEY)
     assert [key.kid for key in found.keys] == ["good"]
     assert found.oddities == (said,)
 
@@ -102,13 +102,13 @@ def test_odd_keys_are_left_out_and_said(odd: object, said: str) -> None:
 ])  # fmt: skip
 def test_a_set_without_a_key_to_use_is_an_error(data: bytes, said: str) -> None:
     with pytest.raises(IssuerFailed, match=said):
-        KeySet.read(data)
+        KeySet.parse(data)
 
 
 def test_what_is_published_again_is_the_same_without_what_is_not_used() -> None:
-    (key,) = read({**GOOD_KEY, "x5c": ["..."]}).keys
-    assert key.published() == {name: GOOD_KEY[name] for name in ("kty", "crv", "x", "y", "kid", "alg")}
-    assert read(key.published(), GOOD_KEY).keys == (key,)
+    (key,) = parse({**GOOD_KEY, "x5c": ["..."]}).keys
+    assert key.as_jwk() == {name: GOOD_KEY[name] for name in ("kty", "crv", "x", "y", "kid", "alg")}
+    assert parse(key.as_jwk(), GOOD_KEY).keys == (key,)
 
 
 Start = Callable[..., AbstractAsyncContextManager["Asked"]]
@@ -236,7 +236,7 @@ async def test_the_same_id_with_another_key_is_a_key_that_vanished(asked: Asked)
     renamed = [{**key, "kid": kid} for key, kid in zip(asked.example.public_keys(), ids, strict=True)]
     asked.example.lie = json.dumps({"keys": renamed}).encode()
 
-    asked.clock.advance(REFRESH)
+    asked.clock.advance(REFRESH_MS)
     await asked.settled()
 
     assert asked.generation != generation
@@ -244,7 +244,7 @@ async def test_the_same_id_with_another_key_is_a_key_that_vanished(asked: Asked)
 
 async def test_keys_in_use_are_fetched_again_in_the_background_each_hour_and_when_issuers_changed(asked: Asked) -> None:
     await asked.accepts()
-    for fetches, make_due in enumerate((lambda: asked.clock.advance(REFRESH), asked.keys.look_again), start=1):
+    for fetches, make_due in enumerate((lambda: asked.clock.advance(REFRESH_MS), asked.keys.refetch_all), start=1):
         old, generation = asked.example.token(), asked.generation
         asked.example.rotate()
         await asked.settled()
@@ -296,7 +296,7 @@ async def test_an_issuer_that_goes_away_leaves_its_keys_good_for_a_day(asked: As
     fetched_on, generation = asked.clock.wall(), asked.generation
     asked.example.stop()
 
-    asked.clock.advance(GOOD - 1)
+    asked.clock.advance(KEYS_TTL_MS - 1)
     await asked.settled()
     assert await asked.accepts(token)
     assert (asked.generation, asked.state.fetched_on) == (generation, fetched_on)
@@ -334,7 +334,7 @@ async def test_a_start_needs_no_issuer_for_a_day(start: Start, example: ExampleI
         await asked.accepts(token)
     fetched_on = clock.wall()
     example.stop()
-    clock.advance(GOOD - 1)
+    clock.advance(KEYS_TTL_MS - 1)
 
     async with start() as asked:
         assert await asked.accepts(token)
@@ -345,10 +345,10 @@ async def test_a_start_needs_no_issuer_for_a_day(start: Start, example: ExampleI
         assert await asked.refusal(token) == (AWAY, True)
     async with start() as asked:
         assert await asked.refusal(token) == (AWAY, True)
-    clock.step(-10 * GOOD)
+    clock.step(-10 * KEYS_TTL_MS)
     async with start() as asked:  # a file of the future
         assert await asked.accepts(token)
-        clock.advance(GOOD)
+        clock.advance(KEYS_TTL_MS)
         assert asked.generation == NO_GENERATION
     example.start()
     example.rotate()

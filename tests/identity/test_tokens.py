@@ -211,17 +211,17 @@ def test_what_is_no_json_object_or_says_a_name_twice_is_refused(payload: bytes) 
     ("..", "The token is no JWT: its header is no JSON object"),
     ("a.b.c", "The token is no JWT: its header is not base64url"),
     ("\u00e9.\ud800.\x00", "The token is no JWT: its header is not base64url"),
-    ("a" * (tokens.LONGEST + 1), "The token is longer than 16384 characters"),
+    ("a" * (tokens.MAX_TOKEN_CHARACTERS + 1), "The token is longer than 16384 characters"),
 ])  # fmt: skip
 def test_what_is_no_jwt_is_refused(token: str, message: str) -> None:
     assert refusal(token) == message
 
 
 def test_a_token_may_be_as_long_as_the_limit_and_no_longer() -> None:
-    fill = (tokens.LONGEST - len(signed({**SAID, "fill": ""}))) * 3 // 4 - 6
+    fill = (tokens.MAX_TOKEN_CHARACTERS - len(signed({**SAID, "fill": ""}))) * 3 // 4 - 6
     fits = signed({**SAID, "fill": "x" * fill})
 
-    assert tokens.LONGEST - 12 < len(fits) <= tokens.LONGEST
+    assert tokens.MAX_TOKEN_CHARACTERS - 12 < len(fits) <= tokens.MAX_TOKEN_CHARACTERS
     assert claims(fits)["sub"] == "alice"
     assert refusal(signed({**SAID, "fill": "x" * (fill + 12)})) == "The token is longer than 16384 characters"
 

@@ -74,11 +74,11 @@ def _lines(found: Converted) -> Iterator[lines.Line]:
 def imported(found: Converted, folder: Path) -> Path:
     counts: Counter[str] = Counter()
     with (folder / "all.jsonl").open("wb") as file:
-        file.write(lines.encoded(lines.Header(format=lines.FORMAT)))
+        file.write(lines.encode_line(lines.Header(format=lines.FORMAT)))
         for line in _lines(found):
             counts[lines.kind(line)] += 1
-            file.write(lines.encoded(line))
-        file.write(lines.encoded(lines.End(counts=dict(counts))))
+            file.write(lines.encode_line(line))
+        file.write(lines.encode_line(lines.End(counts=dict(counts))))
     command = (*PROCESS, "import", str(folder / "all.jsonl"), "--data", str(folder / "data"))
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     (folder / "data" / "admin.token").write_text(token(0))

@@ -14,9 +14,9 @@ import pymongo
 import pytest
 from bson import Int64, ObjectId
 
-from ams.migrate.converting import NO_MESSAGES, converted
+from ams.migrate.converting import NO_MESSAGES, convert_documents
 from ams.migrate.documents import read_documents
-from ams.storage.export_format import FORMAT, End, Header, encoded, kind
+from ams.storage.export_format import FORMAT, End, Header, encode_line, kind
 from tests.support.commands import PROCESS, Ran, ams_alone
 from tests.support.mongodb import mongodb
 from tests.support.service import LiveService, live_service
@@ -114,12 +114,12 @@ def uri() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def ams(uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     folder = tmp_path_factory.mktemp("ams")
-    lines = list(converted(read_documents(uri, "argo_msg"), lambda _: NO_MESSAGES).lines())
+    lines = list(convert_documents(read_documents(uri, "argo_msg"), lambda _: NO_MESSAGES).lines())
     counts: dict[str, int] = {}
     for each in lines:
         counts[kind(each)] = counts.get(kind(each), 0) + 1
     whole = [Header(format=FORMAT), *lines, End(counts=counts)]
-    (folder / "all.jsonl").write_bytes(b"".join(map(encoded, whole)))
+    (folder / "all.jsonl").write_bytes(b"".join(map(encode_line, whole)))
     imported = ams_alone("import", str(folder / "all.jsonl"), "--data", str(folder / "data"))
     assert imported.returncode == 0, imported.stderr
     (folder / "data" / "admin.token").write_text(ADMIN)

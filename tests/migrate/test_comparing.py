@@ -15,7 +15,7 @@ from ams.client import Client
 from ams.client.errors import Unreachable
 from ams.core.settings import Settings
 from ams.migrate.asking import Side
-from ams.migrate.comparing import CUT, READS, RULES, Answer, Kind, Rule, different, read_of
+from ams.migrate.comparing import EXAMPLE_CHARACTERS, READS, RULES, Answer, Kind, Rule, different, read_of
 from ams.migrate.converting import Bounds, Converted
 from ams.migrate.verifying import Difference, Verified, compare_served, compare_stored, verify
 from ams.storage.export_format import Membership, Subscription, User
@@ -90,7 +90,7 @@ def test_no_secret_is_shown(action: str, old: Any, new: Any, one: str, other: st
     assert both
     assert one not in repr(both)
     assert other not in repr(both)
-    assert all(len(text) <= CUT for kind in both for text in kind)
+    assert all(len(text) <= EXAMPLE_CHARACTERS for kind in both for text in kind)
 
 
 def test_a_kind_is_told_once_with_both_sides() -> None:

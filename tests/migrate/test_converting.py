@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.app.moving.rules import Rules
-from ams.migrate.converting import Bounds, Converted, converted, kafka_topic
+from ams.migrate.converting import Bounds, Converted, convert_documents, kafka_topic
 from ams.migrate.documents import Documents, Oddity
-from ams.storage.export_format import FORMAT, Day, End, Header, Log, decoded, encoded, kind
+from ams.storage.export_format import FORMAT, Day, End, Header, Log, decode_line, encode_line, kind
 
 NEVER = datetime(1, 1, 1)
 MADE = datetime(2020, 3, 4, 5, 6, 7, 89000, UTC)
@@ -53,10 +53,10 @@ def moved(bounds: dict[str, Bounds] | None = None, **collections: Any) -> Conver
     """Convert, and hold the lines to the rules of an import."""
     given = {"projects": [project()], "users": [user()], **collections}
     known = {kafka_topic(P, name): each for name, each in (bounds or {}).items()}
-    done = converted(Documents(**given), lambda name: known.get(name, Bounds(0, 0)))
+    done = convert_documents(Documents(**given), lambda name: known.get(name, Bounds(0, 0)))
     rules, counts = Rules(), {}
     for number, line in enumerate(lines(done), 1):
-        rules.see(decoded(encoded(line)), number)
+        rules.see(decode_line(encode_line(line)), number)
         if not isinstance(line, Header):
             counts[kind(line)] = counts.get(kind(line), 0) + 1
     rules.see(End(counts=counts), 0)
@@ -313,7 +313,7 @@ def test_messages_are_kept_as_long_as_kafka_kept_them_and_deadlines_are_cut_to_w
 
 def test_a_second_run_gives_the_same_ids() -> None:
     documents = {"projects": [project()], "users": [user()], "topics": [topic()], "subscriptions": [subscription()]}
-    first, second = ([encoded(line) for line in moved(**documents).lines()] for _ in range(2))
+    first, second = ([encode_line(line) for line in moved(**documents).lines()] for _ in range(2))
     assert first == second
 
 

@@ -14,7 +14,7 @@ from ams.core.errors import Unavailable, Unusable
 from ams.core.messages import Stored, message
 from ams.core.settings import Settings
 from ams.migrate.converting import NO_MESSAGES, Bounds
-from ams.migrate.copying import TIMES, Copied, Copying
+from ams.migrate.copying import TRIES, Copied, Copying
 from ams.migrate.documents import Documents
 from ams.migrate.writing import plan
 
@@ -126,7 +126,7 @@ async def test_a_topic_that_is_gone_and_comes_back_gets_a_log_of_its_own(world: 
 
 
 async def test_an_empty_message_at_the_end_is_one_like_others(world: World) -> None:
-    for number in range(TIMES + 4):
+    for number in range(TRIES + 4):
         world.kafka.records.append("")
         assert (await world.round()).messages == (3 if number == 0 else 1)
 

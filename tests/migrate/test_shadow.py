@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ams.migrate.asking import AT_ONCE
+from ams.migrate.asking import MAX_REQUESTS
 from ams.migrate.shadow import request_of
 from local_cluster.deployed import DEPLOY
 from local_cluster.haproxy import check, program
@@ -136,7 +136,7 @@ def test_a_sample_is_asked_and_no_more_than_is_wanted(old: Old, new: LiveService
 def test_a_log_is_read_while_it_grows_and_a_signal_ends_it_with_what_was_found(old: Old, new: LiveService) -> None:
     with started(old.url, new.base_url, "-") as process:
         assert process.stdin is not None
-        for count in range(1, AT_ONCE + 2):  # so that one at least is compared
+        for count in range(1, MAX_REQUESTS + 2):  # so that one at least is compared
             process.stdin.write(lines("GET /v1/users/user1"))
             process.stdin.flush()
             wait_until(lambda count=count: old.asked.count("/v1/users/user1") == count)

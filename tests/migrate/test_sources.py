@@ -21,8 +21,8 @@ from ams.core.errors import Unavailable
 from ams.core.messages import Fragment, Stored, message
 from ams.core.runs import Columns
 from ams.migrate import sources
-from ams.migrate.sources import Part, Readers, Record, message_of, part_of, stored
-from ams.storage.export_format import Message, decoded, encoded
+from ams.migrate.sources import Part, Readers, Record, message_of, part_of, to_stored_messages
+from ams.storage.export_format import Message, decode_line, encode_line
 from tests.support.waiting import wait_until
 
 WRITTEN = 1_700_000_000_000
@@ -67,7 +67,7 @@ def test_what_cannot_be_read_is_a_hole(value: bytes | None) -> None:
 @given(st.binary(), st.integers(-5, 2**50), st.integers(0, 2**50))
 def test_whatever_a_record_holds_it_is_a_hole_or_a_line_of_an_export(value: bytes, written: int, earliest: int) -> None:
     found = message_of(5, value, written, earliest)
-    assert found is None or decoded(encoded(found)) == found
+    assert found is None or decode_line(encode_line(found)) == found
 
 
 texts = st.text(st.characters(exclude_categories=("Cs",)))
@@ -104,7 +104,7 @@ def test_many_records_at_once_are_what_each_is_alone(values: list[bytes], earlie
             expected.append(Stored(number, time, message(found.data, found.attributes).fragment))
 
     records = [Record(number, value, WRITTEN) for number, value in enumerate(values)]
-    assert list(stored(records, earliest)) == expected
+    assert list(to_stored_messages(records, earliest)) == expected
 
 
 END = 1000

@@ -24,7 +24,7 @@ from ams.outgoing.client import (
     authority,
     new_request,
 )
-from ams.outgoing.guard import EVERYWHERE, Guard, networks
+from ams.outgoing.guard import ALL_NETWORKS, Guard, networks
 from ams.push.delivery import Deliveries, new_secret
 from ams.push.endpoints import EndpointCheck
 from ams.push.sender import HttpSender
@@ -101,14 +101,14 @@ async def test_addresses_that_the_guard_refuses_are_not_connected_to(publishing:
     with pytest.raises(RequestFailed, match=r"^127\.0\.0\.1 is not a public address$"):
         await HttpClient(Guard()).get(url)
     assert not publishing.asked["/a"]
-    assert await HttpClient(Guard(EVERYWHERE)).get(url) == b"data"
+    assert await HttpClient(Guard(ALL_NETWORKS)).get(url) == b"data"
 
 
 async def test_the_next_address_is_tried_when_one_does_not_answer(publishing: Publishing) -> None:
     async def resolve(_host: str, _port: int) -> list[str]:
         return ["127.0.0.2", "127.0.0.1"]
 
-    client = HttpClient(Guard(EVERYWHERE, resolve))
+    client = HttpClient(Guard(ALL_NETWORKS, resolve))
 
     assert await client.get(publishing.puts("/a", b"data").replace("127.0.0.1", "localhost")) == b"data"
 

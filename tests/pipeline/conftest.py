@@ -36,9 +36,9 @@ def spark_session() -> Iterator[SparkSession]:
 @pytest.fixture
 def spark(spark_session: SparkSession) -> SparkSession:
     """The session of all tests, active in whatever thread of Java serves this one."""
-    from ams.pipeline.session import activated
+    from ams.pipeline.session import make_active
 
-    return activated(spark_session)
+    return make_active(spark_session)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import pytest
 
 from ams.client import Message
 from ams.client.errors import NotAms, NotFound
-from ams.pipeline.archiving import Archiver, Wanted, alone
+from ams.pipeline.archiving import ArchiveOptions, Archiver, alone
 from ams.pipeline.errors import Busy, DataLoss, WrongTable
 from ams.pipeline.fetching import Fetch
 from ams.pipeline.messages import ARCHIVE, PARTITIONS
@@ -44,7 +44,7 @@ class Keeper:
             return self.archive(*topics, every=every, **options)
 
     def archive(self, *topics: str, every: float | None = None, **options: Any) -> Archiver:
-        wanted = replace(Wanted(project=self.garden.name, batch_messages=3), topics=topics or ("*",), **options)
+        wanted = replace(ArchiveOptions(project=self.garden.name, batch_messages=3), topics=topics or ("*",), **options)
         with Service(self.garden.access) as service:
             archiver = Archiver(service, Location.of(self.path), wanted, self.stopping, self.said.append)
             archiver.begin()

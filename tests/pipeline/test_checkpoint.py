@@ -14,10 +14,10 @@ import ams.tables as tables
 from ams.cli.exits import Exit, exit_code
 from ams.client import errors as client
 from ams.pipeline import errors
-from ams.pipeline.checkpoint import Identity, Standing, guard, locked, read_standing, write
+from ams.pipeline.checkpoint import Identity, Standing, guard, lock_work_folder, read_standing, write
 from ams.pipeline.errors import Busy, ChangedDefinition, Failed, Interrupted, WrongTable
 from ams.pipeline.progress import EVERY_SECONDS, Progress
-from ams.pipeline.running import explained
+from ams.pipeline.running import root_cause
 from ams.pipeline.starting import ends_told
 
 MINE = Identity(name="walls", project="demo", rows={"source": "topic jobs", "steps": ("a",)}, options={"keep": 3})
@@ -73,15 +73,19 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_one_run_works_in_a_folder(tmp_path: Path) -> None:
-    with locked(tmp_path / "work"), pytest.raises(Busy, match="another run works in"), locked(tmp_path / "work"):
+    with (
+        lock_work_folder(tmp_path / "work"),
+        pytest.raises(Busy, match="another run works in"),
+        lock_work_folder(tmp_path / "work"),
+    ):
         pass
-    with locked(tmp_path / "work"):
+    with lock_work_folder(tmp_path / "work"):
         pass
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(WrongTable, match="file/work: Not a directory"), locked(tmp_path / "file" / "work"):
+    with pytest.raises(WrongTable, match="file/work: Not a directory"), lock_work_folder(tmp_path / "file" / "work"):
         pass
 
 
@@ -175,14 +179,14 @@ def spark(text: str) -> StreamingQueryException:
     ("nothing of note", errors.Failed, "Spark gave up: IllegalStateException: something in Java"),
 ])  # fmt: skip
 def test_what_a_worker_raised_is_told_in_one_line(line: str, kind: type[Exception], text: str) -> None:
-    found = explained(spark(WORKER.format(line)))
+    found = root_cause(spark(WORKER.format(line)))
     assert type(found) is kind
     assert text in str(found)
     assert "\n" not in str(found)
 
 
 def test_without_a_cause_the_first_line_is_told_without_its_code() -> None:
-    found = explained(spark("[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found. SQLSTATE: 42P01\nmore"))
+    found = root_cause(spark("[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found. SQLSTATE: 42P01\nmore"))
     assert str(found) == "Spark gave up: The table cannot be found."
 
 
@@ -190,12 +194,12 @@ def test_what_we_raised_ourselves_stays_what_it_is() -> None:
     outer = RuntimeError("outer")
     outer.__cause__ = errors.WrongTable("other columns")
 
-    assert explained(outer) is outer.__cause__
+    assert root_cause(outer) is outer.__cause__
     outer.__cause__ = tables.WrongTable("another checkpoint")
-    assert (type(explained(outer)), str(explained(outer))) == (errors.WrongTable, "another checkpoint")
+    assert (type(root_cause(outer)), str(root_cause(outer))) == (errors.WrongTable, "another checkpoint")
     fault = ZeroDivisionError("division by zero")
-    assert explained(fault) is fault
-    assert isinstance(explained(OSError(28, "No space left on device")), errors.Failed)
+    assert root_cause(fault) is fault
+    assert isinstance(root_cause(OSError(28, "No space left on device")), errors.Failed)
 
 
 def test_errors_travel_between_processes() -> None:

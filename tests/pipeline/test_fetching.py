@@ -23,7 +23,7 @@ from ams.http import arrow
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.datasource import plain
 from ams.pipeline.errors import DataLoss
-from ams.pipeline.fetching import Fetch, LostMessages, Part, limited, parts
+from ams.pipeline.fetching import Fetch, LostMessages, Part, limit_ends, parts
 from ams.pipeline.messages import MESSAGE
 from ams.pipeline.options import Access, Name
 from ams.pipeline.service import Service
@@ -58,7 +58,7 @@ def test_parts_are_the_ranges_each_offset_once(ranges: list[tuple[int, int]], le
 def test_a_batch_has_as_much_as_it_may_and_there_is(ranges: list[tuple[int, int]], most: int | None) -> None:
     _, starts, ends = offsets(ranges)
 
-    found = limited(starts, ends, most)
+    found = limit_ends(starts, ends, most)
 
     total = sum(size for _, size in ranges)
     assert sum(found.values()) - sum(starts.values()) == (total if most is None else min(total, most))

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs import metrics
-from ams.pipeline.jobs.archive import archive_table, dated
+from ams.pipeline.jobs.archive import archive_table, with_date
 from ams.pipeline.report.page import Figure, Rows, Section, page, put
 from ams.pipeline.report.plots import Span, board, stacked_bars, timelines
 from ams.pipeline.running import Run
@@ -198,4 +198,4 @@ def keep(spark: SparkSession, archive: Path, number: int, time: datetime) -> Non
         **dict.fromkeys(MESSAGES.names), "project": "garden", "topic": "plants", "offset": number,
         "message_id": str(number), "publish_time": time, "attributes": {}, "data": b"dry",
     }  # fmt: skip
-    archive_table(spark, str(archive)).append(dated(spark.createDataFrame([row], MESSAGES)), number, "query")
+    archive_table(spark, str(archive)).append(with_date(spark.createDataFrame([row], MESSAGES)), number, "query")

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from ams.pipeline.errors import PipelineError, WrongOption, WrongTable
-from ams.pipeline.postgres import address, check_table, connected, upsert
-from ams.pipeline.tables import Table, count, listed, rows_of
+from ams.pipeline.postgres import address, check_table, open_session, upsert
+from ams.pipeline.tables import Table, count, read_rows, rows_of
 from ams.storage.postgresql import conninfo
 from tests.pipeline.delta import by_duckdb, files_of
 
@@ -72,7 +72,7 @@ def test_results_are_replaced_partition_by_partition_in_one_step(spark: SparkSes
     result.replace(rows(spark, (5, "a", 7)), [{"day": "2024-03-05"}, {"day": "2024-03-06"}])
     assert read(result.read()) == [(5, "a", 7)]
     assert read(rows_of(spark, root, 1)) == [(5, "a", 1), (5, "a", 2), (6, "b", 3)]  # as it was after the first
-    assert [row["n"] for row in listed(root, [{"day": "2024-03-05"}], columns=("n",))] == [7]
+    assert [row["n"] for row in read_rows(root, [{"day": "2024-03-05"}], columns=("n",))] == [7]
 
 
 @pytest.mark.long
@@ -165,10 +165,13 @@ def test_a_database_that_is_away_is_waited_for_and_then_told_and_one_that_refuse
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = f"host=127.0.0.1 port={taken.getsockname()[1]} dbname=x connect_timeout=2"
-        with pytest.raises(PipelineError, match="the database cannot be used: .*refused"), connected(nobody, 0.5):
+        with pytest.raises(PipelineError, match="the database cannot be used: .*refused"), open_session(nobody, 0.5):
             pass
     nowhere = make_conninfo(postgres_url, dbname="not_there")
-    with pytest.raises(PipelineError, match="the database cannot be used: .*does not exist"), connected(nowhere, 3600):
+    with (
+        pytest.raises(PipelineError, match="the database cannot be used: .*does not exist"),
+        open_session(nowhere, 3600),
+    ):
         pass
 
 
@@ -179,6 +182,6 @@ def test_a_database_that_comes_back_is_used(postgres_url: str) -> None:
         server.execute(f"ALTER {name} ALLOW_CONNECTIONS false")
         opened = threading.Timer(0.5, server.execute, [f"ALTER {name} ALLOW_CONNECTIONS true"])
         opened.start()
-        with connected(to, 20) as connection:
+        with open_session(to, 20) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
         opened.join()

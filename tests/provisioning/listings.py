@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 from xml.sax.saxutils import escape
 
-from ams.provisioning.endpoints import Entitled, judge
+from ams.provisioning.endpoints import ServedEndpoint, judge
 from ams.provisioning.gocdb import Endpoint, Site
 from tests.support.http_server import QuietHandler, http_server
 
@@ -25,7 +25,7 @@ def site(name: str = "SITE-A", **said: str) -> Site:
     return Site(name=name, **{**usual, **said})
 
 
-def served(*listed: Endpoint, own_topics: bool = False) -> list[Entitled]:
+def served(*listed: Endpoint, own_topics: bool = False) -> list[ServedEndpoint]:
     """Return what endpoints of sites that are in order are to have."""
     return judge(listed, lambda name: site(name), own_topics=own_topics).served
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.provisioning.declared import Change, Existing, Fields, Key, Kind, Step
-from ams.provisioning.endpoints import Declaration, Vanished, declare, judge, refusal, removals, vanished
+from ams.provisioning.endpoints import Declaration, VanishedResources, declare, judge, refusal, removals, vanished
 from ams.provisioning.gocdb import Endpoint
 from ams.provisioning.plan import Target, plan
 from tests.provisioning.listings import APEL, CLOUD, endpoint, served, site
@@ -223,7 +223,7 @@ _TOPICS = there(topics=[APEL])
 FULL = after(_TOPICS, planned(_TOPICS, *ENDPOINTS))
 
 
-def gone(existing: Existing, *listed, service_type: str = APEL) -> Vanished:
+def gone(existing: Existing, *listed, service_type: str = APEL) -> VanishedResources:
     return vanished({service_type: judge(listed, site)}, existing, {})
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ams.core.errors import BadSettings, ServiceFailed
 from ams.provisioning import gocdb as module
-from ams.provisioning.endpoints import Judged, LeftOut, Reason, judge
+from ams.provisioning.endpoints import JudgedListing, LeftOut, Reason, judge
 from ams.provisioning.gocdb import Feed, Site, read_endpoints, read_sites, sites_address
 from tests.provisioning.listings import (
     APEL,
@@ -160,7 +160,7 @@ def test_what_is_no_listing_is_refused_and_an_error_of_gocdb_told_in_its_words(b
         read_endpoints(b"<error>Unsupported parameter: typ</error>")
 
 
-def failed(judged: Judged) -> list[LeftOut]:
+def failed(judged: JudgedListing) -> list[LeftOut]:
     return [each for each in judged.left_out if not each.reason.by_rule]
 
 

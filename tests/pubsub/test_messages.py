@@ -29,9 +29,9 @@ from ams.core.messages import Stored
 from ams.core.names import Offset
 from ams.core.settings import Settings
 from ams.pubsub.leasing import takes_long_errors
-from ams.pubsub.messages import published, received
+from ams.pubsub.messages import messages_to_publish, received
 from ams.pubsub.requests import read
-from ams.service.parallel.pulling import Lot
+from ams.service.parallel.pulling import LeaseBatch
 from ams.web.http2_relay import peer_name
 from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import opened
@@ -118,11 +118,11 @@ def test_a_request_may_have_10_mb_and_of_an_emulator_20(own: dict[str, Any], mos
     settings = Settings(pubsub_port=0, **own)
     assert [line for is_so, line in settings.mistakes() if is_so] == []
     request = Request(topic="t", messages=[PubsubMessage(data=b"x" * (most - 20))])
-    assert len(published(request, settings.google_message_bytes)) == 1
+    assert len(messages_to_publish(request, settings.google_message_bytes)) == 1
     request.messages[0].data += b"x" * 20
     said = f"You passed {request.ByteSize()} in the request, but the maximum value is {most} "
     with pytest.raises(TooLarge, match=re.escape(said)):
-        published(request, settings.google_message_bytes)
+        messages_to_publish(request, settings.google_message_bytes)
 
 
 def test_another_request_may_have_10_mib() -> None:
@@ -151,11 +151,11 @@ def test_a_message_of_9_mb_is_stored_and_received(world: World) -> None:
 
 def test_a_message_of_the_http_api_is_received(world: World) -> None:
     world.made(enable_message_ordering=True)
-    published = [
+    messages_to_publish = [
         {"data": base64.b64encode(b"\x00\xff").decode(), "attributes": {"k": "v", "google": "x"}, "orderingKey": "o"},
         {"data": "this is no base64!"}, {"data": "", "attributes": {"k": ""}},
     ]  # fmt: skip
-    said = world.http("POST", "/topics/topic:publish", {"messages": published})
+    said = world.http("POST", "/topics/topic:publish", {"messages": messages_to_publish})
     came = {each.message.message_id: each.message for each in world.pulled()}
     assert sorted(came) == sorted(said["messageIds"])
     first, second, third = (came[each] for each in said["messageIds"])
@@ -237,8 +237,8 @@ def test_a_message_that_fails_too_often_goes_to_the_dead_letter_topic(world: Wor
     assert attempts == [1, 2, 3, 4, 5]
     assert letter[0].message.data == b"poison"
     attributes = dict(letter[0].message.attributes)
-    published = attributes.pop("CloudPubSubDeadLetterSourceTopicPublishTime")
-    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", published)
+    messages_to_publish = attributes.pop("CloudPubSubDeadLetterSourceTopicPublishTime")
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", messages_to_publish)
     assert {name: value for name, value in attributes.items() if not name.startswith("deadLetter")} == {
         "kind": "bad", "CloudPubSubDeadLetterSourceDeliveryCount": "5",
         "CloudPubSubDeadLetterSourceSubscription": "subscription",
@@ -502,6 +502,6 @@ def test_what_is_said_of_a_very_long_name_is_short(world: World) -> None:
 def test_messages_of_an_answer_are_in_the_order_in_which_they_were_leased() -> None:
     stored = [Stored(Offset(each), Milliseconds(0), messages.message("aGk=", {}).fragment) for each in range(5)]
 
-    found = received([Lot("1.a", 1, stored[:3]), Lot("2.b", 2, stored[3:])], with_attempt=True)
+    found = received([LeaseBatch("1.a", 1, stored[:3]), LeaseBatch("2.b", 2, stored[3:])], with_attempt=True)
 
     assert [each.ack_id for each in found] == ["0-1.a", "1-1.a", "2-1.a", "3-2.b", "4-2.b"]

@@ -25,12 +25,12 @@ from hypothesis import strategies as st
 from ams.core.errors import AmsError, InvalidInput, OwnedElsewhere
 from ams.core.supervisor import Supervisor
 from ams.pubsub import requests
-from ams.pubsub.messages import published
+from ams.pubsub.messages import messages_to_publish
 from ams.pubsub.relaying import Relays
 from ams.pubsub.requests import read
 from ams.pubsub.rest import RestContext, refusal_of
 from ams.pubsub.server import answering
-from ams.service.parallel.pulling import Lot, Puller
+from ams.service.parallel.pulling import LeaseBatch, Puller
 from ams.web.connection import Port
 from ams.web.http2_relay import peer_name
 from ams.web.listener import ListenerLimits
@@ -258,7 +258,7 @@ def test_what_is_over_the_limits_of_a_publish_is_refused_before_it_is_parsed_or_
     attributes = Publish(messages=[Message(attributes={f"{i}": "" for i in range(count)})])
     for each in (many, attributes):
         with pytest.raises(AmsError):
-            published(read(Publish, each.SerializeToString()), 10_000_000)
+            messages_to_publish(read(Publish, each.SerializeToString()), 10_000_000)
 
 
 @pytest.mark.parametrize(("kind", "said", "why"), [
@@ -373,7 +373,7 @@ def _check_nothing_is_held(before: int) -> None:
 def test_a_stream_says_that_its_subscription_was_detached_when_that_came_before_a_pull(service: Served) -> None:
     name, pull = "projects/P/subscriptions/detached", Puller.pull
 
-    async def detach_and_pull(puller: Puller, *args: Any, **options: Any) -> list[Lot]:
+    async def detach_and_pull(puller: Puller, *args: Any, **options: Any) -> list[LeaseBatch]:
         request = pb.DetachSubscriptionRequest.pb()(subscription=name)
         await asyncio.to_thread(ask, channel, PUBLISHER + "DetachSubscription", request)
         return await pull(puller, *args, **options)

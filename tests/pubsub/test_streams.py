@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.pubsub_v1 import PublisherClient, types
 
-from ams.pubsub.streaming import PORTION
+from ams.pubsub.streaming import TURN_MESSAGES
 from tests.pubsub.conftest import World
 from tests.pubsub.streams import Stream, ask, opened, refused
 from tests.support.served import SERVICE_TOKEN, served
@@ -298,9 +298,11 @@ def test_a_stream_holds_no_more_than_it_asks_for(world: World) -> None:
 def test_a_backlog_is_spread_over_streams(world: World) -> None:
     world.made()
     streams = [world.opened() for _ in range(4)]
-    messages = [{"data": b"%d" % n} for n in range(4 * PORTION)]
+    messages = [{"data": b"%d" % n} for n in range(4 * TURN_MESSAGES)]
     PublisherClient.publish(world.publisher, request={"topic": world.topic(), "messages": messages})
-    assert len({each.message.data for stream in streams for each in stream.messages(PORTION)}) == 4 * PORTION
+    assert (
+        len({each.message.data for stream in streams for each in stream.messages(TURN_MESSAGES)}) == 4 * TURN_MESSAGES
+    )
     for stream in streams:
         stream.call.cancel()
 

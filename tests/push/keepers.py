@@ -11,7 +11,7 @@ from ams.core.messages import Fragment, message
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.report import Tally
 from ams.push.sender import EndpointAnswer, Headers
-from ams.push.trying import Means
+from ams.push.trying import WorkerDependencies
 from ams.push.upstream import HandOuts, NotTaken, Pulled, Target, UpstreamError, Verdict
 from ams.push.worker import Worker
 from ams.wire.push import Failure, WorkerState
@@ -212,7 +212,7 @@ class Bench:
         self.worker: Worker
 
     def make_worker(self, of: Target, random: float = 0.5) -> Worker:
-        means = Means(self.upstream, self.sender, self.clock, lambda: random, self.notes, self.naps)
+        means = WorkerDependencies(self.upstream, self.sender, self.clock, lambda: random, self.notes, self.naps)
         return Worker(of, means, self.gone.append)
 
     @property

@@ -19,7 +19,7 @@ from ams.outgoing import guard
 from ams.outgoing.guard import Guard, Refused, Resolver, networks
 from ams.push.connecting import Connection, Connector, Endpoint, Progress, Unreachable, secured
 from ams.push.connecting import connected as connected_socket
-from ams.push.endpoints import CHECKS, CHECKS_OF_PROJECT, CheckFailed, CheckSlots, EndpointCheck
+from ams.push.endpoints import MAX_CHECKS, MAX_CHECKS_OF_PROJECT, CheckFailed, CheckSlots, EndpointCheck
 from tests.support.loop_time import pass_loop_time
 from tests.support.memory import in_a_process
 from tests.support.receiver import Behaviour, Receiver, answers, drips, floods, is_silent, receiver, sends
@@ -221,14 +221,14 @@ async def test_a_certificate_for_another_name_or_of_an_unknown_authority_is_refu
 def test_a_few_endpoints_are_asked_at_once_of_a_project_and_in_all() -> None:
     slots = CheckSlots()
     with contextlib.ExitStack() as stack:
-        for number in range(CHECKS):
-            stack.enter_context(slots.taken(ProjectId(str(number // CHECKS_OF_PROJECT))))
-            if number == CHECKS_OF_PROJECT - 1:
-                with pytest.raises(Overloaded), slots.taken(ProjectId("0")):
+        for number in range(MAX_CHECKS):
+            stack.enter_context(slots.hold_slot(ProjectId(str(number // MAX_CHECKS_OF_PROJECT))))
+            if number == MAX_CHECKS_OF_PROJECT - 1:
+                with pytest.raises(Overloaded), slots.hold_slot(ProjectId("0")):
                     pass
-        with pytest.raises(Overloaded), slots.taken(ProjectId("x")):
+        with pytest.raises(Overloaded), slots.hold_slot(ProjectId("x")):
             pass
-    with slots.taken(ProjectId("0")):
+    with slots.hold_slot(ProjectId("0")):
         pass
 
 

@@ -25,8 +25,8 @@ from ams.push.delivery import (
     new_secret,
     signatures,
 )
-from ams.push.sender import NotAsked, _encoded
-from ams.push.trying import MAX_BYTES, Details, repeats
+from ams.push.sender import NotAsked, _encode_headers
+from ams.push.trying import MAX_BYTES, FailureTexts, repeats
 from ams.push.upstream import Pulled, Target
 from tests.push.keepers import pulled, target
 
@@ -272,7 +272,7 @@ def test_a_publisher_does_not_write_what_the_sender_says(name: str) -> None:
 def test_headers_of_any_message_can_be_sent(attributes: dict[str, str], key: str) -> None:
     made = delivery(pulled(7, "aGk=", attributes, key), PLAIN)
 
-    encoded = _encoded(made.headers)
+    encoded = _encode_headers(made.headers)
     assert not any({10, 13} & set(name + value) for name, value in encoded)
 
 
@@ -283,7 +283,7 @@ def test_a_token_is_shown_and_without_it_nothing_is_sent() -> None:
 
 
 def test_an_endpoint_that_repeats_its_token_is_not_quoted() -> None:
-    details = Details(target(google=SIGNED))
+    details = FailureTexts(target(google=SIGNED))
 
     assert details.detail("no: Bearer eyJhbGciOiJS.eyJpc3MiOiJo.c2lnbmF0dXJl is old") == "no: Bearer *** is old"
     assert details.detail("no: eyJhbGciOiJS.eyJpc3M") == "no: ***"
@@ -298,8 +298,8 @@ def test_a_delivery_takes_as_long_as_the_deadline_and_its_lease_outlives_it() ->
 
 HEADER = "5f2d7c0a9b1e4d3f8a6c"
 SECRET = new_secret()
-DETAILS = Details(target(header_value=f"Bearer {HEADER}", secrets=[SECRET], verification_hash="0011223344556677"))
-CHAT = Details(target(type=MATTERMOST, mattermost_url=HOOK))
+DETAILS = FailureTexts(target(header_value=f"Bearer {HEADER}", secrets=[SECRET], verification_hash="0011223344556677"))
+CHAT = FailureTexts(target(type=MATTERMOST, mattermost_url=HOOK))
 
 
 @given(st.text(), st.text(), st.sampled_from([HEADER, f"Bearer {HEADER}", SECRET, SECRET[6:], "0011223344556677"]))
@@ -338,7 +338,7 @@ def test_mattermost_is_quoted_as_the_contract_says_and_another_answer_as_it_is(a
 
 @pytest.mark.parametrize("after", ["/", "?x=1", "#x", "/slack"])
 def test_the_identity_of_a_hook_is_hidden_wherever_it_stands_in_its_url(after: str) -> None:
-    chat = Details(target(type=MATTERMOST, mattermost_url=HOOK + after))
+    chat = FailureTexts(target(type=MATTERMOST, mattermost_url=HOOK + after))
 
     assert chat.detail("no hook xyzhookidentity at chat.example") == "no hook *** at chat.example"
 

@@ -7,7 +7,7 @@ from ams.push.connecting import Endpoint
 from ams.push.endpoints import (
     BACKOFF,
     CLOSED,
-    FAILURES,
+    FAILURES_TO_OPEN,
     HALF_OPEN,
     JITTER,
     MAX_FORGETTABLE,
@@ -83,8 +83,8 @@ async def test_endpoints_nobody_asks_are_forgotten_when_there_are_many() -> None
     endpoints = Endpoints()
     busy, broken, _ = (endpoints.of(endpoint(number), 0.0) for number in (0, 1, 2))
     busy.users = 1
-    for _ in range(FAILURES):
-        broken.circuit = broken.circuit.failed(0.0, 0.5)
+    for _ in range(FAILURES_TO_OPEN):
+        broken.circuit = broken.circuit.after_failure(0.0, 0.5)
     linked = Kept(endpoint(2))
     keep(endpoints, linked)
 
@@ -106,19 +106,19 @@ STEPS = st.lists(
 
 def opened(now: float = 0.0, random: float = 0.5) -> Circuit:
     state = Circuit()
-    for _ in range(FAILURES):
-        state = state.failed(now, random)
+    for _ in range(FAILURES_TO_OPEN):
+        state = state.after_failure(now, random)
     return state
 
 
 def test_it_opens_after_five_failures_in_a_row_and_not_before() -> None:
     state = Circuit()
-    for _ in range(FAILURES - 1):
-        state = state.failed(0, 0.5)
+    for _ in range(FAILURES_TO_OPEN - 1):
+        state = state.after_failure(0, 0.5)
 
     assert state.name(0) == CLOSED
-    assert state.failed(0, 0.5).name(0) == OPEN
-    assert state.succeeded() == Circuit()
+    assert state.after_failure(0, 0.5).name(0) == OPEN
+    assert state.after_success() == Circuit()
 
 
 def test_an_open_one_lets_nothing_through_until_its_time_has_come() -> None:
@@ -139,13 +139,13 @@ def test_a_half_open_one_lets_one_request_through_and_another_when_nothing_is_he
     assert state.wait(0.5 + PROBE_SECONDS) == 0.5
     assert not state.allows(PROBE_SECONDS)
     assert state.allows(1.0 + PROBE_SECONDS)
-    assert state.succeeded() == Circuit()
+    assert state.after_success() == Circuit()
 
 
 def test_failures_of_requests_that_were_on_their_way_when_it_opened_change_nothing() -> None:
     state = opened()
 
-    assert state.failed(0.5, 0.5) == state
+    assert state.after_failure(0.5, 0.5) == state
 
 
 @given(STEPS)
@@ -156,9 +156,9 @@ def test_it_is_never_open_for_more_than_a_minute_and_its_jitter(steps: list[tupl
         if what == "begins" and state.allows(now):
             state = state.begins(now)
         elif what == "succeeded":
-            state = state.succeeded()
+            state = state.after_success()
         elif what == "failed":
-            state = state.failed(now, random)
+            state = state.after_failure(now, random)
 
         assert 0 <= state.wait(now) <= BACKOFF.most * (1 + JITTER)
         assert (state.wait(now) == 0) == state.allows(now)
@@ -177,7 +177,7 @@ def test_each_opening_is_twice_as_long_as_the_one_before_up_to_a_minute() -> Non
     for _ in range(9):
         spans.append(state.wait(now))
         now += spans[-1]
-        state = state.begins(now).failed(now, 0.5)
+        state = state.begins(now).after_failure(now, 0.5)
 
     assert spans == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
@@ -185,4 +185,4 @@ def test_each_opening_is_twice_as_long_as_the_one_before_up_to_a_minute() -> Non
 def test_an_endpoint_that_is_away_for_years_is_still_asked_every_minute() -> None:
     state = Circuit(0, 10**9, 0.0)
 
-    assert state.failed(1.0, 0.5).wait(1.0) == BACKOFF.most
+    assert state.after_failure(1.0, 0.5).wait(1.0) == BACKOFF.most

@@ -66,7 +66,7 @@ class BacklogHandOuts:
         if self.failing["lease"]:
             raise self.failing["lease"].pop(0)
         self._stored(self.backlog.expire(self.clock.monotonic()))
-        offsets = self.backlog.again(max_messages)
+        offsets = self.backlog.ready_messages(max_messages)
         offsets += self._new(max_messages - len(offsets))
         by_attempt: dict[int, list[Offset]] = {}
         for each in offsets:
@@ -77,7 +77,7 @@ class BacklogHandOuts:
         found: list[Offset] = []
         while self.backlog.scan < self.messages and len(found) < most:
             offset = self.backlog.scan
-            self.backlog.done.scanned(Offset(offset + 1))
+            self.backlog.done.note_scanned(Offset(offset + 1))
             if self.backlog.may_give(offset, self.key(offset), self.clock.monotonic()):
                 found.append(offset)
         return found
@@ -92,7 +92,7 @@ class BacklogHandOuts:
 
     async def wait(self, target: Target) -> None:
         await asyncio.sleep(0)
-        if self.backlog.is_again_ready or self.backlog.scan < self.messages:
+        if self.backlog.has_ready or self.backlog.scan < self.messages:
             return
         due = self.backlog.next_due()
         if due is not None and not self.backlog.out:
@@ -135,7 +135,7 @@ class BacklogHandOuts:
         return {each: count for each in range(self.messages) if (count := self.backlog.failures.of(Offset(each)))}
 
     def _stored(self, settling: Settling) -> None:
-        self.backlog.stored(settling, self.clock.monotonic())
+        self.backlog.note_stored(settling, self.clock.monotonic())
         self._changed.set()
 
 

@@ -14,7 +14,7 @@ import pytest
 from ams.core.errors import BadSettings, RegistryUnavailable
 from ams.core.push_config import PushConfig
 from ams.core.supervisor import Supervisor
-from ams.push.rpc.client import AT_ONCE, AWAY, DrivenPushServer, Driving, GrpcPushServer, Outcome
+from ams.push.rpc.client import MAX_CONCURRENT_CALLS, UNAVAILABLE, DrivenPushServer, Driving, GrpcPushServer, Outcome
 from ams.push.rpc.wire import PushServerAddress, trust
 from ams.push.upstream import Target
 from tests.service.interference import failing
@@ -106,8 +106,8 @@ async def test_answers_are_worded_as_clients_of_the_service_know_them(
     assert await client.status(PATH) == f"Error: Subscription {PATH} is not active"
     await client.activate(Target(PATH, "", ENDPOINT, 10))
     assert await client.status(PATH) == f"Subscription {PATH} is currently active"
-    assert await client.deactivated(PATH) == f"Subscription {PATH} deactivated"
-    assert await client.deactivated(PATH) == f"Error: Subscription {PATH} is not active"
+    assert await client.deactivation_outcome(PATH) == f"Subscription {PATH} deactivated"
+    assert await client.deactivation_outcome(PATH) == f"Error: Subscription {PATH} is not active"
 
     server.fault = grpc.StatusCode.UNAUTHENTICATED, "UNAUTHORISED"
     assert await client.status(PATH) == "Error: UNAUTHORISED"
@@ -118,8 +118,8 @@ async def test_p29_a_push_server_that_hangs_is_away_after_a_while(
 ) -> None:
     server.hangs = True
     async with asking(server.port, 0.2, tls=False) as hurried:
-        assert await hurried.status(PATH) == AWAY
-        assert await hurried.deactivated(PATH) == AWAY
+        assert await hurried.status(PATH) == UNAVAILABLE
+        assert await hurried.deactivation_outcome(PATH) == UNAVAILABLE
         assert await hurried.health(details=True) in ("Deadline Exceeded", "no answer within 0.2 seconds")
 
 
@@ -127,8 +127,8 @@ async def test_a_push_server_that_is_not_there_is_away_and_found_when_it_is_back
     async with reference_push_server() as first:
         port = first.port
     async with asking(port, tls=False) as client:
-        assert await client.status(PATH) == AWAY
-        assert await client.health(details=False) == AWAY
+        assert await client.status(PATH) == UNAVAILABLE
+        assert await client.health(details=False) == UNAVAILABLE
         assert "127.0.0.1" in await client.health(details=True)
 
         async with reference_push_server(port=port):
@@ -159,8 +159,8 @@ async def secure(authority: Authority, host: str) -> AsyncIterator[ReferencePush
 
 
 @pytest.mark.parametrize(("host", "more", "verified", "unverified"), [
-    ("127.0.0.1", "own", "SERVING", "SERVING"), ("127.0.0.1", "nobody", AWAY, AWAY),
-    ("elsewhere.example.com", "own", AWAY, "SERVING"), ("127.0.0.1", "other", AWAY, "SERVING"),
+    ("127.0.0.1", "own", "SERVING", "SERVING"), ("127.0.0.1", "nobody", UNAVAILABLE, UNAVAILABLE),
+    ("elsewhere.example.com", "own", UNAVAILABLE, "SERVING"), ("127.0.0.1", "other", UNAVAILABLE, "SERVING"),
 ], ids=["all is well", "we show no certificate", "for another host", "of another authority"])  # fmt: skip
 async def test_our_own_certificate_is_shown_and_theirs_is_checked_unless_nobody_verifies(
     authority: Authority, tmp_path: Path, host: str, more: str, verified: str, unverified: str
@@ -277,7 +277,7 @@ async def test_p28_a_refusal_is_kept_and_repaired_later(drive: Drive) -> None:
     drive.wanted.targets = [target("a")]
     drive.server.fault = grpc.StatusCode.INTERNAL, "not yet"
     assert await drive.driving.round()
-    assert drive.driving.results[target("a").path].worded() == "Error: not yet"
+    assert drive.driving.results[target("a").path].client_text() == "Error: not yet"
 
     drive.server.fault = None
     await drive.driving.round()
@@ -289,7 +289,7 @@ async def test_a_target_that_cannot_be_told_keeps_no_other_from_being_driven(dri
     assert await drive.follow(target("a", replace(CONFIG, endpoint="https://\ud800/")), target("b"))
 
     assert drive.active() == ["b"]
-    assert drive.driving.results[target("a").path].worded() == "Error: unexpected UnicodeEncodeError"
+    assert drive.driving.results[target("a").path].client_text() == "Error: unexpected UnicodeEncodeError"
 
 
 async def test_a_deactivation_that_failed_is_repaired_later(drive: Drive) -> None:
@@ -311,7 +311,7 @@ async def test_a_deactivation_that_ends_by_a_defect_fails_no_change_and_is_repai
 
     with failing(GrpcPushServer, "deactivate", ValueError):
         await drive.driving.settle(PATIENCE_SECONDS)
-    assert drive.driving.results[target("a").path].worded() == "Error: unexpected ValueError"
+    assert drive.driving.results[target("a").path].client_text() == "Error: unexpected ValueError"
 
     await drive.driving.round()
     assert drive.active() == []
@@ -338,7 +338,7 @@ async def test_a_push_server_that_is_away_is_not_asked_about_each_subscription()
 
     for _ in range(2):
         assert not await driving.round()
-    assert server.asked <= 2 * AT_ONCE
+    assert server.asked <= 2 * MAX_CONCURRENT_CALLS
     assert all(each.is_away for each in driving.results.values())
     assert len(driving.results) == 100
 
@@ -346,7 +346,7 @@ async def test_a_push_server_that_is_away_is_not_asked_about_each_subscription()
 async def test_a_change_is_followed_at_once(drive: Drive) -> None:
     await drive.driving.start(Supervisor())
     drive.wanted.targets = [target("a")]
-    drive.driving.changed()
+    drive.driving.note_change()
     await wait_until_async(lambda: drive.active() == ["a"])
     await drive.driving.close()
 

@@ -20,7 +20,9 @@ SUCCESS, FAILURE = [True], [False]
 def after(policy: retry.Policy, outcomes: Iterable[bool]) -> retry.History:
     state = retry.History()
     for ok in outcomes:
-        state = retry.succeeded(policy, state) if ok else retry.failed(policy, state, retry_after=None, random=0.5)[0]
+        state = (
+            retry.after_success(policy, state) if ok else retry.failed(policy, state, retry_after=None, random=0.5)[0]
+        )
     return state
 
 
@@ -46,7 +48,7 @@ def test_slowstart_goes_as_the_contract_tabulates(outcomes: list[bool], delays: 
     ),
 ], ids=["P14: by its period up to a minute", "a period above a minute is kept", "double up to an hour"])  # fmt: skip
 def test_delays_grow_with_failures(policy: retry.Policy, failures: tuple[int, ...], delays: list[int]) -> None:
-    assert [retry.longest(policy, retry.History(count)) for count in failures] == delays
+    assert [retry.longest_delay(policy, retry.History(count)) for count in failures] == delays
 
 
 @pytest.mark.parametrize(("policy", "delays"), [
@@ -68,9 +70,9 @@ def test_a_delay_is_near_its_policy_and_below_its_cap(
     state, delay = retry.failed(policy, after(policy, outcomes), retry_after=None, random=random)
 
     most = {SLOWSTART: retry.SLOWSTART_MOST, EXPONENTIAL: retry.EXPONENTIAL_MOST}
-    assert 0 < retry.longest(policy, state) <= most.get(policy.type, max(policy.period, retry.LINEAR_MOST))
-    assert 0 <= delay <= retry.longest(policy, state) * (1 + retry.JITTER)
-    assert policy.type == EXPONENTIAL or delay >= int(retry.longest(policy, state) * (1 - retry.JITTER))
+    assert 0 < retry.longest_delay(policy, state) <= most.get(policy.type, max(policy.period, retry.LINEAR_MOST))
+    assert 0 <= delay <= retry.longest_delay(policy, state) * (1 + retry.JITTER)
+    assert policy.type == EXPONENTIAL or delay >= int(retry.longest_delay(policy, state) * (1 - retry.JITTER))
 
 
 @given(POLICIES, OUTCOMES, st.floats(-10, 10**9), RANDOM)
@@ -88,11 +90,11 @@ def test_p17_what_an_endpoint_asks_for_is_waited_up_to_an_hour_and_shortens_noth
 
 @pytest.mark.parametrize("policy", [LINEAR, EXPONENTIAL, SLOWSTART])
 def test_a_period_of_zero_is_the_usual_one_and_one_that_no_push_server_could_be_told_is_cut(policy: str) -> None:
-    for period, told in ((0, retry.DEFAULT_PERIOD), (5, 5), (2**63 - 1, retry.MOST_PERIOD)):
+    for period, told in ((0, retry.DEFAULT_PERIOD), (5, 5), (2**63 - 1, retry.MAX_PERIOD_MS)):
         assert retry.policy_of(PushConfig(HTTP_ENDPOINT, retry_policy=policy, retry_period=period)) == retry.Policy(
             policy, told
         )
-    assert retry.MOST_PERIOD < 2**33
+    assert retry.MAX_PERIOD_MS < 2**33
 
 
 # Which messages are put aside, and after how many refusals
@@ -104,36 +106,36 @@ def refusals(most: int = MOST_REFUSALS) -> retry.Refusals:
     return retry.Refusals(PushConfig(HTTP_ENDPOINT, dead_letter_topic="dead", max_delivery_attempts=most))
 
 
-def refused(counted: retry.Refusals, *offsets: int, times: int = 1) -> int:
-    return [counted.refused([pulled(each) for each in offsets], 422) for _ in range(times)][-1]
+def note_refusal(counted: retry.Refusals, *offsets: int, times: int = 1) -> int:
+    return [counted.note_refusal([pulled(each) for each in offsets], 422) for _ in range(times)][-1]
 
 
 @given(st.integers(1, 20))
 def test_a_message_alone_is_put_aside_at_the_configured_refusal(most: int) -> None:
     counted = refusals(most)
 
-    assert [refused(counted, 7) for _ in range(most)] == [0] * (most - 1) + [most]
+    assert [note_refusal(counted, 7) for _ in range(most)] == [0] * (most - 1) + [most]
 
 
 def test_refusals_in_company_count_until_a_message_passed_or_the_one_to_blame_is_found() -> None:
     counted = refusals()
-    refused(counted, 1, 2, times=MOST_REFUSALS)
-    assert refused(counted, 1) == MOST_REFUSALS + 1
+    note_refusal(counted, 1, 2, times=MOST_REFUSALS)
+    assert note_refusal(counted, 1) == MOST_REFUSALS + 1
 
-    counted.passed(pulled(1))
-    assert refused(counted, 1) == 0
-    assert refused(counted, 2) == MOST_REFUSALS + 1
+    counted.forget_up_to(pulled(1))
+    assert note_refusal(counted, 1) == 0
+    assert note_refusal(counted, 2) == MOST_REFUSALS + 1
     counted.dead_lettered()
-    assert refused(counted, 2) == 0
+    assert note_refusal(counted, 2) == 0
 
 
 def test_refusals_of_a_message_before_those_that_come_now_are_forgotten() -> None:
     counted = refusals()
-    refused(counted, 1, times=MOST_REFUSALS - 1)
-    refused(counted, 2)
+    note_refusal(counted, 1, times=MOST_REFUSALS - 1)
+    note_refusal(counted, 2)
 
-    assert refused(counted, 1, times=MOST_REFUSALS - 1) == 0
-    assert refused(counted, 1) == MOST_REFUSALS
+    assert note_refusal(counted, 1, times=MOST_REFUSALS - 1) == 0
+    assert note_refusal(counted, 1) == MOST_REFUSALS
 
 
 # How many messages go into one delivery
@@ -142,9 +144,9 @@ MOST = st.integers(1, MAX_MESSAGES)
 
 
 def test_it_begins_with_a_hundred_or_all_that_is_allowed_and_failures_halve_it_down_to_one() -> None:
-    assert [retry.first_batch(most) for most in (1, 99, 100, 10_000)] == [1, 99, retry.FIRST, retry.FIRST]
+    assert [retry.first_batch(most) for most in (1, 99, 100, 10_000)] == [1, 99, retry.FIRST_BATCH, retry.FIRST_BATCH]
     assert retry.batch_after(1, 1, messages=1, seconds=0.1, limit=30) == 1
-    assert [retry.halved(messages) for messages in (100, 50, 25, 3, 2, 1)] == [50, 25, 12, 1, 1, 1]
+    assert [retry.half_batch(messages) for messages in (100, 50, 25, 3, 2, 1)] == [50, 25, 12, 1, 1, 1]
 
 
 @pytest.mark.parametrize(("batch", "messages", "seconds", "limit", "following"), [
@@ -168,7 +170,7 @@ def test_it_stays_within_one_and_what_is_allowed(most: int, outcomes: list[tuple
         batch = (
             retry.batch_after(batch, most, messages=messages, seconds=seconds, limit=30)
             if ok
-            else retry.halved(messages)
+            else retry.half_batch(messages)
         )
         assert 1 <= batch <= most
 

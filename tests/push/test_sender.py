@@ -18,7 +18,7 @@ from ams.core.clock import ManualClock
 from ams.outgoing import guard
 from ams.outgoing.guard import Guard, networks
 from ams.push.connecting import Reply
-from ams.push.endpoints import AT_ONCE, FAILURES
+from ams.push.endpoints import FAILURES_TO_OPEN, MAX_CONCURRENT
 from ams.push.sender import (
     NO_HTTPS,
     TEXT_BYTES,
@@ -234,7 +234,7 @@ async def test_a_header_that_cannot_be_sent_is_told(receiving: Receiving, sender
 async def test_without_leave_nothing_is_sent_to_this_machine(receiving: Receiving, host: str) -> None:
     sender = HttpSender(Guard(), trust(receiving.ca))
 
-    for _ in range(FAILURES + 1):  # always told, so that the reason stays in sight
+    for _ in range(FAILURES_TO_OPEN + 1):  # always told, so that the reason stays in sight
         assert "is not a public address" in await failure(sender, f"https://{host}:{receiving.port}/ok")
 
     assert receiving.numbers().requests == 0
@@ -276,16 +276,16 @@ async def test_idle_connections_are_closed(receiving: Receiving) -> None:
 
 
 async def test_an_endpoint_is_asked_so_much_at_once(receiving: Receiving, sender: HttpSender) -> None:
-    answers = await asyncio.gather(*(post(sender, receiving.url("/slow/20")) for _ in range(AT_ONCE * 3)))
+    answers = await asyncio.gather(*(post(sender, receiving.url("/slow/20")) for _ in range(MAX_CONCURRENT * 3)))
 
     assert {each.status for each in answers} == {200}
-    assert len({each.connection for each in receiving.requests()}) == AT_ONCE
+    assert len({each.connection for each in receiving.requests()}) == MAX_CONCURRENT
 
 
 async def test_waiting_for_others_counts_as_time(receiving: Receiving, sender: HttpSender) -> None:
     hang = receiving.url("/hang")
-    async with ends(receiving) as opened, under_way(*(failure(sender, hang) for _ in range(AT_ONCE))):
-        await wait_until_async(lambda: opened() == AT_ONCE)
+    async with ends(receiving) as opened, under_way(*(failure(sender, hang) for _ in range(MAX_CONCURRENT))):
+        await wait_until_async(lambda: opened() == MAX_CONCURRENT)
 
         said = await failure(sender, hang, 0.2)
 
@@ -296,14 +296,14 @@ async def test_an_endpoint_is_a_whole_url_so_what_hangs_beside_it_costs_it_nothi
     receiving: Receiving, sender: HttpSender
 ) -> None:
     bad = [receiving.url(f"/hang/{number}") for number in range(3)]
-    asked = (failure(sender, url, 600) for url in bad for _ in range(AT_ONCE + 1))
+    asked = (failure(sender, url, 600) for url in bad for _ in range(MAX_CONCURRENT + 1))
     async with ends(receiving, kept=1) as opened, under_way(*asked) as hanging:
-        await wait_until_async(lambda: opened() == AT_ONCE * len(bad))
+        await wait_until_async(lambda: opened() == MAX_CONCURRENT * len(bad))
 
         assert (await post(sender, receiving.url("/ok/beside"), 60)).status == 200
         assert not any(each.done() for each in hanging)
 
-    await asyncio.gather(*(failure(sender, url, 0.3) for url in bad for _ in range(FAILURES)))
+    await asyncio.gather(*(failure(sender, url, 0.3) for url in bad for _ in range(FAILURES_TO_OPEN)))
     assert [sender.circuit(url) for url in bad] == ["open"] * 3
     assert (await post(sender, receiving.url("/ok/beside"), 60)).status == 200
 
@@ -318,7 +318,7 @@ async def test_an_endpoint_that_does_not_answer_is_left_alone_for_a_while(receiv
     clock = ManualClock()
     url = receiving.bad("refused")
     async with sending(receiving, clock=clock, chance=lambda: 0.5) as sender:
-        for _ in range(FAILURES):
+        for _ in range(FAILURES_TO_OPEN):
             assert await failure(sender, url) == "The connection was refused"
         assert sender.circuit(url) == "open"
 
@@ -336,24 +336,24 @@ async def test_an_endpoint_that_does_not_answer_is_left_alone_for_a_while(receiv
 async def test_an_answer_without_an_end_opens_the_circuit_and_a_refusal_does_not(
     receiving: Receiving, sender: HttpSender
 ) -> None:
-    for _ in range(FAILURES):
+    for _ in range(FAILURES_TO_OPEN):
         await post(sender, receiving.url("/status/500"))
     assert sender.circuit(receiving.url("/status/500")) == "closed"
 
-    for _ in range(FAILURES):
+    for _ in range(FAILURES_TO_OPEN):
         await failure(sender, receiving.url("/endless"))
     assert sender.circuit(receiving.url("/endless")) == "open"
 
 
 async def test_a_probe_that_is_called_off_leaves_it_to_others(receiving: Receiving) -> None:
     clock = ManualClock()
-    url = receiving.url(f"/mute/{FAILURES}/b?hang")
+    url = receiving.url(f"/mute/{FAILURES_TO_OPEN}/b?hang")
     async with sending(receiving, clock=clock) as sender:
-        for _ in range(FAILURES):
+        for _ in range(FAILURES_TO_OPEN):
             await failure(sender, url)
         clock.advance(2000)
         async with under_way(post(sender, url, 60)):
-            await wait_until_async(lambda: receiving.numbers().requests > FAILURES)
+            await wait_until_async(lambda: receiving.numbers().requests > FAILURES_TO_OPEN)
             with pytest.raises(CircuitOpen):
                 await post(sender, url)
 

@@ -23,7 +23,7 @@ from ams.push.holding import Holding, LeaseReply
 from ams.push.report import RETRYING, SEND, Tally
 from ams.push.sender import EndpointAnswer, Headers
 from ams.push.upstream import Away, Gone, Pulled, Target, Verdict
-from ams.push.workers import Leased, Workers
+from ams.push.workers import LeaseGuard, Workers
 from ams.wire.push import Attempt, Failure, WorkerState
 from tests.push.keepers import PATH, MemoryUpstream, Naps, ScriptedSender, closed, pulled, target
 from tests.support.waiting import PATIENCE_SECONDS, some_turns, wait_until_async
@@ -388,7 +388,7 @@ def now() -> float:
 
 async def test_what_came_after_the_end_of_the_lease_is_not_sent() -> None:
     upstream = MemoryUpstream()
-    leased = Leased(upstream)
+    leased = LeaseGuard(upstream)
     leased.ends = now() + 60
     waiting = asyncio.create_task(leased.pull(ONE, max_messages=1, max_bytes=100))
     await wait_until_async(lambda: upstream.waiting)
@@ -402,7 +402,7 @@ async def test_what_came_after_the_end_of_the_lease_is_not_sent() -> None:
 
 async def test_after_the_end_of_the_lease_nothing_is_acknowledged_nor_put_aside() -> None:
     upstream = MemoryUpstream(1)
-    leased = Leased(upstream)
+    leased = LeaseGuard(upstream)
     leased.ends = now()
 
     for late in (leased.acknowledge(ONE, pulled(0)), leased.dead_letter(ONE, pulled(0), Verdict("bad", 5, 422))):
@@ -423,8 +423,8 @@ STATES = {
 
 def shown(tally: Tally) -> str:
     of_s, of_r = report.Report(S, tally), report.Report(R, tally)
-    of_s.attempted(Attempt(0, 3, 200, 250, 100))
-    of_r.attempted(Attempt(0, 1, 500, 750, 100, "HTTP 500"))
+    of_s.note_attempt(Attempt(0, 3, 200, 250, 100))
+    of_r.note_attempt(Attempt(0, 1, 500, 750, 100, "HTTP 500"))
     of_s.delivered(3, 0, 0)
     of_r.dead_lettered()
     of_r.late(Failure(0, SEND, "late"))

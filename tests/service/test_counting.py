@@ -14,7 +14,7 @@ from ams.core.clock import DAY, ManualClock, day_text
 from ams.core.errors import NotFound, RegistryUnavailable
 from ams.core.messages import message
 from ams.core.supervisor import Supervisor
-from ams.service.counting import FEWEST, Counting, Counts, shares
+from ams.service.counting import MIN_NOTES_KEPT, Counting, Counts, shares
 from ams.storage.log.base import Totals
 from ams.storage.log.embedded import LogOptions
 from ams.storage.registry.counts import Rate, Tally
@@ -280,7 +280,7 @@ async def test_what_is_gone_is_forgotten_before_it_is_too_much(use_cases: UseCas
     there = (await use_cases.subscription()).id
     counts.note_pull(there)
     counts.note_acknowledgement(there)
-    for number in range(FEWEST):
+    for number in range(MIN_NOTES_KEPT):
         counts.note_pull(f"gone {number}")
         counts.note_acknowledgement(f"gone {number}")
         counting.figures.by_topic["P", f"gone {number}"] = 1
@@ -288,7 +288,7 @@ async def test_what_is_gone_is_forgotten_before_it_is_too_much(use_cases: UseCas
 
     await counting.round()
 
-    assert list(counts.pulled) == list(counts.acknowledged) == [there]
+    assert list(counts.pulled) == list(counts.acknowledged_at) == [there]
     assert counting.figures.by_topic == {("P", TOPIC): 1}
 
 

@@ -207,7 +207,7 @@ async def test_letters_are_counted_and_the_access_list_of_their_topic_is_not_ask
 
     assert await dead_ids(use_cases) == [0]
     assert (await topic(use_cases)).id in use_cases.engines.counts.published
-    assert (await subscription(use_cases)).id in use_cases.engines.counts.acknowledged
+    assert (await subscription(use_cases)).id in use_cases.engines.counts.acknowledged_at
 
 
 class Killed(BaseException):

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 import pytest
 
 from ams.core.errors import Conflict, Overloaded, SubscriptionGone
-from ams.core.fair_share import SMALL
+from ams.core.fair_share import MAX_UNCOUNTED_BYTES
 from ams.core.messages import Stored
 from ams.core.names import SubscriptionId, TopicId
-from ams.service.delivering import LARGE_ANSWER, Deliverer, Gone, UnreadAnswers
+from ams.service.delivering import LARGE_ANSWER_BYTES, Deliverer, Gone, UnreadAnswers
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.base import Position
 from ams.storage.registry.records import Subscription
@@ -92,34 +92,34 @@ async def test_a_subscription_deleted_while_pulls_wait_ends_their_waits_and_no_o
 
 
 def test_a_project_may_hold_as_many_unread_answers_as_it_leaves_free() -> None:
-    big = 2 * SMALL
+    big = 2 * MAX_UNCOUNTED_BYTES
     unread = UnreadAnswers(12 * big)
     assert unread.left("A") == 12 * big
     with unread.held("A", 6 * big):
         assert (unread.left("A"), unread.left("B")) == (0, 6 * big)
         with pytest.raises(Overloaded):
             unread.check("A", big)
-        unread.check("A", SMALL)
+        unread.check("A", MAX_UNCOUNTED_BYTES)
         with unread.held("B", 3 * big):
             assert (unread.left("B"), unread.left("C")) == (0, 3 * big)
     assert unread.left("A") == 12 * big
 
 
 async def test_a_pull_takes_what_memory_is_left_and_is_refused_when_that_is_too_little_for_one(use_cases: UseCases):
-    await use_cases.publish_data(3, SMALL)
+    await use_cases.publish_data(3, MAX_UNCOUNTED_BYTES)
     deliverer = use_cases.deliverer()
-    deliverer.unread = UnreadAnswers(2 * SMALL + 1000)
+    deliverer.unread = UnreadAnswers(2 * MAX_UNCOUNTED_BYTES + 1000)
     subscription = await deliverer.to_pull(use_cases.caller, SUB)
 
     assert len(await deliverer.pull(subscription, 3, wait=False, project="P")) == 2
-    with deliverer.unread.held("P", SMALL + 1), pytest.raises(Overloaded, match="^Too many answers wait"):
+    with deliverer.unread.held("P", MAX_UNCOUNTED_BYTES + 1), pytest.raises(Overloaded, match="^Too many answers wait"):
         await deliverer.pull(subscription, 3, wait=False, project="P")
     assert len(await deliverer.pull(subscription, 3, wait=False)) == 3
 
 
 async def test_an_answer_counts_while_its_hand_out_is_stored(use_cases: UseCases) -> None:
     """Also of cursors in a database elsewhere, where a hand-out takes a while."""
-    await use_cases.publish_data(1, 2 * SMALL)
+    await use_cases.publish_data(1, 2 * MAX_UNCOUNTED_BYTES)
     deliverer = use_cases.deliverer()
     deliverer.unread = UnreadAnswers(2**24)
     left: list[int] = []
@@ -162,7 +162,7 @@ async def test_a_pull_begins_where_the_cursor_stands_wherever_it_was_expected(
 async def test_large_answers_that_are_due_together_are_made_in_turns_of_the_event_loop_of_their_own(
     use_cases: UseCases,
 ) -> None:
-    await use_cases.publish_data(1, LARGE_ANSWER)
+    await use_cases.publish_data(1, LARGE_ANSWER_BYTES)
     deliverer = use_cases.deliverer()
     subscription = await deliverer.to_pull(use_cases.caller, SUB)
     turns, answered_in = 0, []

@@ -28,14 +28,14 @@ from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import NoPushServer, Pushing, PushServer, PushWatcher
 from ams.service.retention import LossTotal
 from ams.service.service_doctor import (
-    ALONE,
     MAX_NAMED,
-    Held,
+    SINGLE_PROCESS_REMEDIES,
+    EngineIdentities,
     Inconsistencies,
     Remedies,
     ServiceDoctor,
+    cluster_remedies,
     inconsistencies,
-    shared,
 )
 from ams.storage.cursors.base import TopicOffset
 from ams.storage.log.base import Bounds
@@ -171,7 +171,7 @@ T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
 S1, S2, S3 = (f"sub-{number}" for number in (1, 2, 3))
 NOBODY: frozenset[SubscriptionId] = frozenset()
 NOTHING: frozenset[TopicId] = frozenset()
-WELL = Held(
+WELL = EngineIdentities(
     frozenset({T1, T2}), frozenset({S1, S2}), {S1: TopicOffset(T1, 5), S2: TopicOffset(T3, 9)},
     frozenset({T1, T2}), {T1: Bounds(2, 5), T2: Bounds(0, 0)},
 )  # fmt: skip
@@ -190,16 +190,16 @@ def test_each_side_is_missed_by_the_other_and_what_fits_is_not_told() -> None:
 
 
 TOPIC_PATH, SUB_PATH = "projects/P/topics/t", "projects/P/subscriptions/s"
-CLUSTER = shared(lambda log: f"the-tool --delete {log}")
+CLUSTER = cluster_remedies(lambda log: f"the-tool --delete {log}")
 
 
-def service_doctor_of(use_cases: UseCases, remedies: Remedies = ALONE) -> ServiceDoctor:
+def service_doctor_of(use_cases: UseCases, remedies: Remedies = SINGLE_PROCESS_REMEDIES) -> ServiceDoctor:
     engines = use_cases.engines
     losses = LossTotal(engines.log, engines.cursors)
     return ServiceDoctor(engines.registry, engines.log, engines.cursors, losses, remedies=remedies, again_after=0.0)
 
 
-async def look_at_service(use_cases: UseCases, remedies: Remedies = ALONE) -> Sequence[Finding]:
+async def look_at_service(use_cases: UseCases, remedies: Remedies = SINGLE_PROCESS_REMEDIES) -> Sequence[Finding]:
     return await service_doctor_of(use_cases, remedies).look()
 
 
@@ -220,7 +220,7 @@ async def lose(use_cases: UseCases, what: str) -> None:
         case "messages":
             await cursors.create(subscription, topic, 4)
         case "copies":
-            log.weak = AsyncMock(return_value={topic: "on 1 broker instead of 3", new_topic_id(): "whatever"})
+            log.weak_topics = AsyncMock(return_value={topic: "on 1 broker instead of 3", new_topic_id(): "whatever"})
 
 
 LOG_GONE = f"The log of {TOPIC_PATH} is gone with all its messages: "
@@ -249,7 +249,7 @@ async def test_what_is_missing_is_told_with_what_to_do(use_cases: UseCases, what
 
     await lose(use_cases, what)
 
-    for remedies, text in ((ALONE, alone), (CLUSTER, with_others)):
+    for remedies, text in ((SINGLE_PROCESS_REMEDIES, alone), (CLUSTER, with_others)):
         assert await look_at_service(use_cases, remedies) == [Finding(what != "subscription", text)]
 
 

@@ -18,7 +18,7 @@ from ams.core.names import topic_id_text
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.service import metrics
-from ams.service.history import HISTORY_MINUTES, MINUTE, Asked, History, Past, Values, _series
+from ams.service.history import HISTORY_MINUTES, MINUTE_MS, History, HistoryRequest, MeasuredHistory, Values, _series
 from ams.service.metrics import NEVER, Metrics, Usage, _va_metrics, average, rate
 from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
@@ -103,7 +103,7 @@ def test_o2_nothing_fails_where_the_kernel_tells_nothing(monkeypatch: pytest.Mon
     assert metrics.memory_percent() == 0.0
 
 
-HOUR = Asked(["t"], ["s"], "hour")
+HOUR = HistoryRequest(["t"], ["s"], "hour")
 DAY = HOUR._replace(span="day")
 
 
@@ -122,15 +122,15 @@ class Watch:
         if publish:
             await self.cases.publish(publish)
         await self.cases.engines.counting.round()
-        self.cases.engines.clock.advance(MINUTE)
+        self.cases.engines.clock.advance(MINUTE_MS)
         if measured:
             await self.history.round()
 
-    async def read(self, asked: Asked = HOUR) -> Past:
+    async def read(self, asked: HistoryRequest = HOUR) -> MeasuredHistory:
         return await self.history.read(self.cases.caller, asked)
 
-    async def published(self, asked: Asked = HOUR) -> list[int | None]:
-        return (await self.read(asked)).topics["t"].grown(0)
+    async def published(self, asked: HistoryRequest = HOUR) -> list[int | None]:
+        return (await self.read(asked)).topics["t"].growth(0)
 
 
 @pytest.fixture
@@ -147,10 +147,10 @@ async def test_each_interval_says_what_was_published_in_it(watch: Watch) -> None
 
     found = await watch.read()
 
-    assert found.topics["t"].grown(0)[-4:] == [None, 3, 0, 2]
+    assert found.topics["t"].growth(0)[-4:] == [None, 3, 0, 2]
     assert found.project is not None
-    assert found.project.grown(0)[-3:] == [3, 0, 2]
-    assert (found.interval, len(found.ends), len(found.topics["t"].grown(0))) == (60, 60, 60)
+    assert found.project.growth(0)[-3:] == [3, 0, 2]
+    assert (found.interval, len(found.ends), len(found.topics["t"].growth(0))) == (60, 60, 60)
 
 
 async def test_lag_and_age_are_those_at_the_end_of_the_interval(watch: Watch) -> None:
@@ -166,7 +166,7 @@ async def test_lag_and_age_are_those_at_the_end_of_the_interval(watch: Watch) ->
     assert subscription.at_end(1)[-3:] == [3, 3, 1]
     oldest = subscription.at_end(2)[-1]
     assert oldest is not None
-    assert watch.cases.engines.clock.wall() - oldest == 3 * MINUTE
+    assert watch.cases.engines.clock.wall() - oldest == 3 * MINUTE_MS
 
 
 async def test_what_is_unchanged_for_hours_is_known_all_the_same(watch: Watch) -> None:
@@ -178,7 +178,7 @@ async def test_what_is_unchanged_for_hours_is_known_all_the_same(watch: Watch) -
 
     assert (await watch.read()).subscriptions["s"].at_end(1) == [5] * 60
     day = await watch.read(DAY)
-    assert sum(each or 0 for each in day.topics["t"].grown(0)) == 5
+    assert sum(each or 0 for each in day.topics["t"].growth(0)) == 5
     assert day.subscriptions["s"].at_end(1)[-20:] == [5] * 20
     await watch.history.close()
     topic = await watch.cases.publisher.topic(watch.cases.caller, "t")
@@ -228,13 +228,13 @@ async def test_a_topic_that_is_made_again_has_no_past(watch: Watch) -> None:
 
     found = await watch.read(HOUR._replace(subscriptions=[]))
 
-    assert found.topics["t"].grown(0)[-2:] == [0, 1]
+    assert found.topics["t"].growth(0)[-2:] == [0, 1]
 
 
 async def test_the_first_minute_of_a_service_is_known(watch: Watch) -> None:
     await watch.minute(measured=False)
     watch.history = watch.new()
-    now = watch.cases.engines.clock.wall() // MINUTE * MINUTE
+    now = watch.cases.engines.clock.wall() // MINUTE_MS * MINUTE_MS
     await watch.history.start(Supervisor())
 
     async def is_measured() -> bool:
@@ -249,9 +249,9 @@ async def test_the_first_minute_of_a_service_is_known(watch: Watch) -> None:
 
 async def test_rows_are_removed_after_a_day(watch: Watch) -> None:
     for _ in range(HISTORY_MINUTES // 60 + 3):
-        watch.cases.engines.clock.advance(59 * MINUTE)
+        watch.cases.engines.clock.advance(59 * MINUTE_MS)
         await watch.minute()
-    first = watch.cases.engines.clock.wall() // MINUTE - HISTORY_MINUTES
+    first = watch.cases.engines.clock.wall() // MINUTE_MS - HISTORY_MINUTES
 
     rows = await watch.history.store.read(["service"], 0)
 
@@ -262,9 +262,9 @@ async def test_rows_are_removed_after_a_day(watch: Watch) -> None:
 async def test_a_clock_that_leaps_ahead_removes_no_rows(watch: Watch) -> None:
     await watch.minute()
     before = await watch.history.store.read(["service"], 0)
-    watch.cases.engines.clock.step(8 * HISTORY_MINUTES * MINUTE)
+    watch.cases.engines.clock.step(8 * HISTORY_MINUTES * MINUTE_MS)
     await watch.minute()
-    watch.cases.engines.clock.step(-8 * HISTORY_MINUTES * MINUTE)
+    watch.cases.engines.clock.step(-8 * HISTORY_MINUTES * MINUTE_MS)
 
     assert before
     assert {row.began for row in before} <= {row.began for row in await watch.history.store.read(["service"], 0)}

@@ -197,7 +197,7 @@ class Site(KeptTrail):
         """Forget what was noted in memory alone."""
         engines = self.engines
         engines.counts.pulled.clear()
-        engines.counts.acknowledged.clear()
+        engines.counts.acknowledged_at.clear()
         retention_clock = RetentionClock(engines.clock)
         self.expiry = Expiry(
             engines.registry, engines.counts, engines.subscriptions, self, engines.clock, retention_clock

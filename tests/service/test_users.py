@@ -23,7 +23,7 @@ from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard
 from ams.service import users as users_module
 from ams.service.issuers import Bindings, Issuers
-from ams.service.users import LATEST, Tokens, TokenUses, Users, first_admin
+from ams.service.users import MAX_EXPIRY, Tokens, TokenUses, Users, create_first_admin
 from ams.storage.registry.records import User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.service.interference import failing
@@ -45,7 +45,7 @@ async def root(registry: Registry) -> Caller:
 async def test_who_may_refresh_its_own_token_may_not_by_a_weaker_login(users: Users, registry: Registry) -> None:
     """A roles file may let users do it; the token that it shows outlives a named one that expires."""
     anna = await make_user(registry, ANNA)
-    _, text = await registry.named_tokens.create(anna.id, "ci", expires_on=LATEST, rights=None, created_by=anna.id)
+    _, text = await registry.named_tokens.create(anna.id, "ci", expires_on=MAX_EXPIRY, rights=None, created_by=anna.id)
     admission = Admission(registry, permissions={"users:refreshToken": frozenset({SELF})})
 
     with pytest.raises(NotAllowed):
@@ -66,14 +66,14 @@ async def test_the_last_service_admin_is_deleted_though_the_registry_cannot_say_
 async def test_of_services_that_start_together_one_makes_the_first_admin_and_only_it_keeps_a_token(registry: Registry):
     kept: list[list[str]] = [[], [], []]
 
-    made = await asyncio.gather(*(first_admin(registry, each.append, each.clear) for each in kept))
+    made = await asyncio.gather(*(create_first_admin(registry, each.append, each.clear) for each in kept))
 
     assert sorted(made) == [False, False, True]
     assert [len(each) for each in kept] == [int(each) for each in made]
-    admin = await Users(registry).profile(await Admission(registry).oneself(kept[made.index(True)][0]))
+    admin = await Users(registry).profile(await Admission(registry).admit_oneself(kept[made.index(True)][0]))
     assert (admin.name, admin.service_roles) == ("admin", ("service_admin",))
     assert (await admitted(registry, "users:create", admin)).full_view
-    assert not await first_admin(registry, kept[0].append, kept[0].clear)
+    assert not await create_first_admin(registry, kept[0].append, kept[0].clear)
 
 
 async def test_no_admin_is_made_whose_token_could_not_be_kept(registry: Registry) -> None:
@@ -81,7 +81,7 @@ async def test_no_admin_is_made_whose_token_could_not_be_kept(registry: Registry
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        await first_admin(registry, fail, lambda: None)
+        await create_first_admin(registry, fail, lambda: None)
 
     assert not await registry.users.exist()
 
@@ -167,7 +167,7 @@ async def test_who_is_no_administrator_manages_no_token_of_one(tokens: Tokens, r
 
 
 @pytest.mark.parametrize(("wanted", "told"), [
-    ({"expires_on": LATEST + 1}, "The token would expire after the year 9999.*"),
+    ({"expires_on": MAX_EXPIRY + 1}, "The token would expire after the year 9999.*"),
     *(
         ({"wanted": [(action, "*")]}, f"invalid action: {action}")
         for action in ("tokens:create", "users:refreshToken")
@@ -178,7 +178,7 @@ async def test_what_cannot_be_is_refused(tokens: Tokens, registry: Registry, wan
 
     with pytest.raises(InvalidInput, match=f"^{told}$"):
         await tokens.create(await service(registry), ANNA, CI, **wanted)
-    assert (await tokens.create(await service(registry), ANNA, CI, expires_on=LATEST))[0].expires_on == LATEST
+    assert (await tokens.create(await service(registry), ANNA, CI, expires_on=MAX_EXPIRY))[0].expires_on == MAX_EXPIRY
 
 
 async def test_a_user_has_so_many_tokens(
@@ -342,7 +342,7 @@ async def test_keys_of_one_that_was_changed_or_removed_are_kept_no_more(issuers:
 
 
 async def test_one_issuer_takes_tokens_that_say_nothing(issuers: Issuers, root: Caller) -> None:
-    assert await issuers.of_opaque() is None
+    assert await issuers.for_opaque_tokens() is None
     await issuers.create(root, OPAQUE)
     another = replace(OPAQUE, name="another", url="https://another.example")
 
@@ -352,7 +352,7 @@ async def test_one_issuer_takes_tokens_that_say_nothing(issuers: Issuers, root: 
     with pytest.raises(Conflict):
         await issuers.update(root, another)
 
-    assert await issuers.of_opaque() == OPAQUE
+    assert await issuers.for_opaque_tokens() == OPAQUE
 
 
 async def test_whom_to_believe_is_for_service_admins_alone(issuers: Issuers, root: Caller) -> None:

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.messages import Stored, message
-from ams.storage.export_format import Message, User, decoded, encoded, encoded_message
+from ams.storage.export_format import Message, User, decode_line, encode_line, encoded_message
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 NUMBERS = st.integers(0, 2**63 - 1)
@@ -13,7 +13,7 @@ def test_a_message_comes_back_as_is(offset: int, time: int, data: str, attribute
     stored = Stored(offset, time, message(data, attributes, key).fragment)
 
     line = encoded_message(stored)
-    read = decoded(line)
+    read = decode_line(line)
 
     assert line.count(b"\n") == 1
     assert isinstance(read, Message)
@@ -23,7 +23,7 @@ def test_a_message_comes_back_as_is(offset: int, time: int, data: str, attribute
 @given(TEXTS, TEXTS)
 def test_what_is_left_out_comes_back_as_its_default(name: str, token: str) -> None:
     line = User(name=name, token=token)
-    assert decoded(encoded(line)) == line
+    assert decode_line(encode_line(line)) == line
 
 
 def test_a_line_does_not_show_what_it_holds() -> None:

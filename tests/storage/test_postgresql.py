@@ -15,7 +15,7 @@ from ams.storage.postgresql import (
     conninfo,
     is_passing,
     keeps_connection,
-    limited,
+    limit_time,
     reason,
 )
 
@@ -72,7 +72,7 @@ async def test_commits_are_waited_for_and_statements_locks_and_idleness_have_lim
 async def test_a_connection_whose_time_is_over_is_ended(postgres_url: str) -> None:
     connection = await connect(conninfo(postgres_url))
 
-    with pytest.raises(psycopg.OperationalError) as ended, limited(connection, 0.1):
+    with pytest.raises(psycopg.OperationalError) as ended, limit_time(connection, 0.1):
         await connection.execute("SELECT pg_sleep(60)")
 
     assert is_passing(ended.value)

@@ -52,5 +52,5 @@ def test_in_doubt_every_failure_is_in_doubt_until_something_is_written() -> None
     overwriting.is_well = False
     assert commits.is_undone(FULL, overwriting)
     assert not commits.is_undone(FAILED_SYNC, overwriting)
-    commits.succeeded()
+    commits.note_commit()
     assert commits.is_undone(FULL, overwriting)

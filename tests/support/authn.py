@@ -16,7 +16,7 @@ from ams.authn.store import Store
 from ams.authn.values import PEER, X509, Peer
 from ams.core.clock import ManualClock
 from ams.core.errors import NotFound
-from ams.core.rate import Attempts
+from ams.core.rate import LoginLimit
 from ams.storage.free_space import UNLIMITED, FreeSpace
 from tests.support.administration import KeptTrail
 
@@ -117,7 +117,7 @@ async def open_service(
     clock, trail = ManualClock(), KeptTrail()
     store = await Store.open(url, KEY, clock=clock, space=space)
     handlers = Handlers(
-        gate=Gate(store, MANAGEMENT_KEY, Attempts(failures, clock), users), store=store, audit=audit,
+        gate=Gate(store, MANAGEMENT_KEY, LoginLimit(failures, clock), users), store=store, audit=audit,
         service_types=ServiceTypes(store, settings or AuthnSettings()), auth_methods=AuthMethods(store),
         bindings=Bindings(store), keys=Keys(store), login=LoginOf(store),
     )  # fmt: skip

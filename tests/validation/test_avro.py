@@ -13,7 +13,7 @@ from ams.core.errors import InvalidInput
 from ams.validation import compile_schema
 from ams.validation.avro import AvroSchema
 from ams.validation.compiled import Compiled
-from ams.validation.cost import INLINE, Budget
+from ams.validation.cost import INLINE_UNITS, Budget
 
 RECORD: dict[str, Any] = {
     "type": "record",
@@ -224,7 +224,7 @@ def test_a_large_tree_is_soon_checked() -> None:
     def tree(levels: int) -> dict[str, Any]:
         return {"l": {"T": tree(levels - 1)} if levels else None, "r": {"T": tree(levels - 1)} if levels else None}
 
-    trees.check_payload(0, json.dumps(tree(5)).encode(), Budget(100 * INLINE))
+    trees.check_payload(0, json.dumps(tree(5)).encode(), Budget(100 * INLINE_UNITS))
     assert not is_allowed({"l": {"T": tree(9)}, "r": 1}, trees)
 
 

@@ -9,7 +9,18 @@ import pytest
 
 from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import message
-from ams.validation.cost import ENDLESS, INLINE, LARGE, Budget, Effort, Extent, Loads, TooMuch, Watch, looks_of
+from ams.validation.cost import (
+    INLINE_UNITS,
+    LARGE_BYTES,
+    MAX_COUNT,
+    Budget,
+    Effort,
+    Extent,
+    Loads,
+    OverBudget,
+    Watch,
+    count_looks,
+)
 from ams.validation.json_schema import JsonSchema
 from ams.validation.long_checks import DATA, MAX_WAITING, MESSAGE, PAYLOAD, Checker, LongChecks, Piece, Refusal, Task
 from ams.validation.references import References
@@ -20,7 +31,7 @@ MYSELF = {"$ref": "#"}
 
 
 def looks(schema: dict[str, Any], depth: int) -> int:
-    return Effort(References(schema), looks_of).at(depth)
+    return Effort(References(schema), count_looks).at(depth)
 
 
 @pytest.mark.parametrize(("schema", "depth", "times"), [
@@ -54,13 +65,13 @@ def test_looks_at_a_place_are_counted(schema: dict[str, Any], depth: int, times:
     {"patternProperties": {"^a": MYSELF, "a$": MYSELF}},
 ])  # fmt: skip
 def test_what_cannot_be_counted_or_is_too_much_is_endless(schema: dict[str, Any]) -> None:
-    assert looks(schema, 64) == ENDLESS
+    assert looks(schema, 64) == MAX_COUNT
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_chain_too_long_to_be_followed_is_endless(times: int) -> None:
     chain = {f"d{n}": {"allOf": [{"$ref": f"#/definitions/d{n + 1}"}] * times} for n in range(5000 // times)}
-    assert looks({"definitions": chain, "$ref": "#/definitions/d0"}, 0) == ENDLESS
+    assert looks({"definitions": chain, "$ref": "#/definitions/d0"}, 0) == MAX_COUNT
 
 
 USUAL = {
@@ -86,7 +97,7 @@ def check(schema: dict[str, Any], document: object, budget: Budget) -> str:
 @pytest.mark.usefixtures("frozen_thread_time")
 def test_a_hundred_usual_messages_are_within_the_budget() -> None:
     document = {"site": "ATHENS", "time": "2024-03-05T10:20:30Z", "values": [{"metric": "m", "x": "y" * 80}] * 10}
-    schema, data, budget = JsonSchema(USUAL), json.dumps(document).encode(), Budget(INLINE)
+    schema, data, budget = JsonSchema(USUAL), json.dumps(document).encode(), Budget(INLINE_UNITS)
     for index in range(100):
         schema.check(index, data, budget)
 
@@ -105,8 +116,8 @@ def test_a_hundred_usual_messages_are_within_the_budget() -> None:
     "propertyNames", "size",
 ])  # fmt: skip
 def test_what_takes_long_is_over_the_budget(schema: dict[str, Any], document: object) -> None:
-    with pytest.raises(TooMuch):
-        check(schema, document, Budget(INLINE))
+    with pytest.raises(OverBudget):
+        check(schema, document, Budget(INLINE_UNITS))
 
 
 @pytest.mark.parametrize(("schema", "document", "told"), [
@@ -132,21 +143,21 @@ def test_violations_hold_little_memory(schema: dict[str, Any], document: object,
     ids=["small", "long", "far apart", "divided", "compared with a long one", "a text made for its pattern"],
 )  # fmt: skip
 def test_values_that_take_a_thousand_times_as_long_as_usual_are_over_the_budget(schema: Any, document: bytes) -> None:
-    with pytest.raises(TooMuch):
-        JsonSchema(schema).check(0, document, Budget(INLINE))
+    with pytest.raises(OverBudget):
+        JsonSchema(schema).check(0, document, Budget(INLINE_UNITS))
     JsonSchema({}).check(0, document, Budget())
 
 
 def test_a_budget_ends_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [10.0]
     monkeypatch.setattr("time.thread_time", lambda: now[0])
-    budget, endless = Budget(INLINE), Budget()
-    budget.spend(INLINE // 4)
+    budget, endless = Budget(INLINE_UNITS), Budget()
+    budget.spend(INLINE_UNITS // 4)
 
     now[0] += 1
-    endless.spend(INLINE)
-    with pytest.raises(TooMuch):
-        budget.spend(INLINE // 4)
+    endless.spend(INLINE_UNITS)
+    with pytest.raises(OverBudget):
+        budget.spend(INLINE_UNITS // 4)
 
 
 def test_a_watch_counts_what_its_thread_works(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +165,7 @@ def test_a_watch_counts_what_its_thread_works(monkeypatch: pytest.MonkeyPatch) -
     worked, passed = [10.0], [70.0]
     monkeypatch.setattr("time.thread_time", lambda: worked[0])
     monkeypatch.setattr("time.perf_counter", lambda: passed[0])
-    watch = Watch(INLINE)
+    watch = Watch(INLINE_UNITS)
 
     passed[0] += 0.0015
     assert not watch.is_over()
@@ -170,12 +181,12 @@ def test_a_watch_counts_what_its_thread_works(monkeypatch: pytest.MonkeyPatch) -
 def test_the_size_of_what_is_within_some_work_is_that_of_the_worst_document() -> None:
     loads = Loads({"items": {"required": ["a", "b"], "pattern": "a{500}b"}})
 
-    size = loads.size_within(INLINE, 8)
+    size = loads.size_within(INLINE_UNITS, 8)
 
-    assert size < LARGE
-    assert loads.of(Extent(size, size // 2, size // 3, 8)).work <= INLINE
-    assert Loads({}).size_within(INLINE, 8) == LARGE
-    assert Loads({"multipleOf": 0.1}).size_within(INLINE, 8) < INLINE // 400
+    assert size < LARGE_BYTES
+    assert loads.of(Extent(size, size // 2, size // 3, 8)).work <= INLINE_UNITS
+    assert Loads({}).size_within(INLINE_UNITS, 8) == LARGE_BYTES
+    assert Loads({"multipleOf": 0.1}).size_within(INLINE_UNITS, 8) < INLINE_UNITS // 400
 
 
 ENDLESS_SCHEMA = {"items": {"allOf": [{"pattern": "[ab]*a[ab]{60}c"}] * 30}}  # every look is at all of a text

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from ams.core.errors import InvalidInput
 from ams.core.messages import message
 from ams.validation import compile_schema
-from ams.validation.compiled import AttributeRules, decoded
-from ams.validation.cost import INLINE, LARGE, Budget, TooMuch, Watch
+from ams.validation.compiled import AttributeRules, decode_data
+from ams.validation.cost import INLINE_UNITS, LARGE_BYTES, Budget, OverBudget, Watch
 from ams.validation.json_schema import JsonSchema
-from ams.validation.references import NOWHERE, References
+from ams.validation.references import NO_TARGET, References
 
 MYSELF = {"$ref": "#"}
 DRAFTS = [f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6, 7)]
@@ -246,7 +246,7 @@ def test_what_is_found_allowed_in_no_time_is_allowed_and_the_next_one_is_not(
 ) -> None:
     compiled = JsonSchema(schema)
 
-    count = compiled.allowed(documents, Watch(INLINE * 1000))
+    count = compiled.allowed(documents, Watch(INLINE_UNITS * 1000))
 
     for each in documents[:count]:
         compiled.check(0, each, Budget())
@@ -255,11 +255,11 @@ def test_what_is_found_allowed_in_no_time_is_allowed_and_the_next_one_is_not(
             compiled.check(0, documents[count], Budget())
 
 
-@pytest.mark.parametrize("odd", [json.dumps(nested(9, 1)), json.dumps("x" * LARGE), "[", "\ud800", "", "1e999"])
+@pytest.mark.parametrize("odd", [json.dumps(nested(9, 1)), json.dumps("x" * LARGE_BYTES), "[", "\ud800", "", "1e999"])
 def test_only_short_and_shallow_documents_are_found_allowed_in_no_time(odd: str) -> None:
     usual = json.dumps(nested(8, "x" * 1000)).encode()
     documents = [usual, usual, odd.encode(errors="surrogatepass"), usual]
-    assert JsonSchema({}).allowed(documents, Watch(INLINE * 1000)) == 2
+    assert JsonSchema({}).allowed(documents, Watch(INLINE_UNITS * 1000)) == 2
 
 
 @pytest.mark.parametrize("schema", [
@@ -268,12 +268,12 @@ def test_only_short_and_shallow_documents_are_found_allowed_in_no_time(odd: str)
 ])  # fmt: skip
 def test_what_may_take_long_for_a_schema_is_never_found_allowed_in_no_time(schema: dict[str, Any]) -> None:
     documents = [b"[" + b",".join([b"1"] * size) + b"]" for size in (1, 2500)]
-    assert JsonSchema(schema).allowed(documents, Watch(INLINE * 1000)) == 1
+    assert JsonSchema(schema).allowed(documents, Watch(INLINE_UNITS * 1000)) == 1
 
 
 def test_no_more_is_found_allowed_when_the_time_is_up() -> None:
     """Of what is short for the schema as a whole, no look at the time is needed."""
-    documents = [b" " * (LARGE // 4 - 2) + b"{}"] * 100
+    documents = [b" " * (LARGE_BYTES // 4 - 2) + b"{}"] * 100
     assert JsonSchema({}).allowed(documents, Watch(0)) == 4
 
 
@@ -372,7 +372,7 @@ def test_a_path_is_read_as_the_engine_reads_it(step: str) -> None:
     except jsonschema_rs.ValidationError:
         return  # no reference for the engine: refused when a schema is made
 
-    assert target is not NOWHERE
+    assert target is not NO_TARGET
     assert [name for name in named if engine.is_valid(name)] == [target["const"]]
 
 
@@ -410,7 +410,7 @@ def test_a_schema_at_its_limits_is_compiled_and_a_part_that_is_missing_allows_an
 )
 def test_15_3_data_that_is_not_base64_is_told_with_its_place(data: str, place: int) -> None:
     with pytest.raises(InvalidInput) as refused:
-        decoded(4, data)
+        decode_data(4, data)
     told = f"illegal base64 data at input byte {place}"
     assert refused.value.message == f"Message 4 is not in valid base64 enocding,{told}"
 
@@ -478,6 +478,6 @@ def test_what_is_quoted_is_cut() -> None:
 @pytest.mark.usefixtures("frozen_thread_time")
 def test_a_long_text_for_a_pattern_is_over_the_budget() -> None:
     rules = AttributeRules({"patterns": {"a": "[ab]*a[ab]{60}c"}})
-    with pytest.raises(TooMuch):
-        rules.check(0, {"a": "ab" * 10_000}, Budget(INLINE))
-    rules.check(0, {"b": "ab" * 10_000}, Budget(INLINE))
+    with pytest.raises(OverBudget):
+        rules.check(0, {"a": "ab" * 10_000}, Budget(INLINE_UNITS))
+    rules.check(0, {"b": "ab" * 10_000}, Budget(INLINE_UNITS))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from ams.core.errors import InvalidInput
 from ams.validation import compile_schema
-from ams.validation.cost import INLINE, Budget, TooMuch
-from ams.validation.protobuf import MAX_DESCRIPTOR, WELL_KNOWN, ProtobufSchema
+from ams.validation.cost import INLINE_UNITS, Budget, OverBudget
+from ams.validation.protobuf import KNOWN_FILES, MAX_DESCRIPTOR_BYTES, ProtobufSchema
 from ams.validation.protobuf_compiler import compile_definition
 
 PROTO3 = 'syntax = "proto3";'
@@ -66,7 +66,7 @@ def compiled(definition: str) -> bytes:
 class Kind:
     def __init__(self, definition: str, name: str) -> None:
         descriptor, pool = compiled(definition), DescriptorPool()
-        for each in (*WELL_KNOWN.values(), descriptor):
+        for each in (*KNOWN_FILES.values(), descriptor):
             pool.AddSerializedFile(each)
         self.type = GetMessageClass(pool.FindMessageTypeByName(name))
         self.binary, self.json = ProtobufSchema(descriptor), ProtobufSchema(descriptor, is_json=True)
@@ -172,7 +172,7 @@ def test_long_names_within_each_other_and_large_descriptors_are_refused() -> Non
     with pytest.raises(InvalidInput, match="full names of its fields are too long"):
         compiled(PROTO3 + deep)
     with pytest.raises(InvalidInput, match="at most 524288 bytes when compiled"):
-        ProtobufSchema(bytes(MAX_DESCRIPTOR + 1))
+        ProtobufSchema(bytes(MAX_DESCRIPTOR_BYTES + 1))
 
 
 @pytest.mark.parametrize(("definition", "data"), [
@@ -182,14 +182,14 @@ def test_long_names_within_each_other_and_large_descriptors_are_refused() -> Non
 ])  # fmt: skip
 def test_data_that_takes_much_memory_is_left_to_a_worker(definition: str, data: bytes) -> None:
     schema = ProtobufSchema(compiled(PROTO3 + definition))
-    with pytest.raises(TooMuch):
-        schema.check(0, data, Budget(INLINE))
-    schema.check(0, b"", Budget(INLINE))
+    with pytest.raises(OverBudget):
+        schema.check(0, data, Budget(INLINE_UNITS))
+    schema.check(0, b"", Budget(INLINE_UNITS))
 
 
 @pytest.mark.parametrize("schema", [
     {}, {"descriptor": 1}, {"descriptor": "*"}, {"descriptor": "AAAA"}, {"descriptor": ""},
-    {"descriptor": base64.b64encode(WELL_KNOWN["google/protobuf/any.proto"]).decode()},
+    {"descriptor": base64.b64encode(KNOWN_FILES["google/protobuf/any.proto"]).decode()},
 ])  # fmt: skip
 def test_a_stored_schema_that_was_not_compiled_here_is_none(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):

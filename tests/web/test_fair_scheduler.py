@@ -55,7 +55,7 @@ class Turns:
         if self.scheduler.free > 0:
             self.scheduler.free -= 1
         elif self.scheduler.must_wait(self):  # type: ignore[arg-type]  # what is used of a loop
-            self.scheduler.put(project, do)
+            self.scheduler.enqueue(project, do)
             return False
         do()
         return True
@@ -115,7 +115,7 @@ def test_another_project_waits_for_a_share_of_a_neighbours_requests_at_most() ->
 def test_what_waits_under_many_names_takes_the_turns_of_one() -> None:
     turns = Turns("A")
     for number in range(1000):
-        turns.scheduler.put("stranger", partial(turns.spend, "stranger", COST), number)
+        turns.scheduler.enqueue("stranger", partial(turns.spend, "stranger", COST), number)
     for number in range(100):
         turns.come("A", number)
     before = len(turns.done)
@@ -128,7 +128,7 @@ def test_what_waits_under_many_names_takes_the_turns_of_one() -> None:
 def test_one_of_each_name_is_done_in_a_row() -> None:
     turns = Turns("A")
     for name in "XXXY":
-        turns.scheduler.put("stranger", partial(turns.spend, name, COST), name)
+        turns.scheduler.enqueue("stranger", partial(turns.spend, name, COST), name)
     turns.finish()
 
     assert [project for project, _ in turns.done[-4:]] == ["X", "Y", "X", "X"]

@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from ams.workers import NoWorker, Pool, TaskFailed
-from ams.workers.pool import LARGEST, Worker
-from ams.workers.program import SHARED, Job
+from ams.workers.pool import MAX_JOB_BYTES, Worker
+from ams.workers.program import SHARED_BYTES, Job
 from tests.support.loop_time import pass_loop_time
 from tests.support.waiting import some_turns, wait_until_async
 from tests.workers import jobs
@@ -25,8 +25,8 @@ async def test_a_pool_that_is_not_ready_begins_a_worker_for_later(pool: Pool) ->
 
     await wait_until_async(pool.is_ready)
 
-    assert pool.is_ready(LARGEST)
-    assert not pool.is_ready(LARGEST + 1)
+    assert pool.is_ready(MAX_JOB_BYTES)
+    assert not pool.is_ready(MAX_JOB_BYTES + 1)
     assert await done(pool, jobs.reverse, b"ab") == [b"ba"]
 
 
@@ -50,7 +50,7 @@ async def test_what_ends_its_worker_fails_alone(pool: Pool, job: Job) -> None:
 async def test_what_is_too_large_for_the_shared_memory_fails_and_ends_no_worker(pool: Pool) -> None:
     before = await done(pool, jobs.process)
     with pytest.raises(TaskFailed):
-        await done(pool, jobs.reverse, bytes(SHARED + 1))
+        await done(pool, jobs.reverse, bytes(SHARED_BYTES + 1))
     assert await done(pool, jobs.process) == before
 
 

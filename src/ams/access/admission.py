@@ -1,7 +1,7 @@
 """Admission: authenticates the user of a request, and checks that a role and the token's rights allow the action.
 
-Steps 3 to 6 of the order of checks every client can observe (HTTP contract 1.5). On the way of every publish, pull
-and acknowledge: with a warm cache it neither suspends nor touches the registry.
+Steps 3 to 6 of the order of checks (HTTP contract 1.5). Hot path of every publish, pull and acknowledgement: with a
+warm cache it neither suspends nor reads the registry.
 """
 
 import hmac
@@ -27,23 +27,23 @@ from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.registry.records import Login, Principal, Project, Subscription, User
 from ams.storage.registry.registry import Registry
 
-_OWN = re.compile(r"[0-9a-f]{64}")
+_OWN_TOKEN = re.compile(r"[0-9a-f]{64}")
 
 
 class Bearer(str):
-    """A token that may be an issuer's, or signed with a named token's key; other texts can only be AMS's own tokens."""
+    """A token that may be an issuer's or signed with a named token's key. Plain strings are AMS tokens only."""
 
     __slots__ = ()
 
     @property
     def is_jwt(self) -> bool:
-        """True if it has the form of a signed token (RFC 7515, 3.1), which no token of AMS's has."""
+        """True if it has the form of a signed token (RFC 7515, 3.1). AMS tokens never have it."""
         return self.count(".") == 2
 
     @property
     def looks_own(self) -> bool:
-        """True if it has the form of the tokens AMS makes; no issuer is asked about those."""
-        return _OWN.fullmatch(self) is not None
+        """True if it has the form of an AMS token. Issuers are not asked about those."""
+        return _OWN_TOKEN.fullmatch(self) is not None
 
 
 def bearer_of(authorization: bytes) -> Bearer | None:
@@ -54,13 +54,13 @@ def bearer_of(authorization: bytes) -> Bearer | None:
     return Bearer(parts[1].decode("latin-1"))
 
 
-UNKNOWN = "The token is not known"
-EXPIRED = "The token has expired"
-NOT_GOOD = "The token is not good for this"
-REMEMBERED = 10_000  # tokens of issuers, without the form of signed ones, that are not looked for in the registry again
+UNKNOWN_TEXT = "The token is not known"
+EXPIRED_TEXT = "The token has expired"
+INSUFFICIENT_TEXT = "The token is not good for this"
+MAX_OPAQUE_TOKENS = 10_000  # opaque issuer tokens remembered, which are not looked up in the registry again
 
-_SEES_ALL = frozenset({SERVICE_ADMIN, PROJECT_ADMIN})
-_NEEDS_NO_LIST = _SEES_ALL | {PUSH_WORKER}
+_FULL_VIEW_ROLES = frozenset({SERVICE_ADMIN, PROJECT_ADMIN})
+_EXEMPT_ROLES = _FULL_VIEW_ROLES | {PUSH_WORKER}
 _NO_ROLES: frozenset[str] = frozenset()
 _NO_NAMES: Mapping[str, str] = {}
 
@@ -73,11 +73,11 @@ class Caller:
     name: UserName | None
     roles: frozenset[str]  # the project's roles and the service roles together
     full_view: bool
-    """True if tokens and memberships elsewhere may be seen: service_admin as a service role, with all rights (3.6)."""
+    """True if memberships and tokens in other projects are visible: service_admin as service role, all rights (3.6)."""
     project: Project | None
-    access_lists: bool = True  # True if access lists matter (setting `per_resource_auth`)
+    access_lists: bool = True  # True if access lists are enforced (setting `per_resource_auth`)
     login: Login | None = None  # None: with the user's own token, or the service token
-    shows_tokens: bool = True  # True if tokens are shown besides where they are made (setting `show_tokens`)
+    shows_tokens: bool = True  # True if tokens are visible after their creation too (setting `show_tokens`)
     expected: Precondition = ANY_VERSION
 
     @property
@@ -87,25 +87,25 @@ class Caller:
         return self.project
 
     def require_listed(self, authorized: frozenset[UserId], role: str) -> None:
-        """Raise `NotAllowed` unless the caller is on the access list, or needs not be (contract 3.5)."""
-        if self.access_lists and role in self.roles and self.user not in authorized and not self.roles & _NEEDS_NO_LIST:
+        """Raise `NotAllowed` unless the caller is on the access list or exempt from it (contract 3.5)."""
+        if self.access_lists and role in self.roles and self.user not in authorized and not self.roles & _EXEMPT_ROLES:
             raise NotAllowed
 
     def filters_by(self, role: str) -> UserId | None:
-        """Return the user whose access lists cut a list, None when the caller sees all of it (contract 3.5)."""
-        return self.user if role in self.roles and not self.roles & _SEES_ALL else None
+        """Return the user whose access lists filter a listing; None: the caller sees everything (contract 3.5)."""
+        return self.user if role in self.roles and not self.roles & _FULL_VIEW_ROLES else None
 
     @property
     def is_reduced(self) -> bool:
-        """True if the login is good for less than its user may do."""
+        """True if the login has fewer rights than its user."""
         return self.login is not None and self.login.rights is not None
 
     def was_renamed_from(self, user: User) -> bool:
-        """Return whether the caller asks for its own user, and `user` took over its name meanwhile."""
+        """Return whether the caller asks for itself, but `user` has taken over its name since."""
         return SELF in self.roles and user.id != self.user
 
     def view(self, user: User) -> User:
-        """Return what of `user` the caller may see (contract 3.6)."""
+        """Return the part of `user` that the caller may see (contract 3.6)."""
         if self.full_view:
             return user if self.shows_tokens else replace(user, token=None)
         here = self.project.name if self.project else None
@@ -113,14 +113,15 @@ class Caller:
         return replace(user, token=None, created_by=None, service_roles=(), memberships=entries)
 
     def view_made(self, user: User) -> User:
-        """Return a user that the caller just made, with its token if the login has all rights."""
+        """Return a user that the caller has just created, with its token if the login has all rights."""
         return replace(user, token=None) if self.is_reduced else user
 
     def view_whole(self, user: User, *, again: bool) -> User:
-        """Return all of `user` on routes that show it to every caller; `again`: its token although it is not new.
+        """Return a user in full, for routes that show it to every caller; `again`: with its token although not new.
 
-        No caller learns a stronger token from a weaker login. One with less than all rights sees no token and no role
-        elsewhere. One that is not by the user's own token does not see that, unless it may see all tokens anyway.
+        A login must not reveal a stronger token. A login with reduced rights sees no token and no role in other
+        projects. A
+        login without the user's own token sees that token only if it may see all tokens.
         """
         if self.is_reduced:
             return self.view(user)
@@ -128,23 +129,23 @@ class Caller:
         return replace(user, token=None) if is_hidden else user
 
     def is_weaker_than_own(self, user: User) -> bool:
-        """Return whether `user` is the caller, without its own token and the right to see all tokens."""
+        """Return whether `user` is the caller, without its own token or the right to see all tokens."""
         return self.login is not None and user.id == self.user and not self.full_view
 
     @property
     def sees_push_secrets(self) -> bool:
-        """True if push secrets, and what endpoints say, may be seen: consumers may not (17.2, A14)."""
-        return bool(self.roles & _NEEDS_NO_LIST) and not self.is_reduced
+        """True if push secrets and responses of endpoints are visible. Consumers may not see them (17.2, A14)."""
+        return bool(self.roles & _EXEMPT_ROLES) and not self.is_reduced
 
     def view_push(self, subscription: Subscription) -> Subscription:
-        """Return what of `subscription` the caller may see: consumers no push secrets (17.2, A14)."""
+        """Return the part of `subscription` that the caller may see: no push secrets for consumers (17.2, A14)."""
         if subscription.push is None or self.sees_push_secrets:
             return subscription
         return replace(subscription, push=subscription.push.without_secrets())
 
 
 class Admission:
-    """Turns a token and a project's name into a `Caller`, or refuses."""
+    """Maps a token and a project name to a `Caller`, or refuses."""
 
     def __init__(
         self,
@@ -158,7 +159,7 @@ class Admission:
         show_tokens: bool = True,
         clock: Clock | None = None,
     ) -> None:
-        """`logins` is asked about tokens of issuers; `note_use` is called for each use of a named token."""
+        """`logins` verifies tokens of issuers; `note_use` is called at each use of a named token."""
         self._registry, self._permissions, self._logins, self._note_use = registry, permissions, logins, note_use
         self._show_tokens = show_tokens
         self._service_token = _bytes(service_token)
@@ -169,11 +170,11 @@ class Admission:
     async def admit(
         self, action: str, token: str | None, project: ProjectName | None = None, names: Mapping[str, str] = _NO_NAMES
     ) -> Caller:
-        """Admit a request for `action`; `project` and `names` are from the path, `names` by variable.
+        """Admit a request for `action`; `project` and `names` (by variable) are from the path.
 
-        Raises, in this order: `NotAuthenticated` without a token; `NotFound` "project doesn't exist", other than for
-        projects:create; `UnknownToken`, or `TokenRefused` when the answer may say why; `NotAuthenticated` when its user
-        has no role here; `NotAllowed` when no role allows the action, or when the token is not good for it.
+        Raises, in this order: `NotAuthenticated` without a token; `NotFound` "project doesn't exist", except for
+        projects:create; `UnknownToken`, or `TokenRefused` if the answer may say why; `NotAuthenticated` if the user has
+        no role here; `NotAllowed` if no role allows the action, or the token lacks the right.
         """
         if not token:
             raise NotAuthenticated
@@ -185,7 +186,7 @@ class Admission:
         if self._is_service_token(token):
             roles = frozenset({SERVICE_ADMIN})
             return Caller(None, None, roles, True, place, self._access_lists, None, self._show_tokens)
-        principal = self._known(token) or await self._principal(token)
+        principal = self._cached_principal(token) or await self._principal(token)
         roles, allowed = _roles(principal, place), self._permissions[action]
         if SELF in allowed:
             roles = roles | {SELF} if names.get("user") == principal.name else roles - {SELF}
@@ -194,16 +195,16 @@ class Admission:
         if not roles & allowed:
             raise NotAllowed
         if principal.login is not None and not is_good_for(principal.login, action, names):
-            raise NotAllowed(NOT_GOOD)
+            raise NotAllowed(INSUFFICIENT_TEXT)
         return self._caller(principal, roles, place)
 
     def is_still(self, token: str, login: Login) -> bool:
-        """Return whether a token is still this login; notes a use of it. Raises `TokenRefused` when it has expired."""
-        principal = self._known(token)
+        """Return whether a token still has this login, and note its use. Raises `TokenRefused` if it has expired."""
+        principal = self._cached_principal(token)
         return principal is not None and principal.login is login
 
-    async def oneself(self, token: str | None) -> Caller:
-        """Admit the user of a token, with any roles, to the routes that every user may call about itself.
+    async def admit_oneself(self, token: str | None) -> Caller:
+        """Admit the user of a token, with any role, to the routes about oneself.
 
         Raises `NotAuthenticated` without a user (contract 3.2), and `UnknownToken` as `admit`.
         """
@@ -213,27 +214,27 @@ class Admission:
         return self._caller(principal, principal.service_roles, None)
 
     async def principal(self, token: str | None) -> Principal | None:
-        """Return the user of a token, None for none and for the service token; raise `UnknownToken` as `admit`."""
+        """Return the user of a token; None without one and for the service token. Raises `UnknownToken` as `admit`."""
         if not token or self._is_service_token(token):
             return None
         return await self._principal(token)
 
     def known_user(self, token: str) -> str | None:
-        """Return the id of a token's user, if in memory; empty for the service token. Raises `TokenRefused`."""
+        """Return the cached user id of a token; empty: service token; None: not cached. Raises `TokenRefused`."""
         if self._is_service_token(token):
             return ""
-        principal = self._known(token)
+        principal = self._cached_principal(token)
         return principal.id if principal else None
 
     async def user_of(self, token: str | None) -> Principal | None:
-        """Return the user of a token; None for no, an unknown, a refused, or the service token."""
+        """Return the user of a token; None for a missing, unknown or refused token, and for the service token."""
         try:
             return await self.principal(token)
         except UnknownToken:
             return None
 
     async def name_of(self, token: str | None) -> str | None:
-        """Return the name of the user whose token it is; None for no, an unknown, or the service token."""
+        """Return the name of a token's user; None for a missing or unknown token, and for the service token."""
         principal = await self.user_of(token)
         return principal.name if principal else None
 
@@ -244,26 +245,26 @@ class Admission:
             principal.id, principal.name, roles, full_view, place, self._access_lists, login, self._show_tokens
         )
 
-    def _known(self, token: str) -> Principal | None:
-        """Return what `_principal` would return, if it is in memory; None says nothing. Raises likewise."""
+    def _cached_principal(self, token: str) -> Principal | None:
+        """Return the cached result of `_principal`, or None if it is not cached. Raises as `_principal`."""
         if isinstance(token, Bearer) and self._is_of_issuer(token):
             principal = None if self._logins is None else self._logins.known(token)
         else:
             principal = self._registry.users.known_principal(token)
-        return None if principal is None else self._still(principal)
+        return None if principal is None else self._check_expiry(principal)
 
     async def _principal(self, token: str) -> Principal:
         if isinstance(token, Bearer) and self._is_of_issuer(token):
             return await self._of_issuer(token)
         principal = await self._registry.users.principal(token)
         if principal is not None:
-            return self._still(principal)
+            return self._check_expiry(principal)
         if not isinstance(token, Bearer):
             raise UnknownToken
         if token.looks_own:
-            raise TokenRefused(UNKNOWN)
+            raise TokenRefused(UNKNOWN_TEXT)
         principal = await self._of_issuer(token)
-        if len(self._issued) >= REMEMBERED:
+        if len(self._issued) >= MAX_OPAQUE_TOKENS:
             self._issued.clear()
         self._issued.add(token)
         return principal
@@ -273,17 +274,17 @@ class Admission:
 
     async def _of_issuer(self, token: Bearer) -> Principal:
         if self._logins is None:
-            raise TokenRefused(UNKNOWN)
-        return self._still(await self._logins.principal(token))
+            raise TokenRefused(UNKNOWN_TEXT)
+        return self._check_expiry(await self._logins.principal(token))
 
-    def _still(self, principal: Principal) -> Principal:
-        """Return a principal. Of a named token, raise `TokenRefused` when it has expired, and note its use."""
+    def _check_expiry(self, principal: Principal) -> Principal:
+        """Check the expiry of a named token (`TokenRefused`) and note its use. Returns the principal unchanged."""
         login = principal.login
         if login is None or login.token is None:
             return principal
         now = self._clock.wall()
         if login.expires_on is not None and login.expires_on <= now:
-            raise TokenRefused(EXPIRED)
+            raise TokenRefused(EXPIRED_TEXT)
         self._note_use(login.token, now)
         return principal
 
@@ -292,7 +293,7 @@ class Admission:
 
 
 def is_good_for(login: Login, action: str, names: Mapping[str, str] = _NO_NAMES) -> bool:
-    """Return whether a login's rights, not its roles, allow an action on the path with these variables."""
+    """Return whether the rights of a login, not its roles, allow an action on the path with these variables."""
     if login.rights is None:
         return True
     return not needs_all_rights(action) and rights.allow(login.rights, action, names)
@@ -305,5 +306,5 @@ def _roles(principal: Principal, place: Project | None) -> frozenset[str]:
 
 
 def _bytes(token: str) -> bytes:
-    # A token is any text that a client sent: also text that is no clean Unicode must only be unequal.
+    # Clients may send any text as a token, even invalid Unicode: compare it as unequal instead of failing.
     return token.encode("utf-8", "surrogatepass")

@@ -1,7 +1,6 @@
-"""Logins: from a token of an issuer, or one that a program signed with the key of a named token, to the user.
+"""Logins: maps a token of an issuer, or one signed with the key of a named token, to its user.
 
-A user may be made at the first login. All of this is on the way of every request that shows such a token: for one that
-was seen before, nothing here waits for anything.
+The first login may create the user. Hot path of every request with such a token: a cached token never suspends.
 """
 
 import contextlib
@@ -13,7 +12,7 @@ from typing import NamedTuple
 import structlog
 
 from ams.core.clock import Clock
-from ams.core.coalescing import Shared
+from ams.core.coalescing import SingleFlight
 from ams.core.errors import AlreadyExists, NotFound, TokenRefused
 from ams.core.issuer import Issuer, Verified
 from ams.core.names import ProjectId, TokenName, UserId, UserName
@@ -29,9 +28,8 @@ from ams.storage.registry.records import Login, Principal, UserDetails
 from ams.storage.registry.registry import Registry
 
 REMEMBERED = 50_000
-"""Tokens that were looked at, as many as are remembered as verified. A forgotten one is looked at again: that reads the
-registry, and undoes changes that an administrator made to its user's roles meanwhile.
-"""
+"""Cached verified tokens. An evicted token is verified again: that reads the registry, and overwrites role changes that
+an administrator has made to its user since."""
 
 Roles = dict[ProjectId, tuple[str, ...]]
 
@@ -39,7 +37,7 @@ logger = structlog.get_logger("ams.logins")
 
 
 class _CachedLogin(NamedTuple):
-    """The login of a token, valid while `verified` and `bound` are the same objects."""
+    """Cached login of a token, valid while `verified` and `bound` are the same objects."""
 
     verified: Verified
     bound: Principal
@@ -47,7 +45,7 @@ class _CachedLogin(NamedTuple):
 
 
 class KeyLogins:
-    """Finds the users of tokens that programs sign with keys of named tokens."""
+    """Finds the users of tokens that programs sign with the keys of named tokens."""
 
     def __init__(self, registry: Registry, clock: Clock, leeway_seconds: float) -> None:
         self._registry, self._clock = registry, clock
@@ -60,17 +58,17 @@ class KeyLogins:
         registry.invalidations.on(PRINCIPAL, forget)
 
     def known(self, token: str) -> Principal | None:
-        """Return what `principal` would return, if it is in memory; None says nothing. It may have expired."""
+        """Return the cached result of `principal`, or None if it is not cached. It may have expired."""
         return self._principals.known(token_digest(token))
 
     async def principal(self, token: str) -> Principal | None:
-        """Return the owner of the key that signed a token; None for no key of ours. Raises `TokenRefused`."""
+        """Return the owner of the key that signed a token; None: not a key of ours. Raises `TokenRefused`."""
         key = self_signed.named_key(token)
         if key is None:
             return None
-        return await self._principals.find(token_digest(token), lambda: self._verified(token, key))
+        return await self._principals.find(token_digest(token), lambda: self._login_by_key(token, key))
 
-    async def _verified(self, token: str, key: self_signed.NamedKey) -> Principal | None:
+    async def _login_by_key(self, token: str, key: self_signed.NamedKey) -> Principal | None:
         holder = await self._registry.named_tokens.holder(key.id)
         if holder is None and key.is_ours:
             raise TokenRefused("The token's key is not known: it was revoked, or is of another service")
@@ -88,7 +86,7 @@ class KeyLogins:
 
 @dataclass(slots=True)
 class Logins:
-    """Finds the users of tokens of issuers, and of those that are signed with keys of named tokens."""
+    """Finds the users of tokens of issuers, and of tokens signed with keys of named tokens."""
 
     registry: Registry
     issuers: IssuerSource
@@ -96,12 +94,12 @@ class Logins:
     keys: KeyLogins
     trail: Trail
     clock: Clock
-    address: Callable[[], str]  # returns where the request at hand comes from, for the audit log
+    address: Callable[[], str]  # returns the client address of the current request, for the audit log
     _seen: dict[int, _CachedLogin] = field(default_factory=dict)
-    _first_logins: Shared[tuple[str, str], Principal] = field(default_factory=Shared)
+    _first_logins: SingleFlight[tuple[str, str], Principal] = field(default_factory=SingleFlight)
 
     def known(self, token: str) -> Principal | None:
-        """Return what `principal` would return, if all that it takes is in memory; None says nothing."""
+        """Return the cached result of `principal`, or None if some part of it is not cached."""
         verified = self.verifier.known(token)
         if verified is None:
             return self.keys.known(token)
@@ -112,35 +110,35 @@ class Logins:
         return seen.login if seen.bound is bound else None
 
     async def principal(self, token: str) -> Principal:
-        """Return the user of a token; raise `TokenRefused` when it is not valid, or bound to no user."""
+        """Return the user of a token. Raises `TokenRefused` if it is invalid or bound to no user."""
         by_key = await self.keys.principal(token)
         if by_key is not None:
             return by_key
         verified = await self.verifier.verify(token)
         found = await self.registry.bindings.principal(verified.url, verified.subject)
-        # The verifier remembers its results, so the same object is the same token. `_seen` holds the object, so that no
-        # other has its id meanwhile.
+        # The verifier caches its results, so the same object means the same token. `_seen` holds the object, so its id
+        # cannot be reused.
         seen = self._seen.get(id(verified))
         if found is None:
             issuer = await self.issuers.by_url(verified.url)
             if issuer is None or not issuer.create_users:
                 raise _not_bound(verified)
             identity = verified.url, verified.subject
-            made = await self._first_logins.result(identity, lambda: self._made(issuer, verified))
-            return self._noted(verified, made)
+            made = await self._first_logins.result(identity, lambda: self._create_user(issuer, verified))
+            return self._cache_login(verified, made)
         bound, by_login = found
         if seen is not None and seen.bound is bound:
             return seen.login
         if seen is None and by_login and await self._follow(verified, bound.id):
             await self._record("logins:roles", bound.name, f"entitlements of issuer {verified.issuer}")
-            bound = await self._bound(verified)
-        return self._noted(verified, bound)
+            bound = await self._find_bound_user(verified)
+        return self._cache_login(verified, bound)
 
     async def close(self) -> None:
-        """Begin nothing more."""
+        """Start no new work."""
         await self._first_logins.close()
 
-    def _noted(self, verified: Verified, bound: Principal) -> Principal:
+    def _cache_login(self, verified: Verified, bound: Principal) -> Principal:
         login = Login(verified.issuer, None, verified.expires_on)
         made = Principal(bound.id, bound.name, bound.service_roles, bound.project_roles, login)
         self._seen.pop(id(verified), None)
@@ -149,12 +147,12 @@ class Logins:
         self._seen[id(verified)] = _CachedLogin(verified, bound, made)
         return made
 
-    async def _made(self, issuer: Issuer, verified: Verified) -> Principal:
-        """Make the user of an identity. When several nodes try, the first makes it and all of them return it."""
+    async def _create_user(self, issuer: Issuer, verified: Verified) -> Principal:
+        """Create the user of an identity. When several nodes try, the first one creates it and all return it."""
         roles = {project: given for project, given in (await self._roles(issuer, verified)).items() if given}
         if not roles:
             raise TokenRefused(f"No entitlement of the identity gives it a role here (issuer {issuer.name})")
-        # the same name on every node, and unique to the identity
+        # same name on every node, unique to the identity
         digest = hashlib.sha256(f"{verified.url}\0{verified.subject}".encode("utf-8", "surrogatepass")).hexdigest()
         name = UserName(f"{issuer.name}-{digest[:16]}")
         details = UserDetails(
@@ -165,25 +163,25 @@ class Logins:
         )
         try:
             await self.registry.bindings.first_login(name, details, roles, verified.url, verified.subject)
-        except (AlreadyExists, NotFound) as error:  # another was quicker; or a project went meanwhile
+        except (AlreadyExists, NotFound) as error:  # another node was first, or a project was deleted meanwhile
             await logger.ainfo("login.not_made", user=name, issuer=issuer.name, reason=error.message)
         else:
             await self._record("logins:create", name, f"first login by issuer {issuer.name}")
-        return await self._bound(verified)
+        return await self._find_bound_user(verified)
 
-    async def _bound(self, verified: Verified) -> Principal:
+    async def _find_bound_user(self, verified: Verified) -> Principal:
         found = await self.registry.bindings.principal(verified.url, verified.subject)
-        if found is None:  # the user exists without its binding: an administrator removed it
+        if found is None:  # the user exists without its binding: an administrator removed that
             raise _not_bound(verified)
         return found[0]
 
     async def _follow(self, verified: Verified, user: UserId) -> bool:
-        """Give a user made at the first login the roles of a new token's entitlements; return whether any changed."""
+        """Apply a new token's entitlements to a user created at first login. Returns whether a role changed."""
         issuer = await self.issuers.by_url(verified.url)
         roles = await self._roles(issuer, verified) if issuer else {}
         try:
             return bool(roles) and await self.registry.bindings.follow(user, roles)
-        except NotFound:  # the user, or a project, went meanwhile: no reason to keep what was withdrawn in others
+        except NotFound:  # the user or a project was deleted meanwhile: still withdraw the roles in the other projects
             has_changed = False
             for project, given in roles.items():
                 with contextlib.suppress(NotFound):

@@ -1,10 +1,10 @@
-"""Roles, and who may do what: role names, the permissions of the table of actions, and those that a deployment has.
+"""Permissions: role names, the permissions of the table of actions, and the overrides of a deployment.
 
-`OPEN` actions are not admitted by role: their routes look at the token themselves.
+Actions with `OPEN` are not admitted by role: their routes check the token themselves.
 
-A role file is JSON in the form of the reference's collection, `[{"resource": "topics:publish", "roles": [...]}]`, or
-a map from actions to lists of roles, in JSON or (named `*.toml`) in TOML (HTTP contract 3.3 and 3.4). Its rows take
-the place of those with the same action.
+A role file is JSON in the form of the reference's collection, `[{"resource": "topics:publish", "roles": [...]}]`. It
+may also be a map from actions to lists of roles, in JSON or (named `*.toml`) in TOML (HTTP contract 3.3 and 3.4). Its
+rows replace those of the same action.
 """
 
 import json
@@ -27,17 +27,17 @@ PROJECT_ADMIN = "project_admin"
 PUBLISHER = "publisher"
 CONSUMER = "consumer"
 SELF = "(the user itself)"
-"""Stands in the table of permissions for the user whom the path names, with any roles. No user has it as a role."""
+"""In the table of permissions: the user named in the path, with any role. Not a role of any user."""
 
 PROJECT_ROLES = frozenset({PROJECT_ADMIN, PUBLISHER, CONSUMER})
-"""All that counts inside a project: a project_admin gives these away, so nothing stronger may be among them (U3)."""
+"""Roles inside a project. A project_admin grants these, so no stronger role may be among them (U3)."""
 
 ROLES = PROJECT_ROLES | {SERVICE_ADMIN, ADMIN_VIEWER, METRICS_VIEWER, PUSH_WORKER, ARGO_API_AUTHN, REGISTER_ADMIN}
-"""Every name that is valid from the start; each may be a service role."""
+"""Built-in roles. Each may be a service role."""
 
 
 def check_project_roles(roles: Iterable[str]) -> None:
-    """Raise `InvalidInput` "invalid role: X" at the first name that is no project role."""
+    """Raise `InvalidInput` "invalid role: X" at the first name that is not a project role."""
     check_service_roles(roles, PROJECT_ROLES)
 
 
@@ -48,13 +48,13 @@ def check_service_roles(roles: Iterable[str], valid: frozenset[str] = ROLES) -> 
             raise InvalidInput(f"invalid role: {role}")
 
 
-OPEN: frozenset[str] = frozenset()  # no role opens these through admission (contract 1.5, open routes)
+OPEN: frozenset[str] = frozenset()  # admission opens these to no role (contract 1.5, open routes)
 
 _ROLES = {
     "SA": SERVICE_ADMIN, "PA": PROJECT_ADMIN, "PU": PUBLISHER, "CO": CONSUMER, "PW": PUSH_WORKER, "MV": METRICS_VIEWER,
     "AV": ADMIN_VIEWER, "AA": ARGO_API_AUTHN, "RA": REGISTER_ADMIN, "itself": SELF,
 }  # fmt: skip
-"""Roles as the table of actions writes them."""
+"""Roles by their names in the table of actions."""
 
 PERMISSIONS: Mapping[str, frozenset[str]] = {
     name: OPEN if action.is_open else frozenset(_ROLES[each] for each in action.roles.split())
@@ -64,25 +64,25 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
 
 
 def needs_all_rights(action: str) -> bool:
-    """Return whether an action needs all rights of a user, as one could log in with more rights by it."""
+    """Return whether an action needs all rights of its user, because it could yield a login with more rights."""
     is_of_logins = action.partition(":")[0] in ("tokens", "bindings", "issuers")
     return is_of_logins or action in ("users:refreshToken", "projects:refreshUserToken")
 
 
 @dataclass(frozen=True, slots=True)
 class RoleTable:
-    """The roles, and what they may do."""
+    """Roles and their permissions."""
 
     permissions: Mapping[str, frozenset[str]] = field(default_factory=lambda: PERMISSIONS)
 
     @property
     def roles(self) -> frozenset[str]:
-        """Every valid name: those valid from the start, and those that occur only in the table."""
+        """Valid names: the built-in roles, and those that only the table has."""
         return ROLES.union(*self.permissions.values()) - {SELF}
 
 
 def role_table(path: str) -> RoleTable:
-    """Return the table with the rows of the role file at `path`, if any; raise `BadSettings` for a bad one."""
+    """Return the table, overridden by the role file at `path` if any. Raises `BadSettings` for a bad file."""
     if not path:
         return RoleTable()
     try:

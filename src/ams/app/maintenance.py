@@ -1,4 +1,4 @@
-"""Maintenance of what a stopped service keeps: checking a data folder, and changing the key of its tokens."""
+"""Maintenance of a stopped service: checks a data folder, and rotates the key of its tokens."""
 
 import os
 import sqlite3
@@ -12,27 +12,27 @@ from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import Folder, is_in_use, is_ours
 from ams.storage.log.embedded import Report, check
-from ams.storage.registry.keys import NEXT, settle
+from ams.storage.registry.keys import NEXT_KEY_ENDING, settle
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import KEY_BYTES, key_file, key_text, parse_key
 
 
 class DatabaseReport(NamedTuple):
-    """Result of a check of a database."""
+    """Result of checking a database."""
 
     file: str
     problems: tuple[str, ...]
 
 
 class FolderReport(NamedTuple):
-    """Result of a check of a data folder."""
+    """Result of checking a data folder."""
 
     log: Report
     databases: Sequence[DatabaseReport]
 
     @property
     def problems(self) -> list[str]:
-        """Everything that is not as it was written, a line each."""
+        """All damage, one line each."""
         found = [str(damage) for damage in self.log.damage]
         try:
             replay(self.log.cursors)
@@ -42,7 +42,7 @@ class FolderReport(NamedTuple):
 
 
 def check_folder(path: str) -> FolderReport:
-    """Read the whole folder; blocking. Raises `Unusable` when it is no data folder, or a service is using it."""
+    """Read the whole folder; blocking. Raises `Unusable` if it is not a data folder, or a service uses it."""
     if not is_ours(path):
         raise Unusable(f"{path} is not a data folder")
     if is_in_use(path):
@@ -66,19 +66,21 @@ def _database(path: str) -> DatabaseReport:
     return DatabaseReport(path, tuple(answer for answer in answers if answer != "ok"))
 
 
-class Rotated(NamedTuple):
-    """Result of a change of the key."""
+class KeyRotation(NamedTuple):
+    """Result of a key rotation."""
 
-    tokens: int  # how many were encrypted anew
-    file: str  # where the new key is; empty when it is the operator's to keep
+    tokens: int  # number of tokens that were encrypted anew
+    file: str  # path of the new key; empty if the operator has it
 
 
-async def rotate_key(data: str, *, token_key: str = "", new_token_key: str = "", files: Disk | None = None) -> Rotated:
+async def rotate_key(
+    data: str, *, token_key: str = "", new_token_key: str = "", files: Disk | None = None
+) -> KeyRotation:
     """Encrypt all tokens of a data folder with a new key; they stay valid.
 
-    `token_key` is the setting, 64 hex digits, when the key is no file in the folder; then the new one must be given,
-    and the setting be changed before the next start. Killed at any point, the next start finds out which key is right.
-    Raises `Unusable`, or `Damaged` for a token that cannot be read; then nothing is changed.
+    `token_key` is the setting, 64 hex digits, if the key is not a file in the folder. Then `new_token_key` is required,
+    and the setting must change before the next start. After a kill, the next start finds the right key. Raises
+    `Unusable`, or `Damaged` if a token cannot be decrypted; then nothing has changed.
     """
     if token_key and not new_token_key:
         raise BadSettings("AMS_TOKEN_KEY is set, so the key is yours to keep: give the new one as AMS_NEW_TOKEN_KEY")
@@ -89,14 +91,14 @@ async def rotate_key(data: str, *, token_key: str = "", new_token_key: str = "",
         if not Disk().exists(folder.registry):
             raise Unusable(f"{folder.registry} is missing: there are no tokens")
         if token_key:
-            return Rotated(await _change(folder, parse_key(token_key), parse_key(new_token_key)), "")
+            return KeyRotation(await _change(folder, parse_key(token_key), parse_key(new_token_key)), "")
         return await _change_file(folder, new_token_key, files or Disk())
     finally:
         folder.release()
 
 
-async def rotate_shared_key(registry: str, password: str, token_key: str, new_token_key: str) -> Rotated:
-    """Encrypt all tokens of a registry in PostgreSQL with a new key; every service has it before its next start.
+async def rotate_shared_key(registry: str, password: str, token_key: str, new_token_key: str) -> KeyRotation:
+    """Encrypt all tokens of a registry in PostgreSQL with a new key. Give it to every service before its next start.
 
     Raises as `rotate_key`, `Unusable` also while a service uses the registry, and `RegistryUnavailable`.
     """
@@ -106,22 +108,22 @@ async def rotate_shared_key(registry: str, password: str, token_key: str, new_to
         )
     opened = await Registry.open(registry, parse_key(token_key), password=password)
     try:
-        return Rotated(await opened.change_key(parse_key(new_token_key)), "")
+        return KeyRotation(await opened.change_key(parse_key(new_token_key)), "")
     finally:
         await opened.close()
 
 
-async def _change_file(folder: Folder, new_token_key: str, files: Disk) -> Rotated:
+async def _change_file(folder: Folder, new_token_key: str, files: Disk) -> KeyRotation:
     url, path = sqlite_url(folder.registry), folder.token_key
     await settle(url, path, files)
     if not files.exists(path):
         raise Unusable(f"{path} is missing; if the key is a setting, give AMS_TOKEN_KEY and AMS_NEW_TOKEN_KEY")
     old = key_file(path, create=False, files=files)
     new = parse_key(new_token_key) if new_token_key else os.urandom(KEY_BYTES)
-    write_whole(files, path + NEXT, key_text(new))
+    write_whole(files, path + NEXT_KEY_ENDING, key_text(new))
     tokens = await _change(folder, old, new)
     await settle(url, path, files)
-    return Rotated(tokens, path)
+    return KeyRotation(tokens, path)
 
 
 async def _change(folder: Folder, old: bytes, new: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Serving: from settings to a running service, and back in order when it is stopped."""
+"""Serving: runs the service from its settings to an orderly stop."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from functools import partial
 
 import structlog
 
-from ams.app.backup.keeping import answering
+from ams.app.backup.keeping import serve_backups
 from ams.app.wiring import Service, service
 from ams.core.clock import Clock
 from ams.core.errors import Unusable
@@ -22,7 +22,7 @@ from ams.core.settings import Settings, is_plain_to_others
 from ams.core.supervisor import Supervisor, run_until_stopped
 from ams.http import operations, tls
 from ams.http.errors import refusal
-from ams.http.operations import Operations, answering_operations
+from ams.http.operations import Operations, serve_operations
 from ams.outgoing.guard import networks
 from ams.push import report
 from ams.storage.folder import DataCheck
@@ -33,34 +33,34 @@ from ams.web.server import HttpServer, listen, url_of
 logger = structlog.get_logger("ams")
 
 SWITCH_INTERVAL_SECONDS = 0.0001
-"""How long the event loop may keep the interpreter from a thread that waits for it. The log's committer needs it for
+"""Time after which the event loop yields the interpreter to a waiting thread. The log's committer needs it for
 microseconds at a time; with Python's default of 5 ms every publish could wait that long."""
 
-STOP_SECONDS = 9.5  # how long a stop may take, beside `drain_seconds`; then the process is ended, whatever hangs
-FAILED_SECONDS = 1.0  # how long a service that failed goes on saying so, if `drain_seconds` is not longer
-OWN_FILES = 768  # open files kept for the log, databases and our own sockets; half of all, if less
-_LOST = "Messages that retention took before subscriptions had acknowledged them, ever."
-_CODES = ("OK", "INTERNAL", "UNAVAILABLE")  # counted from 0, so that the first one is seen as a change
-GARBAGE_THRESHOLDS = (50_000, 20, 100)  # requests leave no cycles behind: Python's default took a tenth of all work
+STOP_SECONDS = 9.5  # limit of a stop, in addition to `drain_seconds`; then the process is ended
+FAILED_SECONDS = 1.0  # how long a failed service reports its failure, if `drain_seconds` is not longer
+RESERVED_FILES = 768  # open files reserved for the log, databases and our own sockets; at most half
+_LOST_HELP = "Messages that retention took before subscriptions had acknowledged them, ever."
+_CODES = ("OK", "INTERNAL", "UNAVAILABLE")  # counted from 0, so that the first call is a visible change
+GARBAGE_THRESHOLDS = (50_000, 20, 100)  # requests leave no cycles: Python's default cost a tenth of all time
 
 
 @dataclass(slots=True)
 class State:
-    """Source of the operations port, from first to last. `service` is None until its engines are open."""
+    """Source of the operations port, from start to end. `service` is None until its engines are open."""
 
     supervisor: Supervisor
     service: Service | None = None
     data: DataCheck | None = None
     listeners: list[Listener] = field(default_factory=list)
-    waiting_for: str = ""  # what a start waits for
+    waiting_for: str = ""  # the dependency a start waits for
     draining: bool = False
 
     def tell(self, waiting_for: str) -> None:
-        """Note what the start waits for; empty for nothing."""
+        """Note the dependency that the start waits for; empty for none."""
         self.waiting_for = waiting_for
 
     def why_not_ready(self) -> str | None:
-        """Return why clients should be sent elsewhere; None while they are welcome."""
+        """Return why clients should go elsewhere, or None."""
         if self.supervisor.failure:
             return self.supervisor.failure
         if self.draining:
@@ -69,12 +69,12 @@ class State:
             return f"starting: {self.waiting_for}" if self.waiting_for else "starting"
         if trouble := self.service.away or (self.data.trouble if self.data else None):
             return trouble
-        # Not of a log on Kafka: all nodes refuse alike, so another would serve no better.
+        # Not for a log on Kafka: all nodes refuse alike, so another would serve no better.
         refusal = self.service.embedded.refusal if self.service.embedded else None
         return f"publishing is refused: {refusal}" if refusal else None
 
     def gauges(self) -> Iterator[Figure]:
-        """Yield what goes up and down."""
+        """Yield the gauges."""
         yield from connection_gauges("ams", self.listeners)
         if self.service is None:
             return
@@ -93,7 +93,7 @@ class State:
         yield figure("ams_publishing_refused", refused, bool(made.log.refusal))
 
     def counters(self) -> Iterator[Figure]:
-        """Yield what only grows while the service runs."""
+        """Yield the counters."""
         yield from connection_counters("ams", self.listeners)
         if self.service is None:
             return
@@ -105,7 +105,7 @@ class State:
         yield figure("ams_delivered_messages", "Messages handed out by pulls, with repeats.", counted.delivered)
         yield figure("ams_acknowledgements", "Acknowledgements taken.", made.counts.acknowledgements)
         yield from made.watched.counters()
-        yield figure("ams_lost_messages", _LOST, made.losses.messages)
+        yield figure("ams_lost_messages", _LOST_HELP, made.losses.messages)
         classes = [({"status": f"{digit}xx"}, made.api.answered[digit]) for digit in (2, 3, 4, 5)]
         yield Figure("ams_requests", "Requests answered, by class of status.", classes)
         codes = {code: made.pubsub_calls[code] for code in (*_CODES, *made.pubsub_calls)}
@@ -130,28 +130,28 @@ class Running:
     service: Service
     base_url: str
     operations_url: str
-    pubsub: str = ""  # HOST:PORT of Google's Pub/Sub; empty: it is off
+    pubsub: str = ""  # HOST:PORT of Google's Pub/Sub; empty: off
 
 
 @contextlib.asynccontextmanager
 async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | None = None) -> AsyncIterator[Running]:
-    """Serve until the block ends, then stop in order.
+    """Serve until the block ends, then stop in order. `supervisor` knows when the block should end by itself.
 
-    The operations port answers first and last: a start that waits for something says there what for. Order of the
-    stop: serve on for `drain_seconds` while `/readyz` fails, take no new connections, finish deliveries by push, end
-    waiting pulls and dry runs, finish requests in flight, then close the engines, each after those that use it. Under
-    ten seconds and the drain. The `supervisor` knows when the block should end by itself.
+    The operations port opens first and closes last: a waiting start reports there what it waits for. Order of the stop:
+    serve on for `drain_seconds` while `/readyz` fails, take no new connections, finish push deliveries, end waiting
+    pulls and dry runs, finish requests in flight, close the engines after their users. It takes less than ten seconds
+    in addition to the drain.
     """
     state = State(supervisor)
     async with contextlib.AsyncExitStack() as stack:
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
-        settings = replace(settings, port=api.getsockname()[1])  # one that was free, if 0 was asked for
+        settings = replace(settings, port=api.getsockname()[1])  # the port the system chose, for port 0
         operations = Operations(state.why_not_ready, metrics_of(state))
-        state.listeners.append(await stack.enter_async_context(answering_operations(aside, operations)))
+        state.listeners.append(await stack.enter_async_context(serve_operations(aside, operations)))
         made = await stack.enter_async_context(service(settings, supervisor, clock=clock, tell=state.tell))
-        if made.embedded is not None:  # there is more in the folder than keys
-            await stack.enter_async_context(answering(made.folder.path, made.embedded))
+        if made.embedded is not None:  # the folder has more than keys
+            await stack.enter_async_context(serve_backups(made.folder.path, made.embedded))
         base_url, pubsub = await stack.enter_async_context(serve_api(settings, made, api, state))
         folder, embedded, is_sqlite = made.folder, made.embedded, settings.registry == "sqlite"
         logs = [folder.log] if embedded else [folder.cursors] if is_sqlite else []
@@ -171,9 +171,9 @@ async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | 
 async def serve_api(
     settings: Settings, made: Service, sock: socket.socket, state: State
 ) -> AsyncIterator[tuple[str, str]]:
-    """Answer clients on a listening socket until the block ends, then finish what is under way.
+    """Answer clients on a listening socket until the block ends, then finish requests in flight.
 
-    Gives the base URL of the API, and HOST:PORT of Google's Pub/Sub, empty while that is off.
+    Yields the base URL of the API, and HOST:PORT of Google's Pub/Sub, empty if that is off.
     """
     supervisor, connections = state.supervisor, _connections(settings)
     made.slots.connections.lower_capacity(connections)
@@ -198,7 +198,7 @@ async def serve_api(
         if watch:
             watch.cancel()
         try:
-            if made.push.runner:  # before others have what it delivers, and before its waiting pulls are ended
+            if made.push.runner:  # before other nodes take over its deliveries, and before its waiting pulls end
                 await made.push.runner.close()
             await made.working.hand_over()
         finally:
@@ -230,13 +230,13 @@ def _certificate(settings: Settings, made: Service) -> tls.Certificate | None:
 
 
 async def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can come. Raises `PartFailed`."""
-    # Threads are let in early, and what lives for ever is not collected again.
+    """Serve until SIGTERM or SIGINT. Prints `ready BASE_URL` when clients can connect. Raises `PartFailed`."""
+    # Let other threads run early, and do not collect permanent objects again.
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
-    # Asks for the certificate to be read again; without one there is nothing to do, and no reason to end.
+    # SIGHUP reloads the certificate; without one it is ignored, and does not end the process.
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
@@ -256,7 +256,7 @@ async def serve(settings: Settings) -> None:
 
 
 def warn_of_plain_http(settings: Settings) -> None:
-    """Say in the log when tokens and messages cross a network as they are."""
+    """Log a warning when tokens and messages cross a network unencrypted."""
     if is_plain_to_others(settings):
         remedy = "set cert and key, or leave TLS to a proxy on this machine and listen on 127.0.0.1"
         logger.warning("no_tls", host=settings.host, remedy=remedy)
@@ -275,10 +275,10 @@ def _announce(settings: Settings, run: Running) -> None:
 
 
 def _connections(settings: Settings) -> int:
-    """Return how many connections each port may have open: idle ones must not take the files that the log needs."""
+    """Return the limit of open connections for each port: idle ones must not use up the log's files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = 1 if settings.pubsub_port is None else 4  # for one of each port; one of gRPC has two more, of its relay
-    for_ports = soft - min(OWN_FILES, soft // 2) - operations.MAX_CONNECTIONS
+    files = 1 if settings.pubsub_port is None else 4  # one for each kind of port; gRPC needs two more for its relay
+    for_ports = soft - min(RESERVED_FILES, soft // 2) - operations.MAX_CONNECTIONS
     connections = max(min(settings.max_connections, for_ports // files), 1)
     if connections < settings.max_connections:
         logger.info("max_connections", lowered_to=connections, open_files=soft)

@@ -1,14 +1,14 @@
-"""`ams authn serve`: the certificate service. A client whose certificate is bound gets a service's token for it.
+"""`ams authn serve`: the certificate service. It exchanges a bound client certificate for a service's token.
 
-settings                settings by flags, environment, TOML, or the reference's JSON
-values                  service types, auth methods, bindings, keys; clients
-certificates/           chain, dates, usage, revocation, hosts: is this certificate to be believed now
-store/                  tables on SQLite or PostgreSQL, and the records in them
-management              use cases of an administrator, and the rules for them (contract 5 to 7)
-login                   from a certificate to a token, which a service is asked for (contract 8)
-http/                   TLS that asks for certificates, proxies, the routes, errors on the wire
-program                 the data folder and the parts, opened in order, from a start to an orderly stop
+- settings: flags, environment, TOML, or the reference's JSON
+- values: service types, auth methods, bindings, keys; clients
+- certificates/: validates a certificate: chain, dates, usage, revocation, hosts
+- store/: tables on SQLite or PostgreSQL, and their records
+- management: use cases of an administrator, and their rules (contract 5 to 7)
+- login: exchanges a certificate for a token, fetched from a service (contract 8)
+- http/: TLS that requests certificates, proxies, the routes, errors on the wire
+- program: the data folder and the parts, from a start to an orderly stop
 
-It knows AMS by its HTTP API only. "Contract" is the wire of the certificate service, with what section 15 of it says
-must not be copied (docs/reference/authn.md).
+It knows AMS only by its HTTP API. "Contract" is the wire of the certificate service, without the defects that its
+section 15 excludes (docs/reference/authn.md).
 """

@@ -1,8 +1,8 @@
-"""Logging in: from a client's certificate to the token of the user it is bound to (contract 8; 15, A17).
+"""Login: exchanges a client's certificate for the token of its bound user (contract 8; 15, A17).
 
-The client is checked before its request: an address that failed too often is refused first, and an invalid certificate
-before the answer shows which service types exist. The token comes from the service of the user. Neither the answer of a
-service nor the headers it is asked with are passed on: they may hold secrets.
+The client is checked before its request: blocked addresses first, then invalid certificates, so the answer does not
+reveal service types to them. The token comes from the user's service. Neither the service's answer nor the headers of
+the request to it are passed on: they may contain secrets.
 """
 
 import asyncio
@@ -27,35 +27,35 @@ from ams.authn.store import Store
 from ams.core import errors
 from ams.core.cache import ExpiringCache, LruCache
 from ams.core.clock import Clock, Milliseconds
-from ams.core.coalescing import Shared
+from ams.core.coalescing import SingleFlight
 from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
 from ams.core.rate import MINUTE
 from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed, Response, TimedOut, authority
-from ams.outgoing.guard import EVERYWHERE, Guard
-from ams.push.connecting import of_socket
+from ams.outgoing.guard import ALL_NETWORKS, Guard
+from ams.push.connecting import socket_error_text
 from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
 from ams.storage.audit.trail import FailedLogins, Trail
 
-SECONDS = 12.0  # for all of a login: less than the shortest time an answer must be written in (15, A18)
+LOGIN_SECONDS = 12.0  # for a whole login: less than the shortest time for sending an answer (15, A18)
 SERVICE_SECONDS = 10.0
-"""Most that one answer of a service may take, everything included: less than a login may take (15, A18)."""
-LATELY = 3_600_000
-"""Milliseconds after a login for which a certificate is not refused for failures of others at its address."""
-REMEMBERED = 100_000  # most certificates, and most bindings, whose last login is remembered
-MOST_TOKENS = 10_000  # most answers of services that are used again
-MOST_BYTES = 4 * 1024 * 1024
-"""Of an answer. An AMS user comes with the topics and subscriptions of all projects of theirs."""
-_OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
-"""Headers of the connection, which no auth method sets."""
-_SENT_AS_THEY_ARE = "/:?#[]@!$&'()*+,;=%{}"
+"""Limit of one service's answer in total: less than a login may take (15, A18)."""
+RECENT_LOGIN_MS = 3_600_000
+"""Milliseconds after a login during which failures of others at its address do not block a certificate."""
+MAX_REMEMBERED_LOGINS = 100_000  # certificates, and bindings, whose last login is remembered
+MAX_CACHED_TOKENS = 10_000  # cached answers of services
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+"""Of an answer. An AMS user comes with the topics and subscriptions of all its projects."""
+_CONNECTION_HEADERS = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
+"""Headers of the connection, which auth methods do not set."""
+_UNESCAPED_CHARACTERS = "/:?#[]@!$&'()*+,;=%{}"
 """Characters of a configured path that are not escaped, besides the unreserved ones."""
 
 _log = structlog.get_logger()
 
 
-class _Asked(NamedTuple):
-    """Key of a request to a service; concurrent requests with the same key share one answer."""
+class _TokenKey(NamedTuple):
+    """Key of a request to a service. Concurrent requests with the same key share one answer."""
 
     service_type: values.ServiceTypeId
     method: str
@@ -67,7 +67,7 @@ class _Asked(NamedTuple):
 class Login:
     """Logs clients in; `code_of` returns the status of an error, for the audit log.
 
-    `verify_hosts` is for all service types; with `token_seconds` of 0 each login asks the service.
+    `verify_hosts` is for all service types. `token_seconds` of 0: each login asks the service.
     """
 
     store: Store
@@ -79,25 +79,25 @@ class Login:
     clock: Clock
     code_of: Callable[[errors.AmsError], int]
     verify_hosts: bool = False
-    seconds: float = SECONDS
+    seconds: float = LOGIN_SECONDS
     token_seconds: float = 0
 
     def __post_init__(self) -> None:
         self._subjects = Subjects()
-        # When certificates logged in last, by the monotonic clock; when a login by a binding was noted, by the wall.
-        self._trusted: LruCache[bytes, Milliseconds] = LruCache(REMEMBERED)
-        self._noted: LruCache[values.BindingId, Milliseconds] = LruCache(REMEMBERED)
-        self._asking: Shared[_Asked, str] = Shared()
+        # Last login by certificate (monotonic clock), and last stored login by binding (wall clock).
+        self._trusted: LruCache[bytes, Milliseconds] = LruCache(MAX_REMEMBERED_LOGINS)
+        self._noted: LruCache[values.BindingId, Milliseconds] = LruCache(MAX_REMEMBERED_LOGINS)
+        self._asking: SingleFlight[_TokenKey, str] = SingleFlight()
         kept = int(self.token_seconds * 1000)
-        self._kept: ExpiringCache[_Asked, str] = ExpiringCache(MOST_TOKENS, kept, self.clock.monotonic)
+        self._kept: ExpiringCache[_TokenKey, str] = ExpiringCache(MAX_CACHED_TOKENS, kept, self.clock.monotonic)
         self._notes: set[asyncio.Task[None]] = set()
         self.results = dict.fromkeys((DONE, REFUSED, FAILED), 0)  # logins by result, for `/metrics`
 
     async def token(self, service_type: str, host: str, peer: values.Peer) -> str:
-        """Return the token of the user that a peer's certificate is bound to.
+        """Return the token of the user to which a peer's certificate is bound.
 
-        Raises `ServiceFailed`, `ServiceTimeout`, `Unavailable` where it cannot be done now; other errors are the
-        client's.
+        Raises:
+            ServiceFailed, ServiceTimeout, Unavailable: Not possible now. All other errors are the client's.
         """
         attempt = _Attempt(values.without_secrets(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
         try:
@@ -113,19 +113,19 @@ class Login:
         await self._record(attempt)
         return token
 
-    async def settled(self) -> None:
-        """Wait until all logins are noted."""
+    async def wait_stored(self) -> None:
+        """Wait until all logins are stored."""
         if self._notes:
             await asyncio.wait(self._notes)
 
     async def close(self) -> None:
-        """Finish what is still to be noted, and end the connections to services."""
-        await self.settled()
+        """Store the remaining logins, and close the connections to services."""
+        await self.wait_stored()
         await self._asking.close()
         await self.services.close()
 
     async def _log_in(self, type_name: str, host: str, peer: values.Peer, attempt: "_Attempt") -> str:
-        presented = self._presented(peer)
+        presented = self._presented_by(peer)
         fingerprint, subject = self._subject(presented.leaf, attempt)
         found = await self.store.service_types.find(type_name)
         verify_host = self.verify_hosts or (found is not None and found.verify_client_host)
@@ -134,13 +134,13 @@ class Login:
         require_supported("Auth type", values.X509, service_type.auth_types)
         require_host_of(service_type, host)
         method = existing(await self.store.auth_methods.find(service_type.uuid, host), values.AUTH_METHOD_GONE)
-        binding = await self._bound(subject, service_type, host)
+        binding = await self._find_binding(subject, service_type, host)
         token = await self._shared_token(service_type, method, binding.unique_key)
         self._trusted.put(fingerprint, self.clock.monotonic())
         self._note(binding)
         return token
 
-    def _presented(self, peer: values.Peer) -> values.Presented:
+    def _presented_by(self, peer: values.Peer) -> values.Presented:
         if peer.presented is not None:
             return peer.presented
         self.failures.attempts.check(peer.address)
@@ -155,12 +155,12 @@ class Login:
             self.failures.attempts.check(attempt.address)
             raise
         attempt.actor, attempt.fingerprint = subject.name, fingerprint
-        if not _is_within(LATELY, self._trusted.get(fingerprint), self.clock.monotonic()):
+        if not _is_within(RECENT_LOGIN_MS, self._trusted.get(fingerprint), self.clock.monotonic()):
             self.failures.attempts.check(attempt.address)
         return fingerprint, subject
 
-    async def _bound(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.Binding:
-        """Return the binding of a subject, when it is meant and not another that looks like it (15, A8)."""
+    async def _find_binding(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.Binding:
+        """Return the binding of a subject; refuse another subject with the same normal form (15, A8)."""
         binding = await self._binding(subject, service_type, host)
         if binding.issuer and binding.issuer != subject.issuer:
             raise errors.CertificateRefused("Your certificate is of another issuer than this binding names")
@@ -169,8 +169,8 @@ class Login:
                 raise errors.CertificateRefused(
                     f"Your certificate cannot be told from others by its subject: {subject.lost}"
                 )
-            # The first login decides whom the binding means, so it is stored before the login succeeds; of two at
-            # once the store keeps one.
+            # The first login fixes the subject of the binding, so it is stored before the login succeeds. The store
+            # keeps one of two concurrent ones.
             await self.store.bindings.note_login(binding.uuid, self.clock.wall(), subject.sha256)
             binding = await self._binding(subject, service_type, host)
         if binding.subject_sha256 != subject.sha256:
@@ -185,8 +185,8 @@ class Login:
         )
 
     async def _shared_token(self, service_type: values.ServiceType, method: values.AuthMethod, unique_key: str) -> str:
-        """Ask the service, once for all concurrent logins of this user; or take its cached answer."""
-        asked = _Asked(service_type.uuid, method.uuid, method.updated_on, unique_key)
+        """Ask the service, once for concurrent logins of one user; or return the cached answer."""
+        asked = _TokenKey(service_type.uuid, method.uuid, method.updated_on, unique_key)
         kept = self._kept.get(asked)
         if kept is not None:
             return kept
@@ -199,7 +199,7 @@ class Login:
         return await self._asking.result(asked, ask)
 
     def _note(self, binding: values.Binding) -> None:
-        """Note the login, at most once a minute, while the answer goes out (15, A5)."""
+        """Store the login in the background, at most once a minute (15, A5)."""
         now = self.clock.wall()
         if _is_within(MINUTE, self._noted.get(binding.uuid), now):
             return
@@ -212,13 +212,13 @@ class Login:
     async def _store_login(self, binding: values.Binding, at: Milliseconds) -> None:
         try:
             await self.store.bindings.note_login(binding.uuid, at, None)
-        except errors.AmsError as error:  # the login went well all the same; the next minute has another
+        except errors.AmsError as error:  # the login itself succeeded; another will be stored in a minute
             _log.warning("the time of a login was not stored", binding=binding.name, reason=error.message)
 
     async def _record_failure(self, attempt: "_Attempt", error: errors.AmsError) -> None:
         code = self.code_of(error)
         self.results[result_of(code)] += 1
-        record = self.failures.refused
+        record = self.failures.note_refusal
         if code < 500 and not isinstance(error, errors.RateLimited):
             record = self.failures.failed
             self._trusted.discard(attempt.fingerprint)
@@ -272,23 +272,23 @@ class Services:
         *,
         seconds: float = SERVICE_SECONDS,
     ) -> None:
-        """`paths` and `fields` are those of each type (`service_types_paths`, `service_types_retrieval_fields`)."""
+        """`paths` and `fields` are by type (`service_types_paths`, `service_types_retrieval_fields`)."""
         self._paths = paths
         self._fields = fields
-        self._client = HttpClient(Guard(EVERYWHERE), trust, seconds=seconds, most_bytes=MOST_BYTES)
+        self._client = HttpClient(Guard(ALL_NETWORKS), trust, seconds=seconds, most_bytes=MAX_ANSWER_BYTES)
         self.requests = 0
-        self.failures = 0  # requests without a usable answer; a user that is gone is no failure
-        self.seconds = 0.0  # of all requests together
+        self.failures = 0  # requests without a usable answer; unknown users do not count
+        self.seconds = 0.0  # total of all requests
 
     async def token(self, service_type: values.ServiceType, method: values.AuthMethod, unique_key: str) -> str:
-        """Return the token of a user; raise `NotFound`, `ServiceFailed`, `ServiceTimeout`, `Unavailable`."""
+        """Return the token of a user. Raises `NotFound`, `ServiceFailed`, `ServiceTimeout`, `Unavailable`."""
         path, field = self._paths.get(service_type.type), self._fields.get(service_type.type)
         if not path or not field:
             raise errors.Unavailable("Backend error")
         began = time.perf_counter()
         self.requests += 1
         try:
-            return _token(await self._asked(path, method, unique_key), field)
+            return _token(await self._ask(path, method, unique_key), field)
         except errors.ServiceFailed as error:
             self.failures += 1
             _log.warning("a service gave no token", service=service_type.name, host=method.host, reason=error.message)
@@ -297,10 +297,10 @@ class Services:
             self.seconds += time.perf_counter() - began
 
     async def close(self) -> None:
-        """End all idle connections."""
+        """Close all idle connections."""
         await self._client.close()
 
-    async def _asked(self, path: str, method: values.AuthMethod, unique_key: str) -> Response:
+    async def _ask(self, path: str, method: values.AuthMethod, unique_key: str) -> Response:
         request = _request(path, method, unique_key)
         try:
             return await self._client.ask(request)
@@ -314,10 +314,10 @@ def _reason(failed: RequestFailed) -> str:
     error = failed.__cause__
     if isinstance(failed, AnswerTooLong):
         return "The answer is too long"
-    if isinstance(error, socket.gaierror | UnicodeError):  # the latter for what can be no name
+    if isinstance(error, socket.gaierror | UnicodeError):  # the latter for impossible names
         return "Its host has no address"
     if isinstance(error, OSError):
-        return of_socket(error)
+        return socket_error_text(error)
     if isinstance(error, httpcore.LocalProtocolError):
         return "The auth method holds what cannot be sent"
     if not isinstance(error, httpcore.RemoteProtocolError):
@@ -330,7 +330,7 @@ def _reason(failed: RequestFailed) -> str:
 def _token(answer: Response, field: str) -> str:
     if answer.status == 404:
         raise errors.NotFound("User was not found")
-    if not 200 <= answer.status < 300:  # redirects too: the headers are secrets of this host alone
+    if not 200 <= answer.status < 300:  # redirects too: the headers are secrets for this host alone
         raise errors.ServiceFailed(f"The service answered with status {answer.status}")
     try:
         user = msgspec.json.decode(answer.body)
@@ -346,11 +346,11 @@ def _token(answer: Response, field: str) -> str:
 
 def _request(path: str, method: values.AuthMethod, unique_key: str) -> httpcore.Request:
     try:
-        target = quote(path, safe=_SENT_AS_THEY_ARE).replace("{{identifier}}", quote(unique_key, safe=""))
+        target = quote(path, safe=_UNESCAPED_CHARACTERS).replace("{{identifier}}", quote(unique_key, safe=""))
         if method.type == values.API_KEY:
             target = target.replace("{{access_key}}", quote(method.access_key, safe=""))
         given = {} if method.type == values.API_KEY else method.headers
-        sent = [(name, value) for name, value in given.items() if name.lower() not in _OURS]
+        sent = [(name, value) for name, value in given.items() if name.lower() not in _CONNECTION_HEADERS]
         if all(text.isprintable() for text in (target, method.host, *(text for header in sent for text in header))):
             encoded = [(name.encode("latin-1"), value.strip().encode("latin-1")) for name, value in sent]
             host = method.host.encode("latin-1")

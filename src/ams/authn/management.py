@@ -1,8 +1,8 @@
-"""Management: what an administrator does with service types, auth methods, bindings and keys (contract 5 to 7).
+"""Management of service types, auth methods, bindings and keys by an administrator (contract 5 to 7).
 
-The texts of errors are those of contract 4. The secrets of auth methods are written, never read: answers show `MASK` in
-their place, and an update that sends it back keeps what is stored (15, A16). Named keys of the management interface are
-made, listed without their secrets, and revoked (15, A15).
+Error texts are those of contract 4. Secrets of auth methods are write-only: answers show `MASK` instead, and an update
+with `MASK` keeps the stored secret (15, A16). Named keys of the management interface can be created, listed without
+their secrets, and revoked (15, A15).
 """
 
 import re
@@ -14,7 +14,7 @@ from ams.authn import values
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.records import Page, PageRequest, Types
-from ams.core.distinguished_names import normalised
+from ams.core.distinguished_names import normalise_name
 from ams.core.errors import NotFound, Unavailable, Unprocessable
 from ams.core.names import new_uuid
 from ams.core.versions import ANY_VERSION, Precondition
@@ -24,9 +24,9 @@ from ams.wire.authn import AuthMethodFields, BindingFields, ServiceTypeFields
 T = TypeVar("T")
 
 SERVICE_TYPE, AUTH_METHOD, BINDING, KEY = "service-type", "auth method", "binding", "key"
-"""Names of objects in the texts of errors."""
-MASK = "***"  # shown in the place of a secret
-LONGEST_NAME = 512  # characters; the names provisioning makes of three others stay far below
+"""Names of objects in error texts."""
+MASK = "***"  # shown instead of a secret
+MAX_NAME_CHARACTERS = 512  # characters; names that provisioning joins from three others are far shorter
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -36,66 +36,65 @@ _BINDING_FIELDS = ("name", "service_uuid", "host", "auth_identifier", "unique_ke
 
 
 def _require_fields(what: str, of: object, *names: str) -> None:
-    """Raise `Unprocessable` for the first field that says nothing: absent, null, empty text, or 0."""
     for name in names:
         if getattr(of, name) in (None, "", 0):
-            raise _empty(what, name)
+            raise _empty_error(what, name)
 
 
-def _empty(what: str, field: str) -> Unprocessable:
+def _empty_error(what: str, field: str) -> Unprocessable:
     return Unprocessable(f"{what} object contains empty fields. empty value for field: {field}")
 
 
-def _invalid(what: str, field: str, rule: str) -> Unprocessable:
+def _invalid_error(what: str, field: str, rule: str) -> Unprocessable:
     return Unprocessable(f"{what} object contains invalid fields. invalid value for field: {field}. {rule}")
 
 
 def require_supported(place: str, value: str, supported: Iterable[str]) -> None:
-    """Raise `Unprocessable` for a value that is none of the supported ones."""
+    """Raise `Unprocessable` for an unsupported value."""
     listed = tuple(supported)
     if value not in listed:
         raise Unprocessable(f"{place}: {value} is not yet supported.Supported:[{' '.join(listed)}]")
 
 
 def _require_name(what: str, name: str) -> None:
-    # Names are in paths (15, A7).
-    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name) or name in (".", ".."):
-        raise _invalid(what, "name", f"Allowed: up to {LONGEST_NAME} of [A-Za-z0-9._-]")
+    # Names are used in paths (15, A7).
+    if len(name) > MAX_NAME_CHARACTERS or not _NAME.fullmatch(name) or name in (".", ".."):
+        raise _invalid_error(what, "name", f"Allowed: up to {MAX_NAME_CHARACTERS} of [A-Za-z0-9._-]")
 
 
 def existing(found: T | None, gone: str) -> T:
-    """Return a record; raise `NotFound` with the text `gone` for None."""
+    """Return a record. Raises `NotFound` with the text `gone` for None."""
     if found is None:
         raise NotFound(gone)
     return found
 
 
-def _with(present: T, fields: Any, *, but: Collection[str] = ()) -> T:
-    """Return an object with the fields of a request, `but` some; None says nothing."""
+def _apply_fields(present: T, fields: Any, *, but: Collection[str] = ()) -> T:
+    """Return an object updated by the fields of a request, except `but`; None means unchanged."""
     said = {each: getattr(fields, each) for each in fields.__struct_fields__ if each not in but}
     changed: T = replace(cast("Any", present), **{each: value for each, value in said.items() if value is not None})
     return changed
 
 
 def require_host_of(service_type: values.ServiceType, host: str) -> None:
-    """Raise `NotFound` for a host that is none of a service type's."""
+    """Raise `NotFound` if a service type does not have this host."""
     if host not in service_type.hosts:
         raise NotFound(values.HOST_GONE)
 
 
 class ServiceTypes:
-    """Service types by name; the settings say what they may have (contract 11)."""
+    """Service types by name; the settings limit their fields (contract 11)."""
 
     def __init__(self, store: Store, settings: AuthnSettings) -> None:
         self._store = store
         self._settings = settings
 
     async def get(self, name: str) -> values.ServiceType:
-        """Return a service type; raise `NotFound`."""
+        """Return a service type. Raises `NotFound`."""
         return existing(await self._store.service_types.find(name), values.SERVICE_TYPE_GONE)
 
     async def create(self, fields: ServiceTypeFields) -> values.ServiceType:
-        """Make a service type. Raises `Unprocessable`, then `AlreadyExists`."""
+        """Create a service type. Raises `Unprocessable`, then `AlreadyExists`."""
         self._check(fields)
         _require_name(SERVICE_TYPE, fields.name or "")
         hosts = _without_repetition(fields.hosts or ())
@@ -116,11 +115,11 @@ class ServiceTypes:
     async def update(
         self, found: values.ServiceType, fields: ServiceTypeFields, expected: Precondition = ANY_VERSION
     ) -> values.ServiceType:
-        """Change fields, but not `type` (contract 5); raise as `create`, `ChangedMeanwhile`, `Conflict` (15, A6)."""
+        """Change fields, but not `type` (contract 5). Raises as `create`, `ChangedMeanwhile`, `Conflict` (15, A6)."""
 
         def change(present: values.ServiceType) -> values.ServiceType:
             expected.check(lambda: present)
-            said = _with(present, fields, but=("type",))
+            said = _apply_fields(present, fields, but=("type",))
             hosts, auth_types = _without_repetition(said.hosts), _without_repetition(said.auth_types)
             changed = replace(said, hosts=hosts, auth_types=auth_types)
             self._check(changed)
@@ -132,14 +131,14 @@ class ServiceTypes:
         return await self._store.service_types.change(found.uuid, self._store.clock.wall(), change)
 
     async def delete(self, found: values.ServiceType, expected: Precondition = ANY_VERSION) -> None:
-        """Remove a service type with all it has (15, A3); raise `NotFound`, `ChangedMeanwhile`."""
+        """Delete a service type with its auth methods and bindings (15, A3). Raises `NotFound`, `ChangedMeanwhile`."""
         if not await self._store.service_types.delete(found.uuid, expected):
             raise NotFound(values.SERVICE_TYPE_GONE)
 
     def _check(self, fields: ServiceTypeFields | values.ServiceType) -> None:
         _require_fields(SERVICE_TYPE, fields, "name", "hosts", "auth_types", "auth_method", "type")
         if not fields.hosts:
-            raise _empty(SERVICE_TYPE, "hosts")
+            raise _empty_error(SERVICE_TYPE, "hosts")
         require_supported("auth_method", fields.auth_method or "", self._settings.supported_auth_methods)
         for each in fields.auth_types or ("empty",):
             require_supported("auth_types", each, self._settings.supported_auth_types)
@@ -147,10 +146,10 @@ class ServiceTypes:
 
 
 def _check_hosts(hosts: Iterable[str]) -> None:
-    """Raise `Unprocessable` for what is neither a host name nor an IPv4 address (15, A7)."""
+    """Raise `Unprocessable` for a text that is neither a host name nor an IPv4 address (15, A7)."""
     for host in hosts:
         if not _HOST.fullmatch(host):
-            raise _invalid(SERVICE_TYPE, "hosts", "Allowed: a host name without port")
+            raise _invalid_error(SERVICE_TYPE, "hosts", "Allowed: a host name without port")
 
 
 def _without_repetition(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -164,12 +163,12 @@ class AuthMethods:
         self._store = store
 
     async def get(self, service_type: values.ServiceType, host: str) -> values.AuthMethod:
-        """Return the auth method of a host, with its secrets; raise `NotFound` for the host, then for it."""
+        """Return the auth method of a host, with its secrets. Raises `NotFound` for the host, then for the method."""
         require_host_of(service_type, host)
         return existing(await self._store.auth_methods.find(service_type.uuid, host), values.AUTH_METHOD_GONE)
 
     async def create(self, service_type: values.ServiceType, fields: AuthMethodFields) -> values.AuthMethod:
-        """Make an auth method of the service type's kind. Raises `Unprocessable`, `NotFound`, `AlreadyExists`."""
+        """Create an auth method of the service type's kind. Raises `Unprocessable`, `NotFound`, `AlreadyExists`."""
         _require_fields(AUTH_METHOD, fields, "port", "host")
         require_host_of(service_type, fields.host or "")
         made = values.AuthMethod(
@@ -192,10 +191,10 @@ class AuthMethods:
         """Change fields; headers as a whole (15, A2). Raises as `create`, `ChangedMeanwhile`, `Conflict`."""
 
         def change(present: values.AuthMethod, types: Types) -> values.AuthMethod:
-            expected.seen_by(masked).check(lambda: present)
+            expected.seen_by(mask_secrets).check(lambda: present)
             changed = replace(
-                _with(present, fields, but=("access_key", "headers")),
-                access_key=_kept(fields.access_key, present.access_key),
+                _apply_fields(present, fields, but=("access_key", "headers")),
+                access_key=_keep_masked(fields.access_key, present.access_key),
                 headers=present.headers if fields.headers is None else _kept_headers(fields.headers, present.headers),
             )
             _require_fields(AUTH_METHOD, changed, "service_uuid", "port", "host")
@@ -205,50 +204,50 @@ class AuthMethods:
         return await self._store.auth_methods.change(found.uuid, self._store.clock.wall(), change)
 
     async def delete(self, found: values.AuthMethod, expected: Precondition = ANY_VERSION) -> None:
-        """Remove an auth method; raise `NotFound`, `ChangedMeanwhile`."""
-        if not await self._store.auth_methods.delete(found.uuid, expected.seen_by(masked)):
+        """Delete an auth method. Raises `NotFound`, `ChangedMeanwhile`."""
+        if not await self._store.auth_methods.delete(found.uuid, expected.seen_by(mask_secrets)):
             raise NotFound(values.AUTH_METHOD_GONE)
 
 
 def require_kind(service_type: values.ServiceType) -> None:
-    """Raise `Unavailable` for a kind that the settings allow and that is not implemented (contract 6)."""
+    """Raise `Unavailable` for a kind that the settings allow but is not implemented (contract 6)."""
     if service_type.auth_method not in (values.API_KEY, values.HEADERS):
         raise Unavailable("Type is supported but not found")
 
 
-def masked(method: values.AuthMethod) -> values.AuthMethod:
-    """Return an auth method as it may be shown."""
+def mask_secrets(method: values.AuthMethod) -> values.AuthMethod:
+    """Return an auth method with its secrets masked."""
     return replace(method, access_key=MASK if method.access_key else "", headers=dict.fromkeys(method.headers, MASK))
 
 
-def _kept(given: str | None, stored: str) -> str:
+def _keep_masked(given: str | None, stored: str) -> str:
     return stored if given is None or given == MASK else given
 
 
 def _kept_headers(given: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
     known = {name.lower(): value for name, value in stored.items()}
-    return {name: _kept(value, known.get(name.lower(), MASK)) for name, value in given.items()}
+    return {name: _keep_masked(value, known.get(name.lower(), MASK)) for name, value in given.items()}
 
 
 def _checked_method(method: values.AuthMethod) -> values.AuthMethod:
-    """Return an auth method without the secrets of the other kind."""
+    """Return a valid auth method, without secrets of the other kind."""
     if method.type == values.API_KEY:
         method = replace(method, headers={})
         if not method.access_key:
-            raise _empty(AUTH_METHOD, "access_key")
+            raise _empty_error(AUTH_METHOD, "access_key")
     else:
         method = replace(method, access_key="")
         if not method.headers:
-            raise _empty(AUTH_METHOD, "headers")
+            raise _empty_error(AUTH_METHOD, "headers")
     if method.access_key == MASK:
-        raise _invalid(AUTH_METHOD, "access_key", f"{MASK} stands for a secret that is stored, and none is")
+        raise _invalid_error(AUTH_METHOD, "access_key", f"{MASK} stands for a secret that is stored, and none is")
     for name, value in method.headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            raise _invalid(AUTH_METHOD, "headers", "Allowed: names and values as HTTP has them")
+            raise _invalid_error(AUTH_METHOD, "headers", "Allowed: names and values as HTTP has them")
         if value == MASK:
-            raise _invalid(AUTH_METHOD, "headers", f"{MASK} stands for a secret that is stored, and none is")
+            raise _invalid_error(AUTH_METHOD, "headers", f"{MASK} stands for a secret that is stored, and none is")
     if not 1 <= method.port <= 65535:
-        raise _invalid(AUTH_METHOD, "port", "Allowed: 1 to 65535")
+        raise _invalid_error(AUTH_METHOD, "port", "Allowed: 1 to 65535")
     return method
 
 
@@ -259,22 +258,22 @@ class Bindings:
         self._store = store
 
     async def get(self, name: str) -> values.Binding:
-        """Return a binding; raise `NotFound`."""
+        """Return a binding. Raises `NotFound`."""
         return existing(await self._store.bindings.find(name), values.BINDING_GONE)
 
     async def of_host(self, service_type: values.ServiceType, host: str, page: PageRequest) -> Page[values.Binding]:
-        """Return the bindings of one host, oldest first; raise `NotFound` for the host."""
+        """Return the bindings of one host, oldest first. Raises `NotFound` for the host."""
         require_host_of(service_type, host)
         return await self._store.bindings.page(page, service_type.uuid, host)
 
     async def of_identifier(self, service_type: values.ServiceType, host: str, identifier: str) -> values.Binding:
-        """Return the binding of a certificate's subject on one host; raise `NotFound` for the host, then for it."""
+        """Return the binding of a certificate's subject on one host. Raises `NotFound` for the host, then for it."""
         require_host_of(service_type, host)
         found = await self._store.bindings.for_login(identifier, service_type.uuid, host, values.X509)
         return await self.get(found.name if found else "")
 
     async def create(self, name: str, fields: BindingFields) -> values.Binding:
-        """Make a binding. Raises `Unprocessable`, `NotFound`, `AlreadyExists`, in the order of contract 7."""
+        """Create a binding. Raises `Unprocessable`, `NotFound`, `AlreadyExists`, in the order of contract 7."""
         said: dict[str, Any] = {each: getattr(fields, each) or "" for each in BindingFields.__struct_fields__}
         said["name"] = name
         made = values.Binding(**said, uuid=values.BindingId(new_uuid()), created_on=self._store.clock.wall())
@@ -287,13 +286,13 @@ class Bindings:
     async def update(
         self, found: values.Binding, fields: BindingFields, expected: Precondition = ANY_VERSION
     ) -> values.Binding:
-        """Change what `fields` say, `unique_key` too (15, A1). Raises as `create`, and `ChangedMeanwhile`."""
+        """Change the given fields, `unique_key` too (15, A1). Raises as `create`, and `ChangedMeanwhile`."""
 
         def change(present: values.Binding, types: Types) -> values.Binding:
             expected.seen_by(without_logins).check(lambda: present)
-            changed = _with(present, fields)
+            changed = _apply_fields(present, fields)
             if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
-                changed = replace(changed, subject_sha256="")  # that was another's; scripts of the reference know none
+                changed = replace(changed, subject_sha256="")  # the old subject's
             _require_fields(BINDING, changed, *_BINDING_FIELDS)
             changed = _checked_binding(changed, types(changed.service_uuid))
             if changed.name != present.name:
@@ -303,27 +302,26 @@ class Bindings:
         return await self._store.bindings.change(found.name, self._store.clock.wall(), change)
 
     async def delete(self, found: values.Binding, expected: Precondition = ANY_VERSION) -> None:
-        """Remove a binding; raise `NotFound`, `ChangedMeanwhile`."""
+        """Delete a binding. Raises `NotFound`, `ChangedMeanwhile`."""
         if not await self._store.bindings.delete(found.name, expected.seen_by(without_logins)):
             raise NotFound(values.BINDING_GONE)
 
 
 def without_logins(binding: values.Binding) -> values.Binding:
-    """Return a binding as its version sees it: a login changes nothing that was set."""
+    """Return the part of a binding that has a version: logins do not change it."""
     return replace(binding, last_auth=None)
 
 
 def _checked_binding(binding: values.Binding, service_type: values.ServiceType | None) -> values.Binding:
-    """Return a binding that belongs where it says, its issuer in normal form."""
     service_type = existing(service_type, values.SERVICE_TYPE_GONE)
     require_host_of(service_type, binding.host)
     require_supported("Auth type", binding.auth_type, service_type.auth_types)
     if not _SHA256.fullmatch(binding.subject_sha256):
-        raise _invalid(BINDING, "subject_sha256", "Allowed: 64 hex digits in small letters, or nothing")
+        raise _invalid_error(BINDING, "subject_sha256", "Allowed: 64 hex digits in small letters, or nothing")
     try:
-        return replace(binding, issuer=normalised(binding.issuer)) if binding.issuer else binding
+        return replace(binding, issuer=normalise_name(binding.issuer)) if binding.issuer else binding
     except ValueError:
-        raise _invalid(BINDING, "issuer", "Allowed: a distinguished name, or nothing") from None
+        raise _invalid_error(BINDING, "issuer", "Allowed: a distinguished name, or nothing") from None
 
 
 class Keys:
@@ -333,7 +331,7 @@ class Keys:
         self._store = store
 
     async def create(self, name: str, scope: str | None) -> tuple[values.Key, str]:
-        """Make a key; return it and its secret, which is shown this once. Raises `Unprocessable`, `AlreadyExists`."""
+        """Create a key. Returns it and its secret, shown only here. Raises `Unprocessable`, `AlreadyExists`."""
         made, secret = values.Key(name=name, scope=scope or "", created_on=self._store.clock.wall()), new_token()
         _require_fields(KEY, made, "name", "scope")
         require_supported("scope", made.scope, (values.READ, values.WRITE))
@@ -342,6 +340,6 @@ class Keys:
         return made, secret
 
     async def delete(self, name: str) -> None:
-        """Revoke a key at once; raise `NotFound`."""
+        """Revoke a key immediately. Raises `NotFound`."""
         if not await self._store.keys.delete(name):
             raise NotFound("Key was not found")

@@ -1,7 +1,7 @@
-"""`ams authn serve` as a whole: from settings to a service that answers, and back in order when it is stopped.
+"""`ams authn serve` as a program: runs the certificate service from its settings to an orderly stop.
 
-Its data folder has keys, a lock and the database. It may be AMS's own, running or not: all names begin with `authn`,
-which AMS's folder does not mind (`ams.storage.folder`).
+Its data folder has keys, a lock and the database. It may be the folder of AMS, running or not: all names begin with
+`authn`, which AMS ignores (`ams.storage.folder`).
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from ams.authn.http.app import AuthnApp
 from ams.authn.http.errors import refusal
 from ams.authn.http.gate import AmsUsers, Gate
 from ams.authn.http.proxies import Relaying
-from ams.authn.http.routes import Asked, Handlers
+from ams.authn.http.routes import Call, Handlers
 from ams.authn.http.tls import AskingContext, Front
-from ams.authn.login import SECONDS, Login, Services
+from ams.authn.login import LOGIN_SECONDS, Login, Services
 from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
@@ -33,29 +33,29 @@ from ams.authn.store.tables import audit
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import BadSettings, Unusable
 from ams.core.observing import Figure, background_failures, figure, metrics_of
-from ams.core.rate import Attempts
-from ams.core.supervisor import Rounds, Supervisor, run_until_stopped
+from ams.core.rate import LoginLimit
+from ams.core.supervisor import Supervisor, Ticker, run_until_stopped
 from ams.http.asgi import Application
-from ams.http.operations import Operations, answering_operations
+from ams.http.operations import Operations, serve_operations
 from ams.http.tls import Certificate
 from ams.outgoing.guard import Guard, networks, trust
-from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
+from ams.storage.audit.records import FILTERS, AuditRecords, event_filter, listing
 from ams.storage.audit.trail import FailedLogins, Trail
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
-from ams.storage.folder import CERTIFICATE_SERVICE, DataCheck, check_not_foreign, is_ours, locked
+from ams.storage.folder import CERTIFICATE_SERVICE, DataCheck, check_not_foreign, is_ours, lock_folder
 from ams.storage.free_space import ReservedSpace
 from ams.storage.secrets import key_file, new_token, parse_key
 from ams.web.connection import GOODBYE_SECONDS
 from ams.web.listener import Listener, ListenerLimits, connection_counters, connection_gauges
 from ams.web.server import listen, url_of
 
-STOP_SECONDS = 9.5  # how long a stop may take; then the process is ended, even if something hangs
-SHARE = 0.9  # of the time until an answer must be sent: the deadline of a request (contract 15, A18)
-LOGIN_SHARE = 0.8  # of the same, for a login: it says itself that it took too long
-OWN_FILES = 512
-"""Open files kept for the operations port, services, lists, the database and the audit log. Half of all, if less."""
-SPACE_SECONDS = 10.0  # how often the disk is looked at: for the reserve, and for what is told of it
+STOP_SECONDS = 9.5  # limit of a stop; then the process is ended, even if something hangs
+DEADLINE_SHARE = 0.9  # of the time for sending an answer: the deadline of a request (contract 15, A18)
+LOGIN_SHARE = 0.8  # the same for a login, which reports its own timeout
+RESERVED_FILES = 512
+"""Open files reserved for the operations port, services, lists, the database and the audit log. At most half."""
+SPACE_SECONDS = 10.0  # between two looks at the disk, for the reserve and the reported state
 LOCK = f"{CERTIFICATE_SERVICE}.lock"
 _MAX_KEY_BYTES = 4096
 
@@ -64,14 +64,14 @@ logger = structlog.get_logger("ams.authn")
 
 @dataclass(slots=True)
 class AuthnFolder:
-    """A locked data folder and the places in it."""
+    """A locked data folder and the paths in it."""
 
     path: str
     _lock: int | None = None
 
     @classmethod
     def take(cls, path: str) -> "AuthnFolder":
-        """Make or open the folder and lock it; raises `Unusable` with one line when that cannot be."""
+        """Create or open the folder, and lock it. Raises `Unusable` with one line."""
         path = os.path.abspath(path)
         try:
             os.makedirs(path, mode=0o700, exist_ok=True)
@@ -79,15 +79,15 @@ class AuthnFolder:
                 check_not_foreign(path, lambda name: name.startswith(CERTIFICATE_SERVICE))
         except OSError as error:
             raise Unusable(f"data folder {path}: {error.strerror}; choose another with --data") from error
-        return cls(path, locked(path, LOCK, "another certificate service"))
+        return cls(path, lock_folder(path, LOCK, "another certificate service"))
 
     def place(self, name: str) -> str:
-        """Return the path of something in the folder."""
+        """Return the path of a name in the folder."""
         return os.path.join(self.path, f"{CERTIFICATE_SERVICE}{name}")
 
     @property
     def database(self) -> str:
-        """The path of the database, if it is not PostgreSQL."""
+        """The path of the database, unless it is PostgreSQL."""
         return self.place(".db")
 
     @property
@@ -96,7 +96,7 @@ class AuthnFolder:
         return self.place(".key")
 
     def management_key(self, given: str) -> str:
-        """Return the management key: the one given, else that of the file, which is made at the first start (A9)."""
+        """Return the management key: `given`, or the file's, created at the first start (A9)."""
         if given:
             return given
         try:
@@ -111,7 +111,7 @@ class AuthnFolder:
         return key
 
     def seal_key(self, given: str, *, for_postgresql: bool) -> bytes:
-        """Return the key of stored secrets, made when there is none; a database here must have its own already."""
+        """Return the key of stored secrets, created if there is none. An existing database here must have its own."""
         if given:
             return parse_key(given)
         return key_file(self.place(".seal"), create=for_postgresql or not os.path.exists(self.database))
@@ -125,14 +125,14 @@ class AuthnFolder:
 
 @dataclass(slots=True)
 class Assembled:
-    """The service without its port; `attempts` are those of logins, and of management keys."""
+    """The service without its port. `attempts` counts failures of logins, and of management keys."""
 
     app: Application
     front: Front
     certificate: Certificate
     engines: "Engines"
     login: Login
-    attempts: Sequence[Attempts]
+    attempts: Sequence[LoginLimit]
 
 
 @dataclass(slots=True)
@@ -147,10 +147,10 @@ class Engines:
     services: Services
 
 
-async def assembled(
+async def assemble(
     settings: AuthnSettings, folder: AuthnFolder, clock: Clock, supervisor: Supervisor, stack: contextlib.AsyncExitStack
 ) -> Assembled:
-    """Open the parts, which the stack closes; raise `Unusable`, `BadSettings`, `RegistryUnavailable`."""
+    """Open the parts; the stack closes them. Raises `Unusable`, `BadSettings`, `RegistryUnavailable`."""
     _check_authorities(settings)
     certificate, context = _certificate(settings, folder)
     management_key = folder.management_key(settings.service_token)
@@ -160,16 +160,16 @@ async def assembled(
         store, engines.checks, engines.services,
         failures=engines.failures, trail=engines.trail, clock=clock, code_of=lambda error: refusal(error).code,
         verify_hosts=settings.client_cert_host_verification,
-        seconds=min(SECONDS, settings.server_write_timeout * LOGIN_SHARE),
+        seconds=min(LOGIN_SECONDS, settings.server_write_timeout * LOGIN_SHARE),
         token_seconds=settings.token_seconds,
     )  # fmt: skip
     stack.push_async_callback(login.close)
-    # Counted apart: failed logins of sites behind one address must not block administrators at that address.
-    attempts = Attempts(settings.failed_logins_per_minute, clock)
+    # Counted apart: failed logins of sites behind one address must not block administrators there.
+    attempts = LoginLimit(settings.failed_logins_per_minute, clock)
     users = AmsUsers(settings.ams_endpoint, settings.ams_ca or None) if settings.ams_endpoint else None
 
-    async def audit_page(asked: Asked, actions: Collection[str]) -> object:
-        filters = wanted({name: asked.parameter(name) for name in FILTERS}, actions)
+    async def audit_page(asked: Call, actions: Collection[str]) -> object:
+        filters = event_filter({name: asked.parameter(name) for name in FILTERS}, actions)
         page = asked.page()
         return await listing(engines.records, filters, page.size, page.token)
 
@@ -178,7 +178,7 @@ async def assembled(
         service_types=ServiceTypes(store, settings), auth_methods=AuthMethods(store), bindings=Bindings(store),
         keys=Keys(store),
     )  # fmt: skip
-    deadline = settings.server_write_timeout * SHARE
+    deadline = settings.server_write_timeout * DEADLINE_SHARE
     app: Application = AuthnApp(
         handlers, engines.trail, clock, deadline_seconds=deadline, body_seconds=settings.server_read_timeout
     )
@@ -192,21 +192,21 @@ async def _engines(
     settings: AuthnSettings, folder: AuthnFolder, clock: Clock, supervisor: Supervisor, stack: contextlib.AsyncExitStack
 ) -> Engines:
     space = ReservedSpace(Disk(), folder.place("-reserve"), settings.reserve_bytes, settings.min_free_bytes)
-    # Another service may have written tables of PostgreSQL: the store says whether the key made here is theirs.
+    # Another service may have written tables in PostgreSQL: the store reports if the new key is not theirs.
     elsewhere = settings.registry != "sqlite"
     key = folder.seal_key(settings.secrets_key, for_postgresql=elsewhere)
     url, password = (settings.registry, settings.registry_password) if elsewhere else (sqlite_url(folder.database), "")
     store = await Store.open(url, key, password=password, clock=clock, space=space)
     stack.push_async_callback(store.close)
     await store.look_at_space()
-    looks = Rounds("free space", SPACE_SECONDS, store.look_at_space)
+    looks = Ticker("free space", SPACE_SECONDS, store.look_at_space)
     await looks.start(supervisor)
     stack.push_async_callback(looks.close)
     records = AuditRecords(store.database, audit)
     trail = Trail(folder.place("-audit.jsonl"), records, clock, days=settings.audit_days, space=space)
     await trail.start(supervisor)
     stack.push_async_callback(trail.close)
-    failures = FailedLogins("authn", trail, Attempts(settings.failed_logins_per_minute, clock), clock)
+    failures = FailedLogins("authn", trail, LoginLimit(settings.failed_logins_per_minute, clock), clock)
     guard = Guard(networks(",".join(settings.fetch_allow), "fetch_allow"))
     checks = CertificateChecks(settings, guard, clock, folder.place("-crls"), space=space)
     stack.push_async_callback(checks.close)
@@ -229,7 +229,7 @@ def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certific
 def _front(settings: AuthnSettings, context: AskingContext) -> Front:
     proxies = [ipaddress.ip_network(each) for each in settings.proxies]
     limits = ListenerLimits(
-        connections=bearable(settings),
+        connections=connection_limit(settings),
         handshake_seconds=settings.server_header_read_timeout,
         goodbye_seconds=GOODBYE_SECONDS,
         unshared=proxies,
@@ -245,7 +245,7 @@ def _front(settings: AuthnSettings, context: AskingContext) -> Front:
 
 
 def _check_authorities(settings: AuthnSettings) -> None:
-    """Raise `BadSettings` for CAs that cannot be read: no client could log in, or manage by AMS."""
+    """Raise `BadSettings` for unreadable CAs: no client could log in, or manage by AMS."""
     try:
         if settings.client_ca:
             os.listdir(settings.client_ca)
@@ -254,19 +254,19 @@ def _check_authorities(settings: AuthnSettings) -> None:
     try:
         if settings.ams_ca:
             ssl.create_default_context(cafile=settings.ams_ca)
-    except OSError as error:  # an ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError included
         raise BadSettings(f"ams_ca {settings.ams_ca}: {error.strerror or error}") from error
 
 
-def bearable(settings: AuthnSettings) -> int:
-    """Return how many connections there may be: they must not take the files that the rest of the service needs."""
+def connection_limit(settings: AuthnSettings) -> int:
+    """Return the limit of open connections: they must not use up the files of the rest of the service."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(min(settings.max_connections, soft - min(OWN_FILES, soft // 2)), 1)
+    return max(min(settings.max_connections, soft - min(RESERVED_FILES, soft // 2)), 1)
 
 
 @dataclass(slots=True)
 class AuthnFigures:
-    """Answers of the operations port (contract 15, A20); `parts` is None until the service is assembled."""
+    """Answers of the operations port (contract 15, A20). `parts` is None until the service is assembled."""
 
     supervisor: Supervisor = field(default_factory=Supervisor)
     data: DataCheck | None = None
@@ -275,7 +275,7 @@ class AuthnFigures:
     draining: bool = False
 
     def why_not_ready(self) -> str | None:
-        """Return why requests cannot be answered; None while they can."""
+        """Return why requests cannot be answered, or None."""
         if self.supervisor.failure:
             return self.supervisor.failure
         if self.draining:
@@ -285,11 +285,11 @@ class AuthnFigures:
         return self.parts.engines.store.away or (self.data.trouble if self.data else None)
 
     def remark(self) -> str | None:
-        """Return what does not work while logins do."""
+        """Return a partial failure, while logins work."""
         return self.parts.engines.store.refusal if self.parts else None
 
     def gauges(self) -> Iterator[Figure]:
-        """Yield what goes up and down."""
+        """Yield the gauges."""
         parts = self.parts
         if parts is None:
             return
@@ -300,7 +300,7 @@ class AuthnFigures:
         yield from connection_gauges("ams_authn", self.listeners)
 
     def counters(self) -> Iterator[Figure]:
-        """Yield what only grows while the service runs."""
+        """Yield the counters."""
         parts = self.parts
         if parts is None:
             return
@@ -338,10 +338,10 @@ async def running(
         folder = AuthnFolder.take(settings.data)
         stack.callback(folder.release)
         operations = Operations(figures.why_not_ready, metrics_of(figures), figures.remark)
-        figures.listeners.append(await stack.enter_async_context(answering_operations(aside, operations)))
-        made = await assembled(settings, folder, clock or SystemClock(), supervisor, stack)
+        figures.listeners.append(await stack.enter_async_context(serve_operations(aside, operations)))
+        made = await assemble(settings, folder, clock or SystemClock(), supervisor, stack)
         figures.parts = made
-        figures.listeners.append(await stack.enter_async_context(_served(made, api, supervisor)))
+        figures.listeners.append(await stack.enter_async_context(_serve_port(made, api, supervisor)))
         figures.data = DataCheck([settings.data], [folder.database] if settings.registry == "sqlite" else [])
         await stack.enter_async_context(figures.data.running(supervisor))
         try:
@@ -351,7 +351,7 @@ async def running(
 
 
 @contextlib.asynccontextmanager
-async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[Listener]:
+async def _serve_port(made: Assembled, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[Listener]:
     server = made.front.server(made.app)
     server.start(sock)
     watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.engines.checks.reload))
@@ -363,10 +363,10 @@ async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) 
 
 
 async def serve(settings: AuthnSettings) -> None:
-    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can connect. Raises `PartFailed`."""
+    """Serve until SIGTERM or SIGINT. Prints `ready BASE_URL` when clients can connect. Raises `PartFailed`."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    # Until there is a certificate to read again.
+    # Until there is a certificate to reload.
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     supervisor = Supervisor()
     run = await run_until_stopped(
@@ -378,9 +378,9 @@ async def serve(settings: AuthnSettings) -> None:
 
 
 def _announce(settings: AuthnSettings, run: Running) -> None:
-    if bearable(settings) < settings.max_connections:
+    if connection_limit(settings) < settings.max_connections:
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        logger.info("max_connections", lowered_to=bearable(settings), open_files=open_files)
+        logger.info("max_connections", lowered_to=connection_limit(settings), open_files=open_files)
     if settings.development:
         logger.warning("development", remedy="anybody may log in: never with real users")
     logger.info("operations", url=run.operations_url)

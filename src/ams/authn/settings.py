@@ -1,7 +1,7 @@
-"""Settings of `ams authn serve`, as `ams.core.settings` reads them.
+"""Settings of `ams authn serve`, read by `ams.core.settings`.
 
-The file is TOML with these names, or the JSON of the reference (contract 11, with its words for what is wrong). The
-defaults are the secure ones (contract 15, A9).
+The file is TOML with these names, or the reference's JSON (contract 11, with its error texts). The defaults are secure
+(contract 15, A9).
 """
 
 import json
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ams.authn.values import API_KEY, HEADERS, X509
-from ams.core.distinguished_names import normalised
+from ams.core.distinguished_names import normalise_name
 from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import (
     AUTHN_VARIABLES,
@@ -29,8 +29,8 @@ from ams.core.settings_import import Imported, known_keys, toml_table
 from ams.core.urls import is_http_url, without_credentials
 from ams.outgoing.guard import networks
 
-_EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference listens
-_REQUIRED = (
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # the reference's address
+_REQUIRED_KEYS = (
     "service_port", "mongo_host", "mongo_db", "certificate_authorities", "certificate", "certificate_key",
     "service_token", "supported_auth_types", "supported_auth_methods", "supported_service_types",
     "service_types_paths", "service_types_retrieval_fields",
@@ -44,19 +44,19 @@ _KINDS: Mapping[str, type] = {
     "syslog_enabled": bool, "server_read_timeout": int, "server_header_read_timeout": int, "server_write_timeout": int,
     "server_idle_timeout": int,
 }  # fmt: skip
-_SAME = (
+_SAME_KEYS = (
     "service_token", "supported_auth_methods", "supported_service_types", "service_types_retrieval_fields",
     "verify_ssl", "trust_unknown_cas", "verify_certificate", "client_cert_host_verification", "server_read_timeout",
     "server_header_read_timeout", "server_write_timeout", "server_idle_timeout",
 )  # fmt: skip
-_OPEN = {"verify_ssl": False, "trust_unknown_cas": True, "verify_certificate": False}
-"""Switches, and their values that let anybody log in."""
+_INSECURE_VALUES = {"verify_ssl": False, "trust_unknown_cas": True, "verify_certificate": False}
+"""Settings, and their values that let anybody log in."""
 
-_IS_AUTHN = {"service_port", "certificate_authorities", "service_types_paths"}
+_AUTHN_KEYS = {"service_port", "certificate_authorities", "service_types_paths"}
 """Keys that only a configuration of the certificate service has."""
 
-WITHOUT_OIDC = "supported_auth_types: oidc is left out: the reference takes it, and has no login for it"
-WITHOUT_MONGO = (
+NO_OIDC_NOTE = "supported_auth_types: oidc is left out: the reference takes it, and has no login for it"
+NO_MONGO_NOTE = (
     "mongo_host and mongo_db have no counterpart: bindings are in the data folder, or on PostgreSQL (registry)"
 )
 
@@ -69,58 +69,60 @@ class AuthnImported(NamedTuple):
 
 
 def imported(text: str) -> Imported | None:
-    """Write the reference's configuration of the service as our TOML; None for another file. Raises `Unusable`."""
+    """Convert the reference's configuration to our TOML; None for another file. Raises `Unusable`."""
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(given, dict) or not _IS_AUTHN & given.keys():
+    if not isinstance(given, dict) or not _AUTHN_KEYS & given.keys():
         return None
-    found = converted(given)
+    found = convert_settings(given)
     return Imported(toml_table(found.values), found.notes)
 
 
-def converted(given: Mapping[str, Any]) -> AuthnImported:
-    """Return settings and notes, without any value in notes and errors; missing switches are the secure ones (A9)."""
-    known = known_keys(given, _KINDS, _unreadable)
-    for key in _REQUIRED:
+def convert_settings(given: Mapping[str, Any]) -> AuthnImported:
+    """Return settings and notes; notes and errors quote no values. Missing switches are secure (A9)."""
+    known = known_keys(given, _KINDS, _read_error)
+    for key in _REQUIRED_KEYS:
         if not known.get(key):
             raise Unusable(f"config object contains empty fields. empty value for field: {key}")
     values = {
-        "host": _EVERYWHERE,
+        "host": _ANY_ADDRESS,
         "port": known["service_port"],
         "cert": known["certificate"],
         "key": known["certificate_key"],
         "client_ca": known["certificate_authorities"],
         "supported_auth_types": [each for each in known["supported_auth_types"] if each != "oidc"],
         "service_types_paths": {
-            # One sample of the reference has a brace too many.
+            # One sample of the reference has an extra brace.
             name: path.replace("{{identifier}}}", "{{identifier}}")
             for name, path in known["service_types_paths"].items()
         },
     }
-    values |= {key: known[key] for key in _SAME if key in known}
+    values |= {key: known[key] for key in _SAME_KEYS if key in known}
     if known.get("syslog_enabled"):
         values["log_facilities"] = "console,syslog"
     return AuthnImported(values, _notes(given, known))
 
 
 def _notes(given: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, ...]:
-    notes = [WITHOUT_MONGO]
+    notes = [NO_MONGO_NOTE]
     if "oidc" in known["supported_auth_types"]:
-        notes.append(WITHOUT_OIDC)
+        notes.append(NO_OIDC_NOTE)
     notes += [
         f"{key} lets anybody log in as anybody: the service starts so only with development = true"
-        for key, value in _OPEN.items()
+        for key, value in _INSECURE_VALUES.items()
         if known.get(key) is value
     ]
     notes += [
-        f"{key} is not given: it is {str(not value).lower()} here" for key, value in _OPEN.items() if key not in known
+        f"{key} is not given: it is {str(not value).lower()} here"
+        for key, value in _INSECURE_VALUES.items()
+        if key not in known
     ]
     return (*notes, *(f"{key} has no counterpart" for key in given if key not in _KINDS))
 
 
-def _unreadable(text: str) -> Unusable:
+def _read_error(text: str) -> Unusable:
     return Unusable(f"Something went wrong while marshaling the json data. Error: {text}")
 
 
@@ -129,7 +131,7 @@ OIDC = "oidc"
 
 @dataclass(frozen=True, kw_only=True)
 class AuthnSettings(SettingsTable):
-    """Everything that can be set, with its default and what it is for."""
+    """All settings, with their defaults and purposes."""
 
     listed_by = "ams authn serve --help"
     prefix = AUTHN_VARIABLES
@@ -217,7 +219,7 @@ class AuthnSettings(SettingsTable):
     @classmethod
     def variable(cls, name: str) -> str:
         """Return the environment variable of a setting."""
-        # AMS_AUTHN_KEY is the management key that clients give: where both are set, a secret is no name of a file.
+        # AMS_AUTHN_KEY is the clients' management key: if both are set, a secret is not a file name.
         return "AMS_AUTHN_CERT_KEY" if name == "key" else super().variable(name)
 
     @classmethod
@@ -231,16 +233,16 @@ class AuthnSettings(SettingsTable):
         except OSError as error:
             raise Unusable(f"open {path}: {(error.strerror or '').lower()}") from error
         except (ValueError, RecursionError) as error:
-            raise _unreadable(str(error)) from None
+            raise _read_error(str(error)) from None
         if not isinstance(given, dict):
-            raise _unreadable("this is no JSON object")
-        found = converted(given)
+            raise _read_error("this is no JSON object")
+        found = convert_settings(given)
         for note in found.notes:
             warn(note)
         return found.values
 
     def mistakes(self) -> Mistakes:
-        """Yield rules, each with whether it is broken and the line that says so."""
+        """Yield each rule as a condition that must not hold, and its error line."""
         yield bool(self.cert) != bool(self.key), "--cert and --key go together"
         yield (
             bool(self.cert) == self.tls_self_signed,
@@ -291,7 +293,7 @@ class AuthnSettings(SettingsTable):
             is_right = _can_be_read(networks, ",".join(getattr(self, name)), "")
             yield not is_right, f"{name} is of networks: 192.0.2.0/24,2001:db8::/32"
         for each in self.proxy_names:
-            yield not _can_be_read(normalised, each), f"proxy_names: {each!r} is no distinguished name"
+            yield not _can_be_read(normalise_name, each), f"proxy_names: {each!r} is no distinguished name"
 
 
 def _can_be_read(read: Callable[..., object], *texts: str) -> bool:

@@ -55,12 +55,12 @@ def apply(
     named = Source(authn_endpoint=authn_endpoint, authn_key_file=authn_key_file)
     with _services(session, declared, named) as ask:
 
-        def planned(again: bool = True) -> list[Step]:
-            # Secrets are set once: whether they are as declared cannot be read.
+        def make_plan(again: bool = True) -> list[Step]:
+            # Secrets are set once: they cannot be read and compared.
             existing = read_existing(declared, ask)
             return plan(declared, existing, PlanOptions(prune, set_secrets and not again, renew_tokens))
 
-        steps = planned(again=False)
+        steps = make_plan(again=False)
         for lost in lost_tokens(declared, steps):
             note(printable(lost))
         if not session.for_programs:
@@ -72,7 +72,7 @@ def apply(
             _check_secrets(steps)
             makes_users = any(each.change is Change.ADD and each.key.kind in (Kind.USER, Kind.MEMBER) for each in steps)
             with tokens_to(tokens if makes_users else None) as kept:
-                carry_out(steps, ask, kept, planned, lambda text: note(printable(text)))
+                carry_out(steps, ask, kept, make_plan, lambda text: note(printable(text)))
             made = kept.made
     if session.for_programs:
         result = {"steps": [_as_object(step) for step in steps], "applied": not dry_run}
@@ -86,14 +86,14 @@ def apply(
 
 
 def lines(steps: Sequence[Step]) -> Iterator[str]:
-    """Yield a plan as people read it."""
+    """Yield a plan as lines for people."""
     for step in steps:
         said = ", ".join(f"{name} {_short(value)}" for name, value in step.fields.items())
         yield printable(f"{step.change} {step.key}" + (f": {said}" if said else ""))
 
 
 def lost_tokens(declared: Declared, steps: Sequence[Step]) -> Iterator[str]:
-    """Yield what to say of named tokens that are there and have no file here: lost, or kept on another machine."""
+    """Yield a warning for each existing named token without a file here: lost, or kept on another machine."""
     made = {step.key for step in steps}
     for key, fields in declared.fields.items():
         if key.kind is Kind.TOKEN and key not in made and not os.path.exists(fields[TOKEN_FILE]):
@@ -117,7 +117,7 @@ def _confirm(session: Session) -> None:
 
 
 def _check_secrets(steps: Sequence[Step]) -> None:
-    """Raise before anything is done what would come up when a secret is sent, or that of a token kept."""
+    """Raise errors of reading secrets, and of files for tokens, before any change."""
     for step in steps:
         secrets(step.fields)
         if TOKEN_FILE in step.fields:
@@ -136,12 +136,12 @@ def _services(session: Session, declared: Declared, named: Source) -> Iterator[A
 
 
 class KeptTokens:
-    """Where the tokens of new users go: to a file, to be shown, or nowhere; those with a name to files of their own."""
+    """Stores tokens of new users, in a file or to show them; named tokens go to their own files."""
 
     def __init__(self, file: TextIO | None) -> None:
         self._file = file
         self.made: dict[str, str] = {}
-        """Names of users that were made, and their tokens."""
+        """Names and tokens of new users."""
 
     def keep(self, user: wire.User) -> None:
         """Keep a token."""
@@ -157,7 +157,7 @@ class KeptTokens:
 
 @contextmanager
 def tokens_to(path: str | None) -> Iterator[KeptTokens]:
-    """Open the file that gets tokens, before anything is changed; raise `Usage` if others could read it."""
+    """Open the file for tokens before any change. Raises `Usage` if others could read it."""
     if path is None:
         yield KeptTokens(None)
         return

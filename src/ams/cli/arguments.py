@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, durations and times, and shell completion.
+"""Shared arguments and options, durations and times, and shell completion.
 
 Names are completed from the service: within `COMPLETION_SECONDS` or not at all, and no error is shown.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 COMPLETION_SECONDS = 1.0
-MAX_NAMES = 200  # the newest names a shell is offered; more would not help a reader
+MAX_NAMES = 200  # newest names offered to a shell
 
 Complete = Callable[[typer.Context, str], list[str]]
 
@@ -58,13 +58,13 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
 def names_of(
     items: str, ask: Callable[[Any, typer.Context], Call[Any]], session_of: Callable[..., "Session"] | None = None
 ) -> Complete:
-    """Return what completes a name, for those who may list the `items` that the call answers.
+    """Return a completion function from the `items` of a list call; users without the right get none.
 
-    `session_of` makes the session of the options on the line; that of client commands unless another is named.
+    `session_of` makes the session from the options on the line; default: that of client commands.
     """
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
-        # On any error a shell must not write it into the line its user is typing.
+        # A shell must never write an error into the line that the user types.
         with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
             from ams.cli.command import Session
 
@@ -99,7 +99,7 @@ subscription_names = names_of(
 
 
 def resource_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete a topic or a subscription of the project as access lists name them."""
+    """Complete topics/TOPIC or subs/SUB of the project."""
     kind, separator, name = incomplete.partition("/")
     if not separator:
         return [each for each in ("topics/", "subs/") if each.startswith(incomplete)]
@@ -113,7 +113,7 @@ def argument(metavar: str, text: str, complete: Complete | None = None) -> Any:
 
 
 def option(text: str, *names: str, complete: Complete | None = None, **more: Any) -> Any:
-    """Return an option with its help, under its own names if there are any; `more` is what Typer takes besides."""
+    """Return an option with its help and names; `more` are other arguments of Typer."""
     return typer.Option(*names, help=text, autocompletion=complete, **more)
 
 
@@ -134,7 +134,7 @@ DATA_FOLDER = "./ams-data"
 
 
 def pairs(texts: Sequence[str] | None, name: str, form: str = "KEY=VALUE") -> dict[str, str]:
-    """Read what an option that may be repeated says, each in this form; raise `Usage` for what is not."""
+    """Read the values of a repeatable option as pairs. Raises `Usage` for another form."""
     for each in texts or ():
         if "=" not in each:
             raise Usage(f"{name} {each!r} must look like {form}")
@@ -146,30 +146,30 @@ Duration = Annotated[str, argument("DURATION", "Such as 7d or 12h, or default.")
 
 
 def retention_seconds(text: str) -> int:
-    """Read a duration in whole seconds, `default` as 0; raise `Usage`, also for more than a year."""
+    """Read a duration in whole seconds, `default` as 0. Raises `Usage`, also above a year."""
     return _or_usage(settings.retention_seconds, text)
 
 
 def retention_text(seconds: int) -> str:
-    """Write a duration; empty where there is none."""
+    """Format a duration; empty for 0."""
     return duration_text(seconds) if seconds else ""
 
 
 def whole_seconds(text: str) -> int | None:
-    """Read a duration of whole seconds; None for what is none."""
+    """Read a duration of whole seconds; None if invalid."""
     read = seconds_said(text)
     return int(read) if read is not None and read % 1 == 0 else None
 
 
 def seconds_said(text: str) -> float | None:
-    """Read a duration; None for what is none."""
+    """Read a duration in seconds; None if invalid."""
     with contextlib.suppress(ValueError, KeyError):
         return duration_seconds(text)
     return None
 
 
 def time_of(text: str) -> datetime:
-    """Read a time: ISO 8601, a day alone is its midnight, without a zone it is UTC; raise `ValueError`."""
+    """Read an ISO 8601 time; a day is its midnight, no zone is UTC. Raises `ValueError`."""
     try:
         read = datetime.fromisoformat(text)
     except ValueError:
@@ -178,7 +178,7 @@ def time_of(text: str) -> datetime:
 
 
 def time_text(text: str) -> str:
-    """Read a time as people write it and write it as the service does, in UTC and whole seconds; raise `Usage`."""
+    """Convert a time to the service's form, in UTC and whole seconds. Raises `Usage`."""
     return _or_usage(utc_text, text)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from ams.cli.arguments import option
 from ams.cli.command import Columns, OptionSet, Page, Session, table, with_options
 from ams.cli.exits import Usage
-from ams.cli.extras import need
+from ams.cli.extras import require_extras
 from ams.cli.output import emit, json_line
 from ams.client import wire
 from ams.core.errors import Unusable
@@ -18,7 +18,7 @@ Event = wire.AuditEvent
 
 
 class Result(StrEnum):
-    """How what was asked for may have ended."""
+    """Result of an audited request."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -27,7 +27,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Filters(OptionSet):
-    """Which events are asked for."""
+    """Filters of events."""
 
     since: Annotated[str, option("From then on: 2030-05-01 or 2030-05-01T12:00:00Z.", metavar="TIME")] = ""
     until: Annotated[str, option("Before that.", metavar="TIME")] = ""
@@ -38,7 +38,7 @@ class Filters(OptionSet):
 
     @property
     def texts(self) -> dict[str, Any]:
-        """The filters as a service takes them; empty where nothing is said."""
+        """The filters in the form of the API; empty if unset."""
         return {**asdict(self), "result": self.result or ""}
 
 
@@ -60,32 +60,32 @@ def audit(session: Session, filters: Filters, *, file: File = "", page: Page) ->
 def show(
     session: Session, filters: Filters, file: str, page: Page, recorded_actions: Callable[[], Collection[str]]
 ) -> None:
-    """Write what the service answers, or what a file holds if one is named, oldest first.
+    """Print events of the service, or of a file, oldest first.
 
-    `recorded_actions` are those of which there may be events. Raises `Usage` for pages of a file, `Unusable` for a file
-    that cannot be read, and `InvalidInput` for a filter by which nothing can be found.
+    `recorded_actions` are the actions that have events. Raises `Usage` for pages of a file, `Unusable` for an
+    unreadable file, and `InvalidInput` for a filter that matches no action.
     """
     if not file:
-        found = session.paged("events", page, lambda each: wire.list_events(**filters.texts, **each.query))
+        found = session.fetch_pages("events", page, lambda each: wire.list_events(**filters.texts, **each.query))
         session.show(found, _table(found.events))
         return
     if page != Page():
         raise Usage("a file has no pages")
-    need("service")
+    require_extras("service")
     from ams.storage.audit.event import shown
-    from ams.storage.audit.records import matches, wanted
+    from ams.storage.audit.records import event_filter, matches
     from ams.storage.audit.trail import events_in
 
-    asked, actions = wanted(filters.texts), set(recorded_actions())
+    asked, actions = event_filter(filters.texts), set(recorded_actions())
     lines = []
     try:
         for event in events_in(file):
-            actions.add(event.action)  # an older version may have recorded others
+            actions.add(event.action)  # older versions may have recorded others
             if matches(asked, event):
                 lines.append(shown(event))
     except OSError as error:
         raise Unusable(f"{file}: {error.strerror}") from error
-    wanted(filters.texts, actions)
+    event_filter(filters.texts, actions)
     if session.for_programs:
         for line in lines:
             emit(json_line(line))
@@ -100,11 +100,11 @@ def _table(events: Sequence[Event]) -> str:
         "FROM": lambda each: each.address or "-",
         "ACTION": "action",
         "RESOURCE": "resource",
-        "RESULT": _ended,
+        "RESULT": _format_result,
     }
     return table(shown, events)
 
 
-def _ended(event: Event) -> str:
+def _format_result(event: Event) -> str:
     ended = event.result if event.result == Result.DONE else f"{event.result} ({event.code}: {event.reason})"
     return ended if event.times == 1 else f"{ended}, {event.times} times"

@@ -1,7 +1,6 @@
 """`ams bench`: how fast a service is, seen from here, by the client that programs use.
 
-Each caller is a thread with connections of its own. What is published and consumed lies in a topic that is made for it
-and deleted at the end, unless one is named.
+Each caller is a thread with its own connections. Unless a topic is named, one is made and deleted at the end.
 """
 
 import os
@@ -32,7 +31,7 @@ app = Group(
 )
 
 LOOK_SECONDS = 1.0
-MAX_ERRORS = 20  # errors before the first answer, after which a number of messages is not waited for
+MAX_ERRORS = 20  # errors before the first answer, after which --messages is given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ OfTopic = Annotated[str | None, option("Publish to this topic, which stays.", me
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What was measured; times in milliseconds, of requests or, of a round trip, of messages."""
+    """Result of a benchmark; times in milliseconds, of requests, or of messages for a round trip."""
 
     what: str
     messages: int
@@ -70,7 +69,7 @@ class Result(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Tally:
-    """What callers did so far."""
+    """Counts of all callers; thread-safe."""
 
     size: int
     most: int | None
@@ -85,7 +84,7 @@ class Tally:
 
     @property
     def is_over(self) -> bool:
-        """True if no further request is to be sent."""
+        """True if no more requests shall be sent."""
         enough = self.messages >= self.most if self.most is not None else time.perf_counter() >= self.until
         return enough or self.stopped.is_set()
 
@@ -96,12 +95,12 @@ class Tally:
             self.messages += messages
 
     def fail(self, error: ClientError) -> None:
-        """Count one that was refused, and rest a little, as a program would."""
+        """Count a refused request, and pause, as a program would."""
         with self.lock:
             self.errors += 1
             self.last_error = error.message
             if self.most is not None and not self.took and self.errors >= MAX_ERRORS:
-                self.stopped.set()  # it would never have as many messages
+                self.stopped.set()  # the number of messages would never be reached
         self.stopped.wait(0.1)
 
     def result(self, what: str) -> Result:
@@ -217,7 +216,6 @@ def roundtrip(session: Session, load: Load) -> None:
 def _measure(
     session: Session, what: str, load: Load, connections: int, caller: Callable[[Client, Tally], None]
 ) -> None:
-    """Let callers go until it is over, or Ctrl-C, which gives what was measured so far; then write the result."""
     tally = Tally(load.size, load.messages, time.perf_counter() + load.seconds)
 
     def run() -> None:
@@ -244,7 +242,7 @@ def _measure(
 
 @contextmanager
 def _stopping(tally: Tally) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the measuring, not the program: what was made is deleted, what was seen is said."""
+    """Let SIGINT and SIGTERM end the measurement, not the program, so that it cleans up and reports."""
     before = {each: signal.signal(each, lambda *_: tally.stopped.set()) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

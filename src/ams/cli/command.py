@@ -1,7 +1,7 @@
-"""How commands of the client are declared: groups of them, options that several have, and what is done with answers.
+"""Declares client commands: groups, shared options, and the output of answers.
 
-A command is a function. Its parameters are its arguments and options, its docstring is its help. Most return the call
-that is to be sent, and say as they are declared how the answer is written:
+A command is a function: its parameters are its arguments and options, its docstring is its help. Most return the call
+to send; the decorator says how the answer is printed:
 
     app = Group("ams topics create readings")
 
@@ -38,11 +38,11 @@ from ams.core.settings import environment
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 Columns = Mapping[str, str | Callable[[Any], str]]
-"""Headers of a table, or names of facts, each with the attribute of an item that it shows, or what makes its text."""
+"""Headers of a table, or names of fields, each with an attribute of the item or a function that makes its text."""
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
-"""How long a service that went away, perhaps to be restarted, is waited for by commands that work on."""
-USUAL_SIZE = 1000  # items of one page when all are asked for and no size is given
+"""Retry policy of long-running commands, long enough for a restart of the service."""
+USUAL_SIZE = 1000  # page size for --all without a size
 _ANONYMOUS = (
     "Unauthorized (no token was given: --token-file, AMS_TOKEN, AMS_TOKEN_FILE, AMS_BEARER_TOKEN_FILE or a profile"
     " names one)"
@@ -50,19 +50,19 @@ _ANONYMOUS = (
 
 
 class OptionSet:
-    """A value made of several options, which a command takes as one parameter."""
+    """Several options as one parameter of a command."""
 
     __slots__ = ()
 
     @classmethod
     def maker(cls) -> Callable[..., Any]:
-        """Return what makes it; the parameters of that are the options."""
+        """Return the function that makes it; its parameters are the options."""
         return cls
 
 
 @dataclass(frozen=True, slots=True)
 class Page(OptionSet):
-    """Which part of a list is asked for (contract 4)."""
+    """Page of a list (contract 4)."""
 
     page_size: Annotated[int, option("So many at a time; 0: as many as there are.", min=0)] = 0
     page_token: Annotated[str, option("Which page: what the one before said.", metavar="TOKEN")] = ""
@@ -70,13 +70,13 @@ class Page(OptionSet):
 
     @property
     def query(self) -> dict[str, Any]:
-        """How calls of lists are given the page."""
+        """The page as arguments of list calls."""
         return {"page_size": self.page_size, "page_token": self.page_token}
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions(OptionSet):
-    """What every client command is told of its connection, and of how results are written."""
+    """Options of every client command: connection and output."""
 
     endpoint: Annotated[str | None, option("Service, https://HOST:PORT (AMS_ENDPOINT).")] = None
     token: Annotated[str | None, option("Token; other users here can see it (AMS_TOKEN).")] = field(
@@ -94,24 +94,24 @@ class SessionOptions(OptionSet):
 
     @property
     def source(self) -> Source:
-        """What of it says where the service is, and who asks."""
+        """The settings of the connection."""
         names = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca")
         return Source(place=OPTION, **{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
 class Session(OptionSet):
-    """A client, the project it was pointed at, and the way results are written."""
+    """A client, its project, and the output format."""
 
     client: Client
-    at: Connection  # its token is empty when none was found anywhere; then only status and version are answered
+    at: Connection  # without a token only status and version work
     output: Format
-    profile: str | None = None  # that was named
-    anonymous: str = _ANONYMOUS  # the error when the service requires a token and none was found
+    profile: str | None = None  # the named one
+    anonymous: str = _ANONYMOUS  # error if the service requires a token and there is none
 
     @classmethod
     def maker(cls) -> Callable[..., "Session"]:
-        """Return what makes a session of the options that every client command has."""
+        """Return the function that makes a session from `SessionOptions`."""
 
         def make(asked: SessionOptions) -> Session:
             found = connection(asked.source, asked.profile, environment())
@@ -121,7 +121,7 @@ class Session(OptionSet):
 
     @property
     def project(self) -> str:
-        """The project the command works in; raises `Usage` when none was named."""
+        """The project of the command. Raises `Usage` if there is none."""
         if not self.at.project:
             raise Usage("no project: give --project, set AMS_PROJECT, or name it in a profile")
         return self.at.project
@@ -133,19 +133,19 @@ class Session(OptionSet):
 
     @property
     def patient(self) -> Client:
-        """The client for work that a restart of the service should not end: it tries again, and says so."""
+        """A client with retries that survives a restart of the service, and reports retries."""
         return self.client.with_retry(PATIENCE, _note_retry)
 
     def call(self, call: Call[T]) -> T:
-        """Ask the service, once."""
+        """Send a call, without retries."""
         return self.client.call(call)
 
     def owner(self, user: str | None) -> str:
-        """Return the user named, or the one whose token it is."""
+        """Return the named user, or the token's owner."""
         return user or self.call(wire.get_profile()).name
 
     def show(self, result: object, text: str | Mapping[str, str]) -> None:
-        """Write a result: itself as JSON, or its text or its fields for people."""
+        """Print a result: as JSON, or as text or fields for people."""
         write(self.output, result, text if isinstance(text, str) else fields(text))
 
     def done(self, text: str) -> None:
@@ -155,10 +155,10 @@ class Session(OptionSet):
         else:
             note(text)
 
-    def paged(self, items: str, page: Page, ask: Callable[[Page], Call[T]]) -> T:
-        """Return the page asked for, or every page as one; `items` is the field of the answer that holds the list.
+    def fetch_pages(self, items: str, page: Page, ask: Callable[[Page], Call[T]]) -> T:
+        """Return one page, or all pages as one; `items` is the list's field in the answer.
 
-        Says on stderr how to get the next page, unless the result is for programs, where it stands beside the list.
+        Prints on stderr how to get the next page, unless the output is JSON, which has its token.
         """
         if not page.every:
             found = self.call(ask(page))
@@ -178,14 +178,14 @@ class Session(OptionSet):
 
 
 class Group(typer.Typer):
-    """A group of commands, whose help is that of the overview unless it has one of its own."""
+    """A group of commands; without its own help it has that of the overview."""
 
     def __init__(self, *lines: str, help: str | None = None) -> None:  # noqa: A002  # as Typer calls it
-        """Make one; `lines` are examples that are shown below the help."""
+        """Make a group; `lines` are examples below the help."""
         super().__init__(help=help, no_args_is_help=True, epilog=examples(*lines) if lines else None)
 
     def does(self, name: str | None = None) -> Callable[[F], F]:
-        """Add a command that takes sets of options and writes what it has to say by itself."""
+        """Add a command that takes option sets and prints its own output."""
 
         def add(function: F) -> F:
             self.command(name)(with_options(function))
@@ -200,7 +200,7 @@ class Group(typer.Typer):
         shown: Callable[[Any], Any] | None = None,
         name: str | None = None,
     ) -> Callable[[F], F]:
-        """Add a command that writes the answer as fields or `text` for people; `shown` returns what of it is shown."""
+        """Add a command that prints the answer as fields or `text` for people; `shown` selects the part to print."""
 
         def write_answer(session: Session, ask: Callable[..., Call[Any]], _: Mapping[str, Any]) -> None:
             found = session.call(ask())
@@ -212,22 +212,22 @@ class Group(typer.Typer):
     def lists(
         self, items: str, columns: Columns, *, shown: Callable[[Any], Any] | None = None, name: str = "list"
     ) -> Callable[[F], F]:
-        """Add a command that writes a list as a table; `items` is the field of the answer that holds it.
+        """Add a command that prints a list as a table; `items` is the list's field in the answer.
 
-        With a parameter of the type `Page`, one page or all of them are asked for.
+        With a `Page` parameter it gets one page or all.
         """
 
         def write_table(session: Session, ask: Callable[..., Call[Any]], values: Mapping[str, Any]) -> None:
             pages = [key for key, value in values.items() if isinstance(value, Page)]
             page = values[pages[0]] if pages else Page()
-            found = session.paged(items, page, lambda each: ask(**dict.fromkeys(pages, each)))
+            found = session.fetch_pages(items, page, lambda each: ask(**dict.fromkeys(pages, each)))
             result = shown(found) if shown else found
             session.show(result, table(columns, getattr(result, items)))
 
         return self._asks(name, write_table)
 
     def confirms(self, text: str, name: str | None = None) -> Callable[[F], F]:
-        """Add a command whose answer holds nothing: `text`, with values of its parameters, says what was done."""
+        """Add a command with an empty answer; it prints `text`, filled with its parameters."""
 
         def confirm(session: Session, ask: Callable[..., Call[None]], values: Mapping[str, Any]) -> None:
             session.call(ask())
@@ -238,7 +238,7 @@ class Group(typer.Typer):
     def _asks(
         self, name: str | None, carry_out: Callable[[Session, Callable[..., Call[Any]], Mapping[str, Any]], None]
     ) -> Callable[[F], F]:
-        """Add commands that are carried out with what makes the call of their values, and with the values."""
+        """Add a command run by `carry_out`, which gets the session, the call's function and the values."""
 
         def add(function: F) -> F:
             @functools.wraps(function)
@@ -252,7 +252,7 @@ class Group(typer.Typer):
 
 
 def with_options(function: Callable[..., T]) -> Callable[..., T]:
-    """Give a function whose parameters are sets of options those options instead; those of the session come last."""
+    """Replace option-set parameters by their options; those of the session come last."""
     own = inspect.signature(function).parameters
     kinds = {name: each.annotation for name, each in own.items() if isinstance(each.annotation, type)}
     makers = {name: kind.maker() for name, kind in kinds.items() if issubclass(kind, OptionSet)}
@@ -269,7 +269,7 @@ def with_options(function: Callable[..., T]) -> Callable[..., T]:
         with session.client, _telling_of_no_token(session):
             return function(**made, **values)
 
-    # The command line is read from the signature, so the signature says what `run` really takes.
+    # Typer reads the signature, so it must list the real parameters.
     parameters: list[inspect.Parameter] = []
     last: list[inspect.Parameter] = []
     for name, each in own.items():
@@ -281,12 +281,12 @@ def with_options(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def table(shown: Columns, items: Iterable[Any]) -> str:
-    """Write items below the headers of their columns."""
+    """Format items as a table."""
     return columns(tuple(shown), [list(facts(shown, each).values()) for each in items])
 
 
 def facts(shown: Columns, item: Any) -> dict[str, str]:
-    """Return what is shown of an item, by header or name."""
+    """Return the shown fields of an item, by header or name."""
     return {name: getattr(item, of) if isinstance(of, str) else of(item) for name, of in shown.items()}
 
 
@@ -303,7 +303,7 @@ def _telling_of_no_token(session: Session) -> Iterator[None]:
         if not session.at.token and not session.at.bearer:
             raise NotAuthenticated(session.anonymous, error.code, error.status) from error
         if not session.at.login_from or not error.message.startswith(("Unauthorized", "The token")):
-            raise  # of an endpoint that was not verified, which is a 401 too
+            raise  # an unverified endpoint, which is a 401 too
         reason = "is unknown, or has no role here" if error.message == "Unauthorized" else "was refused"
         raise NotAuthenticated(
             f"{error.message} (the token of {session.at.login_from} {reason})", error.code, error.status
@@ -311,6 +311,6 @@ def _telling_of_no_token(session: Session) -> Iterator[None]:
 
 
 def examples(*lines: str) -> str:
-    """Return lines to be typed as they are shown below the help."""
-    # The first line makes the formatter keep the line ends.
+    """Return example lines for the end of the help."""
+    # The first line makes Typer keep the line ends.
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])

@@ -25,12 +25,12 @@ _PREFIX = "deadLetter"
 _NAMES = ("Subscription", "SourceTopic", "MessageId", "PublishTime", "Reason", "Attempts", "Status")
 _GOOGLES = ("DeliveryCount", "Subscription", "SubscriptionProject", "TopicPublishTime")
 _GIVEN = frozenset((*(_PREFIX + name for name in _NAMES), *(f"CloudPubSubDeadLetterSource{name}" for name in _GOOGLES)))
-"""The attributes a dead letter is given (docs/reference/push.md)."""
+"""Attributes that the service adds to a dead letter (docs/reference/push.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source(OptionSet):
-    """Which topic the dead letters are in, and through what it is read."""
+    """Topic of the dead letters, and the subscription to read it through."""
 
     topic: Annotated[str, option("Another dead letter topic.", "--from", metavar="TOPIC", complete=topic_names)] = ""
     through: Annotated[
@@ -55,7 +55,7 @@ class _DeadLetters(NamedTuple):
             yield from self._between(start, min(start + AT_ONCE, ids.stop))
 
     def one(self, number: int) -> wire.ReadMessage:
-        """Return the dead letter with an id; raise `NotFound` when it is none of the subscription."""
+        """Return the dead letter with an id. Raises `NotFound` if it is not the subscription's."""
         found = self._between(number, number + 1) if number in self._ids() else []
         if not found:
             raise NotFound(f"{number} is no dead letter of subscription {self.subscription} in topic {self.topic}")
@@ -73,8 +73,8 @@ class _DeadLetters(NamedTuple):
         return [
             each
             for each in self.session.call(asked)
-            # By the name of the subscription alone: a project may have been renamed since.
-            if short_name(_said(each, "Subscription")) == self.subscription and start <= each.offset < stop
+            # Compares only the subscription's name: the project may have been renamed.
+            if short_name(_letter_attribute(each, "Subscription")) == self.subscription and start <= each.offset < stop
         ]
 
 
@@ -105,12 +105,12 @@ def show(
     said = {
         "id": found.message_id,
         "since": found.publish_time,
-        "message": _said(found, "MessageId"),
-        "published": _said(found, "PublishTime"),
-        "topic": short_name(_said(found, "SourceTopic")),
-        "attempts": _said(found, "Attempts"),
-        "status": _said(found, "Status"),
-        "reason": _said(found, "Reason"),
+        "message": _letter_attribute(found, "MessageId"),
+        "published": _letter_attribute(found, "PublishTime"),
+        "topic": short_name(_letter_attribute(found, "SourceTopic")),
+        "attempts": _letter_attribute(found, "Attempts"),
+        "status": _letter_attribute(found, "Status"),
+        "reason": _letter_attribute(found, "Reason"),
     }
     session.show(found, {**said, **own, "data": data_text(found)})
 
@@ -156,7 +156,7 @@ def redrive(
 
 
 def _is_genuine(letters: _DeadLetters, letter: wire.ReadMessage) -> bool:
-    topic, number = short_name(_said(letter, "SourceTopic")), _said(letter, "MessageId")
+    topic, number = short_name(_letter_attribute(letter, "SourceTopic")), _letter_attribute(letter, "MessageId")
     if not topic or not _ID.fullmatch(number):
         return False
     place, session = int(number), letters.session
@@ -174,23 +174,23 @@ def _content(message: wire.ReadMessage) -> tuple[str, dict[str, str], str]:
 
 
 def _publish_again(letters: _DeadLetters, letter: wire.ReadMessage, target: str) -> tuple[str, bool]:
-    """Publish a dead letter as it was; return its new id, and whether it was published again before."""
+    """Publish a dead letter's message again; return its new id, and whether it was already published."""
     message = wire.Message(data=letter.data, attributes=_original(letter), ordering_key=letter.ordering_key)
-    # One place is one letter: a topic made anew under its name has other times.
+    # Key by place and time: a topic made again under its name has other times.
     words = " ".join((letters.topic, letter.message_id, letter.publish_time))
     key = f"redrive-{hashlib.sha256(words.encode()).hexdigest()}"
     session = letters.session
     try:
         session.patient.call(wire.publish(session.project, target, [], key=key))
         before = False
-    except Conflict:  # of no messages under a key that is known
+    except Conflict:  # the key is known
         before = True
     published = session.patient.call(wire.publish(session.project, target, [message], key=key))
     return published.message_ids[0], before
 
 
 def _dead_letters(session: Session, subscription: str, source: Source) -> _DeadLetters:
-    """Return where to look; raise `Usage` for a subscription that has no dead letter topic, unless one is named."""
+    """Return the place of dead letters. Raises `Usage` if the subscription has no dead letter topic."""
     if source.topic:
         return _DeadLetters(session, subscription, source.topic, source.through)
     found = session.call(wire.get_subscription(session.project, subscription))
@@ -202,11 +202,11 @@ def _dead_letters(session: Session, subscription: str, source: Source) -> _DeadL
 
 
 def _row(letter: wire.ReadMessage) -> tuple[str, ...]:
-    said = (_said(letter, name) for name in ("MessageId", "Attempts", "Status", "Reason"))
+    said = (_letter_attribute(letter, name) for name in ("MessageId", "Attempts", "Status", "Reason"))
     return (letter.message_id, letter.publish_time, *said)
 
 
-def _said(letter: wire.ReadMessage, name: str) -> str:
+def _letter_attribute(letter: wire.ReadMessage, name: str) -> str:
     return letter.attributes.get(_PREFIX + name, "")
 
 

@@ -1,4 +1,4 @@
-"""Exit codes, and the one line an error becomes (docs/reference/cli.md)."""
+"""Exit codes and error lines (docs/reference/cli.md)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from ams.pipeline import errors as pipeline
 
 
 class Exit(IntEnum):
-    """How `ams` ends; scripts may rely on the numbers."""
+    """Exit codes of `ams`; stable for scripts."""
 
     OK = 0
     REFUSED = 1  # the service said no, or the work could not be done
@@ -26,12 +26,12 @@ class Exit(IntEnum):
 
 
 class Usage(Exception):
-    """The command line, a variable or a profile says something that cannot be."""
+    """Invalid command line, variable or profile."""
 
 
 @contextmanager
 def file_named(path: str) -> Iterator[None]:
-    """Let an error of the system on a file be a `Usage` that names it."""
+    """Turn an `OSError` on a file into a `Usage` that names it."""
     try:
         yield
     except OSError as error:
@@ -39,7 +39,7 @@ def file_named(path: str) -> Iterator[None]:
 
 
 class PipeClosed(Exception):
-    """The reader of the output went away; nothing more can be written to it."""
+    """The reader of the output closed the pipe."""
 
 
 _CODES: dict[type[BaseException], Exit] = {
@@ -69,23 +69,23 @@ _CODES: dict[type[BaseException], Exit] = {
     BaseException: Exit.FAULT,
 }
 _OF_CLICK = {"UsageError": Exit.USAGE, "ClickException": Exit.REFUSED, "Abort": Exit.REFUSED}
-"""By name: `serve` is a command of click, the others are of the copy of it that Typer carries."""
+"""By name: `serve` uses click, the others Typer's copy of it."""
 
 
 def exit_code(error: BaseException) -> Exit:
-    """Return the code of an error's class or of its nearest ancestor that has one."""
+    """Return the exit code of an error, by its class or nearest ancestor."""
     known = (_CODES.get(base) or _OF_CLICK.get(base.__name__) for base in type(error).__mro__)
     return next(code for code in known if code)
 
 
 def usage(error: BaseException) -> list[str]:
-    """Return the lines that are written above a mistake in the arguments; none for every other error."""
+    """Return the usage lines for an error in the arguments; empty for other errors."""
     context = getattr(error, "ctx", None)
     return context.get_usage().splitlines() if context else []
 
 
 def line(error: BaseException) -> str:
-    """Return what the error says to a person, in one line."""
+    """Return the error in one line."""
     code = exit_code(error)
     said = error.format_message() if hasattr(error, "format_message") else str(error)
     text = " ".join(said.split())

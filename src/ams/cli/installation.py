@@ -13,7 +13,7 @@ import typer
 
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
 from ams.cli.exits import Exit, Usage, file_named
-from ams.cli.extras import need
+from ams.cli.extras import require_extras
 from ams.cli.output import Format, columns, document, emit, note, printable, write
 from ams.core.clock import SystemClock
 from ams.core.errors import Damaged, Unusable
@@ -43,7 +43,7 @@ def check(folder: Annotated[str, argument("DIR", "The data folder.")], output: O
 
     Ends with 0 when all is as it was written, with 1 when something is damaged or the folder cannot be read.
     """
-    need("service")
+    require_extras("service")
     from ams.app.maintenance import check_folder
 
     report = check_folder(folder)
@@ -73,7 +73,7 @@ def backup(
     output: Output = Format.TABLE,
 ) -> None:
     """Copy a data folder, also while its service runs. DIR shows it as it was when the copy began."""
-    need("service")
+    require_extras("service")
     from ams.app.backup import take
 
     made = take(data, target, with_key=not without_key)
@@ -91,7 +91,7 @@ def restore_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Make a data folder of a backup. Every byte is compared with what was written, and the folder is checked."""
-    need("service")
+    require_extras("service")
     from ams.app.backup import restore
 
     restored = restore(source, data)
@@ -126,7 +126,7 @@ def export_command(
     The file holds every token in clear, for its owner only (mode 0600): any user of the machine who can read it has
     full access.
     """
-    need("service")
+    require_extras("service")
     from ams.app.moving import export
     from ams.app.moving.files import STANDARD
     from ams.storage.folder import is_ours
@@ -140,7 +140,7 @@ def export_command(
             return await export(source, file, progress("exported"), with_secrets=not without_secrets)
 
     remark = _LEFT_OUT if without_secrets else _IN_CLEAR
-    _tell(_run(work()), output, f"{file} is whole. {remark}", is_note=file == STANDARD)
+    _tell(_run_coroutine(work()), output, f"{file} is whole. {remark}", is_note=file == STANDARD)
 
 
 def import_command(
@@ -159,7 +159,7 @@ def import_command(
 
     Broken off, it is to be run again with the same file.
     """
-    need("service")
+    require_extras("service")
     from ams.app.moving import check, import_
     from ams.app.moving.files import STANDARD
 
@@ -174,12 +174,12 @@ def import_command(
         async with installation(chosen) as target:
             return await import_(target, file, progress("imported"), messages_only=messages_only)
 
-    counts = _run(work())
+    counts = _run_coroutine(work())
     more = "Its messages are there; import a later file, and then start the service."
     _tell(counts, output, more if messages_only else "All of it is there; start the service.")
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
+def _run_coroutine(work: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
     return asyncio.run(work)
@@ -187,7 +187,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 @contextlib.asynccontextmanager
 async def installation(settings: Settings) -> AsyncIterator["Installation"]:
-    """Open the engines of a stopped service until the block ends. Raises `Unusable` with one line."""
+    """Open the engines of a stopped service. Raises `Unusable` with one line."""
     from ams.app.moving.exporting import Installation
     from ams.app.wiring.engines import open_engines
     from ams.core.supervisor import Supervisor
@@ -202,7 +202,7 @@ async def installation(settings: Settings) -> AsyncIterator["Installation"]:
 
 
 def settings_of(data: str, config: str | None) -> Settings:
-    """Return the settings of the service, as `ams serve` would take them here."""
+    """Return the service's settings, as `ams serve` would read them."""
     from ams.core.observing import configure_logs
 
     configure_logs("warning", "console", "console")  # to stderr: an export may go to stdout
@@ -211,7 +211,7 @@ def settings_of(data: str, config: str | None) -> Settings:
 
 
 def progress(work: str) -> Callable[[int, int | None], None]:
-    """Return what is told how many messages are done, and prints it from time to time."""
+    """Return a progress callback that prints from time to time."""
     due = time.monotonic() + _PROGRESS_SECONDS
 
     def tell(done: int, expected: int | None) -> None:
@@ -232,16 +232,16 @@ def _tell(counts: Mapping[str, int], output: Format, last: str, *, is_note: bool
 
 def rotate_key(data: DataFolder = DATA_FOLDER, output: Output = Format.TABLE) -> None:
     """Encrypt the stored tokens with a new key; the service must be stopped, and all tokens stay valid."""
-    need("service")
+    require_extras("service")
     from ams.app import maintenance
 
     given = environment()
     own, new = given.get("AMS_TOKEN_KEY", ""), given.get("AMS_NEW_TOKEN_KEY", "")
     registry, password = given.get("AMS_REGISTRY", "sqlite"), given.get("AMS_REGISTRY_PASSWORD", "")
     if registry == "sqlite":
-        rotated = _run(maintenance.rotate_key(data, token_key=own, new_token_key=new))
+        rotated = _run_coroutine(maintenance.rotate_key(data, token_key=own, new_token_key=new))
     else:
-        rotated = _run(maintenance.rotate_shared_key(registry, password, own, new))
+        rotated = _run_coroutine(maintenance.rotate_shared_key(registry, password, own, new))
     where = f"The new key is in {rotated.file}." if rotated.file else "Set AMS_TOKEN_KEY to the new key before a start."
     text = f"Encrypted anew: {rotated.tokens:,} tokens; they stay valid.\n{where}"
     write(output, {"tokens": rotated.tokens, "file": rotated.file}, f"{text} Backups taken before need the old key.")
@@ -289,7 +289,7 @@ def import_settings(
     if output is None:
         emit(found.toml.rstrip())
     else:
-        with file_named(output):  # a new file: one that others can read would stay so
+        with file_named(output):  # must be new: an existing file keeps its mode
             created = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with file_named(output), os.fdopen(created, "w", encoding="utf-8") as written:
             written.write(found.toml)

@@ -18,7 +18,7 @@ from ams.cli.secret_file import secret_of
 from ams.client import wire
 from ams.client.errors import NotFound
 from ams.client.wire import Call
-from ams.client.wire.users import KEPT
+from ams.client.wire.users import MASK
 
 app = Group(
     "ams issuers set checkin --url https://issuer.example --audience ams --create-users"
@@ -38,7 +38,7 @@ Texts = list[str] | None
 
 
 class Introspect(StrEnum):
-    """Which tokens the issuer is asked about."""
+    """Tokens to introspect at the issuer."""
 
     NEVER = "never"
     OPAQUE = "opaque"
@@ -142,12 +142,12 @@ def delete(session: Session, issuer: IssuerName) -> Call[None]:
 @app.command()
 def check(file: Annotated[str, argument("FILE", "TOML file of issuers.")], output: Output = Format.TABLE) -> None:
     """Read a file of issuers as the service does at its start. Show them without their secrets; send no request."""
-    # Here, not above: what reads it is of the service, which no other of these commands needs.
+    # Imported here: only this command needs the service's code.
     from ams.core.issuer import read_issuers
 
     read = [msgspec.convert(msgspec.to_builtins(each), wire.Issuer) for each in read_issuers(file)]
     found = [
-        msgspec.structs.replace(each, client_secret=KEPT if each.client_secret else "", source="") for each in read
+        msgspec.structs.replace(each, client_secret=MASK if each.client_secret else "", source="") for each in read
     ]
     shown: Columns = {
         "ISSUER": "name",
@@ -159,7 +159,7 @@ def check(file: Annotated[str, argument("FILE", "TOML file of issuers.")], outpu
 
 
 def _some(texts: Texts) -> Texts:
-    """Return what was said without empty texts, which take what there is away; None if nothing was said."""
+    """Return values without empty texts (which clear the field); None if absent."""
     return None if texts is None else [each for each in texts if each]
 
 

@@ -16,13 +16,13 @@ EXIT_CODES = (
     "Exit codes: 0 done, 1 refused, 2 usage, 3 not allowed, 4 not found, 5 conflict, 6 unreachable, 7 unavailable: try"
     " again, 70 a fault of ams, 130 interrupted, 141 the reader of the output is gone."
 )
-"""`ams.cli.exits.Exit` as the help says it; written out, as the overview must not load what the errors need."""
+"""`ams.cli.exits.Exit` as help text, a literal: the overview must not load the errors."""
 
 
 class Entry(NamedTuple):
-    """A command: where it is, and what the overview says of it."""
+    """A command: its module, and its line in the overview."""
 
-    target: str  # `module:name` of a Typer app or of a function that is the command
+    target: str  # `module:name` of a Typer app or a function
     help: str
 
 
@@ -31,7 +31,7 @@ SERVICE_COMMANDS = {
     "push": Entry("ams.cli.serve:push_command", "Deliver to push endpoints, for a service elsewhere."),
     "authn serve": Entry("ams.cli.serve:authn_serve_command", "Run the certificate service."),
 }
-"""Commands whose options are the settings: each target makes a command that reads its own arguments."""
+"""Commands whose options are settings: each target makes a click command."""
 
 COMMANDS = {
     "check": Entry("ams.cli.installation:check", "Verify a data folder and say what it holds."),
@@ -78,7 +78,7 @@ COMMANDS = {
 }
 
 ALIASES = {"topic": "topics", "sub": "subs", "profiles": "profile", "tokens": "token"}
-"""Other spellings that work and are not shown."""
+"""Hidden aliases."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # always real files here
     try:
-        sys.exit(_run(given))
+        sys.exit(_run_command(given))
     except Exception as error:
         from ams.cli.exits import Exit, PipeClosed, exit_code, line, usage
         from ams.cli.output import printable
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = exit_code(error)
         if code is Exit.FAULT and os.environ.get("AMS_DEBUG"):
             raise error
-        if type(error).__name__ == "NoArgsIsHelpError":  # of click or of Typer; nothing was asked, so the help answers
+        if type(error).__name__ == "NoArgsIsHelpError":  # click's or Typer's: no arguments, so print the help
             print(error, file=sys.stderr)
         elif not isinstance(error, PipeClosed):
             for above in usage(error):
@@ -104,14 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(code)
 
 
-def _run(arguments: list[str]) -> int:
-    """Run the command; return its exit code, which one that says nothing ends with 0."""
+def _run_command(arguments: list[str]) -> int:
     if arguments:
         arguments[0] = ALIASES.get(arguments[0], arguments[0])
     words = next((n for n in (2, 1) if " ".join(arguments[:n]) in SERVICE_COMMANDS), 0)
     if words:
         name = " ".join(arguments[:words])
-        command = _imported(SERVICE_COMMANDS[name])()
+        command = _import_entry(SERVICE_COMMANDS[name])()
         command.epilog = EXIT_CODES
         ended = command.main(args=arguments[words:], prog_name=f"ams {name}", standalone_mode=False)
     else:
@@ -121,16 +120,16 @@ def _run(arguments: list[str]) -> int:
 
 
 def completed_words(environment: Mapping[str, str]) -> list[str]:
-    """Return the words that a shell wants completed; none without a request for completion."""
+    """Return the words to complete for a shell; empty without a request for completion."""
     if COMPLETE_VARIABLE not in environment:
         return []
     return (environment.get("COMP_WORDS") or environment.get("_TYPER_COMPLETE_ARGS") or "").split()[1:]
 
 
 def program(arguments: Sequence[str]) -> typer.Typer:
-    """Build the program with the command that `arguments` ask for; the others are only named.
+    """Build the program and load only the command in `arguments`.
 
-    Loading a command costs up to a tenth of a second (the HTTP client, the engines), which no other should pay.
+    Loading a command takes up to 0.1 s (HTTP client, engines); others should not pay for it.
     """
     completing = COMPLETE_VARIABLE in os.environ
     app = typer.Typer(name="ams", no_args_is_help=True, add_completion=completing, rich_markup_mode=None)
@@ -138,14 +137,14 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     wanted = next((each for each in arguments if not each.startswith("-")), None)
     for name, entry in (SERVICE_COMMANDS | COMMANDS).items():
         if name == wanted and name in COMMANDS:
-            target = _imported(entry)
+            target = _import_entry(entry)
             if isinstance(target, typer.Typer):
                 _tell_exit_codes(target)
                 app.add_typer(target, name=name, help=target.info.help or entry.help)
             else:
                 app.command(name, epilog=EXIT_CODES)(target)
         elif " " not in name:
-            app.command(name, help=entry.help)(_unloaded)
+            app.command(name, help=entry.help)(_placeholder)
     return app
 
 
@@ -164,7 +163,7 @@ def _overview(
     """Publish and consume messages, and run the service that carries them."""
 
 
-def _imported(entry: Entry) -> Any:
+def _import_entry(entry: Entry) -> Any:
     module, _, attribute = entry.target.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
@@ -177,8 +176,8 @@ def _tell_exit_codes(app: typer.Typer) -> None:
             _tell_exit_codes(group.typer_instance)
 
 
-def _unloaded() -> None:
-    """Stand in the overview for a command that was not asked for."""
+def _placeholder() -> None:
+    """Placeholder in the overview for a command that is not loaded."""
 
 
 if __name__ == "__main__":

@@ -26,16 +26,16 @@ from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import InvalidInput
 from ams.core.names import SCHEMA_ENCODING_ATTRIBUTE
 
-CHUNK = 64 * 1024  # bytes of standard input taken at once; the lines of a chunk are one request
+CHUNK = 64 * 1024  # bytes per read of stdin; the lines of a chunk are one request
 REQUEST_MESSAGES = 1000
-LONGEST_LINE = 16 * 2**20  # bytes; longer than any message a service takes, short enough to hold in memory
+LONGEST_LINE = 16 * 2**20  # bytes; above the service's limit, small enough for memory
 
 Test = Callable[[PulledMessage], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter(OptionSet):
-    """What a message must be to be shown; without any option each is."""
+    """Filter of messages; without options all are shown."""
 
     filter: Annotated[
         str, option("Only messages with such attributes: 'attributes.site = \"ATHENS\"'.", "--filter", metavar="EXPR")
@@ -50,7 +50,7 @@ class MessageFilter(OptionSet):
     ] = ""
 
     def test(self) -> Test:
-        """Return the test that shown messages pass. Raises `Usage` for what cannot be read."""
+        """Return the filter function. Raises `Usage` for an invalid option."""
         try:
             read = filters.parse(self.filter) if self.filter else None
         except InvalidInput as error:
@@ -61,8 +61,8 @@ class MessageFilter(OptionSet):
 
 
 def _json_test(text: str) -> Test:
-    """Read a query of RFC 9535, or the condition of one: what stands in `$[?(...)]`, asked of the whole payload."""
-    import jsonpath  # commands that show no messages do not wait for it
+    """Read a query of RFC 9535, or only a condition, as in `$[?(...)]`, on the whole payload."""
+    import jsonpath  # lazy: other commands do not need it
 
     is_query = text.lstrip().startswith("$")
     try:
@@ -74,7 +74,7 @@ def _json_test(text: str) -> Test:
         try:
             payload: Any = json.loads(message.payload())
         except (ValueError, RecursionError):
-            return False  # no JSON
+            return False  # not JSON
         if is_query and not isinstance(payload, dict | list):
             return text.strip() == "$"
         return query.match(payload if is_query else [payload]) is not None
@@ -108,11 +108,10 @@ def publish(
 
 
 def requests(source: BufferedReader, empty: Message) -> Iterator[list[Message]]:
-    """Make requests of lines as they arrive, so that a slow source is not kept waiting for a full one.
+    """Group lines into requests as they arrive: a slow source need not fill a request.
 
-    Each message is `empty` but for its data.
-
-    An empty line is a message only when there are attributes: the service stores no message that says nothing.
+    Messages are copies of `empty` with data. An empty line is a message only with attributes: the service refuses empty
+    messages.
     """
 
     def requests_of(lines: list[bytes]) -> Iterator[list[Message]]:
@@ -134,7 +133,7 @@ def requests(source: BufferedReader, empty: Message) -> Iterator[list[Message]]:
 
 
 def content_of(file: str) -> bytes:
-    """Return what a file holds, `-` being standard input; raise `Usage` when it cannot be read."""
+    """Return the content of a file; `-` is stdin. Raises `Usage` if it cannot be read."""
     if file == "-":
         return sys.stdin.buffer.read()
     with file_named(file), open(file, "rb") as opened:
@@ -165,7 +164,7 @@ def pull(
     else:
         note("no messages")
     if ack and received:
-        # The last is enough of an ordered subscription, of a parallel one each is for itself.
+        # An ordered subscription needs only the last id, a parallel one each.
         session.call(wire.acknowledge(session.project, subscription, [each.ack_id for each in received]))
 
 
@@ -183,16 +182,16 @@ def ack(
 
 @contextmanager
 def saying_of_push(session: Session, subscription: str) -> Iterator[None]:
-    """Say of a subscription that may not be pulled from when that is because it is delivered by push.
+    """Explain a refused pull if the subscription is delivered by push.
 
-    The service answers what the contract has for it (10.3), which is the same for any that is not allowed.
+    The service's answer is the same for every forbidden pull (contract 10.3).
     """
     try:
         yield
     except NotAllowed as error:
         try:
             is_pushed = session.call(wire.get_subscription(session.project, subscription)).push_config.get("type")
-        except ClientError:  # a user who may not look gets what the service said
+        except ClientError:  # without the right to look: keep the service's error
             is_pushed = False
         if not is_pushed:
             raise
@@ -214,7 +213,7 @@ def tail(
 ) -> None:
     """Follow a topic until Ctrl-C, through a subscription that is deleted at the end."""
     is_shown = shown.test()
-    for each in (signal.SIGTERM, signal.SIGHUP):  # interrupt the work too, so that what is temporary is deleted
+    for each in (signal.SIGTERM, signal.SIGHUP):  # also interrupt, so that the temporary subscription is deleted
         signal.signal(each, signal.default_int_handler)
     with _temporary_subscription(session, topic) as subscription:
         if oldest:
@@ -243,12 +242,12 @@ def _temporary_subscription(session: Session, topic: str) -> Iterator[str]:
 
 
 def publish_time_of(message: ReceivedMessage) -> str:
-    """Write the time of a message as the API does."""
+    """Format a message's time as the API does."""
     return publish_time(Milliseconds(round(message.publish_time.timestamp() * 1000)))
 
 
 def show_lines(session: Session, messages: Iterable[wire.Message]) -> None:
-    """Write messages as they come, a line each."""
+    """Print messages as they arrive, one per line."""
     text = body_reader(session)
     for message in messages:
         shown = row(message, message.ordering_key, text)
@@ -256,7 +255,7 @@ def show_lines(session: Session, messages: Iterable[wire.Message]) -> None:
 
 
 def row(message: wire.PulledMessage, ordering_key: str, text: Callable[[PulledMessage], str]) -> Sequence[str]:
-    """Return id, time, attributes and data of a message as texts; its ordering key stands before the attributes."""
+    """Return id, time, attributes (after the ordering key) and data of a message as texts."""
     attributes = [f"{name}={value}" for name, value in message.attributes.items()]
     if ordering_key:
         attributes.insert(0, f"[{ordering_key}]")
@@ -264,13 +263,13 @@ def row(message: wire.PulledMessage, ordering_key: str, text: Callable[[PulledMe
 
 
 def body_reader(session: Session) -> Callable[[PulledMessage], str]:
-    """Return what writes data as text: of messages in Protocol Buffers JSON, where the user may read their schema."""
+    """Return a function from message to text: Protocol Buffers become JSON if the user may read the schema."""
     schemas: dict[tuple[str, str], Any] = {}
 
     def text(message: PulledMessage) -> str:
         found = None
         if message.attributes.get(SCHEMA_ENCODING_ATTRIBUTE) == "BINARY":
-            with suppress(ModuleNotFoundError):  # what it needs comes with the extras service and spark
+            with suppress(ModuleNotFoundError):  # needs the extra service or spark
                 from ams.cli.protobuf_messages import json_text
 
                 found = json_text(session, message, schemas)
@@ -280,11 +279,11 @@ def body_reader(session: Session) -> Callable[[PulledMessage], str]:
 
 
 def data_text(message: wire.PulledMessage) -> str:
-    """Return the data as text, or marked as base64 when it is none."""
+    """Return the data as text, or marked as base64 if it is not text."""
     try:
         payload = message.payload()
     except ValueError:
-        # A service without strict_data stores data that is not base64 as it came.
+        # Without strict_data a service stores data that is not base64 unchanged.
         return message.data
     try:
         return payload.decode("utf-8")

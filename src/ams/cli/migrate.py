@@ -16,7 +16,7 @@ import typer
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
 from ams.cli.command import Group, OptionSet, Session, with_options
 from ams.cli.exits import Exit, Usage, file_named
-from ams.cli.extras import need
+from ams.cli.extras import require_extras
 from ams.cli.installation import Config, installation, progress, settings_of
 from ams.cli.migrate_authn import MongoDB, migrate_authn
 from ams.cli.output import Format, columns, fields, note, printable, write
@@ -66,7 +66,7 @@ def shadow(
     as copies from a haproxy that runs, with the tokens of their clients. The exit code is 1 when anything differs that
     is not documented.
     """
-    need("service")
+    require_extras("service")
     if bool(log) == (listen is not None):
         raise Usage("give a log of haproxy, - for stdin, or --listen PORT")
     if session.at.bearer is not None:
@@ -92,11 +92,11 @@ def shadow(
 
 
 async def _from_log(compared: "Shadow", log: str) -> None:
-    from ams.migrate.shadow import logged
+    from ams.migrate.shadow import logged_requests
 
     with file_named(log):
         file = sys.stdin.fileno() if log == "-" else os.open(log, os.O_RDONLY)
-    run = asyncio.ensure_future(compared.run(logged(compared, file)))
+    run = asyncio.ensure_future(compared.run(logged_requests(compared, file)))
     _at_a_signal(run.cancel)
     await asyncio.wait([run])
     if not run.cancelled():
@@ -156,7 +156,7 @@ def _shadow_text(report: "Report") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Source(OptionSet):
-    """Where the reference keeps what it has."""
+    """Databases of the reference."""
 
     mongodb: MongoDB = field(default="", repr=False)  # it may hold a password
     kafka: Annotated[
@@ -165,14 +165,14 @@ class Source(OptionSet):
     database: Annotated[str, option("Its database there (store_db of its settings).", "--database")] = "argo_msg"
     old_ca: Annotated[str | None, option("File of CA certificates to trust at --old.", "--old-ca")] = None
 
-    def opened(self) -> "AbstractAsyncContextManager[OldSource]":
-        """Open it; raise `Usage` where it is not said where it is."""
-        need("migrate")
-        from ams.migrate.sources import opened
+    def old_source(self) -> "AbstractAsyncContextManager[OldSource]":
+        """Open the reference. Raises `Usage` if an option is missing."""
+        require_extras("migrate")
+        from ams.migrate.sources import old_source
 
         if not (self.mongodb and self.kafka):
             raise Usage("say where the reference is: --mongodb and --kafka")
-        return opened(self.mongodb, self.database, self.kafka)
+        return old_source(self.mongodb, self.database, self.kafka)
 
 
 HaProxySocket = Annotated[str, option("Its runtime API: the path of the socket, or HOST:PORT.", "--haproxy")]
@@ -244,13 +244,13 @@ def cut(
     AMS_ENDPOINT says where the new service will be, past the proxy, and AMS_TOKEN is a service_admin's of the old one.
     Whatever fails leads clients to the old service again; then run it again. Without --haproxy, hold clients yourself.
     """
-    need("migrate")
+    require_extras("migrate")
     from ams.migrate.cutting import NewService, Steps, cut
 
     ask = _ask if sys.stdin.isatty() else None
     steps = Steps(_proxy(haproxy, map_file), drain, stop, start, restore, stop_new, patience, ask)
     service = NewService(session.client, session.at.token, session.at.ca)
-    done = _run(cut(_move(source, data, config), service, steps, progress("copied"), _step))
+    done = _run_cancellable(cut(_move(source, data, config), service, steps, progress("copied"), _step))
     counts = {**done.plan.counts, "message": done.plan.messages, "copied now": done.copied.messages}
     counts["milliseconds held"] = round(done.seconds * 1000)
     _write(done.plan.found.oddities, counts, session.output)
@@ -273,7 +273,7 @@ def back(
     Both run meanwhile; stop the new one afterwards. What else was made since (users, topics, tokens) is listed, and
     stays here. Where somebody used the old service since the cut, the way back is closed, and nothing is changed.
     """
-    need("migrate")
+    require_extras("migrate")
     from ams.migrate.asking import OldService
     from ams.migrate.back import back
     from ams.migrate.cutting import Steps
@@ -283,11 +283,11 @@ def back(
     async def work() -> "Returned":
         there = OldService(old, environment().get(OLD_TOKEN, ""), source.old_ca)
         try:
-            return await back(source.opened, there, session.client, steps, progress("given back"), _step)
+            return await back(source.old_source, there, session.client, steps, progress("given back"), _step)
         finally:
             await there.close()
 
-    done = _run(work())
+    done = _run_cancellable(work())
     _write(done.oddities, {"messages": done.messages, "positions": done.positions}, session.output)
 
 
@@ -297,8 +297,8 @@ def _proxy(haproxy: str, map_file: str) -> "Proxy | None":
     return Proxy(haproxy, map_file, _step) if haproxy else None
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run what is undone when it is broken off: by Ctrl-C, and in the same way by a terminal that is gone."""
+def _run_cancellable(work: Coroutine[Any, Any, T]) -> T:
+    """Run work that cleans up on Ctrl-C; SIGTERM and SIGHUP are treated alike."""
 
     async def working() -> T:
         for sent in (signal.SIGTERM, signal.SIGHUP):
@@ -309,8 +309,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _ask(what: str) -> None:
-    """Wait until somebody has done something; Ctrl-C ends that."""
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was pressed before is no answer
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # discard keys pressed before
     note(f"ams: {what}, then press Enter")
     loop, pressed = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sys.stdin, pressed.set)
@@ -327,11 +326,11 @@ def _step(step: str) -> None:
 
 
 def _move(source: Source, data: str, config: str | None) -> "Move":
-    need("migrate")
+    require_extras("migrate")
     from ams.migrate.cutting import Move
 
     settings = settings_of(data, config)
-    return Move(source.opened, lambda: installation(settings), settings.data, settings.service_token)
+    return Move(source.old_source, lambda: installation(settings), settings.data, settings.service_token)
 
 
 @app.command()
@@ -351,7 +350,7 @@ def verify(
     """
 
     async def work() -> "Verified":
-        async with source.opened() as opened, AsyncExitStack() as stack:
+        async with source.old_source() as old_source, AsyncExitStack() as stack:
             from ams.migrate.asking import Side
             from ams.migrate.verifying import verify
             from ams.migrate.writing import plan as planned
@@ -361,8 +360,8 @@ def verify(
                 own = Side(old, environment().get(OLD_TOKEN, ""), source.old_ca)
                 other = Side(session.client.endpoint, session.at.token, session.at.ca)
                 sides = await stack.enter_async_context(own), await stack.enter_async_context(other)
-            found = planned(await opened.documents(), opened.messages)
-            return await verify(found.found, opened.messages, session.client, session.at.ca, sides)
+            found = planned(await old_source.documents(), old_source.messages)
+            return await verify(found.found, old_source.messages, session.client, session.at.ca, sides)
 
     found = asyncio.run(work())
     counts = {name: f"{count:,}" for name, count in found._asdict().items() if name != "differences"}
@@ -380,7 +379,7 @@ app.does("authn")(migrate_authn)
 
 
 async def _migrate(source: Source, file: str, strict: bool, output: Format) -> None:
-    async with source.opened() as old:
+    async with source.old_source() as old:
         from ams.migrate.writing import plan as planned
         from ams.migrate.writing import seconds_to_copy
         from ams.migrate.writing import write as written

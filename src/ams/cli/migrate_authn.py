@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from ams.cli.arguments import option
-from ams.cli.authn.bulk import Outcome, Report, refused
+from ams.cli.authn.bulk import Outcome, Report, refuse_record
 from ams.cli.authn.importing import KINDS, NOT_COMPARED, OldBinding, OldDatabase, bring_in, reference_of
 from ams.cli.authn.session import AuthnSession
 from ams.cli.command import OptionSet
 from ams.cli.exits import Exit, Usage
-from ams.cli.extras import need
+from ams.cli.extras import require_extras
 from ams.cli.output import columns, fields, note, printable
 from ams.core.errors import InvalidInput
 
@@ -33,7 +33,7 @@ MongoDB = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class OldDatabases(OptionSet):
-    """Where the reference keeps what is to move, and who its users were."""
+    """Databases of the reference's certificate service and of its AMS."""
 
     mongodb: MongoDB = field(repr=False)  # it may hold a password
     database: Annotated[str, option("Its database there (mongo_db of its settings).", "--database")] = "argo_auth"
@@ -47,8 +47,8 @@ class OldDatabases(OptionSet):
     ] = None
 
     def read(self) -> tuple[OldDatabase, list[Report], Mapping[str, str]]:
-        """Return what there is, what of it cannot be read, and names of users by their old uuids."""
-        need("migrate")
+        """Return the old database, reports of unreadable documents, and user names by old uuids."""
+        require_extras("migrate")
         from ams.migrate.converting import user_names
         from ams.migrate.documents import read_collections
 
@@ -76,14 +76,14 @@ def migrate_authn(
     """
     old, left_out, names = databases.read()
     following = _Following(old, databases.ams_host, names, session.users())
-    old.bindings = [each for each in map(following.followed, old.bindings) if each is not None]
+    old.bindings = [each for each in map(following.follow_user, old.bindings) if each is not None]
     left_out += following.left_out
     planned, notes = bring_in(old, session.call, dry_run=True, mend_names=True)
-    stops = strict and any(map(_is_odd, [*left_out, *map(following.remarked, planned)]))
+    stops = strict and any(map(_is_odd, [*left_out, *map(following.add_remarks, planned)]))
     done = planned
     if not dry_run and not stops:
         done, notes = bring_in(old, session.call, dry_run=False, mend_names=True)
-    _tell(session, [*left_out, *map(following.remarked, done)], applied=done is not planned)
+    _tell(session, [*left_out, *map(following.add_remarks, done)], applied=done is not planned)
     for line in notes:
         note(f"ams: {printable(line)}")
     if stops:
@@ -95,7 +95,7 @@ def migrate_authn(
 
 
 class _Following:
-    """What becomes of bindings by what became of their users, and of names that could not stay."""
+    """Maps bindings to their new users, and notes changed names."""
 
     def __init__(
         self, old: OldDatabase, hosts: Collection[str] | None, names: Mapping[str, str], uuids: Mapping[str, str]
@@ -110,24 +110,24 @@ class _Following:
         self._remarks: dict[str, str] = {}
         self.left_out: list[Report] = []
 
-    def followed(self, old: OldBinding) -> OldBinding | None:
+    def follow_user(self, old: OldBinding) -> OldBinding | None:
         is_here = self._hosts is None or old.host in self._hosts
         if old.service_uuid not in self._of_ams or not is_here or old.unique_key in self._known:
             return old
         name = self._names.get(old.unique_key)
         if name is None:
-            self.left_out.append(refused(old.place, old.name, f"its user {old.unique_key} is gone"))
+            self.left_out.append(refuse_record(old.place, old.name, f"its user {old.unique_key} is gone"))
             return None
         now = self._uuids.get(name)
         if now is None:
             self.left_out.append(
-                refused(old.place, old.name, f"its user {name} is not in the new AMS: move that first")
+                refuse_record(old.place, old.name, f"its user {name} is not in the new AMS: move that first")
             )
             return None
         self._remarks[old.place] = f"user {name} has the new uuid {now}"
         return replace(old, unique_key=now)
 
-    def remarked(self, report: Report) -> Report:
+    def add_remarks(self, report: Report) -> Report:
         was = self._old_names.get(report.place, report.name)
         renamed = f"was called {was!r}" if was != report.name else ""
         remarks = [each for each in (report.text, renamed, self._remarks.get(report.place)) if each]
@@ -139,7 +139,6 @@ def _is_odd(report: Report) -> bool:
 
 
 def _tell(session: AuthnSession, found: Sequence[Report], *, applied: bool) -> None:
-    """Write how many records of each kind there are, what becomes of them, and which do not go over as they are."""
     odd = [each for each in found if _is_odd(each)]
     kinds = Counter(each.place.partition("#")[0] for each in found)
     outcomes = Counter(each.outcome for each in found)

@@ -1,4 +1,4 @@
-"""Options of parallel subscriptions on the command line, and how people are shown them."""
+"""Options of parallel subscriptions on the command line, and their output."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Redelivery(OptionSet):
-    """When a message that failed comes again, and what becomes of it in the end."""
+    """Retry policy and dead letter policy."""
 
     retry_min: Annotated[str, option("How long a message waits after its first failure; 10s.", metavar="DURATION")] = ""
     retry_max: Annotated[str, option("How long it waits at most; 600s.", metavar="DURATION")] = ""
@@ -44,7 +44,7 @@ class Redelivery(OptionSet):
 
 @dataclass(frozen=True, slots=True)
 class Keeping(OptionSet):
-    """What is kept of messages, and how long; how long the subscription is."""
+    """Retention of messages, and expiry of the subscription."""
 
     exactly_once: Annotated[bool | None, option("What was acknowledged never comes again.")] = None
     retain_acked: Annotated[bool | None, option("A seek can bring acknowledged messages back.")] = None
@@ -73,7 +73,7 @@ Unset = Annotated[list[str] | None, option(f"Take one back: {', '.join(_UNSET)}.
 
 
 def unset(names: list[str] | None) -> dict[str, Any]:
-    """Return the fields to take back; raise `Usage` for what is none."""
+    """Return the fields to unset. Raises `Usage` for an unknown one."""
     for name in names or ():
         if name not in _UNSET:
             raise Usage(f"--unset {name!r} is none of {', '.join(_UNSET)}")
@@ -90,7 +90,7 @@ def _span(text: str) -> str | None:
 
 
 def shown(subscription: wire.Subscription) -> dict[str, str]:
-    """Return what people want to know of a parallel subscription; nothing of an ordered one."""
+    """Return the fields of a parallel subscription for people; empty for an ordered one."""
     if not subscription.type:
         return {}
     retry, dead, expiry = subscription.retry_policy, subscription.dead_letter_policy, subscription.expiration_policy

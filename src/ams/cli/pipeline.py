@@ -1,6 +1,6 @@
 """`ams pipeline` and `ams archive`: jobs over the topics of a project (docs/reference/pipeline.md), and their tables.
 
-Spark is loaded when a job is; `check` of a definition that is wrong never starts it. Archives and tables need no Spark.
+Only jobs load Spark; `check` of an invalid definition never starts it. Archives and tables need no Spark.
 """
 
 import os
@@ -17,7 +17,7 @@ import typer
 from ams.cli.arguments import Output, argument, option, pairs, seconds_said, time_of, topic_names
 from ams.cli.command import Group, Session, examples, with_options
 from ams.cli.exits import Exit, Usage
-from ams.cli.extras import need
+from ams.cli.extras import require_extras
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.client.bearer import BearerFile
 from ams.client.connection import TOKEN_VARIABLES
@@ -125,23 +125,22 @@ def list_jobs(
     output: Output = Format.TABLE,
 ) -> None:
     """List the built-in jobs, or the options of one of them with their defaults."""
-    need("spark")
+    require_extras("spark")
     from ams.pipeline.jobs import JOBS, load
-    from ams.pipeline.jobs.base import described
+    from ams.pipeline.jobs.base import describe_options
 
     if job is None:
         found = [{"job": each.name, "summary": each.summary} for each in map(load, sorted(JOBS))]
         headers = ("JOB", "WHAT IT DOES")
     else:
-        found = [each._asdict() for each in described(load(job).options)]
+        found = [each._asdict() for each in describe_options(load(job).options)]
         headers = ("OPTION", "DEFAULT", "MEANING")  # type: ignore[assignment]  # as many as the rows have
     rows = [tuple(each.values()) for each in found]
     write(output, found, columns(headers, rows))
 
 
 def _plan(target: str, settings: list[str] | None) -> "Plan":
-    """Read what is to be run; of a file that is wrong, show each mistake before the error."""
-    need("spark")
+    require_extras("spark")
     from ams.pipeline.definition.plans import read_plan
 
     try:
@@ -158,13 +157,13 @@ def _folder(plan: "Plan", work: str | None) -> Path:
 
 
 def source_of(session: Session) -> dict[str, str]:
-    """Return which service and project to read; the token is handed over apart, so that no plan holds it."""
+    """Return endpoint and project as options; the token is passed separately, so that no Spark plan holds it."""
     source = {"endpoint": session.client.endpoint, "project": session.project}
     return source | ({"ca": os.path.abspath(session.at.ca)} if session.at.ca else {})
 
 
 def hand_over(session: Session, environment: MutableMapping[str, str]) -> None:
-    """Let Spark, which inherits the environment, find the service as the command line found it."""
+    """Put the connection into the environment, which Spark inherits."""
     for name in (*TOKEN_VARIABLES, "AMS_PROFILE"):
         environment.pop(name, None)
     environment["AMS_ENDPOINT"] = session.client.endpoint
@@ -215,7 +214,7 @@ def history(
     output: Output = Format.TABLE,
 ) -> None:
     """List the versions that are kept, newest first: when they came, by what, and how many rows and files."""
-    need("tables")
+    require_extras("tables")
     from ams.tables import upkeep
 
     found = [each._asdict() for each in upkeep.history(table, limit)]
@@ -237,7 +236,7 @@ def restore(
 
     The run that writes the table goes on with its next batch. What batches since that version brought is gone.
     """
-    need("tables")
+    require_extras("tables")
     from ams.tables import upkeep
 
     try:
@@ -257,7 +256,7 @@ def merge(
     order: Annotated[str | None, option("Keep rows in the order of this column.", metavar="COLUMN")] = None,
 ) -> None:
     """Put a few large files in the place of many small ones; the rows stay the same, also for who reads meanwhile."""
-    need("tables")
+    require_extras("tables")
     from ams.tables import upkeep
     from ams.tables.snapshot import open_table
 
@@ -279,7 +278,7 @@ def vacuum(
     output: Output = Format.TABLE,
 ) -> None:
     """List the files that no version needs that is still kept, or remove them."""
-    need("tables")
+    require_extras("tables")
     from ams.tables import upkeep
 
     found = upkeep.vacuum(table, dry_run=not remove)
@@ -291,7 +290,7 @@ def vacuum(
 @tables.command("check")
 def check_table(table: Table, output: Output = Format.TABLE) -> None:
     """Compare the log of a table with its files; ends with an error when they differ."""
-    need("tables")
+    require_extras("tables")
     from ams.tables import upkeep
 
     report = upkeep.check(table)
@@ -324,9 +323,9 @@ def archive(
     Messages are copied, by project, topic and day, each exactly once, until it has caught up. SIGTERM and Ctrl-C end it
     after the batch at work. Called again, it goes on where it was: the table says where.
     """
-    need("tables")
-    from ams.pipeline.archiving import Archiver, Wanted, alone
-    from ams.pipeline.options import Given
+    require_extras("tables")
+    from ams.pipeline.archiving import ArchiveOptions, Archiver, alone
+    from ams.pipeline.options import RawOptions
     from ams.pipeline.progress import told_by_signals
     from ams.pipeline.service import Service
     from ams.tables.location import Location
@@ -337,7 +336,7 @@ def archive(
     interval = None if every is None else seconds_said(every)
     if every is not None and (interval is None or not 0 < interval <= threading.TIMEOUT_MAX):
         raise Usage(f"--every {every!r} is no time such as 10s or 5m")
-    wanted = Wanted(
+    wanted = ArchiveOptions(
         project=session.project,
         topics=tuple(topics or ("*",)),
         batch_messages=batch_messages,
@@ -348,7 +347,7 @@ def archive(
     )
     environment: dict[str, str] = {}
     hand_over(session, environment)
-    access, _ = Given(source_of(session)).access(environment)
+    access, _ = RawOptions(source_of(session)).access(environment)
     location, stopping = Location.of(path), threading.Event()
     with alone(location), Service(access) as service, told_by_signals(stopping, say):
         archiver = Archiver(service, location, wanted, stopping, say)

@@ -26,7 +26,7 @@ Name = Annotated[str, argument("PROFILE", "Name of the profile.")]
 def list_(output: Output = Format.TABLE) -> None:
     """List the profiles; a star marks the one in use."""
     _, found = _profiles()
-    shown = [_shown(found, name) for name in found.tables]
+    shown = [_profile_row(found, name) for name in found.tables]
     keys = ("name", "endpoint", "project", "token")
     rows = [("*" if each["current"] else "", *(str(each[key]) for key in keys)) for each in shown]
     write(output, {"profiles": shown}, columns(("", "PROFILE", "ENDPOINT", "PROJECT", "TOKEN"), rows))
@@ -37,7 +37,7 @@ def show(name: Name, output: Output = Format.TABLE) -> None:
     """Show a profile, and where its token is."""
     _, found = _profiles()
     _must_exist(found, name)
-    shown = _shown(found, name)
+    shown = _profile_row(found, name)
     texts = {key: value if isinstance(value, str) else ("yes" if value else "") for key, value in shown.items()}
     write(output, shown, fields(texts))
 
@@ -70,7 +70,7 @@ def set_(
     if (bool(token_file), bool(bearer_token_file), token_stdin).count(True) > 1:
         raise Usage("give --token-file, --bearer-token-file or --token-stdin, not both")
     path, found = _profiles()
-    # The token is kept in a file of this name, and `current` means something else in the file of profiles.
+    # The name is used as a file name, and `current` is a key of the profiles file.
     if name == CURRENT or not is_name(name):
         raise Usage(f"{name!r} cannot be the name of a profile: letters, digits, - and _, and not {CURRENT!r}")
     said = {"endpoint": endpoint and endpoint_of(endpoint), "project": project, "ca": _absolute(ca)}
@@ -117,7 +117,7 @@ def _profiles() -> tuple[str, Profiles]:
     return path, read_profiles(path)
 
 
-def _shown(found: Profiles, name: str) -> dict[str, str | bool]:
+def _profile_row(found: Profiles, name: str) -> dict[str, str | bool]:
     table = found.tables[name]
     of_file = table.get("token_file") or table.get("bearer_token_file")
     return {
@@ -141,7 +141,7 @@ def _absolute(path: str | None) -> str | None:
 
 
 def write_profiles(path: str, profiles: Profiles) -> None:
-    """Replace the file as one step."""
+    """Replace the file atomically."""
     lines = [f"{CURRENT} = {toml_text(profiles.current)}\n"] if profiles.current else []
     for name, table in profiles.tables.items():
         lines.append(f"[{toml_text(name)}]")
@@ -151,12 +151,12 @@ def write_profiles(path: str, profiles: Profiles) -> None:
 
 
 def token_path(path: str, name: str) -> str:
-    """Return where the token of a profile is kept, beside the file of profiles."""
+    """Return the path of a profile's token file, beside the profiles file."""
     return os.path.join(os.path.dirname(path), f"{name}.token")
 
 
 def write_secret(path: str, text: str) -> None:
-    """Write a file only its owner can read, whole or not at all; raise `Usage` when that cannot be."""
+    """Write a file atomically, readable by its owner only. Raises `Usage` if it fails."""
     with file_named(path):
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         write_whole(Disk(), path, text.encode())

@@ -45,7 +45,7 @@ def show(session: Session, name: ProjectName) -> None:
     project = session.call(wire.get_project(name))
     shown = facts(_FIELDS, project)
     if not session.for_programs:
-        with suppress(NotAllowed):  # a role of `roles_file` may show the project alone
+        with suppress(NotAllowed):  # a role may allow the project but not its quotas
             quotas = session.call(wire.get_project_quotas(name)).quotas
             shown = {**shown, "quotas": "", **{each.name: _use_text(each) for each in quotas}}
     session.show(project, shown)
@@ -110,7 +110,6 @@ def _use_text(quota: wire.Quota) -> str:
 
 
 def _limit(name: str, text: str) -> int | None:
-    """Read a limit: a number or a size such as 64MiB, `none` as 0, `default` as None; raise `Usage`."""
     if text in ("default", "none"):
         return None if text == "default" else 0
     try:

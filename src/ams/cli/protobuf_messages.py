@@ -1,6 +1,6 @@
-"""Binary messages in Protocol Buffers as JSON: those that say which schema they keep (docs/reference/pubsub.md).
+"""Shows Protocol Buffers messages as JSON if they name their schema (docs/reference/pubsub.md).
 
-Who may not read the schema sees them as bytes, and so does who has no library that reads them.
+Without the right to read the schema, or without the library, users see bytes.
 """
 
 from ams.cli.command import Session
@@ -16,13 +16,13 @@ Known = dict[tuple[str, str], ProtobufSchema | None]
 
 
 def json_text(session: Session, message: PulledMessage, known: Known) -> str | None:
-    """Return a message as JSON on one line; None where its schema is of another type, or cannot be read.
+    """Return a message as JSON on one line; None if its schema has another type or cannot be read.
 
-    `known` are schemas that were asked for, by name and revision.
+    `known` caches schemas by name and revision.
     """
     name, revision = (message.attributes.get(each, "") for each in (SCHEMA_NAME_ATTRIBUTE, SCHEMA_REVISION_ATTRIBUTE))
     if (name, revision) not in known:
-        known[name, revision] = _asked(session, name, revision)
+        known[name, revision] = _find_schema(session, name, revision)
     schema = known[name, revision]
     try:
         return None if schema is None else json_line(schema.as_dict(message.payload()))
@@ -30,7 +30,7 @@ def json_text(session: Session, message: PulledMessage, known: Known) -> str | N
         return None
 
 
-def _asked(session: Session, name: str, revision: str) -> ProtobufSchema | None:
+def _find_schema(session: Session, name: str, revision: str) -> ProtobufSchema | None:
     parts = name.split("/")
     if len(parts) != 4:
         return None

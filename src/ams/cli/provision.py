@@ -36,29 +36,29 @@ app = Group(
 _WITHOUT_EFFECT = {("LOGS", "syslog_socket")}  # what is said on stderr gets into the journal by itself
 
 
-def _said(section: str, key: str, *, secret: bool = False) -> Any:
+def _ini_field(section: str, key: str, *, secret: bool = False) -> Any:
     return field(default="", repr=not secret, metadata={"place": (section, key)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ini:
-    """What a file says; empty where it says nothing."""
+    """Settings of an INI file; empty if absent."""
 
-    project: str = _said("AMS", "ams_project")
-    feed: str = _said("AMS", "goc_db_host")
+    project: str = _ini_field("AMS", "ams_project")
+    feed: str = _ini_field("AMS", "goc_db_host")
     service_types: tuple[str, ...] = field(default=(), metadata={"place": ("AMS", "service-types")})
-    role: str = _said("AMS", "users_role")
-    cert: str = _said("AMS", "cert")
-    key: str = _said("AMS", "cert_key")
-    token: str = _said("AMS", "ams_token", secret=True)
-    endpoint: str = _said("AMS", "ams_host")
-    email: str = _said("AMS", "ams_email")
-    consumer: str = _said("AMS", "ams_consumer")
-    authn_key: str = _said("AUTHN", "authn_token", secret=True)
-    authn_endpoint: str = _said("AUTHN", "authn_host")
-    service_uuid: str = _said("AUTHN", "service_uuid")
-    service_host: str = _said("AUTHN", "service_host")
-    unknown: tuple[str, ...] = ()  # keys that mean nothing here
+    role: str = _ini_field("AMS", "users_role")
+    cert: str = _ini_field("AMS", "cert")
+    key: str = _ini_field("AMS", "cert_key")
+    token: str = _ini_field("AMS", "ams_token", secret=True)
+    endpoint: str = _ini_field("AMS", "ams_host")
+    email: str = _ini_field("AMS", "ams_email")
+    consumer: str = _ini_field("AMS", "ams_consumer")
+    authn_key: str = _ini_field("AUTHN", "authn_token", secret=True)
+    authn_endpoint: str = _ini_field("AUTHN", "authn_host")
+    service_uuid: str = _ini_field("AUTHN", "service_uuid")
+    service_host: str = _ini_field("AUTHN", "service_host")
+    unknown: tuple[str, ...] = ()  # ignored keys
 
 
 _KEYS = {each.metadata["place"]: each.name for each in dataclasses.fields(Ini) if each.metadata}
@@ -66,7 +66,7 @@ _KEYS = {each.metadata["place"]: each.name for each in dataclasses.fields(Ini) i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvisionOptions(OptionSet):
-    """What command line, environment and file say together."""
+    """Options of a run, from command line, environment and file."""
 
     ini: Ini
     feed: Feed
@@ -81,11 +81,11 @@ class ProvisionOptions(OptionSet):
 
     @classmethod
     def maker(cls) -> Callable[..., "ProvisionOptions"]:
-        """Return what puts a run together of the options both commands have, and those of every client command."""
-        return with_options(_given)
+        """Return the function that makes the options of both commands, with those of client commands."""
+        return with_options(_provision_options)
 
 
-def _given(
+def _provision_options(
     config: Annotated[str, option("Configuration of the scripts.", "--config", "-c", metavar="FILE")] = "",
     feed: Annotated[str, option("URL or file of endpoints. [default: EGI's]", metavar="ADDRESS")] = "",
     sites: Annotated[str, option("URL or file of sites; default: beside --feed.", metavar="ADDRESS")] = "",
@@ -154,7 +154,7 @@ def gocdb(given: ProvisionOptions) -> None:
     Each gets a user and a binding for its certificate, and is put on the access list of the topic that is called as the
     type, with dashes for dots. Run again, there is nothing to do. Ends with 1 when something went wrong.
     """
-    _run(given, given.options)
+    _run_provision(given, given.options)
 
 
 @app.does("cloud-info")
@@ -171,10 +171,10 @@ def cloud_info(
     reads = consumer or given.ini.consumer
     if not reads:
         raise Usage("who reads the subscriptions? name a member with --consumer")
-    _run(given, dataclasses.replace(given.options, own_topics=True, consumer=reads))
+    _run_provision(given, dataclasses.replace(given.options, own_topics=True, consumer=reads))
 
 
-def _run(given: ProvisionOptions, options: RunOptions) -> None:
+def _run_provision(given: ProvisionOptions, options: RunOptions) -> None:
     for key in given.ini.unknown:
         note(f"{printable(key)} in the configuration means nothing here")
     with given.feed, given.ams, given.certificates:
@@ -196,12 +196,14 @@ def _text(report: Report, options: RunOptions) -> str:
     summary = {"endpoints": str(served + len(report.left_out)), "served": str(served)}
     for reason in Reason:
         if reason.by_rule:
-            summary[reason.value] = _counted([str(each.endpoint) for each in report.left_out if each.reason is reason])
+            summary[reason.value] = _count_and_names(
+                [str(each.endpoint) for each in report.left_out if each.reason is reason]
+            )
     summary |= {
-        "users to create" if to_do else "users created": _counted(report.users_created),
-        "bindings to update" if to_do else "bindings updated": _counted(report.bindings_updated),
-        "vanished": _counted(report.vanished.who),
-        "vanished topics": _counted(report.vanished.topics),
+        "users to create" if to_do else "users created": _count_and_names(report.users_created),
+        "bindings to update" if to_do else "bindings updated": _count_and_names(report.bindings_updated),
+        "vanished": _count_and_names(report.vanished.who),
+        "vanished topics": _count_and_names(report.vanished.topics),
         "failed": str(len(report.failed) + len(report.faults)),
     }
     parts.append(fields(summary))
@@ -212,7 +214,7 @@ def _text(report: Report, options: RunOptions) -> str:
     return "\n".join(parts)
 
 
-def _counted(names: Sequence[str]) -> str:
+def _count_and_names(names: Sequence[str]) -> str:
     return f"{len(names)}: {', '.join(names)}" if names else "0"
 
 
@@ -243,7 +245,7 @@ def _left_out(left_out: LeftOut, *, reason: bool = False) -> dict[str, str]:
 
 
 def _or_of_file(asked: Source, ini: Ini) -> Source:
-    """Return the options with what the file says where neither they nor the environment say anything."""
+    """Return the options, with the file's values for settings that are neither in them nor in the environment."""
     given = environment()
     token = asked.token or asked.token_file or asked.bearer_token_file or any(map(given.get, TOKEN_VARIABLES))
     return dataclasses.replace(
@@ -255,7 +257,7 @@ def _or_of_file(asked: Source, ini: Ini) -> Source:
 
 
 def _authn(asked: Source, profile: str | None, ini: Ini, ams: Connection) -> Connection:
-    """Return where the certificate service is, and its key; the token of AMS is one on the host of AMS, no other."""
+    """Return the connection to the certificate service; the AMS token is its key only on the host of AMS."""
     given = environment()
     key = asked.authn_key_file or given.get("AMS_AUTHN_KEY") or given.get("AMS_AUTHN_KEY_FILE")
     said = dataclasses.replace(
@@ -273,7 +275,7 @@ def _authn(asked: Source, profile: str | None, ini: Ini, ams: Connection) -> Con
 
 
 def read_ini(path: str) -> Ini:
-    """Read a file; raise `BadSettings` for one that cannot be read."""
+    """Read an INI file. Raises `BadSettings`."""
     parser = ConfigParser(interpolation=None)
     try:
         with open(path, encoding="utf-8") as file:
@@ -281,13 +283,13 @@ def read_ini(path: str) -> Ini:
     except OSError as error:
         raise BadSettings(f"{path}: {error.strerror}") from error
     except (IniError, UnicodeDecodeError):
-        # The parser's text would quote the line, which may hold a token.
+        # The parser's error would quote the line, which may hold a token.
         raise BadSettings(f"{path} is no configuration of sections and keys") from None
     given = {(section, key): value.strip() for section in parser.sections() for key, value in parser[section].items()}
     said = {_KEYS[place]: value for place, value in given.items() if place in _KEYS}
     for name in ("feed", "endpoint", "authn_endpoint"):
         if said.get(name) and "://" not in said[name]:
-            said[name] = f"https://{said[name]}"  # a host without a scheme is one behind TLS, as the scripts have it
+            said[name] = f"https://{said[name]}"  # without a scheme it is https, as in the reference's scripts
     unknown = tuple(f"{section}.{key}" for section, key in given if (section, key) not in {*_KEYS, *_WITHOUT_EFFECT})
     types = tuple(each.strip() for each in said.pop("service_types", "").split(",") if each.strip())
     return Ini(service_types=types, unknown=unknown, **said)

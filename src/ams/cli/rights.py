@@ -1,4 +1,4 @@
-"""Rights as a command line says them and tables show them: of tokens, by role rules of issuers, and on access lists.
+"""Reads and formats rights: of tokens, of role rules of issuers, and on access lists.
 
 `ams acl` is here: the access lists of topics and subscriptions.
 """
@@ -19,11 +19,11 @@ from ams.core.rights import ANY, CONSUME, PUBLISH, is_resource
 
 app = Group("ams acl show topics/readings", "ams acl add subs/watering sprinkler", "ams acl set topics/readings --none")
 
-ALL = "all of the user's"  # what is shown of a token whose rights are not reduced
+ALL_RIGHTS = "all of the user's"  # shown for a token without reduced rights
 
 
 def resource(kind: str, text: str, project: str | None) -> str:
-    """Return the topic or subscription that is meant, `kind` of the project in use or with its path; raise `Usage`."""
+    """Return the full name of a topic or subscription, given by name or path. Raises `Usage`."""
     path = text.removeprefix("/")
     if "/" not in path:
         if not project:
@@ -35,7 +35,7 @@ def resource(kind: str, text: str, project: str | None) -> str:
 
 
 def shorthands(publish: Sequence[str], consume: Sequence[str], project: str | None) -> list[wire.Right]:
-    """Return the rights that a client of these topics and subscriptions needs."""
+    """Return the rights to publish to and consume from these topics and subscriptions."""
     topics = [resource("topics", each, project) for each in publish]
     subscriptions = [resource("subscriptions", each, project) for each in consume]
     found = [wire.Right(action=action, resource=each) for each in topics for action in PUBLISH]
@@ -43,7 +43,7 @@ def shorthands(publish: Sequence[str], consume: Sequence[str], project: str | No
 
 
 def right(text: str) -> wire.Right:
-    """Read ACTION=RESOURCE; raise `Usage` for what is none. Whether there is such an action the service says."""
+    """Read ACTION=RESOURCE. Raises `Usage`; only the service checks the action."""
     action, _, on = text.partition("=")
     on = on.removeprefix("/")
     if not (action == ANY or ":" in action) or not is_resource(on):
@@ -52,14 +52,14 @@ def right(text: str) -> wire.Right:
 
 
 def rule_texts(rules: Iterable[wire.RoleRule]) -> tuple[str, ...]:
-    """Write role rules as PROJECT=ROLE=ENTITLEMENT, one for each role, sorted; equal means the same roles for all."""
+    """Format role rules as sorted PROJECT=ROLE=ENTITLEMENT texts; equal texts mean equal rules."""
     return tuple(sorted({f"{rule.project}={role}={rule.entitlement}" for rule in rules for role in rule.roles}))
 
 
 def rules(texts: Iterable[str]) -> list[wire.RoleRule]:
-    """Read such texts, gathered by entitlement and project; raise `Usage` for what is none.
+    """Read PROJECT=ROLE=ENTITLEMENT texts, grouped by entitlement and project. Raises `Usage`.
 
-    The entitlement comes last, as it may hold any sign: `urn:mace:egi.eu:group:garden:role=member#aai.egi.eu`.
+    The entitlement is last, as it may hold any character: `urn:mace:egi.eu:group:garden:role=member#aai.egi.eu`.
     """
     roles: dict[tuple[str, str], list[str]] = {}
     for text in texts:
@@ -74,10 +74,10 @@ def rules(texts: Iterable[str]) -> list[wire.RoleRule]:
     ]
 
 
-def shown(rights: Sequence[wire.Right] | None) -> str:
-    """Write rights for a table: actions on the same resource together."""
+def format_rights(rights: Sequence[wire.Right] | None) -> str:
+    """Format rights for a table, grouped by resource."""
     if rights is None:
-        return ALL
+        return ALL_RIGHTS
     actions: dict[str, list[str]] = {}
     for each in rights:
         actions.setdefault(each.resource, []).append(each.action)
@@ -93,7 +93,7 @@ _NO_MEMBERS = re.compile(r"User\(s\): (.+) do not exist")
 
 @contextmanager
 def _telling_of_members(project: str) -> Iterator[None]:
-    """Say of users who cannot be on a list that they are no members: the service's text is that of unknown users."""
+    """Explain that users are not members: the service's error only says that they do not exist."""
     try:
         yield
     except NotFound as error:
@@ -105,21 +105,21 @@ def _telling_of_members(project: str) -> Iterator[None]:
 
 
 class AccessList(NamedTuple):
-    """The access lists of a kind of resource: how one is asked for, replaced and changed."""
+    """Calls that get, replace and change access lists of a kind of resource."""
 
     get: Callable[[str, str], Call[wire.Acl]]
     modify: Callable[[str, str, Sequence[str]], Call[None]]
     change: Callable[[str, str, Sequence[str], Sequence[str]], Call[wire.Acl]]
 
     def show(self, session: Session, name: str) -> None:
-        """Write the access list of a resource, and whom a policy binds beside it in vain."""
+        """Print a resource's access list, and users of its policy without effect."""
         found = session.call(self.get(session.project, name))
         _show(session, found.authorized_users, found.without_effect)
 
     def replace(self, session: Session, name: str, users: list[str] | None, *, none: bool) -> None:
-        """Replace the access list of a resource and write the new one.
+        """Replace a resource's access list and print it.
 
-        Emptying it must be said by `none`, so that a forgotten name does not do it; raises `Usage`.
+        Only `none` empties it, so that forgotten names do not. Raises `Usage`.
         """
         if bool(users) == none:
             raise Usage("name the users of the access list, or give --none to empty it")
@@ -128,7 +128,7 @@ class AccessList(NamedTuple):
         _show(session, users or [])
 
     def edit(self, session: Session, name: str, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-        """Add users to the access list of a resource or remove them, and write the new one."""
+        """Add users to and remove users from a resource's access list, and print it."""
         with _telling_of_members(session.project):
             found = session.call(self.change(session.project, name, add, remove))
         _show(session, found.authorized_users)

@@ -41,7 +41,7 @@ def _text(schema: wire.Schema) -> str:
     lines = [fields({"schema": short_name(schema.name), "type": schema.type, "uuid": schema.uuid})]
     for name, part in (("payload", schema.schema), ("attributes", schema.attributes)):
         if part:
-            lines.append(f"{name}\n{_shown(part)}")
+            lines.append(f"{name}\n{_format_part(part)}")
     return "\n".join(lines)
 
 
@@ -81,7 +81,7 @@ def _revisions(found: wire.Revisions) -> str:
     lines = []
     for each in found.revisions:
         lines.append(fields({"revision": each.revision, "created": each.created_on, "type": each.type}))
-        lines += [_shown(part) for part in (each.schema, each.attributes) if part]
+        lines += [_format_part(part) for part in (each.schema, each.attributes) if part]
     return "\n".join(lines)
 
 
@@ -169,8 +169,7 @@ def _parts(
     return _object(file), _object(attributes)
 
 
-def _shown(part: Mapping[str, Any]) -> str:
-    """Return a part as people read it: of Protocol Buffers the definition, not what the service made of it."""
+def _format_part(part: Mapping[str, Any]) -> str:
     return text_block(part[DEFINITION]) if DESCRIPTOR in part else document(part)
 
 

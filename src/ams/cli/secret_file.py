@@ -1,4 +1,4 @@
-"""A file for a secret that is shown once: that the file can be written is checked before the secret is made."""
+"""Files for secrets that are shown once; checked to be writable before the secret is made."""
 
 import contextlib
 import os
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from ams.cli.exits import Usage, file_named
 from ams.client.connection import read_secret
 
-Keep = Callable[[str], None]  # writes the secret, which then is in the file, or raises `Usage`
+Keep = Callable[[str], None]  # writes the secret, or raises `Usage`
 
 
 @contextmanager
 def new_file(path: str) -> Iterator[Keep]:
-    """Yield what writes a secret into a file for its owner only that was not there before.
+    """Yield a function that writes a secret into a new file, readable by its owner only.
 
-    Raises `Usage` at once when there is one of that name, or none can be. When nothing is kept, none is there after.
+    Raises `Usage` at once if the file exists or cannot be made. Without a secret no file is left.
     """
     with file_named(path):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -39,9 +39,9 @@ def new_file(path: str) -> Iterator[Keep]:
 
 @contextmanager
 def secret_file(path: str) -> Iterator[Keep]:
-    """Yield what writes a secret into a file for its owner only, whole or not at all, in place of what bore the name.
+    """Yield a function that replaces a file by a secret atomically, readable by its owner only.
 
-    Raises `Usage` at once when no file can be there. When nothing is kept, what was there stays.
+    Raises `Usage` at once if the file cannot be made. Without a secret the old file stays.
     """
     if os.path.isdir(path):
         raise Usage(f"{path}: is a folder")
@@ -62,7 +62,7 @@ def secret_file(path: str) -> Iterator[Keep]:
 
 
 def secret_of(path: str, what: str) -> str:
-    """Return what a file holds; raise `Usage` for an empty one, and `BadConnection` for one that cannot be read."""
+    """Return the secret in a file. Raises `Usage` if it is empty, `BadConnection` if it cannot be read."""
     found = read_secret(path, what)
     if not found:
         raise Usage(f"{what} file {path} is empty")
@@ -70,7 +70,7 @@ def secret_of(path: str, what: str) -> str:
 
 
 def check_place(path: str) -> None:
-    """Raise `Usage` when no file for a secret can be there."""
+    """Raise `Usage` if no secret file can be made there."""
     with secret_file(path):
         pass
 

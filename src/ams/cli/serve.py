@@ -1,6 +1,6 @@
 """`ams serve`, `ams push` and `ams authn serve`: programs whose options are their settings.
 
-What a program needs is loaded when it runs: the help of none of them does.
+Each program's code is loaded only when it runs, not for its help.
 """
 
 import importlib
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ams.cli.extras import need
+from ams.cli.extras import require_extras
 from ams.core.settings import Settings, SettingsTable, environment, flag
 
 _READY = "Prints one line beginning 'ready ' with the base URL; SIGTERM stops it."
@@ -51,7 +51,7 @@ def _command(
     extras: tuple[str, ...] = ("service",),
     warns: bool = True,
 ) -> click.Command:
-    """Return a command that runs `serve` of a module, and needs these extras.
+    """Return a command that runs `serve` of a module and requires `extras`.
 
     Its options are the settings, and the file that --config names.
     """
@@ -61,7 +61,7 @@ def _command(
             print(f"ams: {line}", file=sys.stderr)
 
     def callback(config: str | None, **flags: object) -> None:
-        need(*extras)
+        require_extras(*extras)
         loaded = settings.load(flags, environment(), config, warn)
         import uvloop
 

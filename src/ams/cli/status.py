@@ -100,7 +100,7 @@ def _ago(seconds: float | None) -> str:
 
 
 def _service(session: Session) -> wire.ServiceDiagnosis | None:
-    """Return the diagnosis of the service; None for users who may not read it, and for a service without this route."""
+    """Return the service's diagnosis; None without the right, or for a service without this route."""
     try:
         return session.call(wire.diagnose_service())
     except (NotAllowed, NotAuthenticated, NotFound):
@@ -108,18 +108,18 @@ def _service(session: Session) -> wire.ServiceDiagnosis | None:
 
 
 def _connection(session: Session) -> dict[str, str]:
-    """Return what works; the first thing that does not ends the command with its error."""
+    """Return the checks that passed; the first failure is raised."""
     session.call(wire.get_status())
     try:
         user = session.call(wire.get_profile()).name
-    except NotAuthenticated:  # the token of the service belongs to no user, but is accepted
+    except NotAuthenticated:  # the service token belongs to no user, but is valid
         if _service(session) is None:
             raise
         user = "(service token)"
     works = {"endpoint": session.client.endpoint, "user": user}
     if session.at.project:
         works["project"] = session.project
-        try:  # has the user a role in the project, as a publisher or as a consumer?
+        try:  # has the user a role in the project, publisher or consumer?
             session.call(wire.list_topics(session.project, page_size=1))
         except NotAllowed:
             session.call(wire.list_subscriptions(session.project, page_size=1))

@@ -43,7 +43,7 @@ NOBODY = "https://ams.invalid/"
 (RFC 6761, 6.4), so nothing that is signed with a key gets to somebody else.
 """
 KEY_BITS = 2048
-KEY_SHOWN = 12  # digits of a key's id in a list, enough to tell keys apart
+KEY_ID_DIGITS = 12  # digits of a key's id in a list, enough to tell keys apart
 
 TokenName = Annotated[str, argument("NAME", "Name of the token.", token_names)]
 User = Annotated[str | None, option("Whose; default: you.", metavar="USER", complete=user_names)]
@@ -57,7 +57,7 @@ def _fields(token: wire.NamedToken) -> dict[str, str]:
         "created by": token.created_by,
         "expires": token.expires_on or "never",
         "last used": token.last_used or "never",
-        "good for": rights.shown(token.rights),
+        "good for": rights.format_rights(token.rights),
     } | ({"key": token.key_id, "client email": token.client_email} if token.key_id else {})
 
 
@@ -113,7 +113,7 @@ def create(
         session.show(made, made.token)  # alone, so that a shell can take it
         if not session.for_programs:
             until = f"until {made.expires_on}" if made.expires_on else "with no end"
-            good_for = rights.shown(made.rights)
+            good_for = rights.format_rights(made.rights)
             note(f"token {made.name} of {made.user}, {until}, good for {good_for}; it is not shown again")
         return
     with secret_file(to_file) as keep:
@@ -130,8 +130,8 @@ def create(
         "CREATED": "created_on",
         "EXPIRES": lambda each: each.expires_on or "-",
         "LAST USED": lambda each: each.last_used or "-",
-        "KEY": lambda each: each.key_id[:KEY_SHOWN] or "-",
-        "GOOD FOR": lambda each: rights.shown(each.rights),
+        "KEY": lambda each: each.key_id[:KEY_ID_DIGITS] or "-",
+        "GOOD FOR": lambda each: rights.format_rights(each.rights),
     },
 )
 def list_(session: Session, user: User = None) -> Call[wire.NamedTokens]:
@@ -154,7 +154,7 @@ def revoke(session: Session, name: TokenName, user: User = None) -> None:
 
 
 def _create_key(session: Session, wanted: Callable[..., Call[wire.NamedToken]], path: str) -> None:
-    """Make a key pair, a token with its public half, and a file with its private half, which goes nowhere else."""
+    """Make a key pair, a token with the public key, and a file with the private key, the only copy."""
     project = session.project
     with new_file(path) as keep:
         public, private = new_key()
@@ -166,7 +166,7 @@ def _create_key(session: Session, wanted: Callable[..., Call[wire.NamedToken]], 
 
 def new_key() -> tuple[str, str]:
     """Make an RSA key; return its public half (SubjectPublicKeyInfo) and its private one (PKCS #8), both in PEM."""
-    # Not at the top: it takes long to load, and few commands need it.
+    # Imported here: slow to load, and few commands need it.
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 

@@ -27,18 +27,18 @@ from ams.cli.output import columns, emit, json_line, note, printable, short_name
 from ams.client import wire
 from ams.client.errors import ClientError, NotAms, Unreachable, refusal
 from ams.client.transport import failure, httpx_arguments, trust
-from ams.client.wire.call import given
+from ams.client.wire.call import non_empty
 from ams.wire.service import Counts, ViewEnd
 
-SILENCE = 45.0  # seconds without a sign after which a view is opened again; the service gives one each 15 s
+MAX_SILENCE_SECONDS = 45.0  # then a silent view is reopened; the service sends a sign each 15 s
 PAUSE, LONGEST_PAUSE = 1.0, 15.0
 MAX_NAMES = 100  # topics and subscriptions of one view
-FRESH = 2.5  # seconds after which a rate counts as nothing: changes are told each second
+MAX_RATE_AGE_SECONDS = 2.5  # older rates count as 0: the service sends changes each second
 _ALTERNATE, _BACK, _HOME, _REST = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l", "\x1b[H", "\x1b[J"
 
 
 class Order(StrEnum):
-    """What comes first."""
+    """Order of the rows."""
 
     LAG = "lag"
     AGE = "age"
@@ -47,11 +47,11 @@ class Order(StrEnum):
     NAME = "name"
 
 
-KEYS = {each.value[0]: each for each in Order}  # the first letter of each order chooses it while the picture is shown
+KEYS = {each.value[0]: each for each in Order}  # keys that choose an order: its first letter
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A topic, or one of its subscriptions, as it is now; rates are messages a second."""
+    """Current row of a topic or a subscription; rates are messages per second."""
 
     topic: str
     subscription: str = ""  # empty: this is of the topic itself
@@ -104,11 +104,13 @@ def top(
 
 
 def _names(session: Session, match: str) -> tuple[list[str], dict[str, str]]:
-    """Return topics, and the topic of each subscription, as many as one view has; says what was left out."""
+    """Return topics, and topics by subscription, up to the limit of a view; prints what was left out."""
     every = Page(every=True)
-    found = session.paged("topics", every, lambda page: wire.list_topics(session.project, **page.query))
+    found = session.fetch_pages("topics", every, lambda page: wire.list_topics(session.project, **page.query))
     topics = [short_name(each.name) for each in found.topics]
-    listed = session.paged("subscriptions", every, lambda page: wire.list_subscriptions(session.project, **page.query))
+    listed = session.fetch_pages(
+        "subscriptions", every, lambda page: wire.list_subscriptions(session.project, **page.query)
+    )
     of_topic = {short_name(each.name): short_name(each.topic) for each in listed.subscriptions}
     topics = [each for each in topics if fnmatch.fnmatchcase(each, match)]
     of_topic = {name: topic for name, topic in of_topic.items() if fnmatch.fnmatchcase(name, match)}
@@ -133,9 +135,9 @@ class Watch:
         self._before: Counts | None = None
         self.now: Counts | None = None
         self._came = 0.0
-        """When the last counts came, by the monotonic clock."""
+        """Monotonic time of the last counts."""
         self.trouble = ""
-        """Why no counts come."""
+        """Reason for missing counts."""
 
         def follow() -> None:
             try:
@@ -147,7 +149,7 @@ class Watch:
         threading.Thread(target=follow, daemon=True).start()
 
     def take(self, seconds: float | None) -> None:
-        """Take in what comes for some seconds, None: until there are first counts. Raises what ended the view."""
+        """Read counts for some seconds; None: until the first ones. Raises the error that ended the view."""
         until = None if seconds is None else time.monotonic() + seconds
         while until is None or time.monotonic() < until:
             try:
@@ -193,7 +195,7 @@ class Watch:
         return Picture(found.time, rows)
 
     def _rate(self, value: Callable[[Counts], int]) -> float:
-        if self._before is None or self.now is None or time.monotonic() - self._came > FRESH:
+        if self._before is None or self.now is None or time.monotonic() - self._came > MAX_RATE_AGE_SECONDS:
             return 0.0
         try:
             grown = value(self.now) - value(self._before)
@@ -234,7 +236,7 @@ def _write(session: Session, watch: Watch, sort: Order, every: float, *, once: b
     while True:
         if watch.trouble:
             note(watch.trouble)
-        watch.take(FRESH if once else every)
+        watch.take(MAX_RATE_AGE_SECONDS if once else every)
         picture = watch.picture(sort)
         emit(json_line(picture) if session.for_programs else text(picture))
         if once:
@@ -255,7 +257,7 @@ def _draw(project: str, watch: Watch, sort: Order) -> None:
 
 @contextlib.contextmanager
 def _screen() -> Iterator[Callable[[], str]]:
-    """Take the terminal over, and put it back however it ends; gives what returns the key that was pressed."""
+    """Take over the terminal and restore it at the end; yields a function that returns the pressed key."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
 
@@ -263,10 +265,10 @@ def _screen() -> Iterator[Callable[[], str]]:
         ready, _, _ = select.select([fd], [], [], 0)
         return os.read(fd, 1).decode("ascii", "ignore") if ready else ""
 
-    def ended(*_: object) -> None:
+    def raise_interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    handler = signal.signal(signal.SIGTERM, ended)
+    handler = signal.signal(signal.SIGTERM, raise_interrupt)
     tty.setcbreak(fd)
     sys.stdout.write(_ALTERNATE)
     try:
@@ -300,20 +302,20 @@ def counts(session: Session, topics: Sequence[str], subscriptions: Sequence[str]
 def _view(session: Session, topics: Sequence[str], subscriptions: Sequence[str]) -> Iterator[Counts]:
     endpoint = session.client.endpoint
     arguments = httpx_arguments(
-        endpoint, session.at.token, trust(endpoint, session.at.ca, None, None), SILENCE, session.at.bearer
+        endpoint, session.at.token, trust(endpoint, session.at.ca, None, None), MAX_SILENCE_SECONDS, session.at.bearer
     )
     path = f"/v1/projects/{session.project}:watch"
-    query = given(topics=",".join(topics), subscriptions=",".join(subscriptions))
+    query = non_empty(topics=",".join(topics), subscriptions=",".join(subscriptions))
     try:
         with httpx.Client(**arguments) as client, client.stream("GET", path, params=query) as answer:
             if answer.status_code != httpx.codes.OK:
                 raise refusal(answer.status_code, answer.read(), answer.headers.get("retry-after", ""))
-            yield from _read(answer.iter_lines())
+            yield from _read_events(answer.iter_lines())
     except httpx.HTTPError as error:
         raise failure(error, endpoint) from error
 
 
-def _read(lines: Iterator[str]) -> Iterator[Counts]:
+def _read_events(lines: Iterator[str]) -> Iterator[Counts]:
     name = ""
     for line in lines:
         field, _, value = line.partition(": ")

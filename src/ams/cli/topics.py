@@ -29,7 +29,7 @@ Subscription = Annotated[
     str, option("Subscription to the topic, for consumers.", complete=subscription_names, show_default=False)
 ]
 
-PIECE = 1_000  # messages read at once
+READ_MESSAGES = 1_000  # per request
 
 _FIELDS: Columns = {
     "topic": lambda each: short_name(each.name),
@@ -144,8 +144,8 @@ def browse(
 
 def _pieces(start: int, end: int, *, back: bool) -> Iterator[tuple[int, int]]:
     if back:
-        return ((max(start, stop - PIECE), stop) for stop in range(end, start, -PIECE))
-    return ((first, min(first + PIECE, end)) for first in range(start, end, PIECE))
+        return ((max(start, stop - READ_MESSAGES), stop) for stop in range(end, start, -READ_MESSAGES))
+    return ((first, min(first + READ_MESSAGES, end)) for first in range(start, end, READ_MESSAGES))
 
 
 @app.does()

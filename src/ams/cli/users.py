@@ -40,7 +40,7 @@ Uuid = Annotated[str, argument("UUID", "The registration, as listed.")]
 
 @dataclass(frozen=True, slots=True)
 class Person(OptionSet):
-    """What a command line says about a person; None where it says nothing."""
+    """Options about a person; None if absent."""
 
     email: Email = None
     first_name: Annotated[str | None, option("First name.")] = None
@@ -50,7 +50,7 @@ class Person(OptionSet):
 
 
 class Status(StrEnum):
-    """What may have become of a registration."""
+    """Status of a registration."""
 
     PENDING = "pending"
     ACCEPTED = "accepted"

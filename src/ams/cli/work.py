@@ -25,7 +25,7 @@ from ams.client import ReceivedMessage, RetryLater, wire
 from ams.client.errors import ClientError, Conflict
 from ams.client.messages import MAX_DELAY
 
-AGAIN_LATER = 75  # EX_TEMPFAIL: the exit code of a program that cannot do with its message now
+RETRY_EXIT_CODE = 75  # EX_TEMPFAIL: the program wants the message again later
 _ATTRIBUTE = "AMS_ATTRIBUTE_"
 _OWN = ("AMS_MESSAGE_ID", "AMS_PUBLISH_TIME", "AMS_ORDERING_KEY", "AMS_DELIVERY_ATTEMPT")
 
@@ -39,7 +39,9 @@ def work(
     ],
     concurrency: Annotated[int, option("Programs that run at a time.", min=1)] = 1,
     time_limit: Annotated[str, option("How long a program may run, such as 10m; then it is killed.")] = "",
-    retry_after: Annotated[str, option(f"After how long a message comes again at exit code {AGAIN_LATER}.")] = "60s",
+    retry_after: Annotated[
+        str, option(f"After how long a message comes again at exit code {RETRY_EXIT_CODE}.")
+    ] = "60s",
     max_lease: Annotated[str, option("How long a message is kept for a program that still runs.")] = "1h",
     max_messages: Annotated[int | None, option("End after so many messages.", min=1)] = None,
     exit_when_empty: Annotated[bool, option("End when there is nothing more: for cron.", "--exit-when-empty")] = False,
@@ -102,7 +104,7 @@ def _seconds(text: str, name: str) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Running:
-    """A program, which leads a process group of its own."""
+    """A program in its own process group."""
 
     process: "subprocess.Popen[bytes]"
 
@@ -113,14 +115,14 @@ class _Running:
 
 
 class _Programs:
-    """Runs a program for each message; several threads do at a time."""
+    """Runs a program for each message; used by several threads."""
 
     def __init__(self, command: Sequence[str], limit: float | None, delay: float, *, for_programs: bool) -> None:
         self._command = command
         self._limit = limit
         self._delay = delay
         self._output = sys.stderr if for_programs else None
-        """Where programs write; None: where this one does."""
+        """Output of the programs; None: ours."""
         self._lock = threading.Lock()
         self._running: set[_Running] = set()
         self._is_over = False
@@ -131,11 +133,11 @@ class _Programs:
         except OSError as error:
             note(printable(f"message {message.id}: {self._command[0]}: {error.strerror}"))
             raise RetryLater from error
-        if code == AGAIN_LATER:
+        if code == RETRY_EXIT_CODE:
             note(f"message {message.id}: exit code {code}, again in {self._delay:g} seconds")
             raise RetryLater(self._delay)
         if code != 0:
-            if not self._is_over:  # what is killed in the end is counted as given back
+            if not self._is_over:  # programs killed at the end count as given back
                 note(f"message {message.id}: " + (f"exit code {code}" if code > 0 else f"ended by signal {-code}"))
             raise RetryLater
 
@@ -185,9 +187,9 @@ class _Programs:
 
 
 def environment_of(message: ReceivedMessage, inherited: Mapping[str, str]) -> dict[bytes, bytes]:
-    """Return the environment of the program for a message: ours, and what is known of the message."""
+    """Return the program's environment: ours, and the fields of the message."""
     own = {name: value for name, value in inherited.items() if name not in _OWN and not name.startswith(_ATTRIBUTE)}
-    for name in sorted(message.attributes, reverse=True):  # of two that come to the same, the first by name is taken
+    for name in sorted(message.attributes, reverse=True):  # if two map to one variable, the first by name wins
         own[variable(name)] = message.attributes[name]
     own["AMS_MESSAGE_ID"] = message.id
     own["AMS_PUBLISH_TIME"] = publish_time_of(message)
@@ -198,5 +200,5 @@ def environment_of(message: ReceivedMessage, inherited: Mapping[str, str]) -> di
 
 
 def variable(attribute: str) -> str:
-    """Return the variable that holds an attribute: in capitals, with an underscore for what no name may have."""
+    """Return the variable of an attribute: upper case, invalid characters as underscores."""
     return _ATTRIBUTE + re.sub("[^A-Za-z0-9_]", "_", attribute).upper()

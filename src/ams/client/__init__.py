@@ -1,4 +1,4 @@
-"""Speaks to an AMS over HTTP, knowing nothing of how a service does its work.
+"""Client library for AMS over HTTP; imports nothing of the service.
 
     with Client("https://localhost:8080", token, ca="ams-data/ca.pem") as client:
         project = client.project("demo")
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """Load the client for asyncio when it is asked for: a command line that never does starts faster without."""
+        """Load the asyncio client lazily: the command line starts faster without it."""
         if name != "AsyncClient":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from ams.client.async_client import AsyncClient

@@ -1,4 +1,4 @@
-"""Bearer tokens: sent as `Authorization: Bearer` (RFC 6750, 2.1); short-lived, so it is read again for each request."""
+"""Bearer tokens, sent as `Authorization: Bearer` (RFC 6750, 2.1); read again for each request: they are short-lived."""
 
 import inspect
 import os
@@ -13,16 +13,16 @@ Bearer: TypeAlias = str | Callable[[], str]
 """A token, or a function that returns the current one. It must be cheap: it is called for each request."""
 
 AsyncBearer: TypeAlias = Bearer | Callable[[], Awaitable[str]]
-"""The same for asyncio, where what returns it may be a coroutine function."""
+"""The same for asyncio; the function may be a coroutine function."""
 
-MAX_BYTES = 1 << 16  # of a file with a token; those of issuers are far shorter
+MAX_BYTES = 1 << 16  # of a token file; real tokens are far shorter
 
 
 class BearerFile:
-    """The token that a file holds now: read again whenever the file was written by what renews the token.
+    """The current token in a file; read again whenever the file changes.
 
-    Many renew it by `>` of a shell, which empties the file at once and fills it when the issuer has answered: while
-    there is nothing in it, the token read before is used, of which the service says whether it is still good.
+    Many scripts renew it by `>` of a shell, which empties the file before the issuer answers. While the file is empty,
+    the previous token is used; the service says whether it is still valid.
     """
 
     def __init__(self, path: str) -> None:
@@ -37,7 +37,7 @@ class BearerFile:
             found = os.stat(self.path)
             state = (found.st_mtime_ns, found.st_size, found.st_ino)
             if read is None or read[0] != state:
-                # Looked at before it is read: what is written meanwhile is read the next time.
+                # Stat before reading: a write in between is read the next time.
                 with open(self.path, "rb") as file:
                     text = file.read(MAX_BYTES + 1)
                 token = text.decode("ascii", errors="replace").strip()
@@ -53,26 +53,28 @@ class BearerFile:
 
 
 class BearerAuth(httpx.Auth):
-    """Shows a bearer token with each request of an httpx client, of either kind."""
+    """Adds a bearer token to each request of an httpx client, sync or async."""
 
     def __init__(self, bearer: AsyncBearer) -> None:
         if not callable(bearer):
-            _checked(bearer)
+            _check_token(bearer)
         self._bearer = bearer
 
     def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Send the request once, with the current token; raise `InvalidInput` for what is none."""
+        """Send the request once, with the current token. Raises `InvalidInput` for an invalid token."""
         token: object = self._bearer() if callable(self._bearer) else self._bearer
         if inspect.iscoroutine(token):
             token.close()
             raise InvalidInput("the function for the bearer token is a coroutine function, which AsyncClient awaits")
-        request.headers["authorization"] = f"Bearer {_checked(token)}"
+        request.headers["authorization"] = f"Bearer {_check_token(token)}"
         yield request
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
         """Do the same on asyncio; the function may be a coroutine function."""
         token: object = self._bearer() if callable(self._bearer) else self._bearer
-        request.headers["authorization"] = f"Bearer {_checked(await token if inspect.isawaitable(token) else token)}"
+        request.headers["authorization"] = (
+            f"Bearer {_check_token(await token if inspect.isawaitable(token) else token)}"
+        )
         yield request
 
 
@@ -81,7 +83,7 @@ def is_token(text: str) -> bool:
     return bool(text) and text.isascii() and text.isprintable() and " " not in text
 
 
-def _checked(token: object) -> str:
+def _check_token(token: object) -> str:
     # Checked here because an error from deeper down would quote the token.
     if not isinstance(token, str):
         raise InvalidInput("a bearer token is a text, or a function that returns it")

@@ -1,13 +1,12 @@
-"""Which service to talk to, and as whom.
+"""Settings of a connection: endpoint, credentials, project and CA file.
 
-Each of endpoint, token, project and CA file is taken from the first place that names it: what the caller says (options
-of a command or of a data source), the environment, the profile (the one named, or the one in use), and last, for what
-is on this machine, the data folder in the current folder, so that `ams topics list --project demo` works beside a
-service started there. Of the certificate service the same holds, with names of its own.
+Each setting comes from the first place that has it: the caller's options, the environment, the profile (the named one,
+or the one in use), and last the data folder in the current folder. So `ams topics list --project demo` works beside a
+service started there. The settings of the certificate service work alike, under their own names.
 
-The file of profiles has a TOML table for each with any of endpoint, token, token_file, bearer_token_file, project and
-ca, and the same of the certificate service: authn_endpoint, authn_key, authn_key_file, authn_ca. Above them perhaps
-`current`, the name of the profile in use. The file, and files of tokens beside it, are for their owner alone.
+The profiles file has a TOML table for each profile. Its keys are endpoint, token, token_file, bearer_token_file,
+project and ca; for the certificate service authn_endpoint, authn_key, authn_key_file and authn_ca. The top-level key
+`current` names the profile in use. The file, and token files beside it, are readable by their owner only.
 """
 
 import os
@@ -26,15 +25,15 @@ TOKEN_VARIABLES = ("AMS_TOKEN", "AMS_TOKEN_FILE", "AMS_BEARER_TOKEN", "AMS_BEARE
 LOCAL_FOLDER = "ams-data"
 _OF_AMS = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca")
 _OF_AUTHN = ("authn_endpoint", "authn_key", "authn_key_file", "authn_ca")
-KEYS = (*_OF_AMS, *_OF_AUTHN)  # what a profile may say of AMS, and of the certificate service
+KEYS = (*_OF_AMS, *_OF_AUTHN)  # keys of a profile
 _FILES = ("token_file", "bearer_token_file", "ca", "authn_key_file", "authn_ca")
 CURRENT = "current"
-OPTION, VARIABLE = "an option", "a variable"  # places that say something of a connection
+OPTION, VARIABLE = "an option", "a variable"  # places of settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What one place says of a connection; None where it says nothing."""
+    """Settings from one place; None for an absent one."""
 
     endpoint: str | None = None
     token: str | None = None
@@ -48,7 +47,7 @@ class Source:
     authn_key_file: str | None = None
     authn_ca: str | None = None
     place: str = ""
-    """What it is: `OPTION`, `VARIABLE` or `profile NAME`; empty for the folder of a service on this machine."""
+    """`OPTION`, `VARIABLE` or `profile NAME`; empty for a local data folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +60,25 @@ class Profiles:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where to, as whom, in which project."""
+    """The settings of a connection."""
 
     endpoint: str
     token: str = field(repr=False)
-    """Empty when there is none; status and version answer without."""
+    """May be empty: status and version need no token."""
     project: str | None
     ca: str | None
     bearer: Bearer | None = field(default=None, repr=False)
-    """Instead of the token."""
+    """Replaces the token."""
     login_from: str = ""
-    """Where the token is from: an option, a variable, a file or a profile; empty when there is none."""
+    """Source of the token: an option, a variable, a file or a profile; empty without a token."""
 
     def client(self, timeout: float = 30.0) -> Client:
-        """Return a client that sends nothing again; raises as one."""
+        """Return a client without retries; raises what `Client` raises."""
         return Client(self.endpoint, self.token, bearer=self.bearer, ca=self.ca, timeout=timeout, retry=None)
 
 
 def connection(options: Source, profile: str | None, environment: Mapping[str, str]) -> Connection:
-    """Put a connection together; raise `BadConnection` when no place names an endpoint or a place cannot be read."""
+    """Resolve a connection. Raises `BadConnection` if there is no endpoint or a place cannot be read."""
     sources = _sources(options, profile, environment, "endpoint")
     token_file, ca = os.path.join(LOCAL_FOLDER, "admin.token"), os.path.join(LOCAL_FOLDER, "ca.pem")
     local = Source(token_file=token_file, ca=ca) if os.path.exists(token_file) and os.path.exists(ca) else None
@@ -90,16 +89,16 @@ def connection(options: Source, profile: str | None, environment: Mapping[str, s
     bearer: Bearer | None = login.bearer_token
     if login.bearer_token_file:
         bearer = BearerFile(os.path.abspath(login.bearer_token_file))
-        bearer()  # raises before anything is asked
+        bearer()  # raises before any request
     project, ca_file = _first(sources, "project"), _first(sources, "ca")
     return Connection(endpoint, _secret([login], "token"), project, ca_file, bearer, _place_of(login))
 
 
 def authn_connection(options: Source, profile: str | None, environment: Mapping[str, str]) -> Connection:
-    """Put a connection to the certificate service together, whose token is a management key.
+    """Resolve a connection to the certificate service; its token is a management key.
 
-    A service that names no CA file of its own is trusted by that of AMS. Raises `BadConnection` when no place names an
-    endpoint or a place cannot be read.
+    Without a CA file of its own, that of AMS is used. Raises `BadConnection` if there is no endpoint or a place cannot
+    be read.
     """
     sources = _sources(options, profile, environment, "authn_endpoint")
     local = _local_authn()
@@ -114,10 +113,9 @@ def authn_connection(options: Source, profile: str | None, environment: Mapping[
 
 
 def _sources(options: Source, profile: str | None, environment: Mapping[str, str], endpoint: str) -> list[Source]:
-    """Return the options, the variables, and the profile that is named or, where no `endpoint` is, the one in use.
+    """Return the options, the variables, and the named profile or, without an `endpoint`, the one in use.
 
-    A service that is named must not get the token of a profile. There is a variable for each field: `AMS_ENDPOINT`,
-    `AMS_TOKEN` and so on.
+    An explicit endpoint must not get a profile's token. Each field has a variable: `AMS_ENDPOINT`, `AMS_TOKEN`, ...
     """
     said = {name: environment.get(f"AMS_{name.upper()}") or None for name in (*KEYS, "bearer_token")}
     sources = [options, Source(place=VARIABLE, **said)]
@@ -129,7 +127,7 @@ def _sources(options: Source, profile: str | None, environment: Mapping[str, str
 
 
 def _local_authn() -> Source | None:
-    for folder in ("ams-authn", LOCAL_FOLDER):  # a folder of its own, or that of AMS
+    for folder in ("ams-authn", LOCAL_FOLDER):  # its own folder, or AMS's
         key, ca = os.path.join(folder, "authn.key"), os.path.join(folder, "authn-tls", "ca.pem")
         if os.path.exists(key):
             return Source(authn_key_file=key, authn_ca=ca if os.path.exists(ca) else None)
@@ -137,7 +135,7 @@ def _local_authn() -> Source | None:
 
 
 def endpoint_of(named: str | None) -> str:
-    """Return an endpoint with its scheme; raise `BadConnection` for none and for what cannot be one."""
+    """Return an endpoint with its scheme. Raises `BadConnection` if it is missing or invalid."""
     if named is None:
         raise NoService("no service to talk to: give --endpoint, set AMS_ENDPOINT, or use --profile")
     endpoint = named if "://" in named else f"https://{named}"
@@ -149,7 +147,7 @@ def endpoint_of(named: str | None) -> str:
 
 
 def _is_local(endpoint: str) -> bool:
-    """Return whether the local admin's token may go there: this machine, behind a certificate of the local CA."""
+    """Return whether the local admin's token may be sent there: this machine, with a certificate of the local CA."""
     return endpoint.startswith("https:") and host(endpoint) in LOOPBACK
 
 
@@ -159,7 +157,6 @@ def _first(sources: list[Source], field: str) -> str | None:
 
 
 def _login(sources: list[Source]) -> Source:
-    """Return the first place that has a token; raise `BadConnection` for one that has two kinds of them."""
     for source in sources:
         bearer = source.bearer_token or source.bearer_token_file
         if bearer and (source.token or source.token_file):
@@ -195,7 +192,7 @@ def _secret(sources: list[Source], field: str) -> str:
 
 
 def read_secret(path: str, what: str) -> str:
-    """Read a file that holds a token, a key or the like; raise `BadConnection` for one that holds none."""
+    """Read a secret from a file. Raises `BadConnection` if there is none."""
     try:
         with open(path, encoding="ascii") as file:
             return file.read(4096).strip()
@@ -206,29 +203,29 @@ def read_secret(path: str, what: str) -> str:
 
 
 def profiles_path(environment: Mapping[str, str]) -> str:
-    """Return the place of the profiles file: `$XDG_CONFIG_HOME/ams/profiles.toml`, by default in `~/.config`."""
+    """Return the path of the profiles file: `$XDG_CONFIG_HOME/ams/profiles.toml`, by default in `~/.config`."""
     config = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return os.path.join(config, "ams", "profiles.toml")
 
 
 def read_profile(path: str, name: str) -> Source:
-    """Read one profile; raise `BadConnection` if it is not there or bad."""
-    table = _checked(path, name, _toml(path).get(name))
+    """Read one profile. Raises `BadConnection` if it is missing or invalid."""
+    table = _check_profile(path, name, _toml(path).get(name))
     folder = os.path.dirname(path)
     files = {key: os.path.join(folder, os.path.expanduser(table[key])) for key in _FILES if key in table}
     return Source(**(table | files), place=f"profile {name}")
 
 
 def read_profiles(path: str) -> Profiles:
-    """Read the whole file, an absent one as empty; raise `BadConnection` for what is bad."""
+    """Read all profiles; an absent file is empty. Raises `BadConnection` if the file is invalid."""
     if not os.path.exists(path):
         return Profiles({})
     content = _toml(path)
     current = content.pop(CURRENT) if isinstance(content.get(CURRENT), str) else None
-    return Profiles({name: _checked(path, name, table) for name, table in content.items()}, current)
+    return Profiles({name: _check_profile(path, name, table) for name, table in content.items()}, current)
 
 
-def _checked(path: str, name: str, table: object) -> dict[str, str]:
+def _check_profile(path: str, name: str, table: object) -> dict[str, str]:
     if not isinstance(table, dict):
         raise BadConnection(f"no profile {name!r} in {path}")
     for key, value in table.items():
@@ -244,5 +241,5 @@ def _toml(path: str) -> dict[str, Any]:
     except OSError as error:
         raise BadConnection(f"profiles file {path}: {error.strerror}") from error
     except ValueError:
-        # The parser's text could quote a token.
+        # The parser's error could quote a token.
         raise BadConnection(f"profiles file {path} is not TOML") from None

@@ -1,6 +1,6 @@
-"""Errors of the client, with the class names of `ams.core.errors`; `Refused` is what the service says (contract 1.1).
+"""Errors of the client, named as in `ams.core.errors`; `Refused` is an error envelope of the service (contract 1.1).
 
-No text of these holds a token: neither requests nor their addresses are quoted, but for the endpoint.
+No error text holds a token or quotes a request; it may name the endpoint.
 """
 
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ import msgspec
 
 
 class ClientError(Exception):
-    """The root of everything the client raises on purpose."""
+    """Base class of all errors of the client."""
 
     retriable = False
-    """True if the same call may succeed later without being changed."""
+    """True if the same call may succeed later."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -20,21 +20,21 @@ class ClientError(Exception):
 
 
 class Closed(ClientError):
-    """The client was closed, so that it can no longer be asked."""
+    """The client is closed."""
 
 
 class BadConnection(ClientError):
-    """What was said of a connection cannot be: by an option, a variable, a profile, or a file they name."""
+    """Invalid settings of a connection, from an option, a variable, a profile, or a file they name."""
 
 
 class NoService(BadConnection):
-    """No place says which service to talk to."""
+    """No endpoint is set."""
 
 
 class Unreachable(ClientError):
     """No answer: no connection, a certificate that is not trusted, or a timeout.
 
-    A call that changes something may have been carried out all the same, unless it was never `sent`.
+    If it was `sent`, a call that changes something may still have been carried out.
     """
 
     retriable = True
@@ -42,23 +42,23 @@ class Unreachable(ClientError):
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
         self.sent = sent
-        """True if the request may have arrived; False when there was no connection to send it over."""
+        """False if there was no connection; True if the request may have arrived."""
 
 
 class Untrusted(Unreachable):
-    """There is no TLS there, or its certificate is not signed by a trusted CA; nothing was sent."""
+    """The server has no TLS, or no certificate of a trusted CA; nothing was sent."""
 
     retriable = False
 
 
 class NotAms(Unreachable):
-    """Something answered that does not speak AMS: a proxy's page, or the wrong port."""
+    """The answer is not from AMS: a proxy's page, or the wrong port."""
 
     retriable = False
 
 
 class Unusable(Unreachable):
-    """A file of CA certificates, or of the certificate to show, cannot be used; nothing was sent."""
+    """A CA file or client certificate cannot be used; nothing was sent."""
 
     retriable = False
 
@@ -67,22 +67,22 @@ class Unusable(Unreachable):
 
 
 class Refused(ClientError):
-    """The service said no; `code` and `status` are those of its error envelope."""
+    """The service refused the call; `code` and `status` are from its error envelope."""
 
     def __init__(self, message: str, code: int = 0, status: str = "", retry_after: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.status = status
         self.retry_after = retry_after
-        """Seconds to wait as the service asked for them; empty when it did not."""
+        """`retry_after`: seconds to wait, from the service; empty without."""
 
 
 class InvalidInput(Refused):
-    """The call says something that cannot be; also raised before sending when a name cannot be one."""
+    """The call is invalid; also raised before sending for an invalid name."""
 
 
 class TooLarge(InvalidInput):
-    """A message or a body is over the limit; nothing was stored."""
+    """A message or a body exceeds the limit; nothing was stored."""
 
 
 class NotAuthenticated(Refused):
@@ -90,7 +90,7 @@ class NotAuthenticated(Refused):
 
 
 class NotAllowed(Refused):
-    """A known user whose roles or absence from an access list do not allow this."""
+    """The user's roles or the access list do not allow this."""
 
 
 class NotFound(Refused):
@@ -101,11 +101,11 @@ class AckTimeout(Refused):
     """An acknowledgement came after its deadline; the messages will be delivered again."""
 
     late: Sequence[str] = ()
-    """Of a parallel subscription: the ack ids that came too late; what was asked for the others was done."""
+    """Ack ids of a parallel subscription that came too late; the call worked for the others."""
 
 
 class Conflict(Refused):
-    """The state of the resource does not allow this now."""
+    """The resource's state does not allow this now."""
 
 
 class AlreadyExists(Conflict):
@@ -113,17 +113,17 @@ class AlreadyExists(Conflict):
 
 
 class ChangedMeanwhile(Conflict):
-    """What was to be changed is not any more as it was read; nothing was done."""
+    """The resource changed since it was read; nothing was done."""
 
 
 class Unavailable(Refused):
-    """The service cannot do its work now; nothing was promised, trying again is right."""
+    """The service cannot do this now; retry."""
 
     retriable = True
 
 
 class Overloaded(Unavailable):
-    """The service refuses work to protect what it has; try again later."""
+    """The service sheds load; retry later."""
 
 
 _BY_CODE: dict[int, type[Refused]] = {
@@ -151,10 +151,10 @@ class _Envelope(msgspec.Struct):
 
 
 def refusal(http_status: int, body: bytes, retry_after: str = "") -> Refused | NotAms:
-    """Read an answer that is not a success into its error.
+    """Return the error of an answer that is not a success.
 
-    A status of 400 and above without the envelope is that of something else; but 429 and 500 and above also come from
-    proxies in front of the service, and say the same there.
+    Without the envelope the answer is not from AMS. But 429 and 500 and above also come from proxies, and mean the
+    same there.
     """
     try:
         detail = msgspec.json.decode(body, type=_Envelope).error

@@ -1,4 +1,4 @@
-"""Messages as programs see them: bytes, texts and times; and how a program works on them (`ams.client.worker`)."""
+"""Messages with decoded fields, and the options of workers (`ams.client.worker`)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,25 +15,25 @@ class Message:
     data: bytes = b""
     attributes: Mapping[str, str] = field(default_factory=dict)
     ordering_key: str = ""
-    """At most 1024 bytes of UTF-8; empty: none. Messages of one key can be handed on in their order."""
+    """At most 1024 bytes of UTF-8; may be empty. Messages of one key can be delivered in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedMessage(Message):
-    """A message of a subscription. It may be published again, and then gets another id and time."""
+    """A message of a subscription. It may be published again, with a new id and time."""
 
     id: str
-    """Its place in its topic, from 0."""
+    """Its offset in the topic, from 0."""
     publish_time: datetime
     """When the service stored it, in UTC."""
     ack_id: str
-    """Acknowledges it; of an ordered subscription, all before it too."""
+    """Acknowledges the message; in an ordered subscription also all before it."""
     delivery_attempt: int | None = None
-    """The number of this delivery, from 1: how often it has failed, and one more. None: the subscription is ordered."""
+    """Number of this delivery, from 1: failures plus one. None for an ordered subscription."""
 
 
 Acknowledged: TypeAlias = ReceivedMessage | str | Sequence[ReceivedMessage | str]
-"""A message that was received, or its ack id; or several of them."""
+"""One or several received messages or ack ids."""
 
 
 def ack_ids_of(messages: Acknowledged) -> list[str]:
@@ -43,12 +43,12 @@ def ack_ids_of(messages: Acknowledged) -> list[str]:
 
 
 def outgoing(message: Message) -> wire.Message:
-    """Return a message as it is published; an id and a time are the service's to give."""
+    """Return the message to publish, without id and time."""
     return wire.message(message.data, message.attributes, message.ordering_key)
 
 
 def incoming(received: wire.ReceivedMessage) -> ReceivedMessage:
-    """Read a message as it came from a pull; raise `ValueError` for a time that is none."""
+    """Decode a pulled message. Raises `ValueError` for an invalid time."""
     message = received.message
     return ReceivedMessage(
         data=data_of(message),
@@ -66,22 +66,24 @@ def data_of(message: wire.PulledMessage) -> bytes:
     try:
         return message.payload()
     except ValueError:
-        # A service without strict_data keeps data that is not base64 as the text that came (clients.md, A17).
+        # Without strict_data a service keeps data that is not base64 as text (clients.md, A17).
         return message.data.encode()
 
 
 Handler: TypeAlias = Callable[[ReceivedMessage], object]
-"""Does what is to be done with a message; what it returns is not looked at."""
+"""Handles a message; the result is ignored."""
 AsyncHandler: TypeAlias = Callable[[ReceivedMessage], Awaitable[object]]  # the same for asyncio
 
-MAX_DELAY = 600  # seconds after which a message that was given back may come again
+MAX_DELAY = 600  # seconds; longest delay of a nack
 
 
 class RetryLater(Exception):
-    """Raised by a handler that cannot do with a message now: it is to come again after so many seconds, 0 to 600.
+    """Raised by a handler to get the message again after `delay` seconds, 0 to 600.
 
-    Without a delay, after that of the retry policy. It counts as a failure of the message, as any other error does,
-    but is not logged. Raises `ValueError` for a delay that cannot be.
+    Without a delay, the retry policy decides. It counts as a failure, like any other error, but is not logged.
+
+    Raises:
+        ValueError: The delay is out of range.
     """
 
     def __init__(self, delay: float | None = None) -> None:
@@ -92,14 +94,14 @@ class RetryLater(Exception):
 
 
 class Stop(Protocol):
-    """What says that work is to stop: an event of `threading` or of `asyncio`."""
+    """Signal to stop working: an event of `threading` or of `asyncio`."""
 
     def is_set(self) -> bool:
-        """Return whether the work is to stop."""
+        """Return whether to stop."""
 
 
 class WorkOptions(TypedDict, total=False):
-    """How to work on a parallel subscription; what is absent is as `Limits` says."""
+    """Options of a worker on a parallel subscription; defaults are those of `Limits`."""
 
     concurrency: int
     prefetch: int
@@ -112,22 +114,22 @@ class WorkOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How work is done; raises `ValueError` for what cannot be."""
+    """Limits of a worker. Raises `ValueError` for invalid ones."""
 
     concurrency: int = 8
-    """Messages that are handled at a time."""
+    """Messages handled in parallel."""
     prefetch: int | None = None
-    """Messages that are fetched beyond these, so that none has to be waited for; None: as many as are handled."""
+    """Messages prefetched beyond these; None: as many as `concurrency`."""
     max_lease: float = 3600.0
-    """Seconds for which a message is kept; one whose handler takes longer is given to somebody else."""
+    """Seconds for which a lease is extended; after that the message is delivered again."""
     grace: float = 30.0
-    """Seconds that handlers have to end when work is to stop."""
+    """Seconds for handlers to end when work stops."""
     max_messages: int | None = None
-    """After so many messages work ends."""
+    """Stop after so many messages."""
     until_empty: bool = False
-    """True if work ends when there is nothing more."""
+    """Stop when the backlog is empty."""
     stop: Stop | None = None
-    """Work ends when it is set; None: at SIGTERM or SIGINT, if it is done in the main thread."""
+    """Stop when it is set; None: at SIGTERM or SIGINT, if run in the main thread."""
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
@@ -141,12 +143,12 @@ class Limits:
 
     @property
     def held(self) -> int:
-        """The most messages that may be on lease."""
+        """Maximum number of leased messages."""
         return self.concurrency + self._ahead
 
     @property
     def least_room(self) -> int:
-        """How many may be taken when more are pulled: half of those ahead are waited for, for fewer requests."""
+        """Minimum free room before the next pull: half of the prefetch, to save requests."""
         return max(1, self._ahead // 2)
 
     @property
@@ -156,13 +158,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """What was done with the messages of a subscription."""
+    """Counts of messages by outcome."""
 
     worked: int = 0
     """Handled and acknowledged."""
     failed: int = 0
-    """Their handlers raised, so that they come again."""
+    """The handler raised; they come again."""
     late: int = 0
-    """Their lease had ended before they were acknowledged, or handled: they come again, perhaps have come already."""
+    """The lease expired before the acknowledgement or the handling; they come again, or already have."""
     given_back: int = 0
-    """Not handled, or not to the end, when the work was to stop."""
+    """Not handled, or not to the end, when work stopped."""

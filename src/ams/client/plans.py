@@ -1,10 +1,10 @@
-"""What a client does, apart from how it waits: plans that both clients carry out, and when a call is sent again.
+"""Plans of calls without I/O, shared by both clients, and the retry policy.
 
-A plan is a generator of steps: a call to `Send`, a `Pause`, a message to `Deliver` to the loop. It is sent the outcome
-of each step, and returns the result. `ams.client.transport` does the steps, for threads and for asyncio.
+A plan is a generator of steps: a call to `Send`, a `Pause`, a message to `Deliver` to the loop. It receives the outcome
+of each step and returns the result. `ams.client.transport` carries out the steps, for threads and for asyncio.
 
-Waiting times between tries grow exponentially and are drawn at random between nothing and their bound ("full jitter"),
-so that the many clients of a service that went away do not come back all at once.
+Retries use exponential backoff with full jitter: a random pause between 0 and a growing bound. So the clients of a
+service that was away do not return all at once.
 """
 
 import math
@@ -24,26 +24,23 @@ from ams.client.wire.call import Call, Versioned
 
 T = TypeVar("T")
 
-BREATH = 0.5  # seconds between two pulls of a service that answers at once that there is nothing
-NAMED_IDS = 100  # ack ids of one request: an answer names no more that came too late
-REFUSED_ACKS = 3  # acknowledgements in a row that may be refused before it is an error
+EMPTY_PULL_PAUSE_SECONDS = 0.5  # between pulls if the service answers at once without messages
+MAX_REQUEST_ACK_IDS = 100  # an answer names at most so many late ids
+MAX_REFUSED_ACKS = 3  # refused acknowledgements in a row before an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often, and for how long, a call that failed is sent again.
-
-    Raises `ValueError` for a policy that cannot be.
-    """
+    """Retry policy of calls. Raises `ValueError` if it is invalid."""
 
     attempts: int | None = 8
-    """Most times a call is sent, the first included; None = as often as fits into `total`."""
+    """Maximum number of tries, including the first; None = limited by `total` only."""
     total: float = 30.0
-    """Seconds after the first sending within which the last one begins."""
+    """Seconds from the first try within which the last one begins."""
     first: float = 0.25
-    """Seconds the first wait may last; each further one twice as long."""
+    """Seconds; bound of the first pause. Doubles each time."""
     longest: float = 8.0
-    """Seconds no wait is longer than, but one the service asked for."""
+    """Seconds; bound of every pause, except one that the service asked for."""
 
     def __post_init__(self) -> None:
         if self.attempts is not None and self.attempts < 1:
@@ -52,10 +49,13 @@ class Retry:
             raise ValueError("seconds of a policy are not negative")
 
     def pause(self, sent: int, elapsed: float, asked: float, chance: float) -> float | None:
-        """Return the seconds to wait before sending again; None when it is time to give up.
+        """Return the seconds to wait before the next try; None to give up.
 
-        `sent` is how often the call was sent, `elapsed` the seconds since the first time, `asked` the seconds that the
-        service asks to wait (Retry-After), and `chance` a random number from 0 to 1.
+        Args:
+            sent: Number of tries so far.
+            elapsed: Seconds since the first try.
+            asked: Seconds from the service's Retry-After.
+            chance: Random number from 0 to 1.
         """
         if self.attempts is not None and sent >= self.attempts:
             return None
@@ -68,70 +68,70 @@ DEFAULT = Retry()  # a few tries in about half a minute
 
 
 def may_send_again(error: ClientError, *, repeatable: bool) -> bool:
-    """Return whether a call that failed like this may be sent again: it is repeatable, or was never sent."""
+    """Return whether a failed call may be retried: it is repeatable, or was never sent."""
     return error.retriable and (repeatable or (isinstance(error, Unreachable) and not error.sent))
 
 
 def seconds_asked(error: ClientError) -> float:
-    """Return what the service's `Retry-After` says in seconds; 0 when it says nothing, or a date."""
+    """Return the seconds of the service's `Retry-After`; 0 if absent or a date."""
     asked = error.retry_after if isinstance(error, Refused) else ""
     return float(asked) if asked.isascii() and asked.isdecimal() else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a call once and come back with the answer, or with the reason why there is none."""
+    """Step: send a call once; the outcome is the answer or the error."""
 
     call: Call[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for so many seconds."""
+    """Step: wait."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Give a message to the loop, and come back when the next one is wanted."""
+    """Step: give a message to the loop; resume when it asks for the next one."""
 
     message: ReceivedMessage
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer as it came, not yet read."""
+    """An undecoded answer."""
 
     status: int
     body: bytes
     retry_after: str = ""
-    """Seconds to wait as the service asked for them; empty when it did not."""
+    """Seconds to wait, from the service; may be empty."""
     version: str = ""
-    """The `ETag`; empty when there is none."""
+    """The `ETag`; may be empty."""
 
 
 Outcome = Response | Unreachable | None
-"""What came of a step: of a `Send` a response or why there is none, of the others nothing."""
+"""Outcome of a step: for `Send` a response or an error, else None."""
 Plan = Generator[Send | Pause, Outcome, T]
 Consuming = Generator[Send | Pause | Deliver, Outcome, None]
 OnRetry = Callable[[ClientError, int, float], None]
-"""Called with the error, how often the call was sent, and the seconds before it is sent again."""
+"""Called with the error, the number of tries, and the seconds until the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """A batch that was dealt with, but whose acknowledgement was not taken."""
+    """A handled batch whose acknowledgement was refused."""
 
     first: str
     last: int
-    late: bool  # true if it only came too late, so that the same messages come again, and no others before them
-    times: int  # how many acknowledgements in a row were refused
+    late: bool  # only too late: the same messages come again first
+    times: int  # refused acknowledgements in a row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planner:
-    """Makes the plans of one client; `now` are seconds that only grow, `chance` draws from 0 to 1."""
+    """Makes the plans of one client. `now`: monotonic seconds; `chance`: random number from 0 to 1."""
 
     endpoint: str
     retry: Retry | None
@@ -140,7 +140,7 @@ class Planner:
     chance: Callable[[], float] = random.random
 
     def ask(self, call: Call[T]) -> Plan[T]:
-        """Send a call, again if the policy and the call allow it; raise the last `ClientError`."""
+        """Send a call, with retries if policy and call allow them. Raises the last `ClientError`."""
         began = self.now()
         sent = 0
         while True:
@@ -158,7 +158,7 @@ class Planner:
             yield Pause(pause)
 
     def publish(self, project: str, topic: str, messages: Sequence[Message], key: str | None) -> Plan[list[str]]:
-        """Publish under a key, a new one unless there is one, so that it may be sent again; return the ids."""
+        """Publish under `key` or a new idempotency key, so that it can be retried; return the ids."""
         outward = [outgoing(message) for message in messages]
         published = yield from self.ask(wire.publish(project, topic, outward, key=key or str(uuid4())))
         return published.message_ids
@@ -166,9 +166,9 @@ class Planner:
     def subscribe(
         self, project: str, subscription: str, topic: str, deadline: int | None, parallel: wire.ParallelOptions | None
     ) -> Plan[wire.Subscription]:
-        """Make a subscription; a deadline of 0 is set afterwards, as the making takes it for nothing said (9.3).
+        """Make a subscription. A deadline of 0 is set afterwards: at creation it means the default (9.3).
 
-        A parallel one, with its options, has none of 0.
+        A parallel one cannot have 0.
         """
         call = wire.create_subscription(project, subscription, topic, ack_deadline=deadline, parallel=parallel)
         made = yield from self.ask(call)
@@ -190,39 +190,39 @@ class Planner:
         yield from self._in_parts(ids, lambda part: wire.acknowledge(project, subscription, part))
 
     def nack(self, project: str, subscription: str, ids: Sequence[str], delay: float | None) -> Plan[None]:
-        """Give messages of a parallel subscription back, to come again after so many seconds."""
+        """Negatively acknowledge messages of a parallel subscription; they come again after `delay` seconds."""
         seconds = None if delay is None else math.ceil(delay)
         yield from self._in_parts(ids, lambda part: wire.nack(project, subscription, part, delay=seconds))
 
     def release(self, project: str, subscription: str, ids: Sequence[str]) -> Plan[None]:
-        """Give messages of a parallel subscription back that nobody has worked on."""
+        """Release leases of unhandled messages of a parallel subscription."""
         yield from self._in_parts(ids, lambda part: wire.nack(project, subscription, part, failed=False))
 
     def extend(self, project: str, subscription: str, ids: Sequence[str], seconds: int) -> Plan[None]:
-        """Let leases of a parallel subscription end so many seconds from now."""
+        """Extend leases of a parallel subscription to end `seconds` from now."""
         yield from self._in_parts(ids, lambda part: wire.extend(project, subscription, part, seconds))
 
     def _in_parts(self, ids: Sequence[str], call: Callable[[Sequence[str]], Call[None]]) -> Plan[None]:
-        """Ask something for ids, for all of them also when some come too late; then raise `AckTimeout` naming these."""
+        """Send a call for all ids, in parts; then raise `AckTimeout` with the late ones."""
         refused: AckTimeout | None = None
-        for start in range(0, len(ids), NAMED_IDS):
-            part = ids[start : start + NAMED_IDS]
+        for start in range(0, len(ids), MAX_REQUEST_ACK_IDS):
+            part = ids[start : start + MAX_REQUEST_ACK_IDS]
             try:
                 yield from self.ask(call(part))
             except AckTimeout as error:
                 refused = refused or error
-                # An id is named by the part behind its colon.
+                # Errors name an id by the part after its colon.
                 named = set(error.message.partition(": ")[2].split(", "))
                 refused.late = (*refused.late, *(each for each in part if each.rpartition(":")[2] in named))
         if refused is not None:
             raise refused
 
     def consume(self, project: str, subscription: str, batch: int, follow: bool) -> Consuming:
-        """Deliver messages, acknowledging each batch when all of it was taken; end at nothing unless to `follow`.
+        """Deliver messages and acknowledge each batch after its last one; without `follow`, end when there are no more.
 
-        A batch that was acknowledged too late comes again, and what was taken of it is passed over. Only if it comes
-        again: when the next batch begins at another offset, the subscription was moved by a seek, and its messages are
-        wanted. Of a parallel subscription, what comes again is given to the loop again.
+        A batch that was acknowledged too late comes again, and its delivered messages are skipped. If the next batch
+        begins at another offset, a seek moved the subscription, and nothing is skipped. A parallel subscription
+        delivers repeated messages to the loop again.
         """
         refused: _Refused | None = None
         while True:
@@ -236,20 +236,20 @@ class Planner:
                 refused = yield from self._acknowledge_batch(project, subscription, received, refused)
             elif not follow:
                 return
-            elif self.now() - asked < BREATH:
-                yield Pause(BREATH)
+            elif self.now() - asked < EMPTY_PULL_PAUSE_SECONDS:
+                yield Pause(EMPTY_PULL_PAUSE_SECONDS)
 
     def _acknowledge_batch(
         self, project: str, subscription: str, batch: Sequence[ReceivedMessage], before: _Refused | None
     ) -> Plan[_Refused | None]:
         times = before.times + 1 if before else 1
         last = batch[-1]
-        # The last id is enough of an ordered subscription, whose ids name a place alone.
+        # An ordered subscription needs only the last id: its ids are offsets.
         ids = [last.ack_id] if last.ack_id.endswith(f":{last.id}") else ack_ids_of(batch)
         try:
             yield from self.acknowledge(project, subscription, ids)
         except (AckTimeout, InvalidInput) as error:
-            if times == REFUSED_ACKS:
+            if times == MAX_REFUSED_ACKS:
                 raise
             all_come_again = isinstance(error, AckTimeout) and not error.late
             return _Refused(batch[0].id, int(last.id), all_come_again, times)
@@ -265,7 +265,7 @@ class Planner:
 
 
 def read(call: Call[T], answer: Response, endpoint: str) -> T:
-    """Read an answer to a call: the value of a success, an error raised for everything else."""
+    """Decode the answer to a call; raise its error unless it is a success."""
     if answer.status >= 400:
         raise refusal(answer.status, answer.body, answer.retry_after)
     try:

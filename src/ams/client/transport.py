@@ -1,7 +1,6 @@
-"""How requests travel: where a service is, the proxy to it, connections, and how steps of a plan are done.
+"""HTTP transport: endpoints, proxies, connections, and the steps of plans.
 
-`Connections` does steps for threads and `AsyncConnections` for asyncio. Here alone the two clients differ: one is
-written from the other.
+`Connections` is for threads, `AsyncConnections` for asyncio. The clients differ only here; the rest is generated.
 """
 
 import importlib.util
@@ -24,12 +23,12 @@ T = TypeVar("T")
 
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0
-"""How long an unused connection is kept: shorter than at the service, so that no call uses one being closed."""
+"""Keep-alive of idle connections; shorter than the service's, so that no call uses a closing one."""
 
-AUTHN_PORT = 8443  # of the certificate service, unless something else is said (clients.md A2.2)
+AUTHN_PORT = 8443  # default port of the certificate service (clients.md A2.2)
 AMS = "ams"  # the usual service type of AMS; the official library uses no other name
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})  # hosts that are this machine: never reached through a proxy
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})  # never reached through a proxy
 _PORTS = {"http": 80, "https": 443}
 _PEM = "-----BEGIN"
 _NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
@@ -40,20 +39,20 @@ def httpx_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of an httpx client of `endpoint`, with a token of either kind or none.
 
-    Raises `InvalidInput` for an endpoint or a token that cannot be one, and for two tokens; `Unusable` for a proxy of
-    the environment that cannot be one.
+    Raises `InvalidInput` for an invalid endpoint or token, or two tokens; `Unusable` for an invalid proxy of the
+    environment.
     """
     if token and bearer:
         raise InvalidInput("give a token or a bearer token, not both")
     host(endpoint)
-    if not fits_header(token):  # checked here because an error from deeper down would quote the token
+    if not fits_header(token):  # checked here: an error from deeper down would quote the token
         raise InvalidInput("the token holds characters that no token has")
-    # The type also without a body: push servers always sent it, and what stands before a service may look at it.
+    # The type also without a body: push servers always sent it, and proxies may check it.
     headers = {"user-agent": f"ams-client/{__version__}", "content-type": "application/json"}
     return {
         "base_url": endpoint,
         "headers": headers | ({"x-api-key": token} if token else {}),
-        # Reading the CAs of the system takes longer than most calls, and without TLS none is needed.
+        # Without TLS skip the system's CAs: reading them takes longer than most calls.
         "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if trust is None else trust,
         "timeout": httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS)),
         "limits": httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS),
@@ -64,12 +63,12 @@ def httpx_arguments(
 
 
 def base(endpoint: str) -> str:
-    """Return an endpoint without a slash or the version at its end."""
+    """Return an endpoint without a trailing slash or version."""
     return endpoint.rstrip("/").removesuffix("/v1")
 
 
 def host(endpoint: str) -> str:
-    """Return the host of an endpoint; raise `InvalidInput` for what cannot be one."""
+    """Return the host of an endpoint. Raises `InvalidInput`."""
     try:
         url = httpx.URL(endpoint)
     except httpx.InvalidURL:
@@ -80,14 +79,14 @@ def host(endpoint: str) -> str:
 
 
 def beside(endpoint: str) -> str:
-    """Return where the certificate service of an AMS is by custom: on the same host, on a port of its own."""
+    """Return the default endpoint of an AMS's certificate service: same host, own port."""
     return str(httpx.URL(scheme="https", host=host(endpoint), port=AUTHN_PORT))
 
 
 def trust(endpoint: str, ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """Return what TLS to `endpoint` trusts and shows, None without TLS; raise `Unusable` for files of no use.
+    """Return the TLS context for `endpoint`, None without TLS. Raises `Unusable` for invalid files.
 
-    `ca` is a file, or what such a file holds.
+    `ca` is a file or its content.
     """
     if not endpoint.startswith("https:"):
         return None
@@ -107,13 +106,13 @@ def trust(endpoint: str, ca: str | None, cert: str | None, key: str | None) -> s
 
 
 def failure(error: httpx.HTTPError, endpoint: str) -> Unreachable:
-    """Say why there is no answer from `endpoint`."""
+    """Return the error for a failed request to `endpoint`."""
     sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
     if isinstance(error, httpx.TimeoutException):
         return Unreachable(f"no answer from {endpoint} in time", sent=sent)
     if not isinstance(error, httpx.TransportError):
         return NotAms(f"{endpoint} does not answer as AMS")
-    if isinstance(error, httpx.LocalProtocolError):  # its text quotes what cannot be sent
+    if isinstance(error, httpx.LocalProtocolError):  # its text quotes the header
         return Unreachable(f"cannot ask {endpoint}: the request cannot be sent", sent=False)
     text = str(error)
     if endpoint.startswith("http:") and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
@@ -127,14 +126,14 @@ def failure(error: httpx.HTTPError, endpoint: str) -> Unreachable:
 
 
 def fits_header(token: str) -> bool:
-    """Return whether a header can hold a token; another one can be given in the query alone."""
+    """Return whether a token fits into a header; others can only be sent in the query."""
     return token.isascii() and token.isprintable() and token == token.strip()
 
 
 def proxy_to(url: str) -> str | None:
     """Return the URL of the proxy of the environment that leads to a URL; None if there is none.
 
-    That is `HTTPS_PROXY`, `HTTP_PROXY` or `ALL_PROXY`, unless `NO_PROXY` excludes the host. Raises `Unusable` for one
+    It is `HTTPS_PROXY`, `HTTP_PROXY` or `ALL_PROXY`, unless `NO_PROXY` excludes the host. Raises `Unusable` for one
     that cannot be a proxy's.
     """
     found = httpx.URL(url)
@@ -148,7 +147,7 @@ def proxy_to(url: str) -> str | None:
     try:
         parts = urlsplit(proxy)
         is_good = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is none, half an IPv6 address
+    except ValueError:  # invalid port, half an IPv6 address
         is_good = False
     if not is_good:
         raise Unusable(f"the proxy for {found.scheme} in the environment is no URL http://HOST:PORT")
@@ -156,9 +155,9 @@ def proxy_to(url: str) -> str | None:
 
 
 def _is_meant(entry: str, host: str, port: int) -> bool:
-    """Return whether an entry of NO_PROXY is about a host: `*`, a domain, an address or a network, perhaps with a port.
+    """Return whether an entry of NO_PROXY matches a host: `*`, a domain, an address or a network, perhaps with a port.
 
-    httpx reads neither networks nor all ways to write an address of IPv6.
+    httpx supports neither networks nor all spellings of IPv6 addresses.
     """
     name, wanted = _split(entry.strip().lower())
     if not name or (wanted and wanted != str(port)):
@@ -167,7 +166,7 @@ def _is_meant(entry: str, host: str, port: int) -> bool:
         return True
     try:
         return ipaddress.ip_address(host) in ipaddress.ip_network(name, strict=False)
-    except ValueError:  # one of them is a name
+    except ValueError:  # one is a name
         domain = name.lstrip("*").lstrip(".")
         return bool(domain) and (host == domain or host.endswith(f".{domain}"))
 
@@ -181,7 +180,7 @@ def _split(entry: str) -> tuple[str, str]:
 
 
 class Connections:
-    """Does single steps over connections that are kept; after `close` they close when no call is under way."""
+    """Does single steps over kept connections; `close` waits for calls under way."""
 
     def __init__(
         self, endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: float, bearer: Bearer | None
@@ -206,7 +205,7 @@ class Connections:
                 self._http.close()
 
     def for_asyncio(self) -> "AsyncConnections":
-        """Return connections of their own to the same place, for the event loop that runs."""
+        """Return new asyncio connections to the same endpoint, for the running event loop."""
         return AsyncConnections(*self._arguments)
 
     def carry_out(self, plan: Plan[T]) -> T:

@@ -1,9 +1,9 @@
 """Works on a parallel subscription: several messages at a time, each acknowledged by itself.
 
-Four tasks run beside the handlers. One pulls as room frees, so that no more is on lease than was said. One keeps
-leases alive. One sends what was settled, in groups: what is settled while a request is under way goes with the next.
-One looks whether the work is to stop. Requests are sent again for as long as the service is away; acknowledgements
-too, as an id is good until its message was given again.
+Four tasks run beside the handlers. One pulls when there is room, within the limit of leases. One extends leases. One
+sends verdicts (acknowledgements, nacks, releases) in groups: those that come during a request go with the next. One
+checks whether to stop. Requests are retried as long as the service is away; acknowledgements too, as an ack id stays
+valid until its message is delivered again.
 
 `AsyncWorker` is for handlers on asyncio; `Worker` runs it in an event loop of its own, and handlers in threads.
 """
@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 from ams.client import wire
 from ams.client.errors import AckTimeout, ClientError, Closed, Conflict, InvalidInput
 from ams.client.messages import AsyncHandler, Handler, Limits, ReceivedMessage, RetryLater, Worked
-from ams.client.plans import BREATH, NAMED_IDS, Plan, Planner, Retry
+from ams.client.plans import EMPTY_PULL_PAUSE_SECONDS, MAX_REQUEST_ACK_IDS, Plan, Planner, Retry
 from ams.client.transport import AsyncConnections, Connections
 
-PATIENT = Retry(attempts=None, total=math.inf, longest=4.0)  # while there is work, the service is waited for
-LOOKS = 10  # how often leases are looked at while one lasts
-STOP_LOOKS = 0.1  # seconds between two looks at what says that work is to stop
-LAST_PULL = 0.5  # seconds that a pull under way is given when work is to stop: what it brings is given back
-GIVE_BACK = 5.0  # seconds for giving back what is left at the end
+ENDLESS_RETRY = Retry(attempts=None, total=math.inf, longest=4.0)  # waits for the service without end
+LOOKS = 10  # checks of leases per lease time
+STOP_CHECK_SECONDS = 0.1  # between two checks for stop
+LAST_PULL_SECONDS = 0.5  # for a pull under way when work stops; its messages are released
+RELEASE_SECONDS = 5.0  # for the last releases at the end
 
 logger = logging.getLogger("ams.client")
 
@@ -39,8 +39,8 @@ logger = logging.getLogger("ams.client")
 class _Verdict(NamedTuple):
     counted: str  # the field of `Worked`
     acknowledged: bool = False
-    failed: bool = True  # of one that is not acknowledged: whether it counts as a failure
-    delay: float | None = None  # seconds after which one that failed comes again; None: as the retry policy says
+    failed: bool = True  # if not acknowledged: whether it counts as a failure
+    delay: float | None = None  # seconds until a failed one comes again; None: retry policy
 
 
 _WORKED = _Verdict("worked", acknowledged=True)
@@ -53,9 +53,9 @@ _NOT_BEGUN = _Verdict("given_back", failed=False)
 class _Held:
     message: ReceivedMessage
     since: float
-    ends: float  # when its lease ends at the earliest; monotonic seconds, as all times here
-    lost: bool = False  # true if the lease is known to have ended
-    is_settled: bool = False  # true if there is a verdict on it
+    ends: float  # earliest end of its lease; monotonic seconds, as all times here
+    lost: bool = False  # the lease is known to have expired
+    is_settled: bool = False  # it has a verdict
 
 
 class AsyncWorker:
@@ -71,7 +71,7 @@ class AsyncWorker:
         limits: Limits,
     ) -> None:
         self._connections = connections
-        self._plans = replace(plans, retry=PATIENT, on_retry=plans.on_retry or self._note_retry)
+        self._plans = replace(plans, retry=ENDLESS_RETRY, on_retry=plans.on_retry or self._note_retry)
         self._first_plans = plans
         self._place = project, subscription
         self._handler = handler
@@ -80,15 +80,15 @@ class AsyncWorker:
         """Seconds of a lease."""
         self._taken = 0
         self._held: dict[str, _Held] = {}
-        """By ack id: what is on lease, until what was said of it has been taken."""
+        """Leased messages by ack id, until their verdict is accepted."""
         self._waiting: deque[_Held] = deque()
-        """What is to be handled."""
+        """Messages to handle."""
         self._keeps_order = False
-        """Whether messages of an ordering key are handled one after the other."""
+        """True if messages of an ordering key are handled one after the other."""
         self._busy_keys: set[str] = set()
         self._handling: dict[asyncio.Task[None], _Held] = {}
         self._verdicts: dict[_Verdict, list[_Held]] = {}
-        """What is to be said."""
+        """Verdicts to send."""
         self._to_say, self._freed = asyncio.Event(), asyncio.Event()
         self._stop, self._at_once = asyncio.Event(), asyncio.Event()
         self._counts: Counter[str] = Counter()
@@ -128,7 +128,7 @@ class AsyncWorker:
         try:
             await _first({finished, stopping}, {keeping, saying, looking, pulling})
             if not finished.done():
-                await asyncio.wait({pulling}, timeout=LAST_PULL)
+                await asyncio.wait({pulling}, timeout=LAST_PULL_SECONDS)
                 pulling.cancel()
                 await asyncio.wait({pulling})
                 self._give_back()
@@ -137,26 +137,24 @@ class AsyncWorker:
             self._stop.set()
             pulling.cancel()
             await self._end_handlers()
-            await asyncio.wait({finished, saying}, timeout=GIVE_BACK, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({finished, saying}, timeout=RELEASE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             for each in (*every, finished):
                 each.cancel()
             await asyncio.gather(*every, finished, return_exceptions=True)
 
     async def _nothing_held_after(self, pulling: "asyncio.Task[Any]") -> None:
-        """Return when nothing more is pulled, and every message is settled."""
         await asyncio.wait({pulling})
         while self._held:
             await self._some_freed()
 
     async def _end_handlers(self) -> None:
-        """Give back what was not begun, and what is still handled when the time is over."""
         handling = dict(self._handling)
         for task in handling:
             task.cancel()
         if handling:
-            await asyncio.wait(handling, timeout=GIVE_BACK)
+            await asyncio.wait(handling, timeout=RELEASE_SECONDS)
         self._give_back()
-        for held in handling.values():  # some handlers do not end when they are cancelled
+        for held in handling.values():  # some handlers do not end when cancelled
             self._settle(held, _CUT_SHORT)
 
     def _give_back(self) -> None:
@@ -184,8 +182,8 @@ class AsyncWorker:
             self._begin()
             if not received and was_idle and self._limits.until_empty:
                 return
-            if not received and time.monotonic() - asked < BREATH:
-                await asyncio.sleep(BREATH)
+            if not received and time.monotonic() - asked < EMPTY_PULL_PAUSE_SECONDS:
+                await asyncio.sleep(EMPTY_PULL_PAUSE_SECONDS)
 
     # Handling
 
@@ -196,18 +194,18 @@ class AsyncWorker:
                 return
             self._waiting.remove(held)
             if held.lost:
-                self._settle(held, _WORKED)  # which counts it as late
+                self._settle(held, _WORKED)  # counts it as late
                 continue
             if key := self._key_of(held):
                 self._busy_keys.add(key)
             task = asyncio.create_task(self._handle(held))
             self._handling[task] = held
-            task.add_done_callback(self._handled)
+            task.add_done_callback(self._on_handler_done)
 
-    def _handled(self, task: "asyncio.Task[None]") -> None:
+    def _on_handler_done(self, task: "asyncio.Task[None]") -> None:
         held = self._handling.pop(task)
         self._busy_keys.discard(self._key_of(held))
-        self._settle(held, _NOT_BEGUN)  # unless it was settled: cancelled before it began
+        self._settle(held, _NOT_BEGUN)  # if not settled: cancelled before it began
         self._begin()
 
     def _key_of(self, held: _Held) -> str:
@@ -237,7 +235,7 @@ class AsyncWorker:
         key = self._key_of(held)
         if not key or verdict.acknowledged:
             return
-        for each in [each for each in self._waiting if self._key_of(each) == key]:  # they come again behind it
+        for each in [each for each in self._waiting if self._key_of(each) == key]:  # they come again after it
             self._waiting.remove(each)
             self._settle(each, _NOT_BEGUN)
 
@@ -247,7 +245,7 @@ class AsyncWorker:
             self._to_say.clear()
             while self._verdicts:
                 verdict, several = next(iter(self._verdicts.items()))
-                part, rest = several[:NAMED_IDS], several[NAMED_IDS:]
+                part, rest = several[:MAX_REQUEST_ACK_IDS], several[MAX_REQUEST_ACK_IDS:]
                 del self._verdicts[verdict]
                 if rest:
                     self._verdicts[verdict] = rest
@@ -267,14 +265,13 @@ class AsyncWorker:
         self._freed.set()
 
     async def _late(self, several: Sequence[_Held], plan: Callable[[list[str]], Plan[None]]) -> set[str]:
-        """Ask something for messages whose leases are not lost; return the ids for which that came too late."""
         ids = [each.message.ack_id for each in several if not each.lost]
         try:
             await self._connections.carry_out(plan(ids))
         except AckTimeout as error:
             return set(error.late or ids)
         except InvalidInput:
-            # One of them is of a subscription that was deleted, and made anew under its name.
+            # One is of a deleted subscription that was made again under its name.
             if len(ids) < 2:
                 return set(ids)
             return {each for held in several for each in await self._late([held], plan)}
@@ -283,7 +280,7 @@ class AsyncWorker:
     # Leases
 
     async def _keep_leases(self) -> None:
-        """Extend leases of which less than half is left, and with them those of which not much more is."""
+        """Extend leases with less than half their time left, and others close to that."""
         while True:
             await asyncio.sleep(self._lease / LOOKS)
             now = time.monotonic()
@@ -295,12 +292,12 @@ class AsyncWorker:
         late = await self._late(several, lambda ids: self._plans.extend(*self._place, ids, self._lease))
         for held in several:
             held.ends = now + self._lease
-            # What is acknowledged cannot be extended; the answer to the verdict tells whether that came too late.
+            # Acknowledged messages cannot be extended; the verdict's answer tells if it was late.
             if held.message.ack_id in late and not held.is_settled:
                 held.lost = True
                 logger.warning("lease of message %s of %s has ended", held.message.id, self._place[1])
 
-    # What says that work is to stop
+    # Stopping
 
     async def _look_for_stop(self) -> None:
         while True:
@@ -308,11 +305,11 @@ class AsyncWorker:
                 self._stop.set()
             if self._connections.closed:
                 raise Closed("the client is closed")
-            await asyncio.sleep(STOP_LOOKS)
+            await asyncio.sleep(STOP_CHECK_SECONDS)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Stop at signals: at a second one at once. Not when the program said what stops the work."""
+        """Stop at a signal, at once at a second one; not if the program gave its own `stop`."""
         if self._limits.stop is not None or threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -340,7 +337,7 @@ class AsyncWorker:
 async def _first(
     awaited: "set[asyncio.Task[Any]]", others: "set[asyncio.Task[Any]]", timeout: float | None = None
 ) -> None:
-    """Wait for one of some tasks, for so many seconds; raise what one of the others raises meanwhile."""
+    """Wait for the first of `awaited` up to `timeout` seconds; raise errors of `others`."""
     until = math.inf if timeout is None else time.monotonic() + timeout
     while True:
         left = None if timeout is None else max(until - time.monotonic(), 0)
@@ -381,7 +378,7 @@ class Worker:
 
         async def close_when_closed() -> None:
             while not self._connections.closed:  # noqa: ASYNC110  # by any thread
-                await asyncio.sleep(STOP_LOOKS)
+                await asyncio.sleep(STOP_CHECK_SECONDS)
             await connections.close()
 
         closing = asyncio.create_task(close_when_closed())
@@ -394,12 +391,12 @@ class Worker:
 
 
 class _Threads:
-    """Runs a handler in threads. They do not keep a program from ending, as a handler may take for ever."""
+    """Runs a handler in daemon threads, as a handler may never return."""
 
     def __init__(self, most: int, handler: Handler) -> None:
         self._handler = handler
         self._jobs: queue.SimpleQueue[tuple[ReceivedMessage, Callable[[Exception | None], object]] | None]
-        self._jobs = queue.SimpleQueue()  # messages, each with what is called with the error of its handler
+        self._jobs = queue.SimpleQueue()  # messages, each with a callback for its handler's error
         self._threads = [
             threading.Thread(target=self._run, name=f"handler-{number}", daemon=True) for number in range(most)
         ]
@@ -420,7 +417,7 @@ class _Threads:
             raise error
 
     def end(self) -> None:
-        """Let threads end when they have handled what they are at."""
+        """End threads after their current message."""
         for _ in self._threads:
             self._jobs.put(None)
 
@@ -434,5 +431,5 @@ class _Threads:
                 error = raised
             except BaseException as raised:
                 error = RuntimeError(f"the handler raised {type(raised).__name__}")
-            with contextlib.suppress(RuntimeError):  # nobody waits for it any more
+            with contextlib.suppress(RuntimeError):  # the loop is gone
                 ended(error)

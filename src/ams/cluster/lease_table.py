@@ -1,7 +1,7 @@
-"""Leases over one table: of each kind, a subscription has at most one holder among the processes that share it.
+"""Leases in a database table: per kind, a subscription has at most one holder.
 
-There is a row for each holder, with the moment until which it lives, by the database's clock, so that a renewal writes
-one row however much it holds. Turns of one kind are taken one after the other: no two holders get the same.
+Each holder has one row with its expiry, by the database's clock, so a renewal writes a single row. Turns of one kind
+are serialized by a lock, so no two holders get the same subscription.
 """
 
 import itertools
@@ -20,36 +20,36 @@ from ams.storage.registry.tables import lease_holders, leases
 from ams.wire.push import WorkerState
 
 PUSH, PARALLEL, HISTORY = "push", "parallel", "history"  # kinds
-DUTY_SECONDS = 150.0  # a round a minute: a node that misses one keeps its duty
-MAX_STATES = 100  # of one heartbeat: each may be several KiB; others wait for the next heartbeats
-_TURNS = {PUSH: 0x616D735F62656174, PARALLEL: 0x616D735F6F776E73, HISTORY: 0x616D735F68697374}  # ASCII
-_OTHERS = "others"  # no holder's name: theirs have a UUID
+DUTY_SECONDS = 150.0  # renewed each minute: a node may miss one renewal
+MAX_STATES = 100  # states (several KiB each) written per heartbeat; others wait for the next one
+_LOCK_KEYS = {PUSH: 0x616D735F62656174, PARALLEL: 0x616D735F6F776E73, HISTORY: 0x616D735F68697374}  # ASCII
+_OTHERS_HOLDER = "others"  # cannot be a holder's name, which has a UUID
 _States = Mapping[SubscriptionId, WorkerState]
 _state = msgspec.json.Decoder(WorkerState)
 
 
 class Holder(NamedTuple):
-    """A process that holds leases, and how others reach it."""
+    """A process that holds leases, with its addresses."""
 
-    name: str  # another one at each start
-    url: str = ""  # empty: not known
-    pubsub: str = ""  # HOST:PORT of its Google Pub/Sub port; empty: none, or not known
+    name: str  # unique per start
+    url: str = ""  # empty: unknown
+    pubsub: str = ""  # HOST:PORT of its Google Pub/Sub port; empty: none or unknown
 
 
 class Turn(NamedTuple):
-    """The result of a holder's turn."""
+    """Result of a holder's turn."""
 
-    is_kept: bool  # whether it still held what it had. False as well at its first turn.
-    holders: Mapping[SubscriptionId, Holder]  # of the subscriptions it asked for, without those that are gone
+    is_kept: bool  # its leases had not expired; False also at its first turn
+    holders: Mapping[SubscriptionId, Holder]  # of the wanted subscriptions, without deleted ones
 
 
 class LeaseTable:
-    """The leases of one kind. All calls raise `RegistryUnavailable`."""
+    """Leases of one kind. All calls raise `RegistryUnavailable`."""
 
     def __init__(self, registry: Registry, kind: str = PUSH) -> None:
         self._database, self._clock = registry.shared.database, registry.shared.clock
         self._kind = kind
-        self._turn = _TURNS[kind]
+        self._turn = _LOCK_KEYS[kind]
 
     async def turn(
         self,
@@ -59,9 +59,9 @@ class LeaseTable:
         seized: Collection[SubscriptionId] = (),
         released: Collection[SubscriptionId] = (),
     ) -> Turn:
-        """Renew what a process holds, release some, and give it of the `wanted` all that nobody else holds.
+        """Renew the leases of a holder, release some, and acquire all `wanted` ones that are free.
 
-        It gets `seized` ones from any other holder.
+        `seized` ones are taken from their holders.
         """
 
         def work(connection: sa.Connection) -> Turn:
@@ -77,54 +77,54 @@ class LeaseTable:
         return await self._database.in_turn(work, self._turn)
 
     async def holder(self, subscription: SubscriptionId) -> Holder | None:
-        """Return who holds a subscription; None: nobody does."""
+        """Return the holder of a subscription, or None."""
         row = await self._lease(subscription)
         return _holder(row) if row else None
 
     async def holders(self) -> Sequence[Holder]:
-        """Return the holders that live, by how others reach them."""
-        rows = await self._database.read(lambda connection: self._run(connection, _ALIVE).all())
+        """Return the living holders with their addresses."""
+        rows = await self._database.read(lambda connection: self._run_statement(connection, _LIVING_HOLDERS).all())
         return [_holder(row) for row in rows]
 
     async def leave(self, holder: Holder) -> None:
-        """Release all that a process holds."""
+        """Release all leases of a holder."""
         await self._database.in_turn(lambda connection: _remove(connection, holder.name), self._turn)
 
     async def _lease(self, subscription: SubscriptionId) -> sa.Row[Any] | None:
         return await self._database.read(
-            lambda connection: self._run(connection, _LEASE, subscription=subscription).first()
+            lambda connection: self._run_statement(connection, _LEASE, subscription=subscription).first()
         )
 
-    # In the threads.
+    # The methods below run in threads.
 
     def _renew(
         self, connection: sa.Connection, holder: Holder, *, leaving: bool = False, seconds: float = LEASE_SECONDS
     ) -> bool:
-        """Renew what a process holds, after all leases that have ended were removed; return whether it still lived."""
-        self._run(connection, _END)
+        """Delete expired leases, then renew those of a holder; return whether they had not expired."""
+        self._run_statement(connection, _DELETE_EXPIRED)
         has_lived = connection.scalar(sa.select(lease_holders.c.holder).where(lease_holders.c.holder == holder.name))
         lease, (name, url, pubsub) = round(seconds * 1000), holder
-        self._run(connection, _RENEW, holder=name, url=url, pubsub=pubsub, leaving=leaving, lease=lease)
+        self._run_statement(connection, _EXTEND, holder=name, url=url, pubsub=pubsub, leaving=leaving, lease=lease)
         return has_lived is not None
 
     def _take(self, connection: sa.Connection, wanted: Collection[SubscriptionId], holder: str) -> Subscriptions:
-        """Give a process what nobody holds of these; return them, without those that are gone."""
+        """Acquire the free ones of these for a holder; return them, without deleted ones."""
         rows = [(each,) for each in sorted(wanted)]
-        return frozenset(self._run(connection, _TAKE, rows, holder=holder).scalars()) if rows else frozenset()
+        return frozenset(self._run_statement(connection, _TAKE, rows, holder=holder).scalars()) if rows else frozenset()
 
-    def _run(
+    def _run_statement(
         self, connection: sa.Connection, statement: Statement, rows: Sequence[Any] | None = None, **said: Any
     ) -> sa.CursorResult[Any]:
         return statement.run(connection, rows, clock=self._clock, kind=self._kind, **said)
 
 
 class StoredLeases(LeaseTable):
-    """Leases of push delivery in the database (`ams.cluster.leases.Leases`); one transaction a heartbeat, in turn."""
+    """Leases of push delivery in the database (`ams.cluster.leases.Leases`); a serialized transaction per heartbeat."""
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
         self._waiting: dict[str, _States] = {}  # states to write with the next heartbeats, by holder
-        self._newest: dict[str, object] = {}  # heartbeats by holder: one that was given up and still waits is too late
+        self._newest: dict[str, object] = {}  # newest heartbeat by holder: an older one that still waits is dropped
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
         known = {**self._waiting.get(heartbeat.holder, {}), **heartbeat.states}
@@ -150,23 +150,23 @@ class StoredLeases(LeaseTable):
     async def is_held(self) -> bool:
         return bool(await self.holders())
 
-    # In the threads.
+    # The methods below run in threads.
 
     def _heartbeat(
         self, connection: sa.Connection, heartbeat: Heartbeat, wanted: Subscriptions, states: _States
     ) -> tuple[Subscriptions, Collection[str]]:
-        """Return the subscriptions that the holder is to hold, and the holders that live."""
+        """Return the share of the holder, and the living holders."""
         self._renew(connection, Holder(heartbeat.holder), leaving=heartbeat.leaving)
-        rows = self._run(connection, _STANDING).all()
+        rows = self._run_statement(connection, _LEASES_BY_HOLDER).all()
         held = {row.holder: frozenset((row.held or "").split(",")) - {""} for row in rows}
         own = held.pop(heartbeat.holder)
         found = share(heartbeat, wanted, Holdings(own, held, frozenset(row.holder for row in rows if row.leaving)))
         _release(connection, PUSH, own - found.leases)
         missing = found.leases - own
-        missing -= self._take(connection, missing, heartbeat.holder)  # those that are left are not there any more
+        missing -= self._take(connection, missing, heartbeat.holder)  # the rest are deleted
         if states:
             told = [(each, msgspec.json.encode(state).decode()) for each, state in states.items()]
-            self._run(connection, _TELL, told, holder=heartbeat.holder)
+            self._run_statement(connection, _STORE_STATES, told, holder=heartbeat.holder)
         if not heartbeat.leaving or found.leases:
             return found.assigned - missing, {*held, heartbeat.holder}
         _remove(connection, heartbeat.holder)
@@ -174,17 +174,17 @@ class StoredLeases(LeaseTable):
 
 
 class Duty(LeaseTable):
-    """A lease without subscriptions, on work that one node does for all: measuring the history."""
+    """A lease on work that one node does for all: measuring the history."""
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry, HISTORY)
         self._node = Holder(new_uuid())
 
     async def is_own(self) -> bool:
-        """Return whether the work is this node's: it was last, or the node that had it is lost."""
+        """Return whether this node has the duty: it had it before, or the previous node is lost."""
 
         def work(connection: sa.Connection) -> bool:
-            living = {row.holder for row in self._run(connection, _ALIVE)}
+            living = {row.holder for row in self._run_statement(connection, _LIVING_HOLDERS)}
             is_own = living <= {self._node.name}
             if is_own:
                 self._renew(connection, self._node, seconds=DUTY_SECONDS)
@@ -194,18 +194,18 @@ class Duty(LeaseTable):
 
 
 class OtherHolders(LeaseTable):
-    """Keeps the promise of `ams.cluster.leases.Others`, by a row of a holder whose lease is over."""
+    """Implements `ams.cluster.leases.Others` by the row of a holder with an expired lease."""
 
     async def are_there(self) -> bool:
-        found = sa.select(lease_holders.c.holder).where(lease_holders.c.holder == _OTHERS)
+        found = sa.select(lease_holders.c.holder).where(lease_holders.c.holder == _OTHERS_HOLDER)
         return await self._database.value(found) is not None
 
     async def note(self, there: bool) -> None:
 
         def work(connection: sa.Connection) -> None:
-            _remove(connection, _OTHERS)
+            _remove(connection, _OTHERS_HOLDER)
             if there:
-                values = {"holder": _OTHERS, "kind": PUSH, "until": 0, "leaving": True, "url": "", "pubsub": ""}
+                values = {"holder": _OTHERS_HOLDER, "kind": PUSH, "until": 0, "leaving": True, "url": "", "pubsub": ""}
                 connection.execute(sa.insert(lease_holders).values(**values))
 
         await self._database.write(work, grows=False)
@@ -214,7 +214,7 @@ class OtherHolders(LeaseTable):
 def _release(
     connection: sa.Connection, kind: str, subscriptions: Collection[SubscriptionId], holder: str | None = None
 ) -> None:
-    """Release of these what a process holds; None: what any process does."""
+    """Release these leases of a holder; None: of any holder."""
     if not subscriptions:
         return
     is_asked = leases.c.subscription_id.in_(among(connection, sorted(subscriptions)))
@@ -223,9 +223,9 @@ def _release(
 
 
 def _is_of(kind: str) -> sa.ColumnElement[bool]:
-    """Compare an expression: of a column, PostgreSQL takes a value that it has not met in statistics for very rare.
+    """Compare an expression instead of the column, to bypass PostgreSQL's statistics.
 
-    It would look through all given subscriptions for each lease.
+    With the column it may assume that a value missing there is rare, and scan all given subscriptions per lease.
     """
     return leases.c.kind + "" == kind
 
@@ -238,8 +238,8 @@ def _holder(row: sa.Row[Any]) -> Holder:
     return Holder(row.holder, row.url, row.pubsub)
 
 
-_END = Statement("DELETE FROM lease_holders WHERE kind = :kind AND until <= {now}")
-_RENEW = Statement(
+_DELETE_EXPIRED = Statement("DELETE FROM lease_holders WHERE kind = :kind AND until <= {now}")
+_EXTEND = Statement(
     """
     INSERT INTO lease_holders (holder, kind, until, leaving, url, pubsub)
     VALUES (:holder, :kind, {now} + :lease, :leaving, :url, :pubsub)
@@ -256,14 +256,14 @@ _TAKE = Statement(
     RETURNING subscription_id
     """
 )
-_TELL = Statement(
+_STORE_STATES = Statement(
     """
     UPDATE leases SET state = text(1) FROM {given}
     WHERE subscription_id = text(0) AND kind = :kind AND holder = :holder
     """
 )
-# One row a holder, rather than one a lease.
-_STANDING = Statement(
+# One row per holder instead of one per lease.
+_LEASES_BY_HOLDER = Statement(
     """
     SELECT holder, leaving,
         (SELECT {joined}(subscription_id, ',') FROM leases WHERE leases.holder = lease_holders.holder) AS held
@@ -276,7 +276,7 @@ _LEASE = Statement(
     WHERE subscription_id = :subscription AND kind = :kind AND until > {now}
     """
 )
-_ALIVE = Statement(
+_LIVING_HOLDERS = Statement(
     "SELECT holder, url, pubsub FROM lease_holders WHERE kind = :kind AND until > {now} ORDER BY url, holder"
 )
 _HOLDERS = sa.select(leases.c.subscription_id, lease_holders).join(

@@ -1,12 +1,11 @@
-"""The law of leases: what a process holds of what several share, so that no two work on the same, and none is left out.
+"""Leases: each shared subscription is held by at most one process, and none is left out.
 
-A process that holds leases is a **holder**. It renews them all at once every `RENEW_SECONDS`. Without a renewal for
-`LEASE_SECONDS` it holds nothing any more, and others may have it: by the clock of whoever keeps the leases. By its own
-clock, since it sent its last answered renewal, it has stopped a little before (`lease_end`).
+A process with leases is a **holder**. It renews all of them every `RENEW_SECONDS`. Without a renewal for
+`LEASE_SECONDS`, by the clock of the lease store, they expire and are free for others. The holder stops slightly earlier
+(`lease_end`), by its own clock, counted from sending the last answered renewal.
 
-What is to be delivered by push is shared equally: a holder's renewal is a heartbeat that says what it holds, and the
-answer what is its to hold. All that keep such leases go by `share`: in one process, here; of nodes, `StoredLeases` in
-`ams.cluster.lease_table`.
+Push delivery is shared equally: a heartbeat tells what the holder holds, and the answer what it shall hold. Both lease
+stores use `share`: `MemoryLeases` in one process, `StoredLeases` in `ams.cluster.lease_table` for several nodes.
 """
 
 import asyncio
@@ -23,62 +22,62 @@ from ams.wire.push import WorkerState
 RENEW_SECONDS = 2.0
 LEASE_SECONDS = 6.0
 SPARE_SECONDS = 0.5
-"""Between the end of a lease by its holder's clock and that by the clock of whoever keeps the leases."""
+"""Safety margin between the end of a lease by the holder's clock and by the store's clock."""
 
-NOTHING: Mapping[SubscriptionId, WorkerState] = {}
+NO_STATES: Mapping[SubscriptionId, WorkerState] = {}
 
 Subscriptions = frozenset[SubscriptionId]
-_LEASE = round(LEASE_SECONDS * 1000)  # milliseconds
+_LEASE_MS = round(LEASE_SECONDS * 1000)  # milliseconds
 
 
 def lease_end(sent: float, seconds: float = LEASE_SECONDS) -> float:
-    """Return when a holder has to have stopped that sent its last answered renewal then, by the same clock."""
+    """Return when a holder must have stopped, by the clock of `sent`, the time of its last answered renewal."""
     return sent + seconds - SPARE_SECONDS
 
 
 class Heartbeat(NamedTuple):
-    """Message of a holder that it lives."""
+    """Renewal of a holder."""
 
-    holder: str  # A name of its own, another one at each start
-    held: frozenset[SubscriptionId]  # what it delivers now, or is still finishing: no other holder may have that
-    states: Mapping[SubscriptionId, WorkerState] = NOTHING  # those that changed since its last answered heartbeat
-    leaving: bool = False  # whether it wants no more: what it does not hold any more is free at once
+    holder: str  # unique per start
+    held: frozenset[SubscriptionId]  # in delivery or still finishing: not for other holders
+    states: Mapping[SubscriptionId, WorkerState] = NO_STATES  # changed since its last answered heartbeat
+    leaving: bool = False  # it takes no more; leases that it does not hold are free at once
 
 
 class Leases(Protocol):
-    """Keeps who holds what. In memory where one process has everything, else in the database all nodes share."""
+    """Lease store: in memory for one process, or in the database for several nodes."""
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: frozenset[SubscriptionId]) -> frozenset[SubscriptionId]:
-        """Note that a holder lives; return what it shall hold from now on, of all that is `wanted`, in equal shares.
+        """Renew the leases of a holder; return its equal share of the `wanted` subscriptions.
 
-        What it held and is not returned it has to finish and leave; it is free when the holder's next heartbeat lacks
-        it. Every wanted subscription is returned to at most one living holder.
+        The holder must finish and leave held ones that are not returned; they are free when its next heartbeat lacks
+        them. Each wanted subscription is returned to at most one living holder.
         """
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return how a delivery goes, as a living holder that has it reported last; None when there is none."""
+        """Return the state of a delivery, as last reported by its living holder, or None."""
 
     async def is_held(self) -> bool:
-        """Return whether any holder lives."""
+        """Return whether there is a living holder."""
 
 
 class Holdings(NamedTuple):
-    """Leases of all holders before a heartbeat, but for those that have ended."""
+    """Unexpired leases of all holders before a heartbeat."""
 
     own: Subscriptions
     others: Mapping[str, Subscriptions]
-    leaving: frozenset[str] = frozenset()  # those of the others who want no more, and only finish what they have
+    leaving: frozenset[str] = frozenset()  # other holders that only finish what they hold
 
 
 class Share(NamedTuple):
-    """Answer to a heartbeat."""
+    """Result of `share`."""
 
     assigned: Subscriptions
-    leases: Subscriptions  # what no other holder may have: that, and what the holder is still finishing
+    leases: Subscriptions  # not for other holders: the share, and what the holder is still finishing
 
 
 def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Holdings, *, gives: bool = True) -> Share:
-    """Return the share of a holder; without `gives` it gets nothing that it does not hold, nor did hold, already."""
+    """Return the share of a holder; without `gives` it gets only what it holds or held before."""
     taken: Subscriptions = frozenset().union(*standing.others.values())
     held = heartbeat.held - taken
     if heartbeat.leaving:
@@ -94,7 +93,7 @@ def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Holdings, *, gi
 
 
 def _first(most: int, *sets: Iterable[SubscriptionId]) -> list[SubscriptionId]:
-    """Return so many at most, those of the first set first; always the same ones, so that none goes to and fro."""
+    """Return at most `most`, from the first set first; deterministic, so that leases do not move back and forth."""
     found: list[SubscriptionId] = []
     for each in sets:
         some = list(each)
@@ -111,24 +110,24 @@ class _Holder:
     states: Mapping[SubscriptionId, WorkerState]
 
 
-_NOBODY = _Holder(0, False, frozenset(), NOTHING)
+_NO_HOLDER = _Holder(0, False, frozenset(), NO_STATES)
 
 
 class MemoryLeases:
-    """Keeps who holds what until the process ends.
+    """Leases in memory.
 
-    `settled`: no holder has anything of an earlier life of this process. Else what holders say they hold is theirs, and
-    nothing else is given away in the first `LEASE_SECONDS`.
+    `settled`: no holder has leases of an earlier run of this process. Otherwise holders keep what they report, and no
+    other lease is granted in the first `LEASE_SECONDS`.
     """
 
     def __init__(self, clock: Clock, *, settled: bool) -> None:
         self._clock = clock
-        self._gives_from = clock.monotonic() + (0 if settled else _LEASE)
+        self._gives_from = clock.monotonic() + (0 if settled else _LEASE_MS)
         self._holders: dict[str, _Holder] = {}
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
         others = self._living()
-        before = others.pop(heartbeat.holder, _NOBODY)
+        before = others.pop(heartbeat.holder, _NO_HOLDER)
         standing = Holdings(
             before.leases,
             {name: each.leases for name, each in others.items()},
@@ -140,7 +139,7 @@ class MemoryLeases:
         states = {each: known[each] for each in found.leases if each in known}
         self._holders = others
         if found.leases or not heartbeat.leaving:
-            self._holders[heartbeat.holder] = _Holder(now + _LEASE, heartbeat.leaving, found.leases, states)
+            self._holders[heartbeat.holder] = _Holder(now + _LEASE_MS, heartbeat.leaving, found.leases, states)
         return found.assigned
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
@@ -151,12 +150,12 @@ class MemoryLeases:
         return bool(self._living())
 
     def holders(self) -> frozenset[str]:
-        """Return who lives."""
+        """Return the living holders."""
         return frozenset(self._living())
 
     @property
     def is_settled(self) -> bool:
-        """Return whether no holder has anything of an earlier life any more."""
+        """Return whether all leases of an earlier run have expired or were reported."""
         return self._clock.monotonic() >= self._gives_from
 
     def _living(self) -> dict[str, _Holder]:
@@ -165,34 +164,34 @@ class MemoryLeases:
 
 
 class Others(Protocol):
-    """Remembers whether others deliver. All calls raise `AmsError` when that cannot be stored or read now."""
+    """Durable flag whether other processes deliver. All calls raise `AmsError` if it cannot be stored or read."""
 
     async def are_there(self) -> bool:
-        """Return whether there are any, as was noted last."""
+        """Return the flag."""
 
     async def note(self, there: bool) -> None:
-        """Note whether there are any; durable when it returns."""
+        """Set the flag; durable on return."""
 
 
 class RememberedLeases(MemoryLeases):
-    """Leases of a service whose other holders may outlive it; `own` is the holder that ends with this process."""
+    """Leases of a service whose other holders may outlive it; the holder `own` ends with this process."""
 
     def __init__(self, clock: Clock, own: str, others: Others) -> None:
         super().__init__(clock, settled=True)
         self._own, self._others = own, others
-        self._noted: bool | None = None  # the last note of whether there are others; None: not read yet
+        self._noted: bool | None = None  # last stored flag; None: not read yet
         self._turn = asyncio.Lock()
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
         async with self._turn:
             if self._noted is None:
                 self._noted = await self._others.are_there()
-                self._gives_from = self._clock.monotonic() + (_LEASE if self._noted else 0)
+                self._gives_from = self._clock.monotonic() + (_LEASE_MS if self._noted else 0)
             if heartbeat.holder != self._own and not self._noted:
                 await self._note(True)
             assigned = await super().heartbeat(heartbeat, wanted)
             if self._noted and self.is_settled and self.holders() <= {self._own}:
-                with contextlib.suppress(AmsError):  # with the next heartbeat, then
+                with contextlib.suppress(AmsError):  # the next heartbeat retries
                     await self._note(False)
             return assigned
 

@@ -1,11 +1,11 @@
-"""Ownership: which node works on a parallel subscription, where several share the cursors.
+"""Ownership: the node that works on a parallel subscription, where several nodes share the cursors.
 
-Leases are known to one process alone. So a node claims a subscription before it takes it over, and requests for one
-that another node owns go there. The fence is not here: a node that was overtaken can store
-nothing any more (`run` in `ams.storage.cursors.acks`). `OwnerRequests` says how the owner is asked.
+Message leases are in the memory of one process. So a node claims a subscription before it works on it, and requests for
+a subscription of another node are forwarded there (`OwnerRequests`). Fencing is elsewhere: a node that lost a
+subscription cannot store anything (`run` in `ams.storage.cursors.acks`).
 
-To own is to hold a lease (`ams.cluster.leases`). A node that owns nothing renews less often, so that all living nodes
-are known (`LeaseTable.holders`).
+An owner holds a lease (`ams.cluster.leases`). A node that owns nothing also renews, less often, so that all living
+nodes are known (`LeaseTable.holders`).
 """
 
 import asyncio
@@ -21,44 +21,44 @@ from ams.cluster.lease_table import Holder, LeaseTable
 from ams.cluster.leases import RENEW_SECONDS, lease_end
 from ams.core.errors import AmsError, Overloaded, OwnedElsewhere, SubscriptionGone
 from ams.core.names import SubscriptionId
-from ams.core.supervisor import Rounds, Supervisor
+from ams.core.supervisor import Supervisor, Ticker
 
-MARK, FORWARDED_FOR = "x-ams-forwarded-by", "x-forwarded-for"
+NODE_MARK, FORWARDED_FOR = "x-ams-forwarded-by", "x-forwarded-for"
 Headers = Sequence[tuple[str, Any]]  # names in lower case; a value is text, or bytes of gRPC's binary metadata
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerRequests:
-    """Decides whether an owner may be asked, over HTTP or gRPC, and makes the headers.
+    """Headers for requests forwarded to the owner, over HTTP or gRPC.
 
-    A request goes as it came, with the token of its user: nodes have none between them. The owner lets it in and counts
-    it as any other. A marked request is refused and not forwarded once more: two nodes that take each other for the
-    owner would ask for ever. The mark only takes something away, so it needs no secret. An owner that is not reached,
-    or refuses for a moment (503, UNAVAILABLE), is doubted and looked up anew, over HTTP once for the same request.
+    A request is forwarded unchanged, with its user's token. The owner authenticates and counts it as any other. A
+    marked request is refused instead of forwarded again, so that two nodes cannot forward it forever. The mark only
+    restricts, so it needs no secret. An owner that is unreachable or unavailable (503, UNAVAILABLE) is looked up again;
+    over HTTP the request is retried once.
     """
 
-    node: str  # the name of this one
-    doubt: Callable[[SubscriptionId], None]  # called when a node does not seem to own a subscription
+    node: str  # name of this node
+    doubt: Callable[[SubscriptionId], None]  # called when a node does not seem to be the owner
     passed_on: Sequence[str]  # names of headers
 
     def headers(self, owner: OwnedElsewhere, address: str, given: Headers, client: str) -> list[tuple[str, Any]]:
-        """Return what the owner at `address` gets of the headers `given`, with the client's address and the mark.
+        """Return the headers for the owner at `address`, with the client's address and the mark.
 
-        Raises `owner` for a request that was forwarded already, or without an address.
+        Raises `owner` if the request was already forwarded, or if there is no address.
         """
-        if any(name == MARK for name, _ in given):
+        if any(name == NODE_MARK for name, _ in given):
             self.doubt(SubscriptionId(owner.subscription))
             raise owner
         if not address:
             raise owner
         hops = ", ".join([*(value for name, value in given if name == FORWARDED_FOR), *([client] if client else ())])
         said = [field for field in given if field[0] in self.passed_on]
-        return [*said, *([(FORWARDED_FOR, hops)] if hops else ()), (MARK, self.node)]
+        return [*said, *([(FORWARDED_FOR, hops)] if hops else ()), (NODE_MARK, self.node)]
 
 
-_RETRY_SECONDS = 0.5  # after a turn that failed
-_KNOWN_SECONDS = RENEW_SECONDS  # for how long it is believed that another node owns a subscription
-_MOST_KNOWN = 10_000  # owners of subscriptions that are remembered
+_RETRY_SECONDS = 0.5  # after a failed turn
+_OWNER_CACHE_SECONDS = RENEW_SECONDS
+_MAX_CACHED_OWNERS = 10_000
 _LEAVE_SECONDS = 2.0
 _STOPPING = "The service is stopping"
 
@@ -66,34 +66,34 @@ logger = structlog.get_logger("ams.parallel")
 
 
 class Ownership:
-    """Says what this process may work on. This one is alone: it owns everything, at no cost."""
+    """Ownership of a single process, which owns everything."""
 
-    has_others = False  # True if other processes work on subscriptions too
+    has_others = False  # whether other processes also work on subscriptions
 
     def holds(self, subscription: SubscriptionId) -> bool:
-        """Return whether this process owns a subscription; asked for each request."""
+        """Return whether this process owns a subscription. Hot path."""
         return True
 
     async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
-        """Own a subscription; with `seizes` also one of another node. Raises `OwnedElsewhere`, `SubscriptionGone`."""
+        """Acquire a subscription; `seizes`: even from another node. Raises `OwnedElsewhere`, `SubscriptionGone`."""
 
     async def look(self, subscription: SubscriptionId) -> None:
-        """Claim nothing, and raise `OwnedElsewhere` when another node owns a subscription, or `RegistryUnavailable`."""
+        """Raise `OwnedElsewhere` if another node owns a subscription; may raise `RegistryUnavailable`. No claim."""
 
     def release(self, subscription: SubscriptionId) -> None:
-        """Own a subscription no more, once others have heard of it; it may be claimed again at once."""
+        """Release a subscription; it may be claimed again at once."""
 
     def doubt(self, subscription: SubscriptionId) -> None:
-        """Ask anew who owns a subscription: the node that was thought to does not seem to."""
+        """Drop the cached owner of a subscription, which does not seem to own it."""
 
     async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
-        """Renew in the background, until `close`; `lost` is called when nothing is owned any more."""
+        """Renew in the background until `close`; `lost` is called when all ownership is lost."""
 
     async def leave(self) -> None:
-        """Release everything, so that others need not wait."""
+        """Release everything, so that other nodes need not wait for the expiry."""
 
     async def close(self) -> None:
-        """Release everything, and end the background work; once closed, nothing can be claimed."""
+        """Release everything and stop the background work; later claims fail."""
 
 
 class SharedOwnership(Ownership):
@@ -104,16 +104,16 @@ class SharedOwnership(Ownership):
     def __init__(self, leases: LeaseTable, node: Holder) -> None:
         self._leases, self._node = leases, node
         self._held: set[SubscriptionId] = set()
-        self._until = 0.0  # loop time at which this node owns nothing any more
+        self._until = 0.0  # loop time of the expiry of all leases
         self._elsewhere: dict[SubscriptionId, tuple[Holder, float]] = {}
-        """Owners of other subscriptions, and until which loop time they are believed."""
+        """Cached owners of other subscriptions, and the loop time of expiry."""
         self._asked: dict[SubscriptionId, asyncio.Future[Holder]] = {}
         self._seized: set[SubscriptionId] = set()
         self._released: set[SubscriptionId] = set()
         self._turns = asyncio.Lock()
         self._lost: Callable[[], None] = lambda: None
         not_renewed = partial(logger.warning, "ownership.not_renewed")
-        self._rounds = Rounds(
+        self._rounds = Ticker(
             "ownership of subscriptions", RENEW_SECONDS, self._renew, not_renewed, retry_seconds=_RETRY_SECONDS
         )
 
@@ -122,7 +122,7 @@ class SharedOwnership(Ownership):
         return subscription in self._held and _now() < self._until
 
     async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
-        """Own a subscription, with the next turn; what is known to be elsewhere is not asked for."""
+        """Acquire a subscription with the next turn, unless its cached owner is another node."""
         if self._rounds.is_over:
             raise Overloaded(_STOPPING)
         if seizes:
@@ -138,7 +138,7 @@ class SharedOwnership(Ownership):
             raise _elsewhere(subscription, owner)
 
     async def look(self, subscription: SubscriptionId) -> None:
-        """Ask who owns a subscription, unless that is known."""
+        """Look up the owner of a subscription, unless it is cached."""
         if self.holds(subscription):
             return
         self._refuse_known(subscription)
@@ -154,16 +154,16 @@ class SharedOwnership(Ownership):
         self._rounds.soon()
 
     def doubt(self, subscription: SubscriptionId) -> None:
-        """Forget who owns a subscription."""
+        """Drop the cached owner of a subscription."""
         self._elsewhere.pop(subscription, None)
 
     async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
-        """Take turns in the background, until `close`."""
+        """Take turns in the background until `close`."""
         self._lost = lost
         await self._rounds.start(supervisor)
 
     async def leave(self) -> None:
-        """Release everything; what is asked for meanwhile waits."""
+        """Release everything; concurrent claims wait."""
         async with self._turns:
             self._held.clear()
             self._released.clear()
@@ -172,7 +172,7 @@ class SharedOwnership(Ownership):
                     await self._leases.leave(self._node)
 
     async def close(self) -> None:
-        """Take no more turns, and release everything; once closed, nothing can be claimed."""
+        """Stop taking turns and release everything; later claims fail."""
         await self._rounds.close()
         _fail(self._asked.values(), Overloaded(_STOPPING))
         await self.leave()
@@ -189,7 +189,7 @@ class SharedOwnership(Ownership):
     async def _renew(self) -> None:
         if not (self._held or self._asked or self._released):
             if _now() >= self._until - RENEW_SECONDS:
-                with contextlib.suppress(AmsError):  # nothing is lost when that fails
+                with contextlib.suppress(AmsError):  # a failure does no harm
                     await self.turn()
             return
         try:
@@ -199,7 +199,7 @@ class SharedOwnership(Ownership):
                 self._lose("it could not be renewed")
 
     async def turn(self) -> None:
-        """Renew what is owned, and answer those who ask for more. Raises `RegistryUnavailable`."""
+        """Renew the leases and answer waiting claims. Raises `RegistryUnavailable`."""
         async with self._turns:
             asked, self._asked = self._asked, {}
             seized, self._seized = self._seized, set()
@@ -229,9 +229,9 @@ class SharedOwnership(Ownership):
                     answer.set_result(owner)
 
     def _know(self, subscription: SubscriptionId, owner: Holder) -> None:
-        if len(self._elsewhere) >= _MOST_KNOWN:
+        if len(self._elsewhere) >= _MAX_CACHED_OWNERS:
             self._elsewhere.clear()
-        self._elsewhere[subscription] = owner, _now() + _KNOWN_SECONDS
+        self._elsewhere[subscription] = owner, _now() + _OWNER_CACHE_SECONDS
 
     def _lose(self, reason: str) -> None:
         logger.warning("ownership.lost", subscriptions=len(self._held), reason=reason)
@@ -251,4 +251,4 @@ def _fail(answers: Iterable[asyncio.Future[Holder]], error: Exception) -> None:
     for answer in answers:
         if not answer.done():
             answer.set_exception(error)
-            answer.exception()  # nobody may wait for it any more
+            answer.exception()  # mark as retrieved, as its caller may be cancelled

@@ -2,10 +2,10 @@
 
     projects/P/subscriptions/S:17-1.0.4.208.9f3c21
 
-After the colon the offset of the message, as of an ordered subscription; after the dash the hand-out, which has five
-parts: the attempt, the subscription's epoch and run, the number of the hand-out in that run, and the beginning of the
-subscription's identity. All messages of a hand-out have the same text behind the dash. It says enough to be judged
-after a restart, when leases are forgotten. Clients are not to read it.
+After the colon stands the message's offset, as in ordered subscriptions. After the dash stands the hand-out id:
+attempt, epoch and run of the subscription, number of the hand-out in that run, and the first characters of the
+subscription's identity. All messages of one hand-out share it. It suffices to judge ack ids after a restart.
+Clients must not parse it.
 """
 
 import re
@@ -20,20 +20,20 @@ MIN_ACK_DEADLINE = 10  # seconds, of parallel subscriptions and of Google's stre
 MAX_ACK_DEADLINE = 600  # seconds (HTTP contract 9.3); also the longest lease, and the longest delay of a nack
 BAD_ACK_DEADLINE = f"Invalid ackDeadlineSeconds(needs value between 0 and {MAX_ACK_DEADLINE}) Arguments"
 
-MAX_HAND_OUT = 400  # characters of a hand-out that are looked at: ours are much shorter
+MAX_HAND_OUT = 400  # characters of a hand-out id; ours are much shorter
 MAX_DIGITS = 18  # of an offset
 _NUMBER = r"(0|[1-9][0-9]{0,17})"
 _HAND_OUT = re.compile(rf"(0|[1-9][0-9]{{0,8}})\.{_NUMBER}\.{_NUMBER}\.{_NUMBER}\.([0-9a-f]{{6}})")
 """Each number has one spelling."""
-_IDENTITY = 6  # characters of a subscription's identity
+_ID_LENGTH = 6  # characters of a subscription's identity
 
 AckIds = Mapping[str, Sequence[Offset]]  # messages as consumers name them, by the text of their hand-out
 
 
 class HandOutId(NamedTuple):
-    """Which hand-out of a message an ack id is from."""
+    """Hand-out that an ack id belongs to."""
 
-    attempt: int  # 1 for messages that were never given before
+    attempt: int  # 1 at the first delivery
     epoch: int
     run: int
     number: int
@@ -46,34 +46,34 @@ class HandOutId(NamedTuple):
 
 
 class AckId(NamedTuple):
-    """A message as a consumer names it."""
+    """An ack id: one message of one hand-out."""
 
     offset: Offset
     hand_out: str  # the text behind the dash
 
 
 class NeverGiven(InvalidInput):
-    """Some ids can be read, but were never given by the subscription."""
+    """Some ack ids are well-formed, but the subscription never issued them."""
 
     def __init__(self, ids: Sequence[AckId]) -> None:
         super().__init__("Invalid ack id")
         self.ids = ids
 
 
-def without(ids: AckIds, some: Iterable[AckId]) -> AckIds:
-    """Return ids but for some of them."""
+def exclude_ids(ids: AckIds, some: Iterable[AckId]) -> AckIds:
+    """Return the ids except `some`."""
     left_out = frozenset(some)
     kept = {text: [each for each in offsets if (each, text) not in left_out] for text, offsets in ids.items()}
     return {text: offsets for text, offsets in kept.items() if offsets}
 
 
 def identity_of(subscription: SubscriptionId) -> str:
-    """Return what ids of a subscription end with: one made anew under the same name has another."""
-    return subscription.replace("-", "")[:_IDENTITY]
+    """Return the end of a subscription's ack ids. A subscription created again under the same name gets another."""
+    return subscription.replace("-", "")[:_ID_LENGTH]
 
 
 def ack_ids_of(prefix: str, ids: Sequence[str]) -> AckIds:
-    """Read ack ids that all begin with `prefix`, not their hand-outs; raise `InvalidInput` "Invalid ack id"."""
+    """Parse ack ids that begin with `prefix`, without parsing their hand-outs. Raises `InvalidInput`."""
     if not ids:
         return {}
     hand_out = ids[0].rpartition("-")[2]
@@ -100,14 +100,14 @@ def _of_one_hand_out(prefix: str, tail: str, ids: Sequence[str]) -> list[Offset]
     return list(map(Offset, map(int, digits)))
 
 
-def in_order_of_hand_outs(ids: AckIds) -> AckIds:
-    """Return ids in the order in which their messages were given. Raises as `read_hand_out`."""
+def sort_by_hand_out(ids: AckIds) -> AckIds:
+    """Return ids in the order of delivery. Raises as `read_hand_out`."""
     in_order = sorted(ids, key=lambda text: read_hand_out(text)[1:])
     return {text: sorted(ids[text]) for text in in_order}
 
 
-def slices_of(ids: AckIds, most: int) -> Iterator[AckIds]:
-    """Yield ids in slices, each made of so many, in their order. No id is in two of them: a slice may be empty."""
+def slice_ids(ids: AckIds, most: int) -> Iterator[AckIds]:
+    """Yield slices of `most` ids, in order, without duplicates; a slice of duplicates only is empty."""
     slice_: dict[str, Sequence[Offset]] = {}
     room = most
     for text, offsets in ids.items():
@@ -133,7 +133,7 @@ def slices_of(ids: AckIds, most: int) -> Iterator[AckIds]:
 
 
 def read_hand_out(text: str) -> HandOutId:
-    """Read the text of a hand-out; raise `InvalidInput` "Invalid ack id"."""
+    """Parse a hand-out id. Raises `InvalidInput` "Invalid ack id"."""
     match = _HAND_OUT.fullmatch(text)
     if match is None:
         raise InvalidInput("Invalid ack id")

@@ -1,10 +1,10 @@
-"""Backoff: how long to wait between tries of what fails for a while."""
+"""Backoff: pauses between retries."""
 
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_MOST_DOUBLINGS = 64  # something may fail for months: the power is to stay a number
+_MAX_DOUBLINGS = 64  # keeps the power finite after months of failures
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Backoff:
 
     def nominal(self, failures: int) -> float:
         """Return the pause after so many failures before the last one, without jitter."""
-        return min(self.first * self.factor ** min(failures, _MOST_DOUBLINGS), self.most)
+        return min(self.first * self.factor ** min(failures, _MAX_DOUBLINGS), self.most)
 
     def pause(self, failures: int, chance: float) -> float:
         """Return the pause after so many failures before the last one; `chance` is drawn from 0 to 1."""
@@ -33,7 +33,7 @@ class Backoff:
 
 
 class Pauses:
-    """The pauses of one thing that is tried again: `next` after each failure, `reset` after a success."""
+    """Pauses of one retry loop: call `next` after each failure, `reset` after a success."""
 
     __slots__ = ("_backoff", "_chance", "_failures")
 

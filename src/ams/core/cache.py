@@ -1,4 +1,4 @@
-"""A bounded cache: the entry that was not used for longest goes first."""
+"""Bounded LRU caches: the least recently used entry is evicted first."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -13,9 +13,9 @@ def _one(_value: object) -> int:
 
 
 class LruCache(Generic[K, V]):
-    """Entries of at most `size` together; values are never None. For one thread or one event loop.
+    """LRU cache of total weight `size`. Values are never None. Not thread safe.
 
-    Each entry counts as 1, or as `weigh` says of its value. One that is heavier than `size` is kept until the next put.
+    An entry weighs 1, or `weigh(value)`. An entry heavier than `size` stays until the next put.
     """
 
     __slots__ = ("_entries", "_size", "_weigh", "_weight")
@@ -41,7 +41,7 @@ class LruCache(Generic[K, V]):
         return self._entries.get(key)
 
     def put(self, key: K, value: V) -> None:
-        """Set an entry, which counts as a use of it, and drop others where there are too many by now."""
+        """Set an entry as the most recently used, and evict others if the cache is over its size."""
         self.discard(key)
         self._entries[key] = value
         self._weight += self._weigh(value)
@@ -66,7 +66,7 @@ class LruCache(Generic[K, V]):
 
 
 class ExpiringCache(Generic[K, V]):
-    """Entries that end: at most `size` of them, each for `lifetime` by `now`, in the unit of that clock."""
+    """LRU cache of `size` entries that expire after `lifetime`, in the unit of the clock `now`."""
 
     __slots__ = ("_entries", "_lifetime", "_now")
 
@@ -78,7 +78,7 @@ class ExpiringCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return an entry, which counts as a use of it; None without one, or when its time is over."""
+        """Return an entry and note its use; None if it is absent or expired."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -89,7 +89,7 @@ class ExpiringCache(Generic[K, V]):
         return None
 
     def put(self, key: K, value: V) -> None:
-        """Set an entry; its time begins now."""
+        """Set an entry; its lifetime begins now."""
         self._entries.put(key, (self._now() + self._lifetime, value))
 
     def discard(self, key: K) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import NewType, Protocol
 
-Milliseconds = NewType("Milliseconds", int)  # since the epoch, UTC, where it is a moment; a span where it is a duration
+Milliseconds = NewType("Milliseconds", int)  # a duration, or a time since the epoch in UTC
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"))
 _SECONDS = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
@@ -22,7 +22,7 @@ class Clock(Protocol):
         """Return the time of day: milliseconds since the epoch. May step, also backwards."""
 
     def monotonic(self) -> Milliseconds:
-        """Return a time that never goes backwards, only good for differences."""
+        """Return a time that never goes backwards. Only differences are meaningful."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class SystemClock:
 
 @dataclass(slots=True)
 class ManualClock:
-    """A clock that stands still until it is moved: tests need no sleeping."""
+    """A clock for tests: it stands still until it is advanced."""
 
     now: int = 1_700_000_000_000
     ticks: int = 0
@@ -59,7 +59,7 @@ class ManualClock:
         self.ticks += milliseconds
 
     def step(self, milliseconds: int) -> None:
-        """Set the time of day by this much, as an operator or NTP would; no time passes."""
+        """Step the wall clock, as an operator or NTP would. The monotonic clock does not move."""
         self.now += milliseconds
 
 
@@ -96,7 +96,7 @@ def optional_date(moment: Milliseconds | None) -> str:
 
 
 def utc_text(text: str) -> str:
-    """Read a time as people write it and write it so; raise `ValueError` that says what is wrong with it.
+    """Convert an ISO 8601 date or time to UTC text. Raises `ValueError` with a message for the user.
 
     >>> utc_text("2016-02-24"), utc_text("2016-02-24T12:55:09+01:00")
     ('2016-02-24T00:00:00Z', '2016-02-24T11:55:09Z')
@@ -110,7 +110,7 @@ def utc_text(text: str) -> str:
 
 
 def span_text(span: Milliseconds) -> str:
-    """Write a span for people, to a tenth of the largest unit that fits, with the units that settings have.
+    """Write a duration for people: one decimal of the largest unit that fits. Units are those of settings.
 
     >>> span_text(Milliseconds(3_200)), span_text(Milliseconds(5_400_000)), span_text(Milliseconds(604_800_000))
     ('3.2s', '1.5h', '7d')
@@ -120,7 +120,7 @@ def span_text(span: Milliseconds) -> str:
 
 
 def seconds_span(text: str) -> Milliseconds:
-    """Read a span as JSON of protocol buffers has it, rounded up to milliseconds; raise `ValueError`.
+    """Parse a duration of protobuf JSON, rounded up to milliseconds. Raises `ValueError`.
 
     >>> seconds_span("10s"), seconds_span("0.5s")
     (10000, 500)
@@ -133,7 +133,7 @@ def seconds_span(text: str) -> Milliseconds:
 
 
 def seconds_text(span: Milliseconds) -> str:
-    """Write a span as JSON of protocol buffers has it.
+    """Write a duration as protobuf JSON.
 
     >>> seconds_text(Milliseconds(10_000)), seconds_text(Milliseconds(500))
     ('10s', '0.500s')

@@ -1,7 +1,7 @@
-"""One question for many callers, so that thousands of callers cost a broker or a database a few requests.
+"""Request coalescing: thousands of callers cost a broker or a database a few requests.
 
-`SharedRequest` sends one request for all callers of the same key; `BatchedRequest` sends one for many items. `Shared`
-is single flight: one task for all who want the same, which goes on for the others when one stops waiting.
+`SharedRequest` sends one request for all callers of a key. `BatchedRequest` sends one request for many items.
+`SingleFlight` runs one task per key, which continues when one of its callers is cancelled.
 """
 
 import asyncio
@@ -15,11 +15,14 @@ Result = TypeVar("Result")
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 MAX_ITEMS = 200  # of one batched request
-PATIENCE = 0.2  # seconds a request waits for the one before it; then it is sent beside it
+PATIENCE = 0.2  # seconds that a request waits for the previous one before both run in parallel
 
 
 class SharedRequest(Generic[Key, Answer]):
-    """At most two requests at a time for a key: for callers before it was sent, and since (with `join`: one)."""
+    """At most two requests at a time per key: one for callers before it was sent, one for later callers.
+
+    With `join` later callers share the first request.
+    """
 
     def __init__(self, ask: Callable[[Key], Awaitable[Answer]], *, join: bool = False) -> None:
         self._ask, self._join = ask, join
@@ -27,10 +30,10 @@ class SharedRequest(Generic[Key, Answer]):
         self._next: dict[Key, asyncio.Task[Answer]] = {}
 
     async def __call__(self, key: Key) -> Answer:
-        """Return the answer to a request that is sent from now on (or is out), or raise its error."""
+        """Return the answer to a request sent after this call (with `join` also a running one). Raises its error."""
         task = self._next.get(key) or (self._sent.get(key) if self._join else None)
         if task is None:
-            task = self._next[key] = asyncio.create_task(self._run(key, self._sent.get(key)))
+            task = self._next[key] = asyncio.create_task(self._send(key, self._sent.get(key)))
             task.add_done_callback(mark_seen)
         try:
             return await asyncio.shield(task)
@@ -46,7 +49,7 @@ class SharedRequest(Generic[Key, Answer]):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, key: Key, before: "asyncio.Task[Answer] | None") -> Answer:
+    async def _send(self, key: Key, before: "asyncio.Task[Answer] | None") -> Answer:
         if before is not None:
             await asyncio.wait([before], timeout=PATIENCE)
         task = self._sent[key] = self._next.pop(key)
@@ -58,13 +61,13 @@ class SharedRequest(Generic[Key, Answer]):
 
 
 def mark_seen(task: "asyncio.Task[Any]") -> None:
-    """Note that a task's error was seen, also when all who waited for it have gone: asyncio logs it else."""
+    """Mark a task's error as seen, so that asyncio does not log it when no caller waits any more."""
     if not task.cancelled():
         task.exception()
 
 
 class BatchedRequest(Generic[Item, Answer]):
-    """One request for many items at a time; an item's answer is a result, or an error to raise."""
+    """One request at a time for many items. The answer of an item is a result, or an error to raise."""
 
     def __init__(
         self, ask: Callable[[Sequence[Item]], Awaitable[Sequence[Answer | Exception]]], at_once: int = MAX_ITEMS
@@ -74,11 +77,11 @@ class BatchedRequest(Generic[Item, Answer]):
         self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, item: Item) -> Answer:
-        """Return the answer for one item, or raise its error, or that of the request."""
+        """Return the answer for an item. Raises its error, or that of the request."""
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
         if self._task is None:
-            self._task = asyncio.create_task(self._run())
+            self._task = asyncio.create_task(self._send())
         return await done
 
     async def finish(self) -> None:
@@ -91,9 +94,9 @@ class BatchedRequest(Generic[Item, Answer]):
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._give_up([])  # a task that is cancelled before its first turn gives nothing up
+        self._give_up([])  # a task cancelled before it first runs does not do it
 
-    async def _run(self) -> None:
+    async def _send(self) -> None:
         part: list[tuple[Item, asyncio.Future[Answer]]] = []
         try:
             while self._waiting:
@@ -122,18 +125,18 @@ def _deliver(asked: Sequence[tuple[Item, "asyncio.Future[Answer]"]], answers: Se
             done.set_result(answer)
 
 
-class Shared(Generic[Key, Result]):
+class SingleFlight(Generic[Key, Result]):
     """Running tasks, by their key."""
 
     def __init__(self) -> None:
         self._going_on: dict[Key, asyncio.Task[Result]] = {}
 
     async def result(self, key: Key, begin: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Return the result of the task for `key`, or raise its error; `begin` it if there is none."""
+        """Return the result of the task for `key`, started by `begin` if there is none. Raises the task's error."""
         return await asyncio.shield(self.start(key, begin))
 
     def start(self, key: Key, begin: Callable[[], Coroutine[Any, Any, Result]]) -> "asyncio.Task[Result]":
-        """Return the task for `key`, without waiting for it; `begin` it if there is none."""
+        """Return the task for `key`, started by `begin` if there is none."""
         task = self._going_on.get(key)
         if task is None:
             task = self._going_on[key] = asyncio.create_task(begin())
@@ -144,7 +147,7 @@ class Shared(Generic[Key, Result]):
         return key in self._going_on
 
     async def close(self) -> None:
-        """End all of them."""
+        """Cancel all tasks."""
         tasks = list(self._going_on.values())
         for task in tasks:
             task.cancel()

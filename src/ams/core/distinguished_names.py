@@ -1,7 +1,7 @@
 """Distinguished names of certificates, and the normal form they are compared in (authn contract 10).
 
-One name is written in many ways: OpenSSL's `/C=GR/O=Acme/CN=Jane`, the comma form of RFC 4514, which begins with the
-leaf, and the one OpenSSL prints today, which ends with it. All have one normal form, and names are compared in that.
+One name has several notations: OpenSSL's old `/C=GR/O=Acme/CN=Jane`, the comma form of RFC 4514 (leaf first), and the
+comma form that OpenSSL prints today (leaf last). Names are compared in their normal form.
 """
 
 import re
@@ -24,10 +24,10 @@ _OIDS = {
     "2.5.4.6": "C",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-"""Attributes that are kept, and how the normal form calls them."""
-_MIDDLE = ("SERIALNUMBER", "CN", "OU", "O", "POSTALCODE", "STREET", "L", "ST", "C")
+"""Labels of the attributes in the normal form, by OID and label."""
+_ESCAPED_LABELS = ("SERIALNUMBER", "CN", "OU", "O", "POSTALCODE", "STREET", "L", "ST", "C")
 """Attributes between `E` and `DC`, in this order; only these are escaped."""
-_SINGLE = frozenset({"SERIALNUMBER", "CN"})  # of several values the last one counts, and an empty one does not
+_SINGLE_VALUED = frozenset({"SERIALNUMBER", "CN"})  # the last value counts; an empty one is dropped
 _SPELLINGS = {label.lower(): label for label in _OIDS.values()} | {
     "emailaddress": "E",
     "email": "E",
@@ -45,13 +45,13 @@ _SPELLINGS = {label.lower(): label for label in _OIDS.values()} | {
     "country": "C",
     "domaincomponent": "DC",
 }
-_DROPPED = (
+_IGNORED_LABELS = (
     "uid", "userid", "gn", "givenname", "sn", "surname", "title", "initials", "name", "pseudonym", "description",
     "dnqualifier", "generationqualifier", "unstructuredname", "businesscategory", "jurisdictionc", "jurisdictionst",
     "jurisdictionl", "organizationidentifier", "x500uniqueidentifier",
 )  # fmt: skip
 """Other names of attributes that texts may hold; the normal form leaves these out."""
-_LABEL = "|".join(sorted((*_SPELLINGS, *_DROPPED), key=len, reverse=True))
+_LABEL = "|".join(sorted((*_SPELLINGS, *_IGNORED_LABELS), key=len, reverse=True))
 _TYPE = rf"(?:oid\.)?(?:{_LABEL}|\d+(?:\.\d+)+)"
 _START = re.compile(rf"\s*({_TYPE})\s*=", re.IGNORECASE)
 _SLASHED = re.compile(rf"/(?={_TYPE}=)", re.IGNORECASE)
@@ -67,7 +67,7 @@ class Attribute(NamedTuple):
 
 
 def of_certificate(name: "x509.Name") -> str:
-    """Return the normal form of a certificate's subject or issuer; what it does not keep is dropped silently."""
+    """Return the normal form of a certificate's subject or issuer. Unknown attributes are dropped."""
     return _normal_form(
         Attribute(_OIDS[each.oid.dotted_string], each.value)
         for each in name
@@ -75,20 +75,20 @@ def of_certificate(name: "x509.Name") -> str:
     )
 
 
-def normalised(text: str) -> str:
-    """Return the normal form of a name as people and configurations write it; raise `ValueError`.
+def normalise_name(text: str) -> str:
+    """Return the normal form of a distinguished name in any notation. Raises `ValueError`.
 
-    A text that begins with a slash is cut at slashes, any other at commas. Text after a cut without the name of an
-    attribute belongs to the value before it.
+    A text that begins with a slash is split at slashes, others at commas. A part without an attribute name belongs to
+    the value before it.
     """
     begun = text.lstrip()  # a blank at the end may be escaped
-    if begun.startswith("/"):  # as in `/C=GR/O=Acme/CN=service/example.com`: only cuts before an attribute's name count
+    if begun.startswith("/"):  # a slash may be part of a value: `/C=GR/CN=service/example.com`
         before, *pieces = _SLASHED.split(begun.rstrip())
         if before:
             raise ValueError("this is no distinguished name")
         pairs = [piece.partition("=") for piece in pieces]
         attributes = [
-            Attribute(_label(name), _ESCAPE_OF_OPENSSL.sub(_unescaped, value.encode()).decode())
+            Attribute(_label(name), _ESCAPE_OF_OPENSSL.sub(_unescape, value.encode()).decode())
             for name, _, value in pairs
         ]
     else:
@@ -102,11 +102,11 @@ def _normal_form(attributes: Iterable[Attribute]) -> str:
     values: dict[str, list[str]] = {}
     for each in attributes:
         values.setdefault(each.label, []).append(each.value)
-    for label in _SINGLE & values.keys():
+    for label in _SINGLE_VALUED & values.keys():
         values[label] = values[label][-1:] if values[label][-1] else []
-    parts = [_part(label, values[label], _escaped) for label in _MIDDLE if label in values]
+    parts = [_part(label, values[label], _escape) for label in _ESCAPED_LABELS if label in values]
     middle = ",".join(part for part in parts if part)
-    # The commas of E and DC are there also when nothing stands between them (authn contract 10, corner cases).
+    # E and DC keep their commas when nothing stands between them (authn contract 10, corner cases).
     before = _part("E", values["E"], str) + "," if "E" in values else ""
     after = "," + _part("DC", values["DC"], str) if "DC" in values else ""
     return before + middle + after
@@ -116,7 +116,7 @@ def _part(label: str, values: Sequence[str], write: Callable[[str], str]) -> str
     return "+".join(f"{label}={write(value)}" for value in values)
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     shown = re.sub(r'[,+"\\<>;]', r"\\\g<0>", value)
     if shown.startswith(("#", " ")):
         shown = "\\" + shown
@@ -126,13 +126,13 @@ def _escaped(value: str) -> str:
 
 
 def _label(name: str) -> str:
-    """Return how the normal form calls an attribute; empty for one that it leaves out."""
+    """Return an attribute's label in the normal form; empty if the normal form drops it."""
     known = name.lower().removeprefix("oid.")
     return _OIDS.get(known) or _SPELLINGS.get(known, "")
 
 
 def _comma_separated(text: str) -> list[Attribute]:
-    """Read a comma form into encoded order: as it stands when the leaf is last, else backwards."""
+    """Parse a comma form into encoded order: reversed unless the leaf is last."""
     groups: list[list[Attribute]] = []
     for piece, separator in _pieces(text):
         found = _START.match(piece)
@@ -148,7 +148,7 @@ def _comma_separated(text: str) -> list[Attribute]:
 
 
 def _pieces(text: str) -> list[tuple[str, str]]:
-    """Cut at commas, semicolons and pluses that are neither escaped nor quoted and come before an attribute's name."""
+    """Split at commas, semicolons and pluses before an attribute's name, except escaped or quoted ones."""
     pieces: list[tuple[str, str]] = []
     begin, separator, quoted, index = 0, "", False, 0
     if _START.match(text) is None:
@@ -160,7 +160,7 @@ def _pieces(text: str) -> list[tuple[str, str]]:
         elif letter == '"':
             quoted = not quoted
         elif letter in ",;+" and not quoted:
-            # The normal form has a comma beside `E` and `DC` also when nothing else is there.
+            # The normal form has a comma beside a lone `E` or `DC`.
             is_last = letter == "," and text[index + 1 : index + 2] in ("", ",")
             if is_last or _START.match(text, index + 1):
                 pieces.append((text[begin:index], separator))
@@ -176,7 +176,7 @@ def _pieces(text: str) -> list[tuple[str, str]]:
 
 
 def _value(text: str) -> str:
-    """Read a value of a comma form: blanks around it do not count unless they are escaped or quoted."""
+    """Parse a value of a comma form, without blanks around it that are neither escaped nor quoted."""
     value = text.lstrip()
     trimmed = value.rstrip()
     if len(trimmed) < len(value) and (len(trimmed) - len(trimmed.rstrip("\\"))) % 2:
@@ -185,8 +185,8 @@ def _value(text: str) -> str:
         raise ValueError("a distinguished name in hexadecimal form is not understood")
     if len(trimmed) > 1 and trimmed[0] == trimmed[-1] == '"':
         trimmed = trimmed[1:-1]
-    return _ESCAPE.sub(_unescaped, trimmed.encode()).decode()  # a UnicodeDecodeError is a ValueError
+    return _ESCAPE.sub(_unescape, trimmed.encode()).decode()  # a UnicodeDecodeError is a ValueError
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
+def _unescape(found: re.Match[bytes]) -> bytes:
     return bytes.fromhex(found[1].decode()) if len(found[1]) == 2 else found[1]

@@ -5,11 +5,11 @@ The text of an error is what the client or operator reads; it never holds a toke
 """
 
 OUTCOME_UNKNOWN = "It is not known whether this was done: look before you ask again"
-"""The text of an `Unavailable` for a change whose commit failed, or was not answered, and could not be undone."""
+"""Message of `Unavailable` for a change whose commit failed or timed out and could not be undone."""
 
 
 class AmsError(Exception):
-    """The root of everything this package raises on purpose."""
+    """Base class of all errors that this package raises on purpose."""
 
     retriable = False  # whether the same request may succeed later without being changed
     default_message = ""
@@ -20,15 +20,15 @@ class AmsError(Exception):
 
 
 class InvalidInput(AmsError):
-    """The request says something that cannot be; the message says what."""
+    """The request is invalid; the message says why."""
 
 
 class BadRequest(InvalidInput):
-    """The request could not be read at all (contract 16, `BAD_REQUEST`)."""
+    """The request could not be parsed (contract 16, `BAD_REQUEST`)."""
 
 
 class Unprocessable(InvalidInput):
-    """The fields of a request could be read, and one says what cannot be (authn contract 4)."""
+    """A field of a well-formed request is invalid (authn contract 4)."""
 
 
 class NotAuthenticated(AmsError):
@@ -38,13 +38,13 @@ class NotAuthenticated(AmsError):
 
 
 class UnknownToken(NotAuthenticated):
-    """A token was given that is unknown; it is answered as no token is, and counted as a failed login."""
+    """The token is unknown. The answer is that for a missing token; it counts as a failed login."""
 
 
 class TokenRefused(UnknownToken):
-    """A token that has expired, or an issuer's token that is not valid; the message says why (RFC 6750, 3.1).
+    """The token has expired, or an issuer's token is not valid; the message says why (RFC 6750, 3.1).
 
-    `later`: the same token may be accepted later. The keys to check it could not be fetched.
+    `later`: the same token may be accepted later, as the keys to verify it could not be fetched.
     """
 
     def __init__(self, message: str, *, later: bool = False) -> None:
@@ -53,7 +53,7 @@ class TokenRefused(UnknownToken):
 
 
 class NotAllowed(AmsError):
-    """A known user whose roles, or whose absence from an access list, do not allow this."""
+    """The user's roles or the access list do not allow this."""
 
     default_message = "Access to this resource is forbidden"
 
@@ -67,23 +67,23 @@ class NotFound(AmsError):
 
 
 class NoMembers(NotFound):
-    """Users who are to be on an access list are no members of the project; the message names them."""
+    """Users for an access list are not members of the project; the message names them."""
 
 
 class TopicGone(NotFound):
-    """There is no such topic, or no longer."""
+    """The topic does not exist (any more)."""
 
     default_message = "Topic doesn't exist"
 
 
 class SubscriptionGone(NotFound):
-    """There is no such subscription, or no longer."""
+    """The subscription does not exist (any more)."""
 
     default_message = "Subscription doesn't exist"
 
 
 class NotAcceptable(AmsError):
-    """The answer cannot be given in the form that was asked for."""
+    """The answer has no representation of the accepted media types."""
 
 
 class AckTimeout(AmsError):
@@ -119,13 +119,13 @@ class TooLarge(AmsError):
 
 
 class UnknownCoding(AmsError):
-    """A body comes in a coding that is not undone here; nothing was done."""
+    """The content coding of a body is not supported; nothing was done."""
 
     default_message = "Content-Encoding can only be gzip"
 
 
 class QuotaExceeded(AmsError):
-    """A project has as much of something as its quota allows; nothing was done."""
+    """The request exceeds a quota of the project; nothing was done."""
 
 
 class Overloaded(AmsError):
@@ -135,25 +135,25 @@ class Overloaded(AmsError):
 
 
 class RateLimited(Overloaded):
-    """A user, or all users of a project, ask more often than the operator allows; nothing was done."""
+    """The request rate of a user or project is over its limit; nothing was done."""
 
     default_message = "Too many requests"
 
 
 class OwnedElsewhere(Overloaded):
-    """Another node works on the subscription now; nothing was done. The request is for that node."""
+    """Another node owns the subscription; nothing was done. Send the request to that node."""
 
     def __init__(
         self, message: str = "", *, subscription: str = "", node: str = "", url: str = "", pubsub: str = ""
     ) -> None:
-        """`url` is how that node is reached, `pubsub` HOST:PORT of its Google Pub/Sub port; empty: it does not say."""
+        """`url` and `pubsub` (HOST:PORT of its Google Pub/Sub port) are addresses of that node; empty: not known."""
         how = "" if url else "; it does not say how it is reached: set node_url on every node"
         super().__init__(message or f"Another node works on this subscription now{how}")
         self.subscription, self.node, self.url, self.pubsub = subscription, node, url, pubsub
 
 
 class Unavailable(AmsError):
-    """An engine cannot do its work now; trying again is right. Nothing was done, but with `OUTCOME_UNKNOWN`."""
+    """An engine is unavailable: retry. Nothing was done, unless the message is `OUTCOME_UNKNOWN`."""
 
     retriable = True
     default_message = "Backend Error"
@@ -164,7 +164,7 @@ class LogUnavailable(Unavailable):
 
 
 class OutcomeUnknown(LogUnavailable):
-    """A write or sync failed, and what it left behind could not be undone: a restart may find it done or not done."""
+    """A write or sync failed and could not be undone: after a restart it may be there or not."""
 
     default_message = (
         "Backend Error: it is not known whether this was done; repeat it, a publish with the same Idempotency-Key"
@@ -172,7 +172,7 @@ class OutcomeUnknown(LogUnavailable):
 
 
 class CursorsUnavailable(Unavailable):
-    """A cursor could not be read or stored (`ams.storage.cursors.base` says where it stands then)."""
+    """A cursor could not be read or stored; `ams.storage.cursors.base` defines its state then."""
 
 
 class RegistryUnavailable(Unavailable):
@@ -182,7 +182,7 @@ class RegistryUnavailable(Unavailable):
 
 
 class ServiceFailed(Unavailable):
-    """A request to another service failed; the text of its error is not passed on (authn contract 15, A17)."""
+    """A request to another service failed. Its error text is not passed on (authn contract 15, A17)."""
 
 
 class ServiceTimeout(ServiceFailed):
@@ -190,15 +190,15 @@ class ServiceTimeout(ServiceFailed):
 
 
 class Damaged(AmsError):
-    """Stored bytes do not match their checksum; they are reported with file and position and never served."""
+    """Stored bytes do not match their checksum. The message names file and position; the bytes are never served."""
 
 
 class Unusable(AmsError):
-    """The service cannot start with what it was given; the message is one line with the way out."""
+    """The service cannot start; the message is one line that says what to do."""
 
 
 class BadDocument(Unusable):
-    """A file of declarations says what cannot be, or cannot be read; the message names file and line."""
+    """A file of declarations is invalid or unreadable; the message names file and line."""
 
     def __init__(self, message: str, line: int | None = None, reason: str = "") -> None:
         super().__init__(message)
@@ -207,4 +207,4 @@ class BadDocument(Unusable):
 
 
 class BadSettings(Unusable):
-    """A setting, or a file that one names, cannot be used: the operator must change it."""
+    """A setting, or a file that it names, is invalid: the operator must change it."""

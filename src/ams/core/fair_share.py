@@ -1,7 +1,6 @@
 """Fair share of a fixed capacity: a holder may take as much as it leaves free.
 
-One holder alone gets half when it takes a little at a time, each of two a third, and so on. No holder has to be
-registered before it comes.
+A single holder that takes small amounts gets at most half, each of two a third, and so on. Holders do not register.
 """
 
 import contextlib
@@ -13,20 +12,20 @@ from ams.core.errors import Overloaded
 
 Holder = TypeVar("Holder")
 
-UNLIMITED = 2**62  # a capacity that nobody comes near
-SMALL = 2**16  # bytes of a body or an answer that are not counted: connections are
+UNLIMITED = 2**62
+MAX_UNCOUNTED_BYTES = 2**16  # smaller bodies and answers are not counted; the connection limit bounds them
 _NOT_COUNTED = contextlib.nullcontext()
 
 
 def fair_room(capacity: int, used: int, held: int) -> int:
-    """Return how much more a holder may take that has `held` of the `used` part of a capacity."""
+    """Return how much more a holder of `held` may take when `used` of the capacity is in use."""
     return max(capacity - used - held, 0)
 
 
 class FairShare(Generic[Holder]):
-    """Counts who holds how much of a capacity. Not thread safe: used from one event loop.
+    """Amounts of a capacity by holder. Not thread safe.
 
-    An amount of several holders, such as a project and a user, counts once for the capacity and for each of them.
+    An amount may have several holders, such as a project and a user. It counts once for the capacity and each holder.
     """
 
     __slots__ = ("_by_holder", "capacity", "used")
@@ -40,23 +39,23 @@ class FairShare(Generic[Holder]):
         return len(self._by_holder)
 
     def held_by(self, holder: Holder) -> int:
-        """Return how much a holder has."""
+        """Return the amount of a holder."""
         return self._by_holder.get(holder, 0)
 
     def room(self, *holders: Holder) -> int:
-        """Return how much more may be taken together by these holders."""
+        """Return how much these holders may take together."""
         return fair_room(self.capacity, self.used, max(map(self.held_by, holders)))
 
-    def most_of(self, holder: Holder) -> int:
-        """Return how much a holder can have that takes a little at a time, while the others stay as they are."""
+    def steady_share(self, holder: Holder) -> int:
+        """Return how much a holder can reach in small steps while others take nothing."""
         return (max(self.capacity - self.used + self.held_by(holder), 0) + 1) // 2
 
     def largest_holder(self) -> Holder:
-        """Return who has most. Raises `ValueError` when nothing is held."""
+        """Return the holder of the largest amount. Raises `ValueError` when there is no holder."""
         return max(self._by_holder, key=self._by_holder.__getitem__)
 
     def add(self, amount: int, *holders: Holder) -> None:
-        """Count an amount whether or not there is room for it; a negative one gives it back."""
+        """Add an amount without checking the limit; a negative one gives it back."""
         if not amount:
             return
         self.used += amount
@@ -66,7 +65,7 @@ class FairShare(Generic[Holder]):
                 del self._by_holder[holder]
 
     def try_take(self, holder: Holder, amount: int = 1) -> bool:
-        """Take an amount if the holder has room for it. Returns False, and counts nothing, when it has not."""
+        """Take an amount if the limit allows it; return whether it was taken."""
         if self.room(holder) < amount:
             return False
         self.add(amount, holder)
@@ -77,8 +76,8 @@ class FairShare(Generic[Holder]):
         self.add(-amount, holder)
 
     @contextlib.contextmanager
-    def taken(self, holder: Holder, refusal: str) -> Generator[None]:
-        """Hold one of the capacity while the block runs. Raises `Overloaded` with a text when there is no room."""
+    def hold_slot(self, holder: Holder, refusal: str) -> Generator[None]:
+        """Hold one slot while the block runs. Raises `Overloaded(refusal)` when none is free."""
         if not self.try_take(holder):
             raise Overloaded(refusal)
         try:
@@ -88,7 +87,7 @@ class FairShare(Generic[Holder]):
 
 
 class _Held(contextlib.AbstractContextManager[None], Generic[Holder]):
-    """A class, as a generator would be made for each pull."""
+    """A class instead of @contextmanager: avoids one generator per pull (hot path)."""
 
     __slots__ = ("_count", "_holder", "_size")
 
@@ -103,5 +102,5 @@ class _Held(contextlib.AbstractContextManager[None], Generic[Holder]):
 
 
 def held(count: Callable[[Holder, int], None], holder: Holder, size: int) -> contextlib.AbstractContextManager[None]:
-    """Have bytes counted for their holder while the block runs, and taken off again after it."""
-    return _Held(count, holder, size) if size > SMALL else _NOT_COUNTED
+    """Count bytes for a holder while the block runs; few bytes are not counted."""
+    return _Held(count, holder, size) if size > MAX_UNCOUNTED_BYTES else _NOT_COUNTED

@@ -8,8 +8,8 @@ r"""Filters of parallel subscriptions: which messages are delivered, by their at
     KEY     = letters, digits, _ and -, or STRING
     STRING  = text in double quotes, with \" \\ \n \uXXXX \xHH \OOO (three octal digits)
 
-Words are spelled exactly so. Blanks may stand between all parts. `!=` is true of an attribute that is not there, and
-`hasPrefix` is not.
+Keywords are case-sensitive. Blanks may stand between all parts. For an absent attribute `!=` is true and `hasPrefix`
+is false.
 """
 
 import re
@@ -26,7 +26,7 @@ Attributes = Mapping[str, str]
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
-_PLAIN = re.compile(r'[^"\\]+')  # what stands in a string without an escape
+_PLAIN = re.compile(r'[^"\\]+')  # part of a string without escapes
 _ESCAPE = re.compile(r'\\(?:(["\\n])|u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-3][0-7]{2}))')
 _ONE_LETTER = {'"': '"', "\\": "\\", "n": "\n"}
 
@@ -34,7 +34,7 @@ Test = Callable[[Attributes], bool]
 
 
 class Filter(NamedTuple):
-    """A filter that was read."""
+    """A parsed filter."""
 
     matches: Test  # whether a message with these attributes is delivered
 
@@ -72,7 +72,7 @@ def _some(tests: Sequence[Test]) -> Test:
 
 
 def parse(text: str) -> Filter:
-    """Read a filter; raise `InvalidInput` that says at which character, from 1, and what was expected there."""
+    """Parse a filter. Raises `InvalidInput` with the position, from 1, and what was expected there."""
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise InvalidInput(TOO_LONG)
     return Filter(_Parser(text).expression())
@@ -84,22 +84,22 @@ class _Level:
     joined_by: str = ""  # AND or OR; empty until one was read
     tests: list[Test] = field(default_factory=list)
 
-    def closed(self) -> Test:
-        # Parentheses around a single test are nothing, nor is NOT twice: so a filter nests only as deep as it has room
-        # for tests, a dozen levels, however many parentheses it has.
-        test = self.tests[0] if len(self.tests) == 1 else _JOINED[self.joined_by](self.tests)
-        return _negated(test) if self.negated else test
+    def combined_test(self) -> Test:
+        # Redundant parentheses and double NOT are dropped. So the call depth is bounded by the number of tests, about
+        # twelve, not by the number of parentheses.
+        test = self.tests[0] if len(self.tests) == 1 else _COMBINERS[self.joined_by](self.tests)
+        return _negate(test) if self.negated else test
 
 
-_JOINED = {"AND": _every, "OR": _some}
+_COMBINERS = {"AND": _every, "OR": _some}
 
 
-def _negated(test: Test) -> Test:
+def _negate(test: Test) -> Test:
     return test.test if isinstance(test, _Not) else _Not(test)
 
 
 class _Parser:
-    """Reads one text from left to right; levels are on a list, as a text may have a hundred of them."""
+    """Parser of one text. Levels are on a list instead of the call stack, as a text may nest a hundred of them."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -113,16 +113,16 @@ class _Parser:
                 self._levels.append(_Level(negated))
                 continue
             test = self._test()
-            self._levels[-1].tests.append(_negated(test) if negated else test)
+            self._levels[-1].tests.append(_negate(test) if negated else test)
             while len(self._levels) > 1 and self._skip(")"):
-                closed = self._levels.pop().closed()
-                self._levels[-1].tests.append(closed)
+                combined_test = self._levels.pop().combined_test()
+                self._levels[-1].tests.append(combined_test)
             if not self._join():
-                return self._levels[0].closed()
+                return self._levels[0].combined_test()
 
     def _join(self) -> bool:
         level, start = self._levels[-1], self._next()
-        for word in _JOINED:
+        for word in _COMBINERS:
             if self._skip_word(word):
                 if level.joined_by not in ("", word):
                     self._fail(start, "parentheses around AND or OR where both are used")
@@ -173,12 +173,12 @@ class _Parser:
             if self._at == len(self._text):
                 self._fail(self._at, "a double quote at the end of the string")
             found = _PLAIN.match(self._text, self._at)
-            parts.append(found[0] if found else self._escaped())
+            parts.append(found[0] if found else self._read_escape())
             self._at += len(found[0]) if found else 0
         self._at += 1
         return "".join(parts)
 
-    def _escaped(self) -> str:
+    def _read_escape(self) -> str:
         start, found = self._at, _ESCAPE.match(self._text, self._at)
         if found is None:
             self._fail(start, r"\", \\, \n, \uXXXX, \xHH or \OOO")

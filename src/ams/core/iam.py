@@ -1,4 +1,4 @@
-"""Bindings of IAM policies that have no effect here: kept as clients of Google's set them, and shown again."""
+"""Bindings of IAM policies. Those without effect here are stored and returned as Google's clients set them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class Policy(NamedTuple):
 
 
 def lines(policy: Policy | None) -> tuple[str, ...]:
-    """Return `ROLE: MEMBER` for each who is bound without effect."""
+    """Return `ROLE: MEMBER` for each binding without effect."""
     others = policy.others if policy else ()
     return tuple(
         f"{each.role}: {member}{', under a condition' if each.condition else ''}"
@@ -37,9 +37,9 @@ def lines(policy: Policy | None) -> tuple[str, ...]:
 
 
 def split(bindings: Iterable[Binding], role: str, known: Collection[str]) -> Policy:
-    """Split what a policy asks for: users of `known` who get the role of the resource's access list, and all else.
+    """Split bindings: users of `known` with the role of the access list, and bindings without effect.
 
-    A binding under a condition is for nobody, as conditions are not judged here.
+    Conditions are not evaluated, so bindings with a condition have no effect.
     """
     users: dict[str, None] = {}
     others: dict[tuple[str, str], tuple[Binding, dict[str, None]]] = {}

@@ -29,22 +29,22 @@ from ams.core.names import IssuerName, checked_name, is_name
 from ams.core.urls import is_http_url
 
 Introspect = Literal["never", "opaque", "always"]
-"""Which tokens the issuer is asked about: none, those that are no JWT, or all."""
+"""Tokens that are checked by introspection at the issuer: none, those that are no JWT, or all."""
 
-LONGEST_NAME = 100  # characters; names of users who are made at their first login begin with it
-LONGEST_URL = 2000
-LONGEST_TEXT = 255  # characters of an audience, a client, the name of a claim
-LONGEST_SECRET = 1000
-MOST_RULES = 100
-MOST_TEXTS = 100  # audiences, and clients
-MOST_CLAIMS = 10
+MAX_NAME_LENGTH = 100  # characters; a prefix of the names of users created at their first login
+MAX_URL_LENGTH = 2000
+MAX_TEXT_LENGTH = 255  # characters of an audience, a client, the name of a claim
+MAX_SECRET_LENGTH = 1000
+MAX_RULES = 100
+MAX_TEXTS = 100  # audiences, and clients
+MAX_CLAIMS = 10
 
 ROLES = frozenset({"project_admin", "publisher", "consumer"})
 """Roles that a rule may give: those of projects (`ams.access.permissions`), never one of the service."""
 
 ENTITLEMENT_CLAIMS = ("entitlements", "eduperson_entitlement")
 """Claims that hold entitlements: that of RFC 9068 and AARC-G069, and the older one of eduPerson."""
-LONGEST_ENTITLEMENT = 2000  # characters; a longer text is no entitlement
+MAX_ENTITLEMENT_LENGTH = 2000  # characters; a longer text is no entitlement
 
 _ROLE = "role="
 _NID = r"[A-Za-z0-9][A-Za-z0-9-]{0,30}[A-Za-z0-9]"
@@ -52,14 +52,14 @@ _CHARACTERS = r"A-Za-z0-9._~!$&'()*+,;=@/-"
 _PART = rf"(?:[{_CHARACTERS}]|%[0-9A-Fa-f]{{2}})+"
 _URN = re.compile(rf"[uU][rR][nN]:{_NID}(?::{_PART})+")
 _AUTHORITY = re.compile(rf"(?:[{_CHARACTERS}:?]|%[0-9A-Fa-f]{{2}})+")
-_ENCODED = re.compile("%..")
-_FIRST_GROUP_PART = 3  # before it are `urn`, the NID and what is delegated at least, which may themselves be `group`
+_PERCENT_ENCODED = re.compile("%..")
+_FIRST_GROUP_PART = 3  # after `urn`, the NID and the delegated part, which may also be `group`
 
 T = TypeVar("T")
 
 
 class Entitlement(NamedTuple):
-    """A membership in a group, in the normal form of AARC-G069: equal ones are equal.
+    """A group membership in the normal form of AARC-G069; equal entitlements compare equal.
 
         <NAMESPACE>:group:<GROUP>[:<SUBGROUP>*][:role=<ROLE>][#<AUTHORITY>]
 
@@ -73,10 +73,10 @@ class Entitlement(NamedTuple):
     role: str | None = None  # in the innermost group; None: not said
     authority: str | None = None  # None: not said
 
-    def met(self) -> Iterator["Entitlement"]:
-        """Yield what a member with this has as well: the same without its authority, without its role, without both.
+    def implied_entitlements(self) -> Iterator["Entitlement"]:
+        """Yield this entitlement with and without its authority and role.
 
-        A member of a subgroup is by that no member of the group around it: issuers list each membership by itself.
+        A member of a subgroup is not a member of its parent group: issuers list each membership.
         """
         for role in {self.role, None}:
             for authority in {self.authority, None}:
@@ -84,9 +84,9 @@ class Entitlement(NamedTuple):
 
 
 def read_entitlement(text: str) -> Entitlement | None:
-    """Read an entitlement; None for what is none."""
+    """Parse an entitlement; None if it is malformed."""
     name, mark, authority = text.partition("#")
-    if len(text) > LONGEST_ENTITLEMENT or not _URN.fullmatch(name) or (mark and not _AUTHORITY.fullmatch(authority)):
+    if len(text) > MAX_ENTITLEMENT_LENGTH or not _URN.fullmatch(name) or (mark and not _AUTHORITY.fullmatch(authority)):
         return None
     parts = name.split(":")
     if "group" not in parts[_FIRST_GROUP_PART:]:
@@ -100,7 +100,7 @@ def read_entitlement(text: str) -> Entitlement | None:
 
 
 def _normal_part(part: str) -> str:
-    return _ENCODED.sub(lambda encoded: encoded[0].upper(), part)
+    return _PERCENT_ENCODED.sub(lambda encoded: encoded[0].upper(), part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class RoleRule:
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """An issuer, and what of its tokens is asked for. Documented in docs/reference/openid-connect.md."""
+    """An issuer, and requirements for its tokens (docs/reference/openid-connect.md)."""
 
     name: IssuerName
     url: str  # exactly as tokens say it in `iss`
@@ -126,24 +126,24 @@ class Issuer:
     client_id: str = ""  # client id for requests to the introspection endpoint
     client_secret: str = field(default="", repr=False)
     create_users: bool = False
-    """Make a user at the first login of somebody who is bound to none, if their entitlements give a role."""
+    """Create a user at the first login of an unbound identity whose entitlements give a role."""
     entitlement_claims: tuple[str, ...] = ENTITLEMENT_CLAIMS
     roles: tuple[RoleRule, ...] = ()
 
     @property
     def takes_opaque(self) -> bool:
-        """Return whether tokens that are no JWT are asked about here; one issuer does at most."""
+        """Return whether this issuer introspects opaque tokens; at most one issuer may."""
         return self.introspect != "never"
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The claims of a token that was verified."""
+    """Claims of a verified token."""
 
     issuer: IssuerName
     url: str
     subject: str
-    expires_on: Milliseconds  # when the token expires, or is to be looked at again
+    expires_on: Milliseconds  # when the token expires or must be verified again
     entitlements: tuple[str, ...] = ()  # those that meet a rule of the issuer's
     email: str = ""
     first_name: str = ""
@@ -155,23 +155,23 @@ _RULE_FIELDS = frozenset(each.name for each in fields(RoleRule))
 
 
 def read_issuer(values: Mapping[str, object]) -> Issuer:
-    """Make an issuer of a table or an object with the names of its fields. Raises `InvalidInput`."""
-    _only(values, _FIELDS)
+    """Convert a mapping of field names to an issuer. Raises `InvalidInput`."""
+    _check_fields(values, _FIELDS)
     rules = values.get("roles")
     for rule in rules if isinstance(rules, list | tuple) else ():
-        if isinstance(rule, Mapping):  # what is not is found by its type later
-            _only(rule, _RULE_FIELDS)
+        if isinstance(rule, Mapping):  # other types are reported by msgspec below
+            _check_fields(rule, _RULE_FIELDS)
     try:
-        return checked(msgspec.convert(values, Issuer))
-    except UnicodeError:  # half a character, which JSON can say, where one of several words is wanted
+        return validate(msgspec.convert(values, Issuer))
+    except UnicodeError:  # a lone surrogate from JSON in a Literal field
         raise InvalidInput("An issuer cannot be read: it has text that is no Unicode") from None
     except msgspec.ValidationError as error:
         raise InvalidInput(f"An issuer cannot be read: {error}") from None
 
 
-def checked(issuer: Issuer) -> Issuer:
-    """Return an issuer, with what is listed twice listed once; raise `InvalidInput`. Its URLs may be of http."""
-    if len(checked_name("issuer", issuer.name)) > LONGEST_NAME:
+def validate(issuer: Issuer) -> Issuer:
+    """Validate an issuer and remove duplicates from its lists; http URLs are allowed. Raises `InvalidInput`."""
+    if len(checked_name("issuer", issuer.name)) > MAX_NAME_LENGTH:
         raise InvalidInput("Invalid issuer name")
     if not _is_url(issuer.url) or "?" in issuer.url:
         raise InvalidInput("An issuer's url is https://HOST or https://HOST/PATH, exactly as its tokens say it")
@@ -179,24 +179,24 @@ def checked(issuer: Issuer) -> Issuer:
         raise InvalidInput("An issuer's jwks_url is an https or http URL")
     if issuer.introspection_url and not _is_url(issuer.introspection_url):
         raise InvalidInput("An issuer's introspection_url is an https or http URL")
-    _check_texts("audiences", issuer.audiences, MOST_TEXTS)
-    _check_texts("clients", issuer.clients, MOST_TEXTS)
-    _check_texts("entitlement_claims", issuer.entitlement_claims, MOST_CLAIMS)
+    _check_texts("audiences", issuer.audiences, MAX_TEXTS)
+    _check_texts("clients", issuer.clients, MAX_TEXTS)
+    _check_texts("entitlement_claims", issuer.entitlement_claims, MAX_CLAIMS)
     if not issuer.audiences and not issuer.clients:
         raise InvalidInput("An issuer needs audiences or clients: else its tokens for other services would do here")
     _check_introspection(issuer)
-    if len(issuer.roles) > MOST_RULES:
-        raise InvalidInput(f"An issuer has at most {MOST_RULES} rules for roles")
+    if len(issuer.roles) > MAX_RULES:
+        raise InvalidInput(f"An issuer has at most {MAX_RULES} rules for roles")
     for rule in issuer.roles:
         _check_rule(rule)
     if issuer.create_users and not (issuer.roles and issuer.entitlement_claims):
         raise InvalidInput("An issuer with create_users needs rules for roles: who has no role becomes no user")
     return replace(
         issuer,
-        audiences=_once(issuer.audiences),
-        clients=_once(issuer.clients),
-        entitlement_claims=_once(issuer.entitlement_claims),
-        roles=_once(replace(rule, roles=_once(rule.roles)) for rule in issuer.roles),
+        audiences=_unique(issuer.audiences),
+        clients=_unique(issuer.clients),
+        entitlement_claims=_unique(issuer.entitlement_claims),
+        roles=_unique(replace(rule, roles=_unique(rule.roles)) for rule in issuer.roles),
     )
 
 
@@ -218,7 +218,7 @@ def check_together(issuers: Iterable[Issuer]) -> None:
 
 
 def read_issuers(path: str) -> tuple[Issuer, ...]:
-    """Read a file of issuers, in its order; raise `BadSettings`, which names the file and the issuer."""
+    """Read a file of issuers. Raises `BadSettings`, which names the file and the issuer."""
     try:
         with open(path, "rb") as file:
             table = tomllib.load(file)
@@ -226,7 +226,7 @@ def read_issuers(path: str) -> tuple[Issuer, ...]:
         raise BadSettings(f"issuers_file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadSettings(f"issuers_file {path}: it is no text in UTF-8") from error
-    except (ValueError, RecursionError) as error:  # what is no TOML is a ValueError
+    except (ValueError, RecursionError) as error:  # tomllib raises ValueError
         raise BadSettings(f"issuers_file {path}: {error}") from error
     tables = table.get("issuer", [])
     if set(table) - {"issuer"} or not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
@@ -246,16 +246,16 @@ def read_issuers(path: str) -> tuple[Issuer, ...]:
     return tuple(issuers)
 
 
-def _only(values: Mapping[str, object], known: frozenset[str]) -> None:
+def _check_fields(values: Mapping[str, object], known: frozenset[str]) -> None:
     if unknown := sorted(set(values) - known):
         raise InvalidInput(f"An issuer has no {unknown[0]!r}: what there is, is {', '.join(sorted(known))}")
 
 
 def _check_introspection(issuer: Issuer) -> None:
-    if len(issuer.client_id) > LONGEST_TEXT or not issuer.client_id.isprintable():
-        raise InvalidInput(f"An issuer's client_id has at most {LONGEST_TEXT} printable characters")
-    if len(issuer.client_secret) > LONGEST_SECRET or not issuer.client_secret.isprintable():
-        raise InvalidInput(f"An issuer's client_secret has at most {LONGEST_SECRET} printable characters")
+    if len(issuer.client_id) > MAX_TEXT_LENGTH or not issuer.client_id.isprintable():
+        raise InvalidInput(f"An issuer's client_id has at most {MAX_TEXT_LENGTH} printable characters")
+    if len(issuer.client_secret) > MAX_SECRET_LENGTH or not issuer.client_secret.isprintable():
+        raise InvalidInput(f"An issuer's client_secret has at most {MAX_SECRET_LENGTH} printable characters")
     if issuer.introspect not in ("never", "opaque", "always"):
         raise InvalidInput("An issuer's introspect is never, opaque or always")
     if issuer.introspect != "never" and not (issuer.client_id and issuer.client_secret):
@@ -265,7 +265,7 @@ def _check_introspection(issuer: Issuer) -> None:
 def _check_rule(rule: RoleRule) -> None:
     if read_entitlement(rule.entitlement) is None:
         raise InvalidInput(
-            f"invalid entitlement: {rule.entitlement[:LONGEST_TEXT]!r} is not urn:NID:NAMESPACE:group:GROUP"
+            f"invalid entitlement: {rule.entitlement[:MAX_TEXT_LENGTH]!r} is not urn:NID:NAMESPACE:group:GROUP"
             "[:SUBGROUP][:role=ROLE][#AUTHORITY]"
         )
     if not is_name(rule.project):
@@ -274,19 +274,19 @@ def _check_rule(rule: RoleRule) -> None:
         raise InvalidInput(f"A rule for roles in {rule.project} has none")
     for role in rule.roles:
         if role not in ROLES:
-            raise InvalidInput(f"invalid role: {role[:LONGEST_TEXT]}" if role.isprintable() else "invalid role")
+            raise InvalidInput(f"invalid role: {role[:MAX_TEXT_LENGTH]}" if role.isprintable() else "invalid role")
 
 
 def _check_texts(what: str, texts: tuple[str, ...], most: int) -> None:
     if len(texts) > most:
         raise InvalidInput(f"An issuer has at most {most} {what}")
-    if not all(text and len(text) <= LONGEST_TEXT and text.isprintable() for text in texts):
-        raise InvalidInput(f"An issuer's {what} have 1 to {LONGEST_TEXT} printable characters each")
+    if not all(text and len(text) <= MAX_TEXT_LENGTH and text.isprintable() for text in texts):
+        raise InvalidInput(f"An issuer's {what} have 1 to {MAX_TEXT_LENGTH} printable characters each")
 
 
 def _is_url(url: str) -> bool:
-    """Return whether all programs read this as the same absolute http or https URL without a user and fragment."""
-    if len(url) > LONGEST_URL or not url.isascii() or not url.isprintable() or set(url) & set(" \\#"):
+    """Return whether this is an absolute http or https URL without credentials and fragment, unambiguous to parsers."""
+    if len(url) > MAX_URL_LENGTH or not url.isascii() or not url.isprintable() or set(url) & set(" \\#"):
         return False
     try:
         return is_http_url(url) and urlsplit(url).port != 0
@@ -294,5 +294,5 @@ def _is_url(url: str) -> bool:
         return False
 
 
-def _once(texts: Iterable[T]) -> tuple[T, ...]:
+def _unique(texts: Iterable[T]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(texts))

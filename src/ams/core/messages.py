@@ -1,7 +1,7 @@
-"""The message: ordering key, attributes and base64 text, and its ready-made JSON.
+"""Messages: ordering key, attributes, base64 data, and the JSON encoded at publish.
 
-Decoding and encoding a message costs more than all else that happens to it, so its JSON is made once, when it is
-published, and joined into answers as it is. Users of the bytes (Kafka, Arrow, schemas) decode them themselves.
+Encoding dominates the cost of a message. So its JSON is encoded once, at publish, and copied into answers. Code that
+needs the bytes (Kafka, Arrow, schemas) decodes them itself.
 """
 
 import json
@@ -19,22 +19,21 @@ from ams.core.names import Offset
 MAX_ORDERING_KEY = 1024  # bytes of an ordering key, as UTF-8
 
 Fragment = NewType("Fragment", bytes)
-"""JSON members of a message without the braces: `"orderingKey":"..","attributes":{..},"data":".."`; key and attributes
-are left out when empty.
+"""JSON members of a message without the braces: `"orderingKey":"..","attributes":{..},"data":".."`.
 
-Data is ASCII. When some of it had to be escaped there is a blank before it, so that its length can be told by a look
-at one byte (`sent_bytes`).
+Empty key and attributes are omitted. Data is ASCII. A blank before the data says that it contains escapes, so that
+`sent_bytes` needs only one byte to know.
 """
 
 _encode = msgspec.json.Encoder().encode
 _data_of = attrgetter("data")
-_STANDARD, _STRICTLY = repeat(None), repeat(True)  # the alphabet of base64 and how it is decoded, for each of many
-_FRAME = len('"data":""')  # what a fragment without attributes has beside its data
-_SIGN = len('"data":')  # the quote before the data of a fragment without attributes, or a blank if it has escapes
+_ALPHABETS, _VALIDATE_FLAGS = repeat(None), repeat(True)  # arguments of b64decode, one per message
+_FRAME_BYTES = len('"data":""')  # overhead of a fragment without attributes
+_QUOTE_INDEX = len('"data":')  # of the quote before the data; a blank there means that the data has escapes
 _QUOTE, _COLON, _COMMA = b'":,'
 _PLAIN = {_QUOTE}
 _KEY = b'"orderingKey":'  # how the fragment of a message with an ordering key begins
-_sign = itemgetter(_SIGN)
+_sign = itemgetter(_QUOTE_INDEX)
 _text = msgspec.json.Decoder(str).decode
 
 
@@ -44,32 +43,32 @@ class Message(NamedTuple):
     attributes: Mapping[str, str]
     data: str  # base64 text exactly as it came
     fragment: Fragment
-    ordering_key: str = ""  # messages of one key may be handed on in order; empty: none
+    ordering_key: str = ""  # empty: none
 
 
 class Sent(Protocol):
-    """A message as it was read from a request, before anything is made of it."""
+    """A message as decoded from a request."""
 
     @property
     def attributes(self) -> Mapping[str, str] | None:
-        """None: there are none."""
+        """Attributes; None: no attributes."""
 
     @property
     def data(self) -> str:
-        """base64 text exactly as it came."""
+        """Base64 text exactly as received."""
 
     @property
     def ordering_key(self) -> str | None:
-        """None or empty: it has none."""
+        """Ordering key; None or empty: none."""
 
 
-class _MadeWhenAsked(Sequence[Message]):
-    """Messages of which the fragments are there; each is made when somebody asks for it, as most are stored as such."""
+class _LazyMessages(Sequence[Message]):
+    """Messages made from their fragments on access, as most fragments are stored without an access."""
 
     __slots__ = ("fragments",)
     fragments: Sequence[Fragment]
 
-    def _made(self, of: slice) -> Iterator[Message]:
+    def _messages_in(self, of: slice) -> Iterator[Message]:
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -81,16 +80,16 @@ class _MadeWhenAsked(Sequence[Message]):
     def __getitem__(self, index: slice) -> list[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         if isinstance(index, slice):
-            return list(self._made(index))
+            return list(self._messages_in(index))
         place = range(len(self))[index]
-        return next(self._made(slice(place, place + 1)))
+        return next(self._messages_in(slice(place, place + 1)))
 
     def __iter__(self) -> Iterator[Message]:
-        return self._made(slice(None))
+        return self._messages_in(slice(None))
 
 
-class Batch(_MadeWhenAsked):
-    """The messages of a publish request, and what is counted of them."""
+class Batch(_LazyMessages):
+    """Messages of a publish request, and their sizes."""
 
     __slots__ = ("data_bytes", "largest", "not_base64", "sent", "size")
 
@@ -103,25 +102,25 @@ class Batch(_MadeWhenAsked):
         data_bytes: int,
         not_base64: int = 0,
     ) -> None:
-        self.sent = sent  # the messages as they were read, for who needs no fragment: no `Message` is made of them
+        self.sent = sent  # the decoded messages; reading them makes no `Message`
         self.fragments, self.largest = fragments, largest
         self.size = size  # bytes of the fragments
-        self.data_bytes = data_bytes  # bytes that a publish request counts for: of its data texts (contract 12.2)
-        self.not_base64 = not_base64  # messages whose data is other text than base64
+        self.data_bytes = data_bytes  # bytes of the data texts, for quotas and counts (contract 12.2)
+        self.not_base64 = not_base64  # messages whose data is not base64
 
     @property
     def has_ordering_keys(self) -> bool:
-        """Return whether some have an ordering key."""
-        # Nothing is looked at when there is nothing but data in the fragments, which is usual.
-        return self.size != self.data_bytes + _FRAME * len(self.fragments) and has_ordering_keys(self.fragments)
+        """Return whether any message has an ordering key."""
+        # The size tells that all fragments hold only data, which is usual.
+        return self.size != self.data_bytes + _FRAME_BYTES * len(self.fragments) and has_ordering_keys(self.fragments)
 
     def payloads(self) -> Iterator[bytes]:
-        """Decode the data of each; the iterator raises `ValueError` at the first that is not base64 on one line."""
-        return map(pybase64.b64decode, map(_data_of, self.sent), _STANDARD, _STRICTLY)
+        """Yield the decoded data. Raises `ValueError` at the first that is not base64 on one line."""
+        return map(pybase64.b64decode, map(_data_of, self.sent), _ALPHABETS, _VALIDATE_FLAGS)
 
     def in_order(self) -> Sequence[Fragment]:
-        """Return the fragments with attributes in the order of their names, so that equal messages have equal ones."""
-        if self.size == self.data_bytes + _FRAME * len(self.fragments):  # data alone, all of it without escapes
+        """Return the fragments with sorted attributes, so that equal messages have equal fragments."""
+        if self.size == self.data_bytes + _FRAME_BYTES * len(self.fragments):  # data alone, all of it without escapes
             return self.fragments
         return [
             message(each.data, dict(sorted(each.attributes.items())), each.ordering_key or "").fragment
@@ -130,38 +129,38 @@ class Batch(_MadeWhenAsked):
             for each, fragment in zip(self.sent, self.fragments, strict=True)
         ]
 
-    def _made(self, of: slice) -> Iterator[Message]:
+    def _messages_in(self, of: slice) -> Iterator[Message]:
         for each, fragment in zip(self.sent[of], self.fragments[of], strict=True):
             yield Message(each.attributes or {}, each.data, fragment, each.ordering_key or "")
 
 
-class Parsed(_MadeWhenAsked):
-    """Messages of which only the fragments are there: each is read from its own."""
+class ParsedMessages(_LazyMessages):
+    """Messages parsed from fragments on access."""
 
     __slots__ = ()
 
     def __init__(self, fragments: Sequence[Fragment]) -> None:
         self.fragments = fragments
 
-    def _made(self, of: slice) -> Iterator[Message]:
+    def _messages_in(self, of: slice) -> Iterator[Message]:
         return map(parse, self.fragments[of])
 
 
 def batch_of(messages: Sequence[Message], *, not_base64: int = 0) -> Batch:
-    """Return messages with what is counted of them."""
+    """Return a batch of messages."""
     if isinstance(messages, Batch):
         return messages
-    made = _counted(messages, [each.fragment for each in messages])
+    made = _new_batch(messages, [each.fragment for each in messages])
     made.not_base64 = not_base64
     return made
 
 
 def batch_of_base64(sent: Sequence[Sent]) -> Batch | None:
-    """Make messages that all have data, base64 on one line; None when one has not. Ordering keys are not looked at.
+    """Return a batch of messages with base64 data on one line; None if any has other or no data. Ignores ordering keys.
 
-    Every step is taken for all messages at once: a call of our own for each would cost as much as the step.
+    Each step runs on all messages in C: a Python call per message would double its cost.
     """
-    if len(sent) == 1:  # usual too, and lists of one cost more than what is done here
+    if len(sent) == 1:  # a frequent case that is faster without lists
         data = sent[0].data
         try:
             if not pybase64.b64decode(data, None, True):
@@ -173,7 +172,7 @@ def batch_of_base64(sent: Sequence[Sent]) -> Batch | None:
         return Batch(sent, (fragment,), size, size, len(data))
     texts = [each.data for each in sent]
     try:
-        if not all(map(pybase64.b64decode, texts, _STANDARD, _STRICTLY)):
+        if not all(map(pybase64.b64decode, texts, _ALPHABETS, _VALIDATE_FLAGS)):
             return None
     except ValueError:
         return None
@@ -181,19 +180,19 @@ def batch_of_base64(sent: Sequence[Sent]) -> Batch | None:
         _base64_fragment(text, each.attributes) if each.attributes else b'"data":"%b"' % text.encode()
         for each, text in zip(sent, texts, strict=True)
     ]
-    return _counted(sent, cast("list[Fragment]", fragments))
+    return _new_batch(sent, cast("list[Fragment]", fragments))
 
 
 def batch_of_base64_and_keys(sent: Sequence[Sent]) -> Batch | None:
-    """Do the same for messages that may have ordering keys; None too when one of these is too long."""
+    """Like `batch_of_base64`, with ordering keys; None also when a key is too long."""
     made = batch_of_base64(sent)
     if made is None or not all(is_ordering_key(each.ordering_key or "") for each in sent):
         return None
     pairs = zip(sent, made.fragments, strict=True)
-    return _counted(sent, [with_ordering_key(fragment, each.ordering_key) for each, fragment in pairs])
+    return _new_batch(sent, [with_ordering_key(fragment, each.ordering_key) for each, fragment in pairs])
 
 
-def _counted(sent: Sequence[Sent], fragments: Sequence[Fragment]) -> Batch:
+def _new_batch(sent: Sequence[Sent], fragments: Sequence[Fragment]) -> Batch:
     lengths = [*map(len, fragments)]
     return Batch(sent, fragments, sum(lengths), max(lengths, default=0), sum([len(each.data) for each in sent]))
 
@@ -219,13 +218,13 @@ class _Attributes(msgspec.Struct):
 def message(
     data: str, attributes: Mapping[str, str] | None = None, ordering_key: str = "", *, plain: bool = False
 ) -> Message:
-    """Make a message and its JSON; `plain` says that the data is known to need no escapes, as base64 does not."""
+    """Make a message and its JSON. `plain`: the data needs no escapes, as base64."""
     if plain:
         fragment = _base64_fragment(data, attributes)
     elif attributes:
-        fragment = Fragment(b'"attributes":%b,"data":%b' % (_encode(attributes), _escaped(data)))
+        fragment = Fragment(b'"attributes":%b,"data":%b' % (_encode(attributes), _encode_data(data)))
     else:
-        fragment = Fragment(b'"data":' + _escaped(data))
+        fragment = Fragment(b'"data":' + _encode_data(data))
     return Message(attributes or {}, data, with_ordering_key(fragment, ordering_key), ordering_key)
 
 
@@ -236,35 +235,35 @@ def _base64_fragment(data: str, attributes: Mapping[str, str] | None) -> Fragmen
 
 
 def quoted_base64(data: bytes, attributes: Mapping[str, str] | None) -> Fragment:
-    """Return the fragment of a message whose data is a JSON text; raise `ValueError` for one that is not base64."""
+    """Return the fragment for data given as a quoted JSON string. Raises `ValueError` if it is not base64."""
     if data[:1] != b'"' or not pybase64.b64decode(data[1:-1], None, True):
         raise ValueError
     return Fragment(b'"attributes":%b,"data":%b' % (_encode(attributes), data) if attributes else b'"data":' + data)
 
 
 def parse(fragment: bytes) -> Message:
-    """Read a fragment back into a message."""
+    """Parse a fragment."""
     body = msgspec.json.decode(b"{" + fragment + b"}", type=_Body)
     return Message(body.attributes, body.data, Fragment(fragment), body.ordering_key)
 
 
 def is_ordering_key(key: str) -> bool:
-    """Return whether a message may have this for its ordering key; empty: it has none."""
+    """Return whether an ordering key is valid; empty is valid."""
     return len(key.encode()) <= MAX_ORDERING_KEY
 
 
 def with_ordering_key(fragment: Fragment, key: str | None) -> Fragment:
-    """Return the fragment of a message that had no ordering key with this one; None or empty: as it is."""
+    """Add an ordering key to a fragment that has none; None or empty adds nothing."""
     return Fragment(b"%b%b,%b" % (_KEY, _encode(key), fragment)) if key else fragment
 
 
 def ordering_key_of(fragment: bytes) -> str:
-    """Return the ordering key of a message; empty: it has none. Nothing else of it is read."""
+    """Return the ordering key of a fragment, or empty, without parsing the rest."""
     return _text(fragment[len(_KEY) : _key_end(fragment)]) if fragment.startswith(_KEY) else ""
 
 
 def split_ordering_key(fragment: Fragment) -> tuple[bytes, Fragment]:
-    """Return the member with the ordering key, a comma at its end, and the other members; no key: nothing, and all."""
+    """Split a fragment into the ordering key member, with its comma, and the rest; the first is empty without a key."""
     if not fragment.startswith(_KEY):
         return b"", fragment
     end = _key_end(fragment) + 1
@@ -272,15 +271,15 @@ def split_ordering_key(fragment: Fragment) -> tuple[bytes, Fragment]:
 
 
 def has_ordering_keys(fragments: Sequence[Fragment]) -> bool:
-    """Return whether some of these messages have an ordering key."""
-    # Of the names a fragment begins with this is the last in the alphabet: one look at the largest is the quickest.
+    """Return whether any of these messages has an ordering key."""
+    # "orderingKey" sorts after the other names that a fragment can begin with, so the largest fragment decides.
     return max(fragments, default=b"").startswith(_KEY)
 
 
 def _key_end(fragment: bytes) -> int:
-    """Return where the comma behind the key is, between two quotes.
+    """Return the position of the comma after the key, between two quotes.
 
-    Within a JSON text a backslash is before a quote, and no comma; so a comma before one is that, or the key's last.
+    In a JSON string each quote is escaped. So `,"` is that comma, or a comma that ends the key and the closing quote.
     """
     found = fragment.index(b',"', len(_KEY))
     return found + 2 if fragment[found + 2] == _COMMA else found
@@ -292,7 +291,7 @@ def attributes_of(fragment: bytes) -> Mapping[str, str]:
 
 
 def decoded_data(text: str) -> bytes:
-    """Decode the data of a message, line breaks tolerated (contract 17.1, M7); raise `ValueError` for other text."""
+    """Decode base64 data; line breaks are tolerated (contract 17.1, M7). Raises `ValueError`."""
     try:
         return pybase64.b64decode(text, validate=True)
     except ValueError:
@@ -300,7 +299,7 @@ def decoded_data(text: str) -> bytes:
 
 
 def data_or_text(text: str) -> bytes:
-    """Return the data of a message as bytes; what is no base64, as the text it is."""
+    """Return decoded data, or the text as bytes if it is not base64."""
     try:
         return decoded_data(text)
     except ValueError:
@@ -308,14 +307,14 @@ def data_or_text(text: str) -> bytes:
 
 
 def sent_bytes(fragments: Sequence[Fragment], size: int) -> int:
-    """Return the bytes of data (`Batch.data_bytes`) in fragments of `size` bytes together."""
+    """Return the bytes of data (`Batch.data_bytes`) in fragments with a total of `size` bytes."""
     if are_data_alone(fragments):
-        return size - _FRAME * len(fragments)
+        return size - _FRAME_BYTES * len(fragments)
     return sum(map(_data_length, fragments))
 
 
 def are_data_alone(fragments: Sequence[Fragment]) -> bool:
-    """Return whether each is `"data":"` with text that needed no escapes, and a quote: none has attributes or a key."""
+    """Return whether all fragments hold only data without escapes: no attributes, no ordering key."""
     return set(map(_sign, fragments)) == _PLAIN
 
 
@@ -326,6 +325,6 @@ def _data_length(fragment: Fragment) -> int:
     return len(parse(fragment).data)
 
 
-def _escaped(data: str) -> bytes:
+def _encode_data(data: str) -> bytes:
     shown = json.dumps(data).encode()
     return shown if len(shown) == len(data) + 2 else b" " + shown

@@ -1,9 +1,9 @@
-"""Names and identities: what may be called how, and how references to resources are written and read.
+"""Names, identities and references of resources (HTTP contract 2).
 
-The rules are those of the HTTP contract, section 2: `is_name` for all that the HTTP API makes, `is_resource_name` for
-what it finds, as clients of Google's may name topics, subscriptions, snapshots and schemas by a wider rule. A name is
-what people see and may change; an identity (uuid) is
-what logs, cursors and access lists are keyed by, so a rename or a delete-and-create-again never mixes two things up.
+`is_name` is the rule for everything that the HTTP API creates. `is_resource_name` is the wider rule for everything that
+it finds, as Google's clients may choose other names for topics, subscriptions, snapshots and schemas. People see names
+and can change them. Logs, cursors and access lists are keyed by identity (uuid), so a rename or a deletion and new
+creation never confuses two resources.
 """
 
 import functools
@@ -36,33 +36,33 @@ Offset = NewType("Offset", int)  # place of a message in its topic, from 0; the 
 
 SCHEMA_NAME_ATTRIBUTE, SCHEMA_ENCODING_ATTRIBUTE = "googclient_schemaname", "googclient_schemaencoding"
 SCHEMA_REVISION_ATTRIBUTE = "googclient_schemarevisionid"
-"""Attributes that say which schema a message keeps, where a client of Google's Pub/Sub attached it."""
+"""Attributes that name the schema of a message; only for schemas attached by clients of Google's Pub/Sub."""
 MAX_NAME = 255
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _GOOGLE_NAME = re.compile(r"(?![gG][oO][oO][gG])[a-zA-Z][a-zA-Z0-9._~+%-]{2,254}")
 RESOURCE_NAME = f"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}|{_GOOGLE_NAME.pattern}"  # `is_resource_name` as a regular expression
 _MAX_INT64 = 2**63 - 1
-_FEW = 4  # ack ids that are read one by one in less time than all at once
+_MAX_SINGLE_READS = 4  # below this, parsing ack ids one by one is faster
 
 
 def is_name(text: str) -> bool:
-    """Return whether `text` may name what the HTTP API makes: projects, users, topics and so on (contract 2)."""
+    """Return whether the HTTP API accepts `text` as a new name of a project, user, topic and so on (contract 2)."""
     return len(text) <= MAX_NAME and _NAME.fullmatch(text) is not None
 
 
 def is_google_name(text: str) -> bool:
-    """Return whether a client of Google's may give `text` to a topic, subscription, snapshot or schema it makes."""
+    """Return whether Google's clients may give this name to a new topic, subscription, snapshot or schema."""
     return _GOOGLE_NAME.fullmatch(text) is not None
 
 
 def is_resource_name(text: str) -> bool:
-    """Return whether a topic, subscription, snapshot or schema may be called so, whoever made it (contract 2)."""
+    """Return whether a topic, subscription, snapshot or schema may have this name, whoever created it (contract 2)."""
     return is_name(text) or is_google_name(text)
 
 
-@functools.lru_cache(maxsize=10_000)  # asked for each name of each request; keeps good ones only, of MAX_NAME
+@functools.lru_cache(maxsize=10_000)  # hot path; caches valid names only, of MAX_NAME characters at most
 def checked_name(kind: str, text: str) -> str:
-    """Return `text` if it is a name; raise `InvalidInput` "Invalid KIND name" if not."""
+    """Return `text` if it is a valid name. Raises `InvalidInput` "Invalid KIND name"."""
     if not is_name(text):
         raise InvalidInput(f"Invalid {kind} name")
     return text
@@ -70,7 +70,7 @@ def checked_name(kind: str, text: str) -> str:
 
 @functools.lru_cache(maxsize=10_000)
 def checked_resource_name(kind: str, text: str) -> str:
-    """Return `text` if something of this kind may be called so; raise `InvalidInput` "Invalid KIND name" if not."""
+    """Return `text` if it is a valid resource name. Raises `InvalidInput` "Invalid KIND name"."""
     if not is_resource_name(text):
         raise InvalidInput(f"Invalid {kind} name")
     return text
@@ -100,7 +100,7 @@ def topic_id_text(topic: TopicId) -> str:
 
 
 def topic_id(text: str) -> TopicId:
-    """Read a topic's identity from uuid text."""
+    """Parse a topic's identity from uuid text."""
     return TopicId(uuid.UUID(text).bytes)
 
 
@@ -120,7 +120,7 @@ def snapshot_path(project: str, snapshot: str) -> str:
 
 
 def topic_reference(project: str, reference: str) -> TopicName:
-    """Read `projects/P/topics/T` where P must be `project` (contract 9.3 and A7); raise `InvalidInput` otherwise."""
+    """Parse `projects/P/topics/T`; P must be `project` (contract 9.3, A7). Raises `InvalidInput`."""
     parts = reference.split("/")
     if len(parts) != 4 or parts[:3] != ["projects", project, "topics"]:
         raise InvalidInput("Invalid Topic name")
@@ -128,29 +128,29 @@ def topic_reference(project: str, reference: str) -> TopicName:
 
 
 def subscription_reference(project: str, reference: str) -> SubscriptionName:
-    """Read a name, or `projects/P/subscriptions/S` of this project with or without a slash; raise `InvalidInput`."""
+    """Parse a name, or `projects/P/subscriptions/S` of this project. Raises `InvalidInput`."""
     name = reference.removeprefix("/").removeprefix(f"projects/{project}/subscriptions/")
     return SubscriptionName(checked_resource_name("Subscription", name))
 
 
 def snapshot_reference(project: str, reference: str) -> SnapshotName:
-    """Read a name, or `projects/P/snapshots/N`, likewise; raise `InvalidInput`."""
+    """Parse a name, or `projects/P/snapshots/N` of this project. Raises `InvalidInput`."""
     name = reference.removeprefix("/").removeprefix(f"projects/{project}/snapshots/")
     return SnapshotName(checked_resource_name("Snapshot", name))
 
 
 def schema_path(project: str, schema: str) -> str:
-    """Return the resource name of a schema, which has no leading slash anywhere (contract 2)."""
+    """Return the resource name of a schema; it never has a leading slash (contract 2)."""
     return f"projects/{project}/schemas/{schema}"
 
 
 def revision_id(schema: SchemaId, revision: int) -> str:
-    """Return 8 hex digits that name a revision of a schema to Google's clients, always the same."""
+    """Return the revision id for Google's clients: 8 hex digits, stable."""
     return blake2b(f"{schema}/{revision}".encode(), digest_size=4).hexdigest()
 
 
 def schema_reference(project: str, reference: str) -> SchemaName:
-    """Read `projects/P/schemas/X` where P must be `project` (contract 8); raise `InvalidInput` otherwise."""
+    """Parse `projects/P/schemas/X`; P must be `project` (contract 8). Raises `InvalidInput`."""
     parts = reference.split("/")
     if len(parts) != 4 or parts[:3] != ["projects", project, "schemas"]:
         raise InvalidInput("wrong schema name declaration")
@@ -158,14 +158,14 @@ def schema_reference(project: str, reference: str) -> SchemaName:
 
 
 def ack_prefix(project: str, subscription: str) -> str:
-    """Return what every ack id of this subscription begins with, the colon included."""
+    """Return the prefix of all ack ids of a subscription, including the colon."""
     return f"projects/{project}/subscriptions/{subscription}:"
 
 
 def ack_offset(prefix: str, ack_id: str) -> int:
-    """Read the number of an ack id that must begin with `prefix`; raise `InvalidInput` "Invalid ack id" otherwise."""
+    """Parse the offset of an ack id that begins with `prefix`. Raises `InvalidInput` "Invalid ack id"."""
     digits = ack_id[len(prefix) :]
-    if digits.isascii() and digits.isdigit() and len(digits) < 19 and ack_id.startswith(prefix):  # as nearly all are
+    if digits.isascii() and digits.isdigit() and len(digits) < 19 and ack_id.startswith(prefix):  # the usual case
         return int(digits)
     sign_free = digits[1:] if digits[:1] in ("-", "+") else digits
     if not ack_id.startswith(prefix) or not sign_free.isascii() or not sign_free.isdigit() or len(sign_free) > 19:
@@ -177,9 +177,9 @@ def ack_offset(prefix: str, ack_id: str) -> int:
 
 
 def ack_offsets(prefix: str, ack_ids: Sequence[str]) -> list[int]:
-    """Read the numbers of ack ids, each as `ack_offset` does: a request may have one for each message it pulled."""
-    # All begin with the prefix when the least and the greatest do.
-    if len(ack_ids) > _FEW and min(ack_ids).startswith(prefix) and max(ack_ids).startswith(prefix):
+    """Parse the offsets of ack ids, as `ack_offset` does; fast for thousands of ids."""
+    # If the smallest and the largest begin with the prefix, all do.
+    if len(ack_ids) > _MAX_SINGLE_READS and min(ack_ids).startswith(prefix) and max(ack_ids).startswith(prefix):
         digits = [each[len(prefix) :] for each in ack_ids]
         lengths, together = [*map(len, digits)], "".join(digits)
         if min(lengths) > 0 and max(lengths) < 19 and together.isascii() and together.isdigit():

@@ -1,6 +1,6 @@
 """Options of a parallel subscription, and the rules by which they change.
 
-Pure values; `check` has every limit. A filter, and whether messages of a key come in order, stay as they were made.
+`check` has every limit. Filter and message ordering cannot change after creation.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ BAD_RETENTION = "Field messageRetentionDuration should be between 600s and 26784
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long a message waits after a failure: from the minimum, longer each time, up to the maximum."""
+    """Backoff of a failed message, from the minimum, growing up to the maximum."""
 
     minimum_backoff: Milliseconds = DEFAULT_MINIMUM
     maximum_backoff: Milliseconds = DEFAULT_MAXIMUM
@@ -40,7 +40,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPolicy:
-    """Where messages go that failed too often."""
+    """Topic for messages that failed too often."""
 
     topic: str  # name of a topic of the same project, or a reference `projects/P/topics/T` in requests
     max_attempts: int = DEFAULT_ATTEMPTS
@@ -50,16 +50,16 @@ class DeadLetterPolicy:
 class ParallelOptions:
     """The options of a parallel subscription."""
 
-    retry_policy: RetryPolicy | None = None  # None: a message that failed comes again at once
-    dead_letter_policy: DeadLetterPolicy | None = None  # None: it comes again without limit
-    filter: str = ""  # which messages are delivered (`ams.core.filters`); empty: all
+    retry_policy: RetryPolicy | None = None  # None: failed messages are redelivered at once
+    dead_letter_policy: DeadLetterPolicy | None = None  # None: retries are unlimited
+    filter: str = ""  # messages to deliver (`ams.core.filters`); empty: all
     enable_message_ordering: bool = False
     enable_exactly_once_delivery: bool = False
-    retain_acked_messages: bool = False  # kept for clients of Google's, without an effect
-    expiration_ttl: Milliseconds | None = None  # how long it stays without being used; None: for ever
+    retain_acked_messages: bool = False  # stored for Google's clients, without effect
+    expiration_ttl: Milliseconds | None = None  # an unused subscription is deleted after it; None: never
     message_retention: Milliseconds | None = None
-    """How long its messages wait at most, before they are passed over; None: as long as the topic keeps them."""
-    detached: bool = False  # whether it gets nothing any more, for good
+    """Undelivered messages are skipped after it; None: as long as the topic keeps them."""
+    detached: bool = False  # it gets no more messages, permanently
 
 
 class Changes(TypedDict, total=False):
@@ -74,11 +74,11 @@ class Changes(TypedDict, total=False):
 
 
 OptionsChange = Callable[[ParallelOptions | None], ParallelOptions]
-"""Makes new options of the present ones, None of an ordered one; what it raises leaves everything as it was."""
+"""Returns new options for the current ones (None: ordered subscription). If it raises, nothing changes."""
 
 
 def check(options: ParallelOptions) -> None:
-    """Raise `InvalidInput` for the first bad option. The dead letter topic is not looked up here."""
+    """Raise `InvalidInput` for the first bad option. Does not look up the dead letter topic."""
     retry, letters = options.retry_policy, options.dead_letter_policy
     if retry is not None:
         if not (0 <= retry.minimum_backoff <= MAX_BACKOFF and 0 <= retry.maximum_backoff <= MAX_BACKOFF):

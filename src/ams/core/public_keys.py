@@ -1,4 +1,4 @@
-"""Public keys of named tokens, whose private half a program has; `ams.identity.self_signed` checks what it shows."""
+"""Public keys of named tokens. `ams.identity.self_signed` verifies tokens signed with the private key of a program."""
 
 import hashlib
 from typing import NamedTuple, Self
@@ -10,44 +10,43 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from ams.core.errors import InvalidInput
 from ams.core.names import TokenName
 
-FEWEST_BITS, MOST_BITS = 2048, 4096  # of a key: fewer are refused by RFC 7518, 3.3, and more take long
-EXPONENT = 65537  # That of nearly all keys. Others are refused, as with a large one a check takes long.
-ID_LENGTH = 40  # hexadecimal digits of a key's id
-_LONGEST = 8192  # characters of a key in PEM
+MIN_BITS, MAX_BITS = 2048, 4096  # of a key: RFC 7518, 3.3 forbids fewer, and verifying takes long with more
+EXPONENT = 65537  # others are refused: verifying takes long with a large exponent
+KEY_ID_LENGTH = 40  # hexadecimal digits of a key's id
+_MAX_PEM_LENGTH = 8192  # characters of a key in PEM
 
 
 class PublicKey(NamedTuple):
     """An RSA key."""
 
     pem: str  # SubjectPublicKeyInfo (RFC 7468, 13)
-    id: str  # the beginning of the key's SHA-256: the same wherever the key is
+    id: str  # prefix of the key's SHA-256
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Read a key in PEM; raise `InvalidInput`."""
+        """Parse a key in PEM. Raises `InvalidInput`."""
         try:
-            key = load_pem_public_key(text.encode()) if len(text) <= _LONGEST else None
-        except (ValueError, UnsupportedAlgorithm):  # the former for halves of characters, too
+            key = load_pem_public_key(text.encode()) if len(text) <= _MAX_PEM_LENGTH else None
+        except (ValueError, UnsupportedAlgorithm):  # ValueError also for lone surrogates
             key = None
         if (
             not isinstance(key, RSAPublicKey)
-            or not FEWEST_BITS <= key.key_size <= MOST_BITS
+            or not MIN_BITS <= key.key_size <= MAX_BITS
             or key.public_numbers().e != EXPONENT
         ):
             raise InvalidInput(
-                f"Invalid public_key: give an RSA key of {FEWEST_BITS} to {MOST_BITS} bits and exponent {EXPONENT}, "
-                "in PEM"
+                f"Invalid public_key: give an RSA key of {MIN_BITS} to {MAX_BITS} bits and exponent {EXPONENT}, in PEM"
             )
         der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-        return cls(pem.decode(), hashlib.sha256(der).hexdigest()[:ID_LENGTH])
+        return cls(pem.decode(), hashlib.sha256(der).hexdigest()[:KEY_ID_LENGTH])
 
 
 def client_email(token: TokenName, key: str) -> str:
-    """Return the name of a program with the key of this id, as a mail address. It never changes for a token."""
+    """Return the stable mail address of the program with this key id."""
     return f"{token}@{key}.ams.invalid"
 
 
 def is_client_email(text: str, key: str) -> bool:
-    """Return whether a text is what a program with the key of this id may call itself, by whatever token."""
+    """Return whether a program with this key id may use `text` as its mail address, with any token."""
     return text.endswith(client_email(TokenName(""), key))

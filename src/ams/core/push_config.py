@@ -1,7 +1,7 @@
-"""Push configuration: where a subscription's messages are delivered to, and the rules by which it changes.
+"""Push configuration of a subscription, and the rules by which it changes (HTTP contract 13.1 to 13.3).
 
-The rules are those of HTTP contract 13.1 to 13.3. A verified configuration is one that is delivered. In the form of
-Google's Pub/Sub one message goes with one request, and every bad answer counts as a nack (`docs/reference/pubsub.md`).
+Only verified configurations are delivered. In the form of Google's Pub/Sub a request has one message, and each error
+status counts as a nack (`docs/reference/pubsub.md`).
 """
 
 from collections.abc import Callable, Mapping
@@ -15,16 +15,16 @@ HTTP_ENDPOINT, MATTERMOST = "http_endpoint", "mattermost"
 AUTOGEN, DISABLED = "autogen", "disabled"
 LINEAR, SLOWSTART, EXPONENTIAL = "linear", "slowstart", "exponential"
 
-DEFAULT_PERIOD = 3000  # milliseconds between two tries
-DEFAULT_BASE = 1000  # milliseconds from which exponential grows
-GOOGLE_PERIOD = 1000  # milliseconds: the first wait in Google's form, where no retry policy says it
-MOST_PERIOD = 2**32 - 1
-"""Milliseconds, seven weeks: the longest period that a push server can be told (push contract 2). A longer one is kept
-as it is, and delivering goes by this."""
-MAX_MESSAGES = 10_000  # most messages one delivery may hold (push contract 15, P32)
-MAX_ATTEMPTS = 1000  # most refusals of a message before it is put aside
+DEFAULT_PERIOD = 3000  # milliseconds between two attempts
+DEFAULT_BASE = 1000  # milliseconds: first wait of exponential backoff
+GOOGLE_PERIOD = 1000  # milliseconds: first wait in Google's form without a retry policy
+MAX_PERIOD_MS = 2**32 - 1
+"""Longest period that a push server accepts (push contract 2), seven weeks. Longer ones are stored, but capped at
+delivery."""
+MAX_MESSAGES = 10_000  # messages per delivery (push contract 15, P32)
+MAX_ATTEMPTS = 1000  # refusals of a message before it goes to the dead letter topic
 DEFAULT_ATTEMPTS = 5
-MAX_OUTSTANDING = 1000  # most deliveries of a parallel subscription under way at a time
+MAX_OUTSTANDING = 1000  # concurrent deliveries of a parallel subscription
 DEFAULT_OUTSTANDING = 10
 
 BAD_URL = "Push endpoint should be addressed by a valid https url"
@@ -54,25 +54,25 @@ _LONGEST_TEXT = 2048  # characters of an endpoint, an audience or an address
 _LONGEST_NAME = 253  # characters of a host name (RFC 1035)
 
 _PERIODS = {LINEAR: DEFAULT_PERIOD, SLOWSTART: 0, EXPONENTIAL: DEFAULT_BASE}
-"""Default period of each policy; 0: it has none."""
+"""Default period of each policy; 0: none."""
 
-Secret = Callable[[], str]  # makes a fresh text that cannot be guessed, for a verification hash or a header value
+Secret = Callable[[], str]  # makes a random secret for a verification hash or a header value
 
 
 @dataclass(frozen=True, slots=True)
 class GoogleForm:
-    """How deliveries look."""
+    """Form of deliveries as in Google's Pub/Sub."""
 
-    is_wrapped: bool = True  # whether a body is JSON with the message in it; else it is the data alone
-    write_metadata: bool = False  # whether headers say what the wrapper would, where there is none
+    is_wrapped: bool = True  # the body is JSON with the message; else the data alone
+    write_metadata: bool = False  # without wrapper: send the metadata in headers
     service_account: str = ""  # mail address in the OpenID Connect token of a delivery; empty: no token
-    audience: str = ""  # whom that token is for; empty: the endpoint
-    version: str = ""  # as asked for, one of three that look the same here; empty: not said
+    audience: str = ""  # of that token; empty: the endpoint
+    version: str = ""  # as requested, one of three with the same form; empty: not given
 
 
 @dataclass(frozen=True, slots=True)
 class AskedPush:
-    """Push configuration in a request; empty text, 0 and None: not said."""
+    """Push configuration in a request; empty text, 0 and None: not given."""
 
     type: str = ""
     endpoint: str = ""
@@ -85,88 +85,87 @@ class AskedPush:
     mattermost_channel: str = ""
     base64_decode: bool | None = None
     dead_letter_topic: str = ""
-    """A reference `projects/P/topics/T` of the subscription's project, or a name.
-    The caller replaces it by the name of the existing topic."""
+    """Name, or `projects/P/topics/T` of the subscription's project. The caller replaces it by the topic's name."""
     max_delivery_attempts: int = 0
     max_outstanding: int = 0
-    google: GoogleForm | None = None  # Google's form, to `endpoint`; nothing else is looked at then
+    google: GoogleForm | None = None  # Google's form, to `endpoint`; other fields are ignored
 
 
 @dataclass(frozen=True, slots=True)
 class PushConfig:
-    """A push configuration as it is stored; what belongs to the other type is empty."""
+    """A stored push configuration; fields of the other type are empty."""
 
     type: str
     endpoint: str = ""
     max_messages: int = 1
-    header_type: str = ""  # empty for mattermost, and in records that came from elsewhere
+    header_type: str = ""  # empty for mattermost, and in imported records
     header_value: str = field(default="", repr=False)  # `Authorization` of deliveries; empty: no such header
     retry_policy: str = LINEAR
-    retry_period: int = DEFAULT_PERIOD  # milliseconds between two tries, or the base of exponential; 0 for slowstart
-    verification_hash: str = field(default="", repr=False)  # the endpoint's answer that proves its owner's consent
-    verified: bool = False  # whether messages are delivered; without a check to mattermost and in Google's form
+    retry_period: int = DEFAULT_PERIOD  # milliseconds between two attempts, or the base of exponential; 0 for slowstart
+    verification_hash: str = field(default="", repr=False)  # the endpoint must answer with it to prove consent
+    verified: bool = False  # messages are delivered; mattermost and Google's form need no check
     mattermost_url: str = field(default="", repr=False)
     mattermost_username: str = ""
     mattermost_channel: str = ""
     base64_decode: bool = False
     dead_letter_topic: str = ""  # name of a topic of the same project for refused messages; empty: no limit of retries
     max_delivery_attempts: int = 0  # refusals after which a message goes there; 0 without a dead letter topic
-    max_outstanding: int = 0  # deliveries of a parallel subscription under way at a time; 0: `DEFAULT_OUTSTANDING`
+    max_outstanding: int = 0  # concurrent deliveries of a parallel subscription; 0: `DEFAULT_OUTSTANDING`
     google: GoogleForm | None = None  # Google's form, for `HTTP_ENDPOINT`; None: AMS's
-    revision: int = field(default=0, compare=False)  # raised by each modification: the delivery begins anew
+    revision: int = field(default=0, compare=False)  # grows with each modification, which restarts the delivery
 
     def without_secrets(self) -> "PushConfig":
-        """Return what those may see who only consume (HTTP contract 17.2, A14)."""
+        """Return the part that consumers may see (HTTP contract 17.2, A14)."""
         return replace(self, header_value="", verification_hash="")
 
     def without_credentials(self) -> "PushConfig":
-        """Return this without users and passwords in its URLs, which no delivery sends."""
+        """Remove users and passwords from the URLs; deliveries never send them."""
         endpoint, hook = without_credentials(self.endpoint), without_credentials(self.mattermost_url)
         return replace(self, endpoint=endpoint, mattermost_url=hook)
 
 
 def created(asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False) -> PushConfig:
-    """Return a new subscription's configuration; raise `InvalidInput` in the order of HTTP contract 13.2."""
+    """Return a new subscription's configuration. Raises `InvalidInput` in the order of HTTP contract 13.2."""
     if asked.google is not None:
         return _in_googles_form(asked.endpoint, asked.google, local_http)
-    asked = _typed(asked)
+    asked = _with_type(asked)
     _check_target(asked)
     _check_retry(asked)
-    _check_our_own(asked, parallel)
-    return _configured(None, asked, secret)
+    _check_extensions(asked, parallel)
+    return _stored_config(None, asked, secret)
 
 
-def modified(
+def modify_push_config(
     existing: PushConfig | None, asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False
 ) -> PushConfig:
-    """Return what replaces `existing` (HTTP contract 13.3); raise `InvalidInput`, for the retry policy first."""
+    """Return the configuration that replaces `existing` (HTTP contract 13.3). Checks the retry policy first."""
     revision = existing.revision + 1 if existing else 0
     if asked.google is not None:
         return replace(_in_googles_form(asked.endpoint, asked.google, local_http), revision=revision)
-    asked = _typed(asked)
+    asked = _with_type(asked)
     _check_retry(asked)
     _check_target(asked)
-    _check_our_own(asked, parallel)
-    # Nobody proved to own an endpoint of Google's form, so nothing of that is kept.
+    _check_extensions(asked, parallel)
+    # Google's form has no proof of ownership, so its verification is not kept.
     kept = existing if existing is not None and existing.google is None else None
-    return replace(_configured(kept, asked, secret), revision=revision)
+    return replace(_stored_config(kept, asked, secret), revision=revision)
 
 
 def verified(config: PushConfig) -> PushConfig:
-    """Return the configuration of an endpoint that showed its hash; nothing else changes (17.2, A10)."""
+    """Return the configuration after its endpoint proved consent; nothing else changes (17.2, A10)."""
     return replace(config, verified=True)
 
 
 def _in_googles_form(endpoint: str, form: GoogleForm, local_http: bool) -> PushConfig:
     check_google_form(form, endpoint, is_permitted=is_https(endpoint) or (local_http and is_local_http(endpoint)))
-    # Delivered at once: receivers know who sends by its token, if they look at all.
+    # Verified at once: receivers authenticate deliveries by their token.
     return PushConfig(
         HTTP_ENDPOINT, endpoint=endpoint, header_type=DISABLED, retry_period=GOOGLE_PERIOD, verified=True, google=form
     )
 
 
-def _typed(asked: AskedPush) -> AskedPush:
-    """Name the type that the official client library leaves out (push contract 13.5)."""
+def _with_type(asked: AskedPush) -> AskedPush:
+    """Add the type, which the official client library omits (push contract 13.5)."""
     if asked.type:
         return asked
     if asked.endpoint:
@@ -198,8 +197,8 @@ def _check_retry(asked: AskedPush) -> None:
         raise InvalidInput(BAD_RETRY)
 
 
-def _check_our_own(asked: AskedPush, parallel: bool) -> None:
-    """Check what the contract does not know, after all that it does; the topic is looked up later."""
+def _check_extensions(asked: AskedPush, parallel: bool) -> None:
+    """Check fields beyond the contract, after those of the contract. Does not look up the topic."""
     if not 0 <= asked.max_delivery_attempts <= MAX_ATTEMPTS:
         raise InvalidInput(BAD_ATTEMPTS)
     if asked.max_delivery_attempts and not asked.dead_letter_topic:
@@ -212,7 +211,7 @@ def _check_our_own(asked: AskedPush, parallel: bool) -> None:
         raise InvalidInput(PARALLEL_DEAD_LETTERS)
 
 
-def _configured(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
+def _stored_config(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
     policy = asked.retry_policy or LINEAR
     period = asked.retry_period if _PERIODS[policy] and asked.retry_period > 0 else _PERIODS[policy]
     decoded_before = existing is not None and existing.base64_decode
@@ -247,7 +246,7 @@ def _configured(existing: PushConfig | None, asked: AskedPush, secret: Secret) -
 
 
 def _header(existing: PushConfig | None, asked: str, secret: Secret) -> tuple[str, str]:
-    """Return type and value by the table of HTTP contract 13.3; mattermost has none to keep (17.2, A11)."""
+    """Return type and value of the header by the table of HTTP contract 13.3 (mattermost: 17.2, A11)."""
     if asked == DISABLED:
         return DISABLED, ""
     if asked == AUTOGEN or existing is None or existing.type == MATTERMOST:
@@ -256,7 +255,7 @@ def _header(existing: PushConfig | None, asked: str, secret: Secret) -> tuple[st
 
 
 def google_version(attributes: Mapping[str, str]) -> str:
-    """Return the version that attributes ask for, empty for none; raise `InvalidInput` for anything else in them."""
+    """Return the version in the attributes, or empty. Raises `InvalidInput` for other attributes."""
     version = attributes.get(GOOGLE_VERSION, "")
     if set(attributes) - {GOOGLE_VERSION} or (attributes and version not in _VERSIONS):
         raise InvalidInput(
@@ -267,7 +266,7 @@ def google_version(attributes: Mapping[str, str]) -> str:
 
 
 def check_google_form(form: GoogleForm, endpoint: str, *, is_permitted: bool) -> None:
-    """Raise `InvalidInput` for what cannot be delivered."""
+    """Raise `InvalidInput` if this cannot be delivered."""
     if has_credentials(endpoint):
         raise InvalidInput(
             "Invalid push endpoint given: it has a user and password in it. Leave them out, and give an oidc_token."
@@ -285,12 +284,12 @@ def check_google_form(form: GoogleForm, endpoint: str, *, is_permitted: bool) ->
 
 
 def is_https(url: str) -> bool:
-    """Return whether a URL is absolute, https, without credentials, and read alike by all programs."""
+    """Return whether a URL is absolute, https, without credentials, and unambiguous to parsers."""
     return _is_url(url, "https")
 
 
 def is_local_http(url: str) -> bool:
-    """Return whether a URL is as `is_https` wants it, but with http to this machine, by its name or address."""
+    """Return whether a URL passes `is_https` except that it is http to this machine."""
     return _is_url(url, "http") and is_loopback(urlsplit(url).hostname or "")
 
 
@@ -303,7 +302,7 @@ def _is_url(url: str, scheme: str) -> bool:
         name = host.removesuffix(".")
         is_name = len(name) <= _LONGEST_NAME and all(0 < len(label) < 64 for label in name.split("."))
         return parts.scheme == scheme and (":" in host or is_name) and parts.port != 0  # a colon: an IPv6 address
-    except ValueError:  # a port that is none, half an IPv6 address
+    except ValueError:  # invalid port or IPv6 address
         return False
 
 

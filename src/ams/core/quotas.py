@@ -1,8 +1,7 @@
-"""Quotas: how much one project may take of what all projects share.
+"""Quotas of projects for shared resources.
 
-A quota has a default in the settings and, if an administrator says so, a value of the project's own. 0 is no limit; of
-stored bytes, connections, waiting pulls and streams it is a fair share: as much as the project leaves free
-(`ams.core.fair_share`).
+A quota has a default in the settings, and an administrator may set a value for a project. 0 means no limit; for stored
+bytes, connections, waiting pulls and streams it means a fair share (`ams.core.fair_share`).
 """
 
 from collections.abc import Mapping
@@ -37,40 +36,40 @@ QUOTAS: Mapping[str, str] = MappingProxyType(
         STREAMS: "project_streams",
     }
 )
-"""All quotas by name, in the order in which they are shown, and the setting with the default of each."""
-COUNTED = (TOPICS, SUBSCRIPTIONS, SCHEMAS, SCHEMA_BYTES, MEMBERS)  # quotas of what the registry stores
-REVISION_BYTES = 256  # of `schemaBytes` for each revision beside what it says: a row takes space, however short it is
-MAX_LIMIT = 2**53  # largest limit: every JSON reader takes it for a whole number
+"""Setting with the default of each quota, in display order."""
+REGISTRY_QUOTAS = (TOPICS, SUBSCRIPTIONS, SCHEMAS, SCHEMA_BYTES, MEMBERS)  # quotas of what the registry stores
+REVISION_BYTES = 256  # overhead per revision in `schemaBytes`: the space of a row
+MAX_LIMIT = 2**53  # largest integer that every JSON parser reads exactly
 
 Limits = Mapping[str, int]  # limits by the name of their quota
 NO_LIMITS: Limits = {}
 
 
 class Quotas:
-    """The limits of every project: the defaults, and how a project's own values replace them."""
+    """Limits of projects: the defaults, overridden by a project's own values."""
 
     def __init__(self, defaults: Limits = NO_LIMITS) -> None:
         self.defaults: Limits = MappingProxyType(dict.fromkeys(QUOTAS, 0) | dict(defaults))
 
     def limit(self, own: Limits, name: str) -> int:
-        """Return the limit of a quota for a project with these own values; 0: none."""
+        """Return the limit of a quota for a project with these own values; 0: no limit."""
         value = own.get(name)
         return self.defaults[name] if value is None else value
 
     def check(self, own: Limits, name: str, used: int) -> None:
-        """Raise `QuotaExceeded` when a project may not use so much."""
+        """Raise `QuotaExceeded` if `used` is over the limit."""
         limit = self.limit(own, name)
         if limit and used > limit:
-            raise exceeded(name, f"its limit is {limit}")
+            raise quota_exceeded(name, f"its limit is {limit}")
 
 
-def exceeded(name: str, why: str) -> QuotaExceeded:
-    """Return the error for a project that would have more of something than it may."""
+def quota_exceeded(name: str, why: str) -> QuotaExceeded:
+    """Return the error for a request over a quota."""
     return QuotaExceeded(f"Quota {name} of the project is exceeded: {why}")
 
 
 def changed_limits(own: Limits, changes: Mapping[str, int | None]) -> Limits:
-    """Return a project's own values after changes, None for the default again. Raises `InvalidInput`."""
+    """Return a project's own values after changes; None resets to the default. Raises `InvalidInput`."""
     for name, value in changes.items():
         if name not in QUOTAS:
             raise InvalidInput(f"There is no quota {name[:64]!r}: there are {', '.join(QUOTAS)}")

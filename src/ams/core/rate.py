@@ -1,6 +1,6 @@
-"""Rates: how many are allowed in a time; the generic cell rate algorithm, which needs one number a key.
+"""Rate limits by the generic cell rate algorithm, which stores one number per key.
 
-`Attempts` counts failed logins by address, which are refused beyond a limit before anything is looked at.
+`LoginLimit` limits failed logins by address.
 """
 
 import ipaddress
@@ -9,41 +9,41 @@ import math
 from ams.core.clock import Clock
 from ams.core.errors import RateLimited
 
-SECOND = 1000  # milliseconds
-_FEWEST = 1024  # keys that are kept without looking for those that can be forgotten
+SECOND_MS = 1000  # milliseconds
+_MIN_SWEEP_KEYS = 1024  # below this, expired keys are not removed
 
 
 class Rate:
-    """A number in a period for each key: so many at once, and then as many as time earns."""
+    """Rate limit per key: a burst of `number`, then `number` per period."""
 
-    def __init__(self, number: int, clock: Clock, period_ms: int = SECOND, max_keys: float = math.inf) -> None:
-        """`number` is at least 1. Of more than `max_keys` the one is forgotten that took something longest ago."""
+    def __init__(self, number: int, clock: Clock, period_ms: int = SECOND_MS, max_keys: float = math.inf) -> None:
+        """`number` is at least 1. Beyond `max_keys` the least recently used key is dropped."""
         self._number, self._clock, self._max_keys = number, clock, max_keys
-        # As much is earned in a millisecond as is allowed in a period, so all numbers are whole.
+        # Time is in units of 1/number ms: each call costs `period_ms`, so all numbers are integers.
         self._cost = period_ms
         self._free_at: dict[str, int] = {}
-        """When everything taken so far would be earned at exactly this rate; absent: it is already."""
-        self._most = _FEWEST
+        """Theoretical arrival time per key: when the debt of a key is repaid. Absent: no debt."""
+        self._most = _MIN_SWEEP_KEYS
 
     def allows(self, key: str, count: int = 1) -> bool:
-        """Return whether so many are left for `key`; takes nothing.
+        """Return whether `key` may take `count`; takes nothing.
 
-        Of a key that took nothing lately, any count is. A count of 0 is left until more than one period is overdrawn.
+        A key without debt may take any count. A count of 0 is allowed until the debt exceeds one period.
         """
         patience = max((self._number - count) * self._cost, 0)
         return self._free_at.get(key, 0) - self._now() <= patience
 
     def leaves(self, key: str, reserve: int) -> bool:
-        """Return whether so many are left for `key` beside one; takes nothing."""
+        """Return whether `reserve` would be left for `key` after taking one; takes nothing."""
         return self._free_at.get(key, 0) - self._now() <= (self._number - 1 - reserve) * self._cost
 
     def take(self, key: str, count: int = 1) -> None:
-        """Count so many of `key`, which was allowed some."""
+        """Add `count` to the debt of `key`. The caller has checked `allows`."""
         now = self._now()
         self._free_at[key] = max(self._free_at.pop(key, 0), now) + count * self._cost
         if len(self._free_at) > self._most:
             self._free_at = {each: free for each, free in self._free_at.items() if free > now}
-            self._most = max(2 * len(self._free_at), _FEWEST)
+            self._most = max(2 * len(self._free_at), _MIN_SWEEP_KEYS)
         if len(self._free_at) > self._max_keys:
             del self._free_at[next(iter(self._free_at))]
 
@@ -52,15 +52,15 @@ class Rate:
 
 
 MINUTE = 60_000  # milliseconds
-REMEMBERED = 100_000  # most addresses that are remembered; those that failed longest ago are forgotten first
-_OF_ONE = 64  # bits of the IPv6 prefix that counts as one client: the smallest network of a provider
+MAX_ADDRESSES = 100_000  # least recently failed ones are dropped first
+_IPV6_CLIENT_BITS = 64  # bits of the IPv6 prefix that counts as one client
 
 
-class Attempts:
-    """Counts failures by address (IPv6: by /64), and allows so many a minute, 0: all; a minute earns all of them."""
+class LoginLimit:
+    """Limit of failures per minute and address (IPv6: per /64); 0: no limit."""
 
     def __init__(self, per_minute: int, clock: Clock) -> None:
-        self._rate = Rate(per_minute, clock, MINUTE, REMEMBERED) if per_minute else None
+        self._rate = Rate(per_minute, clock, MINUTE, MAX_ADDRESSES) if per_minute else None
         self.failures = 0
 
     def check(self, address: str) -> None:
@@ -71,7 +71,7 @@ class Attempts:
     def failed(self, address: str) -> None:
         """Count a failure of an address."""
         self.failures += 1
-        # Of those that failed at the same time, as many count as were allowed.
+        # Concurrent failures count only up to the limit.
         if self._rate is not None and self._rate.allows(holder := _holder(address)):
             self._rate.take(holder)
 
@@ -80,6 +80,6 @@ def _holder(address: str) -> str:
     if ":" not in address:
         return address
     try:
-        return str(ipaddress.IPv6Network((address, _OF_ONE), strict=False))
+        return str(ipaddress.IPv6Network((address, _IPV6_CLIENT_BITS), strict=False))
     except ValueError:
         return address

@@ -1,8 +1,8 @@
-"""Rights: what a token is good for, of what its user may do.
+"""Rights restrict a token to some of its user's permissions.
 
-A right is an action of the API (`topics:publish`) and the resource it is for (`projects/P/topics/T`). Rights only take
-away: the user of the token needs the role for the action besides, and a place on the access list. Resources go by
-name, so a topic that is deleted and made again under the same name is the one meant.
+A right is an action of the API (`topics:publish`) on a resource (`projects/P/topics/T`). Rights only restrict: the user
+still needs the role for the action and a place on the access list. Resources are matched by name, so a right also holds
+for a topic created again under the same name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from ams.core.errors import InvalidInput
 from ams.core.names import is_name, is_resource_name
 
 ANY = "*"  # any action; any resource
-MOST = 100  # rights of one token
+MAX_RIGHTS = 100  # rights of one token
 
 PUBLISH = ("topics:publish", "topics:show")
 CONSUME = (
@@ -23,7 +23,7 @@ CONSUME = (
     "subscriptions:show",
     "subscriptions:offsets",
 )
-"""Actions of a client of a topic, and of a subscription; the official library looks it up first."""
+"""Actions for publishing and consuming; `:show`, as the official library looks the resource up first."""
 
 _KINDS = {
     "topics": "topic",
@@ -32,11 +32,11 @@ _KINDS = {
     "schemas": "schema",
     "members": "user",
 }
-"""Parts of a resource's path, and the variables of routes they stand for."""
+"""Route variables by the part of a resource's path."""
 
 
 class Right(NamedTuple):
-    """One thing a token is good for."""
+    """One action on one resource, with its children."""
 
     action: str  # `KIND:VERB` as in the table of permissions, or `*`
     resource: str  # `projects/P`, which includes all that is in it, `projects/P/topics/T` and so on, or `*`
@@ -45,13 +45,13 @@ class Right(NamedTuple):
 Rights = tuple[Right, ...]
 
 
-def checked(rights: Iterable[tuple[str, str]], actions: Iterable[str]) -> Rights:
-    """Return rights, each once; raise `InvalidInput` for an action that is none of `actions`, or for no resource."""
+def validate(rights: Iterable[tuple[str, str]], actions: Iterable[str]) -> Rights:
+    """Return the rights without duplicates. Raises `InvalidInput` for an unknown action or a malformed resource."""
     found = tuple(dict.fromkeys(Right(action, resource) for action, resource in rights))
     if not found:
         raise InvalidInput("A token is good for something: give it a right, or leave rights out for all of the user's")
-    if len(found) > MOST:
-        raise InvalidInput(f"A token has at most {MOST} rights")
+    if len(found) > MAX_RIGHTS:
+        raise InvalidInput(f"A token has at most {MAX_RIGHTS} rights")
     known = {ANY, *actions}
     for each in found:
         if each.action not in known:
@@ -62,7 +62,7 @@ def checked(rights: Iterable[tuple[str, str]], actions: Iterable[str]) -> Rights
 
 
 def is_resource(text: str) -> bool:
-    """Return whether a right may be for this: a project or something in it, or everything."""
+    """Return whether this is `*`, a project, or a resource in a project."""
     parts = text.split("/")
     if text == ANY:
         return True
@@ -73,8 +73,8 @@ def is_resource(text: str) -> bool:
 
 
 def allow(rights: Rights, action: str, names: Mapping[str, str]) -> bool:
-    """Return whether one of the rights is for `action` on what a request's path names, by variable."""
-    # Empty for what is in no project, which only a right to everything is for.
+    """Return whether a right covers `action` on the resource of a request; `names` are its path variables."""
+    # Empty outside projects: then only `*` matches.
     project, resource = names.get("project"), ""
     if project is not None:
         kinds = [f"/{kind}/{names[variable]}" for kind, variable in _KINDS.items() if variable in names]

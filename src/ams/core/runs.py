@@ -1,6 +1,6 @@
-"""Messages of a log as they are handed on: runs, each of one publish time and without a hole.
+"""Runs: consecutive messages with one publish time.
 
-A log stores messages so, and an answer is written so. Single messages are made only for those who ask for them.
+Logs store runs and answers are encoded from runs. Single messages are made only on access.
 """
 
 from array import array
@@ -15,17 +15,17 @@ from ams.core.names import Offset
 
 
 class Run(NamedTuple):
-    """One or more messages that follow each other without a hole and have one publish time."""
+    """One or more messages with consecutive offsets and one publish time."""
 
     first: Offset
     time: Milliseconds
     fragments: Sequence[Fragment]
     size: int  # bytes of the fragments
-    has_ordering_keys: bool  # False: none has one, so that nobody needs to look
+    has_ordering_keys: bool  # False: no message has one
 
     @classmethod
     def of(cls, first: Offset, time: Milliseconds, fragments: Sequence[Fragment]) -> "Run":
-        """Return a run of these messages, looked at."""
+        """Return a run, with its size and whether it has ordering keys."""
         return cls(first, time, fragments, sum(map(len, fragments)), has_ordering_keys(fragments))
 
     @property
@@ -34,7 +34,7 @@ class Run(NamedTuple):
         return Offset(self.first + len(self.fragments))
 
     def part(self, start: Offset, most: int, room: int) -> "Run":
-        """Return its messages from `start` on: at most so many, of at most `room` bytes, but at least one."""
+        """Return the part from `start` on: at most `most` messages and `room` bytes, but at least one message."""
         skip = start - self.first
         fragments = self.fragments[skip : skip + most]
         ends = list(accumulate(map(len, fragments)))
@@ -49,7 +49,7 @@ class Run(NamedTuple):
 
 
 class Runs(Sequence[Stored]):
-    """Messages that a read found, in offset order; also a sequence of single messages."""
+    """Messages of a read in offset order, as runs and as a sequence."""
 
     __slots__ = ("_count", "runs")
 
@@ -83,7 +83,7 @@ class Runs(Sequence[Stored]):
 
 
 class Columns(Sequence[Stored]):
-    """Messages in offset order as columns: so very many of them are loaded, and cross from one process to another."""
+    """Messages in offset order as columns: compact for bulk loading and transfer between processes."""
 
     __slots__ = ("fragments", "offsets", "times")
 
@@ -91,7 +91,7 @@ class Columns(Sequence[Stored]):
         self.offsets, self.times, self.fragments = offsets, times, fragments
 
     def extend(self, more: "Columns") -> None:
-        """Take messages in that follow these."""
+        """Append messages."""
         self.offsets += more.offsets
         self.times += more.times
         self.fragments += more.fragments
@@ -141,6 +141,6 @@ def runs_of(messages: Sequence[Stored]) -> Sequence[Run]:
 
 
 def sizes(messages: Sequence[Stored]) -> tuple[int, int]:
-    """Return the bytes of messages in the log, and of their data, which their requests counted for."""
+    """Return the bytes of messages in the log, and of their data as counted at publish."""
     runs = runs_of(messages)
     return sum([run.size for run in runs]), sum([sent_bytes(run.fragments, run.size) for run in runs])

@@ -1,9 +1,9 @@
-"""Settings: the typed table of a program, read from flags, then the environment, then a file, then defaults.
+"""Settings of a program, read from flags, then the environment, then a file, then defaults.
 
-A table is a class; its fields are the settings. A field's name is its TOML key; `AMS_` and the name in capitals is its
-environment variable; with dashes it is its flag. Unknown flags and TOML keys and bad values stop the start with one
-line; unknown variables only warn, as an environment is shared with other programs. The table of `ams serve` is here;
-those of `ams authn serve` and `ams push` are in `ams.authn.settings` and `ams.app.push_server.settings`.
+A table is a class with one field per setting. The field's name is the TOML key, `AMS_` plus the name in capitals is the
+environment variable, and the name with dashes is the flag. Unknown flags and TOML keys and bad values stop the start
+with one line. Unknown variables only warn, as other programs share the environment. The table of `ams serve` is here;
+the others are in `ams.authn.settings` and `ams.app.push_server.settings`.
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ from ams.core.urls import is_loopback
 
 Bytes = NewType("Bytes", int)  # A size; written `16MiB`, `500kB` or a plain number
 Seconds = NewType("Seconds", float)  # A duration; written `7d`, `12h`, `90s`, `250ms` or a plain number of seconds
-Words = tuple[str, ...]  # texts; written with a separator between them, or as a list of TOML
-Pairs = tuple[tuple[str, str], ...]  # names and their values; written as a JSON object, or as a table of TOML
+Words = tuple[str, ...]  # Texts; written with a separator, or as a TOML list
+Pairs = tuple[tuple[str, str], ...]  # Names and values; written as a JSON object, or as a TOML table
 
 CLIENT_VARIABLES = frozenset({
     "AMS_ENDPOINT", "AMS_TOKEN", "AMS_TOKEN_FILE", "AMS_BEARER_TOKEN", "AMS_BEARER_TOKEN_FILE", "AMS_PROJECT", "AMS_CA",
@@ -32,12 +32,12 @@ AUTHN_VARIABLES = "AMS_AUTHN_"  # prefix of variables of the certificate service
 MAX_PORT = 65535
 
 MIN_SEGMENT, MAX_SEGMENT = 2**20, 2**28  # the largest keeps a start short; positions are 32 bits
-MAX_RETENTION_SECONDS = 365 * 86_400  # of topics and projects too: the log keeps nothing longer
-USUAL_GOOGLE_MESSAGE, MAX_GOOGLE_MESSAGE = Bytes(10_000_000), Bytes(20_000_000)
-MAX_PULL_WAIT = 8  # seconds; clients of old give up at ten (clients.md A14)
+MAX_RETENTION_SECONDS = 365 * 86_400  # also of topics and projects: the log keeps nothing longer
+GOOGLE_MESSAGE_BYTES, MAX_GOOGLE_MESSAGE_BYTES = Bytes(10_000_000), Bytes(20_000_000)
+MAX_PULL_WAIT_SECONDS = 8  # old clients time out at 10 s (clients.md A14)
 
-MAX_LEEWAY = 300  # seconds
-MAX_DRAIN = 60  # seconds; what stops a service ends it by force if it takes long
+MAX_LEEWAY_SECONDS = 300  # seconds
+MAX_DRAIN_SECONDS = 60  # a supervisor kills a service that stops too slowly
 
 _SIZE = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZE |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -46,9 +46,9 @@ _SERVER = r"\s*([^\s:/,\[\]]+|\[[0-9a-fA-F:.]+\]):\d{1,5}\s*"
 _SERVERS = re.compile(f"{_SERVER}(,{_SERVER})*")
 _NODE = re.compile(r"https?://([^\s:/@?#\[\]]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?/?")
 _PASSWORD_IN_URL = re.compile(r"//[^?@]*:[^?@]*@|[?&](ssl)?password=")
-"""Before the host, or where libpq takes it besides: among the parameters."""
+"""Before the host, or among the parameters, where libpq also reads it."""
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
-_TRUTHS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 HEX_KEY = re.compile(r"[0-9a-fA-F]{64}")
 
 Mistakes = Iterator[tuple[bool, str]]
@@ -57,18 +57,18 @@ Mistakes = Iterator[tuple[bool, str]]
 def setting(
     default: Any, text: str, *, secret: bool = False, choices: Words = (), most: int | None = None, separator: str = ","
 ) -> Any:
-    """Declare a setting; `text` says what it is for, `most` is for numbers and `separator` for `Words`."""
+    """Declare a setting; `text` is its help, `most` the maximum of a number, `separator` is for `Words`."""
     metadata = {"help": text, "secret": secret, "choices": choices, "most": most, "separator": separator}
     return field(default=default, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsTable:
-    """The settings of a program: a subclass declares them."""
+    """Base class of the settings of a program."""
 
     listed_by: ClassVar[str]  # the command that lists them
-    prefix: ClassVar[str]  # what the names of their environment variables begin with
-    of_others: ClassVar[str | Words] = ()  # prefixes of variables of other programs with the same beginning
+    prefix: ClassVar[str]  # of the environment variables
+    of_others: ClassVar[str | Words] = ()  # longer prefixes that belong to other programs
     config_variable: ClassVar[str] = ""  # the environment variable that may name the file
     empty_is_unset: ClassVar[bool] = True  # whether an empty variable counts as not set
 
@@ -87,17 +87,17 @@ class SettingsTable:
         config: str | None = None,
         warn: Callable[[str], None] = lambda line: None,
     ) -> Self:
-        """Put the settings together; `config`, or its variable, names a file. Raises `BadSettings` or `Unusable`."""
+        """Merge all sources; `config`, or its variable, names the file. Raises `BadSettings` or `Unusable`."""
         config = config or environment.get(cls.config_variable)
         values = cls._values(cls.from_file(config, warn), lambda name: f"{name} in {config}") if config else {}
         values |= cls._values(cls._from_environment(environment, warn), cls.variable)
         values |= cls._values({name: value for name, value in flags.items() if value is not None}, flag)
-        return cls._checked(values)
+        return cls._validate(values)
 
     @classmethod
     def of(cls, values: Mapping[str, object], source: str) -> Self:
-        """Return settings of `values` and defaults; raise `BadSettings` with one line for what cannot be."""
-        return cls._checked(cls._values(values, lambda name: f"{name} in {source}"))
+        """Return settings from `values` and defaults. Raises `BadSettings` with one line."""
+        return cls._validate(cls._values(values, lambda name: f"{name} in {source}"))
 
     @classmethod
     def variable(cls, name: str) -> str:
@@ -106,13 +106,13 @@ class SettingsTable:
 
     @classmethod
     def fields(cls) -> "Sequence[dataclasses.Field[Any]]":
-        """Return the settings, in the order in which they are declared; those that all programs have are the last."""
+        """Return the settings in declaration order; those of all programs come last."""
         every, shared = dataclasses.fields(cls), len(dataclasses.fields(SettingsTable))
         return every[shared:] + every[:shared]
 
     @classmethod
     def from_file(cls, path: str, warn: Callable[[str], None]) -> Mapping[str, object]:
-        """Return what a TOML file says."""
+        """Return the settings in a TOML file."""
         try:
             with open(path, "rb") as file:
                 table = tomllib.load(file)
@@ -124,12 +124,12 @@ class SettingsTable:
             )
         return table
 
-    def completed(self) -> Self:
-        """Return these settings with values that are read from files they name."""
+    def resolve_files(self) -> Self:
+        """Return the settings with values read from the files that they name."""
         return self
 
     def mistakes(self) -> "Mistakes":
-        """Yield each possible mistake: whether it was made, and the line to report."""
+        """Yield all possible mistakes: whether each was made, and the line to report."""
         yield from ()
 
     def shown(self) -> list[tuple[str, str, str, str]]:
@@ -159,7 +159,7 @@ class SettingsTable:
         for name, value in given.items():
             metadata = by_name[name].metadata
             try:
-                read[name] = _read(by_name[name], value)
+                read[name] = _parse_value(by_name[name], value)
             except (ValueError, TypeError, KeyError):
                 shown = "***" if metadata["secret"] else repr(value)
                 raise BadSettings(f"{source(name)}: {shown} is not a good value; {metadata['help']}") from None
@@ -168,8 +168,8 @@ class SettingsTable:
         return read
 
     @classmethod
-    def _checked(cls, values: Mapping[str, Any]) -> Self:
-        settings = cls(**values).completed()
+    def _validate(cls, values: Mapping[str, Any]) -> Self:
+        settings = cls(**values).resolve_files()
         for is_so, line in settings.mistakes():
             if is_so:
                 raise BadSettings(line)
@@ -178,7 +178,7 @@ class SettingsTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(SettingsTable):
-    """Everything that can be set on the service, with its default and what it is for."""
+    """Settings of the service."""
 
     listed_by = "ams settings"
     prefix = "AMS_"
@@ -363,18 +363,18 @@ class Settings(SettingsTable):
 
     @property
     def google_message_bytes(self) -> Bytes:
-        """Bytes of the largest message, and publish request, of Google's clients as they send it."""
-        usual = MAX_GOOGLE_MESSAGE if self.pubsub_emulator and self.log == "embedded" else USUAL_GOOGLE_MESSAGE
+        """Maximum bytes of a message, and of a publish request, from Google's clients."""
+        usual = MAX_GOOGLE_MESSAGE_BYTES if self.pubsub_emulator and self.log == "embedded" else GOOGLE_MESSAGE_BYTES
         return self.pubsub_max_message_bytes or usual
 
     @property
     def largest_stored_message(self) -> Bytes:
-        """Bytes of the largest message as it is stored, its data in base64."""
+        """Maximum bytes of a stored message, with its data in base64."""
         of_google = 0 if self.pubsub_port is None else self.google_message_bytes * 4 // 3
         return Bytes(max(self.max_message_bytes, of_google))
 
     def mistakes(self) -> Mistakes:
-        """Yield each possible mistake: whether it was made, and the line to report."""
+        """Yield all possible mistakes: whether each was made, and the line to report."""
         yield bool(self.cert) != bool(self.key), "--cert and --key go together"
         yield bool(self.cert) and self.tls_self_signed, "--tls-self-signed and --cert exclude each other"
         ports = (self.port, self.ops_port, self.push_server_port)
@@ -385,16 +385,16 @@ class Settings(SettingsTable):
         )
         yield self.retention <= 0, "retention must be positive"
         yield self.retention > MAX_RETENTION_SECONDS, "retention must not be over 365d: the log keeps nothing longer"
-        yield not MIN_SEGMENT <= self.segment_bytes <= MAX_SEGMENT, "segment_bytes must be from 1MiB to 256MiB"
-        yield self.pull_wait > MAX_PULL_WAIT, "pull_wait must not be over 8s: clients give up at 10s"
+        yield (not MIN_SEGMENT <= self.segment_bytes <= MAX_SEGMENT, "segment_bytes must be from 1MiB to 256MiB")
+        yield self.pull_wait > MAX_PULL_WAIT_SECONDS, "pull_wait must not be over 8s: clients give up at 10s"
         yield self.max_buffered_bytes < self.max_body_bytes, "max_buffered_bytes must not be under max_body_bytes"
         yield (
             self.max_unread_bytes < 4 * self.max_message_bytes,
             "max_unread_bytes must not be under four times max_message_bytes",
         )
         yield (
-            self.pubsub_max_message_bytes > MAX_GOOGLE_MESSAGE,
-            f"pubsub_max_message_bytes must not be over {MAX_GOOGLE_MESSAGE}",
+            self.pubsub_max_message_bytes > MAX_GOOGLE_MESSAGE_BYTES,
+            f"pubsub_max_message_bytes must not be over {MAX_GOOGLE_MESSAGE_BYTES}",
         )
         yield (
             self.pubsub_port is not None and self.max_unread_bytes < 6 * self.google_message_bytes,
@@ -407,7 +407,7 @@ class Settings(SettingsTable):
         )
         yield bool(self.token_key) and not HEX_KEY.fullmatch(self.token_key), "token_key must be 64 hex digits"
         yield (
-            self.issuers_leeway > MAX_LEEWAY,
+            self.issuers_leeway > MAX_LEEWAY_SECONDS,
             "issuers_leeway must not be over 5m: an expired token would be good for as long",
         )
         yield (
@@ -439,7 +439,7 @@ class Settings(SettingsTable):
             bool(self.node_url) and not _NODE.fullmatch(self.node_url),
             "node_url is http://HOST:PORT or https://HOST:PORT, without a path",
         )
-        yield self.drain_seconds > MAX_DRAIN, f"drain_seconds must not be over {MAX_DRAIN}"
+        yield self.drain_seconds > MAX_DRAIN_SECONDS, f"drain_seconds must not be over {MAX_DRAIN_SECONDS}"
 
 
 def flag(name: str) -> str:
@@ -448,17 +448,17 @@ def flag(name: str) -> str:
 
 
 def is_plain_to_others(settings: Settings) -> bool:
-    """Return whether the API is served without TLS at an address that other machines may reach."""
+    """Return whether the API is served without TLS to other machines."""
     return not (settings.cert or settings.tls_self_signed or is_loopback(settings.host))
 
 
 def registry_mistakes(registry: str) -> Mistakes:
-    """Yield what must not be of where a registry is kept."""
+    """Yield possible mistakes in the registry's URL."""
     yield (
         registry != "sqlite" and not registry.startswith(("postgresql://", "postgres://")),
         "registry is sqlite or postgresql://USER@HOST:PORT/DATABASE",
     )
-    # What is not secret is shown.
+    # The rest of the URL is not secret and is displayed.
     yield bool(_PASSWORD_IN_URL.search(registry)), "registry must not hold a password; it goes into registry_password"
 
 
@@ -487,7 +487,7 @@ def _size_text(size: int) -> str:
 
 
 def duration_text(duration: float) -> str:
-    """Write a duration of so many seconds exactly, in the largest unit that divides it, so that it can be set again."""
+    """Write a duration in seconds exactly, in the largest unit that divides it; `duration_seconds` reads it back."""
     for unit in ("d", "h", "m"):
         if duration >= _DURATION[unit] and duration % _DURATION[unit] == 0:
             return f"{duration / _DURATION[unit]:g}{unit}"
@@ -495,20 +495,20 @@ def duration_text(duration: float) -> str:
 
 
 def toml_text(value: object) -> str:
-    """Write a text, number, truth, list or table as it stands in a TOML file."""
+    """Write a text, number, boolean, list or table as TOML."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{toml_text(name)} = {toml_text(each)}" for name, each in value.items()) + " }"
-    # A JSON string is a TOML string, but for the one control character that JSON leaves as it is.
+    # A JSON string is a TOML string, except for DEL, which JSON does not escape.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _read(each: "dataclasses.Field[Any]", value: object) -> Any:
+def _parse_value(each: "dataclasses.Field[Any]", value: object) -> Any:
     if each.type is Bytes:
         return Bytes(size_number(value))
     if each.type is Seconds:
         return duration_seconds(str(value))
     if each.type is bool:
-        return value if isinstance(value, bool) else _TRUTHS[str(value).strip().lower()]
+        return value if isinstance(value, bool) else _BOOLEANS[str(value).strip().lower()]
     if each.type is int:
         return _number(value, each.metadata["most"])
     if each.type == int | None:
@@ -536,17 +536,17 @@ def _number(value: object, most: int | None) -> int:
 
 
 def duration_seconds(text: str) -> Seconds:
-    """Read a duration as settings are written; raises `ValueError` or `KeyError`."""
+    """Parse a duration as in settings. Raises `ValueError` or `KeyError`."""
     return Seconds(_measure(text, _DURATION))
 
 
 def size_number(text: object) -> int:
-    """Read a number or a size as settings are written; raises `ValueError` or `KeyError`."""
+    """Parse a number or a size as in settings. Raises `ValueError` or `KeyError`."""
     return round(_measure(text, _SIZE))
 
 
 def retention_seconds(text: str) -> int:
-    """Read how long messages are kept, in whole seconds, `default` as 0; raise `ValueError` that says what is wrong."""
+    """Parse a retention in whole seconds; `default` is 0. Raises `ValueError` with a message for the user."""
     if text == "default":
         return 0
     try:
@@ -568,5 +568,5 @@ def _measure(value: object, units: Mapping[str, float]) -> float:
 
 
 def environment() -> Mapping[str, str]:
-    """Return the process's environment, which settings and profiles are read from."""
+    """Return the process's environment."""
     return os.environ

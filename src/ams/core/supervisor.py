@@ -1,8 +1,8 @@
-"""Supervision of threads and tasks that a process cannot do without, and background work in rounds.
+"""Supervision of vital threads and tasks, and periodic background work.
 
-When a vital part ends, its traceback is logged, what waits for it is failed, the process is not ready and says why, and
-the program ends it: a fresh start is the one repair that is known to work. In rounds, an expected error puts a round
-off, a defect is counted and survived, and the next round is tried.
+When a vital part ends, its traceback is logged, its waiters fail, the process reports why it is not ready, and the
+program ends it: a restart is the only repair known to work. In periodic work, an expected error postpones the round; an
+unexpected one is counted and logged, and the next round runs.
 """
 
 import asyncio
@@ -21,51 +21,50 @@ import structlog
 
 from ams.core.errors import AmsError
 
-FAULT = 70  # exit status when a vital part failed or the stop hung: a fault of the program itself
-
+FAULT = 70  # exit status (EX_SOFTWARE) when a vital part failed or the stop hung
 logger = structlog.get_logger("ams")
 
 T = TypeVar("T")
-GiveUp = Callable[[], None]  # fails what waits for a part that has ended; called on the event loop, once
+GiveUp = Callable[[], None]  # fails the waiters of a part that has ended; called once, on the event loop
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     return None
 
 
 class PartFailed(Exception):
-    """A part that the process cannot do without has ended; the text says which."""
+    """A vital part of the process has ended; the text says which."""
 
 
 class Supervisor:
-    """Watches the vital parts of one process. Made and used on its event loop."""
+    """Watches the vital parts of a process. Created and used on its event loop."""
 
     def __init__(self) -> None:
-        self.failure: str | None = None  # the first vital part that failed, and the kind of its exception
-        self.survived: Counter[str] = Counter()  # rounds of background work that ended with a defect, by work
+        self.failure: str | None = None  # first vital part that failed, and its exception type
+        self.survived: Counter[str] = Counter()  # background rounds with an unexpected exception, by work
         self._failed = asyncio.Event()
 
-    def thread(self, part: str, name: str, work: Callable[[], None], give_up: GiveUp = _nothing) -> threading.Thread:
-        """Return a thread for `work`, to be started. It may return when it was asked to; an exception is a failure."""
+    def thread(self, part: str, name: str, work: Callable[[], None], give_up: GiveUp = _do_nothing) -> threading.Thread:
+        """Return a thread for `work`, not started. `work` may return; an exception is a failure of the part."""
         loop = asyncio.get_running_loop()
 
-        def watched() -> None:
+        def run_watched() -> None:
             try:
                 work()
             except BaseException as error:  # any exception ends the thread
-                # Without the loop the process is about to end, and nothing waits any more.
+                # RuntimeError: the loop is closed, so nothing waits any more.
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self.failed, part, error, give_up)
 
-        return threading.Thread(target=watched, name=name, daemon=True)
+        return threading.Thread(target=run_watched, name=name, daemon=True)
 
     def task(
-        self, part: str, work: Coroutine[Any, Any, None], give_up: GiveUp = _nothing, *, may_end: bool = False
+        self, part: str, work: Coroutine[Any, Any, None], give_up: GiveUp = _do_nothing, *, may_end: bool = False
     ) -> "asyncio.Task[None]":
-        """Run `work` as a task that only being cancelled may end, or, if it `may_end`, also its own return."""
+        """Run `work` as a task that ends only when cancelled; with `may_end` it may also return."""
         task = asyncio.create_task(work, name=f"ams {part}")
 
-        def ended(task: "asyncio.Task[None]") -> None:
+        def check_end(task: "asyncio.Task[None]") -> None:
             if task.cancelled():
                 return
             error = task.exception()
@@ -74,11 +73,11 @@ class Supervisor:
             elif not may_end:
                 self.failed(part, PartFailed(f"{part} returned"), give_up)
 
-        task.add_done_callback(ended)
+        task.add_done_callback(check_end)
         return task
 
-    def failed(self, part: str, error: BaseException, give_up: GiveUp = _nothing) -> None:
-        """Do what follows when a vital part ended. On the event loop."""
+    def failed(self, part: str, error: BaseException, give_up: GiveUp = _do_nothing) -> None:
+        """Report that a vital part has failed. Runs on the event loop."""
         logger.critical("part.failed", part=part, kind=type(error).__name__, exc_info=error)
         if self.failure is None:
             self.failure = f"{part} failed ({type(error).__name__})"
@@ -89,7 +88,7 @@ class Supervisor:
         self._failed.set()
 
     def survive(self, work: str) -> None:
-        """Count and log the exception at hand: a round of background work failed, and the next one will be tried."""
+        """Count and log the current exception of a background round."""
         self.survived[work] += 1
         logger.exception("background.failed", work=work)
 
@@ -117,10 +116,12 @@ async def run_until_stopped(
     stop_seconds: float,
     failed_seconds: float | None = None,
 ) -> T | None:
-    """Run a program until SIGTERM or SIGINT, or until a vital part of it failed; return what ran.
+    """Run a program until SIGTERM, SIGINT or the failure of a vital part.
 
-    `announce` is called when it has started. Its stop may take `stop_seconds`, or `failed_seconds` after a failure.
-    None when it was stopped before it was ready; then the start has been undone.
+    `announce` is called after the start. The stop may take `stop_seconds`, or `failed_seconds` after a failure.
+
+    Returns:
+        The running program that `start` yielded; None if it was stopped before it was ready. The start is then undone.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -131,7 +132,7 @@ async def run_until_stopped(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     async with contextlib.AsyncExitStack() as stack:
-        run = await _unless(stop, stack.enter_async_context(start))
+        run = await _start_unless_stopped(stop, stack.enter_async_context(start))
         if run is None:
             log.info("stopped", reason="asked to stop before it was ready")
             return None
@@ -143,8 +144,8 @@ async def run_until_stopped(
     return run
 
 
-async def _unless(stop: asyncio.Event, start: Coroutine[Any, Any, T]) -> T | None:
-    """Return what `start` makes; None when the stop came first, and the start has been undone."""
+async def _start_unless_stopped(stop: asyncio.Event, start: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result of `start`; None if the stop came first, after undoing the start."""
     starting, stopping = asyncio.create_task(start), asyncio.create_task(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -156,9 +157,9 @@ async def _unless(stop: asyncio.Event, start: Coroutine[Any, Any, T]) -> T | Non
 
 
 def end_within(seconds: float) -> None:
-    """End this process in so many seconds, even if a thread hangs; write where every thread stands to standard error.
+    """Exit after `seconds`, even if a thread hangs, with the stack of each thread on standard error.
 
-    Nothing is lost that was answered: what is promised is on the disk before the answer.
+    Answered requests are not lost: data is on disk before the answer.
     """
 
     def end() -> None:
@@ -171,8 +172,8 @@ def end_within(seconds: float) -> None:
     threading.Thread(target=end, name="ams-end", daemon=True).start()
 
 
-class Rounds:
-    """One piece of work, round after round, from `start` to `close`."""
+class Ticker:
+    """Periodic background work from `start` to `close`."""
 
     def __init__(
         self,
@@ -184,12 +185,17 @@ class Rounds:
         retry_seconds: float | None = None,
         has_last: bool = False,
     ) -> None:
-        """`work` is one round of the `part`; `put_off` is called with the `reason` of one that an `AmsError` ended.
+        """Make periodic work.
 
-        Without `put_off` that is a defect too. After a round that failed the next one comes after `retry_seconds`, if
-        they are given. With `has_last` the close lets a round under way end and adds a last one; without, it cancels.
+        Args:
+            part: its name in logs and metrics.
+            seconds: pause between rounds.
+            work: one round.
+            put_off: called with the `reason` after an `AmsError`; None: such an error is a defect.
+            retry_seconds: pause after a failed round; None: `seconds`.
+            has_last: `close` waits for the current round and runs a last one, instead of cancelling.
         """
-        self.seconds = seconds  # from the end of a round to the next one; a round may change it
+        self.seconds = seconds  # from the end of a round to the next; a round may change it
         self._part, self._work, self._put_off, self._retry_seconds = part, work, put_off, retry_seconds
         self._has_last = has_last
         self._soon = asyncio.Event()
@@ -199,26 +205,26 @@ class Rounds:
 
     @property
     def is_over(self) -> bool:
-        """Return whether no round comes any more."""
+        """Return whether the work is closed."""
         return self._closing
 
     async def start(self, supervisor: Supervisor) -> None:
-        """Begin with the pause, or with a round if it is to come soon."""
+        """Start with a pause, or with a round after `soon`."""
         self._supervisor = supervisor
-        self._task = supervisor.task(self._part, self._run(), may_end=self._has_last)
+        self._task = supervisor.task(self._part, self._run_rounds(), may_end=self._has_last)
 
     def soon(self) -> None:
-        """Have the next round begin at once, or after the one under way."""
+        """Start the next round at once, or right after the current one."""
         self._soon.set()
 
     def cancel(self) -> None:
-        """End the work at once, in the middle of a round."""
+        """Stop the work at once, also within a round."""
         self._closing = True
         if self._task is not None:
             self._task.cancel()
 
     async def close(self) -> None:
-        """End the work, and return when it has ended."""
+        """Stop the work and wait until it has ended."""
         if not self._has_last:
             self.cancel()
         self._closing = True
@@ -228,7 +234,7 @@ class Rounds:
         if self._has_last:
             await self._survive()
 
-    async def _run(self) -> None:
+    async def _run_rounds(self) -> None:
         pause = self.seconds
         while True:
             with contextlib.suppress(TimeoutError):
@@ -246,27 +252,27 @@ class Rounds:
         except Exception as error:
             if self._put_off is not None and isinstance(error, AmsError):
                 self._put_off(reason=error.message)
-            else:  # a defect must not end the work for good
+            else:  # a defect must not stop the work
                 self._supervisor.survive(self._part)
             return False
         return True
 
 
-class Turns:
-    """Resumes one waiter per iteration of the event loop; with `every`, one in so many iterations.
+class FairQueue:
+    """Fair queue: resumes one waiter per event loop iteration, or per `every` iterations.
 
-    All other work that is due by then is done between two of them. Those who wait take turns, each with its waiters in
-    their order, so nobody waits for all waiters of another.
+    Other due work runs between two waiters. Keys (`who`) take turns, FIFO within each key, so no key waits for all
+    waiters of another.
     """
 
     def __init__(self, every: int = 1) -> None:
         self._every = every
-        self._passed = every - 1  # turns since one went on; no more are counted than it takes for the next
+        self._passed = every - 1  # iterations since the last resume, at most `every`
         self._is_due = False  # whether `_next` will be called
         self._waiting: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def __call__(self, who: Hashable = None) -> None:
-        """Return in a turn of the event loop in which nobody else does; not in this one."""
+        """Yield to the event loop; at most one waiter resumes per loop iteration."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         self._waiting.setdefault(who, deque()).append(turn)

@@ -1,15 +1,15 @@
-"""URLs of settings: whether they are good; a user and password in them is never sent and never shown."""
+"""URLs of settings: validation, and removal of credentials, which are never sent or displayed."""
 
 import ipaddress
 import re
 from urllib.parse import urlsplit
 
 _AUTHORITY = re.compile(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]*([^/\\?#]*)")
-"""Reads what is malformed as well, so that a password in a mistyped URL is found."""
+"""Matches malformed URLs too, so that a password in a mistyped URL is found."""
 
 
 def has_credentials(url: str) -> bool:
-    """Return whether there is a user or password in a URL, also in a malformed one."""
+    """Return whether a URL, even a malformed one, has a user or password."""
     return without_credentials(url) != url
 
 
@@ -23,7 +23,7 @@ def is_http_url(url: str) -> bool:
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL as it may be shown; a malformed one, too."""
+    """Return a URL, even a malformed one, without user and password."""
     found = _AUTHORITY.match(url)
     if found is None:
         return url
@@ -31,7 +31,7 @@ def without_credentials(url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
+    """Return whether an address is reachable only from this machine."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""Versions: a change can be refused when what it changes is not any more as its client read it (RFC 9110, 13.1.1)."""
+"""Resource versions (ETags) and preconditions (`If-Match`, RFC 9110, 13.1.1)."""
 
 import hashlib
 import re
@@ -14,23 +14,23 @@ _WEAK = "W/"
 
 
 def version_of(state: object) -> str:
-    """Return the version of a state: equal states have equal versions, on every node and after a restart."""
+    """Return the version of a state: equal for equal states, on every node and after a restart."""
     encoded = msgspec.json.encode(state, order="deterministic")
     return hashlib.blake2b(encoded, digest_size=12).hexdigest()
 
 
 class Precondition(NamedTuple):
-    """Which versions of a resource a change is meant for."""
+    """Versions of a resource that a change requires."""
 
     versions: frozenset[str] | None = None  # None: any
-    view: Callable[[Any], object] = lambda state: state  # makes of what is stored what clients are shown
+    view: Callable[[Any], object] = lambda state: state  # converts the stored state to the one shown to clients
 
     def seen_by(self, view: Callable[[Any], object]) -> "Precondition":
-        """Return the same for a resource of which clients are shown a view."""
+        """Return the same precondition for a resource that clients see through `view`."""
         return self._replace(view=view)
 
     def check(self, read: Callable[[], object]) -> None:
-        """Raise `ChangedMeanwhile` when what is stored has another version. Call it in the change's transaction."""
+        """Raise `ChangedMeanwhile` if the stored state has another version. Call it in the change's transaction."""
         if self.versions is None:
             return
         state = read()
@@ -42,7 +42,7 @@ ANY_VERSION = Precondition()
 
 
 def read_if_match(header: str) -> Precondition:
-    """Read an `If-Match` header: any version meets `*` and no header, none a weak tag. Raises `InvalidInput`."""
+    """Parse an `If-Match` header: `*` or none matches any version, a weak tag none. Raises `InvalidInput`."""
     if not header or header.strip() == "*":
         return ANY_VERSION
     tags = header.split(",")
@@ -52,6 +52,6 @@ def read_if_match(header: str) -> Precondition:
     return Precondition(frozenset(text.strip('"') for text in texts if not text.startswith(_WEAK)))
 
 
-def written(version: str) -> str:
-    """Write a version as a strong `ETag`."""
+def strong_etag(version: str) -> str:
+    """Return a version as a strong `ETag`."""
     return f'"{version}"'

@@ -1,8 +1,8 @@
 """A YAML file as a tree in which each value has its line number.
 
-Safe for files of strangers: nothing is constructed but text, numbers, lists and mappings; size and depth are capped;
-aliases, with which a small file can stand for a huge one, and tags are refused. Plain words mean what they mean in
-YAML 1.2 and JSON: `on`, `no` and `1:30` are text.
+Safe for untrusted files: only text, numbers, lists and mappings are constructed. Size and depth are limited. Tags and
+aliases, which can expand a small file to a huge one, are refused. Plain scalars follow YAML 1.2 and JSON: `on`, `no`
+and `1:30` are text.
 """
 
 import math
@@ -20,12 +20,12 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 60
 
 _NULLS = ("", "~", "null", "Null", "NULL")
-_SWITCHES = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_WHOLE = re.compile(r"[-+]?\d+", re.ASCII)
+_BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INTEGER = re.compile(r"[-+]?\d+", re.ASCII)
 _FRACTION = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?", re.ASCII)
 _NOT_IN_JSON = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_LOWEST, _HIGHEST = -(2**63), 2**64 - 1
-_DIGITS = 25
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
+_MAX_DIGITS = 25
 
 
 class FileLine(NamedTuple):
@@ -45,24 +45,24 @@ def bad(place: FileLine, text: str) -> BadDocument:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value and the file it stands in; each method reads it as one type and raises `BadDocument` if it is another."""
+    """A value in a file. Each method reads it as one type and raises `BadDocument` for another."""
 
     node: yaml.Node
     file: str
-    name: yaml.Node | None = None  # the name that stands before it in a mapping
+    name: yaml.Node | None = None  # its key in a mapping
 
     @property
     def place(self) -> FileLine:
-        """Where it begins: at its name if it has one."""
+        """The line of its key, or its own."""
         return FileLine(self.file, (self.name or self.node).start_mark.line + 1)
 
     @property
     def is_null(self) -> bool:
-        """Return whether nothing is said."""
+        """Return whether the value is null."""
         return _is_null(self.node)
 
     def mapping(self, allowed: Collection[str] | None = None) -> "dict[str, Value]":
-        """Return names and values; nothing is an empty mapping; `allowed` are the names that may occur."""
+        """Return a mapping, empty for null; `allowed` are the permitted keys."""
         if self.is_null:
             return {}
         if not isinstance(self.node, yaml.MappingNode):
@@ -78,7 +78,7 @@ class Value:
         return found
 
     def values(self) -> "list[Value]":
-        """Return the values of a list; nothing is an empty one."""
+        """Return the values of a list, empty for null."""
         if self.is_null:
             return []
         if not isinstance(self.node, yaml.SequenceNode):
@@ -86,24 +86,24 @@ class Value:
         return [Value(each, self.file) for each in self.node.value]
 
     def text(self) -> str:
-        """Return text, also what looks like a number or a switch: names may be `2024` or `on`."""
+        """Return text, also for plain numbers and booleans: names may be `2024` or `on`."""
         if not isinstance(self.node, yaml.ScalarNode) or self.is_null:
             raise bad(self.place, f"text is expected here, not {_what(self.node)}")
         return str(self.node.value)
 
     def one_of(self, *choices: str) -> str:
-        """Return a text that is one of some."""
+        """Return a text that is one of `choices`."""
         text = self.text()
         if text not in choices:
             raise bad(self.place, f"{text!r} is none of {', '.join(choices)}")
         return text
 
     def texts(self) -> tuple[str, ...]:
-        """Return the texts of a list, sorted, each once; nothing is none."""
+        """Return the texts of a list, sorted, without duplicates; empty for null."""
         return tuple(sorted({each.text() for each in self.values()}))
 
     def number(self, lowest: int, highest: int) -> int:
-        """Return a whole number within bounds."""
+        """Return an integer within bounds."""
         value = self.plain()
         if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
             raise bad(self.place, f"a whole number from {lowest} to {highest} is expected here")
@@ -117,7 +117,7 @@ class Value:
         return value
 
     def plain(self) -> Any:
-        """Return the value as JSON has it."""
+        """Return the value as JSON types."""
         if isinstance(self.node, yaml.MappingNode):
             return {name: value.plain() for name, value in self.mapping().items()}
         if isinstance(self.node, yaml.SequenceNode):
@@ -127,12 +127,12 @@ class Value:
             return None
         if not _is_plain(self.node):
             return text
-        if text in _SWITCHES:
-            return _SWITCHES[text]
+        if text in _BOOLEANS:
+            return _BOOLEANS[text]
         if not (_FRACTION.fullmatch(text) or _NOT_IN_JSON.fullmatch(text)):
             return text
-        whole = _WHOLE.fullmatch(text)
-        if whole and len(text) < _DIGITS and _LOWEST <= int(text) <= _HIGHEST:
+        whole = _INTEGER.fullmatch(text)
+        if whole and len(text) < _MAX_DIGITS and _MIN_INTEGER <= int(text) <= _MAX_INTEGER:
             return int(text)
         if not whole and not _NOT_IN_JSON.fullmatch(text) and math.isfinite(float(text)):
             return float(text)
@@ -140,9 +140,9 @@ class Value:
 
 
 def read_tree(path: str) -> Value | None:
-    """Read a YAML file, `-` for standard input; None when it says nothing; raise `BadDocument` for what is no YAML."""
+    """Parse a YAML file (`-`: standard input); None if it is empty. Raises `BadDocument`."""
     shown = "standard input" if path == "-" else path
-    content = _capped(sys.stdin.buffer.read(MAX_BYTES + 1), shown) if path == "-" else read_capped(path)
+    content = _require_max_bytes(sys.stdin.buffer.read(MAX_BYTES + 1), shown) if path == "-" else read_capped(path)
     try:
         return parse_tree(content.decode(), shown)
     except UnicodeDecodeError:
@@ -150,7 +150,7 @@ def read_tree(path: str) -> Value | None:
 
 
 def parse_tree(text: str, shown: str) -> Value | None:
-    """Read text as YAML, its file called `shown`; None when it says nothing; raise `BadDocument` for no YAML."""
+    """Parse YAML text; `shown` is its file's name in errors. None if it is empty. Raises `BadDocument`."""
     try:
         node = _Loader(text).get_single_node()
     except _Refused as error:
@@ -164,22 +164,22 @@ def parse_tree(text: str, shown: str) -> Value | None:
 
 
 def read_capped(path: str) -> bytes:
-    """Read a file of at most `MAX_BYTES`; raise `BadDocument` when it is larger or cannot be read."""
+    """Read a file. Raises `BadDocument` if it is unreadable or larger than `MAX_BYTES`."""
     try:
         with open(path, "rb") as file:
-            return _capped(file.read(MAX_BYTES + 1), path)
+            return _require_max_bytes(file.read(MAX_BYTES + 1), path)
     except OSError as error:
         raise BadDocument(f"{path}: {error.strerror}") from error
 
 
-def _capped(content: bytes, shown: str) -> bytes:
+def _require_max_bytes(content: bytes, shown: str) -> bytes:
     if len(content) > MAX_BYTES:
         raise BadDocument(f"{shown} is larger than {MAX_BYTES} bytes")
     return content
 
 
 def _is_plain(node: yaml.Node) -> bool:
-    """Return whether it is a word without quotes, which may stand for a number, a switch or nothing."""
+    """Return whether it is a plain scalar, which may be a number, a boolean or null."""
     return isinstance(node, yaml.ScalarNode) and not node.style
 
 
@@ -202,7 +202,7 @@ class _Refused(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes, nothing more; without aliases and tags, and not too deep."""
+    """Composes nodes without constructing objects; refuses aliases, tags and deep nesting."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

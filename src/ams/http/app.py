@@ -1,4 +1,4 @@
-"""The ASGI application: every answer and every error leaves here. Pages of any origin may ask (contract 1.4)."""
+"""The ASGI application: sends every answer and every error. Open to pages of any origin (contract 1.4)."""
 
 import asyncio
 import contextlib
@@ -21,22 +21,22 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
-from ams.core.fair_share import SMALL
+from ams.core.fair_share import MAX_UNCOUNTED_BYTES
 from ams.core.observing import REQUEST, SCOPE
-from ams.core.versions import read_if_match, version_of, written
+from ams.core.versions import read_if_match, strong_etag, version_of
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
 from ams.http.auditing import AuditedRequest, Auditor, shown_path
 from ams.http.errors import refusal
 from ams.http.fast import FastRoutes, Gate
 from ams.http.forwarding import Answer, Forwarder, Relayed
-from ams.http.limits import LATE_SECONDS, Bodies, ClientLeft
+from ams.http.limits import RECHECK_AFTER_SECONDS, Bodies, ClientLeft
 from ams.http.openapi import encode_description
 from ams.http.routing import Call, Handler, Streamed, StreamedResponse, Versioned
 from ams.service.delivering import UnreadAnswers
 from ams.wire.actions import ACTIONS, Action
 
 ANY_ORIGIN = (b"access-control-allow-origin", b"*")
-CHALLENGE = b"www-authenticate"  # says why a token was refused; shown to pages of other origins where it is there
+CHALLENGE_HEADER = b"www-authenticate"  # why a token was refused; exposed to pages of other origins
 
 _SIMPLE_METHODS = frozenset({b"GET", b"HEAD", b"POST"})
 _METHODS = _SIMPLE_METHODS | {b"OPTIONS", b"PUT", b"DELETE"}
@@ -45,8 +45,8 @@ _HEADERS = _SIMPLE_HEADERS | {
     b"x-requested-with", b"content-type", b"x-api-key", b"authorization", b"idempotency-key", b"x-request-id",
     b"if-match",
 }  # fmt: skip
-_EXPOSED = b"x-request-id, date, retry-after, etag"
-"""Header fields that pages of other origins may read: how an error is reported, when to ask again, and versions."""
+_EXPOSED_HEADERS = b"x-request-id, date, retry-after, etag"
+"""Header fields that pages of other origins may read: error details, retry time, and versions."""
 
 
 REQUEST_ID = b"x-request-id"
@@ -54,7 +54,7 @@ _GOOD_ID = re.compile(rb"[!-~]{1,128}")
 
 
 def good_id(value: bytes) -> bytes:
-    """Return a client's own request id, empty when it may not go into a header and a log line."""
+    """Return a client's request id; empty if it is not safe in a header and a log line."""
     return value if _GOOD_ID.fullmatch(value) else b""
 
 
@@ -84,7 +84,7 @@ class App:
                 routers.setdefault(_place_of(each.whole_path), []).append(self._route(each, handlers[name]))
         self._routers = {place: Router([*routes, *others], redirect_slashes=False) for place, routes in routers.items()}
         self._other_router = Router(others, redirect_slashes=False)
-        self.answered = [0] * 6  # requests by the first digit of their answers' status
+        self.answered = [0] * 6  # requests by the first digit of the answer's status
         self._prefix = secrets.token_hex(4)
         self._count = itertools.count()
 
@@ -102,7 +102,7 @@ class App:
             await _answer_options(scope["headers"], is_cross_origin, send)
             return
         if is_cross_origin:
-            send = _opened(send)
+            send = _open_to_any_origin(send)
         request_id = request_id or self.new_id()
         REQUEST.set(request_id)
         SCOPE.set(scope)
@@ -118,7 +118,7 @@ class App:
         self.answered[2] += 1
         headers = [JSON, (REQUEST_ID, request_id), (b"content-length", b"%d" % len(body))]
         start: Event = {"type": "http.response.start", "status": 200, "headers": headers}
-        if len(body) <= SMALL:
+        if len(body) <= MAX_UNCOUNTED_BYTES:
             await send(start)
             await send({"type": "http.response.body", "body": body})
             return
@@ -127,13 +127,13 @@ class App:
             await send({"type": "http.response.body", "body": body})
 
     def new_id(self) -> bytes:
-        """Return an id for a request that brought none."""
+        """Return an id for a request without one."""
         return f"{self._prefix}-{next(self._count):x}".encode()
 
     async def _answer_other(self, scope: dict[str, Any], receive: Receive, send: Send, request_id: bytes) -> None:
         project, is_begun = project_of(scope), False
 
-        async def stamped(event: Event) -> None:
+        async def send_stamped(event: Event) -> None:
             nonlocal is_begun
             if event["type"] == "http.response.start":
                 is_begun = True
@@ -141,23 +141,23 @@ class App:
                 event["headers"] = [*event["headers"], (REQUEST_ID, request_id)]
                 await send(event)
                 return
-            if event.get("more_body"):  # of an answer in pieces, which is counted as a whole
+            if event.get("more_body"):  # an answer in pieces counts as a whole
                 await send(event)
                 return
             with self._unread.held(project, len(event.get("body", b""))):
                 await send(event)
 
         try:
-            await self._answer(scope, receive, stamped)
+            await self._answer(scope, receive, send_stamped)
         except (Exception, asyncio.CancelledError) as error:
             if is_begun and isinstance(error, asyncio.CancelledError):
-                raise  # a client who did not read its answer until the service stopped
+                raise  # the client did not read its answer before the service stopped
             await self.fail(error, scope, send, request_id)
 
     async def fail(self, error: BaseException, scope: dict[str, Any], send: Send, request_id: bytes) -> None:
-        """Answer an error, unless the client has left; of `scope` the method, the path and the client are needed."""
+        """Answer an error, unless the client has left. Needs method, path and client of `scope`."""
         if isinstance(error, asyncio.CancelledError):
-            # Only a stop cancels requests: those whose bodies were still coming when its patience ended.
+            # Only a stop cancels requests: those whose bodies were still incomplete at its deadline.
             await self._refuse(Overloaded("The service is stopping"), scope, send, request_id)
         elif isinstance(error, Relayed):
             self.answered[error.answer.status // 100] += 1
@@ -173,7 +173,7 @@ class App:
             where = quote(clean, safe="/:@!$&'()*+,;=~-._").encode() + (b"?" + query if query else b"")
             await answer(send, 301, b"", [(b"location", where)])
             return
-        # The router raises for a wrong method, instead of answering in plain text, when it belongs to an app.
+        # The router raises for a wrong method, instead of answering in plain text, only if it belongs to an app.
         router = self._routers.get(_place_of(clean), self._other_router)
         await router({**scope, "app": self}, receive, send)
 
@@ -202,20 +202,20 @@ class App:
                     audited.caller = await self._gate.admit_from(request.scope, action.name, request.path_params)
                 made = await self._handle(action, handler, request, audited)
                 if isinstance(made, Answer):
-                    audited.action = None  # its owner has recorded it
+                    audited.action = None  # the subscription's owner has recorded it
             if isinstance(made, Answer):
                 return Response(made.body, media_type=JSON_TYPE)
             project = project_of(request.scope)
             if isinstance(made, Streamed):
                 return StreamedResponse(made, self._unread, project)
             body, headers = made
-            if action.method == "GET":  # what was changed is answered in any case
+            if action.method == "GET":  # changes are answered in any case
                 self._unread.check(project, len(body))
             return Response(body, media_type=JSON_TYPE, headers=headers)
 
         route = Route(action.whole_path, endpoint, methods=[action.method])
         assert route.methods is not None
-        route.methods.discard("HEAD")  # not served (contract 1.3)
+        route.methods.discard("HEAD")  # not supported (contract 1.3)
         return route
 
     async def _handle(
@@ -231,12 +231,12 @@ class App:
 
         async def body() -> bytes:
             nonlocal read
-            if read:  # asked for again, as another node may have to have it
+            if read:  # called twice: another node may have to get it
                 return read
             holders = (project_of(request.scope), caller.user if caller is not None else request.client)
             began = time.monotonic()
             read = await self._bodies.read(headers, request.receive, action.most, holders)
-            if not action.is_open and time.monotonic() - began > LATE_SECONDS:
+            if not action.is_open and time.monotonic() - began > RECHECK_AFTER_SECONDS:
                 await self._gate.admit_again(action.name, names, headers, query)
             holding.enter_context(self._bodies.held(read, holders))
             return read
@@ -262,22 +262,20 @@ Place = tuple[int, str]
 
 
 def _place_of(path: str) -> Place:
-    """Return what all paths of one route have in common, so that a request is compared with few routes."""
+    """Return the common part of all paths of a route, so that a request is compared with few routes."""
     parts = path.split("/")
     return len(parts), parts[4] if len(parts) > 4 else ""
 
 
 def _body_of(made: object) -> tuple[bytes, dict[str, str]] | Streamed:
-    """Return body and header fields of a 200 that is sent as a whole, from what a handler returned."""
     if isinstance(made, Streamed):
         return made
     if isinstance(made, Versioned):
-        return msgspec.json.encode(made.shown), {"ETag": written(version_of(made.state))}
+        return msgspec.json.encode(made.shown), {"ETag": strong_etag(version_of(made.state))}
     return b"" if made is None else msgspec.json.encode(made), {}
 
 
 def _clean(path: str) -> str:
-    """Return the path without doubled slashes and dots (contract 1.3)."""
     if "//" not in path and "/." not in path:
         return path
     clean = posixpath.normpath("/" + path.lstrip("/"))
@@ -297,7 +295,7 @@ async def _answer_options(headers: list[Header], is_cross_origin: bool, send: Se
 
 
 def _preflight(headers: list[Header]) -> list[Header]:
-    """Return what is allowed beyond the simple methods and headers; raise when what is asked for is not."""
+    """Return the allowed methods and headers beyond the simple ones. Raises if the request wants others."""
     method = next((value for name, value in headers if name == b"access-control-request-method"), b"")
     if not method:
         raise BadRequest("Preflight without Access-Control-Request-Method")
@@ -314,12 +312,12 @@ def _preflight(headers: list[Header]) -> list[Header]:
     return allowed
 
 
-def _opened(send: Send) -> Send:
-    async def opened(event: Event) -> None:
+def _open_to_any_origin(send: Send) -> Send:
+    async def send_open(event: Event) -> None:
         if event["type"] == "http.response.start":
-            said = any(name == CHALLENGE for name, _ in event["headers"])
-            exposed = _EXPOSED + b", " + CHALLENGE if said else _EXPOSED
+            said = any(name == CHALLENGE_HEADER for name, _ in event["headers"])
+            exposed = _EXPOSED_HEADERS + b", " + CHALLENGE_HEADER if said else _EXPOSED_HEADERS
             event["headers"] = [*event["headers"], ANY_ORIGIN, (b"access-control-expose-headers", exposed)]
         await send(event)
 
-    return opened
+    return send_open

@@ -1,4 +1,4 @@
-"""Messages as Arrow IPC streams, a piece at a time. The one file that needs pyarrow; it is loaded when asked for."""
+"""Messages as Arrow IPC streams, a piece at a time. The only file that needs pyarrow; imported on demand."""
 
 import contextlib
 import itertools
@@ -32,14 +32,14 @@ SCHEMA = pa.schema(
         pa.field("ordering_key", pa.string()),
     ]
 )
-"""Part of the API; `docs/reference/reading.md` shows it."""
-_ATTRIBUTES, _DATA = b'"attributes":', b'"data":"'  # how members of a fragment begin; the third is taken away before
-_NONE: Mapping[str, str] = {}
+"""Part of the API; shown in `docs/reference/reading.md`."""
+_ATTRIBUTES, _DATA = b'"attributes":', b'"data":"'  # starts of a fragment's members; the third is removed before
+_NO_ATTRIBUTES: Mapping[str, str] = {}
 _attributes = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def batch(messages: Sequence[Stored]) -> "pa.RecordBatch":
-    """Make a record batch of messages, their data decoded; a column at a time, as objects for each message are dear."""
+    """Return a record batch of messages with decoded data. Built by column: objects for each message are expensive."""
     offsets, times = array("q"), array("q")
     fragments: list[Fragment] = []
     may_have_keys = False
@@ -68,7 +68,7 @@ def _column(kind: "pa.DataType", numbers: "array[int]") -> "pa.Array":
 
 
 def _contents(fragments: Sequence[Fragment]) -> tuple["pa.MapArray", list[bytes]]:
-    """Return attributes and decoded data; of usual messages, data alone and plain base64, that of all at once."""
+    """Return attributes and decoded data. Usual messages have plain base64 data only, decoded all at once."""
     if are_data_alone(fragments):
         with contextlib.suppress(ValueError):
             data = [pybase64.b64decode(each[len(_DATA) : -1], None, True) for each in fragments]
@@ -82,7 +82,7 @@ def _contents(fragments: Sequence[Fragment]) -> tuple["pa.MapArray", list[bytes]
 
 
 def payload(data: str) -> bytes:
-    """Decode data from base64; of other text, return its UTF-8 bytes."""
+    """Decode base64 data; return UTF-8 bytes of any other text."""
     try:
         return decoded_data(data)
     except ValueError:
@@ -90,20 +90,20 @@ def payload(data: str) -> bytes:
 
 
 def _content(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
-    """Return attributes and decoded data. Data that is plain base64, as nearly all is, is not read as JSON first."""
+    """Return attributes and decoded data. Plain base64, as in nearly all messages, is decoded without a JSON parser."""
     start = fragment.rfind(b'"', 0, -1) + 1
     head = start - len(_DATA)
-    # Within a JSON text a quote follows a backslash, so these bytes are no part of one.
+    # Inside a JSON text a quote has a backslash before it, so these bytes are not part of a text.
     if head >= 0 and fragment[head:start] == _DATA:
         try:
             data = pybase64.b64decode(fragment[start:-1], validate=True)
         except ValueError:
-            return _patiently(fragment)
-        return (_attributes(fragment[len(_ATTRIBUTES) : head - 1]) if head else _NONE), data
-    return _patiently(fragment)
+            return _parse_content(fragment)
+        return (_attributes(fragment[len(_ATTRIBUTES) : head - 1]) if head else _NO_ATTRIBUTES), data
+    return _parse_content(fragment)
 
 
-def _patiently(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
+def _parse_content(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
     message = parse(fragment)
     return message.attributes, payload(message.data)
 
@@ -113,15 +113,15 @@ def _map(ends: "array[int]", names: Sequence[str], values: Sequence[str]) -> "pa
     return pa.MapArray.from_arrays(_column(pa.int32(), ends), pa.array(names, text), pa.array(values, text))
 
 
-def encoded(piece: Sequence[Stored]) -> bytes:
-    """Return a piece as part of a stream; of no messages, the schema."""
+def encoded_piece(piece: Sequence[Stored]) -> bytes:
+    """Return a piece as part of a stream; the schema for an empty piece."""
     made = batch(piece) if piece else SCHEMA
     found: bytes = made.serialize().to_pybytes()
     return found
 
 
 def parts_of(piece: Sequence[Stored]) -> Sequence[bytes]:
-    """Return first offset, time and number of messages of each run, then the lengths of fragments, then these."""
+    """Return first offset, time and number of messages of each run, the lengths of fragments, and the fragments."""
     runs = runs_of(piece)
     heads = array("Q", itertools.chain.from_iterable([(run.first, run.time, len(run.fragments)) for run in runs]))
     fragments = list(itertools.chain.from_iterable([run.fragments for run in runs]))
@@ -129,7 +129,7 @@ def parts_of(piece: Sequence[Stored]) -> Sequence[bytes]:
 
 
 def encode(parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """Do what `encoded` does, of what `parts_of` makes of messages; a job of a worker."""
+    """Encode the `parts_of` a piece as `encoded_piece` does; a job for a worker."""
     heads, lengths, blob = map(bytes, parts)
     ends = itertools.accumulate(array("I", lengths), initial=0)
     fragments = [Fragment(blob[start:end]) for start, end in itertools.pairwise(ends)]
@@ -137,4 +137,4 @@ def encode(parts: Sequence[memoryview]) -> Sequence[bytes]:
     for first, time, count in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
         runs.append(Run.of(Offset(first), Milliseconds(time), fragments[place : place + count]))
         place += count
-    return [encoded(Runs(runs))]
+    return [encoded_piece(Runs(runs))]

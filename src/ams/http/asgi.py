@@ -1,7 +1,7 @@
-"""ASGI in a few words: its types, where a request comes from, values of a query, and an answer sent as a whole.
+"""ASGI helpers: types, client addresses, query values, and whole answers.
 
-A proxy adds the address it was asked from to the end of `X-Forwarded-For`. So the last address in it that is no proxy
-of ours is the client's; what stands before that can be forged.
+A proxy appends the address of its peer to `X-Forwarded-For`. So the last address in it that is not one of our proxies
+is the client's. Everything before can be forged.
 """
 
 import ipaddress
@@ -22,48 +22,48 @@ JSON_TYPE, JSON = answers.JSON_TYPE, answers.JSON
 
 
 async def answer(send: Send, status: int, body: bytes, headers: list[Header]) -> None:
-    """Send an answer; the length of its body is added to `headers`."""
+    """Send an answer. Appends the length of its body to `headers`."""
     headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 def project_of(scope: MutableMapping[str, Any]) -> str:
-    """Return the project that a path names; empty without one."""
+    """Return the project named in a path; empty if none."""
     parts = scope["path"].split("/", 4)
     return parts[3] if len(parts) > 3 and parts[2] == "projects" else ""
 
 
 def query_value(query: bytes, name: str) -> str | None:
-    """Return the first value of a query parameter, whose name is case-sensitive; nothing behind it is decoded."""
+    """Return the first value of a query parameter (name is case-sensitive). Decodes nothing after it."""
     if not query:
         return None
     for field in query.split(b"&"):
         key, _, value = field.partition(b"=")
-        if field and _decoded(key) == name:
-            return _decoded(value)
+        if field and _decode_query(key) == name:
+            return _decode_query(value)
     return None
 
 
-def _decoded(text: bytes) -> str:
+def _decode_query(text: bytes) -> str:
     plain = text.decode("latin-1")
     return unquote_plus(plain, errors="replace") if b"%" in text or b"+" in text else plain
 
 
-_FORWARDED = b"x-forwarded-for"
-MOST_HOPS = 20  # a longer list is not read to its end: no service has so many proxies before it
+_FORWARDED_FOR = b"x-forwarded-for"
+MAX_HOPS = 20  # a longer list is ignored: no service is behind so many proxies
 
 
 def client_address(scope: MutableMapping[str, Any], proxies: Sequence[Network]) -> str:
-    """Return the address of the client of an ASGI request; empty when it is not known."""
+    """Return the client address of an ASGI request; empty if unknown."""
     peer = scope.get("client")
     near = usual_address(peer[0]) if peer else ""
     if not proxies or not is_within(near, proxies):
         return near
-    said = ",".join(value.decode("latin-1") for name, value in scope["headers"] if name == _FORWARDED)
-    for hop in reversed(said.rsplit(",", MOST_HOPS)[-MOST_HOPS:] if said else ()):
+    said = ",".join(value.decode("latin-1") for name, value in scope["headers"] if name == _FORWARDED_FOR)
+    for hop in reversed(said.rsplit(",", MAX_HOPS)[-MAX_HOPS:] if said else ()):
         address = usual_address(hop.strip())
-        if not address:  # what no proxy of ours wrote
+        if not address:  # not written by one of our proxies
             return near
         near = address
         if not is_within(address, proxies):
@@ -72,7 +72,7 @@ def client_address(scope: MutableMapping[str, Any], proxies: Sequence[Network]) 
 
 
 def usual_address(text: str) -> str:
-    """Return an address in the one way it is written here; empty for what is none."""
+    """Return an address in canonical form; empty if invalid."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

@@ -1,8 +1,7 @@
-"""Log lines of requests, and the audit log: every change, and every login that failed.
+"""Log lines of requests, and the audit log of changes and failed logins.
 
-Never a token, a body or a query. The only secret a path can hold is a token (17.3, U8): behind `/users:`, or where
-one was put by mistake. Nothing here runs for a publish, a pull or an acknowledgement of a caller who is let in,
-but for a line at debug where that is logged.
+Tokens, bodies and queries are never logged. The only secret in a path is a token (17.3, U8): after `/users:`, or placed
+there by mistake. Admitted publishes, pulls and acknowledgements never run this module, except at log level debug.
 """
 
 import asyncio
@@ -29,75 +28,75 @@ from ams.storage.audit.event import new_event
 from ams.storage.audit.trail import FailedLogins, Trail
 from ams.wire.actions import UNRECORDED
 
-SERVICE_TOKEN = "(service token)"  # noqa: S105 - what stands for it in the log
-_SECRET = re.compile(
+SERVICE_TOKEN = "(service token)"  # noqa: S105 - placeholder in the log
+_SECRET_PATH = re.compile(
     r"(^[/.]*(?:v1[/.]+)?users:(?:by(?:token|uuid)/)?|bytoken/).+|[0-9a-f]{40,}", re.IGNORECASE | re.DOTALL
 )
-_BY_UUID = re.compile(r"/v1/users:byUUID/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""A path behind `/users:` that holds no secret."""
-_NOT_RECORDED = (Overloaded, QuotaExceeded, UnknownToken, ClientLeft, Relayed)
+_UUID_PATH = re.compile(r"/v1/users:byUUID/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""A path after `/users:` without a secret."""
+_UNRECORDED_ERRORS = (Overloaded, QuotaExceeded, UnknownToken, ClientLeft, Relayed)
 
 logger = structlog.get_logger("ams.http")
 
 
 def shown_path(path: str) -> str:
-    """Return a path as it may be logged."""
-    return path if _BY_UUID.fullmatch(path) else _SECRET.sub(r"\1***", path)
+    """Return a path for logs, without secrets."""
+    return path if _UUID_PATH.fullmatch(path) else _SECRET_PATH.sub(r"\1***", path)
 
 
-class Traced:
-    """ASGI middleware: a line at debug for each request. Only there when that is logged."""
+class RequestLog:
+    """ASGI middleware: logs each request at debug. Installed only at that level."""
 
     def __init__(self, app: Application) -> None:
         self._app = app
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """Answer one request, and say how."""
+        """Answer one request, and log its outcome."""
         if scope["type"] != "http" or scope["method"] == "OPTIONS":
             await self._app(scope, receive, send)
             return
         status = 0
 
-        async def watched(event: Event) -> None:
+        async def send_watched(event: Event) -> None:
             nonlocal status
             status = event.get("status", status)
             await send(event)
 
         began = time.perf_counter()
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send_watched)
         finally:
             log_request(scope["method"], scope["path"], status, began)
 
 
 def log_request(method: str, path: str, status: int, began: float) -> None:
-    """Log one request at debug; `began` is by `time.perf_counter`, `status` 0 without an answer."""
+    """Log one request at debug. `began` is from `time.perf_counter`; `status` 0: no answer."""
     spent = round((time.perf_counter() - began) * 1000, 1)
     logger.debug("request", method=method, path=shown_path(path), status=status or None, milliseconds=spent)
 
 
 @dataclass(slots=True)
 class AuditedRequest:
-    """One request, as the audit log may get it."""
+    """A request as a candidate for the audit log."""
 
     method: str
-    action: str | None  # None: it is not recorded
+    action: str | None  # None: not recorded
     scope: MutableMapping[str, Any]
-    caller: Caller | None = None  # who was let in; None before that
+    caller: Caller | None = None  # the admitted user; None before admission
 
     @property
     def is_change(self) -> bool:
-        """True: it is for the audit log."""
+        """True if the request belongs in the audit log."""
         return self.action is not None and self.method != "GET" and self.action not in UNRECORDED
 
     @property
     def actor(self) -> str:
-        """The user who was let in, by name."""
+        """Name of the admitted user."""
         return (self.caller.name if self.caller else None) or SERVICE_TOKEN
 
 
 SERVICE = "ams"
-CUT_SHORT = "The service is stopping; it may have been carried out"
+CUT_SHORT_REASON = "The service is stopping; it may have been carried out"
 
 
 class Auditor:
@@ -111,20 +110,20 @@ class Auditor:
 
     @contextlib.asynccontextmanager
     async def recording(self, request: AuditedRequest) -> AsyncIterator[None]:
-        """Record how a request ends, if it is for the audit log; a change that was made is said in the log, too.
+        """Record the outcome of a request if it belongs in the audit log; log successful changes too.
 
-        A change that is refused to a known user, or fails, is recorded. Those are not that were turned away to protect
-        the service (429, 503), which come by thousands and did nothing; those without a known user, which are failed
-        logins; those whose client left before they began; and those that another node answers, which records them.
+        Changes that fail, or are refused to a known user, are recorded. Not recorded are requests refused to protect
+        the service (429, 503), which come by thousands without effect; requests without a known user, which are failed
+        logins; requests whose client left before they began; and requests that another node answers and records.
         """
         try:
             yield
-        except asyncio.CancelledError:  # what it had begun to write is written all the same
+        except asyncio.CancelledError:  # its writes in progress still complete
             if request.is_change and request.caller is not None:
-                await self._record(request, request.actor, 503, CUT_SHORT)
+                await self._record(request, request.actor, 503, CUT_SHORT_REASON)
             raise
         except Exception as error:
-            if request.is_change and not isinstance(error, _NOT_RECORDED):
+            if request.is_change and not isinstance(error, _UNRECORDED_ERRORS):
                 actor = request.actor if request.caller else await self._who(request.scope)
                 if actor:
                     reason = getattr(error, "message", "") or "Internal error"
@@ -132,16 +131,16 @@ class Auditor:
             raise
         caller = request.caller
         if request.is_change and caller is not None:
-            login = caller.login  # None: by the user's own token
+            login = caller.login  # None: the user's own token
             reason = "" if login is None else f"by {'token' if login.token else 'issuer'} {login.name}"
             await self._record(request, request.actor, 200, reason)
             resource = _resource(request.scope)
             await logger.ainfo("changed", action=request.action, resource=resource, by=request.actor)
 
     async def turned_away(self, error: Exception, scope: MutableMapping[str, Any]) -> Exception:
-        """Record a login that failed; return its answer, which is `RateLimited` beyond the limit of its address.
+        """Record a failed login and return its answer, which is `RateLimited` above the limit of the address.
 
-        The limit is looked at only now, so a token that is known is never refused for what others do at its address.
+        The limit is checked only here, so other clients of an address never block a valid token.
         """
         if not isinstance(error, UnknownToken):
             return error
@@ -150,20 +149,20 @@ class Auditor:
         try:
             self._logins.attempts.check(address)
         except RateLimited as limited:
-            await self._logins.refused(address, code=refusal(limited).code, reason=limited.message, **said)
+            await self._logins.note_refusal(address, code=refusal(limited).code, reason=limited.message, **said)
             return limited
         await self._logins.failed(address, code=refusal(error).code, reason=error.message, **said)
         return error
 
     def _address(self, scope: MutableMapping[str, Any]) -> str:
-        """Return where a client is: as the scope says of calls that are no HTTP requests, or as proxies say."""
+        """Return the client address: from the scope for calls other than HTTP requests, else as proxies report it."""
         return scope.get("address") or client_address(scope, self._proxies)
 
     async def _who(self, scope: MutableMapping[str, Any]) -> str:
-        """Return the name of the user whose roles did not do; empty without a known user."""
+        """Return the name of a user whose roles were not enough; empty without a known user."""
         try:
             return await self._gate.name(scope["headers"], scope["query_string"]) or ""
-        except AmsError:  # the registry is away: the request failed for that already
+        except AmsError:  # the registry is down: the request has failed for that already
             return ""
 
     async def _record(self, request: AuditedRequest, actor: str, code: int, reason: str) -> None:

@@ -1,6 +1,6 @@
-"""JSON bodies: how requests are read (contract 1.2), and how big ones are split and counted before (contract 12.2).
+"""JSON bodies: parses requests (contract 1.2), and splits and counts big ones first (contract 12.2).
 
-Whatever megabytes a big body holds, no step takes longer than to pass over its text.
+Even for bodies of many megabytes, no step takes longer than a scan of the text.
 """
 
 import enum
@@ -20,36 +20,36 @@ from ams.wire.projects import AccessListChange, NewAccessList
 T = TypeVar("T", bound=Request)
 
 
-BIG_BODY = 256 * 1024  # bodies above this are read by a worker process, or one at a time, other requests in between
-MAX_MESSAGES = 100_000  # in a request; small ones cost more to read than to send
+BIG_BODY = 256 * 1024  # larger bodies are parsed by a worker, or here one at a time, in turn with other requests
+MAX_MESSAGES = 100_000  # in a request; small ones cost more to parse than to send
 MAX_ATTRIBUTES = 100_000  # of a message, likewise
-BREATH_MESSAGES = 256
-BREATH_BYTES = 512 * 1024
-"""Messages of a big body that are read, or taken from a worker, between two breaths, and bytes of them."""
+YIELD_MESSAGES = 256
+YIELD_BYTES = 512 * 1024
+"""Messages, and their bytes, of a big body parsed here or taken from a worker between two yields to the event loop."""
 
 
 class Reader(Generic[T]):
-    """Reads bodies of one shape: exact spelling first, then without regard to letter case, ignoring what is unknown."""
+    """Parses bodies of one type: first with exact names, then in any letter case. Unknown names are ignored."""
 
     def __init__(self, shape: type[T], refusal: Callable[[], AmsError]) -> None:
         self._shape, self._refusal = shape, refusal
         self._decode = msgspec.json.Decoder(shape).decode
 
     def read(self, body: bytes | msgspec.Raw) -> T:
-        """Return the body as its shape; raise the route's parse error."""
+        """Return the parsed body. Raises the route's parse error."""
         try:
             return self._decode(body)
-        except (ValueError, RecursionError):  # another spelling, or no such body
+        except (ValueError, RecursionError):  # names in other letter case, or an invalid body
             pass
         try:
-            return _folded(body, self._shape)
+            return _read_folded(body, self._shape)
         except (ValueError, RecursionError):
             raise self._refusal() from None
 
     def read_first(self, body: bytes) -> T:
-        """Do what `read` does with the first JSON value of a body, whatever follows it (contract 1.2)."""
+        """Parse the first JSON value of a body and ignore the rest (contract 1.2)."""
         try:
-            return self._decode(body)  # nothing follows it: to find its end takes longer than to read it
+            return self._decode(body)  # usual case: finding the end takes longer than parsing
         except (ValueError, RecursionError):
             pass
         try:
@@ -59,33 +59,33 @@ class Reader(Generic[T]):
         return self.read(first)
 
 
-MAX_MEMBERS = 10_000  # of an object with odd spellings or unknown names: each costs more to look at than to send
-_FEW_BYTES = 128 * 1024  # the members of a shorter body are not counted
+MAX_MEMBERS = 10_000  # of an object with odd or unknown names: each costs more to check than to send
+_MIN_COUNTED_BYTES = 128 * 1024  # members of shorter bodies are not counted
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 
 
-def _folded(body: bytes | msgspec.Raw, shape: type[T]) -> T:
-    """Read an object, names in any spelling; of a name that is given twice only the last is read.
+def _read_folded(body: bytes | msgspec.Raw, shape: type[T]) -> T:
+    """Parse an object with names in any letter case.
 
-    What is unknown is passed over as text: whatever it holds, nothing is made of it.
+    The last of duplicate names counts; unknown ones are skipped as text.
     """
-    if len(memoryview(body)) > _FEW_BYTES:
+    if len(memoryview(body)) > _MIN_COUNTED_BYTES:
         count_members(body, MAX_MEMBERS)
     fields, members = _fields(shape), _members(body) or {}
     names = [name for name in members if name.lower() in fields]
-    if len({name.lower() for name in names}) < len(names):  # a name stands where it came first, with its last value
+    if len({name.lower() for name in names}) < len(names):  # a name is at its first position, with its last value
         names = [name for name in member_names(body, MAX_MEMBERS) if name.lower() in fields]
     last = {name.lower(): members[name] for name in names}
     return shape(**{each.name: _member(last[name], each.type) for name, each in fields.items() if name in last})
 
 
 def count_members(body: bytes | msgspec.Raw, most: int) -> None:
-    """Raise `ValueError` as soon as an object has a member too many, before anything is made of them."""
+    """Raise `ValueError` if an object has more members, before any is parsed."""
     member_names(body, most)
 
 
 def member_names(body: bytes | msgspec.Raw, most: int) -> list[str]:
-    """Return an object's names but the empty one, as often as each is given, in order; raise as `count_members`."""
+    """Return all non-empty names of an object in order, duplicates included. Raises as `count_members`."""
     names: list[str] = []
 
     class Name(enum.Enum):
@@ -103,14 +103,13 @@ def member_names(body: bytes | msgspec.Raw, most: int) -> list[str]:
 
 
 def _member(raw: msgspec.Raw, wanted: Any) -> Any:
-    """Read a value of an object or a list: exactly, and where objects are wanted, without regard to letter case."""
     try:
         return _decoder(wanted).decode(raw)
     except ValueError:
         lists = [each for each in _options(wanted) if typing.get_origin(each) is list]
         shape, item = _shape_in(wanted), typing.get_args(lists[0])[0] if lists else None
         if shape is not None:
-            return _folded(raw, shape)
+            return _read_folded(raw, shape)
         if item is None or _shape_in(item) is None:
             raise
         return [_member(each, item) for each in _each(raw) or ()]
@@ -134,17 +133,17 @@ def _shape_in(wanted: Any) -> type[Request] | None:
 
 
 _strings = msgspec.json.Decoder(dict[str, str | None] | None)
-_values = json.JSONDecoder(parse_int=str, parse_float=str)  # finds where a value ends; numbers of any size may be in it
+_values = json.JSONDecoder(parse_int=str, parse_float=str)  # finds the end of a value; accepts numbers of any size
 _BLANKS = " \t\r\n"  # JSON's white space
 
 
 def bad_request() -> BadRequest:
-    """Return the parse error of routes that have no text of their own (contract 16)."""
+    """Return the parse error of routes without a text of their own (contract 16)."""
     return BadRequest("Invalid Request Body")
 
 
 def read_access_list(body: bytes, refusal: str) -> list[str]:
-    """Return the names of a modifyAcl body; raise `InvalidInput` with `refusal`, also without the field."""
+    """Return the names in a modifyAcl body. Raises `InvalidInput` with `refusal`, also without the field."""
     names = Reader(NewAccessList, lambda: InvalidInput(refusal)).read(body).authorized_users
     if names is None:
         raise InvalidInput(refusal)
@@ -152,7 +151,7 @@ def read_access_list(body: bytes, refusal: str) -> list[str]:
 
 
 def read_access_change(body: bytes, refusal: str) -> tuple[list[str], list[str]]:
-    """Return whom a changeAcl body adds and removes; raise `InvalidInput` with `refusal`."""
+    """Return the names that a changeAcl body adds and removes. Raises `InvalidInput` with `refusal`."""
     change = Reader(AccessListChange, lambda: InvalidInput(refusal)).read(body)
     if change.add is None and change.remove is None:
         raise InvalidInput(refusal)
@@ -160,7 +159,7 @@ def read_access_change(body: bytes, refusal: str) -> tuple[list[str], list[str]]
 
 
 def strings(body: bytes) -> dict[str, str]:
-    """Read a body that is a map of texts, names matched exactly (contract 1.2), or empty; raise `BadRequest`."""
+    """Parse a map of texts with exact names (contract 1.2), or an empty body. Raises `BadRequest`."""
     if not body:
         return {}
     try:
@@ -170,7 +169,7 @@ def strings(body: bytes) -> dict[str, str]:
 
 
 def first_value(body: bytes) -> bytes:
-    """Return the first JSON value of a body, whatever follows it (contract 1.2); raise `BadRequest`."""
+    """Return the first JSON value of a body, without the rest (contract 1.2). Raises `BadRequest`."""
     try:
         text = body.decode().lstrip(_BLANKS)
         return text[: _values.raw_decode(text)[1]].encode() if text else b""
@@ -179,13 +178,13 @@ def first_value(body: bytes) -> bytes:
 
 
 class _BigPublishBody(Request, frozen=True):
-    """A `PublishBody`, its messages left as they came."""
+    """A `PublishBody` with unparsed messages."""
 
     messages: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _BigMessage(CamelRequest, frozen=True):
-    """A `PublishedMessage`, its fields left as they came."""
+    """A `PublishedMessage` with unparsed fields."""
 
     data: msgspec.Raw = msgspec.Raw(b"null")
     attributes: msgspec.Raw = msgspec.Raw(b"null")
@@ -200,19 +199,19 @@ _each = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 
 
 def holds_few(body: bytes) -> bool:
-    """Return whether the braces and colons of a body say that it has neither too many messages nor attributes."""
+    """Return whether the number of braces and colons rules out too many messages or attributes."""
     return body.count(b"{") <= MAX_MESSAGES and body.count(b":") <= MAX_ATTRIBUTES
 
 
 def slices_of(body: bytes) -> Iterator[Sequence[msgspec.Raw]]:
-    """Yield the messages of a publish body in slices that take a moment to read; the first is empty.
+    """Yield the messages of a publish body in slices that parse quickly; the first is empty.
 
     Raises `InvalidInput` "Invalid Message Arguments", `TooLarge` for more than `MAX_MESSAGES`.
     """
     raw = _big_publish.read(body).messages
     yield ()
     try:
-        if bytes(raw).count(b",") >= MAX_MESSAGES:  # perhaps too many; commas stand in texts too
+        if bytes(raw).count(b",") >= MAX_MESSAGES:  # possibly too many: commas also occur in texts
             _count_objects(raw, MAX_MESSAGES)
         messages = _each(raw) or []
     except (ValueError, RecursionError):
@@ -220,14 +219,14 @@ def slices_of(body: bytes) -> Iterator[Sequence[msgspec.Raw]]:
     start = size = 0
     for number, each in enumerate(messages):
         size += len(memoryview(each))
-        if number - start >= BREATH_MESSAGES or size >= BREATH_BYTES:
+        if number - start >= YIELD_MESSAGES or size >= YIELD_BYTES:
             yield messages[start : number + 1]
             start, size = number + 1, 0
     yield messages[start:]
 
 
 def check_attributes(message: msgspec.Raw) -> None:
-    """Raise `TooLarge` for a message of more than `MAX_ATTRIBUTES`, `InvalidInput` for what is none."""
+    """Raise `TooLarge` for more than `MAX_ATTRIBUTES`, `InvalidInput` if it is not a message."""
     if len(memoryview(message)) <= BIG_BODY:
         return
     attributes = _big_message.read(message).attributes
@@ -242,7 +241,7 @@ def check_attributes(message: msgspec.Raw) -> None:
                 count_members(attributes, MAX_ATTRIBUTES)
             except ValueError:
                 raise TooLarge from None
-    except (ValueError, RecursionError):  # no object of texts and no list of pairs
+    except (ValueError, RecursionError):  # neither an object of texts nor a list of pairs
         raise InvalidInput("Invalid Message Arguments") from None
 
 

@@ -1,8 +1,8 @@
-"""The console: pages for a browser at `/console/`, which ask the public API and nothing else.
+"""The console: pages for a browser at `/console/`, which use only the public API.
 
-The files are made from the folder `console/` of the repository when a wheel is built or a clone is set up; they are the
-same for everybody, so no token is asked for. A content security policy limits what a page may do: scripts and
-styles of this service only, requests to this service and to the issuers at which one may log in, no frames around it.
+Building a wheel or setting up a clone generates the files from the folder `console/` of the repository. They are the
+same for everybody, so they need no token. A content security policy restricts pages: scripts and styles of this service
+only, requests to this service and to the issuers for logins, no frames around it.
 """
 
 import gzip
@@ -24,15 +24,15 @@ from ams import __version__
 
 FILES = Path(__file__).parent / "console_files"
 PAGE = "index.html"
-NOT_BUILT = "The console is not in this installation. In a clone of the repository, `make console` builds it.\n"
+NOT_BUILT_TEXT = "The console is not in this installation. In a clone of the repository, `make console` builds it.\n"
 
-_HASHED = re.compile(r"[.-][0-9A-Za-z]{8,}\.[a-z0-9]+$")  # a name that changes with the file, which a browser may keep
-_FOREVER, _ASK_AGAIN = "public, max-age=31536000, immutable", "no-cache"
-_SMALLEST_GZIPPED = 256  # bytes
+_HASHED_NAME = re.compile(r"[.-][0-9A-Za-z]{8,}\.[a-z0-9]+$")  # has a hash: browsers may cache it for ever
+_CACHE_FOREVER, _REVALIDATE = "public, max-age=31536000, immutable", "no-cache"
+_MIN_GZIP_BYTES = 256  # bytes
 
 
 class ConsoleLogin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An issuer at which people log in to the console, by the authorization code flow with PKCE (RFC 7636)."""
+    """An issuer for logins to the console, by the authorization code flow with PKCE (RFC 7636)."""
 
     name: str
     issuer: str
@@ -40,28 +40,28 @@ class ConsoleLogin(msgspec.Struct, frozen=True, omit_defaults=True):
     scope: str = "openid"
     authorization_endpoint: str = ""
     token_endpoint: str = ""
-    error: str = ""  # why nobody can log in there now; then there are no endpoints
+    error: str = ""  # why logins fail there now; then there are no endpoints
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file as it is sent."""
+    """A file with its HTTP headers."""
 
     body: bytes
-    gzipped: bytes  # empty: it would not be smaller
+    gzipped: bytes  # empty: not smaller
     etag: str
     media_type: str
     caching: str
 
 
 class Console:
-    """Serves the console's files; reads them once, when they are first asked for."""
+    """Serves the console's files, read once at the first request."""
 
     def __init__(self, logins: Callable[[], Awaitable[Sequence[ConsoleLogin]]], folder: Path = FILES) -> None:
         self._logins, self._folder = logins, folder
 
     def routes(self) -> list[Route]:
-        """Return what is served, below the root of the service."""
+        """Return the routes below the root of the service."""
         return [
             Route("/console", self._to_page),
             Route("/console/config.json", self._config),
@@ -71,20 +71,20 @@ class Console:
     @cached_property
     def _files(self) -> Mapping[str, File]:
         paths = sorted(path for path in self._folder.rglob("*") if path.is_file())
-        return {path.relative_to(self._folder).as_posix(): _read(path) for path in paths}
+        return {path.relative_to(self._folder).as_posix(): _load_file(path) for path in paths}
 
     async def _to_page(self, _request: Request) -> Response:
-        return RedirectResponse("console/", 308)  # relative: a proxy may serve this below a path of its own
+        return RedirectResponse("console/", 308)  # relative: a proxy may serve it below another path
 
     async def _config(self, _request: Request) -> Response:
-        config = {"version": __version__, "issuers": await self._logins()}  # the page asks for it first
-        return Response(msgspec.json.encode(config), headers=_headers(_ASK_AGAIN), media_type="application/json")
+        config = {"version": __version__, "issuers": await self._logins()}  # the page requests it first
+        return Response(msgspec.json.encode(config), headers=_headers(_REVALIDATE), media_type="application/json")
 
     async def _file(self, request: Request) -> Response:
         file = self._files.get(request.path_params["name"] or PAGE)
         if file is None:
-            text = "There is no such file of the console.\n" if self._files else NOT_BUILT
-            return Response(text, 404, _headers(_ASK_AGAIN), "text/plain")
+            text = "There is no such file of the console.\n" if self._files else NOT_BUILT_TEXT
+            return Response(text, 404, _headers(_REVALIDATE), "text/plain")
         headers = _headers(file.caching) | {"ETag": file.etag, "Vary": "Accept-Encoding"}
         if file.media_type == "text/html":
             headers["Content-Security-Policy"] = policy(await self._logins())
@@ -97,7 +97,7 @@ class Console:
 
 
 def policy(logins: Iterable[ConsoleLogin]) -> str:
-    """Return the content security policy of the page: requests go to this service, and to where tokens are fetched."""
+    """Return the content security policy: requests to this service, and to token endpoints."""
     urls = [urlsplit(each.token_endpoint) for each in logins if each.token_endpoint]
     origins = sorted({f"{url.scheme}://{url.netloc}" for url in urls})
     return (
@@ -118,13 +118,13 @@ def _headers(caching: str) -> dict[str, str]:
     }
 
 
-def _read(path: Path) -> File:
+def _load_file(path: Path) -> File:
     body = path.read_bytes()
-    gzipped = gzip.compress(body, 9, mtime=0) if len(body) >= _SMALLEST_GZIPPED else b""
+    gzipped = gzip.compress(body, 9, mtime=0) if len(body) >= _MIN_GZIP_BYTES else b""
     return File(
         body=body,
         gzipped=gzipped if len(gzipped) < len(body) else b"",
         etag=f'"{hashlib.sha256(body).hexdigest()[:32]}"',
         media_type=mimetypes.guess_type(path.name)[0] or "application/octet-stream",
-        caching=_FOREVER if _HASHED.search(path.name) else _ASK_AGAIN,
+        caching=_CACHE_FOREVER if _HASHED_NAME.search(path.name) else _REVALIDATE,
     )

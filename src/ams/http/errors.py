@@ -1,4 +1,4 @@
-"""Errors on the wire: one table from our tree to status codes, and the envelope of contract 1.1."""
+"""Errors on the wire: the table of status codes by error class, and the envelope of contract 1.1."""
 
 import re
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from ams.http.asgi import Header
 
 
 class Status(NamedTuple):
-    """HTTP code and the word beside it in the envelope."""
+    """HTTP status code, and its name in the envelope."""
 
     code: int
     word: str
@@ -37,33 +37,33 @@ STATUS: dict[type[errors.AmsError], Status] = {
     errors.Unusable: Status(500, "INTERNAL_SERVER_ERROR"),
     errors.Overloaded: Status(503, "UNAVAILABLE"),
 }
-"""The nearest class in an error's ancestry decides. Source: contract, short forms; 406, 412, 415, 429, 503: ours."""
+"""The nearest ancestor of an error counts. Source: contract, short forms; 406, 412, 415, 429, 503: ours."""
 
-INTERNAL = Status(500, "INTERNAL_SERVER_ERROR")
+INTERNAL_ERROR = Status(500, "INTERNAL_SERVER_ERROR")
 RETRY_AFTER_SECONDS = 2
-RATE_SECONDS = 1  # Retry-After of a 429: every rate earns a request within a second
+RATE_SECONDS = 1  # Retry-After of a 429: every rate allows a request within a second
 
 
 def status_of(kind: type[errors.AmsError]) -> Status:
-    """Return the row of an error class or of its nearest ancestor."""
+    """Return the row of an error class or its nearest ancestor."""
     return next(STATUS[base] for base in kind.__mro__ if base in STATUS)
 
 
 REALM = b'Bearer realm="ams"'
-_UNQUOTABLE = re.compile(r"[^ !#-\[\]-~]")  # what may not be in an `error_description` (RFC 6750, 3)
+_BAD_TEXT = re.compile(r"[^ !#-\[\]-~]")  # not allowed in an `error_description` (RFC 6750, 3)
 
 
 class Refusal(NamedTuple):
-    """An error as it goes out."""
+    """An error on the wire."""
 
     code: int
     body: bytes
     retry_after: int | None = None
-    challenge: bytes = b""  # what `WWW-Authenticate` says; every 401 has one (RFC 9110, 15.5.2)
+    challenge: bytes = b""  # value of `WWW-Authenticate`; every 401 has one (RFC 9110, 15.5.2)
 
     @property
     def headers(self) -> list[Header]:
-        """Header fields beside type and length."""
+        """Header fields other than content type and length."""
         found = []
         if self.retry_after is not None:
             found.append((b"retry-after", b"%d" % self.retry_after))
@@ -73,7 +73,7 @@ class Refusal(NamedTuple):
 
 
 def refusal(error: Exception) -> Refusal:
-    """Turn any exception into its envelope. One of ours has its text; any other is nothing but 500."""
+    """Return the envelope of an exception. An `AmsError` shows its text; any other is a plain 500."""
     if isinstance(error, errors.AmsError):
         status = status_of(type(error))
         is_for_later = error.retriable or (isinstance(error, errors.TokenRefused) and error.later)
@@ -87,18 +87,18 @@ def refusal(error: Exception) -> Refusal:
         return Refusal(404, envelope(STATUS[errors.NotFound], "Page not found"))
     if isinstance(error, MemoryError):
         return refusal(errors.Overloaded("Too little memory for this request now"))
-    return Refusal(INTERNAL.code, envelope(INTERNAL, "Internal error"))
+    return Refusal(INTERNAL_ERROR.code, envelope(INTERNAL_ERROR, "Internal error"))
 
 
 def _challenge(status: Status, error: errors.AmsError) -> bytes:
-    """Return how to log in after a 401; the reason why a token was refused is that of the envelope (RFC 6750, 3)."""
+    """Return the login challenge of a 401; for a refused token with the envelope's reason (RFC 6750, 3)."""
     if status.code != 401:
         return b""
     if not isinstance(error, errors.TokenRefused):
         return REALM
-    return REALM + b', error="invalid_token", error_description="%s"' % _UNQUOTABLE.sub("?", error.message).encode()
+    return REALM + b', error="invalid_token", error_description="%s"' % _BAD_TEXT.sub("?", error.message).encode()
 
 
 def envelope(status: Status, message: str) -> bytes:
-    """Write the error envelope of contract 1.1."""
+    """Return the error envelope of contract 1.1."""
     return msgspec.json.encode({"error": {"code": status.code, "message": message, "status": status.word}})

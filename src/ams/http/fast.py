@@ -1,11 +1,11 @@
-"""The gate every request passes, and the hot routes behind it: publish, pull and acknowledge, on raw ASGI.
+"""The gate of all requests, and the hot routes behind it: publish, pull and acknowledge, on raw ASGI.
 
-These three take nine tenths of all requests, and a framework's routing and request objects would cost more than all the
-work behind them (`docs/decisions/`). A request passes: gate -> use case -> engine, and back. The gate checks names,
-token, project and roles, in the order of contract 1.5, then the rate.
+These three are nine tenths of all requests. A framework's routing and request objects would cost more than all the work
+behind them (`docs/decisions/`). A request passes: gate -> use case -> engine, and back. The gate checks names, token,
+project and roles, in the order of contract 1.5, then the rate.
 
-A request that was let in is remembered by its head, if the connection offers that. While nothing changes that it stands
-on, the next one with the same head may go from the connection to the use case without all this (`ams.http.lane`).
+An admitted request is remembered by its head, if the connection offers that. The next one with the same head may go
+straight from the connection to the use case, while the underlying data is unchanged (`ams.http.lane`).
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from ams.http import messages
 from ams.http.asgi import Receive, query_value
 from ams.http.bodies import BIG_BODY
 from ams.http.forwarding import Answer, Forwarder, Relayed
-from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, Holders, gone
+from ams.http.limits import RECHECK_AFTER_SECONDS, SMALL_BODY, Bodies, Holders, watch_disconnect
 from ams.service.delivering import Deliverer, Gone
 from ams.service.parallel.settling import holder_of
-from ams.service.parallel.working import Working
+from ams.service.parallel.working import ParallelSubscriptions
 from ams.service.publishing import Publisher
 from ams.storage.database.invalidation import Cache, Invalidations
 from ams.storage.registry.records import AttachedSchema, Subscription, Topic
@@ -45,14 +45,14 @@ from ams.web.connection import HttpConnection
 from ams.wire.actions import takes_google_names
 from ams.workers import Pool
 
-CREATE_PROJECT = "projects:create"  # the one action whose project need not exist
-OFFERED, COUNTED = "ams.head", "ams.counted"
-"""Members of the state of an ASGI scope: the head by which the connection would know such a request again, and whether
-it was counted for its rate before."""
+CREATE_PROJECT = "projects:create"  # the only action whose project need not exist
+HEAD_KEY, COUNTED_KEY = "ams.head", "ams.counted"
+"""Members of the state of an ASGI scope: the cache key of a request's head, and True if the request has been counted
+for its rate."""
 
 
 class Gate:
-    """Lets requests in."""
+    """Admits requests."""
 
     def __init__(
         self,
@@ -61,15 +61,13 @@ class Gate:
         rates: Rates | None = None,
         connections: ConnectionSlots | None = None,
     ) -> None:
-        """`connections` says how many connections a project may have; absent: any number."""
+        """`connections` limits the connections of each project; absent: no limit."""
         self._admission, self._connections, self._rates = admission, connections, rates
         self._reads_header = auth_option in ("both", "header")
         self._reads_query = auth_option in ("both", "key")
 
     def token(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
-        """Return the token of a request: that of the x-api-key header, else a `Bearer` of the Authorization header,
-        else the query parameter `key` (contract 3.1; RFC 6750, 2.1).
-        """
+        """Return the token: `x-api-key`, else `Bearer`, else the parameter `key` (contract 3.1; RFC 6750, 2.1)."""
         if self._reads_header:
             authorization = b""
             for name, value in headers:
@@ -90,10 +88,9 @@ class Gate:
         *,
         counted: bool = False,
     ) -> Caller:
-        """Check the request's names in alphabetical order of their variables, then its user (contract 1.5).
+        """Check the names of a request in alphabetical order of their variables, then its user (contract 1.5).
 
-        Raises `RateLimited` last, so that only requests which are let in count; one that is `counted` already does not
-        count again.
+        Raises `RateLimited` last, so that only admitted requests count; one already `counted` does not count again.
         """
         check_names(action, names)
         caller = await self.admit_again(action, names, headers, query)
@@ -102,13 +99,13 @@ class Gate:
         return caller
 
     def count_request(self, caller: Caller) -> None:
-        """Count a request that is let in; raise `RateLimited`, and count nothing, when there are too many."""
+        """Count an admitted request. Raises `RateLimited` and counts nothing above the limit."""
         rates = self._rates
         if rates is not None and (rates.is_usual or (caller.project is not None and caller.project.quotas)):
             rates.count(caller)
 
     def count_connection(self, connection: HttpConnection, caller: Caller) -> None:
-        """Count a connection for the project of a request that is let in; raise `QuotaExceeded`, and count nothing."""
+        """Count a connection for the project of an admitted request. Raises `QuotaExceeded` and counts nothing."""
         if self._connections is not None and caller.project is not None and not connection.is_lost:
             connection.slot = self._connections.move(connection.slot, caller.project)
 
@@ -116,37 +113,37 @@ class Gate:
         """Admit a request over ASGI, and count it and its connection."""
         state = scope.get("state") or {}
         headers, query = scope["headers"], scope["query_string"]
-        caller = await self.admit(action, names, headers, query, counted=COUNTED in state)
+        caller = await self.admit(action, names, headers, query, counted=COUNTED_KEY in state)
         if CONNECTION in state:
             self.count_connection(state[CONNECTION], caller)
         return caller
 
     def is_still(self, caller: Caller, token: str) -> bool:
-        """Return whether a token that let a caller in does so still. Notes the use of a named token."""
+        """Return whether a token still admits this caller. Notes the use of a named token."""
         return caller.login is None or self._admission.is_still(token, caller.login)
 
     async def admit_again(
         self, action: str, names: Mapping[str, str], headers: list[tuple[bytes, bytes]], query: bytes
     ) -> Caller:
-        """Look at the user once more, after a while: a token may be dead by now. Its rate counts the request once."""
+        """Admit the user again after a wait, because the token may be invalid by now. Does not count the rate again."""
         project = names.get("project") if action != CREATE_PROJECT else None
         return await self._admission.admit(
             action, self.token(headers, query), ProjectName(project) if project is not None else None, names
         )
 
     async def name(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
-        """Return the name of the user whose token it is, whatever its roles; None for no known user."""
+        """Return the name of the token's user, with any roles; None without a known user."""
         return await self._admission.name_of(self.token(headers, query))
 
     def known(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
-        """Return what `who` would return, if that takes no waiting; None says nothing. Raises `TokenRefused`."""
+        """Return the cached result of `who`, or None if it is not cached. Raises `TokenRefused`."""
         token = self.token(headers, query)
         return self._admission.known_user(token) if token else None
 
     async def who(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str:
-        """Return the id of the user of a request, whatever its rights; empty for the service token.
+        """Return the user id of a request, with any rights; empty for the service token.
 
-        Raises `NotAuthenticated` without a token, `UnknownToken` for one that no user has.
+        Raises `NotAuthenticated` without a token, `UnknownToken` for an unknown one.
         """
         token = self.token(headers, query)
         if not token:
@@ -155,13 +152,13 @@ class Gate:
         return principal.id if principal else ""
 
     async def know(self, headers: list[tuple[bytes, bytes]], query: bytes) -> None:
-        """Count a request of a user, whatever its rights; raise as `who`, and `RateLimited`."""
+        """Count a request of a user with any rights. Raises as `who`, and `RateLimited`."""
         user = await self.who(headers, query)
         if user and self._rates is not None:
             self._rates.count_user(UserId(user))
 
     async def count(self, token: str | None) -> None:
-        """Count a request of a user to an open route; raise `RateLimited`, and `UnknownToken` for a bad token."""
+        """Count a user's request to an open route. Raises `RateLimited`, and `UnknownToken` for a bad token."""
         if self._rates is None:
             return
         user = await self._admission.principal(token)
@@ -172,13 +169,13 @@ class Gate:
 def check_names(action: str, names: Mapping[str, str]) -> None:
     """Raise `InvalidInput` "Invalid VARIABLE name" for the first bad one in alphabetical order.
 
-    What is made here has a name of AMS; what is there may have one that only clients of Google's give.
+    New resources need an AMS name; existing ones may have a name that only Google's clients can give.
     """
     for variable in sorted(names):
         (checked_resource_name if takes_google_names(action, variable) else checked_name)(variable, names[variable])
 
 
-_UNCLEAN = ("", ".", "..")  # parts of a path that leads to a clean one (contract 1.3), which is not found here
+_UNCLEAN_PARTS = ("", ".", "..")  # parts of an unclean path (contract 1.3), not found here
 
 
 class Call(NamedTuple):
@@ -186,38 +183,37 @@ class Call(NamedTuple):
 
     action: str
     names: Mapping[str, str]
-    name: str  # the topic's or subscription's
+    name: str  # of the topic or subscription
     caller: Caller
-    generation: int  # of what is known of callers, topics and subscriptions, before it was looked at
+    generation: int  # of the caches of callers, topics and subscriptions, read before them
     scope: dict[str, Any]
     receive: Receive
 
     @property
     def project(self) -> str:
-        """The name of the project in the path."""
+        """Name of the project in the path."""
         return self.names["project"]
 
     @property
     def holders(self) -> Holders:
-        """Whose memory the body takes."""
+        """Holders of the body's memory."""
         return self.project, self.caller.user
 
 
 Act = Callable[[bytes, str | None], Coroutine[Any, Any, bytes]]
-"""The work on a body: from the body to that of a 200. It raises `NotOnLane` instead of waiting for a message."""
-Head = tuple[Any, ...]  # the target and the header fields of a request, but for those that differ from one to the next
+"""Handles a body and returns the body of the 200. Raises `NotOnLane` instead of waiting for a message."""
+Head = tuple[Any, ...]  # target and header fields of a request, without those that differ each time
 
 
 class NotOnLane(Exception):
-    """A request is not for the lane after all, and nothing was done for it.
+    """A request is not for the lane after all; nothing was done for it.
 
-    A pull found nothing, and its client waits for a message; it takes long to find out whether a schema allows the
-    messages; or what was known of the head does not hold any more.
+    Causes: a pull must wait for messages, a schema check is slow, or the cached data of the head is out of date.
     """
 
 
 class Admitted(NamedTuple):
-    """Knowledge about requests with one head, as long as the generation is the same."""
+    """Cached data for requests with one head, valid while the generation is the same."""
 
     generation: int
     caller: Caller
@@ -226,14 +222,14 @@ class Admitted(NamedTuple):
     most: int  # bytes of a body
     path: str
     act: Act
-    waits_once: bool  # whether what is done with a body waits for one thing at most, its being stored
-    weight: int  # bytes that remembering this takes, about
+    waits_once: bool  # True: the work waits at most once, for the write
+    weight: int  # approximate bytes of memory of this entry
 
 
-REMEMBERED_HEADS = 64 * 2**20  # bytes of heads that are remembered, together with what is known of them
-_ADMITTED_BYTES = 1536  # bytes of what is known of a head, about
-_FIELD_BYTES = 140  # of a header field beside its name and its value, about: three objects of Python
-_LONGEST_HEAD = 4096  # bytes; a longer head is not remembered
+HEAD_CACHE_BYTES = 64 * 2**20  # bytes of cached heads, with their data
+_ADMITTED_BYTES = 1536  # approximate bytes of the data for a head
+_FIELD_BYTES = 140  # approximate bytes of a header field, without name and value: three Python objects
+_MAX_CACHED_HEAD_BYTES = 4096  # bytes; a longer head is not cached
 
 
 class FastRoutes:
@@ -245,7 +241,7 @@ class FastRoutes:
         bodies: Bodies,
         publisher: Publisher,
         deliverer: Deliverer,
-        working: Working,
+        working: ParallelSubscriptions,
         invalidations: Invalidations,
         waiting_pulls: QuotaSlots,
         *,
@@ -253,9 +249,7 @@ class FastRoutes:
         workers: Pool | None = None,
         forwarder: Forwarder | None = None,
     ) -> None:
-        """`strict` refuses data that is not base64. `forwarder` is needed where other nodes work on parallel
-        subscriptions.
-        """
+        """`strict` refuses data that is not base64; `forwarder` is for parallel subscriptions of other nodes."""
         self._waiting_pulls, self.gate, self.bodies, self._publisher = waiting_pulls, gate, bodies, publisher
         self._deliverer = deliverer
         self._puller, self._settler = working.puller, working.settler
@@ -266,36 +260,36 @@ class FastRoutes:
             ("subscriptions", "pull"): ("subscription", "subscriptions:pull", self._pull),
             ("subscriptions", "acknowledge"): ("subscription", "subscriptions:acknowledge", self._acknowledge),
         }
-        self._heads: Cache[Head, Admitted] = invalidations.new_cache(REMEMBERED_HEADS, attrgetter("weight"))
+        self._heads: Cache[Head, Admitted] = invalidations.new_cache(HEAD_CACHE_BYTES, attrgetter("weight"))
 
     def answer(self, scope: dict[str, Any], receive: Receive) -> Awaitable[bytes] | None:
-        """Return the coming body of a 200 if this is a hot route, None if it is not."""
+        """Return an awaitable of a 200's body for a hot route, None for others."""
         if scope["method"] != "POST":
             return None
         parts = scope["path"].split("/")
-        if len(parts) != 6 or parts[1] != "v1" or parts[2] != "projects" or parts[3] in _UNCLEAN:
+        if len(parts) != 6 or parts[1] != "v1" or parts[2] != "projects" or parts[3] in _UNCLEAN_PARTS:
             return None
         name, colon, verb = parts[5].rpartition(":")
         route = self._routes.get((parts[4], verb))
         if route is None or not name or not colon:
             return None
-        return self._run(route, parts[3], name, scope, receive)
+        return self._answer_route(route, parts[3], name, scope, receive)
 
     def known(self, head: Head) -> Admitted | None:
-        """Return what is known of requests with this head; None when they have to be looked at.
+        """Return the cached data of a head, or None.
 
-        To be followed by `is_still` before anything is done: until the body is there, rights may change.
+        Call `is_still` before any work: rights may change until the body is complete.
         """
         found = self._heads.known(head)
         return found if found is not None and found.generation == self._invalidations.generation else None
 
     def is_still(self, admitted: Admitted) -> bool:
-        """Return whether such a request would be let in now; raises `TokenRefused` when its token has expired."""
-        if admitted.generation != self._invalidations.generation or not self._invalidations.trusted:
+        """Return whether such a request is still admitted. Raises `TokenRefused` if its token has expired."""
+        if admitted.generation != self._invalidations.generation or not self._invalidations.is_trusted:
             return False
         return self.gate.is_still(admitted.caller, admitted.token)
 
-    async def _run(
+    async def _answer_route(
         self,
         route: tuple[str, str, Callable[[Call], Awaitable[bytes]]],
         project: str,
@@ -310,14 +304,14 @@ class FastRoutes:
         return await handler(Call(action, names, name, caller, generation, scope, receive))
 
     def _remember(self, call: Call, act: Act, *, is_pull: bool = False, waits_once: bool = True) -> None:
-        """Remember a request that was let in, if its connection offers a head by which to know the next one."""
+        """Cache an admitted request, if its connection offers a head as key."""
         scope = call.scope
-        head: Head | None = (scope.get("state") or {}).get(OFFERED)
+        head: Head | None = (scope.get("state") or {}).get(HEAD_KEY)
         if head is None:
             return
         token = self.gate.token(scope["headers"], scope["query_string"])
         size = len(head[0]) + sum(len(name) + len(value) for name, value in head[1:])
-        if token is None or size > _LONGEST_HEAD:
+        if token is None or size > _MAX_CACHED_HEAD_BYTES:
             return
         most = SMALL_BODY if is_pull else self.bodies.most
         weight = size + len(head) * _FIELD_BYTES + _ADMITTED_BYTES
@@ -337,7 +331,7 @@ class FastRoutes:
         key = messages.idempotency_key(headers)
         began = time.monotonic()
         body = await self.bodies.read(headers, call.receive, None, call.holders)
-        if time.monotonic() - began > LATE_SECONDS:
+        if time.monotonic() - began > RECHECK_AFTER_SECONDS:
             topic = await self._publisher.topic(await self._admitted_again(call), name)
         here = call.caller.here
         is_strict = self._strict if here.strict_data is None else here.strict_data
@@ -348,7 +342,7 @@ class FastRoutes:
             return await act(body, key)
 
     async def _store_allowed(self, topic: Topic, schema: AttachedSchema, body: bytes, key: str | None) -> bytes:
-        """Store messages that the topic's schema is soon found to allow; raise `NotOnLane` for any other body."""
+        """Store messages that quick checks of the topic's schema allow. Raises `NotOnLane` for others."""
         received = self._messages.read_small(body, lenient=True)
         if not self._publisher.validators.allow_now(schema, received):
             raise NotOnLane
@@ -364,21 +358,20 @@ class FastRoutes:
         return messages.published(appended.first, appended.count)
 
     async def _pull(self, call: Call) -> bytes:
-        """Hand out messages from where the subscription stands."""
         subscription = await self._deliverer.to_pull(call.caller, SubscriptionName(call.name))
         began = time.monotonic()
         body = await self.bodies.read(call.scope["headers"], call.receive, SMALL_BODY)
-        if time.monotonic() - began > LATE_SECONDS:
+        if time.monotonic() - began > RECHECK_AFTER_SECONDS:
             subscription = await self._to_pull_again(call)
         act = partial(self._give, subscription, call.project, call.caller)
         self._remember(call, act, is_pull=True)
         if subscription.parallel is None or self._forwarder is None:
-            return await self._pulled(call, subscription, body)
-        pulled, left = partial(self._pulled, call, subscription, body), partial(gone, call.receive)
+            return await self._pull_now(call, subscription, body)
+        pull_answer, left = partial(self._pull_now, call, subscription, body), partial(watch_disconnect, call.receive)
         most = self._deliverer.max_bytes
-        return _unless_refused(await self._forwarder.run(pulled, call.scope, lambda: body, left, most=most))
+        return _unless_refused(await self._forwarder.run(pull_answer, call.scope, lambda: body, left, most=most))
 
-    async def _pulled(self, call: Call, subscription: Subscription, body: bytes) -> bytes:
+    async def _pull_now(self, call: Call, subscription: Subscription, body: bytes) -> bytes:
         try:
             return await self._give(subscription, call.project, call.caller, body)
         except NotOnLane:
@@ -387,7 +380,7 @@ class FastRoutes:
     def _give(
         self, subscription: Subscription, project: str, caller: Caller, body: bytes, _key: str | None = None
     ) -> Coroutine[Any, Any, bytes]:
-        """Answer messages that are there; raise `NotOnLane` when there are none and the client waits for some."""
+        """Return available messages. Raises `NotOnLane` if there are none and the client waits."""
         if subscription.parallel is None:
             return self._hand_out(subscription, project, body)
         return self._lease(subscription, project, caller, body)
@@ -397,7 +390,7 @@ class FastRoutes:
         stored = await self._deliverer.pull(subscription, wanted, wait=wait, project=project)
         if wait and not stored:
             raise NotOnLane
-        return messages.pulled(ack_prefix(project, subscription.name), stored)
+        return messages.pull_answer(ack_prefix(project, subscription.name), stored)
 
     async def _lease(self, subscription: Subscription, project: str, caller: Caller, body: bytes) -> bytes:
         wanted, wait = messages.pull_request(body)
@@ -406,23 +399,23 @@ class FastRoutes:
         )
         if wait and not lots:
             raise NotOnLane
-        return messages.leased(ack_prefix(project, subscription.name), lots)
+        return messages.lease_answer(ack_prefix(project, subscription.name), lots)
 
     async def _pull_later(self, call: Call, subscription: Subscription, body: bytes) -> bytes:
-        """Wait until there is something, or the time is over or the client has left; look at rights after each wait."""
+        """Wait for messages, timeout or disconnect; check rights after each wait."""
         until = asyncio.get_running_loop().time() + self._deliverer.wait_seconds
         with self._waiting_pulls.taken(call.caller.here):
-            left = gone(call.receive)
+            left = watch_disconnect(call.receive)
             try:
                 while await self._wait(call, subscription, until, left):
                     subscription = await self._to_pull_again(call)
                     with contextlib.suppress(NotOnLane):
                         return await self._give(subscription, call.project, call.caller, body)
-            except OwnedElsewhere:  # since it waits: its time is too short to begin anew there
+            except OwnedElsewhere:  # the owner changed while it waited: too little time to start again there
                 pass
             finally:
                 left.cancel()
-        return messages.pulled("", ())
+        return messages.pull_answer("", ())
 
     async def _wait(self, call: Call, subscription: Subscription, until: float, left: Gone) -> bool:
         if subscription.parallel is None:
@@ -433,11 +426,11 @@ class FastRoutes:
         return await self._deliverer.to_pull(await self._admitted_again(call), SubscriptionName(call.name))
 
     async def _acknowledge(self, call: Call) -> bytes:
-        """Acknowledge everything up to the largest id; of a parallel subscription, each id."""
+        """Acknowledge everything up to the largest id; on a parallel subscription, each id."""
         caller = call.caller
         began = time.monotonic()
         body = await self.bodies.read(call.scope["headers"], call.receive, None, call.holders)
-        if time.monotonic() - began > LATE_SECONDS:
+        if time.monotonic() - began > RECHECK_AFTER_SECONDS:
             caller = await self._admitted_again(call)
         prefix = ack_prefix(call.project, call.name)
         with self.bodies.held(body, call.holders):
@@ -475,7 +468,7 @@ class FastRoutes:
 
 
 def _unless_refused(answer: bytes | Answer) -> bytes:
-    """Return the body of a 200, here or of another node; raise `Relayed` for what another node answered otherwise."""
+    """Return the body of a 200, from here or another node. Raises `Relayed` for another answer of a node."""
     if isinstance(answer, bytes):
         return answer
     if answer.status != 200:

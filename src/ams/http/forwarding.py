@@ -1,4 +1,4 @@
-"""Forwarding over HTTP (`ams.cluster.ownership`): method, target and body go on, and the answer comes back."""
+"""Forwarding to other nodes over HTTP (`ams.cluster.ownership`): passes on method, target and body, and the answer."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple, TypeVar
@@ -12,29 +12,29 @@ from ams.core.errors import OUTCOME_UNKNOWN, OwnedElsewhere, Unavailable
 from ams.core.names import SubscriptionId
 from ams.core.observing import REQUEST
 from ams.http.asgi import Header, project_of
-from ams.http.limits import unless_left
+from ams.http.limits import cancel_if_left
 from ams.outgoing.client import PORTS, HttpClient, NotReached, RequestFailed, new_request
 from ams.service.delivering import Gone, UnreadAnswers
 
 T = TypeVar("T")
 
-_PASSED_ON = ("x-api-key", "authorization", "content-type", "accept", "if-match")
-_ANSWERED = (b"retry-after", b"www-authenticate", b"etag")
-_PART_OF_MEMORY = 4  # where answers have little memory, a large one is fetched when this part of it is free
+_FORWARDED_HEADERS = ("x-api-key", "authorization", "content-type", "accept", "if-match")
+_RETURNED_HEADERS = (b"retry-after", b"www-authenticate", b"etag")
+_PART_OF_MEMORY = 4  # with little memory for answers, a large one is fetched once this part of it is free
 
 logger = structlog.get_logger("ams.http")
 
 
 class Answer(NamedTuple):
-    """The answer of the owner."""
+    """Answer of the owner."""
 
     status: int
     body: bytes
-    headers: list[Header]  # beside type and length of the body
+    headers: list[Header]  # without type and length of the body
 
 
 class Relayed(Exception):
-    """The answer of another node, which is no 200."""
+    """Another node's answer that is not a 200."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(f"another node answered {answer.status}")
@@ -42,17 +42,17 @@ class Relayed(Exception):
 
 
 class Forwarder:
-    """Has done elsewhere what another node has to do."""
+    """Forwards requests to the nodes that own their subscriptions."""
 
     def __init__(
         self, client: HttpClient, node: str, doubt: Callable[[SubscriptionId], None], unread: UnreadAnswers
     ) -> None:
-        """`node` is the name of this one; `doubt` is told when a node does not seem to own a subscription.
+        """Create a forwarder. `node`: name of this one; `doubt`: called if a node seems not to own a subscription;
 
-        `unread` is the memory of answers that are not read yet.
+        `unread`: memory of unread answers.
         """
         self._client, self._unread = client, unread
-        self._requests = OwnerRequests(node, doubt, _PASSED_ON)
+        self._requests = OwnerRequests(node, doubt, _FORWARDED_HEADERS)
 
     async def run(
         self,
@@ -63,11 +63,11 @@ class Forwarder:
         *,
         most: int = 0,
     ) -> T | Answer:
-        """Return what `act` does here, or else the answer of the node that owns what it is about.
+        """Return the result of `act` here, or the answer of the node that owns its subscription.
 
-        When a node is gone, or says that it does not own it, it is looked once more who does by now. The answer has
-        about `most` bytes; `left` watches for the client to leave, which ends the request. Raises what `act` does, and
-        `Unavailable` when it is not known what came of it.
+        If a node is down, or denies its ownership, the owner is looked up once more. The answer has about `most` bytes.
+        `left` watches for the client's disconnect, which cancels the request. Raises as `act`, and `Unavailable` if the
+        outcome is unknown.
         """
         asked: dict[str, Answer | None] = {}
         while True:
@@ -81,23 +81,23 @@ class Forwarder:
                     raise owner
                 return known
             self._unread.check(project_of(scope), min(most, self._unread.most // _PART_OF_MEMORY))
-            answer = asked[owner.node] = await self._asked(owner, scope, body(), left)
+            answer = asked[owner.node] = await self._ask_owner(owner, scope, body(), left)
             if answer is not None and answer.status != 503:
                 return answer
             self._requests.doubt(SubscriptionId(owner.subscription))
 
     async def close(self) -> None:
-        """End the connections that are kept."""
+        """Close the idle connections."""
         await self._client.close()
 
-    async def _asked(
+    async def _ask_owner(
         self, owner: OwnedElsewhere, scope: MutableMapping[str, Any], body: bytes, left: Callable[[], Gone] | None
     ) -> Answer | None:
-        """Return what the owner answers; None when it cannot be reached. Raises `owner` if it must not be asked."""
+        """Return the owner's answer; None if it is unreachable. Raises `owner` if it must not be asked."""
         asking = self._client.ask(self._request(owner, scope, body))
         watch = left() if left else None
         try:
-            answer = await (unless_left(asking, watch) if watch else asking)
+            answer = await (cancel_if_left(asking, watch) if watch else asking)
         except NotReached as error:
             logger.warning("forward.not_reached", url=owner.url, reason=str(error))
             return None
@@ -108,7 +108,7 @@ class Forwarder:
         finally:
             if watch:
                 watch.cancel()
-        headers = [(name.lower(), value) for name, value in answer.headers if name.lower() in _ANSWERED]
+        headers = [(name.lower(), value) for name, value in answer.headers if name.lower() in _RETURNED_HEADERS]
         return Answer(answer.status, answer.body, headers)
 
     def _request(self, owner: OwnedElsewhere, scope: MutableMapping[str, Any], body: bytes) -> httpcore.Request:

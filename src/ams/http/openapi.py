@@ -60,7 +60,7 @@ HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Request headers: meaning and form."""
 
-_STRUCTURED = ("application/json", "application/x-ndjson")  # forms of answers a schema says something of
+_STRUCTURED_TYPES = ("application/json", "application/x-ndjson")  # forms of answers with a schema
 _VARIABLE = re.compile(r"{(\w+)}")
 _NAME = {"type": "string", "pattern": "^[a-zA-Z0-9_-]+$", "maxLength": MAX_NAME}
 _RESOURCE = _NAME | {"pattern": f"^({RESOURCE_NAME})$"}
@@ -88,10 +88,10 @@ class Error(msgspec.Struct):
 
 
 def document() -> dict[str, Any]:
-    """Describe all actions."""
+    """Return the document with all actions."""
     paths: dict[str, dict[str, Any]] = {}
     for action in ACTIONS.values():
-        paths.setdefault(action.whole_path, {})[action.method.lower()] = _described(action)
+        paths.setdefault(action.whole_path, {})[action.method.lower()] = _describe(action)
     return {
         "openapi": "3.1.0",
         "info": _INFO,
@@ -114,7 +114,7 @@ def _name(action: Action, variable: str) -> dict[str, Any]:
     return _RESOURCE if takes_google_names(action.name, variable) else _NAME
 
 
-def _described(action: Action) -> dict[str, Any]:
+def _describe(action: Action) -> dict[str, Any]:
     is_change = action.versioned and action.method != "GET"
     names = (*action.parameters, "If-Match") if is_change else action.parameters
     variables = _VARIABLE.findall(action.path)
@@ -148,7 +148,7 @@ def _success(action: Action) -> dict[str, Any]:
     if action.answer is None:
         return {"description": "Done; the body is empty."}
     schema = {"schema": _reference(action.answer)}
-    content = {form: schema if form in _STRUCTURED else {} for form in action.forms}
+    content = {form: schema if form in _STRUCTURED_TYPES else {} for form in action.forms}
     described: dict[str, Any] = {"description": "Done.", "content": content}
     if action.versioned and action.method == "GET":
         described["headers"] = {"ETag": {"description": "The version, for `If-Match`.", "schema": {"type": "string"}}}
@@ -167,12 +167,12 @@ _ERROR_REFERENCES = {code: {"$ref": f"#/components/responses/{code}"} for code i
 
 
 def _components() -> dict[str, Any]:
-    """Describe all bodies; two of one name would be written with their modules, so there are none."""
+    """Return the schemas of all bodies. No two have the same name: they would be written with their modules."""
     requests = {each.request for each in ACTIONS.values() if each.request is not None}
     answers = {each.answer for each in ACTIONS.values() if each.answer is not None} | {Error}
     components = _schemas(requests | answers)
     for component in components.values():
-        component.pop("additionalProperties", None)  # what is unknown is ignored
+        component.pop("additionalProperties", None)  # unknown members are ignored
     for name in _schemas(answers):
         _describe_as_answer(components[name])
     return components
@@ -184,7 +184,7 @@ def _schemas(kinds: Iterable[type]) -> dict[str, dict[str, Any]]:
 
 
 def _describe_as_answer(component: dict[str, Any]) -> None:
-    """Say which fields are always there, and none of null: what is None is left out (`ams.wire.base`)."""
+    """Mark the fields that are always present, none of them null: None is omitted (`ams.wire.base`)."""
     required = set(component["required"])
     for name, field in component["properties"].items():
         if field.pop("required", False):  # ALWAYS
@@ -198,5 +198,5 @@ def _describe_as_answer(component: dict[str, Any]) -> None:
 
 
 def encode_description() -> bytes:
-    """Write the document as it is served and kept in `docs/reference/openapi.json`."""
+    """Return the document as it is served and stored in `docs/reference/openapi.json`."""
     return msgspec.json.format(msgspec.json.encode(document()), indent=2) + b"\n"

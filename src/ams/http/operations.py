@@ -1,4 +1,4 @@
-"""The operations port: health checks of balancers and operators, and metrics for Prometheus, on the loopback."""
+"""The operations port: health checks for balancers and operators, and metrics for Prometheus, on the loopback."""
 
 import contextlib
 import socket
@@ -15,10 +15,10 @@ from ams.web.connection import Port
 from ams.web.listener import Listener, ListenerLimits
 from ams.web.server import HttpServer
 
-MAX_CONNECTIONS = 128  # of a port for operators. One address has half of them at most.
+MAX_CONNECTIONS = 128  # of an operations port; one address may have half of them
 _MAX_HEADER_BYTES = 16 * 2**10
-_SECONDS = 10.0
-_TEXT = "text/plain; charset=utf-8"
+_TIMEOUT_SECONDS = 10.0
+_TEXT_TYPE = "text/plain; charset=utf-8"
 
 
 class Operations:
@@ -30,7 +30,7 @@ class Operations:
         metrics: CollectorRegistry,
         remark: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`remark` says what /readyz adds while it is ready: nothing for which clients should be sent elsewhere."""
+        """`remark` returns an addition to /readyz while it is ready, for operators only."""
         self._why_not_ready, self._metrics, self._remark = why_not_ready, metrics, remark
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -40,33 +40,33 @@ class Operations:
 
     def _answer(self, path: str) -> tuple[int, str, bytes]:
         if path == "/healthz":
-            return 200, _TEXT, b"ok\n"
+            return 200, _TEXT_TYPE, b"ok\n"
         if path == "/readyz":
             reason = self._why_not_ready()
             if reason is not None:
-                return 503, _TEXT, f"{reason}\n".encode()
+                return 503, _TEXT_TYPE, f"{reason}\n".encode()
             remark = self._remark()
-            return 200, _TEXT, f"ok; {remark}\n".encode() if remark else b"ok\n"
+            return 200, _TEXT_TYPE, f"ok; {remark}\n".encode() if remark else b"ok\n"
         if path == "/metrics":
             return 200, CONTENT_TYPE_LATEST, generate_latest(self._metrics)
-        return 404, _TEXT, b"404: try /healthz, /readyz or /metrics\n"
+        return 404, _TEXT_TYPE, b"404: try /healthz, /readyz or /metrics\n"
 
 
 def small_server(app: Application, name: str) -> HttpServer:
-    """Return a server for few clients that ask little; `name` is that of its port in logs and metrics."""
+    """Return a server for few clients with small requests; `name` is the port's in logs and metrics."""
     port = Port(
         lambda connection, request: AsgiExchange(connection, app, request),
         refusal,
         max_header_bytes=_MAX_HEADER_BYTES,
-        head_seconds=_SECONDS,
-        body_seconds=_SECONDS,
+        head_seconds=_TIMEOUT_SECONDS,
+        body_seconds=_TIMEOUT_SECONDS,
     )
     return HttpServer(name, port, ListenerLimits(connections=MAX_CONNECTIONS))
 
 
 @contextlib.asynccontextmanager
-async def answering_operations(sock: socket.socket, operations: Operations) -> AsyncIterator[Listener]:
-    """Answer on the operations port until the block ends."""
+async def serve_operations(sock: socket.socket, operations: Operations) -> AsyncIterator[Listener]:
+    """Serve the operations port until the block ends."""
     server = small_server(operations, "operations")
     server.start(sock)
     try:

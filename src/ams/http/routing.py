@@ -1,6 +1,6 @@
 """Handlers of actions: their arguments and answers, and the handler of each action.
 
-An answer is a whole body, or goes out piece by piece: as fast as the client reads, never as a whole in memory.
+An answer is a whole body, or sent in pieces as fast as the client reads, never whole in memory.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from ams.access.admission import Caller
 from ams.core.errors import AmsError, InvalidInput
 from ams.core.names import ProjectName, SchemaName, SnapshotName, SubscriptionName, TopicName, UserName
 from ams.http.asgi import Receive, Send, query_value
-from ams.http.limits import ClientLeft, gone, unless_left
+from ams.http.limits import ClientLeft, cancel_if_left, watch_disconnect
 from ams.service.delivering import UnreadAnswers
 from ams.storage.registry.records import Page, PageRequest
 from ams.wire.actions import ACTIONS, HOT
@@ -31,7 +31,7 @@ U = TypeVar("U")
 P = TypeVar("P", bound=ListPage)
 S = TypeVar("S", bound=msgspec.Struct)
 
-STREAMED_BYTES = 2 * 2**20  # that an answer in pieces counts for: one piece on its way, and the next one
+STREAMED_BYTES = 2 * 2**20  # memory of an answer in pieces: one being sent, and the next
 
 
 class Streamed(NamedTuple):
@@ -40,12 +40,12 @@ class Streamed(NamedTuple):
     media_type: str
     headers: Sequence[tuple[bytes, bytes]]
     pieces: AsyncIterator[bytes]
-    held: int = STREAMED_BYTES  # bytes it counts for in the memory of answers, from its beginning to its end
-    is_endless: bool = False  # it goes on until the client leaves, also while the next piece is waited for
+    held: int = STREAMED_BYTES  # bytes in the memory of answers, from start to end
+    is_endless: bool = False  # lasts until the client leaves, even while it waits for the next piece
 
 
 class Versioned(NamedTuple):
-    """The answer that shows a resource, and the state whose version a change may be meant for."""
+    """An answer that shows a resource, and the state whose version is sent for `If-Match`."""
 
     shown: object
     state: object
@@ -54,22 +54,22 @@ class Versioned(NamedTuple):
 class StreamedResponse(Response):
     """Sends a `Streamed`.
 
-    Each piece is made when the connection has taken the one before. When the next one cannot be made, the answer ends
-    without its last chunk and the connection is closed: no client can take it for whole.
+    A piece is created when the connection has taken the last one. If that fails, the connection is closed without the
+    last chunk: no client can mistake the answer for a complete one.
     """
 
     def __init__(self, streamed: Streamed, unread: UnreadAnswers, project: str) -> None:
         self._streamed, self._unread, self._project = streamed, unread, project
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; raises `Overloaded` when too many answers are not read."""
+        """Answer a request. Raises `Overloaded` if too many answers are unread."""
         pieces = self._streamed.pieces
         self._unread.check(self._project, self._streamed.held)
         with self._unread.held(self._project, self._streamed.held):
             try:
                 await self._send_pieces(pieces, scope, receive, send)
             finally:
-                if isinstance(pieces, AsyncGenerator):  # what it holds is let go at once, however this ended
+                if isinstance(pieces, AsyncGenerator):  # releases its resources at once, in any case
                     await pieces.aclose()
 
     async def _send_pieces(self, pieces: AsyncIterator[bytes], scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,15 +78,15 @@ class StreamedResponse(Response):
         if not piece:
             headers.append((b"content-length", b"0"))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        left = gone(receive)
+        left = watch_disconnect(receive)
         try:
             with contextlib.suppress(ClientLeft):
                 while piece and not left.done():
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     coming = anext(pieces, b"")
-                    piece = await (unless_left(coming, left) if self._streamed.is_endless else coming)
+                    piece = await (cancel_if_left(coming, left) if self._streamed.is_endless else coming)
             await send({"type": "http.response.body", "body": b""})
-        except (AmsError, asyncio.CancelledError) as error:  # cancelled: the service stops, its patience is over
+        except (AmsError, asyncio.CancelledError) as error:  # cancelled: the service's stop timed out
             logger.warning("answer.cut", path=scope["path"], reason=str(error) or type(error).__name__)
         finally:
             left.cancel()
@@ -99,16 +99,16 @@ _ITEMS_PER_TURN = 500
 
 
 class Call(NamedTuple):
-    """One request, past the gate."""
+    """One request, admitted by the gate."""
 
-    names: Mapping[str, str]  # path variables; all keep the name rule, except on open routes, which have none
+    names: Mapping[str, str]  # path variables; valid names, except on open routes, which have none
     query: bytes
     admitted: Caller | None  # None on open routes, which check for themselves (contract 1.5)
     token: str | None
     body: Callable[[], Awaitable[bytes]]
     headers: Sequence[tuple[bytes, bytes]] = ()
     receive: Receive | None = None
-    leave_unrecorded: Callable[[], None] = lambda: None  # called when the body is nothing for the audit log
+    leave_unrecorded: Callable[[], None] = lambda: None  # called if the body does not belong in the audit log
 
     @property
     def caller(self) -> Caller:
@@ -118,38 +118,38 @@ class Call(NamedTuple):
 
     @property
     def project(self) -> ProjectName:
-        """The project of the request, as it is named now."""
+        """Current name of the request's project."""
         return self.caller.here.name
 
     @property
     def topic(self) -> TopicName:
-        """The topic the path names."""
+        """The topic in the path."""
         return TopicName(self.names["topic"])
 
     @property
     def subscription(self) -> SubscriptionName:
-        """The subscription the path names."""
+        """The subscription in the path."""
         return SubscriptionName(self.names["subscription"])
 
     @property
     def snapshot(self) -> SnapshotName:
-        """The snapshot the path names."""
+        """The snapshot in the path."""
         return SnapshotName(self.names["snapshot"])
 
     @property
     def user(self) -> UserName:
-        """The user the path names."""
+        """The user in the path."""
         return UserName(self.names["user"])
 
     @property
     def schema(self) -> SchemaName:
-        """The schema the path names."""
+        """The schema in the path."""
         return SchemaName(self.names["schema"])
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator["asyncio.Future[None] | None"]:
-        """Watch for the client to leave, after its body was read; raise `ClientLeft` for what is cancelled then."""
-        left = gone(self.receive) if self.receive else None
+    def watch_client(self) -> Iterator["asyncio.Future[None] | None"]:
+        """Watch for the client's disconnect, after its body was read. Raises `ClientLeft` if that cancels the block."""
+        left = watch_disconnect(self.receive) if self.receive else None
         try:
             yield left
         except asyncio.CancelledError:
@@ -165,16 +165,16 @@ class Call(NamedTuple):
         return query_value(self.query, name)
 
     def header(self, name: bytes) -> str:
-        """Return all values of a header, joined by commas; `name` in small letters."""
+        """Return all values of a header, joined by commas; `name` in lower case."""
         return ",".join(value.decode("latin-1") for given, value in self.headers if given == name)
 
 
 Handler = Callable[[Call], Awaitable[object]]
-"""Returns what the body of a 200 shows, to be written as JSON, None for an empty one, a `Streamed` or a `Versioned`."""
+"""Returns the object of a 200's JSON body, None for an empty one, a `Streamed` or a `Versioned`."""
 
 
 def bind_handlers(*routes: object) -> dict[str, Handler]:
-    """Return the handler of each action: of `topics:changeAcl`, the method `topics_change_acl` of one of `routes`."""
+    """Return the handler of each action: for `topics:changeAcl`, the method `topics_change_acl` of one of `routes`."""
     handlers = {}
     for name in ACTIONS.keys() - HOT:
         method = _CAPITALS.sub(r"_\g<0>", name).replace(":", "_").lower()
@@ -185,23 +185,23 @@ def bind_handlers(*routes: object) -> dict[str, Handler]:
 
 
 def page_request(call: Call) -> PageRequest:
-    """Return which page is asked for; a size of 0 or less is everything (contract 4). Raises `InvalidInput`."""
+    """Return the requested page; a size of 0 or less is everything (contract 4). Raises `InvalidInput`."""
     size = call.parameter("pageSize") or "0"
     if not _INTEGER.fullmatch(size):
         raise InvalidInput("Invalid page size")
     digits = "0" if size.startswith("-") else size.lstrip("+0") or "0"
-    most = int(digits) if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS  # more than any list holds
+    most = int(digits) if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS  # larger than any list
     return PageRequest(most, call.parameter("pageToken") or "")
 
 
 def shown(kind: type[S], source: object, /, **more: Any) -> S:
-    """Show a record as it is on the wire: a field is the attribute of its name, unless it is in `more`."""
+    """Return a record for the wire: fields are its attributes of the same name, or in `more`."""
     fields = kind.__struct_fields__
     return kind(**{name: getattr(source, name) for name in fields if name not in more}, **more)
 
 
 async def shown_list(items: Sequence[T], show: Callable[[T], U]) -> list[U]:
-    """Show the items of a list, which may be as long as it likes; other requests have their turn in between."""
+    """Return a list for the wire; long ones yield to other requests."""
     shown = [show(item) for item in items[:_ITEMS_PER_TURN]]
     for start in range(_ITEMS_PER_TURN, len(items), _ITEMS_PER_TURN):
         await asyncio.sleep(0)
@@ -210,6 +210,6 @@ async def shown_list(items: Sequence[T], show: Callable[[T], U]) -> list[U]:
 
 
 async def shown_page(kind: Callable[..., P], name: str, page: Page[T], show: Callable[[T], object]) -> P:
-    """Show a page of a list (contract 4) as its kind; `name` is the member that holds the items."""
+    """Return a page of a list for the wire (contract 4); `name` is the member with the items."""
     items = {name: await shown_list(page.items, show)}
     return kind(**items, next_page_token=page.next_token, total_size=page.total)

@@ -1,4 +1,4 @@
-"""TLS: contexts that follow their certificate, and a local CA for those who have none yet."""
+"""TLS: contexts that reload their certificate, and a local CA if there is no certificate yet."""
 
 import asyncio
 import contextlib
@@ -20,27 +20,27 @@ from ams.storage.files import Disk, write_whole
 
 logger = structlog.get_logger("ams.tls")
 
-CHECK_SECONDS = 60  # between two looks whether a certificate changed
-_YEARS = 5
+CHECK_SECONDS = 60  # between two checks for a changed certificate
+_VALIDITY_YEARS = 5
 
 
 @dataclass(slots=True)
 class Certificate:
-    """A certificate chain and key on disk, and the context that serves them; changed files are read again."""
+    """A certificate chain and key on disk, and the context that serves them. Changed files are reloaded."""
 
     chain: str
     key: str
     context: ssl.SSLContext
     stamp: tuple[tuple[int, int, int], ...]
-    renew: Callable[[], object] | None = None  # makes the files again when they are about to expire
-    others: list[ssl.SSLContext] = field(default_factory=list)  # contexts that serve it beside that one
+    renew: Callable[[], object] | None = None  # recreates the files before they expire
+    others: list[ssl.SSLContext] = field(default_factory=list)  # further contexts that serve it
 
     @classmethod
     def load(cls, chain: str, key: str, context: ssl.SSLContext | None = None) -> "Certificate":
-        """Read the files, into a context of one's own or a usual one; raise `BadSettings` with one line."""
-        context = _served(context or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        """Load the files into a context, given or new. Raises `BadSettings` with one line."""
+        context = _serving_context(context or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         try:
-            stamp = _stamp(chain, key)  # before they are read: what is written meanwhile is read the next time
+            stamp = _stamp(chain, key)  # before loading: later changes are found next time
             context.load_cert_chain(chain, key)
             return cls(chain, key, context, stamp)
         except (OSError, ssl.SSLError) as error:
@@ -48,7 +48,7 @@ class Certificate:
 
     @classmethod
     def local(cls, folder: str, context: ssl.SSLContext | None = None, clock: Clock | None = None) -> "Certificate":
-        """Serve with what `self_signed` makes in `folder`, which is made again before it expires."""
+        """Load a self-signed certificate from `folder`, created by `self_signed` and renewed before it expires."""
         clock = clock or SystemClock()
         _, chain, key = self_signed(folder, clock)
         certificate = cls.load(chain, key, context)
@@ -56,15 +56,15 @@ class Certificate:
         return certificate
 
     def context_for(self, protocols: Sequence[str]) -> ssl.SSLContext:
-        """Return another context that follows the files; it agrees with clients on the first protocol they speak."""
-        context = _served(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        """Return a further context for the files; its clients get the first protocol they support."""
+        context = _serving_context(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         context.set_alpn_protocols(list(protocols))
         context.load_cert_chain(self.chain, self.key)
         self.others.append(context)
         return context
 
     def reload(self, *, always: bool = False) -> None:
-        """Read the files again if they changed; new connections get them, a bad pair is logged and not taken."""
+        """Reload changed files for new connections. A bad pair is logged and ignored."""
         try:
             if self.renew is not None:
                 self.renew()
@@ -72,7 +72,7 @@ class Certificate:
             if stamp == self.stamp and not always:
                 return
             self.stamp = stamp
-            # A pair that does not match would spoil the serving context half-way: try it on a fresh one first.
+            # A pair that does not match would leave the serving context half changed: try a new context first.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.chain, self.key)
             for context in (self.context, *self.others):
                 context.load_cert_chain(self.chain, self.key)
@@ -82,7 +82,7 @@ class Certificate:
             logger.info("certificate.loaded", chain=self.chain)
 
     async def follow(self, supervisor: Supervisor, on_demand: Callable[[], None] | None = None) -> None:
-        """Read the files again when they changed; at once on SIGHUP, when `on_demand` is called too."""
+        """Reload the files when they change, and at once on SIGHUP, which also calls `on_demand`."""
         hangup = asyncio.Event()
         with contextlib.suppress(ValueError):  # not the main thread: then only changes are followed
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
@@ -93,29 +93,29 @@ class Certificate:
                 self.reload(always=hangup.is_set())
                 if hangup.is_set() and on_demand is not None:
                     on_demand()
-            except Exception:  # what was read before goes on
+            except Exception:  # the previous certificate stays
                 supervisor.survive("certificate")
             hangup.clear()
 
 
-def _served(context: ssl.SSLContext) -> ssl.SSLContext:
+def _serving_context(context: ssl.SSLContext) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Clients that make a connection for every call begin each without a memory of the last (clients.md, R14): the
-    # two tickets that a server gives by default were a tenth of all work for such a call.
+    # Clients that open a connection for each call use no session tickets (clients.md, R14). The two tickets that a
+    # server sends by default were a tenth of all work for such a call.
     context.num_tickets = 0
     return context
 
 
 def _stamp(chain: str, key: str) -> tuple[tuple[int, int, int], ...]:
-    """Return what changes with the files: also with one that was renamed over another of the same time."""
+    """Return the identity of the files, which changes even if a file is replaced by one of the same time."""
     return tuple((found.st_mtime_ns, found.st_size, found.st_ino) for found in map(os.stat, (chain, key)))
 
 
 def self_signed(folder: str, clock: Clock | None = None) -> tuple[str, str, str]:
-    """Return paths of CA, certificate chain and key in `folder`, making what is missing or about to expire.
+    """Return paths of CA, certificate chain and key in `folder`; creates missing and renews expiring ones.
 
-    ECDSA P-256, as a handshake with it costs a fraction of RSA's. The certificate names localhost, both loopback
-    addresses and this host.
+    ECDSA P-256: its handshakes cost a fraction of RSA's. The certificate names localhost, both loopback addresses and
+    this host.
     """
     ca, chain, key = (os.path.join(folder, name) for name in ("ca.pem", "server.pem", "server.key"))
     now = datetime.datetime.fromtimestamp((clock or SystemClock()).wall() / 1000, datetime.UTC)
@@ -125,7 +125,7 @@ def self_signed(folder: str, clock: Clock | None = None) -> tuple[str, str, str]
 
 
 def _is_good(ca: str, chain: str, key: str, now: datetime.datetime) -> bool:
-    """Return whether all three are there, belong together, and are not about to expire; a crash may have torn them."""
+    """Return whether all three exist, match, and do not expire soon; a crash may have left a mix."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
@@ -135,13 +135,13 @@ def _is_good(ca: str, chain: str, key: str, now: datetime.datetime) -> bool:
             certificate = x509.load_pem_x509_certificate(chain_file.read())
         certificate.verify_directly_issued_by(authority)
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, key)
-    except (OSError, ValueError, TypeError, InvalidSignature):  # an ssl.SSLError is an OSError
+    except (OSError, ValueError, TypeError, InvalidSignature):  # ssl.SSLError is an OSError
         return False
     return certificate.not_valid_after_utc > now + datetime.timedelta(days=30)
 
 
 def _make(ca: str, chain: str, key: str, now: datetime.datetime) -> None:
-    # Loading these takes a tenth of a second, needed once in years.
+    # Local import: takes a tenth of a second, and is needed once in years.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -161,7 +161,7 @@ def _make(ca: str, chain: str, key: str, now: datetime.datetime) -> None:
             .public_key(public)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(days=365 * _YEARS))
+            .not_valid_after(now + datetime.timedelta(days=365 * _VALIDITY_YEARS))
             .add_extension(x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
@@ -187,7 +187,7 @@ def _make(ca: str, chain: str, key: str, now: datetime.datetime) -> None:
     )
     pem = serialization.Encoding.PEM
     private = server_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    # The key of the CA is thrown away: nothing else can be signed with it.
+    # The key of the CA is not kept: nothing else can be signed with it.
     write_whole(Disk(), key, private)
     for path, public in ((chain, server), (ca, authority)):
         write_whole(Disk(), path, public.public_bytes(pem))

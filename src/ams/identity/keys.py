@@ -1,11 +1,11 @@
-"""The keys of issuers: fetched when a token needs them, shared by all who wait, kept for when the issuer is away.
+"""Issuer keys: fetched on demand, shared by all who wait, stored on disk for when the issuer is down.
 
-A verified token is only as good as its key. So a key set has a generation, which is another one as soon as a key has
-vanished: a cache of verified tokens compares it at each use. That comparison also starts a new fetch of the keys, every
-hour, in the background. A file with the keys is used only when the issuer cannot be had, so that a start needs none.
+A verified token is only as good as its key. So a key set has a generation number, which changes as soon as a key
+disappears. A cache of verified tokens compares it at each use. Every hour the comparison also starts a background
+refresh. The stored file is used only when the issuer cannot be reached, so a start does not need the issuer.
 
-Of an issuer's JSON Web Key Set (RFC 7517), PyJWT drops unusable keys without a word, and takes symmetric and private
-keys. Here these are left out and said: an issuer that publishes one lets all others sign in its name.
+PyJWT silently drops unusable keys of a JSON Web Key Set (RFC 7517), and accepts symmetric and private keys. Here those
+are refused and reported: an issuer that publishes one lets everybody sign in its name.
 """
 
 import itertools
@@ -28,18 +28,18 @@ from ams.storage.document_cache import DocumentCache, Edition
 
 logger = structlog.get_logger("ams.identity")
 
-MOST_KEYS = 100
-FEWEST_BITS, MOST_BITS = 2048, 8192  # of an RSA key; fewer are refused by RFC 7518, 3.3, and more would take long
-MOST_EXPONENT_BITS = 32
-"""Of an RSA key: nearly all have 65537. A check takes as long as it is, and thousands of bits a processor's while."""
-MOST_ID = 255  # characters of a key's id, and of the name of an algorithm
-REFRESH = 3_600_000  # milliseconds after which keys that are in use are fetched again
-GOOD = 24 * 3_600_000  # milliseconds that keys are good for when the issuer is away
-MOST_ODDITIES = 5  # of a key set, that are shown
-NO_GENERATION = 0  # of an issuer whose keys are not known, or are too old
-_MOST_NUMBER = 2048  # characters of a number of a key: more than `MOST_BITS` have
+MAX_KEYS = 100
+MIN_BITS, MAX_BITS = 2048, 8192  # of an RSA key: RFC 7518, 3.3 refuses smaller ones; larger ones are slow to verify
+MAX_EXPONENT_BITS = 32
+"""Largest exponent of an RSA key; nearly all have 65537. The time of a check grows with it."""
+MAX_ID_CHARACTERS = 255  # characters of a key id and of an algorithm's name
+REFRESH_MS = 3_600_000  # milliseconds until keys in use are fetched again
+KEYS_TTL_MS = 24 * 3_600_000  # milliseconds that keys stay valid while the issuer is down
+MAX_FAULTS = 5  # faults of one key set that are reported
+NO_GENERATION = 0  # generation of an issuer without known or recent keys
+_MAX_NUMBER_CHARACTERS = 2048  # characters of a number in a key; `MOST_BITS` needs fewer
 _MEMBERS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x")}
-"""Types of keys, and what a public key of that type consists of (RFC 7518, 6; RFC 8037, 2)."""
+"""Members of a public key by its type (RFC 7518, 6; RFC 8037, 2)."""
 _ALGORITHMS = {
     ("RSA", ""): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     ("EC", "P-256"): ("ES256",),
@@ -48,57 +48,57 @@ _ALGORITHMS = {
     ("OKP", "Ed25519"): ("EdDSA",),
     ("OKP", "Ed448"): ("EdDSA",),
 }
-"""Algorithms of a key, by its type and curve. Nothing symmetric is among them, and no `none`."""
+"""Algorithms of a key by its type and curve. None of them is symmetric, and `none` is not among them."""
 
 _Source = tuple[IssuerName, str, str]
-"""The issuer, its URL, and the URL of its keys where that is set: with another one the keys are not the same."""
+"""Issuer, its URL, and the configured URL of its keys. Another URL means other keys."""
 
 
-class _LeftOut(Exception):
-    """A key that is not taken; the text says why. It is empty for keys that are for something else."""
+class _RefusedKey(Exception):
+    """A key is not accepted; the text says why. Empty for keys with another purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedKey:
-    """A public key that tokens may be signed with; `alg` is the one algorithm it is for, empty: any of its type."""
+    """A public key for checking tokens. `alg` is the only algorithm it is for; empty: any of its type."""
 
     kid: str | None
     alg: str
     members: tuple[tuple[str, str], ...]
 
     @classmethod
-    def read(cls, said: object) -> Self:
-        """Read a JSON Web Key; raise `_LeftOut`."""
+    def parse(cls, said: object) -> Self:
+        """Parse a JSON Web Key. Raises `_RefusedKey`."""
         if not isinstance(said, dict) or (said.get("kid") is not None and _id_of(said) is None):
-            raise _LeftOut("it is malformed")
+            raise _RefusedKey("it is malformed")
         kind = said.get("kty")
         if kind == "oct" or "k" in said:
-            raise _LeftOut("it is symmetric")
+            raise _RefusedKey("it is symmetric")
         if "d" in said:
-            raise _LeftOut("it is private")
+            raise _RefusedKey("it is private")
         operations = said.get("key_ops", ["verify"])  # RFC 7517, 4.2 and 4.3
         is_for_signatures = said.get("use", "sig") == "sig" and isinstance(operations, list) and "verify" in operations
         if not isinstance(kind, str) or kind not in _MEMBERS or not is_for_signatures:
-            raise _LeftOut
+            raise _RefusedKey
         names = ("kty", *_MEMBERS[kind])
         values: list[Any] = [said.get(name) for name in names]
         alg = said.get("alg") or ""
-        if not _is_text(alg, MOST_ID) or not all(_is_text(each, _MOST_NUMBER) for each in values):
-            raise _LeftOut("it is malformed")
+        if not _is_text(alg, MAX_ID_CHARACTERS) or not all(_is_text(each, _MAX_NUMBER_CHARACTERS) for each in values):
+            raise _RefusedKey("it is malformed")
         key = cls(said.get("kid"), alg, tuple(zip(names, values, strict=True)))
         key._check()
         return key
 
     def suits(self, algorithm: str) -> bool:
-        """Return whether it may sign by an algorithm (RFC 7518, 3.1)."""
+        """Return whether the key may sign with an algorithm (RFC 7518, 3.1)."""
         return algorithm in self._algorithms() and self.alg in ("", algorithm)
 
     def usable(self, algorithm: str) -> jwt.PyJWK:
-        """Return it as PyJWT's key for signatures of that algorithm."""
+        """Return the key as PyJWT's key for that algorithm."""
         return jwt.PyJWK(dict(self.members), algorithm)
 
-    def published(self) -> dict[str, str]:
-        """Return it as a JSON Web Key, with the members that are used."""
+    def as_jwk(self) -> dict[str, str]:
+        """Return the key as a JSON Web Key, with the members that are used."""
         rest = {"kid": self.kid, "alg": self.alg or None}
         return {**dict(self.members), **{name: value for name, value in rest.items() if value is not None}}
 
@@ -109,28 +109,28 @@ class PublishedKey:
     def _check(self) -> None:
         possible = self._algorithms()
         if not possible:
-            raise _LeftOut
+            raise _RefusedKey
         if self.alg not in ("", *possible):
-            raise _LeftOut(f"it is for {self.alg}")
+            raise _RefusedKey(f"it is for {self.alg}")
         try:
             key = self.usable(possible[0]).key
-        except Exception:  # a parser's, of many kinds
-            raise _LeftOut("it is malformed") from None
-        if isinstance(key, RSAPublicKey) and not FEWEST_BITS <= key.key_size <= MOST_BITS:
-            raise _LeftOut(f"it has {key.key_size} bits")
-        if isinstance(key, RSAPublicKey) and (bits := key.public_numbers().e.bit_length()) > MOST_EXPONENT_BITS:
-            raise _LeftOut(f"its exponent has {bits} bits")
+        except Exception:  # parsers raise many kinds of errors
+            raise _RefusedKey("it is malformed") from None
+        if isinstance(key, RSAPublicKey) and not MIN_BITS <= key.key_size <= MAX_BITS:
+            raise _RefusedKey(f"it has {key.key_size} bits")
+        if isinstance(key, RSAPublicKey) and (bits := key.public_numbers().e.bit_length()) > MAX_EXPONENT_BITS:
+            raise _RefusedKey(f"its exponent has {bits} bits")
 
 
 class KeySet(NamedTuple):
-    """The keys that were taken of a set, and what is wrong with the rest."""
+    """Accepted keys of a set, and the faults of the others."""
 
     keys: tuple[PublishedKey, ...]
     oddities: tuple[str, ...]
 
     @classmethod
-    def read(cls, data: bytes) -> Self:
-        """Read a set; raise `IssuerFailed` when none of its keys can be taken."""
+    def parse(cls, data: bytes) -> Self:
+        """Parse a key set. Raises `IssuerFailed` if no key is accepted."""
         found = read_object(data, "its key set").get("keys")
         if not isinstance(found, list):
             raise IssuerFailed("its key set has no keys")
@@ -138,15 +138,15 @@ class KeySet(NamedTuple):
 
     @classmethod
     def of(cls, found: Sequence[Any]) -> Self:
-        """Take usable keys, without a word about others than for signatures; raise `IssuerFailed` without any."""
-        if len(found) > MOST_KEYS:
-            raise IssuerFailed(f"its key set has more than {MOST_KEYS} keys")
+        """Accept the usable keys and silently skip those not for signatures. Raises `IssuerFailed` if there is none."""
+        if len(found) > MAX_KEYS:
+            raise IssuerFailed(f"its key set has more than {MAX_KEYS} keys")
         keys: dict[PublishedKey, None] = {}
         oddities = []
         for number, each in enumerate(found, 1):
             try:
-                keys[PublishedKey.read(each)] = None
-            except _LeftOut as error:
+                keys[PublishedKey.parse(each)] = None
+            except _RefusedKey as error:
                 if str(error):
                     oddities.append(f"key {_id_of(each) or number} is left out: {error}")
         if not keys:
@@ -156,16 +156,15 @@ class KeySet(NamedTuple):
 
 def _id_of(said: object) -> str | None:
     found = said.get("kid") if isinstance(said, dict) else None
-    return found if _is_text(found, MOST_ID) else None
+    return found if _is_text(found, MAX_ID_CHARACTERS) else None
 
 
 def _is_text(value: object, most: int) -> bool:
-    """Return whether this is a text of at most so many characters, all of which a log and a terminal may show."""
     return isinstance(value, str) and len(value) <= most and value.isprintable()
 
 
 class KeysState(NamedTuple):
-    """The state of an issuer's keys, for people; `failure` is of the issuer, or about keys that are left out."""
+    """State of an issuer's keys, for people. `failure` is the issuer's error, or lists refused keys."""
 
     fetched_on: Milliseconds | None
     ids: tuple[str, ...]
@@ -173,7 +172,7 @@ class KeysState(NamedTuple):
 
 
 class FetchedKeys(NamedTuple):
-    """Keys of an issuer, when they were fetched, and their generation."""
+    """Keys of an issuer, the time they were fetched, and their generation."""
 
     keys: tuple[PublishedKey, ...]
     oddities: tuple[str, ...]
@@ -192,26 +191,26 @@ _decoder = msgspec.json.Decoder(_File)
 
 
 class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
-    """Keys by issuer. `folder` is where they are kept; empty: nothing is kept over a restart."""
+    """Cache of keys by issuer. `folder` stores them across restarts; empty: not stored."""
 
     def __init__(self, client: HttpClient, folder: str, clock: Clock, discovery: Discovery | None = None) -> None:
-        """`discovery` is shared with other requests to the same issuers."""
+        """Create a cache. `discovery` is shared with other requests to the same issuers."""
         super().__init__(clock.monotonic, folder)
         self._client, self._clock = client, clock
         self._discovery = discovery or Discovery(client, clock)
         self._generations = itertools.count(NO_GENERATION + 1)
 
     async def key(self, issuer: Issuer, kid: str | None, algorithm: str) -> jwt.PyJWK:
-        """Return the key for a token's signature; raise `TokenRefused`, `later` when the keys cannot be had now."""
+        """Return the key for a token's signature. Raises `TokenRefused` (`later` if it cannot be fetched now)."""
         state = await self.get(issuer)
         if state.document is None or not state.is_good(self._clock.monotonic()):
             raise _not_had(issuer)
-        found = _found(state.document.keys, kid, algorithm)
+        found = _find_key(state.document.keys, kid, algorithm)
         if found is None:
             newer = await self.get_newer(issuer)
             if newer is None:
                 raise TokenRefused("The token is signed with a key that is not known yet", later=True)
-            found = _found(newer.document.keys if newer.document else (), kid, algorithm)
+            found = _find_key(newer.document.keys if newer.document else (), kid, algorithm)
             if found is None and newer.failure:
                 raise _not_had(issuer)
         if found is None:
@@ -219,10 +218,10 @@ class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
         return found.usable(algorithm)
 
     def generation(self, issuer: Issuer) -> int:
-        """Return the generation of an issuer's keys, 0 for none; what was verified in another is to be verified again.
+        """Return the generation of an issuer's keys, or 0. Results of another generation must be verified again.
 
-        It is that of a key as long as nothing was awaited since `key` returned it. Keys that are due are fetched again
-        in the background of the running event loop.
+        It is the generation of the key that `key` returned, if nothing was awaited since. Starts a background refresh
+        on the running event loop when keys are due.
         """
         state, now = self.known(issuer), self._clock.monotonic()
         if state.document is None or not state.is_good(now):
@@ -232,27 +231,27 @@ class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
         return state.document.generation
 
     def state(self, issuer: Issuer) -> KeysState:
-        """Return the state of the keys; nothing is fetched for it."""
+        """Return the state of the keys, without fetching."""
         state = self.known(issuer)
         keys, oddities, _, fetched_on = state.document or _NO_KEYS
-        failure = self.away(issuer) or "; ".join(oddities[:MOST_ODDITIES])
+        failure = self.away(issuer) or "; ".join(oddities[:MAX_FAULTS])
         if not state.is_good(self._clock.monotonic()):
             return KeysState(None, (), failure)
         return KeysState(fetched_on, tuple(key.kid for key in keys if key.kid), failure)
 
     def away(self, issuer: Issuer) -> str:
-        """Return why the issuer did not give its keys the last time it was asked; empty when it did, or was not."""
+        """Return why the last fetch from the issuer failed; empty if it succeeded or never ran."""
         return str(self.known(issuer).failure or "")
 
     def forget(self, issuer: Issuer) -> None:
-        """Forget the keys of an issuer that was changed or deleted, also those that are kept in the file."""
+        """Forget the keys of a changed or deleted issuer, stored ones included."""
         for source in [each for each in self.states if each[0] == issuer.name]:
             del self.states[source]
         super().forget(issuer)
         self._discovery.forget(issuer)
 
-    def look_again(self) -> None:
-        """Fetch all keys again when they are used next: an issuer was changed, perhaps to refuse a stolen key."""
+    def refetch_all(self) -> None:
+        """Refetch all keys at their next use: an issuer was changed, perhaps to refuse a stolen key."""
         for state in self.states.values():
             state.refresh_at = self._clock.monotonic()
 
@@ -266,21 +265,21 @@ class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
 
     async def _fetch(self, issuer: Issuer, before: FetchedKeys | None) -> Edition[FetchedKeys]:
         try:
-            found = KeySet.read(await self._asked(issuer))
+            found = KeySet.parse(await self._request_keys(issuer))
         except IssuerFailed as error:
             logger.warning("issuer.no_keys", issuer=issuer.name, reason=str(error))
             raise
-        except Exception as error:  # no response of an issuer is an error of the client with the token
+        except Exception as error:  # an issuer's bad answer is never the client's error
             logger.exception("issuer.no_keys", issuer=issuer.name)
             raise IssuerFailed("its answer could not be read") from error
         return self._edition(issuer, found, before, self._clock.wall())
 
-    async def _asked(self, issuer: Issuer) -> bytes:
+    async def _request_keys(self, issuer: Issuer) -> bytes:
         url = await self._discovery.jwks_url(issuer)
         try:
             return await self._client.get(url, ACCEPT)
         except RequestFailed as error:
-            self._discovery.forget(issuer)  # they may have moved
+            self._discovery.forget(issuer)  # the URLs may have changed
             raise IssuerFailed(f"its keys cannot be had: {error}") from error
 
     def _file_name(self, source: _Source) -> str:
@@ -289,7 +288,7 @@ class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
     def _read(self, issuer: Issuer, data: bytes) -> Edition[FetchedKeys] | None:
         kept = _decoder.decode(data)
         is_other = (kept.url, kept.jwks_url) != (issuer.url, issuer.jwks_url)
-        if is_other or self._clock.wall() - kept.fetched_on >= GOOD:
+        if is_other or self._clock.wall() - kept.fetched_on >= KEYS_TTL_MS:
             return None
         return self._edition(issuer, KeySet.of(kept.keys), None, Milliseconds(kept.fetched_on))
 
@@ -303,22 +302,25 @@ class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
         keys_before, oddities_before, generation, _ = before or _NO_KEYS
         if set(keys_before) != set(found.keys) or oddities_before != found.oddities:
             ids = [key.kid for key in found.keys]
-            logger.info("issuer.keys_changed", issuer=issuer.name, ids=ids, left_out=found.oddities[:MOST_ODDITIES])
+            logger.info("issuer.keys_changed", issuer=issuer.name, ids=ids, left_out=found.oddities[:MAX_FAULTS])
         if not keys_before or not set(keys_before) <= set(found.keys):
             generation = next(self._generations)
-        age = max(self._clock.wall() - fetched_on, 0)  # below 0: the machine's time was put back
+        age = max(self._clock.wall() - fetched_on, 0)  # negative when the system clock was set back
         now = self._clock.monotonic()
-        file = _File(issuer.url, issuer.jwks_url, fetched_on, [key.published() for key in found.keys])
+        file = _File(issuer.url, issuer.jwks_url, fetched_on, [key.as_jwk() for key in found.keys])
         return Edition(
-            FetchedKeys(*found, generation, fetched_on), now + REFRESH, now + GOOD - age, msgspec.json.encode(file)
+            FetchedKeys(*found, generation, fetched_on),
+            now + REFRESH_MS,
+            now + KEYS_TTL_MS - age,
+            msgspec.json.encode(file),
         )
 
 
 _NO_KEYS = FetchedKeys((), (), NO_GENERATION, Milliseconds(0))
 
 
-def _found(keys: Sequence[PublishedKey], kid: str | None, algorithm: str) -> PublishedKey | None:
-    """Return the key a token is signed with by what its header says (RFC 7515, 4.1.4), None when it is not there."""
+def _find_key(keys: Sequence[PublishedKey], kid: str | None, algorithm: str) -> PublishedKey | None:
+    """Return the key that a token's header names (RFC 7515, 4.1.4), or None."""
     named = [key for key in keys if kid is None or key.kid == kid]
     suiting = [key for key in named if key.suits(algorithm)]
     if kid is None and len(suiting) > 1:

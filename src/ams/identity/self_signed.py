@@ -1,8 +1,8 @@
 """Tokens that a program signs itself, with the private key of its service account file, as Google's libraries do.
 
-Such a token is a JWT by RS256 that names its key, says who it is twice (`iss` and `sub`), is good for an hour, and is
-made for Pub/Sub: the libraries say so by `aud`, or without it by `scope` (Google's AIP-4111). Without that it is
-refused: the same libraries sign with the same key what they show to others, who could then show it here.
+Such a token is a JWT by RS256. It names its key, has the program in both `iss` and `sub`, and is valid for an hour. It
+is for Pub/Sub by its `aud`, or without one by its `scope` (Google's AIP-4111). Without either it is refused: the
+libraries sign tokens for other services with the same key, and those services could replay them here.
 """
 
 import re
@@ -16,31 +16,31 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
-from ams.core.public_keys import ID_LENGTH, PublicKey, is_client_email
+from ams.core.public_keys import KEY_ID_LENGTH, PublicKey, is_client_email
 from ams.identity import tokens
 
 ALGORITHM = "RS256"
-LONGEST_SECONDS = 3600  # from when a token is made until it expires
+MAX_LIFETIME_SECONDS = 3600  # from `iat` to `exp`
 AUDIENCES = frozenset({"https://pubsub.googleapis.com/", "https://pubsub.googleapis.com"})
-"""Values of `aud`, whatever endpoint the library was told."""
+"""Accepted values of `aud`, for every endpoint a library may be configured with."""
 SCOPES = frozenset({"https://www.googleapis.com/auth/pubsub", "https://www.googleapis.com/auth/cloud-platform"})
-"""One of these is in `scope` where there is no `aud`."""
+"""`scope` has one of these if there is no `aud`."""
 
-_KEY_ID = re.compile(rf"[0-9a-f]{{{ID_LENGTH}}}")
+_KEY_ID = re.compile(rf"[0-9a-f]{{{KEY_ID_LENGTH}}}")
 
 
 class NamedKey(NamedTuple):
-    """Which key a token says it is signed with. Nothing of that is verified."""
+    """The key that a token names. Not verified."""
 
     id: str
-    is_ours: bool  # whether it is surely no issuer's: the token says it is of a program whose key is called so
+    is_ours: bool  # True if it cannot be an issuer's: the token names a program with such a key
 
 
 def named_key(token: str) -> NamedKey | None:
-    """Return the key that a token names if one of a named token may be called so; None for all others."""
+    """Return the key that a token names if a named token may have it, or None."""
     try:
         header = tokens.header(token)
-    except TokenRefused:  # whoever it is for says what is wrong with it
+    except TokenRefused:  # its recipient reports the error
         return None
     if header.kid is None or not _KEY_ID.fullmatch(header.kid):
         return None
@@ -48,7 +48,7 @@ def named_key(token: str) -> NamedKey | None:
 
 
 def expiry(token: str, key: PublicKey, email: str, *, now: Milliseconds, leeway: float) -> Milliseconds:
-    """Return the end of a token that the program called `email` signed with `key`; raise `TokenRefused`."""
+    """Return when a token expires that the program `email` signed with `key`. Raises `TokenRefused`."""
     if tokens.header(token).issuer_url != email:
         raise TokenRefused("The token's iss is not the client_email of its key")
     loaded = load_pem_public_key(key.pem.encode())
@@ -59,16 +59,16 @@ def expiry(token: str, key: PublicKey, email: str, *, now: Milliseconds, leeway:
         raise TokenRefused("The token's sub is not its iss")
     if "iat" not in said:
         raise TokenRefused("The token does not say when it was made")
-    if said["exp"] - said["iat"] > LONGEST_SECONDS + leeway:
-        raise TokenRefused(f"The token is good for longer than {LONGEST_SECONDS} seconds")
+    if said["exp"] - said["iat"] > MAX_LIFETIME_SECONDS + leeway:
+        raise TokenRefused(f"The token is good for longer than {MAX_LIFETIME_SECONDS} seconds")
     audience = said.get("aud", "")
     audiences = [each for each in (audience if isinstance(audience, list) else [audience]) if each]
     if not AUDIENCES.issuperset(audiences):
-        raise TokenRefused(f"The token is for another audience: {tokens.shown(', '.join(audiences))}")
+        raise TokenRefused(f"The token is for another audience: {tokens.quote_claim(', '.join(audiences))}")
     scope = said.get("scope", "")
     scopes = scope.split() if isinstance(scope, str) else []
     if not audiences and not SCOPES.intersection(scopes):
         raise TokenRefused("The token is not for Pub/Sub: neither its aud nor its scope says so")
     expires_on = tokens.expiry(said, leeway)
-    assert expires_on is not None  # or it would have been refused
+    assert expires_on is not None  # otherwise it was refused above
     return expires_on

@@ -1,9 +1,9 @@
-"""Tokens: the claims of a JWT, once it is sure that its issuer makes them, that they are of now, and for us.
+"""Tokens: verifies the signature, issuer, times and audience of a JWT, and returns its claims.
 
-A JWT is read here, strictly, and PyJWT checks its signature, with a key of the issuer's that is for the algorithm
-(RFC 7515, 7519, 8725, 9068). The header names one of the issuer's keys; other places of keys (`jku`, `jwk`, `x5u`,
-`x5c`) are not looked at. Every fault is `TokenRefused`, with a text for the client: never the token, and at most
-`SHOWN` characters of its claims that may stand in a header (RFC 6750, 3).
+This module parses strictly, and PyJWT checks the signature with a key of the issuer for that algorithm (RFC 7515, 7519,
+8725, 9068). The header names one of the issuer's keys; other sources of keys (`jku`, `jwk`, `x5u`, `x5c`) are ignored.
+Every fault is `TokenRefused`, with a text for the client. The text never quotes the token, and at most
+`MAX_QUOTED_CHARACTERS` characters of its claims, which are safe in a header (RFC 6750, 3).
 """
 
 import base64
@@ -17,22 +17,22 @@ import jwt
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import TokenRefused
-from ams.core.issuer import LONGEST_TEXT, LONGEST_URL, Issuer
+from ams.core.issuer import MAX_TEXT_LENGTH, MAX_URL_LENGTH, Issuer
 
-LONGEST = 16 * 1024  # characters of a token
-SHOWN = 100  # characters that are shown of what a token says
+MAX_TOKEN_CHARACTERS = 16 * 1024  # characters of a token
+MAX_QUOTED_CHARACTERS = 100  # characters of a claim in an error
 ALGORITHMS = frozenset(["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"])
-"""Those with a public key: with a shared one, all who can check a token can make one (RFC 8725, 3.1)."""
+"""Algorithms with a public key. With a shared key everybody who checks a token could make one (RFC 8725, 3.1)."""
 
 _TYPES = frozenset({"jwt", "at+jwt"})
-"""Media types of tokens that are shown to services; RFC 8725, 3.11 and RFC 9068, 2.1."""
-_LATEST = 253_402_300_799  # the end of the year 9999, in seconds
+"""Media types of tokens for services; RFC 8725, 3.11 and RFC 9068, 2.1."""
+_MAX_TIME_SECONDS = 253_402_300_799  # the end of the year 9999, in seconds
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
-_NOT_SHOWN = re.compile(r'[^\x20-\x7e]|["\\]')
+_UNSAFE_CHARACTERS = re.compile(r'[^\x20-\x7e]|["\\]')
 
 
 class Header(NamedTuple):
-    """How a token is to be checked: one of `ALGORITHMS`, the key and the issuer that it names. Not verified yet."""
+    """Algorithm (one of `ALGORITHMS`), key and issuer that a token names. Not verified yet."""
 
     algorithm: str
     kid: str | None
@@ -40,31 +40,31 @@ class Header(NamedTuple):
 
 
 def digest(token: str) -> bytes:
-    """Return the cache key of a token that was found to be good."""
-    # BLAKE2b, as strong as SHA-256, has not to be looked up in OpenSSL each time: on the way of every request.
+    """Return the cache key of a verified token."""
+    # BLAKE2b: as strong as SHA-256, without a lookup in OpenSSL each time (hot path).
     return hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
 def header(token: str) -> Header:
-    """Read what is needed to find the key of a token; raise `TokenRefused` for what no key would make good."""
+    """Parse the header that selects a token's key. Raises `TokenRefused` for faults that no key could mend."""
     head, payload, _ = _parts(token)
     parameters, said = _parameters(head), _object(payload, "payload")
     issuer_url = said.get("iss")
-    if not isinstance(issuer_url, str) or not _is_plain(issuer_url, LONGEST_URL):
+    if not isinstance(issuer_url, str) or not _is_plain(issuer_url, MAX_URL_LENGTH):
         raise TokenRefused("The token does not say who issued it")
     algorithm, kid = _algorithm(parameters), parameters.get("kid")
-    if kid is not None and not (isinstance(kid, str) and _is_plain(kid, LONGEST_TEXT)):
+    if kid is not None and not (isinstance(kid, str) and _is_plain(kid, MAX_TEXT_LENGTH)):
         raise TokenRefused("The token's kid cannot be read")
     return Header(algorithm, kid, issuer_url)
 
 
 def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, leeway: float) -> Mapping[str, Any]:
-    """Return the claims of a token that `issuer` signed with `key`; raise `TokenRefused`. `leeway` is in seconds."""
+    """Return the claims of a token signed with an issuer's key. `leeway` is in seconds. Raises `TokenRefused`."""
     head, payload, signature = _parts(token)
     algorithm = _algorithm(_parameters(head))
     if key.algorithm_name != algorithm:
         raise TokenRefused(f"The token's key is not one for {algorithm}")
-    # Before the payload is read: forged tokens must cost little.
+    # Before the payload is parsed: forged tokens must be cheap.
     if not _is_signed(f"{head}.{payload}", signature, key):
         raise TokenRefused("The token's signature is wrong")
     said = _object(payload, "payload")
@@ -79,21 +79,21 @@ def check(said: Mapping[str, Any], issuer: Issuer, *, now: Milliseconds, leeway:
     if said.get("iss") != issuer.url:
         raise TokenRefused("The token is of another issuer")
     subject = said.get("sub")
-    if not isinstance(subject, str) or not _is_plain(subject, LONGEST_TEXT):
+    if not isinstance(subject, str) or not _is_plain(subject, MAX_TEXT_LENGTH):
         raise TokenRefused("The token does not say whose it is")
     _check_times(said, now, leeway)
     _check_audience(said, issuer)
 
 
 def expiry(said: Mapping[str, Any], leeway: float) -> Milliseconds | None:
-    """Return from when on a token is not good, leeway included; None for never. It was checked."""
+    """Return when checked claims expire, leeway included; None: never."""
     expires = _time(said, "exp")
     return None if expires is None else Milliseconds(int((expires + leeway) * 1000))
 
 
-def shown(text: str) -> str:
-    """Return the beginning of a text as it may stand in an error, and in a header (RFC 6750, 3)."""
-    return _NOT_SHOWN.sub("?", text[:SHOWN])
+def quote_claim(text: str) -> str:
+    """Return the start of a text, safe in an error and in a header (RFC 6750, 3)."""
+    return _UNSAFE_CHARACTERS.sub("?", text[:MAX_QUOTED_CHARACTERS])
 
 
 def _check_times(said: Mapping[str, Any], now: Milliseconds, leeway: float) -> None:
@@ -124,13 +124,13 @@ def _time(said: Mapping[str, Any], name: str) -> float | None:
     if name not in said:
         return None
     value = said[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LATEST:  # nor NaN
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MAX_TIME_SECONDS:  # nor NaN
         raise TokenRefused(f"The token's {name} is no time")
     return value
 
 
 def _list(texts: Iterable[str]) -> str:
-    return shown(", ".join(texts)) or "none"
+    return quote_claim(", ".join(texts)) or "none"
 
 
 def _is_plain(text: str, longest: int) -> bool:
@@ -144,14 +144,14 @@ def _algorithm(parameters: Mapping[str, Any]) -> str:
     if algorithm.lower() == "none":
         raise TokenRefused("The token is not signed")
     if algorithm not in ALGORITHMS:
-        raise TokenRefused(f"The token is signed in a way that is not accepted here: {shown(algorithm)}")
+        raise TokenRefused(f"The token is signed in a way that is not accepted here: {quote_claim(algorithm)}")
     return algorithm
 
 
 def _is_signed(content: str, encoded_signature: str, key: jwt.PyJWK) -> bool:
-    """Return whether a token is signed with a key, by the one algorithm the key is for.
+    """Return whether a token is signed with a key, by the key's only algorithm.
 
-    PyJWT's own reader of tokens is passed by: it looks at each character of one by itself, for milliseconds.
+    Bypasses PyJWT's own parser, which looks at each character: milliseconds for each token.
     """
     algorithm, signature = key.Algorithm, _bytes(encoded_signature, "signature")
     try:
@@ -166,9 +166,8 @@ def _is_signed(content: str, encoded_signature: str, key: jwt.PyJWK) -> bool:
 
 
 def _parts(token: str) -> tuple[str, str, str]:
-    """Return header, payload and signature of a JWT in compact form (RFC 7515, 7.1)."""
-    if len(token) > LONGEST:
-        raise TokenRefused(f"The token is longer than {LONGEST} characters")
+    if len(token) > MAX_TOKEN_CHARACTERS:
+        raise TokenRefused(f"The token is longer than {MAX_TOKEN_CHARACTERS} characters")
     parts = token.split(".")
     if len(parts) != 3:
         raise TokenRefused("The token is no JWT")
@@ -176,9 +175,9 @@ def _parts(token: str) -> tuple[str, str, str]:
 
 
 def _parameters(head: str) -> Mapping[str, Any]:
-    """Return the header of a token, if its type and extensions are accepted."""
+    """Return the header of a token. Refuses unknown types and extensions."""
     parameters = _object(head, "header")
-    if "crit" in parameters or "b64" in parameters:  # extensions that must be understood; RFC 7515, 4.1.11, RFC 7797
+    if "crit" in parameters or "b64" in parameters:  # extensions that must be supported; RFC 7515, 4.1.11, RFC 7797
         raise TokenRefused("The token has critical parameters that are not understood here")
     kind = parameters.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in _TYPES:
@@ -197,7 +196,7 @@ def _object(part: str, name: str) -> Mapping[str, Any]:
 
 
 def _bytes(part: str, name: str) -> bytes:
-    """Decode base64url that is written in the one right way, without padding (RFC 7515, 2)."""
+    """Decode canonical base64url, without padding (RFC 7515, 2)."""
     if _BASE64URL.fullmatch(part) and len(part) % 4 != 1:
         decoded = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
         if base64.urlsafe_b64encode(decoded).decode().rstrip("=") == part:
@@ -206,7 +205,7 @@ def _bytes(part: str, name: str) -> bytes:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse what says a name twice: two programs might read two things (RFC 7519, 4)."""
+    """Refuse duplicate names: two programs might read two values (RFC 7519, 4)."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError
@@ -214,5 +213,5 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(_name: str) -> NoReturn:
-    """Refuse NaN and Infinity, which are no JSON."""
+    """Refuse NaN and Infinity, which are not JSON."""
     raise ValueError

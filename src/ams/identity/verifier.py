@@ -1,12 +1,11 @@
-"""The verifier: from an issuer's token to the person it was issued for, cached; roles by entitlements.
+"""The verifier: maps an issuer's token to its person, cached, and entitlements to roles.
 
-A token is cached by its hash until it expires, as long as the keys stand that verified it: a token that is shown again
-costs a hash and two looks into memory. Where an issuer is asked about tokens (RFC 7662), its answer is cached for
-`ACTIVE_SECONDS` at most, so that a withdrawn one is refused after that.
+A verified token is cached by its hash until it expires or its issuer's keys change: each later use costs a hash and two
+lookups in memory. An issuer's answer about a token (RFC 7662) is cached for at most `ACTIVE_TTL_SECONDS`. A revoked
+token is refused after that.
 
-Entitlements mean roles in projects by the rules of the issuer. A rule is met by an entitlement of the same group. One
-that names a role is met by that role only, one that names an authority by that authority only; the rest may be
-anything.
+Rules of the issuer map entitlements to roles in projects. A rule matches an entitlement of the same group. If the rule
+names a role or an authority, the entitlement must have the same one.
 """
 
 import re
@@ -17,33 +16,33 @@ from typing import Any, Protocol
 from ams.core.cache import ExpiringCache
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import TokenRefused
-from ams.core.issuer import LONGEST_TEXT, Entitlement, Issuer, RoleRule, Verified, read_entitlement
+from ams.core.issuer import MAX_TEXT_LENGTH, Entitlement, Issuer, RoleRule, Verified, read_entitlement
 from ams.identity import tokens
 from ams.identity.issuers import Introspection
 from ams.identity.keys import Keys
 from ams.storage.database.invalidation import Cache
 
-ACTIVE_SECONDS = 60  # how long an issuer's word that a token is active is good
-INACTIVE_SECONDS = 30  # how long it is not asked again about a token that is not
-MOST_REFUSED = 10_000  # tokens that an issuer refused and that are remembered
-MOST_ENTITLEMENTS = 500
+ACTIVE_TTL_SECONDS = 60  # how long an issuer's answer that a token is active is cached
+INACTIVE_TTL_SECONDS = 30  # how long its answer that a token is inactive is cached
+MOST_REFUSED = 10_000  # cached tokens that an issuer refused
+MAX_ENTITLEMENTS = 500
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, 2.1
 
 
 class IssuerSource(Protocol):
-    """The issuers whose tokens are accepted."""
+    """Issuers whose tokens are accepted."""
 
     async def by_url(self, url: str) -> Issuer | None:
-        """Return the issuer that says this in `iss`."""
+        """Return the issuer with this `iss`."""
 
-    async def of_opaque(self) -> Issuer | None:
-        """Return the issuer that is asked about tokens that are no JWT."""
+    async def for_opaque_tokens(self) -> Issuer | None:
+        """Return the issuer that is asked about opaque tokens (not a JWT)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedToken:
-    """A verified token; no generation without a key, no `ask_again_on` (monotonic) where the issuer is not asked."""
+    """A verified token. `generation`: None without a key; `ask_again_on` (monotonic): None without introspection."""
 
     verified: Verified
     issuer: Issuer
@@ -63,28 +62,28 @@ class Verifier:
     cache: Cache[bytes, CachedToken]
 
     def __post_init__(self) -> None:
-        kept = INACTIVE_SECONDS * 1000
+        kept = INACTIVE_TTL_SECONDS * 1000
         self._refused: ExpiringCache[bytes, bool] = ExpiringCache(MOST_REFUSED, kept, self.clock.monotonic)
 
     def known(self, token: str) -> Verified | None:
-        """Return what `verify` would return, if that is remembered and still good; None says nothing."""
+        """Return the cached result of `verify` if it is still valid, or None if it is not cached."""
         remembered = self.cache.known(tokens.digest(token))
         return None if remembered is None or not self._is_good(remembered) else remembered.verified
 
     async def verify(self, token: str) -> Verified:
-        """Return the claims of a valid token, cached ones without suspending; raise `TokenRefused`."""
-        if len(token) > tokens.LONGEST:
-            raise TokenRefused(f"The token is longer than {tokens.LONGEST} characters")
+        """Return the claims of a valid token; a cached one without suspending. Raises `TokenRefused`."""
+        if len(token) > tokens.MAX_TOKEN_CHARACTERS:
+            raise TokenRefused(f"The token is longer than {tokens.MAX_TOKEN_CHARACTERS} characters")
         digest = tokens.digest(token)
         remembered = await self.cache.find(digest, lambda: self._look_at(token, digest))
         if remembered is None or not self._is_good(remembered):
             self.cache.discard(digest)
             remembered = await self.cache.find(digest, lambda: self._look_at(token, digest))
-            assert remembered is not None  # what is looked at is found, or refused
+            assert remembered is not None  # `_look_at` returns it or raises
         return remembered.verified
 
     def forget(self) -> None:
-        """Forget all tokens: issuers have changed."""
+        """Clear the cache: issuers have changed."""
         self.cache.forget_where(lambda _digest, _remembered: True)
         self._refused.clear()
 
@@ -100,29 +99,31 @@ class Verifier:
             raise TokenRefused("The token has characters that are in no token")
         if token.count(".") == 2:
             return await self._look_at_jwt(token, digest)
-        issuer = await self.issuers.of_opaque()
+        issuer = await self.issuers.for_opaque_tokens()
         if issuer is None:
             raise TokenRefused("The token is not known here")
-        return await self._asked(issuer, token, digest, {}, None)
+        return await self._introspect(issuer, token, digest, {}, None)
 
     async def _look_at_jwt(self, token: str, digest: bytes) -> CachedToken:
         header = tokens.header(token)
         issuer = await self.issuers.by_url(header.issuer_url)
         if issuer is None:
-            raise TokenRefused(f"The token is of an issuer that is not known here: {tokens.shown(header.issuer_url)}")
+            raise TokenRefused(
+                f"The token is of an issuer that is not known here: {tokens.quote_claim(header.issuer_url)}"
+            )
         key = await self.keys.key(issuer, header.kid, header.algorithm)
         generation = self.keys.generation(issuer)
         said = tokens.claims(token, issuer, key, now=self.clock.wall(), leeway=self.leeway_seconds)
         if issuer.introspect == "always":
-            return await self._asked(issuer, token, digest, said, generation)
+            return await self._introspect(issuer, token, digest, said, generation)
         expires_on = tokens.expiry(said, self.leeway_seconds)
-        assert expires_on is not None  # or it would have been refused
-        return CachedToken(_verified(issuer, said, expires_on), issuer, generation, None)
+        assert expires_on is not None  # otherwise it was refused above
+        return CachedToken(_verified_login(issuer, said, expires_on), issuer, generation, None)
 
-    async def _asked(
+    async def _introspect(
         self, issuer: Issuer, token: str, digest: bytes, said: Mapping[str, Any], generation: int | None
     ) -> CachedToken:
-        """Ask the issuer about a token, which has `said` this by itself: nothing if it is no JWT."""
+        """Ask the issuer about a token. `said` are its own claims; empty if it is not a JWT."""
         if self._refused.get(digest):
             raise _not_active()
         answer = await self.introspection.ask(issuer, token)
@@ -131,30 +132,30 @@ class Verifier:
             raise _not_active()
         if any(answer.get(name, said[name]) != said[name] for name in ("iss", "sub") if name in said):
             raise TokenRefused("The token's issuer says that it is another's")
-        both = {"iss": issuer.url, **said, **answer}  # RFC 7662, 2.2: an answer may leave out any of it
+        both = {"iss": issuer.url, **said, **answer}  # RFC 7662, 2.2: an answer may omit any claim
         now = self.clock.wall()
         tokens.check(both, issuer, now=now, leeway=self.leeway_seconds)
         ends = [
             tokens.expiry(said, self.leeway_seconds),
             tokens.expiry(answer, self.leeway_seconds),
-            now + ACTIVE_SECONDS * 1000,
+            now + ACTIVE_TTL_SECONDS * 1000,
         ]
         expires_on = Milliseconds(min(end for end in ends if end is not None))
-        ask_again_on = Milliseconds(self.clock.monotonic() + ACTIVE_SECONDS * 1000)
-        return CachedToken(_verified(issuer, both, expires_on), issuer, generation, ask_again_on)
+        ask_again_on = Milliseconds(self.clock.monotonic() + ACTIVE_TTL_SECONDS * 1000)
+        return CachedToken(_verified_login(issuer, both, expires_on), issuer, generation, ask_again_on)
 
 
 def _not_active() -> TokenRefused:
     return TokenRefused("The token is not active: it has expired, or was withdrawn")
 
 
-def _verified(issuer: Issuer, said: Mapping[str, Any], expires_on: Milliseconds) -> Verified:
+def _verified_login(issuer: Issuer, said: Mapping[str, Any], expires_on: Milliseconds) -> Verified:
     found: list[Any] = []
     for name in issuer.entitlement_claims:
         value = said.get(name, [])
         found += value if isinstance(value, list) else [value]
-    if len(found) > MOST_ENTITLEMENTS:
-        raise TokenRefused(f"The token has more than {MOST_ENTITLEMENTS} entitlements")
+    if len(found) > MAX_ENTITLEMENTS:
+        raise TokenRefused(f"The token has more than {MAX_ENTITLEMENTS} entitlements")
     if not all(isinstance(each, str) for each in found):
         raise TokenRefused("The token has entitlements that are no text")
     return Verified(
@@ -162,7 +163,7 @@ def _verified(issuer: Issuer, said: Mapping[str, Any], expires_on: Milliseconds)
         issuer.url,
         said["sub"],
         expires_on,
-        telling(issuer.roles, found),
+        matching_entitlements(issuer.roles, found),
         _text(said, "email"),
         _text(said, "given_name"),
         _text(said, "family_name"),
@@ -170,30 +171,29 @@ def _verified(issuer: Issuer, said: Mapping[str, Any], expires_on: Milliseconds)
 
 
 def _text(said: Mapping[str, Any], name: str) -> str:
-    """Return a claim about a person, for people to read; empty without one."""
     value = said.get(name)
     if not isinstance(value, str):
         return ""
-    return "".join(character for character in value[: 4 * LONGEST_TEXT] if character.isprintable())[:LONGEST_TEXT]
+    return "".join(character for character in value[: 4 * MAX_TEXT_LENGTH] if character.isprintable())[:MAX_TEXT_LENGTH]
 
 
 def roles_of(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """Return the roles in each project that a rule names, perhaps none; more entitlements never mean fewer."""
-    met = frozenset(each for text in entitlements for each in _met(text))
+    """Return the roles in each project that the rules name, perhaps none. More entitlements never mean fewer roles."""
+    implied_entitlements = frozenset(each for text in entitlements for each in _entitlements(text))
     roles: dict[str, set[str]] = {}
     for rule in rules:
         given = roles.setdefault(rule.project, set())
-        if read_entitlement(rule.entitlement) in met:
+        if read_entitlement(rule.entitlement) in implied_entitlements:
             given.update(rule.roles)
     return {project: frozenset(given) for project, given in roles.items()}
 
 
-def telling(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> tuple[str, ...]:
-    """Return the entitlements that meet a rule, each once: as much of them as needs to be remembered."""
+def matching_entitlements(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct entitlements that match a rule: those that must be remembered."""
     wanted = {read_entitlement(rule.entitlement) for rule in rules}
-    return tuple(text for text in dict.fromkeys(entitlements) if any(each in wanted for each in _met(text)))
+    return tuple(text for text in dict.fromkeys(entitlements) if any(each in wanted for each in _entitlements(text)))
 
 
-def _met(text: str) -> Iterator[Entitlement]:
+def _entitlements(text: str) -> Iterator[Entitlement]:
     entitlement = read_entitlement(text)
-    return iter(()) if entitlement is None else entitlement.met()
+    return iter(()) if entitlement is None else entitlement.implied_entitlements()

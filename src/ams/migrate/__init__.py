@@ -1,16 +1,16 @@
-"""Moving from the reference: its database and messages as lines of an export that `ams import` takes.
+"""Migration from the reference: converts its database and messages to lines of an export for `ams import`.
 
-documents    the collections of its database, read whole
-converting   documents to lines, and what of them does not go over as it is
-sources      its MongoDB and Kafka, opened together; its messages as ours
-asking       how both services are asked
-writing      the plan of a move, and all of it as a file
-copying      rounds into an installation that nobody serves yet
-cutting      the cut: clients held by haproxy, the rest copied, services changed
-back         messages and positions since the cut given to the old service
-verifying    the new service held to both
-comparing    answers of two services to one request, and which differences are right
-shadow       two services asked what clients asked for
+    documents    reads the collections of its database
+    converting   converts documents to lines, and reports what is changed or left out
+    sources      its MongoDB and Kafka
+    asking       requests to both services
+    writing      the plan of a move, and its export as a file
+    copying      copy rounds into an installation that is not served yet
+    cutting      the cut: holds clients at haproxy, copies the rest, switches services
+    back         returns messages and positions since the cut to the old service
+    verifying    compares the new service with the old data and the old service
+    comparing    compares answers of two services, with a list of accepted differences
+    shadow       sends real requests to both services
 
-`docs/how-to/move-from-the-reference.md` says what becomes of what.
+`docs/how-to/move-from-the-reference.md` has the mapping.
 """

@@ -1,4 +1,4 @@
-"""How the old service and the new one are asked: by the client's calls, or as a request came, answered as it is."""
+"""Requests to the old and the new service: client calls, or raw requests with raw answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -17,17 +17,17 @@ from ams.migrate.comparing import Answer
 
 S = TypeVar("S")
 T = TypeVar("T")
-AT_ONCE = 4  # requests under way to a service: its clients are to notice nothing
-_ITEMS_AT_ONCE = 3  # while one item waits for a disk or an answer, another goes on
+MAX_REQUESTS = 4  # parallel requests to a service: few, so that its clients notice nothing
+_CONCURRENT_ITEMS = 3  # items in parallel: while one waits for I/O, another goes on
 _TIMEOUT_SECONDS = 60.0
 _RETRY = Retry(attempts=8, total=60.0)
 MAX_COMPARED_BYTES = 16 * 2**20
 _SAFE = "".join(map(chr, range(33, 127))).replace("#", "")
-"""Characters that are sent as they stand: the reference is to get what it got before."""
+"""Characters that are sent unescaped, as the reference got them before."""
 
 
 class OldService:
-    """The old service, asked again where it fails for a while. No error holds the token. Raises `Unavailable`."""
+    """The old service, with retries. No error holds the token. Raises `Unavailable`."""
 
     def __init__(self, endpoint: str, token: str, ca: str | None) -> None:
         if not token:
@@ -37,21 +37,21 @@ class OldService:
         except ClientError as error:
             raise Unavailable(f"the old service cannot be asked: {error.message}") from None
         self._once = self._client.with_retry(None)
-        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._turn = asyncio.Semaphore(MAX_REQUESTS)
 
     async def close(self) -> None:
-        """Ask nothing more."""
+        """Close the connections."""
         await self._client.close()
 
     async def ask(self, call: Call[T]) -> T:
-        """Return an answer, also of a call that it may have done already; raise what `once` raises."""
-        return await self._asked(self._client, replace(call, repeatable=True))
+        """Send a call with retries, even if it may have been carried out; raises what `once` raises."""
+        return await self._send_call(self._client, replace(call, repeatable=True))
 
     async def once(self, call: Call[T]) -> T:
-        """Return an answer to a call sent once. Raises `NotFound`, `AlreadyExists`, `InvalidInput`, `Unavailable`."""
-        return await self._asked(self._once, call)
+        """Send a call once. Raises `NotFound`, `AlreadyExists`, `InvalidInput`, `Unavailable`."""
+        return await self._send_call(self._once, call)
 
-    async def _asked(self, client: AsyncClient, call: Call[T]) -> T:
+    async def _send_call(self, client: AsyncClient, call: Call[T]) -> T:
         try:
             async with self._turn:
                 return await client.call(call)
@@ -67,8 +67,8 @@ class OldService:
             raise Unavailable(where) from None
 
 
-async def each_of(items: Iterable[S], work: Callable[[S], Awaitable[T]], at_once: int = _ITEMS_AT_ONCE) -> list[T]:
-    """Return what `work` makes of each item, in their order; the first error ends the others and is raised."""
+async def each_of(items: Iterable[S], work: Callable[[S], Awaitable[T]], at_once: int = _CONCURRENT_ITEMS) -> list[T]:
+    """Run `work` on all items in parallel; return the results in order. The first error cancels the rest."""
     remaining, done = iter(enumerate(items)), dict[int, T]()
 
     async def worker() -> None:
@@ -85,20 +85,20 @@ async def each_of(items: Iterable[S], work: Callable[[S], Awaitable[T]], at_once
 
 
 class TooLarge(Exception):
-    """An answer that is not compared."""
+    """The answer is too large to compare."""
 
 
 class Side:
     """One of the services, and the token of a service_admin there."""
 
     def __init__(self, endpoint: str, token: str, ca: str | None = None) -> None:
-        """Raise `InvalidInput` for what cannot be an endpoint or a token, and `Unusable` for a file of no use."""
+        """Raises `InvalidInput` for an invalid endpoint or token, `Unusable` for an invalid CA file."""
         self.endpoint = base(endpoint)
         self.token = token
         trusted = trust(self.endpoint, ca, None, None)
         arguments = httpx_arguments(self.endpoint, token, trusted, 30.0)
         arguments["headers"] = {}
-        arguments["limits"] = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
+        arguments["limits"] = httpx.Limits(max_connections=MAX_REQUESTS, max_keepalive_connections=MAX_REQUESTS)
         self._http = httpx.AsyncClient(**arguments)
         self._in_query = False
 
@@ -109,7 +109,7 @@ class Side:
         await self._http.aclose()
 
     async def reach(self) -> None:
-        """Find out where it reads tokens. Raises `Unreachable`, or `NotAuthenticated` for a token it does not know."""
+        """Find out whether it reads tokens from the header or the query. Raises `Unreachable`, `NotAuthenticated`."""
         if not self.token:
             await self.ask("/v1/version", {})
             return
@@ -119,11 +119,11 @@ class Side:
         raise NotAuthenticated(f"{self.endpoint} does not know the token it is asked with", 401, "UNAUTHORIZED")
 
     async def ask(self, target: str, headers: Mapping[str, str] | None) -> Answer:
-        """Ask, by headers of a client, or by our token where there are none. Raises `Unreachable`, `TooLarge`."""
+        """Send a GET with a client's headers, or with our token. Raises `Unreachable`, `TooLarge`."""
         return await (self.ask_as(target, self.token) if headers is None else self._get(target, headers))
 
     async def ask_as(self, target: str, token: str) -> Answer:
-        """Ask with a token, where the service reads it. Raises `Unreachable`, `TooLarge`."""
+        """Send a GET with a token. Raises `Unreachable`, `TooLarge`."""
         if self._in_query or not fits_header(token):
             return await self._get(f"{target}{'&' if '?' in target else '?'}key={quote(token, safe='')}", {})
         return await self._get(target, {"x-api-key": token})

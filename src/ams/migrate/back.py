@@ -1,7 +1,7 @@
-"""The way back: what came since the cut is given to the old service through its API, and clients are led there again.
+"""Rollback: publishes messages since the cut to the old service through its API, and routes clients back to it.
 
-That works as long as nobody used the old service meanwhile and this one still keeps all messages since. The old service
-gives the same ids to the same messages, as it gives them in order and to nobody else; their publish time is a new one.
+This works while nobody uses the old service and this one still keeps all messages since the cut. The old service gives
+the messages the same ids, because it counts in order and nobody else publishes; the publish times are new.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from ams.core.errors import Unavailable, Unusable
 from ams.core.messages import parse
 from ams.migrate.asking import OldService, each_of
 from ams.migrate.converting import MovedTopic
-from ams.migrate.cutting import Steps, Tell, holding, run
+from ams.migrate.cutting import Steps, Tell, holding, run_command
 from ams.migrate.documents import Oddity
 from ams.migrate.sources import Source
 from ams.migrate.writing import Plan, plan
@@ -26,16 +26,16 @@ from ams.storage.export_format import Subscription
 
 T = TypeVar("T")
 
-AT_ONCE = 100  # messages in a request
-MOST_BYTES = 512 * 1024  # of messages in a request, but for one that is larger
-_REFUSED = re.compile(r'["\\\x00-\x1f]')  # in an attribute it makes a record of the old service that nobody can read
+MAX_MESSAGES = 100  # messages in a request
+MOST_BYTES = 512 * 1024  # of messages in a request; a larger message has its own request
+_REFUSED = re.compile(r'["\\\x00-\x1f]')  # such an attribute makes an unreadable record in the old service
 
 
 class Returned(NamedTuple):
-    """What was given back, and what was not."""
+    """Result of a rollback."""
 
     messages: int
-    positions: int  # subscriptions that stand elsewhere now
+    positions: int  # subscriptions whose offset moved
     oddities: list[Oddity]
 
 
@@ -53,15 +53,15 @@ async def back(
     progress: Progress,
     tell: Tell,
 ) -> Returned:
-    """Let the old service take the place of the new one again. Raises `Unusable` when the window for that is closed.
+    """Switch back to the old service. Raises `Unusable` if that is not possible any more.
 
-    `source` opens what the old one has, `old` and `new` ask both as a service_admin. Broken off, it can be done again.
+    `source` opens the old data; `old` and `new` are service_admin clients. Can be repeated after an interruption.
     """
     async with holding("new", steps, tell) as held, source() as opened:
         await held.begin(all_answered=True)
         if steps.start:
             tell("starting the old service")
-            await run("--start", steps.start)
+            await run_command("--start", steps.start)
         tell("looking whether the way back is open")
         documents = await opened.documents()
         returning = _Returning(new, old, opened, plan(documents, opened.messages), progress)
@@ -87,7 +87,7 @@ class _Returning:
         return [each for each in found if each is not None]
 
     async def check_still(self, since: Sequence[_Since]) -> None:
-        """Raise `Unusable` when somebody has published here meanwhile, or the old service has something else."""
+        """Raise `Unusable` if somebody published here meanwhile, or the old service has other messages."""
         await self._source.messages.look()
         for topic, _, end in since:
             if self._source.messages.bounds(topic.kafka).end != end:
@@ -121,21 +121,21 @@ class _Returning:
         return _Since(topic, end, here.max)
 
     async def _is_same(self, topic: MovedTopic, offset: int) -> bool:
-        """Return whether both have the same message at an offset; one that was given back has another time."""
+        """Return whether both have the same message at an offset; the publish time may differ."""
         there = [
             (message.data, dict(message.attributes))
             async for batch in self._source.messages.batches(topic.kafka, offset, offset + 1)
             for message in (parse(each.fragment) for each in batch)
         ]
         read = wire.read_topic(topic.line.project, topic.line.name, start=offset, stop=offset + 1)
-        here = [(each.data, _kept(dict(each.attributes))) for each in await self._ask(read)]
-        return here == (there or [("", {})])  # one that cannot be read there is empty here
+        here = [(each.data, _comparable_attributes(dict(each.attributes))) for each in await self._ask(read)]
+        return here == (there or [("", {})])  # an unreadable one there is empty here
 
     async def _give_messages(self, since: _Since) -> None:
-        """Publish messages in order; the ids of answers say that nobody else does."""
+        """Publish messages in order; the returned ids prove that nobody else publishes."""
         line = since.topic.line
         async for batch in self._batches(since):
-            attributes = [_kept(dict(each.attributes)) for each in batch]
+            attributes = [_comparable_attributes(dict(each.attributes)) for each in batch]
             changed = sum(kept != each.attributes for kept, each in zip(attributes, batch, strict=True))
             if changed:
                 done = f"{changed} messages lost quotes, backslashes or line breaks of attributes: it cannot keep them"
@@ -157,8 +157,8 @@ class _Returning:
     async def _batches(self, since: _Since) -> AsyncIterator[list[wire.ReadMessage]]:
         line, start = since.topic.line, since.start
         while start < since.end:
-            stop = min(start + AT_ONCE, since.end)
-            read = await self._ask(wire.read_topic(line.project, line.name, start=start, stop=stop, most=AT_ONCE))
+            stop = min(start + MAX_MESSAGES, since.end)
+            read = await self._ask(wire.read_topic(line.project, line.name, start=start, stop=stop, most=MAX_MESSAGES))
             if [each.offset for each in read] != list(range(start, stop)):
                 raise Unusable(f"messages of {since.topic.what} from {start} to {stop} cannot be read here")
             part: list[wire.ReadMessage] = []
@@ -216,5 +216,5 @@ def _place(name: str) -> str:
     return f"{project}/{short}"
 
 
-def _kept(attributes: dict[str, str]) -> dict[str, str]:
+def _comparable_attributes(attributes: dict[str, str]) -> dict[str, str]:
     return {_REFUSED.sub(" ", name): _REFUSED.sub(" ", value) for name, value in attributes.items()}

@@ -1,7 +1,7 @@
-"""Compare what two services answer to one request, and tell what differs beyond the documented differences: pure.
+"""Compares the answers of two services to one request, except documented differences. Pure: no I/O.
 
-Answers are compared as JSON, field by field. What differs is a `Kind`, named by where it is (`users[].roles`), whatever
-the values are. `RULES` says which of them are right, why, and where that is documented. No secret is in a kind.
+Answers are compared as JSON, field by field. A difference is a `Kind`, named by its path (`users[].roles`), whatever
+the values are. `RULES` lists the accepted differences, with reasons and documentation. Kinds hold no secrets.
 """
 
 import itertools
@@ -17,12 +17,12 @@ from ams.core.names import is_name, is_uuid
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, is_https
 from ams.wire.actions import ACTIONS
 
-SEVERAL = 4  # items of one name in a list that are compared
-CUT = 80  # characters that are shown of each side
+MAX_SAME_NAME_ITEMS = 4  # compared items of one name in a list
+EXAMPLE_CHARACTERS = 80  # of an example of each side
 SECRETS = frozenset(
     {"token", "activation_token", "verificationHash", "mattermostUrl", "authorizationHeader.value", "key"}
 )
-"""Fields of which nothing is shown, by their name or by that and the one above."""
+"""Fields whose values are never shown, by name or by parent and name."""
 
 
 class Read(NamedTuple):
@@ -30,7 +30,7 @@ class Read(NamedTuple):
 
     action: str  # of the contract, 3.4
     path: str
-    writes: str = ""  # why asking changes something at the reference, if it does
+    writes: str = ""  # why the request changes something at the reference, if it does
 
 
 _ADDS = "asking adds a record at the old service (O1)"
@@ -53,7 +53,7 @@ _PATTERNS = [(re.compile("/v1" + re.sub(r"\{\w+\}", "[^/:]+", each.path)), each)
 
 
 def read_of(target: str) -> Read | None:
-    """Return what a GET of a path, with its query, asks for; None for what is no read of the reference."""
+    """Return the action of a GET; None if it is not a read of the reference."""
     try:
         path = unquote(urlsplit(f"//-{target}").path if target.startswith("/") else urlsplit(target).path)
     except ValueError:
@@ -62,7 +62,7 @@ def read_of(target: str) -> Read | None:
 
 
 class Answer(NamedTuple):
-    """What a service answered."""
+    """Answer of a service."""
 
     status: int
     content_type: str
@@ -70,7 +70,7 @@ class Answer(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What is different, and an example of it, cut short and without secrets."""
+    """A kind of difference, with a short example without secrets."""
 
     where: str
     old: str
@@ -78,7 +78,7 @@ class Kind(NamedTuple):
 
     @property
     def place(self) -> tuple[str, bool, bool]:
-        """What makes two kinds the same, whatever their examples are."""
+        """Identity of the kind, without its example."""
         return self.where, self.old == repr(MISSING), self.new == repr(MISSING)
 
 
@@ -87,7 +87,7 @@ class _Missing:
         return "(missing)"
 
 
-MISSING: Any = _Missing()  # in the place of a value that is not there
+MISSING: Any = _Missing()  # stands for an absent value
 Holds = Callable[[Any, Any], bool]
 
 
@@ -103,7 +103,7 @@ def _hidden(old: Any, new: Any) -> bool:
     return not _is_none(old) and _is_none(new)
 
 
-def _added(old: Any, _new: Any) -> bool:
+def _is_added(old: Any, _new: Any) -> bool:
     return old is MISSING
 
 
@@ -164,7 +164,7 @@ def _short(item: Any) -> str:
     return re.sub("^/?projects/.+/(topics|subscriptions|schemas)/", "", name) if isinstance(name, str) else ""
 
 
-def _mended(old: Any, new: Any) -> bool:
+def _is_renamed(old: Any, new: Any) -> bool:
     return _texts(old, new) and not is_name(old) and new.startswith(re.sub("[^A-Za-z0-9_-]", "_", old))
 
 
@@ -173,7 +173,7 @@ def _olds(leaf: "_Leaf") -> Iterator[Mapping[str, Any]]:
 
 
 def _in_pull(leaf: "_Leaf") -> bool:
-    """Return whether a push configuration around it delivers nothing: it has no type, or an endpoint without https."""
+    """Return whether its push configuration delivers nothing: no type, or an endpoint without https."""
     for each in _olds(leaf):
         if "pushEndpoint" in each:
             return not each.get("type") or (each["type"] == HTTP_ENDPOINT and not is_https(str(each["pushEndpoint"])))
@@ -198,7 +198,6 @@ def _in_repeated(leaf: "_Leaf") -> bool:
 
 
 def _beside_bad_name(leaf: "_Leaf") -> bool:
-    """Return whether it stands in a list with names, of the old service, that nobody could ask for."""
     old = leaf.above[-1][0]
     return isinstance(old, list) and any(not is_name(_short(each)) for each in old)
 
@@ -210,14 +209,14 @@ def _of_two_of_a_token(leaf: "_Leaf") -> bool:
 
 
 class Rule(NamedTuple):
-    """A difference that is right."""
+    """An accepted difference."""
 
     source: str  # an id of `docs/reference/differences.md`, a section of `docs/contract/api.md`, or a how-to
     why: str
-    actions: str  # a regular expression of the actions that are meant
-    where: str  # a regular expression of where it is
-    holds: Holds | None = None  # whether two values differ as is right
-    within: "Callable[[_Leaf], bool] | None" = None  # whether they stand where that is right
+    actions: str  # a regular expression of actions
+    where: str  # a regular expression of paths
+    holds: Holds | None = None  # whether two values differ in the accepted way
+    within: "Callable[[_Leaf], bool] | None" = None  # whether their place is accepted
     only: Literal["", "others", "moving"] = ""  # no service_admin asks; somebody publishes or consumes
 
 
@@ -238,7 +237,7 @@ RULES: Sequence[Rule] = (
     Rule("U7", "lists are never null", _USER, r".*(roles|projects|topics|subscriptions)", _both_none),
     Rule("contract 5.1", "these have no order", _USER, r".*(projects|roles|topics|subscriptions)\[\] order"),
     Rule("contract 14.4", "projects have no order", _USAGE, r".*projects\[\] order"),
-    # Who may see what
+    # Access
     Rule("O6", "401 and 403 the right way round", "ams:healthStatus", "status", _pairs((401, 403), (403, 401))),
     Rule("A5", "the access list counts", "subscriptions:offsets", "status", _pairs((200, 403)), only="others"),
     Rule("A5", "the access list counts", "subscriptions:timeToOffset", "status", _pairs((200, 403)), only="others"),
@@ -250,15 +249,15 @@ RULES: Sequence[Rule] = (
         "U3", "reduced view", _MEMBER, r".*(token|created_by|_roles\[\]|projects\[\])", _hidden, _in_reduced, "others"
     ),
     # Fields of ours, which clients pass over
-    Rule("contract 7", "how long messages are kept", "projects:(list|show)", r".*retentionSeconds", _added),
-    Rule("contract 8", "how long messages are kept", "topics:.*", r".*retentionSeconds", _added),
-    Rule("contract 9.1", "slowstart shows a period", _SUBSCRIPTION, r".*retryPolicy\.period", _added),
-    Rule("contract 14.3", "ours", ".*:metrics", r"metrics\[subscription\.number_of_lost_messages\]", _added),
-    # What a service is
+    Rule("contract 7", "how long messages are kept", "projects:(list|show)", r".*retentionSeconds", _is_added),
+    Rule("contract 8", "how long messages are kept", "topics:.*", r".*retentionSeconds", _is_added),
+    Rule("contract 9.1", "slowstart shows a period", _SUBSCRIPTION, r".*retryPolicy\.period", _is_added),
+    Rule("contract 14.3", "ours", ".*:metrics", r"metrics\[subscription\.number_of_lost_messages\]", _is_added),
+    # About the service
     Rule("contract 14.6", "another program", "version:list", "[a-z_]+"),
     Rule("contract 11.4", "times as they are", "subscriptions:timeToOffset", "status", _pairs((400, 200), (400, 409))),
     Rule("contract 13.6", "who delivers, in its own words", ".*", r"pushStatus|push_servers(\[\].*)?"),
-    # What is counted
+    # Counters
     Rule("O1", "what a node uses, once", "ams:metrics|users:usageReport", r"(operational_metrics\.)?metrics(\[.*)?"),
     Rule("O3", "users are counted", _USAGE, r".*users_count", _numbers),
     Rule("O4", "projects without messages are there", _USAGE, r".*projects(\[\])?", lambda old, _: _is_none(old)),
@@ -269,7 +268,7 @@ RULES: Sequence[Rule] = (
     Rule("U13", "not of an earlier topic", ".*:metrics", r".*daily_messages\]\.timeseries\[\].*", _fewer),
     Rule(_MOVE, "the end of a topic", "topics:metrics", r".*number_of_messages\]\.timeseries\[\]\.value", _numbers),
     Rule(_MOVE, "days add up to it", "topics:metrics", r".*daily_messages\]\.timeseries\[\].*"),
-    # What a move makes of what was stored
+    # Effects of a move on stored data
     Rule("U12", "memberships of projects that are gone", _USER, r".*projects\[\]", _no_project),
     Rule("U14", "one membership for each project", _USER, r".*projects\[\] repeated"),
     Rule("U11", "one of each name", ".*:(list|acl|listByTopic)", r".*\[\] repeated", lambda old, new: old > new),
@@ -282,11 +281,11 @@ RULES: Sequence[Rule] = (
     Rule(_MOVE, "when it was made", ".*", _TIMES, _year_1),
     Rule(_MOVE, "a uuid that was none", ".*", r".*uuid", _no_uuid),
     Rule(_MOVE, "a name nobody could ask for", ".*", _LISTS, _bad_name),
-    Rule(_MOVE, "its new name", ".*", "(.*\\.)?(name|project)", _mended),
-    Rule(_MOVE, "a token where there was none", _USER, "(.*\\.)?token", _added),
+    Rule(_MOVE, "its new name", ".*", "(.*\\.)?(name|project)", _is_renamed),
+    Rule(_MOVE, "a token where there was none", _USER, "(.*\\.)?token", _is_added),
     Rule(_MOVE, "of two users of a token the oldest", "users:list", r"users\[\]", _left_out, _of_two_of_a_token),
-    Rule(_MOVE, "its new name", ".*", _LISTS, _added, _beside_bad_name),
-    # What goes on meanwhile
+    Rule(_MOVE, "its new name", ".*", _LISTS, _is_added, _beside_bad_name),
+    # Traffic meanwhile
     Rule(_SHADOW, "messages come and go", "subscriptions:offsets", "min|max|current", _numbers, only="moving"),
     Rule(_SHADOW, "messages come and go", "subscriptions:timeToOffset", "offset", _numbers, only="moving"),
     Rule(_SHADOW, "so they do", "subscriptions:timeToOffset", "status", _pairs((200, 409), (409, 200)), only="moving"),
@@ -305,10 +304,12 @@ def different(
     secrets: Collection[str] = (),
     rules: Sequence[Rule] = RULES,
 ) -> list[Kind]:
-    """Return what differs between two answers to one request beyond the rules, each kind once.
+    """Return the differences between two answers that no rule accepts, each kind once.
 
-    `still` says that nothing changed meanwhile, so that counters and positions have to be the same too, and `admin`
-    that a service_admin asked. `secrets` are texts, as the caller's token, that are masked wherever they stand.
+    Args:
+        still: Nothing changed meanwhile, so counters and positions must be equal too.
+        admin: A service_admin sent the request.
+        secrets: Texts to mask, such as the caller's token.
     """
     held = [each for each in rules if not ((each.only == "moving" and still) or (each.only == "others" and admin))]
     kinds: dict[tuple[str, bool, bool], Kind] = {}
@@ -319,11 +320,11 @@ def different(
     for leaf in leaves:
         key = (leaf.where, leaf.old is MISSING, leaf.new is MISSING)
         if key not in kinds and not any(_is_right(each, action, leaf) for each in held):
-            kinds[key] = Kind(_masked(leaf.where, secrets), *_shown(leaf, secrets))
+            kinds[key] = Kind(_mask_secrets(leaf.where, secrets), *_example_of(leaf, secrets))
     return list(kinds.values())
 
 
-Above = tuple[tuple[Any, Any], ...]  # what a value stands in, on both sides, the nearest last
+Above = tuple[tuple[Any, Any], ...]  # ancestors of a value on both sides, nearest last
 
 
 class _Leaf(NamedTuple):
@@ -364,7 +365,7 @@ def _answers(old: Answer, new: Answer) -> Iterator[_Leaf]:
 
 
 class _Text(str):
-    """A body that is no JSON."""
+    """A body that is not JSON."""
 
     __slots__ = ()
 
@@ -373,7 +374,7 @@ _decode = json.JSONDecoder(parse_constant=str).raw_decode
 
 
 def _json(body: bytes) -> tuple[Any, bool]:
-    """Return the first JSON value of a body, and whether there is more behind it; the text itself if it is no JSON."""
+    """Return the first JSON value of a body, and whether more follows; the text itself if it is not JSON."""
     text = body.decode(errors="replace").strip()
     if not text:
         return MISSING, False
@@ -398,7 +399,7 @@ def _values(where: str, old: Any, new: Any, above: Above) -> Iterator[_Leaf]:
 
 
 def _lists(where: str, old: Sequence[Any], new: Sequence[Any], above: Above) -> Iterator[_Leaf]:
-    """Compare items of one identity, wherever they stand, then their order; items without one by their places."""
+    """Compare items by identity, then their order; items without identity by position."""
     ones, others = _by_identity(old), _by_identity(new)
     repeated = len(old) - len(ones), len(new) - len(others)
     if repeated[0] != repeated[1]:
@@ -406,7 +407,7 @@ def _lists(where: str, old: Sequence[Any], new: Sequence[Any], above: Above) -> 
     for identity in ones | others:
         found: list[list[_Leaf]] = []
         for one, other in itertools.product(
-            ones.get(identity, [MISSING])[:SEVERAL], others.get(identity, [MISSING])[:SEVERAL]
+            ones.get(identity, [MISSING])[:MAX_SAME_NAME_ITEMS], others.get(identity, [MISSING])[:MAX_SAME_NAME_ITEMS]
         ):
             item = one if other is MISSING else other
             label = str(item["metric"]) if isinstance(item, Mapping) and "metric" in item else ""
@@ -445,19 +446,18 @@ def _identity(item: Any, place: int) -> tuple[Any, ...]:
 
 _HEX = re.compile(r"[0-9A-Fa-f]{32,}")
 _URL = re.compile(r"(https?://)(?:[^/\s?#\"'@]*@)?([^/\s?#\"']*)[/?#]?[^\s\"']*", re.IGNORECASE)
-_LONG = re.compile(r"[\w+/=.-]{20,}")
+_LONG_TEXT = re.compile(r"[\w+/=.-]{20,}")
 _STARS = "***"
 
 
-def _masked(text: str, secrets: Collection[str]) -> str:
-    """Return a text without what is a known secret, looks like a token, or follows a host in a URL."""
+def _mask_secrets(text: str, secrets: Collection[str]) -> str:
     for each in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(each, _STARS)
     text = _URL.sub(rf"\1\2/{_STARS}", _HEX.sub(_STARS, text))
-    return text if len(text) <= CUT else f"{text[: CUT - 3]}..."
+    return text if len(text) <= EXAMPLE_CHARACTERS else f"{text[: EXAMPLE_CHARACTERS - 3]}..."
 
 
-def _shown(leaf: _Leaf, secrets: Collection[str]) -> tuple[str, str]:
+def _example_of(leaf: _Leaf, secrets: Collection[str]) -> tuple[str, str]:
     names = [each.partition("[")[0] for each in leaf.where.split(".")]
     if SECRETS.intersection(names + [f"{one}.{other}" for one, other in itertools.pairwise(names)]):
         return _secret(leaf.old, "(a secret)"), _secret(leaf.new, "(a secret)" if _is_none(leaf.old) else "(another)")
@@ -471,11 +471,11 @@ def _secret(value: Any, word: str) -> str:
 def _text(value: Any, secrets: Collection[str]) -> str:
     if isinstance(value, Mapping):
         name = value.get("name", value.get("project", value.get("metric")))
-        return _masked(f"an object, {name}" if isinstance(name, str) else "an object", secrets)
+        return _mask_secrets(f"an object, {name}" if isinstance(name, str) else "an object", secrets)
     if isinstance(value, list):
         return f"a list of {len(value)}"
     if isinstance(value, _Text):
-        return _masked(_LONG.sub(_STARS, value), secrets)
+        return _mask_secrets(_LONG_TEXT.sub(_STARS, value), secrets)
     if isinstance(value, str):
-        return _masked(value, secrets) or '""'
+        return _mask_secrets(value, secrets) or '""'
     return repr(value) if value is MISSING else json.dumps(value)

@@ -1,6 +1,6 @@
-"""From documents of the reference to lines of an export: pure, the same documents give the same lines.
+"""Converts documents of the reference to lines of an export. Pure: the same documents give the same lines.
 
-What does not go over as it is, is told as an `Oddity`. Where there is a choice, it is what the reference did.
+Data that is changed or left out is reported as an `Oddity`. Where there is a choice, we do as the reference did.
 """
 
 import base64
@@ -36,24 +36,24 @@ from ams.storage.export_format import (
 )
 
 T = TypeVar("T")
-NAMESPACE = uuid.UUID("8c0f1a54-6f0e-5bd3-9a3e-0d6b7a2f4c11")  # of ids that the reference does not have
+NAMESPACE = uuid.UUID("8c0f1a54-6f0e-5bd3-9a3e-0d6b7a2f4c11")  # for ids that the reference lacks
 LONGEST_AGE = MAX_RETENTION_SECONDS * 1000
-LAST_MESSAGES = 1000  # a rate is kept as so many messages since the request before
-LATEST = 253_402_300_799_999  # the end of the year 9999
+LAST_MESSAGES = 1000  # a rate is stored as so many messages since the previous request
+MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _KINDS: Mapping[str, Literal["json", "avro"]] = {"json": "json", "avro": "avro"}
 _DECIDED: Mapping[str, Literal["accepted", "declined"]] = {"accepted": "accepted", "declined": "declined"}
-MOST = 2**53  # numbers beyond it are none that anything counted
+MAX_COUNT = 2**53  # larger numbers are invalid
 
 
 class Bounds(NamedTuple):
-    """What a topic has in Kafka: the oldest offset kept, and the end."""
+    """Bounds of a topic in Kafka: the oldest kept offset, and the end."""
 
     first: int
     end: int
-    age: int | None = None  # how long its messages are kept, in milliseconds; None: not known
+    age: int | None = None  # retention in milliseconds; None: unknown
     young: int | None = None
-    """The first offset that is not older than that: Kafka drops what is before it some time, this service at once."""
+    """First offset within the retention: Kafka drops older messages later, this service at once."""
 
 
 NO_MESSAGES = Bounds(0, 0)
@@ -61,7 +61,7 @@ NO_MESSAGES = Bounds(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class MovedTopic:
-    """A topic as it goes over, and where its messages are."""
+    """A converted topic, and the place of its messages."""
 
     line: Topic
     kafka: str  # the name of its topic in Kafka
@@ -70,13 +70,13 @@ class MovedTopic:
 
     @property
     def what(self) -> str:
-        """What it is called to people."""
+        """Its name for people."""
         return f"topic {self.line.project}/{self.line.name}"
 
 
 @dataclass(slots=True)
 class Converted:
-    """All that goes over but the messages."""
+    """All converted data except messages."""
 
     users: list[User] = field(default_factory=list)
     projects: list[Project] = field(default_factory=list)
@@ -86,12 +86,12 @@ class Converted:
     subscriptions: list[Subscription] = field(default_factory=list)
     registrations: list[Registration] = field(default_factory=list)
     handed: dict[str, int] = field(default_factory=dict)
-    """Up to where messages of subscriptions were handed out and not acknowledged, by their ids."""
+    """By subscription id: end of the messages that were leased and not acknowledged."""
     oddities: list[Oddity] = field(default_factory=list)
-    renamed: set[str] = field(default_factory=set)  # new names of what had a name that nobody could ask for
+    renamed: set[str] = field(default_factory=set)  # new names that replace invalid ones
 
     def lines(self) -> Iterator[Line]:
-        """Yield what comes after the messages, in the order of an export."""
+        """Yield the lines after the messages, in the order of an export."""
         yield from self.users
         yield from self.projects
         yield from self.memberships
@@ -107,17 +107,17 @@ def kafka_topic(project_uuid: str, topic: str) -> str:
 
 
 def kept_for(age: int | None) -> int:
-    """Return how long messages can be kept here that Kafka keeps for so long; a year, where that is not known."""
+    """Return our retention for one of Kafka; a year if unknown."""
     return age if age is not None and 0 < age <= LONGEST_AGE else LONGEST_AGE
 
 
-def converted(documents: Documents, bounds: Callable[[str], Bounds]) -> Converted:
-    """Return what of the documents goes over; `bounds` tells what a Kafka topic has, if it is there."""
+def convert_documents(documents: Documents, bounds: Callable[[str], Bounds]) -> Converted:
+    """Convert documents; `bounds` returns the bounds of a Kafka topic."""
     return _Conversion(documents, bounds).run()
 
 
 def user_names(users: Sequence[Document]) -> Mapping[str, str]:
-    """Return the names that users have now, by their old uuids; users that are left out have that of who answered."""
+    """Return new user names by old uuids; a user that is left out maps to the one the reference answered with."""
     conversion = _Conversion(Documents(users=users), lambda _: NO_MESSAGES)
     conversion.convert_users()
     return conversion.users
@@ -127,8 +127,8 @@ class _Conversion:
     def __init__(self, documents: Documents, bounds: Callable[[str], Bounds]) -> None:
         self._documents, self._bounds = documents, bounds
         self._done = Converted()
-        self.users: dict[str, str] = {}  # names of users that go over, by their old uuids; of two of a name both
-        self._kept: list[tuple[str, Document]] = []  # users that go over, by their new names
+        self.users: dict[str, str] = {}  # names of converted users, by old uuid; both of two with one name
+        self._kept: list[tuple[str, Document]] = []  # converted users, by new name
         self._ids: set[tuple[str, str]] = set()
         self._projects: dict[str, str] = {}
         self._schemas: dict[str, tuple[str, str]] = {}  # project and name, by old uuids
@@ -150,7 +150,7 @@ class _Conversion:
             self._done.memberships += [Membership(user=name, project=each, roles=of) for each, of in roles.items()]
         self._convert_schemas()
         days = _days(self._documents.daily_topic_msg_count, "project_uuid", "topic_name")
-        for old, place, several in self._grouped("topic", self._documents.topics):
+        for old, place, several in self._group_by_name("topic", self._documents.topics):
             if len(several) > 1:
                 self._odd("second topic", f"{place[0]}/{place[1]}", "both are one now: they shared their messages")
             self._topics[old] = self._topic(place, several, kafka_topic(*old), days[old])
@@ -163,7 +163,7 @@ class _Conversion:
         self._done.oddities.append(Oddity(kind, what, done))
 
     def _name(self, kind: str, name: str, is_taken: Callable[[str], bool]) -> str:
-        """Return a name that can be asked for, and is none of the others: the rule of names was not always held."""
+        """Return a valid, unused name: old names may break the rule."""
         if is_name(name):
             return name
         base = re.sub(r"[^A-Za-z0-9_-]", "_", name) or "unnamed"
@@ -173,12 +173,12 @@ class _Conversion:
         self._odd("name", f"{kind} {name!r}", f"is called {mended} now: nobody could address it")
         return mended
 
-    def _created(self, what: str, each: Document) -> int | None:
-        """Return when something was made: versions before 2020 did not note it of topics and subscriptions."""
+    def _creation_time(self, what: str, each: Document) -> int | None:
+        """Return the creation time; versions before 2020 did not store it for topics and subscriptions."""
         noted = _time(each, "created_on")
         if noted is None:
             self._odd("date", what, "does not say when it was made, or in the year 1: its document says when")
-        return noted or _made(each)
+        return noted or _document_time(each)
 
     def _id(self, kind: str, name: str, identity: str) -> str | None:
         if is_uuid(identity) and (kind, identity) not in self._ids:
@@ -216,7 +216,7 @@ class _Conversion:
                 id=self._id("user", name, identity),
                 token=token,
                 service_roles=tuple(_texts(each, "service_roles")),
-                created_on=self._created(f"user {name}", each),
+                created_on=self._creation_time(f"user {name}", each),
                 modified_on=_time(each, "modified_on"),
                 **_person(each),
             )
@@ -241,7 +241,7 @@ class _Conversion:
                     name=name,
                     id=self._id("project", name, identity),
                     description=_text(each, "description"),
-                    created_on=self._created(f"project {name}", each),
+                    created_on=self._creation_time(f"project {name}", each),
                     modified_on=_time(each, "modified_on"),
                     created_by=self._user(_text(each, "created_by")),
                     days=tuple(Day(day, count, 0) for day, count in sorted(days[identity,].items())),
@@ -257,7 +257,7 @@ class _Conversion:
                 continue
             project, name = place
             payload, kind = None, _KINDS.get(_text(each, "type").lower())
-            with contextlib.suppress(ValueError):  # so are `binascii.Error` and `UnicodeDecodeError`
+            with contextlib.suppress(ValueError):  # also `binascii.Error` and `UnicodeDecodeError`
                 payload = base64.b64decode(_text(each, "raw_schema"), validate=True).decode()
             if payload is None or kind is None:
                 self._odd("schema", f"{project}/{name}", "is left out: it cannot be read; its topics take any message")
@@ -265,7 +265,7 @@ class _Conversion:
             names.add(place)
             self._schemas[_text(each, "uuid")] = place
             identity = self._id("schema", name, _text(each, "uuid"))
-            created = _made(each)
+            created = _document_time(each)
             revision = Revision(revision=1, type=kind, payload=payload, created_on=created)
             self._done.schemas.append(
                 Schema(project=project, name=name, id=identity, created_on=created, revisions=(revision,))
@@ -274,7 +274,7 @@ class _Conversion:
     def _place(
         self, kind: str, each: Document, taken: Collection[tuple[str, str]], others: Collection[tuple[str, str]]
     ) -> tuple[str, str] | None:
-        """Return project and name; None: it is left out. `others` are old places of its kind, by uuid and name."""
+        """Return project and name; None to leave it out. `others`: old project uuids and names of its kind."""
         owner = _text(each, "project_uuid")
         project = self._projects.get(owner)
         if project is None:
@@ -290,10 +290,10 @@ class _Conversion:
             return None
         return project, name
 
-    def _grouped(
+    def _group_by_name(
         self, kind: str, documents: Sequence[Document]
     ) -> Iterator[tuple[tuple[str, str], tuple[str, str], Sequence[Document]]]:
-        """Yield the old place and the new one of what goes over, and its documents: of a name there may be two."""
+        """Yield old place, new place and documents of each converted item: a name may have two documents."""
         groups: dict[tuple[str, str], list[Document]] = defaultdict(list)
         for each in documents:
             groups[_text(each, "project_uuid"), _text(each, "name")].append(each)
@@ -323,7 +323,7 @@ class _Conversion:
         retention = None if bounds.age is None else kept_for(bounds.age)
         if retention != bounds.age:
             self._odd("retention", f"topic {project}/{name}", "is a year now, the most there is")
-        created = self._created(f"topic {project}/{name}", newest)
+        created = self._creation_time(f"topic {project}/{name}", newest)
         line = Topic(
             project=project,
             name=name,
@@ -331,13 +331,13 @@ class _Conversion:
             retention=retention,
             created_on=created,
             schema=schema[1] if schema and schema[0] == project else None,
-            authorized=self._listed(f"topic {project}/{name}", several),
+            authorized=self._authorized_users(f"topic {project}/{name}", several),
             tally=_tally(newest, bounds.end, size, "latest_publish", "publish_rate"),
-            days=_fitted(days, bounds.end, created),
+            days=_fit_days(days, bounds.end, created),
         )
         return MovedTopic(line, kafka, max(size, 0), bounds)
 
-    def _listed(self, what: str, several: Sequence[Document]) -> tuple[str, ...]:
+    def _authorized_users(self, what: str, several: Sequence[Document]) -> tuple[str, ...]:
         names: dict[str, None] = {}
         for identity in (each for one in several for each in _texts(one, "acl")):
             name = self.users.get(identity)
@@ -350,7 +350,7 @@ class _Conversion:
         return tuple(names)
 
     def _convert_subscriptions(self) -> None:
-        for _, place, several in self._grouped("subscription", self._documents.subscriptions):
+        for _, place, several in self._group_by_name("subscription", self._documents.subscriptions):
             if len(several) > 1:
                 self._odd("second subscription", f"{place[0]}/{place[1]}", "the smaller offset is taken")
             line = self._subscription(place, several)
@@ -379,9 +379,9 @@ class _Conversion:
             topic=topic.line.name if topic else old_topic,
             id=identity,
             ack_deadline_seconds=min(max(deadline, 0), MAX_ACK_DEADLINE),
-            created_on=self._created(what, newest),
+            created_on=self._creation_time(what, newest),
             push=self._push(what, newest),
-            authorized=self._listed(what, several),
+            authorized=self._authorized_users(what, several),
             offset=offset,
             lost=lost,
             tally=_tally(
@@ -390,7 +390,7 @@ class _Conversion:
         )
 
     def _offset(self, what: str, several: Sequence[Document], topic: MovedTopic | None) -> tuple[int, int]:
-        """Return where it stands, and how many messages retention took before they were acknowledged."""
+        """Return its offset, and how many messages expired before they were acknowledged."""
         offset = min(_number(each, "offset") for each in several)
         if topic is None:
             self._odd("topic", what, "has a topic that is gone")
@@ -404,7 +404,9 @@ class _Conversion:
             return first, first - offset
         if offset <= end:
             return offset, 0
-        made_again = (topic.line.created_on or 0) > (_time(several[-1], "created_on") or _made(several[-1]) or 0)
+        made_again = (topic.line.created_on or 0) > (
+            _time(several[-1], "created_on") or _document_time(several[-1]) or 0
+        )
         place = first if made_again else end
         self._odd("offset", what, f"of {offset} is beyond the end: it stands at {place} now")
         return place, 0
@@ -442,7 +444,7 @@ class _Conversion:
     def _convert_registrations(self) -> None:
         pending: set[str] = set()
         made: list[Registration] = []
-        for each in reversed(self._documents.user_registrations):  # of several pending ones the newest
+        for each in reversed(self._documents.user_registrations):  # the newest of several pending ones
             name, decided = _text(each, "name"), _DECIDED.get(_text(each, "status"))
             if decided is None and name in pending:
                 self._odd("registration", name, "is left out: a newer one of the name is pending")
@@ -456,8 +458,8 @@ class _Conversion:
                     status=decided or "pending",
                     activation_token=_text(each, "activation_token"),
                     decline_comment=_text(each, "decline_comment"),
-                    registered_at=_written(each, "registered_at"),
-                    modified_at=_written(each, "modified_at"),
+                    registered_at=_text_time(each, "registered_at"),
+                    modified_at=_text_time(each, "modified_at"),
                     modified_by=self._user(_text(each, "modified_by")),
                     **_person(each),
                 )
@@ -474,7 +476,7 @@ def _number(each: Document, name: str, otherwise: int = 0) -> int:
     found = each.get(name)
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
         return otherwise
-    return min(max(int(found), -MOST), MOST)
+    return min(max(int(found), -MAX_COUNT), MAX_COUNT)
 
 
 def _texts(each: Document, name: str) -> list[str]:
@@ -487,27 +489,27 @@ def _items(each: Document, name: str, kind: type[T]) -> list[T]:
 
 
 def _time(each: Document, name: str) -> int | None:
-    """Return a date in milliseconds; None for the year 1, which stands for never, and for what is no date."""
+    """Return a date in milliseconds; None for the year 1 (never) and for invalid dates."""
     found = each.get(name)
     if isinstance(found, datetime):
         found = milliseconds(found)
     elif found is None or isinstance(found, str | float) or not hasattr(found, "__int__"):
         return None
-    return int(found) if 0 < int(found) <= LATEST else None
+    return int(found) if 0 < int(found) <= MAX_TIME_MS else None
 
 
 def milliseconds(moment: datetime) -> int:
-    """Return a moment in milliseconds since 1970, cut; one without a zone is UTC."""
+    """Return a time in milliseconds since 1970, truncated; without a zone it is UTC."""
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
 
 
-def _made(each: Document) -> int | None:
-    """Return when a document was made: the first 4 bytes of its id are the second."""
+def _document_time(each: Document) -> int | None:
+    """Return the creation time of a document: the first 4 bytes of its id are seconds."""
     digits = str(each.get("_id", ""))
     return int(digits[:8], 16) * 1000 if re.fullmatch("[0-9a-f]{24}", digits) else None
 
 
-def _written(each: Document, name: str) -> int | None:
+def _text_time(each: Document, name: str) -> int | None:
     try:
         return _time({name: datetime.fromisoformat(_text(each, name))}, name)
     except ValueError:
@@ -519,7 +521,6 @@ def _person(each: Document) -> dict[str, str]:
 
 
 def _by_creators(made: Mapping[str, User], creators: Mapping[str, str | None]) -> list[User]:
-    """Return users so that each comes after the one who made it, whom it names."""
     ordered: dict[str, User] = {}
     for user in made.values():
         path: list[User] = []
@@ -535,7 +536,6 @@ def _by_creators(made: Mapping[str, User], creators: Mapping[str, str | None]) -
 
 
 def _days(documents: Iterable[Document], *names: str) -> Mapping[tuple[str, ...], Mapping[str, int]]:
-    """Return what was published on each day, by these fields; two documents of a day are of publishes at one time."""
     days: dict[tuple[str, ...], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for each in documents:
         time = _time(each, "date")
@@ -545,8 +545,8 @@ def _days(documents: Iterable[Document], *names: str) -> Mapping[tuple[str, ...]
     return days
 
 
-def _fitted(days: Mapping[str, int], end: int, created: int | None) -> tuple[Day, ...]:
-    """Return days that sum up to what was published: a topic that was made again inherited the days of its name."""
+def _fit_days(days: Mapping[str, int], end: int, created: int | None) -> tuple[Day, ...]:
+    """Fit the days to the published total: a topic that was made again inherited the days of its name."""
     left = end
     kept: dict[str, int] = {}
     for day, count in sorted(days.items(), reverse=True):
@@ -559,7 +559,7 @@ def _fitted(days: Mapping[str, int], end: int, created: int | None) -> tuple[Day
 
 
 def _tally(each: Document, messages: int, size: int, last_name: str, rate_name: str) -> Tally:
-    """Return what was counted, and the time of the last request with one before that gives the same rate."""
+    """Return the counters, and two request times that give the same rate."""
     last, rate = _time(each, last_name), each.get(rate_name)
     tally = Tally(messages=max(messages, 0), bytes=max(size, 0), last=last)
     if last is not None and isinstance(rate, int | float) and math.isfinite(rate) and rate > 0:

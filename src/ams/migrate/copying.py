@@ -1,9 +1,9 @@
-"""Copying: messages into an installation that nobody uses yet, again and again while the old service goes on.
+"""Copies messages in rounds into an unused installation while the old service runs.
 
-A round copies what came since the round before. Offsets and times stay, so the next round goes on where one was broken
-off. What exists (users, topics, offsets) comes last, in one transaction: no node serves the installation before.
+A round copies the messages since the previous one. Offsets and times stay, so an interrupted round is resumed. Users,
+topics and offsets come last, in one transaction: no node serves the installation before.
 
-A file in the data folder, `migration.json`, says that a migration is under way, and which topics are its own.
+A file in the data folder, `migration.json`, marks a migration under way and lists its topics.
 """
 
 import asyncio
@@ -33,40 +33,40 @@ from ams.storage.registry.export import Loaded, Name
 
 T = TypeVar("T")
 
-TIMES = 16  # how often a topic may be made again while it is copied
-MANY = 10_000  # messages that are put where the next start, with clients waiting for it, need not read them
+TRIES = 16  # how often a topic may be recreated during the copy
+RESTART_MESSAGES = 10_000  # a round with so many seals the log, so that the next start is short
 FILE = "migration.json"
 
 
 class Copied(NamedTuple):
-    """What a round did."""
+    """Result of a round."""
 
-    messages: int  # copied by it
-    topics: Mapping[Name, Loaded]  # the topics that have a log now
+    messages: int  # copied in this round
+    topics: Mapping[Name, Loaded]  # topics with a log
 
 
 class MadeAgain(Exception):
-    """A topic of the old service is not the one that was copied: its messages are others."""
+    """The old service's topic was deleted and made again: its messages are others."""
 
 
 class Note(NamedTuple):
-    """What is remembered of a log from one round to the next."""
+    """Note about a log, kept between rounds."""
 
     kafka: str  # the topic in Kafka
-    count_from: int  # the offset from which on bytes are counted: those before were counted when the log was made
-    stand_in: int = -1  # offset of a message that stands in for a last record that cannot be read; -1: none
+    count_from: int  # bytes are counted from this offset; earlier ones were counted when the log was made
+    stand_in: int = -1  # offset of a placeholder for an unreadable last record; -1: none
 
 
 @dataclass(slots=True)
 class Notes:
-    """What is remembered of logs, by their identities."""
+    """Notes about logs, by topic id."""
 
     path: Path
     topics: dict[str, Note] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: str) -> "Notes":
-        """Read the notes of a data folder; none are there before the first round. Raises `Unusable`."""
+        """Read the notes of a data folder; empty before the first round. Raises `Unusable`."""
         path = Path(folder) / FILE
         if not path.exists():
             return cls(path)
@@ -77,13 +77,13 @@ class Notes:
             raise Unusable(f"{path} cannot be read: begin again with a new data folder") from None
 
     def add(self, topics: Mapping[TopicId, MovedTopic]) -> None:
-        """Remember logs that will be made, durably."""
+        """Note logs before they are made, durably."""
         for place, topic in topics.items():
             self.topics[topic_id_text(place)] = Note(topic.kafka, topic.bounds.end)
         self._write()
 
     def stands_in(self, place: TopicId, offset: int) -> None:
-        """Remember that a log ends in a message that stands in for another, durably."""
+        """Note that a log ends in a placeholder, durably."""
         name = topic_id_text(place)
         self.topics[name] = self.topics[name]._replace(stand_in=offset)
         self._write()
@@ -100,44 +100,44 @@ class Copying:
         self._notes = Notes.read(folder)
         self._source, self._progress = source, progress
         self._there: frozenset[TopicId] = frozenset()
-        self._is_filled = False  # whether an earlier cut stored what exists
+        self._is_filled = False  # an earlier cut stored users, topics and offsets
         self._done = self._expected = 0
 
     async def bounds(self) -> Callable[[str], Bounds]:
-        """Return what tells what a topic has, by its name in Kafka: copied messages stay when Kafka drops them."""
+        """Return a function from Kafka topic to bounds: copied messages stay when Kafka drops them."""
         oldest: dict[str, int] = {}
         for place, bounds in (await self._log.all_bounds()).items():
             note = self._notes.topics.get(topic_id_text(place))
             if note is not None:
                 oldest[note.kafka] = bounds.oldest
 
-        def kept(topic: str) -> Bounds:
+        def kept_bounds(topic: str) -> Bounds:
             there = self._source.bounds(topic)
-            if there.first == there.end:  # nothing is kept there, so what was copied is too old here as well
+            if there.first == there.end:  # Kafka keeps nothing, so copied messages are too old too
                 return there
             return there._replace(first=min(there.first, oldest.get(topic, there.first)))
 
-        return kept
+        return kept_bounds
 
     async def round(self, plan: Plan) -> Copied:
-        """Copy the messages that are new; nothing else changes. Raises `Unusable`, `Unavailable`."""
+        """Copy new messages only. Raises `Unusable`, `Unavailable`."""
         await self._look()
-        copied = await self._copied(plan, at_end=False)
-        if copied.messages >= MANY:
+        copied = await self._copy_topics(plan, at_end=False)
+        if copied.messages >= RESTART_MESSAGES:
             await self._log.loaded()
         return copied
 
     async def finish(self, plan: Plan) -> Copied:
-        """Copy what is left, and then all that exists, in one transaction.
+        """Copy the remaining messages, then users, topics and offsets in one transaction.
 
-        It replaces what an earlier, failed cut stored; raises `Unusable` when messages were published since.
+        Replaces the data of an earlier, failed cut. Raises `Unusable` if messages were published since.
         """
         await self._look()
-        copied = await self._copied(plan, at_end=True)
+        copied = await self._copy_topics(plan, at_end=True)
         if self._is_filled:
             await self._registry.clear()
         lines = list(plan.found.lines())
-        for line in lines:  # the counters of topics are what their logs say
+        for line in lines:  # counters of topics come from their logs
             loaded = copied.topics.get((line.project, line.name)) if isinstance(line, Topic) else None
             if isinstance(line, Topic) and line.tally is not None and loaded is not None:
                 line.tally.bytes = loaded.bytes
@@ -146,7 +146,7 @@ class Copying:
 
     @staticmethod
     def end(folder: str) -> None:
-        """Forget that the service of a data folder is being filled: it is used."""
+        """Remove the note: the installation is in use."""
         (Path(folder) / FILE).unlink(missing_ok=True)
 
     async def _look(self) -> None:
@@ -158,18 +158,18 @@ class Copying:
         if others:
             raise Unusable(f"the log holds {len(others)} topics of somebody else: move into a new installation")
 
-    async def _copied(self, plan: Plan, *, at_end: bool) -> Copied:
+    async def _copy_topics(self, plan: Plan, *, at_end: bool) -> Copied:
         topics = plan.found.topics
-        await self._make({self._unused(each): each for each in topics if not self._places(each)})
+        await self._make({self._unused_topic_id(each): each for each in topics if not self._places(each)})
         self._expected, self._done = plan.messages, 0
         copied = dict(await each_of(topics, lambda topic: self._copy(topic, plan.found.oddities, at_end)))
         for place in self._there - {each.topic for _, each in copied.values()}:
-            await self._log.drop(place)  # of a topic that is gone, or was made again
+            await self._log.drop(place)  # its topic is gone, or was made again
         loaded = {name: each for name, (_, each) in copied.items()}
         return Copied(sum(new for new, _ in copied.values()), loaded)
 
     def _places(self, topic: MovedTopic) -> list[TopicId]:
-        """Return the logs there are of a topic, the newest last: it has a new one each time it was made again."""
+        """Return the logs of a topic, newest last: it gets a new one each time it is made again."""
         return [each for each in _identities(topic) if each in self._there]
 
     async def _make(self, new: Mapping[TopicId, MovedTopic]) -> None:
@@ -201,10 +201,10 @@ class Copying:
         return (topic.line.project, topic.line.name), (new, Loaded(place, size))
 
     async def _needs_new_log(self, place: TopicId, topic: MovedTopic) -> bool:
-        """Return whether a log cannot be gone on with, as the topic goes on otherwise.
+        """Return whether a log cannot be continued.
 
-        It ends in what a cut that failed put there for a record that cannot be read; or Kafka has dropped all that came
-        since, and a log has an end only by a message, or from its beginning.
+        It ends in a placeholder of a failed cut; or Kafka dropped all messages since, and only a message can set a
+        log's end.
         """
         end = (await self._log.bounds(place)).end
         if end >= topic.bounds.end:
@@ -213,15 +213,15 @@ class Copying:
         return stands_in or self._source.bounds(topic.kafka).first == topic.bounds.end
 
     async def _begin_again(self, topic: MovedTopic) -> TopicId:
-        place = self._unused(topic)
+        place = self._unused_topic_id(topic)
         await self._make({place: topic})
         return place
 
-    def _unused(self, topic: MovedTopic) -> TopicId:
+    def _unused_topic_id(self, topic: MovedTopic) -> TopicId:
         for each in _identities(topic):
             if topic_id_text(each) not in self._notes.topics:
                 return each
-        raise Unusable(f"{topic.what} was made again {TIMES} times while it was copied: begin with a new data folder")
+        raise Unusable(f"{topic.what} was made again {TRIES} times while it was copied: begin with a new data folder")
 
     async def _go_on(self, place: TopicId, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> int:
         bounds = await self._log.bounds(place)
@@ -231,27 +231,27 @@ class Copying:
             raise MadeAgain
         note, copied = self._notes.topics[topic_id_text(place)], 0
         is_whole = bounds.end == topic.bounds.end
-        # Whether it is the same topic was seen a moment ago, in the round before clients were held.
+        # The round before clients were held has just checked that it is the same topic.
         if is_whole and ((at_end and not self._is_filled) or note.stand_in == bounds.end - 1):
             return 0
         last = await self._log.read(place, Offset(bounds.end - 1), max_messages=1, max_bytes=1) if bounds.end else ()
 
-        async def counted() -> AsyncIterator[Sequence[Stored]]:
+        async def counted_batches() -> AsyncIterator[Sequence[Stored]]:
             nonlocal copied
             async for batch in self._new(place, topic, last, at_end, oddities):
                 copied += len(batch)
                 yield batch
 
-        await self._log.load(place, _ahead(counted()), count_from=Offset(note.count_from))
+        await self._log.load(place, _ahead(counted_batches()), count_from=Offset(note.count_from))
         return copied
 
     async def _new(
         self, place: TopicId, topic: MovedTopic, last: Sequence[Stored], at_end: bool, oddities: list[Oddity]
     ) -> AsyncIterator[Sequence[Stored]]:
-        """Yield what a topic has behind the end of its log, if `last`, the message before, is there too.
+        """Yield the topic's messages after the end of its log, if `last`, the message before, matches.
 
-        Records at the end that cannot be read are left to the next round, but at the end of all: a log cannot end in a
-        hole, as the id would be given again.
+        Unreadable records at the end are left to the next round, except in the last one: a log cannot end in a hole,
+        because the offset would be used again.
         """
         start = (await self._log.bounds(place)).end
         oldest, end = self._source.bounds(topic.kafka).first, topic.bounds.end
@@ -264,14 +264,14 @@ class Copying:
         count, following = 0, first
         async for batch in self._source.batches(topic.kafka, first - 1 if compare else first, end, time):
             if compare:
-                if batch[0][::2] != last[0][::2]:  # the offset and what it says; times may have been raised
+                if batch[0][::2] != last[0][::2]:  # offset and content; times may have been raised
                     raise MadeAgain
                 compare, batch = False, batch[1:]
             if batch:
                 time, following = batch[-1].time, batch[-1].offset + 1
                 count += len(batch)
                 yield batch
-        if compare:  # the one before is not there, nor any behind it
+        if compare:  # neither `last` nor any later message exists
             raise MadeAgain
         holes = following - first - count
         if at_end and following < end:
@@ -284,14 +284,12 @@ class Copying:
 
 
 def _identities(topic: MovedTopic) -> list[TopicId]:
-    """Return what the log of a topic is known by: at first, and after each time that the topic was made again."""
+    """Return the topic ids for a log: the first, and one for each time the topic is made again."""
     own = topic.line.id or ""
-    return [topic_id(own), *(topic_id(str(uuid.uuid5(NAMESPACE, f"{own} {number}"))) for number in range(1, TIMES))]
+    return [topic_id(own), *(topic_id(str(uuid.uuid5(NAMESPACE, f"{own} {number}"))) for number in range(1, TRIES))]
 
 
 async def _ahead(batches: AsyncIterator[T]) -> AsyncIterator[T]:
-    """Yield batches, the next of which is made while one is used."""
-
     async def fetch() -> T | None:
         return await anext(batches, None)
 

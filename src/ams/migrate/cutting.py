@@ -1,8 +1,8 @@
-"""The cut: clients are held at the proxy, what is left is copied, and the new service takes the place of the old one.
+"""The cut: holds clients at haproxy, copies the remaining messages, and switches to the new service.
 
-Whatever fails before clients are led to the new service, they are led to the old one again, and it can be tried again.
-haproxy holds requests and leads them, by its runtime API: a map with one key, `service`, says where to: `old`, `held`
-or `new` (`deploy/haproxy/move.cfg`).
+If a step fails before the switch, clients are routed to the old service again, and the cut can be retried. haproxy's
+runtime API holds and routes requests: a map with the key `service` has the value `old`, `held` or `new`
+(`deploy/haproxy/move.cfg`).
 """
 
 import asyncio
@@ -28,15 +28,15 @@ from ams.migrate.verifying import Difference, compare_served, compare_stored
 from ams.migrate.writing import Plan, plan
 from ams.storage.files import Disk, write_whole
 
-Service = Literal["old", "new"]  # there is a backend of each name
+Service = Literal["old", "new"]  # names of haproxy's backends
 Where = Literal["old", "held", "new"]
 KEY = "service"
-SECONDS = 5.0  # until haproxy that does not answer is given up
-DRAIN_PAUSE = 0.05  # between two looks at what is under way
+SECONDS = 5.0  # timeout of haproxy's answers
+DRAIN_PAUSE = 0.05  # between two checks of open requests
 
 
 class Proxy:
-    """haproxy at a socket's path or HOST:PORT, and its map. Raises `Unusable` when it cannot be asked, or refuses."""
+    """haproxy's runtime API, at a socket's path or HOST:PORT. Raises `Unusable` if it fails or refuses."""
 
     def __init__(self, address: str, map_file: str, tell: Callable[[str], None]) -> None:
         self._address = address
@@ -44,18 +44,18 @@ class Proxy:
         self._tell = tell
 
     def lead(self, where: Where) -> None:
-        """Lead requests that come from now on; held ones wait. Where the file is on this machine, it says so too."""
+        """Route new requests; held ones wait. Also writes the map file if it is on this machine."""
         said = self._ask(f"set map {self._map} {KEY} {where}")
         if said:
             raise Unusable(f"haproxy refuses to set {KEY} in {self._map}: {said.splitlines()[0]}")
-        if os.path.isfile(self._map):  # for when haproxy starts again
+        if os.path.isfile(self._map):  # for haproxy's next start
             try:
                 write_whole(Disk(), self._map, f"{KEY} {where}\n".encode())
             except OSError as error:
                 self._tell(f"{self._map} cannot be written ({error.strerror}): write {KEY} {where} there")
 
     def where(self) -> str:
-        """Return where requests are led now."""
+        """Return the current route."""
         for line in self._ask(f"show map {self._map}").splitlines():
             words = line.split()
             if words[1:2] == [KEY] and len(words) == 3:
@@ -63,11 +63,11 @@ class Proxy:
         raise Unusable(f"haproxy has no {KEY} in {self._map}")
 
     def under_way(self, service: Service) -> int:
-        """Return how many requests a service has not answered yet."""
+        """Return the number of open requests of a service."""
         return int(self._backend(service)["scur"])
 
     async def wait_until_up(self, service: Service, seconds: float) -> None:
-        """Wait until haproxy, by its own checks, takes a service for one that serves; raise `Unusable` else."""
+        """Wait until haproxy's health checks see a service up. Raises `Unusable` after `seconds`."""
         until = time.monotonic() + seconds
         while self._backend(service)["status"] != "UP":
             if time.monotonic() > until:
@@ -83,7 +83,7 @@ class Proxy:
         raise Unusable(f"haproxy has no backend {service}")
 
     async def drain(self, service: Service, seconds: float) -> int:
-        """Wait until a service has answered all it has; return how many requests it has not after `seconds`."""
+        """Wait until a service has no open requests; return how many are left after `seconds`."""
         until = time.monotonic() + seconds
         while (left := self.under_way(service)) and time.monotonic() < until:  # noqa: ASYNC110 - haproxy only answers
             await asyncio.sleep(DRAIN_PAUSE)
@@ -106,36 +106,36 @@ class Proxy:
             raise Unusable(f"haproxy cannot be asked at {self._address}: {error}") from None
 
 
-Tell = Callable[[str], None]  # is told each step when it begins
-PAUSE = 0.1  # between two looks whether the new service answers
-MOST_SHOWN = 5  # differences that an error names
+Tell = Callable[[str], None]  # called at the beginning of each step
+PAUSE = 0.1  # between two checks of the new service
+MAX_NAMED_DIFFERENCES = 5  # in an error
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What is done around the last copy. Commands are for the shell; an empty one is none."""
+    """Steps around the last copy. Commands run in the shell; they may be empty."""
 
     proxy: Proxy | None = None
-    drain: float = 10.0  # seconds that the old service has to answer the requests it has
+    drain: float = 10.0  # seconds for the old service to answer its open requests
     stop: str = ""  # stops the old service, on every node
     start: str = ""  # starts the new service, and returns
-    restore: str = ""  # starts the old service again, should the cut fail after `stop`
-    stop_new: str = ""  # stops the new service, should the cut fail after `start`
-    patience: float = 60.0  # seconds until the new service has to answer
+    restore: str = ""  # starts the old service again if the cut fails after `stop`
+    stop_new: str = ""  # stops the new service if the cut fails after `start`
+    patience: float = 60.0  # seconds for the new service to answer
     ask: Callable[[str], Awaitable[None]] | None = None
-    """Asks somebody to do what there is no command for, and returns when it is done; None: there is nobody."""
+    """Asks a person to do a step without a command, and returns when it is done; None: nobody to ask."""
 
     def check(self) -> None:
-        """Raise `Unusable` when the old service would go on while the last of it is copied."""
+        """Raise `Unusable` if the old service would run during the last copy."""
         if not self.stop and self.ask is None:
             raise Unusable("say by --stop what stops the old service, or run this where somebody can be asked to")
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """From where to where."""
+    """Source and target of a move."""
 
-    old: Callable[[], AbstractAsyncContextManager[Source]]  # opens what the old service has
+    old: Callable[[], AbstractAsyncContextManager[Source]]  # opens the old data
     new: Callable[[], AbstractAsyncContextManager[Installation]]
     """Opens the stopped installation that becomes the new service."""
     folder: str  # the data folder of that installation
@@ -144,7 +144,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class NewService:
-    """How a service_admin asks the new service when it runs."""
+    """A service_admin's access to the running new service."""
 
     client: Client
     token: str = field(repr=False)  # the client's
@@ -152,15 +152,15 @@ class NewService:
 
 
 class Cut(NamedTuple):
-    """What was done."""
+    """Result of a cut."""
 
     plan: Plan
     copied: Copied
-    seconds: float  # for which clients were held
+    seconds: float  # how long clients were held
 
 
 async def copy(move: Move, progress: Progress) -> tuple[Plan, Copied]:
-    """Copy what is new, while the old service goes on. Raises `Unusable`, `Unavailable`."""
+    """Copy new messages while the old service runs. Raises `Unusable`, `Unavailable`."""
     async with move.new() as target, move.old() as old:
         return await _round(old, Copying(target, move.folder, old.messages, progress))
 
@@ -172,7 +172,7 @@ async def _round(old: Source, copying: Copying) -> tuple[Plan, Copied]:
 
 
 async def cut(move: Move, service: NewService, steps: Steps, progress: Progress, tell: Tell) -> Cut:
-    """Let the new service take the place of the old one. Raises `Unusable`, `Unavailable`, `ClientError`."""
+    """Switch to the new service. Raises `Unusable`, `Unavailable`, `ClientError`."""
     steps.check()
     async with holding("old", steps, tell) as held, move.old() as old:
         async with move.new() as target:
@@ -193,12 +193,12 @@ async def cut(move: Move, service: NewService, steps: Steps, progress: Progress,
             found = plan(documents, old.messages, await copying.bounds())
             copied = await copying.finish(found)
             _check(await compare_stored(found.found, target, old.messages))
-        held.is_new_started = True  # from here on, or will be
+        held.is_new_started = True  # now, or soon
         await _start(service.client, steps, tell)
         tell("trying every token")
         _check(await compare_served(found.found, service.client, service.ca))
         await _check_still(old, found)
-        await held.lead("new", steps.patience)  # clients may use it from here on: there is no way back but `back`
+        await held.lead("new", steps.patience)  # clients may use it from now on: the only way back is `back`
         Copying.end(move.folder)
         return Cut(found, copied, time.monotonic() - began)
 
@@ -213,7 +213,7 @@ async def _check_still(old: Source, found: Plan) -> None:
 async def _start(service: Client, steps: Steps, tell: Tell) -> None:
     if steps.start:
         tell("starting the new service")
-        await run("--start", steps.start)
+        await run_command("--start", steps.start)
     else:
         tell(f"start the new service now: it is waited for at {service.endpoint}")
     until = time.monotonic() + steps.patience
@@ -233,12 +233,12 @@ async def _start(service: Client, steps: Steps, tell: Tell) -> None:
 
 def _check(differences: Sequence[Difference]) -> None:
     if differences:
-        shown = "; ".join(f"{each.what}: {each.old}, and {each.new}" for each in differences[:MOST_SHOWN])
+        shown = "; ".join(f"{each.what}: {each.old}, and {each.new}" for each in differences[:MAX_NAMED_DIFFERENCES])
         raise Unusable(f"{len(differences)} things differ: {shown}")
 
 
 class Held:
-    """A service whose clients are held. Raises `Unusable` when clients are led to another service already."""
+    """A service whose clients are held. Raises `Unusable` if clients are routed elsewhere already."""
 
     def __init__(self, service: Service, steps: Steps, tell: Tell) -> None:
         self._service: Service = service
@@ -246,13 +246,13 @@ class Held:
         where = steps.proxy.where() if steps.proxy else service
         if where not in (service, "held"):
             raise Unusable(f"clients are led to the {where} service already")
-        # A run that was killed may have left clients held, and the old service stopped.
+        # A killed run may have left clients held, and the old service stopped.
         self._is_held = where == "held"
         self._is_stopped = self._is_held and service == "old"
         self.is_new_started = self._is_over = False
 
     async def begin(self, *, all_answered: bool) -> None:
-        """Hold its clients, and let it answer what it has; `all_answered` says that it has to."""
+        """Hold its clients and drain open requests; with `all_answered`, open requests are an error."""
         proxy = self._steps.proxy
         if proxy is None:
             return
@@ -268,16 +268,16 @@ class Held:
             self._tell(f"{left} requests are not answered after {self._steps.drain:g} s")
 
     async def stop(self) -> None:
-        """Stop it."""
+        """Stop the service."""
         self._tell(f"stopping the {self._service} service")
         self._is_stopped = True
         if self._steps.stop:
-            await run("--stop", self._steps.stop)
+            await run_command("--stop", self._steps.stop)
         elif self._steps.ask:
             await self._steps.ask(f"stop the {self._service} service on all nodes")
 
     async def lead(self, service: Service, patience: float = 0.0) -> None:
-        """Lead clients to the other service, and never back; haproxy has to see it serve within `patience` seconds."""
+        """Route clients to the other service for good; haproxy must see it up within `patience` seconds."""
         proxy = self._steps.proxy
         if proxy is not None:
             if patience:
@@ -287,23 +287,23 @@ class Held:
         self._is_over = True
 
     async def undo(self) -> None:
-        """Start it again, lead clients to it, and end the new service; what fails is told, the next step follows."""
+        """Start it again, route clients to it, and stop the new service. Failures are reported; later steps run."""
         if self._is_over:
             return
         if self.is_new_started and self._steps.stop_new:
             self._tell("stopping the new service")
-            with self._told():
-                await run("--stop-new", self._steps.stop_new)
+            with self._report_failure():
+                await run_command("--stop-new", self._steps.stop_new)
         elif self.is_new_started:
             self._tell("stop the new service, if it runs, before you try again")
         runs = False
-        with self._told():
+        with self._report_failure():
             runs = await self._start_again()
         if not runs:
             self._tell(f"the {self._service} service may be stopped: start it, and lead clients to it")
         elif self._steps.proxy and self._is_held:
             self._tell(f"leading clients to the {self._service} service again")
-            with self._told():
+            with self._report_failure():
                 self._steps.proxy.lead(self._service)
 
     async def _start_again(self) -> bool:
@@ -311,7 +311,7 @@ class Held:
             return True
         if self._steps.restore:
             self._tell(f"starting the {self._service} service again")
-            await run("--restore", self._steps.restore)
+            await run_command("--restore", self._steps.restore)
             return True
         if self._steps.ask is None:
             return False
@@ -319,7 +319,7 @@ class Held:
         return True
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _report_failure(self) -> Iterator[None]:
         try:
             yield
         except Unusable as error:
@@ -328,7 +328,7 @@ class Held:
 
 @contextlib.asynccontextmanager
 async def holding(service: Service, steps: Steps, tell: Tell) -> AsyncIterator[Held]:
-    """Let clients of a service be held in the block; when that fails, they are led to the service again."""
+    """Hold a service's clients in the block; if it fails, route them back."""
     held = Held(service, steps, tell)
     try:
         yield held
@@ -338,20 +338,19 @@ async def holding(service: Service, steps: Steps, tell: Tell) -> AsyncIterator[H
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Do something whole, whatever cancels it; Ctrl-C does nothing meanwhile."""
     before = signal.signal(signal.SIGINT, lambda *_: None)
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
-            with contextlib.suppress(asyncio.CancelledError):  # one that came before
+            with contextlib.suppress(asyncio.CancelledError):  # an earlier cancellation
                 await asyncio.shield(task)
         task.result()
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-async def run(name: str, command: str) -> None:
-    """Run an option's command by the shell, to its end also when cancelled; raise `Unusable` when it fails."""
+async def run_command(name: str, command: str) -> None:
+    """Run an option's shell command to its end, even when cancelled. Raises `Unusable` if it fails."""
     process = await asyncio.create_subprocess_shell(command, stdout=sys.stderr)
     ended = asyncio.ensure_future(process.wait())
     try:

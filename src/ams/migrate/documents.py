@@ -1,4 +1,4 @@
-"""What the reference keeps in MongoDB, read whole: it is thousands of small documents, without an index."""
+"""Reads the reference's MongoDB collections whole: thousands of small documents, without an index."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 Document = Mapping[str, Any]
 
 COLLECTIONS = ("projects", "users", "topics", "subscriptions", "schemas", "user_registrations", "daily_topic_msg_count")
-SECONDS = 10  # until a server that does not answer is given up, unless its URI says otherwise
+SECONDS = 10  # timeout of the server, unless its URI has another
 
 
 class Oddity(NamedTuple):
-    """Something in the old data that does not go over as it is."""
+    """Old data that is changed or left out."""
 
     kind: str
-    what: str  # which, by names that are no secrets
+    what: str  # the item, by names that are not secret
     done: str
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """The collections, each in the order in which its documents were made."""
+    """The collections, each in order of creation."""
 
     projects: Sequence[Document] = ()
     users: Sequence[Document] = ()
@@ -38,13 +38,13 @@ class Documents:
 
 
 def read_documents(source: str, database: str) -> Documents:
-    """Read AMS's collections of `mongodb://...`, or a folder of `mongodump`. `Unavailable` names no password."""
+    """Read AMS's collections from `mongodb://...` or a `mongodump` folder. `Unavailable` names no password."""
     found: Mapping[str, Any] = read_collections(source, database, COLLECTIONS)
     return Documents(**found)
 
 
 def read_collections(source: str, database: str, names: Sequence[str]) -> Mapping[str, Sequence[Document]]:
-    """Read these collections, as `read_documents` does; a dump without the first of them is none."""
+    """Read collections as `read_documents` does; a dump must have the first of them."""
     from bson.codec_options import CodecOptions, DatetimeConversion
 
     # Dates as milliseconds: "never" is the year 1, which many calendars cannot hold.
@@ -55,21 +55,20 @@ def read_collections(source: str, database: str, names: Sequence[str]) -> Mappin
     import pymongo
     from pymongo.errors import PyMongoError
 
-    # pymongo lets an argument win over what the URI says.
+    # In pymongo an argument overrides the URI.
     is_said = "serverselectiontimeoutms=" in source.lower()
     waits: dict[str, Any] = {} if is_said else {"serverSelectionTimeoutMS": SECONDS * 1000}
     try:
         with pymongo.MongoClient[dict[str, Any]](source, **waits) as client:
             found = client.get_database(database, codec_options=options)
             return {name: list(found[name].find().sort("_id", 1)) for name in names}
-    except (PyMongoError, ValueError) as error:  # the latter for a URI that is none
+    except (PyMongoError, ValueError) as error:  # ValueError: invalid URI
         raise Unavailable(f"MongoDB cannot be read: {type(error).__name__}") from None
 
 
 def _of_folder(
     folder: Path, database: str, names: Sequence[str], options: "CodecOptions[Any]"
 ) -> Mapping[str, Sequence[Document]]:
-    """Read files of a dump, `DATABASE/COLLECTION.bson` or without the first; a collection without a file is empty."""
     from bson import decode_file_iter
     from bson.errors import InvalidBSON
 

@@ -1,7 +1,7 @@
-"""Ask two services, the old and the new, what real clients asked for, and tell where their answers differ.
+"""Shadow traffic: sends clients' requests to the old and the new service, and reports different answers.
 
-Only what reads is asked, by the routes of the reference. Requests come from a log of haproxy or, as copies, from a
-haproxy that is running (`deploy/haproxy/mirror.lua`). No client waits for anything that is done here.
+Only reads are sent, on the reference's routes. Requests come from a haproxy log or, mirrored, from a running haproxy
+(`deploy/haproxy/mirror.lua`). No client waits for the comparison.
 """
 
 import asyncio
@@ -19,32 +19,32 @@ from urllib.parse import parse_qs, urlsplit
 from ams.client.errors import Unreachable
 from ams.http.asgi import Receive, Send, answer
 from ams.http.operations import small_server
-from ams.migrate.asking import AT_ONCE, MAX_COMPARED_BYTES, Side, TooLarge
+from ams.migrate.asking import MAX_COMPARED_BYTES, MAX_REQUESTS, Side, TooLarge
 from ams.migrate.comparing import Kind, Read, different, read_of
 from ams.web.server import listen, url_of
 
-WAITING = 100  # requests that may wait; of copies, those that come then are passed over
+MAX_WAITING_REQUESTS = 100  # queue of requests; mirrored ones beyond it are skipped
 MOST_KINDS = 200
-AWAY = 5  # requests in a row without an answer, until a service is given up that is asked from a log
+MAX_UNANSWERED_REQUESTS = 5  # in a row; then a comparison from a log gives up
 LONGEST_LINE = 64 * 1024
 _ENTRY = r"(?:^|\s)\S+ \[[^\]]+\] (?P<place>\S+(?: \S+)?) -?\d+/-?\d+/-?\d+/-?\d+/\+?-?\d+ -?\d{1,3} \+?\d+ "
 _QUOTED = re.compile(_ENTRY + r'.*"(?P<method>[A-Z]+) (?P<target>\S+)(?: HTTP/\d(?:\.\d)?)?"\s*$')
 _PLAIN = re.compile(_ENTRY + r"\S+ \S+ (?P<method>[A-Z]+) (?P<target>\S+)(?: \S+)?\s*$")
-_ESCAPED = re.compile("#([0-9A-F]{2})")  # as haproxy writes what could break a line
+_ESCAPED = re.compile("#([0-9A-F]{2})")  # haproxy's escapes
 OWN_CLIENT = "<HTTPCLIENT>"
 
 
 class Request(NamedTuple):
-    """What is asked for on both sides."""
+    """A request for both services."""
 
     read: Read
     target: str  # path and query, from `/v1` on
-    headers: Mapping[str, str] | None = None  # those of the client; None: a token in the query, or our own
+    headers: Mapping[str, str] | None = None  # the client's; None: a token in the query, or ours
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the requests of one route."""
+    """Counts of one route's requests."""
 
     asked: int = 0
     same: int = 0
@@ -53,17 +53,17 @@ class Tally:
 
 @dataclass(slots=True)
 class Report:
-    """What was asked, and what differs."""
+    """Result of a comparison."""
 
     routes: dict[str, Tally] = field(default_factory=dict)  # by action
     differences: dict[str, list[tuple[Kind, int]]] = field(default_factory=dict)
-    """By action: kinds, and in how many answers."""
-    passed_over: Counter[str] = field(default_factory=Counter)  # why requests were not asked, or not compared
+    """By action: kinds, each with a number of answers."""
+    passed_over: Counter[str] = field(default_factory=Counter)  # reasons for skipped requests
     left_out: int = 0  # by sampling
 
     @property
     def asked(self) -> int:
-        """How many requests were compared."""
+        """Number of compared requests."""
         return sum(each.asked for each in self.routes.values())
 
     def count(self, action: str, kinds: Iterable[Kind]) -> None:
@@ -84,20 +84,20 @@ class Report:
 
 @dataclass
 class Shadow:
-    """Compares two services by the requests it is given."""
+    """Compares two services by given requests."""
 
     old: Side
     new: Side
-    still: bool = False  # whether nobody publishes or consumes, so that counters and positions have to be the same
-    share: float = 1.0  # how many of the requests are asked, by chance
-    most: int | None = None  # how many requests are compared, at most
-    patient: bool = False  # whether to go on while a service is away
+    still: bool = False  # nobody publishes or consumes: counters and positions must be equal
+    share: float = 1.0  # random share of requests to send
+    most: int | None = None  # maximum number of compared requests
+    patient: bool = False  # go on while a service is away
     report: Report = field(default_factory=Report)
     _begun: int = 0
     _without_answer: int = 0
 
-    def wanted(self, method: str, target: str, headers: Mapping[str, str] | None = None) -> Request | None:
-        """Return what is to be asked; None, counted with the reason, for what is passed over."""
+    def request_to_compare(self, method: str, target: str, headers: Mapping[str, str] | None = None) -> Request | None:
+        """Return the request to compare; None if it is skipped, which is counted with the reason."""
         read = read_of(target)
         reason = _reason(method, target, read, headers)
         if reason or read is None:
@@ -109,8 +109,8 @@ class Shadow:
         return Request(read, target, headers)
 
     async def run(self, requests: AsyncIterator[Request]) -> Report:
-        """Compare all requests, or as many as wanted. Raises `Unreachable` for a service that went away."""
-        ready: asyncio.Queue[Request | None] = asyncio.Queue(AT_ONCE)
+        """Compare all requests, up to `most`. Raises `Unreachable` if a service goes away."""
+        ready: asyncio.Queue[Request | None] = asyncio.Queue(MAX_REQUESTS)
 
         async def work() -> None:
             while (request := await ready.get()) is not None:
@@ -118,14 +118,14 @@ class Shadow:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(AT_ONCE):
+                for _ in range(MAX_REQUESTS):
                     group.create_task(work())
                 async for request in requests:
                     await ready.put(request)
                     self._begun += 1
                     if self.most is not None and self._begun >= self.most:
                         break
-                for _ in range(AT_ONCE):
+                for _ in range(MAX_REQUESTS):
                     await ready.put(None)
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from None
@@ -134,7 +134,7 @@ class Shadow:
     async def _compare(self, request: Request) -> None:
         try:
             kinds = await self._different(request)
-            if kinds:  # something may have moved between the two answers
+            if kinds:  # state may have changed between the two answers
                 again = {each.place for each in await self._different(request)}
                 kinds = [each for each in kinds if each.place in again]
         except TooLarge:
@@ -143,7 +143,7 @@ class Shadow:
         except Unreachable:
             self.report.passed_over["no answer"] += 1
             self._without_answer += 1
-            if not self.patient and self._without_answer >= AWAY:
+            if not self.patient and self._without_answer >= MAX_UNANSWERED_REQUESTS:
                 raise
             return
         self._without_answer = 0
@@ -189,11 +189,10 @@ class Logged(NamedTuple):
 
 
 def request_of(line: str) -> Logged | None:
-    """Return the request of a line of haproxy's log, whatever stands before it (a syslog's date, host and program).
+    """Return the request in a line of haproxy's log; a syslog prefix is allowed.
 
-    The format is that of `option httplog`, which ends in the request in quotation marks, or that of `deploy/haproxy`,
-    which ends in method and path, without a query, and an id. None for a line of something else, of a request that was
-    none, and a cut one.
+    The format is `option httplog`, which ends in the quoted request, or that of `deploy/haproxy`, which ends in method,
+    path (without query) and id. None for other lines, bad requests and cut ones.
     """
     found = _QUOTED.search(line) or _PLAIN.search(line)
     if found is None or OWN_CLIENT in found["place"]:
@@ -204,13 +203,13 @@ def request_of(line: str) -> Logged | None:
     return Logged(found["method"], target)
 
 
-async def logged(shadow: Shadow, file: int) -> AsyncIterator[Request]:
-    """Yield what is to be asked of the lines of a log, a file or a pipe that may still grow."""
+async def logged_requests(shadow: Shadow, file: int) -> AsyncIterator[Request]:
+    """Yield the requests to compare from a log: a file, or a pipe that still grows."""
     async for line in _lines(file):
         found = request_of(line)
         if found is None:
             shadow.report.passed_over["a line without a request"] += bool(line.strip())
-        elif (request := shadow.wanted(*found)) is not None:
+        elif (request := shadow.request_to_compare(*found)) is not None:
             yield request
 
 
@@ -228,7 +227,7 @@ async def _lines(file: int) -> AsyncIterator[str]:
                     part = b""
                 asyncio.run_coroutine_threadsafe(parts.put(part), loop).result()
 
-    threading.Thread(target=read, daemon=True).start()  # no end of the program waits for it
+    threading.Thread(target=read, daemon=True).start()  # daemon: the program does not wait for it
     rest = b""
     while part := await parts.get():
         *lines, rest = (rest + part).split(b"\n")
@@ -238,26 +237,28 @@ async def _lines(file: int) -> AsyncIterator[str]:
     yield rest.decode(errors="replace")
 
 
-_KEPT = (b"x-api-key", b"authorization")
+_HEADERS = (b"x-api-key", b"authorization")
 
 
 @contextlib.asynccontextmanager
 async def copies(shadow: Shadow, port: int, stop: asyncio.Event) -> AsyncIterator[tuple[str, AsyncIterator[Request]]]:
-    """Take copies of requests by HTTP at a port of the loopback, each answered at once; give URL and requests."""
+    """Take mirrored requests on a loopback port, each answered at once. Yields the URL and the requests."""
     sock = listen("127.0.0.1", port, "port")
-    waiting: asyncio.Queue[Request] = asyncio.Queue(WAITING)
+    waiting: asyncio.Queue[Request] = asyncio.Queue(MAX_WAITING_REQUESTS)
 
     async def take(scope: Mapping[str, Any], _receive: Receive, send: Send) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"] if name in _KEPT}
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS
+        }
         query = scope["query_string"].decode("latin-1")
         target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         if waiting.full():
             shadow.report.passed_over["too many at once"] += 1
-        elif (request := shadow.wanted(scope["method"], target, headers)) is not None:
+        elif (request := shadow.request_to_compare(scope["method"], target, headers)) is not None:
             waiting.put_nowait(request)
         await answer(send, 202, b"", [])
 
-    async def taken() -> AsyncIterator[Request]:
+    async def queued_requests() -> AsyncIterator[Request]:
         stopping = asyncio.ensure_future(stop.wait())
         try:
             while not (stop.is_set() and waiting.empty()):
@@ -273,6 +274,6 @@ async def copies(shadow: Shadow, port: int, stop: asyncio.Event) -> AsyncIterato
     server = small_server(take, "shadow")
     server.start(sock)
     try:
-        yield url_of("http", sock), taken()
+        yield url_of("http", sock), queued_requests()
     finally:
         await server.stop()

@@ -1,7 +1,7 @@
-"""The reference as it is read: its documents in MongoDB, and its messages in Kafka.
+"""Reads the reference: documents in MongoDB, messages in Kafka.
 
-Messages are in partition 0 of `PROJECT_UUID.TOPIC`, whose offsets are their ids. Long topics are read in processes of
-their own: that takes as long as storing, which goes on meanwhile.
+Messages are in partition 0 of `PROJECT_UUID.TOPIC`; offsets are their ids. Long topics are read in child processes, in
+parallel with storing.
 """
 
 import asyncio
@@ -39,25 +39,25 @@ from ams.storage.export_format import Message
 
 Batches = AsyncGenerator[Sequence[Stored], None]
 _PROCESSES = 2
-_LONG = 10_000  # messages: what is shorter is read sooner than it is given to a process
-PART_MESSAGES = 20_000  # in a part, which one process reads at a time
-PART_BYTES = 32 * 2**20  # of a part's messages, after which it ends early
-AT_ONCE = 2_000  # records asked for at once
-QUIET_SECONDS = 30.0  # without a record before the end, until reading is given up
+_PARALLEL_READ_MESSAGES = 10_000  # shorter topics are read in this process
+PART_MESSAGES = 20_000  # per part; a process reads one part at a time
+PART_BYTES = 32 * 2**20  # a part with more bytes ends early
+POLL_LIMIT = 2_000  # records per poll
+QUIET_SECONDS = 30.0  # without a record, until reading fails
 FETCH_BYTES = 16 * 2**20
-FETCH_WAIT_MS = 10  # brokers wait so long at the end of a topic; the consumer asks for nothing else meanwhile
+FETCH_WAIT_MS = 10  # wait at the end of a topic; the consumer fetches nothing else meanwhile
 _decode = msgspec.json.Decoder().decode
 
 
 class Part(NamedTuple):
-    """Messages as one process gives them to another."""
+    """Messages that a process returns."""
 
     messages: Columns
-    following: int  # the offset behind it
+    following: int  # offset after it
 
 
 class Readers:
-    """Processes that each call `read(START, END)`, a function of a module with its arguments, for part after part."""
+    """Pool of processes that call `read(START, END)`, a picklable function, part by part."""
 
     def __init__(self) -> None:
         self._pool = ProcessPoolExecutor(_PROCESSES, multiprocessing.get_context("spawn"), _begin)
@@ -80,7 +80,7 @@ class Readers:
                 part = await future
                 while True:
                     batch = part.messages
-                    for number, time in enumerate(batch.times):  # those of the part before may be later
+                    for number, time in enumerate(batch.times):  # times of the previous part may be later
                         if time >= earliest:
                             break
                         batch.times[number] = earliest
@@ -102,10 +102,10 @@ class Readers:
 
 
 def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     parent = multiprocessing.parent_process()
 
-    def follow() -> None:  # a process ends with the one that started it, however that ends
+    def follow() -> None:  # end with the parent, however it ends
         if parent:
             parent.join()
             os._exit(1)
@@ -114,7 +114,7 @@ def _begin() -> None:
 
 
 async def part_of(batches: Batches, end: int) -> Part:
-    """Return the first of the messages up to `end`, as many as a part takes."""
+    """Return the first part of the messages up to `end`."""
     messages, size = Columns(array("q"), array("q"), []), 0
     async with aclosing(batches):
         async for batch in batches:
@@ -126,7 +126,7 @@ async def part_of(batches: Batches, end: int) -> Part:
 
 
 class Kafka:
-    """The brokers that the reference writes to; nothing there is changed, no group is made and nothing committed."""
+    """The reference's brokers, read only: no consumer group, no offset commits."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -134,7 +134,7 @@ class Kafka:
         self._idle: list[AIOKafkaConsumer] = []
         self._readers: Readers | None = None
         self._bounds: dict[str, Bounds] = {}
-        self.other_partitions: dict[str, int] = {}  # messages that nobody could ever read, by topic
+        self.other_partitions: dict[str, int] = {}  # messages in other partitions, which nobody can read, by topic
 
     async def __aenter__(self) -> "Kafka":
         return self
@@ -145,17 +145,17 @@ class Kafka:
         await self.stop()
 
     async def stop(self) -> None:
-        """Let go of the brokers."""
+        """Close the connections."""
         for each in self._consumers:
             with contextlib.suppress(KafkaError):
                 await each.stop()
 
     def bounds(self, topic: str) -> Bounds:
-        """Return what a topic has; one that nobody ever published to is not there."""
+        """Return a topic's bounds; a topic without messages does not exist."""
         return self._bounds.get(topic, NO_MESSAGES)
 
     async def look(self) -> None:
-        """Look at what topics there are, and what each has now. Raises `Unavailable`."""
+        """Refresh topics and bounds. Raises `Unavailable`."""
         try:
             async with self._reader() as consumer:
                 await self._look(consumer)
@@ -173,7 +173,7 @@ class Kafka:
         partitions = [
             TopicPartition(each["topic"], one["partition"]) for each in described for one in each["partitions"]
         ]
-        # At once: the consumer would look for each topic in turn, and wait a tenth of a second after each.
+        # One request for all: the consumer would look up each topic in turn, with 0.1 s pauses.
         await consumer._client.set_topics([each["topic"] for each in described])
         firsts = await consumer.beginning_offsets(partitions)
         ends = await consumer.end_offsets(partitions)
@@ -190,11 +190,11 @@ class Kafka:
                 self.other_partitions[each.topic] = self.other_partitions.get(each.topic, 0) + end - first
 
     async def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> Batches:
-        """Yield the messages of a topic from offset `start` up to `end`, in order; what cannot be read is left out.
+        """Yield a topic's messages from `start` up to `end`, in order; unreadable ones are left out.
 
         No publish time is before `earliest`. Raises `Unavailable`.
         """
-        if end - start > _LONG:
+        if end - start > _PARALLEL_READ_MESSAGES:
             self._readers = self._readers or Readers()
             read = self._readers.batches(partial(read_part, self._servers, topic), start, end, earliest)
         else:
@@ -203,28 +203,30 @@ class Kafka:
             yield batch
 
     async def read(self, topic: str, start: int, end: int, earliest: int = 0) -> Batches:
-        """Do what `batches` does, in this process."""
+        """Like `batches`, in this process."""
         place = TopicPartition(topic, 0)
         async with self._reader() as consumer:
             consumer.assign([place])
             consumer.seek(place, start)
             while start < end:
                 try:
-                    found = await consumer.getmany(place, timeout_ms=int(QUIET_SECONDS * 1000), max_records=AT_ONCE)
-                except KafkaError as error:  # it went away, or retention took what was to be read next
+                    found = await consumer.getmany(place, timeout_ms=int(QUIET_SECONDS * 1000), max_records=POLL_LIMIT)
+                except KafkaError as error:  # it went away, or the next messages expired
                     raise Unavailable(f"Kafka cannot be read on: {error}") from None
                 records: Sequence[Any] = found.get(place, [])
                 if not records:
                     raise Unavailable(f"Kafka gives no record of {topic} after {start}, and it ends at {end}")
                 start = records[-1].offset + 1
-                batch = stored(records if start <= end else [each for each in records if each.offset < end], earliest)
+                batch = to_stored_messages(
+                    records if start <= end else [each for each in records if each.offset < end], earliest
+                )
                 if batch:
                     earliest = batch[-1].time
                     yield batch
 
     @contextlib.asynccontextmanager
     async def _reader(self) -> AsyncIterator[AIOKafkaConsumer]:
-        """Give a consumer that nobody else reads with: several topics may be read at a time."""
+        """Yield a consumer of its own: several topics may be read in parallel."""
         if self._idle:
             consumer = self._idle.pop()
         else:
@@ -247,7 +249,7 @@ class Kafka:
 
 
 def read_part(servers: str, topic: str, start: int, end: int) -> Part:
-    """Read some messages of a topic, in a process that does nothing else."""
+    """Read a part of a topic; runs in a child process."""
     running, kafka = _of_process(servers)
     return running.run(part_of(kafka.read(topic, start, end), end))
 
@@ -277,7 +279,7 @@ async def _ages(admin: AIOKafkaAdminClient, topics: Sequence[str]) -> Mapping[st
 
 
 class Record(NamedTuple):
-    """A message as it was stored."""
+    """A record of Kafka."""
 
     offset: int
     value: bytes | None
@@ -285,7 +287,7 @@ class Record(NamedTuple):
 
 
 class _Usual(msgspec.Struct, gc=False):
-    data: msgspec.Raw = msgspec.Raw()  # JSON text, as it stands there
+    data: msgspec.Raw = msgspec.Raw()  # raw JSON text
     attributes: dict[str, str] | None = None
     published: str = msgspec.field(name="publishTime", default="")
 
@@ -293,8 +295,8 @@ class _Usual(msgspec.Struct, gc=False):
 _usual = msgspec.json.Decoder(_Usual).decode
 
 
-def stored(records: Sequence[Record], earliest: int) -> Sequence[Stored]:
-    """Return the messages of records, in order, as the log takes them; those that cannot be read are left out."""
+def to_stored_messages(records: Sequence[Record], earliest: int) -> Sequence[Stored]:
+    """Convert records to messages for the log, in order; unreadable ones are left out."""
     try:
         usual = [_usual(each.value or b"") for each in records]
         fragments = [quoted_base64(bytes(each.data), each.attributes) for each in usual]
@@ -310,7 +312,7 @@ def stored(records: Sequence[Record], earliest: int) -> Sequence[Stored]:
     times, second, start = array("q"), "", None
     for each, record in zip(usual, records, strict=True):
         said = each.published
-        if said[:20] != second:  # many messages have the same one
+        if said[:20] != second:  # many messages share a second
             second = said[:20]
             start = _moment(f"{second}000Z") if second[19:] == "." else None
         digits = said[20:23]
@@ -325,14 +327,14 @@ def stored(records: Sequence[Record], earliest: int) -> Sequence[Stored]:
 
 
 def message_of(offset: int, value: bytes | None, written: int, earliest: int) -> Message | None:
-    """Return the message of a record; None for one that cannot be read.
+    """Return the message of a record; None if it is unreadable.
 
-    The id inside is not looked at: it is what the publisher was told, and wrong where several published at once. Times
-    are cut to milliseconds and never go back, as clocks of several nodes did. `written` is the broker's time.
+    The id in the record is ignored: it is wrong if several clients published at once. Times are cut to milliseconds and
+    never decrease, although the nodes' clocks differed. `written` is the broker's time.
     """
     try:
         said = _decode(value or b"")
-        if isinstance(said, str):  # JSON text within JSON, by the reference's own tool for moving
+        if isinstance(said, str):  # JSON text within JSON, from the reference's migration tool
             said = _decode(said)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
@@ -374,21 +376,21 @@ def _moment(said: Any) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The reference while it is read; all it gives raises `Unavailable`, which names no secret."""
+    """The open reference. All methods raise `Unavailable`, which names no secret."""
 
     mongodb: str = field(repr=False)
     database: str
-    messages: Kafka  # bounds are those of when it was looked last; before the first look there are none
+    messages: Kafka  # bounds are of the last `look`; none before the first
 
     async def documents(self) -> Documents:
-        """Read all documents, and what topics have, anew."""
+        """Read all documents, and refresh the bounds."""
         found = await asyncio.to_thread(read_documents, self.mongodb, self.database)
-        await self.messages.look()  # behind it: no position is past the end of its topic
+        await self.messages.look()  # after the documents: so no position is past its topic's end
         return found
 
 
 @contextlib.asynccontextmanager
-async def opened(mongodb: str, database: str, kafka: str) -> AsyncIterator[Source]:
-    """Open the source at these addresses until the block ends."""
+async def old_source(mongodb: str, database: str, kafka: str) -> AsyncIterator[Source]:
+    """Open the reference at these addresses until the block ends."""
     async with Kafka(kafka) as messages:
         yield Source(mongodb, database, messages)

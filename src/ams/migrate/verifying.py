@@ -1,4 +1,4 @@
-"""Hold the new service to the old data: every token, every message, every subscription's next message."""
+"""Verifies the new service against the old data: tokens, messages, and positions of subscriptions."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ from ams.client.errors import Refused
 from ams.client.transport import fits_header
 from ams.core.clock import SystemClock, publish_time
 from ams.core.names import Offset, SubscriptionId, TopicId
-from ams.migrate.asking import AT_ONCE, Side, TooLarge, each_of
+from ams.migrate.asking import MAX_REQUESTS, Side, TooLarge, each_of
 from ams.migrate.comparing import different, read_of
 from ams.migrate.converting import Bounds, Converted, MovedTopic, kept_for
 from ams.migrate.sources import Kafka
@@ -27,14 +27,14 @@ from ams.storage.export_format import Subscription, User
 T = TypeVar("T")
 A = TypeVar("A")
 
-MESSAGES = 1_000  # asked of the service at once
-MARGIN = 3_600_000  # milliseconds for which a message is kept still, so that nobody minds when it is gone already
+MESSAGES = 1_000  # per request
+EXPIRY_MARGIN_MS = 3_600_000  # messages that expire within this time may be missing
 MISSING = "is not there"
-REQUESTS = 8  # under way at once, each in a thread: faster than an event loop for many small requests
+REQUEST_THREADS = 8  # faster than an event loop for many small requests
 
 
 class Difference(NamedTuple):
-    """Something that is not the same on both sides."""
+    """A difference between both sides."""
 
     what: str
     old: str
@@ -42,7 +42,7 @@ class Difference(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """What was compared, and what differs."""
+    """Result of a verification."""
 
     users: int
     topics: int
@@ -55,12 +55,14 @@ class Verified(NamedTuple):
 async def verify(
     found: Converted, kafka: Kafka, client: Client, ca: str | None, sides: tuple[Side, Side] | None = None
 ) -> Verified:
-    """Compare all that goes over with what the service of `client`, an administrator's, has.
+    """Compare all converted data with the new service; `client` is an administrator's.
 
-    With `sides`, the old service and the new one, every token is tried on both, and both are asked for all that is in
-    the projects. What came since is passed over: messages behind the old end, and subscriptions that went on.
+    With `sides` (old, new), every token is tried on both, and all resources of the projects are read from both. Newer
+    state is ignored: messages after the old end, and subscriptions that moved on.
 
-    Raises a `ClientError` where a service cannot be asked, `Unavailable` where messages cannot be read.
+    Raises:
+        ClientError: A service does not answer.
+        Unavailable: Messages cannot be read.
     """
     differences = await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(client, _standing(found))])
     answers = 0
@@ -76,17 +78,16 @@ async def verify(
 
 
 async def _answers(found: Converted, old: Side, new: Side) -> tuple[int, list[Difference]]:
-    """Ask both services by every token whose it is, and as an administrator for all in the projects."""
+    """Ask both services for the owner of every token and, as administrator, for all resources of projects."""
     await old.reach()
     await new.reach()
     asked = [("/v1/users/profile", f"token of user {each.name}", each.token) for each in found.users if each.token]
     asked += [(target, target.removeprefix("/v1/"), "") for target in _targets(found)]
-    differences = await each_of(asked, lambda each: _answered(*each, old, new), AT_ONCE)
+    differences = await each_of(asked, lambda each: _compare_answers(*each, old, new), MAX_REQUESTS)
     return len(asked), list(itertools.chain.from_iterable(differences))
 
 
 def _targets(found: Converted) -> Iterator[str]:
-    """Yield what both services can be asked for: what has a new name, the old one does not know by that."""
     for project in found.projects:
         if project.name not in found.renamed:
             place = f"/v1/projects/{project.name}"
@@ -98,8 +99,8 @@ def _targets(found: Converted) -> Iterator[str]:
                 yield f"/v1/projects/{each.project}/{kind}/{each.name}:acl"
 
 
-async def _answered(target: str, what: str, token: str, old: Side, new: Side) -> list[Difference]:
-    """Ask both by a token; an empty one stands for those of the administrators."""
+async def _compare_answers(target: str, what: str, token: str, old: Side, new: Side) -> list[Difference]:
+    """Ask both with a token; an empty one means the administrators' tokens."""
     read = read_of(target)
     if read is None:
         return []
@@ -113,7 +114,7 @@ async def _answered(target: str, what: str, token: str, old: Side, new: Side) ->
 
 
 async def compare_stored(found: Converted, stored: Installation, kafka: Kafka) -> list[Difference]:
-    """Compare topics and positions with what an installation that nobody serves has stored: a few reads."""
+    """Compare topics and positions with a stopped installation's store: a few reads."""
     topics = await stored.registry.tallies.all()
     projects = {each.project_id: each.project for each in topics}
     logs: dict[tuple[str, str], TopicId] = {(each.project, each.name): each.id for each in topics}
@@ -133,7 +134,7 @@ async def compare_stored(found: Converted, stored: Installation, kafka: Kafka) -
             return None
         return Difference(topic.what, _bounds(topic.bounds), _bounds(has))
 
-    differences = [each for each in await each_of(found.topics, compare, REQUESTS) if each]
+    differences = [each for each in await each_of(found.topics, compare, REQUEST_THREADS) if each]
     for each in _standing(found):
         subscription, log = subscriptions.get((each.project, each.name)), logs.get((each.project, each.topic))
         place = places.get(subscription) if subscription else None
@@ -144,7 +145,6 @@ async def compare_stored(found: Converted, stored: Installation, kafka: Kafka) -
 
 
 async def _lacks(topic: MovedTopic, first: int, kafka: Kafka) -> bool:
-    """Return whether messages before `first` are missing that can be read, and that the topic still keeps."""
     oldest, since = topic.bounds.young, _since(topic)
     if oldest is None or first <= oldest:
         return False
@@ -153,25 +153,25 @@ async def _lacks(topic: MovedTopic, first: int, kafka: Kafka) -> bool:
 
 
 def _since(topic: MovedTopic) -> int:
-    """Return when the messages were published that a topic keeps now, but for those that it will not for long."""
+    """Return the oldest publish time that a topic still keeps, plus a margin."""
     if topic.bounds.young is None:
         return 0
     kept = kept_for(topic.bounds.age)
-    return SystemClock().wall() - kept + min(MARGIN, kept // 10)
+    return SystemClock().wall() - kept + min(EXPIRY_MARGIN_MS, kept // 10)
 
 
 async def compare_served(found: Converted, client: Client, ca: str | None) -> list[Difference]:
-    """Compare with what a service answers, as long as nobody used it, for the moment before clients are led to it.
+    """Compare with the answers of the new service, before clients are routed to it.
 
-    Every token, whose it is and what it may do, and where one subscription of each project stands: `compare_stored` has
-    seen the others. `client` is an administrator's. Raises a `ClientError` where the service cannot be asked.
+    Checks the owner and roles of every token, and the position of one subscription per project: `compare_stored` has
+    checked the others. `client` is an administrator's. Raises a `ClientError` if the service does not answer.
     """
     some = {each.project: each for each in _standing(found)}
     return await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(client, list(some.values()))])
 
 
 def _each(items: Iterable[T], ask: Callable[[T], A]) -> list[A]:
-    executor = ThreadPoolExecutor(REQUESTS)
+    executor = ThreadPoolExecutor(REQUEST_THREADS)
     try:
         return list(executor.map(ask, items))
     finally:
@@ -191,7 +191,7 @@ def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Differe
                 call = wire.get_profile()
                 if fits_header(user.token):
                     call = replace(call, headers={**call.headers, "x-api-key": user.token})
-                else:  # it was given in the query by those who had it
+                else:  # clients sent it in the query
                     call = replace(call, query={**call.query, "key": user.token})
                 profile = anybody.call(call)
             except Refused as error:
@@ -211,7 +211,7 @@ def _roles(service: Iterable[str], projects: Mapping[str, Iterable[str]]) -> str
 
 
 def _standing(found: Converted) -> list[Subscription]:
-    """Return the subscriptions whose topic is there: others stand nowhere."""
+    """Return the subscriptions whose topic exists: others have no position."""
     topics = {(each.line.project, each.line.name) for each in found.topics}
     return [each for each in found.subscriptions if (each.project, each.topic) in topics]
 
@@ -233,7 +233,7 @@ def _bounds(bounds: Bounds) -> str:
 
 
 async def _topic(topic: MovedTopic, kafka: Kafka, client: Client) -> tuple[str, str, int]:
-    """Return what each side has up to the old end; what the new one dropped by its age is passed over."""
+    """Return both sides' messages up to the old end; expired ones are ignored."""
     place = topic.line.project, topic.line.name
     try:
         oldest = (await asyncio.to_thread(client.call, wire.get_topic_offsets(*place))).min
@@ -275,7 +275,7 @@ _lines = msgspec.json.Encoder(order="deterministic").encode_lines
 
 
 class _Sum:
-    """A count and a hash of messages. An empty last one is passed over: it may stand for an unreadable record."""
+    """A count and a hash of messages. An empty last one is ignored: it may replace an unreadable record."""
 
     def __init__(self, topic: MovedTopic) -> None:
         self._last = topic.bounds.end - 1

@@ -1,4 +1,4 @@
-"""Plan a move, and write all that moves as an export: messages as they are read, then what exists."""
+"""Plans a move, and writes it as an export: messages first, then all other lines."""
 
 import math
 import time
@@ -11,34 +11,34 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Unavailable
 from ams.core.messages import Stored, message
 from ams.core.names import Offset
-from ams.migrate.converting import Bounds, Converted, MovedTopic, converted
+from ams.migrate.converting import Bounds, Converted, MovedTopic, convert_documents
 from ams.migrate.documents import Documents, Oddity
 from ams.migrate.sources import Kafka
-from ams.storage.export_format import FORMAT, End, Header, Line, Log, encoded, encoded_message, kind
+from ams.storage.export_format import FORMAT, End, Header, Line, Log, encode_line, encoded_message, kind
 
-SAMPLE = 10_000  # messages that are read to see how fast that goes
-STORING = 2  # reading and storing take about so many times as long as reading alone; measured in November 2026
-Progress = Callable[[int, int | None], None]  # told how many messages are done, and of how many
+SAMPLE = 10_000  # messages read to estimate the speed
+STORING_FACTOR = 2  # reading and storing take so many times as long as reading; measured in November 2026
+Progress = Callable[[int, int | None], None]  # called with finished messages and their total
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What moves."""
+    """Data of a move."""
 
     found: Converted
-    messages: int  # at most: holes are counted
+    messages: int  # upper bound: holes are counted
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many lines of each kind there will be, but for messages."""
+        """Number of lines of each kind, without messages."""
         return Counter(kind(each) for each in self.found.lines())
 
 
 def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], Bounds] | None = None) -> Plan:
-    """Look at everything and change nothing. Raises `Unavailable` for a database or brokers that can only be wrong."""
+    """Plan a move, read only. Raises `Unavailable` if the database or the brokers do not fit."""
     if not documents.users and not documents.projects:
         raise Unavailable("there are neither users nor projects in the old database: is its name right?")
-    found = converted(documents, bounds or kafka.bounds)
+    found = convert_documents(documents, bounds or kafka.bounds)
     if not any(topic.bounds.end for topic in found.topics) and any(each.get("msg_num") for each in documents.topics):
         raise Unavailable("nothing of any topic is in Kafka, and messages were published: are the brokers right?")
     ours = {topic.kafka for topic in found.topics}
@@ -53,7 +53,7 @@ def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], Bounds] | N
 
 
 async def seconds_to_copy(plan: Plan, kafka: Kafka) -> int:
-    """Estimate how long the first copy takes, by reading some messages of the largest topic. Raises `Unavailable`."""
+    """Estimate the time of the first copy by reading messages of the largest topic. Raises `Unavailable`."""
     largest = max(plan.found.topics, key=lambda each: each.bounds.end - each.bounds.first, default=None)
     if largest is None or not plan.messages:
         return 0
@@ -61,19 +61,19 @@ async def seconds_to_copy(plan: Plan, kafka: Kafka) -> int:
     began = time.perf_counter()
     async for _ in kafka.batches(largest.kafka, first, end):
         """Nothing is kept of it."""
-    return math.ceil(STORING * (time.perf_counter() - began) * plan.messages / (end - first))
+    return math.ceil(STORING_FACTOR * (time.perf_counter() - began) * plan.messages / (end - first))
 
 
 async def write(plan: Plan, kafka: Kafka, path: str, progress: Progress) -> Mapping[str, int]:
-    """Write all that moves into a new file; return how many lines of each kind. Raises `Unusable`, `Unavailable`."""
+    """Write the export to a new file; return lines by kind. Raises `Unusable`, `Unavailable`."""
     counts: Counter[str] = Counter()
     with writing(path) as file:
 
         def put(line: Line) -> None:
-            file.write(encoded(line))
+            file.write(encode_line(line))
             counts[kind(line)] += 1
 
-        file.write(encoded(Header(format=FORMAT, messages=plan.messages)))
+        file.write(encode_line(Header(format=FORMAT, messages=plan.messages)))
         for topic in plan.found.topics:
             if topic.bounds.end:
                 put(Log(project=topic.line.project, topic=topic.line.name, id=topic.line.id, first=topic.bounds.first,
@@ -84,12 +84,12 @@ async def write(plan: Plan, kafka: Kafka, path: str, progress: Progress) -> Mapp
                     progress(counts["message"], plan.messages)
         for line in plan.found.lines():
             put(line)
-        file.write(encoded(End(counts=dict(counts))))
+        file.write(encode_line(End(counts=dict(counts))))
     return counts
 
 
 async def messages_of(topic: MovedTopic, kafka: Kafka, oddities: list[Oddity]) -> AsyncIterator[Sequence[Stored]]:
-    """Yield the messages of a topic. What cannot be read is a hole; an empty message stands where one would be last."""
+    """Yield a topic's messages. Unreadable records are holes; an empty message replaces a hole at the end."""
     first, end = topic.bounds.first, topic.bounds.end
     count, last, time = 0, first - 1, 0
     async for batch in kafka.batches(topic.kafka, first, end):
@@ -104,15 +104,15 @@ async def messages_of(topic: MovedTopic, kafka: Kafka, oddities: list[Oddity]) -
 
 
 def unreadable(topic: MovedTopic, count: int) -> Oddity:
-    """Return what is told of records that cannot be read."""
+    """Return the report of unreadable records."""
     return Oddity("record", topic.what, f"{count} records cannot be read: there is nothing at their ids")
 
 
 def unreadable_end(topic: MovedTopic) -> Oddity:
-    """Return what is told of a topic whose last record cannot be read."""
+    """Return the report of an unreadable last record."""
     return Oddity("record", topic.what, f"an empty message stands at its end, {topic.bounds.end - 1}")
 
 
 def stand_in(topic: MovedTopic, time: Milliseconds) -> Stored:
-    """Return the message that stands at the end of a topic whose last record cannot be read: its id is given away."""
+    """Return the placeholder for an unreadable last record, whose id is used."""
     return Stored(Offset(topic.bounds.end - 1), time, message("").fragment)

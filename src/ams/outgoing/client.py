@@ -1,11 +1,10 @@
-"""The HTTP client: requests to hosts that others name, through the guard, with a limit of bytes and of time.
+"""HTTP client for hosts that others configure, through the guard, with limits of bytes and time.
 
-Certificates say where their lists are, issuers of tokens where their keys are, and administrators which services give
-tokens. No redirects are followed, no proxies known, and bodies are read as they come. Whether plain HTTP is fine is the
-caller's to say: it is for what is signed.
+Hosts come from certificates (revocation lists), token issuers (keys) and administrators (services with tokens). The
+client uses no proxies and no content codings. The caller decides whether plain HTTP is allowed; it is for signed data.
 
-One function decides the headers that every request has, so that each goes out once. Some receivers refuse a request
-with a header that comes twice, as aiohttp does `User-Agent`; others take the first or the last of them.
+`new_request` sets the headers of every request, each once. Some receivers refuse duplicate headers, as aiohttp does for
+`User-Agent`; others use the first or the last.
 """
 
 import asyncio
@@ -22,34 +21,34 @@ import ams
 from ams.core.urls import has_credentials
 from ams.outgoing.guard import Address, Guard, Refused, trust
 
-PORTS = {b"http": 80, b"https": 443}  # of each scheme, where a URL names none
-MOST_BYTES = 20 * 1024 * 1024
-SECONDS = 8.0
-IDLE_SECONDS = 30.0  # after which a connection that was kept and not used is closed
-AT_ONCE = 64  # requests of `ask` to one host and port, where its user does not say
+PORTS = {b"http": 80, b"https": 443}  # default ports
+MAX_BODY_BYTES = 20 * 1024 * 1024
+REQUEST_SECONDS = 8.0
+IDLE_SECONDS = 30.0  # unused connections are closed after it
+MAX_REQUESTS_PER_HOST = 64  # default of concurrent `ask` requests per host and port
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-_PIECE = 64 * 1024
-_PLAIN = (b"Accept-Encoding", b"identity")
-_BEGINNING = b"HTTP/1."
+_READ_BYTES = 64 * 1024
+_IDENTITY_CODING = (b"Accept-Encoding", b"identity")
+_STATUS_LINE_START = b"HTTP/1."
 
 Headers = Sequence[tuple[bytes, bytes]]
 Origin = tuple[bytes, bytes, int | None]  # scheme, host and port of a URL
 
 
 class RequestFailed(Exception):
-    """There is no usable answer. The text says why, for a log; its cause is the error behind it."""
+    """There is no usable answer. The text says why, for a log; the cause is the original error."""
 
 
 class TimedOut(RequestFailed):
-    """There was no whole answer in time."""
+    """There was no complete answer in time."""
 
 
 class NotReached(RequestFailed):
-    """There was no connection, so nothing was sent."""
+    """The connection failed, so nothing was sent."""
 
 
 class AnswerTooLong(RequestFailed):
-    """The body is longer than it may be."""
+    """The body is over the limit."""
 
 
 class _Redirected(RequestFailed):
@@ -63,7 +62,7 @@ _AGENT = b"User-Agent", f"ams/{ams.__version__}".encode()
 
 
 class Response(NamedTuple):
-    """A whole answer."""
+    """A complete answer."""
 
     status: int
     body: bytes
@@ -71,7 +70,7 @@ class Response(NamedTuple):
 
 
 def authority(scheme: bytes, host: bytes, port: int) -> bytes:
-    """Return the value of `Host`: the port is named only if it is not that of the scheme."""
+    """Return the value of `Host`, with the port only if it is not the default."""
     shown = b"[%b]" % host if b":" in host else host
     return shown if port == PORTS[scheme] else b"%b:%d" % (shown, port)
 
@@ -79,9 +78,9 @@ def authority(scheme: bytes, host: bytes, port: int) -> bytes:
 def new_request(
     method: str, url: httpcore.URL, headers: Headers, body: bytes, *, closes: bool = False
 ) -> httpcore.Request:
-    """Return a request with the headers that every request has, then `headers`; `closes` ends the connection.
+    """Return a request with the common headers, then `headers`; `closes` ends the connection after the answer.
 
-    Of headers with the same name (case-insensitive) the first is sent, but `User-Agent` is that of `headers`.
+    Of headers with the same name (case-insensitive) only the first is sent, except that `headers` may set `User-Agent`.
     """
     assert url.port is not None
     agent = next((each for each in headers if each[0].lower() == b"user-agent"), _AGENT)
@@ -97,21 +96,22 @@ def new_request(
 
 
 class HttpClient:
-    """Asks others by HTTP/1.1, through a guard."""
+    """HTTP/1.1 client that connects through a guard."""
 
     def __init__(
         self,
         guard: Guard,
         tls: ssl.SSLContext | None = None,
         *,
-        seconds: float = SECONDS,
+        seconds: float = REQUEST_SECONDS,
         connect_seconds: float | None = None,
-        most_bytes: int = MOST_BYTES,
-        at_once: int = AT_ONCE,
+        most_bytes: int = MAX_BODY_BYTES,
+        at_once: int = MAX_REQUESTS_PER_HOST,
     ) -> None:
-        """`tls` checks https; without it the system's CAs do. The limits are those of one request.
+        """Make a client.
 
-        `ask` sends `at_once` requests to one host and port; more wait, within their own time.
+        `tls` is for https (None: the system's CAs). Limits are per request. `ask` sends at most `at_once` concurrent
+        requests to one host and port; others wait, within their own time limit.
         """
         self._guard, self._tls, self._seconds, self._connect_seconds = guard, tls, seconds, connect_seconds
         self._most_bytes, self._at_once = most_bytes, at_once
@@ -121,22 +121,22 @@ class HttpClient:
         self.failures = 0
 
     async def get(self, url: str, headers: Mapping[str, str] = NO_HEADERS, *, redirects: int = 0) -> bytes:
-        """Return the body of a 200 to a GET; raise `RequestFailed`. No secret may be in headers with `redirects`."""
-        return await self._fetched("GET", url, headers, b"", redirects)
+        """Send a GET; return the body of a 200, else raise `RequestFailed`. With `redirects` pass no secret headers."""
+        return await self._fetch("GET", url, headers, b"", redirects)
 
     async def post(self, url: str, body: bytes, media_type: str, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
-        """Return the body of a 200 to a POST with these headers besides; raise `RequestFailed`."""
-        return await self._fetched("POST", url, {"Content-Type": media_type, **headers}, body, 0)
+        """Send a POST with these extra headers; return the body of a 200, else raise `RequestFailed`."""
+        return await self._fetch("POST", url, {"Content-Type": media_type, **headers}, body, 0)
 
     async def ask(self, request: httpcore.Request) -> Response:
-        """Send a request that may be repeated; raise `RequestFailed`, `NotReached` when nothing was sent.
+        """Send an idempotent request. Raises `RequestFailed`, or `NotReached` if nothing was sent.
 
-        The connection is kept for the next request. The other side may have closed a kept one just now: then the
-        request goes out once more on a fresh one, if nothing of an answer came.
+        The connection is kept alive. If the server has just closed a kept connection, and no part of an answer came,
+        the request is sent again on a new one.
         """
         url = request.url
         origin: Origin = (url.scheme, url.host, url.port)
-        async with self._counted(), self._slots.setdefault(origin, asyncio.Semaphore(self._at_once)):
+        async with self._limit_request(), self._slots.setdefault(origin, asyncio.Semaphore(self._at_once)):
             kept = self._take(origin)
             if kept is not None:
                 try:
@@ -145,7 +145,7 @@ class HttpClient:
                     if kept.was_heard:
                         raise
             try:
-                fresh = await self._reached(url)
+                fresh = await self._take_or_connect(url)
             except NotReached as error:
                 if kept is None:
                     raise
@@ -153,17 +153,17 @@ class HttpClient:
             return await self._exchange(fresh, request, origin)
 
     async def close(self) -> None:
-        """End all connections that were kept."""
+        """Close all idle connections."""
         for connection in [each for idle in self._idle.values() for each in idle]:
             await connection.aclose()
         self._idle.clear()
-        await asyncio.sleep(0)  # the loop lets go of them in its next round
+        await asyncio.sleep(0)  # the loop closes them in its next iteration
 
-    async def _fetched(self, method: str, url: str, headers: Mapping[str, str], body: bytes, redirects: int) -> bytes:
+    async def _fetch(self, method: str, url: str, headers: Mapping[str, str], body: bytes, redirects: int) -> bytes:
         encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-        async with self._counted():
+        async with self._limit_request():
             while True:
-                request = new_request(method, _parsed(url), [_PLAIN, *encoded], body, closes=True)
+                request = new_request(method, _parse_url(url), [_IDENTITY_CODING, *encoded], body, closes=True)
                 connection = await self._connected(request.url)
                 try:
                     return (await connection.exchange(request, self._most_bytes, only_good=True)).body
@@ -176,8 +176,8 @@ class HttpClient:
                     await connection.aclose()
 
     @contextlib.asynccontextmanager
-    async def _counted(self) -> AsyncIterator[None]:
-        """Give a request its time, count it, and have each way in which it may fail be a `RequestFailed`."""
+    async def _limit_request(self) -> AsyncIterator[None]:
+        """Limit the time of a request, count it, and turn all its failures into `RequestFailed`."""
         self.requests += 1
         try:
             async with asyncio.timeout(self._seconds):
@@ -201,7 +201,7 @@ class HttpClient:
         return response
 
     def _take(self, origin: Origin) -> "_Connection | None":
-        """Return the connection used last that still stands."""
+        """Return the most recently used connection that is still open."""
         idle = self._idle.get(origin, [])
         while idle:
             connection = idle.pop()
@@ -209,7 +209,7 @@ class HttpClient:
                 return connection
         return None
 
-    async def _reached(self, url: httpcore.URL) -> "_Connection":
+    async def _take_or_connect(self, url: httpcore.URL) -> "_Connection":
         try:
             async with asyncio.timeout(self._connect_seconds) as limit:
                 return await self._connected(url)
@@ -221,7 +221,7 @@ class HttpClient:
             raise NotReached(str(error) or type(error).__name__) from error
 
     async def _connected(self, url: httpcore.URL) -> "_Connection":
-        """Connect to the first of the permitted addresses that answers; each leaves half of the time for the next."""
+        """Connect to the first permitted address that answers; each attempt gets half of the remaining time."""
         assert url.port is not None
         host, seconds = url.host.decode("latin-1"), self._seconds
         *others, last = await self._guard.addresses(host, url.port)
@@ -247,7 +247,7 @@ class HttpClient:
         return _Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
-def _parsed(url: str) -> httpcore.URL:
+def _parse_url(url: str) -> httpcore.URL:
     if has_credentials(url):
         raise RequestFailed("its URL has a user and password in it, which are not sent")
     parts = urlsplit(url)
@@ -269,7 +269,7 @@ class _Reader(asyncio.StreamReader):
 
 
 class _Connection(httpcore.AsyncNetworkStream):
-    """A connection with httpcore's interface, for one request at a time. The caller sets the timeouts."""
+    """A connection with httpcore's interface, for one request at a time. The caller enforces timeouts."""
 
     def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -279,9 +279,9 @@ class _Connection(httpcore.AsyncNetworkStream):
         self._idle: asyncio.TimerHandle | None = None
 
     async def exchange(self, request: httpcore.Request, most_bytes: int, *, only_good: bool = False) -> Response:
-        """Send a request and return the answer; with `only_good`, one that is no 200 is `RequestFailed`, unread."""
+        """Send a request and return the answer; with `only_good`, raise `RequestFailed` unless it is a 200."""
         self._before = self._reader.received
-        # A parser for each request: what came behind an answer is no beginning of the next.
+        # A parser per request: bytes after an answer must not count as the next one.
         http = httpcore.AsyncHTTP11Connection(request.url.origin, self)
         answer = await http.handle_async_request(request)
         if only_good and answer.status != 200:
@@ -303,7 +303,7 @@ class _Connection(httpcore.AsyncNetworkStream):
         return self._reader.received > self._before
 
     def rest(self) -> bool:
-        """Wait for the next request, but not for long; False, and closed, if it can have none."""
+        """Become idle until the next request; close and return False if the connection cannot be reused."""
         if not self._is_clean:
             self._writer.close()
             return False
@@ -311,7 +311,7 @@ class _Connection(httpcore.AsyncNetworkStream):
         return True
 
     def wake(self) -> bool:
-        """Be used again; False if it ended meanwhile, or something came that was not asked for."""
+        """Leave the idle state; return False if the connection has ended or received unexpected bytes."""
         if self._idle is not None:
             self._idle.cancel()
         if self._is_clean:
@@ -325,9 +325,9 @@ class _Connection(httpcore.AsyncNetworkStream):
         return self._can_be_kept and is_open and self._reader.received == self._read
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data = await self._reader.read(min(max_bytes, _PIECE))
-        if self._read == self._before and not data.startswith(_BEGINNING[: len(data)]):
-            raise httpcore.RemoteProtocolError("illegal status line")  # httpcore would wait for an empty line
+        data = await self._reader.read(min(max_bytes, _READ_BYTES))
+        if self._read == self._before and not data.startswith(_STATUS_LINE_START[: len(data)]):
+            raise httpcore.RemoteProtocolError("illegal status line")  # httpcore would wait for the end of headers
         self._read += len(data)
         return data
 
@@ -336,7 +336,7 @@ class _Connection(httpcore.AsyncNetworkStream):
         await self._writer.drain()
 
     async def aclose(self) -> None:
-        """End the connection at once: what is left of an answer is of no use."""
+        """Close the connection at once, without reading the rest of an answer."""
         if self._idle is not None:
             self._idle.cancel()
         self._writer.transport.abort()

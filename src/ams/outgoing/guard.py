@@ -1,12 +1,11 @@
-"""The guard: connections go to addresses of the public internet, and to networks that were allowed by name.
+"""Protection against SSRF: connections go only to public addresses and to explicitly allowed networks.
 
-Users who configure push, an issuer or a list of revoked certificates name a host, and the service connects to it from
-inside. So the address counts and not the name, looked at when connecting: it is resolved once, judged, and that
-address is connected to, so that a name that answers differently the second time gains nothing (contract 17.2, A12).
+Users configure hosts for push, issuers and revocation lists, and the service connects to them from inside. So the guard
+checks addresses, not names. A name is resolved once, and the connection goes to one of the checked addresses. So DNS
+rebinding has no effect (contract 17.2, A12).
 
-The same users say which names are looked up, and a name server of theirs may take its time. So a name is looked up once
-for all who ask, in threads of their own. Waits for its answer are bounded, and names that were slow have threads apart:
-they cost each other time, and no other names.
+The same users control which names are looked up, and their name servers may be slow. So concurrent lookups of a name
+share one, in dedicated threads with bounded waits. Slow names have separate threads, so they delay only each other.
 """
 
 import asyncio
@@ -20,45 +19,45 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from ams.core.cache import ExpiringCache, LruCache
-from ams.core.coalescing import Shared
+from ams.core.coalescing import SingleFlight
 from ams.core.errors import BadSettings
 
 T = TypeVar("T")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Finds the addresses of a host, as text; raises `OSError` when there are none."""
+"""Returns the addresses of a host, as text. Raises `OSError` if there are none."""
 
-THREADS, SLOW_THREADS = 32, 8  # at most, for names, and for those that were slow the last time
-SLOW_SECONDS = 1.0  # from here on a name counts as slow
-WAIT_SECONDS = 5.0  # most that is waited for a name
-KEEP_SECONDS = 3.0  # how long an answer is used again
-REMEMBERED = 10_000  # most names whose answers or slowness are remembered
-EVERYWHERE = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
-"""Allowed where administrators name the hosts, private ones too."""
+THREADS, SLOW_THREADS = 32, 8  # maximum for names, and for names whose last lookup was slow
+SLOW_SECONDS = 1.0  # a lookup that takes longer is slow
+WAIT_SECONDS = 5.0  # timeout of a lookup
+KEEP_SECONDS = 3.0  # lifetime of a cached answer
+MAX_CACHED_NAMES = 10_000
+ALL_NETWORKS = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
+"""For hosts configured by administrators, which may be private."""
 
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
-"""All of IPv6 that is given out. Outside are loopback, private and link-local addresses, and those that wrap IPv4 ones:
-mapped and compatible (::/96) and NAT64 (64:ff9b::/96), which would lead around the rules for IPv4."""
-_REFUSED = tuple(
+"""All assigned IPv6 unicast addresses. Outside are loopback, private and link-local addresses, and those that embed
+IPv4 addresses and would bypass its rules: mapped and compatible (::/96) and NAT64 (64:ff9b::/96)."""
+_REFUSED_NETWORKS = tuple(
     ipaddress.ip_network(each)
     for each in (
-        "2002::/16",  # 6to4: wraps an IPv4 address
+        "2002::/16",  # 6to4: embeds an IPv4 address
         "2001::/32",  # Teredo: likewise
-        "3fff::/20",  # of documentation
-        "168.63.129.16/32",  # metadata of a cloud, on an address that looks public
-        "192.88.99.0/24",  # relays of 6to4
-        "192.0.0.0/24",  # of protocols; a cloud has its metadata in it
+        "3fff::/20",  # documentation
+        "168.63.129.16/32",  # metadata service of a cloud, on a public address
+        "192.88.99.0/24",  # 6to4 relays
+        "192.0.0.0/24",  # protocol assignments; includes the metadata service of a cloud
     )
 )
 
 
 class Refused(Exception):
-    """The guard permits no connection there; the text may be shown to the client."""
+    """The guard refuses the connection; the text may be shown to clients."""
 
 
 def networks(text: str, setting: str) -> tuple[Network, ...]:
-    """Read networks or addresses with commas between them; raise `BadSettings`, which names the `setting`."""
+    """Parse comma-separated networks or addresses. Raises `BadSettings`, which names the `setting`."""
     try:
         return tuple(ipaddress.ip_network(each.strip()) for each in text.split(",") if each.strip())
     except ValueError as error:
@@ -66,22 +65,22 @@ def networks(text: str, setting: str) -> tuple[Network, ...]:
 
 
 class Guard:
-    """Judges addresses: public ones pass, and those in `allowed`."""
+    """Permits public addresses and those in `allowed`."""
 
     def __init__(self, allowed: Iterable[Network] = (), resolve: Resolver | None = None) -> None:
         self._allowed = tuple(allowed)
         self._resolve = resolve or Lookups()
 
     def permits(self, address: Address) -> bool:
-        """Return whether connecting to this address is fine."""
+        """Return whether connections to this address are permitted."""
         if any(address in network for network in self._allowed):
             return True
         if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_UNICAST:
             return False
-        return address.is_global and not address.is_multicast and not any(address in each for each in _REFUSED)
+        return address.is_global and not address.is_multicast and not any(address in each for each in _REFUSED_NETWORKS)
 
     async def addresses(self, host: str, port: int) -> Sequence[Address]:
-        """Return where `host` may be connected to; raise `Refused` when nowhere, `OSError` when it has no address."""
+        """Return the permitted addresses of a host. Raises `Refused` if there are none, `OSError` without addresses."""
         found = [ipaddress.ip_address(each) for each in await self._resolve(host, port)]
         permitted = [each for each in found if self.permits(each)]
         if not permitted:
@@ -90,10 +89,10 @@ class Guard:
 
 
 def in_thread(work: Callable[[], T], name: str, ended: Callable[[], None] = lambda: None) -> "asyncio.Future[T]":
-    """Work in a thread that keeps no process from ending, as those of an executor would; may raise `RuntimeError`.
+    """Run `work` in a daemon thread, which does not block the end of the process. May raise `RuntimeError`.
 
-    `ended` is called in the loop when the thread has ended, perhaps long after its result is waited for, or never
-    began.
+    `ended` is called in the loop when the thread has ended, perhaps long after the caller stopped waiting, or if it
+    could not start.
     """
     loop = asyncio.get_running_loop()
     found: asyncio.Future[T] = loop.create_future()
@@ -107,8 +106,8 @@ def in_thread(work: Callable[[], T], name: str, ended: Callable[[], None] = lamb
         else:
             found.set_exception(error)
 
-    def run() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+    def run_work() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             try:
                 result = work()
             except Exception as error:
@@ -117,7 +116,7 @@ def in_thread(work: Callable[[], T], name: str, ended: Callable[[], None] = lamb
                 loop.call_soon_threadsafe(settle, result, None)
 
     try:
-        threading.Thread(target=run, name=name, daemon=True).start()
+        threading.Thread(target=run_work, name=name, daemon=True).start()
     except RuntimeError:
         ended()
         raise
@@ -130,7 +129,7 @@ def _system_find(host: str, port: int) -> Sequence[str]:
 
 
 class Lookups:
-    """Looks names up; a `Resolver` for the guard. `find` runs in a thread, and raises `OSError` or `UnicodeError`."""
+    """DNS lookups; a `Resolver` for the guard. `find` runs in a thread and raises `OSError` or `UnicodeError`."""
 
     def __init__(
         self, find: Callable[[str, int], Sequence[str]] = _system_find, wait_seconds: float = WAIT_SECONDS
@@ -138,13 +137,13 @@ class Lookups:
         self._find, self._wait_seconds = find, wait_seconds
         self._places = asyncio.Semaphore(THREADS)
         self._slow_places = asyncio.Semaphore(SLOW_THREADS)
-        self._answers: ExpiringCache[str, Sequence[str]] = ExpiringCache(REMEMBERED, KEEP_SECONDS, time.monotonic)
-        self._slow: LruCache[str, bool] = LruCache(REMEMBERED)
-        self._going_on: Shared[str, Sequence[str]] = Shared()
+        self._answers: ExpiringCache[str, Sequence[str]] = ExpiringCache(MAX_CACHED_NAMES, KEEP_SECONDS, time.monotonic)
+        self._slow: LruCache[str, bool] = LruCache(MAX_CACHED_NAMES)
+        self._going_on: SingleFlight[str, Sequence[str]] = SingleFlight()
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        """Return the addresses of a host; raise `OSError` when there are none, or none in time."""
-        with contextlib.suppress(ValueError):  # a name, or an address in an odd notation: the machine says which
+        """Return the addresses of a host. Raises `OSError` if there are none, also on timeout."""
+        with contextlib.suppress(ValueError):  # a name, or an address in an unusual notation, which the system parses
             ipaddress.ip_address(host)
             return [host]
         known = self._answers.get(host)
@@ -173,9 +172,9 @@ class Lookups:
 
 
 def trust(ca_file: str = "", setting: str = "", *, verify: bool = True) -> ssl.SSLContext:
-    """Return a context by the system's CAs and those in a file (PEM); `verify=False` is for development.
+    """Return a TLS context with the system's CAs and those in a PEM file; `verify=False` is for development.
 
-    Raises `BadSettings`, which names the `setting`, when the file cannot be read.
+    Raises `BadSettings`, which names the `setting`, if the file is unreadable.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2

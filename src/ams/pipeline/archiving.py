@@ -1,9 +1,8 @@
-"""`ams archive`: keeps topics in the table that the job `archive` makes too, without Spark and Java.
+"""`ams archive`: copies topics into the same table as the job `archive`, without Spark and Java.
 
-Where it stands is in the table and nowhere else: the commit that brings a batch also keeps of each topic up to where
-the batch goes, as a number beside that of the batch (`Table.append`). So a kill or a loss of power cannot part the two,
-and merges, checkpoints and restores leave them be. The name of such a number holds the topic's id, so a topic that was
-deleted and made again is never taken for the old one.
+The table itself holds the position. The commit of a batch also stores each topic's next offset (`Table.append`), so a
+kill cannot separate them, and merges, checkpoints and restores keep them. The name of each number holds the topic's id:
+a topic that was deleted and made again does not inherit the position.
 """
 
 import threading
@@ -16,10 +15,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ams.client.errors import NotAms, NotFound
-from ams.pipeline.checkpoint import held
+from ams.pipeline.checkpoint import hold_lock
 from ams.pipeline.errors import WrongTable
-from ams.pipeline.fetching import Fetch, LostMessages, Part, limited, lost, remade
-from ams.pipeline.messages import ARCHIVE, PARTITIONS, dated
+from ams.pipeline.fetching import Fetch, LostMessages, Part, limit_ends, remade, report_data_loss
+from ams.pipeline.messages import ARCHIVE, PARTITIONS, with_date
 from ams.pipeline.options import Name, is_pattern
 from ams.pipeline.progress import Batch, Progress
 from ams.pipeline.service import Bounds, Service
@@ -29,7 +28,7 @@ from ams.tables.location import Location
 from ams.tables.snapshot import Snapshot
 from ams.tables.table import Table
 
-_QUERY = "ams-archive/"  # before the project: what the table takes batches of
+_QUERY = "ams-archive/"  # + project: the table's query
 _LOCK = "_lock"
 _WAY_ON = (
     "archive it into another folder, or go on here with --skip-lost: then the archive holds the messages of both under "
@@ -38,8 +37,8 @@ _WAY_ON = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is archived, and how."""
+class ArchiveOptions:
+    """Options of an archive run."""
 
     project: str
     topics: Sequence[str] = ("*",)
@@ -52,15 +51,15 @@ class Wanted:
 
 @dataclass
 class Archiver:
-    """Writes an archive; to be used within `alone`."""
+    """Writes an archive. The caller holds the lock (`alone`)."""
 
     service: Service
     location: Location
-    wanted: Wanted
+    wanted: ArchiveOptions
     stopping: threading.Event  # ends the work between two batches
     say: Callable[[str], None]
-    topics: set[Name] = field(default_factory=set)  # of which there were messages to store
-    files: int = 0  # that were written, those that were merged away since among them
+    topics: set[Name] = field(default_factory=set)  # that had messages to store
+    files: int = 0  # files written, including files merged since
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.say)
@@ -68,8 +67,8 @@ class Archiver:
         self._table = Table(self.location, ARCHIVE, PARTITIONS)
 
     def begin(self) -> None:
-        """See that the table is one of these, or none yet; raise `WrongTable`."""
-        for each in log.recover(self.location):  # before it is looked at where the work stands
+        """Check that the table is an archive or does not exist. Raises `WrongTable`."""
+        for each in log.recover(self.location):  # before the position is read
             self.say(f"archive: {each}")
         if not self._table.exists():
             return
@@ -87,9 +86,9 @@ class Archiver:
         )
 
     def run(self, every: float | None = None) -> None:
-        """Store what there is, and merge; with `every`, again and again, that many seconds apart, until stopped.
+        """Store new messages and merge; with `every`, repeat after so many seconds until stopped.
 
-        Raises `DataLoss`, and the `ClientError` that does not pass; what was stored until then stays.
+        Raises `DataLoss`, and permanent `ClientError`s; messages stored before stay.
         """
         while True:
             began = time.monotonic()
@@ -108,7 +107,7 @@ class Archiver:
                     pass
                 return
             except NotFound:
-                if self._names() == names:  # else one was deleted meanwhile; the others are wanted all the same
+                if self._names() == names:  # else one was deleted meanwhile: go on with the others
                     raise
 
     def _names(self) -> list[Name]:
@@ -117,19 +116,19 @@ class Archiver:
         return sorted(names.union(self.service.topics(self.wanted.project, patterns) if patterns else ()))
 
     def _batch(self, topics: Mapping[Name, Bounds]) -> bool:
-        # Looked up each time: the table says where the work stands, even if somebody else was at work too.
+        # Read each time: the table has the position, even if another writer moved it.
         snapshot = self._table.snapshot() if self._table.exists() else None
         number = snapshot.batch + 1 if snapshot else 0
         with _losses_told(self.say):
             starts = {name: self._start(snapshot, name, there) for name, there in topics.items()}
             ends = {name: max(topics[name].end, start) for name, start in starts.items()}
-            stops = limited(starts, ends, self.wanted.batch_messages)
+            stops = limit_ends(starts, ends, self.wanted.batch_messages)
             parts = [Part(name, starts[name], stop, topics[name].id) for name, stop in stops.items()]
             parts = [part for part in parts if part.start < part.stop]
             if not parts:
                 return False
             fetches = (Fetch(self.service, part, fail_on_data_loss=not self.wanted.skip_lost) for part in parts)
-            rows = (dated(rows) for fetch in fetches for rows in fetch.batches())
+            rows = (with_date(rows) for fetch in fetches for rows in fetch.batches())
             files = self._table.write(batch_name(self._query, number), rows)
         if self._table.append(self._query, number, files, {_place(part.topic, part.id): part.stop for part in parts}):
             self.files += len(files)
@@ -139,7 +138,7 @@ class Archiver:
         return True
 
     def _start(self, snapshot: Snapshot | None, topic: Name, there: Bounds) -> int:
-        """Return where a topic is to be read from; see what is lost of it since, as far as it shows before reading."""
+        """Return the offset to read a topic from. Reports messages that are known to be lost."""
         if not there.id:
             raise NotAms("the service is of a version that does not tell the ids of topics; it is too old for this")
         at = snapshot.number(_place(topic, there.id)) if snapshot else None
@@ -149,8 +148,8 @@ class Archiver:
             if snapshot and any(stored <= file.partition.items() for file in snapshot.files):
                 remade(str(topic), fail=fail, since="it was archived", done="stored", way_on=_WAY_ON)
             return there.first
-        if at > there.end:  # a service that was put back to an earlier state
-            lost(f"messages {there.end} to {at - 1} of topic {topic}", fail=fail)
+        if at > there.end:  # the service was restored to an earlier state
+            report_data_loss(f"messages {there.end} to {at - 1} of topic {topic}", fail=fail)
             return there.first
         return at
 
@@ -158,9 +157,9 @@ class Archiver:
         if not self._table.exists():
             return
         files = self._table.snapshot().files
-        found = upkeep.crowded(files)
+        found = upkeep.crowded_partitions(files)
         if self.wanted.merge:
-            found += closed((file.partition for file in files), self.wanted.closed_after)
+            found += closed_partitions((file.partition for file in files), self.wanted.closed_after)
         merged = upkeep.merge(self.location, found, self.wanted.file_bytes, "offset") if found else 0
         if merged:
             self.say(f"archive: merged {merged} files")
@@ -171,22 +170,22 @@ def _place(topic: Name, known: str) -> str:
 
 
 def is_kept_here(query: str | None) -> bool:
-    """Return whether a table is written by `ams archive`, by what it takes batches of."""
+    """Return whether `ams archive` writes the table, judged by its query."""
     return bool(query) and str(query).startswith(_QUERY)
 
 
-def closed(partitions: Iterable[Partition], closed_after: int) -> list[Partition]:
-    """Return partitions of an archive whose day ended so many days ago."""
+def closed_partitions(partitions: Iterable[Partition], closed_after: int) -> list[Partition]:
+    """Return the partitions whose day ended at least `closed_after` days ago."""
     open_from = (datetime.now(UTC).date() - timedelta(days=closed_after)).isoformat()
     return [each for each in partitions if (each["date"] or "") < open_from]
 
 
 def alone(location: Location) -> AbstractContextManager[None]:
-    """Lock an archive's folder, or raise `Busy`. In a store there is no lock: of two writers one batch is refused."""
+    """Lock an archive's folder, or raise `Busy`. A store has no lock: there one of two writers' batches is refused."""
     if location.is_store:
         return nullcontext()
     busy = f"another `ams archive` writes {location}; wait for its end, or give another folder"
-    return held(Path(location.root), _LOCK, str(location), busy)
+    return hold_lock(Path(location.root), _LOCK, str(location), busy)
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""The folder a run works in: only one run at a time, and only the one whose checkpoint it is.
+"""The work folder of a run. One run at a time may use it, and only the definition that made its checkpoint.
 
 WORK/lock               held while a run works
-WORK/definition.json    what the checkpoint was made by
-WORK/progress.json      where the last run got to, for `ams pipeline show`
-WORK/tables.json        which tables batches were added to
-WORK/expectations.json  how often what a definition expects held
+WORK/definition.json    identity of the definition that made the checkpoint
+WORK/progress.json      position of the last run, for `ams pipeline show`
+WORK/tables.json        tables that batches were added to
+WORK/expectations.json  counts of expectations that held or failed
 WORK/checkpoint/        Spark's own
 WORK/tables/ results/ quarantine/
 """
@@ -30,31 +30,31 @@ SPARK_LOG = "spark.log"
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a checkpoint belongs to."""
+    """Identity of the definition that a checkpoint belongs to."""
 
     name: str
     project: str
     rows: Mapping[str, Any]
-    """What decides which rows the tables hold: what is read and how it is taken apart. A change needs a new folder."""
+    """Options that decide which rows the tables hold: sources and parsing. A change needs a new folder."""
     options: Mapping[str, Any]
-    """All else that results depend on. A change can be accepted, where the job knows how to live with it."""
+    """All other options that results depend on. A change can be accepted where the job allows it."""
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run got to."""
+    """Position of a run."""
 
     batch: int
     time: str  # of the end of that batch, UTC
     messages: int  # read since the folder was made
-    lag: int | None = None  # None when the source does not tell
+    lag: int | None = None  # None if the source does not say
 
 
 class _Begun(msgspec.Struct, frozen=True, kw_only=True):
-    tables: tuple[str, ...] = ()  # below the folder of the run as they lie there, others by their whole paths
+    tables: tuple[str, ...] = ()  # relative to the run's folder; tables elsewhere by absolute path
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """How many rows came to an expectation, and of how many it does not hold."""
+    """Rows that an expectation checked, and rows that failed it."""
 
     rows: int
     failed: int
@@ -66,33 +66,33 @@ class Counted(msgspec.Struct, frozen=True):
         return Counted(self.rows - other.rows, self.failed - other.failed)
 
 
-NOTHING = Counted(0, 0)
+NO_ROWS = Counted(0, 0)
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """How often expectations held, by their names."""
+    """Counts of expectations, by name."""
 
-    batch: int = -1  # the last one that is counted
+    batch: int = -1  # the last batch counted
     rows: Mapping[str, Counted] = {}  # of all batches since the folder was made
-    result: Mapping[str, Counted] = {}  # of the last result that was computed from all rows
+    result: Mapping[str, Counted] = {}  # of the last result computed from all rows
 
-    def added(self, counts: Mapping[str, Counted], batch: int) -> "Expected":
-        """Return it with the counts of a batch, which count once however often the batch is done."""
+    def add_counts(self, counts: Mapping[str, Counted], batch: int) -> "Expected":
+        """Return the sums with a batch added; a batch that is retried counts once."""
         if batch <= self.batch:
             return self
-        sums = {name: self.rows.get(name, NOTHING) + each for name, each in counts.items()}
+        sums = {name: self.rows.get(name, NO_ROWS) + each for name, each in counts.items()}
         return Expected(batch=batch, rows={**self.rows, **sums}, result=self.result)
 
 
-def locked(work: Path) -> AbstractContextManager[None]:
-    """Hold a work folder, made if it is absent; raise `Busy` when another run holds it."""
+def lock_work_folder(work: Path) -> AbstractContextManager[None]:
+    """Lock a work folder, made if absent. Raises `Busy` if another run holds it."""
     busy = f"another run works in {work}; wait for its end, or give another folder with --work"
-    return held(work, LOCK, f"work folder {work}", busy)
+    return hold_lock(work, LOCK, f"work folder {work}", busy)
 
 
 @contextmanager
-def held(folder: Path, name: str, what: str, busy: str) -> Iterator[None]:
-    """Hold a lock in a folder, made if absent; raises `Busy` with the text `busy`, or `WrongTable` about `what`."""
+def hold_lock(folder: Path, name: str, what: str, busy: str) -> Iterator[None]:
+    """Hold a file lock in a folder, made if absent. Raises `Busy` with text `busy`, or `WrongTable` about `what`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / name, "ab")  # noqa: SIM115  # closed below, after the work
@@ -107,26 +107,26 @@ def held(folder: Path, name: str, what: str, busy: str) -> Iterator[None]:
 
 
 def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> None:
-    """Let a run go on with a folder only if its checkpoint is its own, or nothing was begun; raise `ChangedDefinition`.
+    """Raise `ChangedDefinition` unless the folder's checkpoint belongs to this definition, or nothing was begun.
 
-    With `accept_change`, other options are taken over; what is read must stay the same.
+    `accept_change` accepts changed options; the sources and the parsing must stay the same.
     """
     known = read(work / DEFINITION, Identity)
-    now = msgspec.json.decode(msgspec.json.encode(identity), type=Identity)  # so that tuples and lists are the same
+    now = msgspec.json.decode(msgspec.json.encode(identity), type=Identity)  # so that tuples equal lists
     if known is None and (work / CHECKPOINT).exists():
         raise ChangedDefinition(f"{work} holds a checkpoint of something else; give another folder with --work")
     if known is not None and known != now:
         beside = {each.name for each in work.iterdir()} - {LOCK, DEFINITION, SPARK_LOG, CHECKPOINT}
-        # Before anything was read or written, mistakes in a definition can be mended.
+        # Until something is read or written, a definition may change freely.
         if beside or any((work / CHECKPOINT / "offsets").glob("[0-9]*")):
             way_out = "give another folder with --work to begin anew"
             for what in ("name", "project", "rows"):
                 if getattr(known, what) != getattr(now, what):
-                    changed = _changed(known.rows, now.rows) if what == "rows" else what
+                    changed = _changed_names(known.rows, now.rows) if what == "rows" else what
                     raise ChangedDefinition(f"{work} was made by another definition ({changed} changed): {way_out}")
             if not accept_change:
                 raise ChangedDefinition(
-                    f"{work} was made with other options ({_changed(known.options, now.options)} changed):"
+                    f"{work} was made with other options ({_changed_names(known.options, now.options)} changed):"
                     f" {way_out}, or --accept-change to go on with the new ones"
                 )
     if known != now:
@@ -134,7 +134,7 @@ def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> Non
 
 
 def read_standing(work: Path) -> Standing | None:
-    """Return where the last run in a folder got to, None before its first batch."""
+    """Return the position of the last run in a folder; None before its first batch."""
     return read(work / PROGRESS, Standing)
 
 
@@ -145,12 +145,12 @@ def read_begun(work: Path) -> Collection[str]:
 
 
 def read_expected(work: Path) -> Expected:
-    """Return how often expectations held in a folder."""
+    """Return the counts of expectations in a folder."""
     return read(work / EXPECTATIONS, Expected) or Expected()
 
 
 def begin(work: Path, table: str) -> None:
-    """Remember a table that a run added to; the folder may be moved with all in it."""
+    """Note a table that a run adds to. Paths inside the folder are relative, so it can be moved."""
     known = read_begun(work)
     if table not in known:
         write(work / BEGUN, _Begun(tables=tuple(sorted(each.removeprefix(f"{work}/") for each in {*known, table}))))
@@ -161,12 +161,12 @@ def write(path: Path, value: msgspec.Struct) -> None:
     write_whole(Disk(), str(path), msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
-def _changed(known: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def _changed_names(known: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ", ".join(sorted(name for name in known.keys() | now.keys() if known.get(name) != now.get(name)))
 
 
 def read(path: Path, kind: type[T]) -> T | None:
-    """Return what a small file holds, None when it is absent; raise `ChangedDefinition` when it cannot be read."""
+    """Decode a small file; None if absent. Raises `ChangedDefinition` if it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:

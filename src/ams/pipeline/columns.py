@@ -1,4 +1,4 @@
-"""The columns of a message as Spark has them, wherever it is read from: AMS, Kafka, or an archive."""
+"""Columns of a message in Spark, the same for AMS, Kafka and archives."""
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
@@ -8,7 +8,7 @@ from ams.pipeline.messages import MESSAGE
 MESSAGES: StructType = from_arrow_schema(MESSAGE)
 
 PLACE = StructType(MESSAGES.fields[:5])
-"""Where a message stands: the first columns of `MESSAGES`, and the struct `source` of what was read out of one."""
+"""Position of a message: the first columns of `MESSAGES`, and the struct `source` of parsed records."""
 
 CONTENT = StructType(MESSAGES.fields[:7])
 

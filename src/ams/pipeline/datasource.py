@@ -1,10 +1,10 @@
-"""`format("ams")`: the data source that Spark is given, and its readers.
+"""`format("ams")`: the Spark data source and its readers.
 
-Planning runs on the driver or in one process beside it, `read` on executors with a copy of the reader.
+Planning runs on the driver or in a process beside it; `read` runs on executors with a copy of the reader.
 
-Spark remembers the end of each batch, but not where the first one began: when that is repeated after a kill, it asks
-for the first offset again. At `latest` that would be another one by then, and messages would be passed over. So a query
-that begins at the end has an empty first batch, whose end is remembered.
+Spark's checkpoint has the end of each batch, but not the start of the first. If the first batch is retried after a
+kill, Spark asks for the initial offset again. With `latest` that would be a later one, and messages would be skipped.
+So a query that begins at the end has an empty first batch, whose end is in the checkpoint.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from ams.client import wire
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.fetching import Fetch, Part, limited, lost, parts, remade
+from ams.pipeline.fetching import Fetch, Part, limit_ends, parts, remade, report_data_loss
 from ams.pipeline.options import EARLIEST, LATEST, Name, Positions, Reading, reading
 from ams.pipeline.service import Bounds, Service
 from ams.pipeline.sink.writer import BatchWriter, StreamWriter
@@ -30,18 +30,18 @@ Offsets = dict[str, int]  # offsets by `PROJECT/TOPIC`, as they stand in checkpo
 
 
 class Places:
-    """The offsets of what is to be read."""
+    """Offsets of the topics to read."""
 
     def __init__(self, service: Service, reading: Reading) -> None:
         self._service, self._reading = service, reading
         self.topics: Sequence[Name] = reading.topics
         self.ids: dict[str, str] = {}
-        """Which topic each name stands for, as it was seen last; without those of which the service does not tell."""
+        """Topic ids by name, as last seen; names without an id from the service are absent."""
         if not reading.topics:
             self.look_again()
 
     def look_again(self) -> None:
-        """Find out which topics there are now, where they are not named."""
+        """Look up the topics that match the patterns now."""
         if self._reading.patterns:
             self.topics = self._service.topics(self._reading.project, self._reading.patterns)
         elif not self.topics:
@@ -49,20 +49,20 @@ class Places:
             self.topics = (self._service.topic_of(self._reading.subscription),)
 
     def bounds(self) -> dict[Name, Bounds]:
-        """Ask what there is of each topic."""
+        """Ask for the bounds of each topic."""
         found = {topic: self._service.bounds(topic, self._reading.through) for topic in self.topics}
         self.ids = {str(topic): bounds.id for topic, bounds in found.items() if bounds.id}
         return found
 
     def starts(self, default: int) -> Offsets:
-        """Return where reading begins; `default`, `EARLIEST` or `LATEST`, is for topics of which nothing is said."""
+        """Return the start offsets; `default` (`EARLIEST` or `LATEST`) is for topics without an option."""
         if self._reading.starting is None and self._reading.subscription is not None:
             current = self._service.call(wire.get_offsets(*self._reading.subscription)).current
             return {str(topic): current for topic in self.bounds()}
         return self._offsets("startingOffsets", self._reading.starting, default)
 
     def ends(self) -> Offsets:
-        """Return where a batch ends."""
+        """Return the end offsets of a batch."""
         return self._offsets("endingOffsets", self._reading.ending, LATEST)
 
     def _offsets(self, option: str, said: Positions | datetime | None, default: int) -> Offsets:
@@ -78,7 +78,9 @@ class Places:
             if offset > there.end:
                 raise WrongOption(option, f"{offset} is beyond the end of topic {topic}, which is {there.end}")
             if LATEST < offset < there.first:
-                lost(f"messages {offset} to {there.first - 1} of topic {topic}", fail=self._reading.fail_on_data_loss)
+                report_data_loss(
+                    f"messages {offset} to {there.first - 1} of topic {topic}", fail=self._reading.fail_on_data_loss
+                )
             found[str(topic)] = there.end if offset == LATEST else max(offset, there.first)
         return found
 
@@ -89,7 +91,7 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         part = partition.value
-        if not isinstance(part, Part):  # Spark reads nothing by asking for one partition without a value
+        if not isinstance(part, Part):  # Spark plans an empty read as one partition without a value
             return
         with Service(self.reading.access) as service:
             yield from Fetch(service, part, self.reading.through, self.reading.fail_on_data_loss).batches()
@@ -99,7 +101,7 @@ class BatchReader(_Reader, DataSourceReader):
     """Reads once."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Find where reading begins and ends, once, so that all tasks agree."""
+        """Resolve start and end offsets once, so that all tasks agree."""
         with Service(self.reading.access) as service:
             places = Places(service, self.reading)
             starts, ends = places.starts(EARLIEST), places.ends()
@@ -107,9 +109,9 @@ class BatchReader(_Reader, DataSourceReader):
         return [InputPartition(each) for each in ranges]
 
 
-IDS = "topics"  # beside the offsets in what Spark remembers: the ids of the topics they are of, by `PROJECT/TOPIC`
-Told = dict[str, Any]
-"""Offsets as Spark remembers them: `{"PROJECT/TOPIC": next offset, ..., "topics": {"PROJECT/TOPIC": id, ...}}`."""
+IDS = "topics"  # key beside the offsets in the checkpoint: topic ids by `PROJECT/TOPIC`
+CheckpointOffsets = dict[str, Any]
+"""Offsets in Spark's checkpoint: `{"PROJECT/TOPIC": next offset, ..., "topics": {"PROJECT/TOPIC": id, ...}}`."""
 
 
 def plain(told: Mapping[str, Any]) -> Offsets:
@@ -122,42 +124,42 @@ def _remade(before: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on and on. That a batch is done, `commit` would tell a batch late; `latestOffset` has known it by then."""
+    """Reads a stream. `latestOffset` learns that a batch is done; Spark calls `commit` only one batch later."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading)
         self._initial: Offsets | None = None
-        """Where the query begins, as long as that is not in the checkpoint."""
+        """Start of the query, until the checkpoint has it."""
         self._begun = False
         self._target: Offsets | None = None
-        self._ends: Offsets | None = None  # where the topics ended when the last batch was planned
-        self._followed: int | None = None  # where the cursor of the subscription was moved
+        self._ends: Offsets | None = None  # ends of the topics when the last batch was planned
+        self._followed: int | None = None  # last position of the subscription's cursor
 
     def __reduce__(self) -> tuple[type["StreamReader"], tuple[Reading]]:
         return StreamReader, (self.reading,)
 
-    def initialOffset(self) -> Told:  # noqa: N802  # Spark's name
-        """Return where a query begins that has no checkpoint: as with Spark's Kafka source, at the end."""
+    def initialOffset(self) -> CheckpointOffsets:  # noqa: N802  # Spark's name
+        """Return the start of a query without a checkpoint: the end, as in Spark's Kafka source."""
         self._initial = self._places.starts(LATEST)
-        return self._told(self._initial)
+        return self._offsets_with_ids(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """Return how much a batch may have."""
+        """Return the limit of a batch."""
         most = self.reading.max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Note where the topics end now; what comes later is for the next run."""
+        """Note the current ends of the topics; later messages are for the next run."""
         self._target = self._ends_now()
 
-    def latestOffset(self, start: Told, limit: ReadLimit) -> Told:  # noqa: N802  # Spark's name
-        """Return where the next batch ends.
+    def latestOffset(self, start: CheckpointOffsets, limit: ReadLimit) -> CheckpointOffsets:  # noqa: N802  # Spark's name
+        """Return the end of the next batch.
 
-        All batches up to `start` are in the checkpoint then, but for where the query begins at the first call.
+        All batches up to `start` are in the checkpoint then, except the query's start at the first call.
         """
         self._ends = ends = self._target or self._ends_now()
         begin, others = plain(start), _remade(start[IDS], self._places.ids)
-        if not self.reading.patterns:  # of which topics come and go
+        if not self.reading.patterns:  # topics of a pattern come and go
             for topic in begin.keys() - set(map(str, self._places.topics)):
                 raise WrongOption("topic", f"the checkpoint stands in {topic} too; read it as well, or begin another")
         if begin == self._initial and not self._begun:
@@ -166,20 +168,20 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 return start
         else:
             self._initial = None
-            if not others:  # else the cursor would go behind messages of the new topic that nobody read
+            if not others:  # else the cursor would skip unread messages of the new topic
                 self._follow(begin)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._told(limited(self._from(begin, ends, others), ends, most))
+        return self._offsets_with_ids(limit_ends(self._from(begin, ends, others), ends, most))
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802  # Spark's name
-        """Return where the topics ended when the batch was planned, for the lag in the query's progress."""
+        """Return the ends of the topics when the batch was planned, for the lag in the query's progress."""
         return self._ends
 
-    def partitions(self, start: Told, end: Told) -> Sequence[InputPartition]:
+    def partitions(self, start: CheckpointOffsets, end: CheckpointOffsets) -> Sequence[InputPartition]:
         """Return the ranges of a batch."""
         self._begun = True
         ends, ids = plain(end), end[IDS]
-        topics = [Name(*topic.split("/")) for topic in ends]  # of a batch that comes again, as they were then
+        topics = [Name(*topic.split("/")) for topic in ends]  # a retried batch has the topics of its first try
         starts = self._from(plain(start), ends, _remade(start[IDS], ids))
         ranges = parts(starts, ends, topics, self.reading.min_partitions, ids)
         return [InputPartition(each) for each in ranges]
@@ -200,12 +202,12 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._places.look_again()
         return {str(topic): bounds.end for topic, bounds in self._places.bounds().items()}
 
-    def _told(self, offsets: Offsets) -> Told:
+    def _offsets_with_ids(self, offsets: Offsets) -> CheckpointOffsets:
         ids = {topic: known for topic, known in self._places.ids.items() if topic in offsets}
         return {**offsets, IDS: ids}
 
     def _follow(self, start: Offsets) -> None:
-        """Move the cursor of a subscription to where everything before is in the checkpoint; it only goes forward."""
+        """Commit the subscription's offset: everything before it is in the checkpoint. It only goes forward."""
         subscription = self.reading.subscription
         if subscription is None:
             return
@@ -218,27 +220,26 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._followed = offset
 
     def _from(self, start: Mapping[str, int], ends: Mapping[str, int], others: frozenset[str]) -> Offsets:
-        """Return where a batch begins: at its start, but at the oldest message of topics that are new or made again."""
         new_or_remade = {topic for topic, end in ends.items() if topic in others or start.get(topic, end + 1) > end}
         if not new_or_remade:
             return {topic: start[topic] for topic in ends}
         oldest = {str(topic): bounds.first for topic, bounds in self._places.bounds().items()}
         found = {topic: start.get(topic, end) for topic, end in ends.items()}
         for topic in new_or_remade:
-            if topic in start and start == self._initial:  # the first batch again, and the topic has grown meanwhile
+            if topic in start and start == self._initial:  # a retried first batch, and the topic has grown meanwhile
                 found[topic] = ends[topic]
                 continue
             if topic in others:
                 remade(topic, fail=self.reading.fail_on_data_loss)
             elif topic in start:
                 what = f"messages {ends[topic]} to {start[topic] - 1} of topic {topic}"
-                lost(what, fail=self.reading.fail_on_data_loss)
+                report_data_loss(what, fail=self.reading.fail_on_data_loss)
             found[topic] = min(oldest.get(topic, ends[topic]), ends[topic])
         return found
 
 
 class AmsDataSource(spark.DataSource):
-    """Topics of AMS as DataFrames; `docs/reference/spark.md` tells the options."""
+    """Topics of AMS as DataFrames; options are in `docs/reference/spark.md`."""
 
     @classmethod
     def name(cls) -> str:
@@ -246,33 +247,33 @@ class AmsDataSource(spark.DataSource):
         return "ams"
 
     def schema(self) -> StructType:
-        """Return the columns of a message; what is wrong with the options is said here, when `load` is called."""
+        """Return the columns of a message. Also validates the options, when `load` is called."""
         reading(self.options)
         return MESSAGES
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
-        """Return what reads once."""
+        """Return the reader of a batch query."""
         self._require_ours(schema)
         return BatchReader(reading(self.options))
 
     def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """Return what reads on and on."""
+        """Return the reader of a streaming query."""
         self._require_ours(schema)
         asked = reading(self.options)
         if asked.ending is not None:
             given = "endingTimestamp" if isinstance(asked.ending, datetime) else "endingOffsets"
             raise WrongOption(given, "is for a batch; a stream has no end")
         if isinstance(asked.starting, datetime) and asked.starting > datetime.now(UTC):
-            # It would begin at the end, and read what is published before that time.
+            # It would begin at the end, and read messages published before that time.
             raise WrongOption("startingTimestamp", "lies in the future; startingOffsets=latest begins with what comes")
         return StreamReader(asked)
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
-        """Return what publishes a frame."""
+        """Return the writer of a batch query."""
         return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> spark.DataSourceStreamWriter:  # noqa: N802  # Spark's name
-        """Return what publishes a stream."""
+        """Return the writer of a streaming query."""
         return StreamWriter(self.options, schema, overwrite)
 
     @staticmethod

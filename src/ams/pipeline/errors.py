@@ -1,27 +1,27 @@
-"""What may go wrong in a pipeline, as one tree below `PipelineError`; `ams.cli.exits` has the exit code of each.
+"""Errors of pipelines, all below `PipelineError`; `ams.cli.exits` has their exit codes.
 
-No text of these holds a token, a password or a payload. `Broken` stands apart: it is about one message, which is set
-aside, and never ends a run.
+No error text holds a token, a password or a payload. `Broken` is separate: it sets one message aside and never ends a
+run.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ams.core.errors import AmsError
-from ams.tables import StoreFailed as StoreFailed  # those of tables are raised by runs as they are
+from ams.tables import StoreFailed as StoreFailed  # runs raise the errors of tables unchanged
 from ams.tables import WrongTable as WrongTable
 
 
 class PipelineError(AmsError):
-    """The root of everything the pipeline raises on purpose."""
+    """Base class of all errors that the pipeline raises."""
 
 
 class Unavailable(PipelineError):
-    """Something the pipeline stands on is not installed; the message says what to install."""
+    """A dependency is not installed; the message says what to install."""
 
 
 class WrongOption(PipelineError):
-    """An option says what cannot be."""
+    """An option has an invalid value."""
 
     def __init__(self, option: str, reason: str) -> None:
         super().__init__(f"option {option}: {reason}")
@@ -33,7 +33,7 @@ class WrongOption(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing wrong in a file; lines and columns count from 1. A column is known within expressions."""
+    """One error in a file. Lines and columns count from 1; only expressions have columns."""
 
     line: int
     reason: str
@@ -45,7 +45,7 @@ class Finding:
 
 
 class WrongDefinition(PipelineError):
-    """A definition file says what cannot be."""
+    """A definition file is invalid."""
 
     def __init__(self, file: str, findings: Sequence[Finding]) -> None:
         super().__init__("\n".join(f"{file}:{each}" for each in findings))
@@ -54,31 +54,31 @@ class WrongDefinition(PipelineError):
 
 
 class ChangedDefinition(PipelineError):
-    """A checkpoint was made by another definition; the message says what to do."""
+    """The checkpoint belongs to another definition; the message says what to do."""
 
 
 class DataLoss(PipelineError):
-    """Messages that were to be read are kept no longer."""
+    """Unread messages expired."""
 
 
 class CheckFailed(PipelineError):
-    """What was to be checked is not as it should be; the findings were told before."""
+    """A check found errors; they were printed before."""
 
 
 class WrongRow(PipelineError):
-    """A row that was to be published is no message: no topic, no content, or out of order."""
+    """A row cannot be published: no topic, no content, or out of order."""
 
 
 class StaleCheckpoint(PipelineError):
-    """A batch was begun and not finished so long ago that publishing it again could store messages twice."""
+    """An unfinished batch is too old to publish again: messages could be stored twice."""
 
 
 class Busy(PipelineError):
-    """Another run works in the same folder."""
+    """Another run uses the folder."""
 
 
 class Interrupted(PipelineError):
-    """A signal to the whole process group ended Spark together with the run; the next run goes on behind it."""
+    """A signal to the process group ended Spark and the run; the next run continues."""
 
 
 class Failed(PipelineError):
@@ -86,4 +86,4 @@ class Failed(PipelineError):
 
 
 class Broken(ValueError):
-    """A message, or one record of it, is not what it should be; the text says why and never quotes a payload."""
+    """A message or record is invalid; the text says why and never quotes a payload."""

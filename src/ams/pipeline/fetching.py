@@ -1,4 +1,4 @@
-"""The messages of ranges, however often the service goes away meanwhile. Works without Spark."""
+"""Reads ranges of topics and resumes when the service goes away. Works without Spark."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class LostMessages(UserWarning):
-    """Messages that were to be read are kept no longer, and reading goes on without them, as it was told to."""
+    """Unread messages expired, and reading goes on without them, as the options say."""
 
 
 _WAY_ON = (
@@ -32,14 +32,14 @@ _WAY_ON = (
 
 
 def remade(topic: str, *, fail: bool, since: str = "the checkpoint", done: str = "read", way_on: str = _WAY_ON) -> None:
-    """Raise `DataLoss` of a topic that is not the one that was read before, or only warn."""
+    """Raise `DataLoss`, or only warn, because a topic was deleted and made again."""
     text = f"topic {topic} was deleted and made again since {since}"
     if fail:
         raise DataLoss(f"{text}; {way_on}")
     warnings.warn(f"{text}; what was not {done} of the old one is lost", LostMessages, stacklevel=2)
 
 
-def lost(what: str, *, fail: bool) -> None:
+def report_data_loss(what: str, *, fail: bool) -> None:
     """Raise `DataLoss`, or only warn."""
     text = f"{what} are kept no longer"
     if fail:
@@ -48,12 +48,12 @@ def lost(what: str, *, fail: bool) -> None:
 
 
 class Part(NamedTuple):
-    """A range of a topic: the offsets from `start` on, before `stop`."""
+    """A range of a topic: offsets from `start`, before `stop`."""
 
     topic: Name
     start: int
     stop: int
-    id: str = ""  # which topic of that name it is; empty where the service does not tell
+    id: str = ""  # topic id; empty if the service does not tell
 
 
 def parts(
@@ -63,12 +63,12 @@ def parts(
     least: int | None,
     ids: Mapping[str, str] | None = None,
 ) -> list[Part]:
-    """Return the ranges between offsets, split evenly into at least so many if there are as many messages."""
+    """Return the ranges between offsets, split evenly into at least `least` parts if there are enough messages."""
     ranges = [Part(topic, starts[str(topic)], ends[str(topic)], (ids or {}).get(str(topic), "")) for topic in topics]
     whole = [each for each in ranges if each.start < each.stop]
     total = sum(each.stop - each.start for each in whole)
     found: list[Part] = []
-    for each in whole:  # as many pieces as is its share of all messages, rounded up
+    for each in whole:  # pieces in proportion to its messages, rounded up
         size = each.stop - each.start
         pieces = min(size, max(1, -(-(least or 1) * size // total)))
         edges = [each.start + size * number // pieces for number in range(pieces + 1)]
@@ -76,14 +76,14 @@ def parts(
     return found
 
 
-def limited(starts: Mapping[T, int], ends: Mapping[T, int], most: int | None) -> dict[T, int]:
-    """Return ends at most so many messages behind the starts, shared out by what there is of each topic."""
+def limit_ends(starts: Mapping[T, int], ends: Mapping[T, int], most: int | None) -> dict[T, int]:
+    """Return ends at most `most` messages after the starts, in proportion to each topic's messages."""
     there = {topic: end - starts[topic] for topic, end in ends.items()}
     total = sum(there.values())
     if most is None or total <= most:
         return dict(ends)
     taken = {topic: most * count // total for topic, count in there.items()}
-    for topic in taken:  # what was rounded off
+    for topic in taken:  # the remainder of the rounding
         taken[topic] += min(most - sum(taken.values()), there[topic] - taken[topic])
     return {topic: starts[topic] + count for topic, count in taken.items()}
 
@@ -92,7 +92,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 LINES = "application/x-ndjson"
 ACCEPT = f"{ARROW}, {LINES};q=0.5"
 
-END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # what ends a stream (Arrow columnar format, IPC streaming format)
+END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # end of a stream (Arrow columnar format, IPC streaming format)
 
 _decode_lines = msgspec.json.Decoder(ReadMessage).decode_lines
 
@@ -104,7 +104,7 @@ def _arrow(chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
             yield from stream
     except (pa.ArrowInvalid, OSError) as error:
         raise Unreachable(f"an answer was cut off: {error}") from None
-    if body.last != END:  # which pyarrow takes for an end all the same
+    if body.last != END:  # pyarrow accepts a cut stream as complete
         raise Unreachable("an answer was cut off between two batches")
 
 
@@ -114,7 +114,7 @@ class _Body:
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
         self._kept = b""
-        self.last = b""  # the last bytes that were read, as many as mark the end
+        self.last = b""  # the last bytes read, as many as the end mark
 
     def read(self, size: int = -1) -> bytes:
         parts, missing = [], size
@@ -127,7 +127,7 @@ class _Body:
         return found
 
     def close(self) -> None:
-        """Do nothing: the answer is closed by whoever opened it."""
+        """Do nothing: the caller closes the answer."""
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
@@ -164,7 +164,7 @@ def _as_messages(batch: pa.RecordBatch, topic: Name) -> pa.RecordBatch:
 
 @dataclass(slots=True)
 class Fetch:
-    """Reads one part, in order and each offset once; goes on behind the last message after an answer that was cut."""
+    """Reads one part in order, each offset once; resumes after the last message when an answer was cut."""
 
     service: Service
     part: Part
@@ -174,19 +174,19 @@ class Fetch:
     _gap: int | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the messages. Raises `DataLoss` where some are gone, and the `ClientError` that does not pass."""
+        """Yield the messages. Raises `DataLoss` if some expired, and permanent `ClientError`s."""
         self._at = self.part.start
         patience = Patience(self.service.access.retry_seconds)
         while self._at < self.part.stop:
             try:
                 for batch in self._answer():
-                    patience.succeeded()
+                    patience.reset()
                     yield batch
             except ClientError as error:
                 patience.after(error)
-        # Retention took it while it was read, or it never was a message, as damage or a marker on Kafka.
+        # It expired during the read, or it is no message: damage, or a marker of Kafka.
         if self._gap is not None and self.service.bounds(self.part.topic, self.subscription).first > self._gap:
-            self._lost(f"messages from {self._gap} on of topic {self.part.topic}")
+            self._report_loss(f"messages from {self._gap} on of topic {self.part.topic}")
 
     def _answer(self) -> Iterator[pa.RecordBatch]:
         topic, stop = self.part.topic, self.part.stop
@@ -195,11 +195,11 @@ class Fetch:
             with self.service.read(topic, numbers, self.subscription, ACCEPT) as (response, told):
                 if told.id and self.part.id and told.id != self.part.id:
                     remade(str(topic), fail=self.fail_on_data_loss)
-                    self._at = stop  # nothing is left of the topic that was planned
+                    self._at = stop  # nothing is left of the planned topic
                     return
                 if told.first > self._at:
                     gone = min(told.first, self.part.stop) - 1
-                    self._lost(f"messages {self._at} to {gone} of topic {self.part.topic}")
+                    self._report_loss(f"messages {self._at} to {gone} of topic {self.part.topic}")
                     self._at = told.first
                 found = _arrow if response.headers.get("content-type", "").startswith(ARROW) else _lines
                 for batch in filter(len, found(response.iter_raw())):
@@ -209,13 +209,13 @@ class Fetch:
                         self._gap = self._at if begin > self._at else begin
                     self._at = stopped
                     yield _as_messages(batch, topic)
-        except InvalidInput:  # beyond the end: a topic that was deleted, and made again with fewer messages
+        except InvalidInput:  # beyond the end: the topic was made again with fewer messages
             self._pass_over(self._at)
         else:
             self._finish(told)
 
     def _finish(self, told: Bounds) -> None:
-        """Go on behind what was answered, which may be less than was asked for."""
+        """Continue after the answer, which may hold less than the request."""
         if told.next == told.first:
             self._pass_over(told.end)
             return
@@ -225,8 +225,8 @@ class Fetch:
 
     def _pass_over(self, end: int) -> None:
         if end < self.part.stop:
-            self._lost(f"messages {end} to {self.part.stop - 1} of topic {self.part.topic}")
+            self._report_loss(f"messages {end} to {self.part.stop - 1} of topic {self.part.topic}")
         self._at = self.part.stop
 
-    def _lost(self, what: str) -> None:
-        lost(what, fail=self.fail_on_data_loss)
+    def _report_loss(self, what: str) -> None:
+        report_data_loss(what, fail=self.fail_on_data_loss)

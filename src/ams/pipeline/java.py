@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: whether there is one, and the archive of classes that halves how long Spark starts."""
+"""Java for Spark: finds it, and uses a class archive (CDS) that halves Spark's start."""
 
 import hashlib
 import importlib.util
@@ -11,14 +11,16 @@ from pathlib import Path
 
 from ams.pipeline.errors import Unavailable
 
-OLDEST = 17
-INSTALL = f"Spark needs Java {OLDEST} or newer: install it (Debian: default-jre-headless), or set JAVA_HOME to it"
+MIN_JAVA_VERSION = 17
+INSTALL = (
+    f"Spark needs Java {MIN_JAVA_VERSION} or newer: install it (Debian: default-jre-headless), or set JAVA_HOME to it"
+)
 _VERSION = re.compile(r'version "(\d+)[^"]*"')
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def java(environment: Mapping[str, str] = os.environ) -> str:
-    """Return which Java Spark will use, and its version; raise `Unavailable` for none or one that is too old."""
+    """Return the Java that Spark will use, with its version. Raises `Unavailable` if absent or too old."""
     home = environment.get("JAVA_HOME")
     program = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environment.get("PATH"))
     try:
@@ -26,17 +28,17 @@ def java(environment: Mapping[str, str] = os.environ) -> str:
     except OSError:
         raise Unavailable(f"there is no Java{f' in {home}' if home else ''}; {INSTALL}") from None
     found = _VERSION.search(asked.stderr)
-    if found is None or int(found[1]) < OLDEST:
+    if found is None or int(found[1]) < MIN_JAVA_VERSION:
         version = found[0].partition('"')[2].rstrip('"') if found else "of an unknown version"
         raise Unavailable(f"{program} is Java {version}; {INSTALL}")
     return f"{program}: {asked.stderr}"
 
 
 def archive_options(found: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return Java's options for the archive of classes: to use it, or the first time to write it at the end.
+    """Return Java's options to use the class archive, or to write it at the end of the first run.
 
-    Java itself checks that it fits, and does without where it does not. Where Spark's settings are files in a folder,
-    there is none: that folder is on the path of classes, and writing an archive would end with an error each time.
+    Java checks that the archive fits, and works without it otherwise. There is none if Spark's settings are files in a
+    folder: that folder is on the class path, and writing an archive would fail each time.
     """
     home = environment.get("SPARK_HOME")
     settings = environment.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else "")
@@ -44,12 +46,12 @@ def archive_options(found: str, environment: Mapping[str, str] = os.environ) -> 
         return ""
     cache = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(cache) / "ams" / "spark"
-    spark = importlib.util.find_spec("pyspark")  # not imported: whether there is a Java can be asked without a Spark
+    spark = importlib.util.find_spec("pyspark")  # not imported: Java can be checked without Spark
     archive = folder / f"{hashlib.sha256(f'{found} {spark and spark.origin}'.encode()).hexdigest()[:16]}.jsa"
     if archive.exists():
         return f"-XX:SharedArchiveFile={archive} -Xshare:auto {_QUIET}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:  # a home that cannot be written to: Spark only starts more slowly
+    except OSError:  # home not writable: Spark only starts more slowly
         return ""
     return f"-XX:ArchiveClassesAtExit={archive} {_QUIET}"

@@ -1,4 +1,4 @@
-"""The columns of a message and of an archive as Arrow has them: what works with Spark and without it has in common."""
+"""Arrow columns of a message and of an archive, shared by code with and without Spark."""
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ ARCHIVE = MESSAGE.append(pa.field("date", pa.date32(), nullable=False))
 PARTITIONS = ("project", "topic", "date")
 
 
-def dated(messages: pa.RecordBatch) -> pa.RecordBatch:
+def with_date(messages: pa.RecordBatch) -> pa.RecordBatch:
     """Return messages (`MESSAGE`) as rows of an archive (`ARCHIVE`)."""
     days = messages.column("publish_time").cast(pa.date32(), safe=False)
     return pa.RecordBatch.from_arrays([*messages.columns, days], schema=ARCHIVE)

@@ -1,8 +1,8 @@
-"""What may be said to `format("ams")`, source and sink: read and checked before anything is asked of a service.
+"""Options of `format("ams")`, source and sink, read and validated before any request to the service.
 
-Options are named as those of Spark's Kafka source where they mean the same. Upper and lower case are one, as
-everywhere in Spark. What says which service and as whom may also be left to the environment, a profile or the data
-folder here, exactly as on the command line; it is resolved where the query is planned, never on the executors.
+Options have the names of Spark's Kafka source where they mean the same; case does not matter, as everywhere in Spark.
+The service and the credentials may also come from the environment, a profile or the local data folder, as on the
+command line. They are resolved where the query is planned, never on the executors.
 """
 
 import difflib
@@ -37,24 +37,24 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Which service, as whom, and how patiently. It goes to the executors with the reader and is never shown."""
+    """Endpoint, credentials and retry time. Pickled to the executors with the reader; never shown."""
 
     endpoint: str
     token: str = field(repr=False)
-    ca: str | None = field(repr=False)  # certificates to trust, as PEM text: executors need not have the file
+    ca: str | None = field(repr=False)  # trusted certificates as PEM text: executors need no file
     retry_seconds: float = RETRY_SECONDS
     bearer: Bearer | None = field(default=None, repr=False)
-    """Instead of the token; of a file it is the name, which executors must have too."""
+    """Replaces the token. A file must exist on the executors too."""
 
 
-class Given:
-    """Options as they were given, and the reading of single ones."""
+class RawOptions:
+    """The raw options, with readers by type."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
 
     def allow(self, names: Collection[str]) -> None:
-        """Raise `WrongOption` for an option that is none of these."""
+        """Raise `WrongOption` for any other option."""
         known = {name.lower(): name for name in names}
         for name in self._values:
             if name not in known:
@@ -63,7 +63,7 @@ class Given:
                 raise WrongOption(name, f"there is no such option{hint}")
 
     def text(self, name: str) -> str | None:
-        """Return an option's value without blanks around it; None when it is absent or empty."""
+        """Return an option's stripped value; None if absent or empty."""
         return self._values.get(name.lower(), "").strip() or None
 
     def count(self, name: str) -> int | None:
@@ -72,14 +72,14 @@ class Given:
         if text is None:
             return None
         if not text.isascii() or not text.isdecimal() or len(text) > _MAX_DIGITS or int(text) < 1:
-            raise WrongOption(name, f"{shortened(text)} is no whole number of at least 1, or too large")
+            raise WrongOption(name, f"{quote_short(text)} is no whole number of at least 1, or too large")
         return int(text)
 
     def truth(self, name: str, *, default: bool) -> bool:
         """Return whether an option is `true`."""
         text = (self.text(name) or str(default)).lower()
         if text not in ("true", "false"):
-            raise WrongOption(name, f"{shortened(text)} is neither true nor false")
+            raise WrongOption(name, f"{quote_short(text)} is neither true nor false")
         return text == "true"
 
     def seconds(self, name: str, default: float) -> float:
@@ -90,11 +90,11 @@ class Given:
         except ValueError:
             value = -1.0
         if not 0 <= value < float("inf"):
-            raise WrongOption(name, f"{shortened(text or '')} is no number of seconds")
+            raise WrongOption(name, f"{quote_short(text or '')} is no number of seconds")
         return value
 
     def access(self, environment: Mapping[str, str] = os.environ) -> tuple[Access, str | None]:
-        """Return which service, as whom, and the project in use, if any."""
+        """Return the access, and the project in use if any."""
         asked = Source(
             endpoint=self.text("endpoint"),
             token=self.text("token"),
@@ -110,7 +110,7 @@ class Given:
             reason = "no service is named: give it, a profile, or AMS_ENDPOINT where Spark is started"
             raise WrongOption("endpoint", reason) from None
         except BadConnection as error:
-            # The option that it most likely is about.
+            # The most likely cause.
             blamed = "profile" if self.text("profile") and not asked.endpoint else None
             raise WrongOption(blamed or ("tokenFile" if asked.token_file else "endpoint"), error.message) from None
         access = Access(
@@ -124,15 +124,15 @@ class Given:
 
 
 def names(option: str, text: str, project: str | None) -> tuple[Name, ...]:
-    """Read names parted by commas, each `PROJECT/NAME` or `NAME` of the project in use."""
+    """Read comma-separated names, each `PROJECT/NAME` or `NAME` of the project in use."""
     found: list[Name] = []
     for each in (each.strip() for each in text.split(",")):
         before, slash, name = each.rpartition("/")
         owner = before if slash else project
         if owner is None:
-            raise WrongOption("project", f"is needed for {option} {shortened(each)}, which does not name its project")
+            raise WrongOption("project", f"is needed for {option} {quote_short(each)}, which does not name its project")
         if not is_name(owner) or not is_resource_name(name):
-            raise WrongOption(option, f"{shortened(each)} is no name and no PROJECT/NAME")
+            raise WrongOption(option, f"{quote_short(each)} is no name and no PROJECT/NAME")
         found.append(Name(owner, name))
     doubled = [each for each in found if found.count(each) > 1]
     if doubled:
@@ -141,7 +141,7 @@ def names(option: str, text: str, project: str | None) -> tuple[Name, ...]:
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether a name stands for all topics like it, as it has one of `*`, `?` and `[`."""
+    """Return whether a name is a pattern: it has `*`, `?` or `[`."""
     return not {"*", "?", "["}.isdisjoint(name)
 
 
@@ -157,7 +157,7 @@ def _certificates(file: str | None) -> str | None:
 
 
 def moment(text: str) -> datetime | None:
-    """Read a time of ISO 8601 that names its zone; None for what is none."""
+    """Read an ISO 8601 time with its zone; None if it is not one."""
     try:
         found = datetime.fromisoformat(text)
         return found.astimezone(UTC) if found.tzinfo is not None else None
@@ -165,8 +165,8 @@ def moment(text: str) -> datetime | None:
         return None
 
 
-def shortened(text: str) -> str:
-    """Quote what was given, but not endlessly."""
+def quote_short(text: str) -> str:
+    """Quote a text, cut to 60 characters."""
     return repr(text if len(text) <= 60 else text[:60] + "...")
 
 
@@ -175,21 +175,21 @@ READING = (
     *("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp"),
 )
 
-EARLIEST, LATEST = -2, -1  # stand for the oldest message kept and for the end in offsets, as in Spark's Kafka source
+EARLIEST, LATEST = -2, -1  # oldest message kept, and the end, as in Spark's Kafka source
 Positions = Mapping[str, int]
-"""Offsets by `PROJECT/TOPIC`, `EARLIEST` and `LATEST` among them; by `""` that of topics which are not named."""
+"""Offsets by `PROJECT/TOPIC`, also `EARLIEST` and `LATEST`; key `""` is for all other topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What is to be read, of which service."""
+    """Options of a source."""
 
     access: Access
-    topics: tuple[Name, ...]  # empty when a subscription is read, which knows its topic, or when topics are looked for
+    topics: tuple[Name, ...]  # empty for a subscription or patterns
     patterns: tuple[str, ...] = ()
-    project: str  # of those topics; empty when none is in use
+    project: str  # project of the patterns; empty if none is in use
     subscription: Name | None
-    starting: Positions | datetime | None  # None: wherever one starts who was told nothing
+    starting: Positions | datetime | None  # None: the default
     ending: Positions | datetime | None  # of a batch; None: at the end
     max_offsets: int | None
     min_partitions: int | None
@@ -197,12 +197,12 @@ class Reading:
 
     @property
     def through(self) -> str:
-        """The subscription by which consumers may read the topic; empty when topics are read."""
+        """The subscription that gives the right to read; empty when topics are read."""
         return self.subscription.name if self.subscription else ""
 
     @property
     def begins_at_end(self) -> bool:
-        """True if a query without a checkpoint begins at the end, or may do so."""
+        """True if a query without a checkpoint may begin at the end."""
         if self.starting is None:
             return self.subscription is None
         if isinstance(self.starting, datetime):
@@ -211,8 +211,8 @@ class Reading:
 
 
 def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Reading:
-    """Read the options of a source; raise `WrongOption` for the first that cannot be."""
-    given = Given(options)
+    """Read the options of a source. Raises `WrongOption` for the first invalid one."""
+    given = RawOptions(options)
     given.allow(ACCESS + READING)
     access, project = given.access(environment)
     topics, subscription, patterns = _what(given, project)
@@ -230,7 +230,7 @@ def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.envi
     )
 
 
-def _what(given: Given, project: str | None) -> tuple[tuple[Name, ...], Name | None, tuple[str, ...]]:
+def _what(given: RawOptions, project: str | None) -> tuple[tuple[Name, ...], Name | None, tuple[str, ...]]:
     said = [option for option in ("topic", "topicPattern", "subscription") if given.text(option)]
     if len(said) > 1:
         raise WrongOption(said[-1], "give a subscription, topics, or a pattern, only one of them")
@@ -242,7 +242,7 @@ def _what(given: Given, project: str | None) -> tuple[tuple[Name, ...], Name | N
             raise WrongOption("project", "is needed for topicPattern")
         patterns = tuple(each.strip() for each in pattern.split(","))
         if not all(patterns):
-            raise WrongOption("topicPattern", f"{shortened(pattern)} has an empty pattern")
+            raise WrongOption("topicPattern", f"{quote_short(pattern)} has an empty pattern")
         return (), None, patterns
     if not subscription:
         raise WrongOption("topic", "is missing; give it, or a subscription")
@@ -252,7 +252,7 @@ def _what(given: Given, project: str | None) -> tuple[tuple[Name, ...], Name | N
     return (), found[0], ()
 
 
-def _point(given: Given, which: str, topics: Collection[Name]) -> Positions | datetime | None:
+def _point(given: RawOptions, which: str, topics: Collection[Name]) -> Positions | datetime | None:
     offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
     positions = _positions(given, offsets, topics)
     text = given.text(timestamp)
@@ -266,13 +266,13 @@ def _point(given: Given, which: str, topics: Collection[Name]) -> Positions | da
             return found + timedelta(microseconds=-found.microsecond % 1000)
     except (ValueError, OverflowError, OSError):
         pass
-    raise WrongOption(timestamp, f"{shortened(text)} is no time such as 2024-03-05T10:20:30Z, nor milliseconds")
+    raise WrongOption(timestamp, f"{quote_short(text)} is no time such as 2024-03-05T10:20:30Z, nor milliseconds")
 
 
 _END_WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
-def _positions(given: Given, option: str, topics: Collection[Name]) -> Positions | None:
+def _positions(given: RawOptions, option: str, topics: Collection[Name]) -> Positions | None:
     text = given.text(option)
     if text is None:
         return None
@@ -286,12 +286,12 @@ def _positions(given: Given, option: str, topics: Collection[Name]) -> Positions
         return {"": value}
     if not isinstance(value, dict) or not all(_is_offset(each) for each in value.values()):
         what = 'earliest, latest, a number, {"PROJECT/TOPIC": number}'
-        raise WrongOption(option, f"{shortened(text)} is none of {what}")
-    # Every topic that is read must have one, and no other.
+        raise WrongOption(option, f"{quote_short(text)} is none of {what}")
+    # Exactly the topics that are read must have one.
     full = {topic.name: str(topic) for topic in topics} | {str(topic): str(topic) for topic in topics}
     for name in value:
         if topics and name not in full:
-            raise WrongOption(option, f"{shortened(name)} is not among the topics that are read")
+            raise WrongOption(option, f"{quote_short(name)} is not among the topics that are read")
     found: dict[str, int] = {full.get(name) or name: offset for name, offset in value.items()}
     for topic in topics:
         if str(topic) not in found:
@@ -307,39 +307,39 @@ WRITING = (
     *("topic", "orderBy", "idempotencyKey", "createTopics", "maxRequestMessages", "maxRequestBytes"),
     *("keyWindow", "checkpointLocation"),
 )
-KEY_WINDOW_SECONDS = 86400.0  # how long the service is believed to know idempotency keys, unless it is said otherwise
+KEY_WINDOW_SECONDS = 86400.0  # assumed idempotency window of the service
 
 _KEY = re.compile(r"[!-~]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a request may be; a message that is larger travels alone."""
+    """Size limits of a request; a larger message has a request of its own."""
 
     messages: int = 1000
     bytes: int = 4 * 1024 * 1024  # of its body: well below the 16 MiB a service takes as it comes
     open_bytes: int = 32 * 1024 * 1024
-    """Of all requests that are not full yet; beyond them all are closed, lest many topics fill the memory."""
+    """Memory limit for all open requests together; beyond it all are closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writing:
-    """What is to be written, to which service. It goes to the executors with the writer and is never shown."""
+    """Options of a sink. Pickled to the executors with the writer; never shown."""
 
     access: Access
     project: str
-    topic: str | None  # where all rows go; None when each row says it
-    order_by: tuple[str, ...]  # columns whose values never fall; the sink checks it, and names rows by them
+    topic: str | None  # None: each row names its topic
+    order_by: tuple[str, ...]  # columns whose values must not decrease; also name rows in errors
     idempotency_key: str | None
     create_topics: bool
     limits: Limits
-    key_window: float  # seconds the service knows keys at least
-    checkpoint: str | None  # of a streaming query, where it was said by the option
+    key_window: float  # minimum idempotency window of the service, in seconds
+    checkpoint: str | None  # of a streaming query, from the option
 
 
 def writing(options: Mapping[str, str]) -> Writing:
-    """Read the options of a sink; raise `WrongOption` for the first that cannot be."""
-    given = Given(options)
+    """Read the options of a sink. Raises `WrongOption` for the first invalid one."""
+    given = RawOptions(options)
     given.allow(ACCESS + WRITING)
     access, project = given.access()
     topic = given.text("topic")

@@ -1,4 +1,4 @@
-"""From messages to records: what a message holds, and those that hold nothing of use, set aside with the reason."""
+"""Parses messages into records, and sets unreadable ones aside with the reason."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,36 +13,36 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ams.pipeline.columns import BROKEN, CONTENT, PLACE
-from ams.pipeline.errors import Broken as Broken  # of a module without Spark, as parse functions need it
+from ams.pipeline.errors import Broken as Broken  # parse functions import it without Spark
 from ams.pipeline.errors import PipelineError
-from ams.pipeline.session import persisted
+from ams.pipeline.session import persist_rows
 
-_ROWS = 4096  # rows that are handed to Spark at once: of packed messages there are a thousand times more than messages
+_ROWS = 4096  # per Arrow batch: packed messages give a thousand times more rows
 
 _UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
-"""What Arrow raises at values that are not of their columns, such as numbers of more than 64 bits."""
+"""Arrow's errors for values that do not fit their columns, such as numbers beyond 64 bits."""
 
 Message = dict[str, Any]
-Row = dict[str, Any]  # a record, or a message that is set aside, by `_parsed_schema`
+Row = dict[str, Any]  # a record or a broken message, by `_parsed_schema`
 Record = Mapping[str, Any]
 Parse = Callable[[bytes, Mapping[str, str]], Iterable["Record | Broken"]]
 """Reads the data and the attributes of a message; raises `Broken` for a message it cannot read, and yields one in the
 place of each record it cannot read. Pure, and of a module that imports no Spark."""
 
 
-class Parsed(NamedTuple):
-    """What came of messages."""
+class ParsedMessages(NamedTuple):
+    """Records and broken messages."""
 
-    records: DataFrame  # the columns asked for, and `source`, a struct of `columns.PLACE`
-    broken: DataFrame  # `columns.BROKEN`: a row for each thing that was set aside
+    records: DataFrame  # the columns of the schema, and `source`, a struct of `columns.PLACE`
+    broken: DataFrame  # `columns.BROKEN`: a row for each message or record set aside
 
 
 @contextmanager
 def parsed(
     messages: DataFrame, parse: Parse, schema: StructType, level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER
-) -> Iterator[Parsed]:
+) -> Iterator[ParsedMessages]:
     """Parse messages (`columns.CONTENT`) into records with the columns of `schema`, kept until the block ends."""
-    with persisted(rows_of(messages, parse, schema), level) as rows:
+    with persist_rows(rows_of(messages, parse, schema), level) as rows:
         yield split(rows, schema)
 
 
@@ -51,13 +51,13 @@ def rows_of(messages: DataFrame, parse: Parse, schema: StructType) -> DataFrame:
     return messages.select(*CONTENT.names).mapInArrow(_mapper(parse, _parsed_schema(schema)), _parsed_schema(schema))
 
 
-def split(rows: DataFrame, schema: StructType) -> Parsed:
-    """Part what `rows_of` returned into records and what was set aside."""
+def split(rows: DataFrame, schema: StructType) -> ParsedMessages:
+    """Split the rows of `rows_of` into records and broken messages."""
     columns = (F.col("record").getField(name).alias(name) for name in schema.names)
     place = (F.col("source").getField(name).alias(name) for name in PLACE.names)
     records = rows.where(F.col("reason").isNull()).select(*columns, "source")
     broken = rows.where(F.col("reason").isNotNull()).select(*place, "attributes", "data", "reason")
-    return Parsed(records, broken.select(*BROKEN.names))
+    return ParsedMessages(records, broken.select(*BROKEN.names))
 
 
 def _parsed_schema(schema: StructType) -> StructType:
@@ -87,8 +87,8 @@ def _rows(message: Message, parse: Parse) -> Iterator[tuple[Message, Row]]:
     except Broken as error:
         yield message, _broken(message, str(error))
     except (OSError, PipelineError):
-        raise  # a fault of ours, and not of the message
-    except Exception as error:  # no message ends a run, whatever is in it that nobody thought of
+        raise  # our fault, not the message's
+    except Exception as error:  # no message may end a run
         yield message, _broken(message, f"cannot be read: {type(error).__name__}")
 
 

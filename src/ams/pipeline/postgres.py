@@ -1,11 +1,10 @@
-"""Tables in PostgreSQL that batches and results are written to, so that doing it twice changes nothing.
+"""Idempotent writes of batches and results to tables in PostgreSQL.
 
-Rows are written by the tasks of Spark, each in one transaction of its own: a task that is killed leaves nothing, and
-one that is tried again writes the same. Rows of one key never meet in two tasks, and a task writes them in the order of
-their keys, so that tasks of two attempts cannot wait for each other in a circle.
+Each Spark task writes in one transaction: a killed task leaves nothing, and a retry writes the same rows. Rows of one
+key are in one task, which writes them in key order, so two attempts cannot deadlock.
 
-Where the database is stands in an option without the password. That comes from where every PostgreSQL client takes it:
-`PGPASSWORD`, a password file or a service file, or all of it in `AMS_PIPELINE_DATABASE`.
+The option names the database without its password. The password comes from `PGPASSWORD`, a password file, a service
+file, or `AMS_PIPELINE_DATABASE`.
 """
 
 import contextlib
@@ -28,21 +27,21 @@ from ams.storage.postgresql import conninfo, is_passing, reason
 
 VARIABLE = "AMS_PIPELINE_DATABASE"
 PATIENCE_SECONDS = 60.0
-"""How long a database that is away is waited for, in all, before a task gives up; Spark tries a task again."""
+"""Total wait for an unreachable database before a task fails; Spark retries the task."""
 _BACKOFF = Backoff(0.2, 5.0)  # seconds between two tries to connect
 _REFUSALS = ("password", "does not exist", "pg_hba.conf", "permission denied", "is not permitted to log in")
-_SHOWN = 200
+_ERROR_CHARACTERS = 200
 
 Session = psycopg.Connection[TupleRow]
 Rows = Iterator[pa.RecordBatch]
 Write = Callable[[Session, Rows], int]
-"""Writes the rows of one task inside one transaction, and returns how many; picklable, run in the tasks of Spark."""
+"""Writes one task's rows in one transaction and returns their number. Picklable; runs in Spark tasks."""
 
 
 def address(option: str, environ: Mapping[str, str] = os.environ) -> str:
     """Return the connection string of the database that the option `database` or the environment names.
 
-    It may hold a password, so it is not for logs or files. Raises `WrongOption`, also for a password in the option.
+    It may hold a password: never log or store it. Raises `WrongOption`, also for a password in the option.
     """
     given = option or environ.get(VARIABLE, "")
     if not given:
@@ -57,13 +56,13 @@ def address(option: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 @contextlib.contextmanager
-def connected(to: str, patience: float = PATIENCE_SECONDS) -> Iterator[Session]:
-    """Connect to a database, and wait so many seconds if it is away; raises `PipelineError` when it cannot be used."""
+def open_session(to: str, patience: float = PATIENCE_SECONDS) -> Iterator[Session]:
+    """Connect to a database; wait up to `patience` seconds if it is unreachable. Raises `PipelineError`."""
     give_up, pauses = time.monotonic() + patience, Pauses(_BACKOFF)
     connection = None
     while connection is None:
         try:
-            connection = psycopg.connect(to, prepare_threshold=None)  # so that a pooler may be in between
+            connection = psycopg.connect(to, prepare_threshold=None)  # a pooler may be in between
         except psycopg.OperationalError as error:
             refused = any(part in str(error) for part in _REFUSALS) and "starting up" not in str(error)
             pause = pauses.next()
@@ -75,11 +74,11 @@ def connected(to: str, patience: float = PATIENCE_SECONDS) -> Iterator[Session]:
 
 
 def write(frame: DataFrame, to: str, by: Sequence[str], each: Write) -> int:
-    """Let `each` write rows, those with the same `by` in one task; return how many. Raises `PipelineError`."""
+    """Write rows with `each`, rows of the same `by` in one task; return their number. Raises `PipelineError`."""
     parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or "2")
 
     def write_part(rows: Rows) -> Rows:
-        with connected(to) as connection, told("the database"), connection.transaction():
+        with open_session(to) as connection, map_errors("the database"), connection.transaction():
             written = each(connection, rows)
         yield pa.RecordBatch.from_pydict({"written": [written]}, schema=pa.schema([("written", pa.int64())]))
 
@@ -88,8 +87,8 @@ def write(frame: DataFrame, to: str, by: Sequence[str], each: Write) -> int:
 
 
 @contextlib.contextmanager
-def told(table: str) -> Iterator[None]:
-    """Turn what the driver raises into one clear error; what may pass says that it does."""
+def map_errors(table: str) -> Iterator[None]:
+    """Turn the driver's errors into `PipelineError` if they are temporary, else `WrongTable`."""
     try:
         yield
     except psycopg.Error as error:
@@ -99,18 +98,18 @@ def told(table: str) -> Iterator[None]:
 
 
 def upsert(frame: DataFrame, to: str, table: str, key: Sequence[str]) -> int:
-    """Put rows into a table that has their columns, in the place of those with the same `key`; return how many changed.
+    """Insert rows into a table, or update rows of the same `key`; return how many changed.
 
-    A frame holds one row a key. `table` is a name or `schema.name`. Raises `WrongTable` for a table that does not fit,
-    and `PipelineError` for a database that stays away.
+    The frame has one row per key. `table` is `name` or `schema.name`. Raises `WrongTable` if the table does not fit,
+    and `PipelineError` if the database stays unreachable.
     """
     columns = list(frame.columns)
-    with connected(to) as connection:
+    with open_session(to) as connection:
         check_table(connection, table, columns, key)
 
     def put(connection: Session, rows: Rows) -> int:
         shape, merge = _statements(table, columns, key)
-        with told(f"table {table}"), connection.cursor() as cursor:
+        with map_errors(f"table {table}"), connection.cursor() as cursor:
             load(cursor, shape, columns, rows)
             return cursor.execute(merge).rowcount
 
@@ -118,7 +117,7 @@ def upsert(frame: DataFrame, to: str, table: str, key: Sequence[str]) -> int:
 
 
 def _statements(table: str, columns: Sequence[str], key: Sequence[str]) -> tuple[Composed, Composed]:
-    def listed(names: Sequence[str], of: str = "") -> Composed:
+    def join_names(names: Sequence[str], of: str = "") -> Composed:
         return SQL(", ").join(Identifier(of, name) if of else Identifier(name) for name in names)
 
     rest = [name for name in columns if name not in key]
@@ -127,11 +126,11 @@ def _statements(table: str, columns: Sequence[str], key: Sequence[str]) -> tuple
     merge += "UPDATE SET ({rest}) = ROW({new}) WHERE ({old}) IS DISTINCT FROM ({new})" if rest else "NOTHING"
     words = {
         "table": identifier(table),
-        "columns": listed(columns),
-        "key": listed(key),
-        "rest": listed(rest),
-        "old": listed(rest, "kept"),
-        "new": listed(rest, "excluded"),
+        "columns": join_names(columns),
+        "key": join_names(key),
+        "rest": join_names(rest),
+        "old": join_names(rest, "kept"),
+        "new": join_names(rest, "excluded"),
     }
     return SQL("SELECT {columns} FROM {table}").format(**words), SQL(merge).format(**words)
 
@@ -174,4 +173,4 @@ def identifier(table: str) -> Identifier:
 def _in_short(error: BaseException) -> str:
     diagnosis = getattr(error, "diag", None)
     said = (diagnosis and diagnosis.message_primary) or reason(error)
-    return str(said)[:_SHOWN]
+    return str(said)[:_ERROR_CHARACTERS]

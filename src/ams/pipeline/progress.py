@@ -1,4 +1,4 @@
-"""What a run tells of itself, as numbers and as lines for whoever watches, and what it is told by signals."""
+"""Progress of a run, as numbers and as lines on stderr, and its signal handlers."""
 
 import os
 import signal
@@ -12,25 +12,25 @@ from typing import Any
 
 import msgspec
 
-EVERY_SECONDS = 5.0  # how often progress is told at most
+EVERY_SECONDS = 5.0  # between two lines of progress
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that is done."""
+    """A finished batch."""
 
     number: int
     messages: int
-    lag: int | None  # None when the source does not tell
+    lag: int | None  # None if the source does not say
 
 
 def _batch_of(told: Mapping[str, Any], begin: Mapping[str, int]) -> Batch:
-    """Read a progress report, by its offsets: Spark counts cached rows never, and others several times."""
+    """Read a progress report by its offsets: Spark's own counts miss cached rows and count others twice."""
     sources: Sequence[Mapping[str, Any]] = told.get("sources") or ()
     names = ("startOffset", "endOffset", "latestOffset")
     starts, ends, latest = ([_numbers(each.get(name)) for each in sources] for name in names)
-    # Of a first batch Spark tells the start as the text "null".
+    # Spark reports the start of a first batch as the text "null".
     read = _span([begin or None if start is None else start for start in starts], ends)
     return Batch(
         number=int(told.get("batchId", 0)),
@@ -47,23 +47,22 @@ def _span(begins: Sequence[Mapping[str, int] | None], ends: Sequence[Mapping[str
 
 
 def _numbers(offset: Any) -> dict[str, int] | None:
-    """Return offsets as names and numbers; None of a source that is not `format("ams")`."""
     if isinstance(offset, str):
         with suppress(msgspec.DecodeError):
             offset = msgspec.json.decode(offset)
     if not isinstance(offset, dict):
         return None
-    found = {name: at for name, at in offset.items() if name != "topics"}  # beside them, the ids of topics
+    found = {name: at for name, at in offset.items() if name != "topics"}  # the topic ids are beside them
     return found if all("/" in name and type(at) is int for name, at in found.items()) else None
 
 
 @dataclass(slots=True)
 class Progress:
-    """Counts batches as they are done, and tells of them from time to time."""
+    """Counts finished batches and reports them from time to time."""
 
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
-    begin: dict[str, int] = field(default_factory=dict)  # where topics begin that were never read, by `PROJECT/TOPIC`
+    begin: dict[str, int] = field(default_factory=dict)  # start offsets of topics never read, by `PROJECT/TOPIC`
     batches: int = 0
     messages: int = 0
     last: Batch | None = None
@@ -75,11 +74,11 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """How long it has been going on."""
+        """Seconds since the start."""
         return self.clock() - self._begun
 
     def take(self, reports: Sequence[Mapping[str, Any]]) -> bool:
-        """Count the batches that are new and not empty; return whether there were any."""
+        """Count new batches that are not empty; return whether there were any."""
         seen = self.last.number if self.last else -1
         batches = (_batch_of(report, self.begin) for report in reports)
         new = [each for each in batches if each.number > seen and each.messages]
@@ -88,7 +87,7 @@ class Progress:
         return bool(new)
 
     def count(self, batch: Batch) -> None:
-        """Count a batch."""
+        """Add a batch."""
         self.batches += 1
         self.messages += batch.messages
         self.last = batch
@@ -97,7 +96,7 @@ class Progress:
             self.say(self.line())
 
     def line(self) -> str:
-        """Return where the work is, in one line."""
+        """Return the progress in one line."""
         batch = self.last or Batch(0, 0, None)
         rate = self.messages / self.seconds if self.seconds > 0 else 0.0
         parts = [f"batch {batch.number}", f"messages {self.messages:,}", f"{rate:,.0f}/s"]
@@ -110,7 +109,7 @@ class Progress:
 
 @contextmanager
 def told_by_signals(stopping: threading.Event, say: Callable[[str], None]) -> Iterator[Callable[[], None]]:
-    """Set `stopping` at the first signal and end at once at the second; yields what takes the signals (again)."""
+    """Set `stopping` at the first signal, exit at the second. Yields a function that installs the handlers again."""
 
     def told(number: int, _frame: FrameType | None) -> None:
         if stopping.is_set():

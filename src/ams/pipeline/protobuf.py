@@ -1,4 +1,4 @@
-"""Definitions in Protocol Buffers on the driver: compiled as the service compiles them, in a worker."""
+"""Compiles Protocol Buffers definitions on the driver, in a worker process as the service does."""
 
 import asyncio
 
@@ -7,13 +7,13 @@ from ams.workers import Pool
 
 
 def compile_definition(definition: str) -> bytes:
-    """Return the descriptor of a definition; raise `InvalidInput`, `Overloaded` where no process can be begun."""
+    """Return the descriptor of a definition. Raises `InvalidInput`, or `Overloaded` if no process can start."""
 
-    async def compiled() -> bytes:
+    async def compile_in_pool() -> bytes:
         pool = Pool(1)
         try:
             return await LongChecks(pool).compile(None, definition)
         finally:
             await pool.close()
 
-    return asyncio.run(compiled())
+    return asyncio.run(compile_in_pool())

@@ -1,4 +1,4 @@
-"""One job at work: its folder, its checkpoint, its one streaming query, its end, and failures of Spark in one line."""
+"""Runs one job: work folder, checkpoint, the streaming query, and Spark's failures in one line."""
 
 import re
 import sys
@@ -24,14 +24,14 @@ from ams.pipeline.columns import BROKEN
 from ams.pipeline.errors import Broken, Interrupted, WrongTable
 from ams.pipeline.options import Name, is_pattern
 from ams.pipeline.progress import Progress
-from ams.pipeline.service import asked
-from ams.pipeline.session import activated, is_local
+from ams.pipeline.service import open_service
+from ams.pipeline.session import is_local, make_active
 from ams.pipeline.tables import KEPT_RESULTS, Table
 
-_KNOWN = client.ClientError | errors.PipelineError | errors.WrongTable | errors.StoreFailed
-KILLED = "KILLED"  # how the reason ends with which a master removes an application that somebody ended there
-_LONGEST = 500  # characters of a cause that are shown
-_OURS = re.compile(r"^\s*(?:ams|pyspark_ams)\.[\w.]*\b(?P<kind>[A-Z]\w+): (?P<text>.*)$", re.MULTILINE)
+_DOMAIN_ERRORS = client.ClientError | errors.PipelineError | errors.WrongTable | errors.StoreFailed
+KILLED = "KILLED"  # ends the master's reason when somebody killed the application there
+_CAUSE_CHARACTERS = 500  # of a cause in an error
+_OUR_ERROR = re.compile(r"^\s*(?:ams|pyspark_ams)\.[\w.]*\b(?P<kind>[A-Z]\w+): (?P<text>.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?P<kind>[A-Z]\w*(?:Error|Exception|Warning)): (?P<text>.*)$", re.MULTILINE)
 _JAVA = re.compile(r"^Caused by: (?:[\w.$]+\.)?(?P<kind>[A-Z]\w+)(?:: (?P<text>.*))?$", re.MULTILINE)
 _CODE = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
@@ -39,12 +39,12 @@ _REMOVED = re.compile(r"Application has been killed\. Reason: (?P<text>.+)$|clus
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 
 
-def explained(error: BaseException) -> Exception:
-    """Return the error to tell of what Spark or a batch raised: its root cause; a fault of a job stays what it is."""
+def root_cause(error: BaseException) -> Exception:
+    """Return the root cause of an error of Spark or a batch; a bug in a job is returned unchanged."""
     chain: list[BaseException] = []
     each: BaseException | None = error
     while each is not None and each not in chain:
-        if isinstance(each, _KNOWN):
+        if isinstance(each, _DOMAIN_ERRORS):
             return each
         chain.append(each)
         each = each.__cause__ or each.__context__
@@ -55,13 +55,13 @@ def explained(error: BaseException) -> Exception:
 
 
 def why_removed(log: Path, error: BaseException) -> str | None:
-    """Return why the master of a cluster ended the application, as Spark's log or the error says; None: it did not."""
+    """Return why a cluster's master removed the application, from Spark's log or the error; None if it did not."""
     try:
         said = log.read_text(errors="replace")
-    except OSError:  # Spark talks elsewhere
+    except OSError:  # Spark logs elsewhere
         said = ""
     found = _REMOVED.search(f"{said}\n{error}\n{_text(error)}")
-    return _shortened(found["text"] or found["raised"]) if found else None
+    return _shorten(found["text"] or found["raised"]) if found else None
 
 
 def _text(error: BaseException) -> str:
@@ -70,68 +70,68 @@ def _text(error: BaseException) -> str:
 
 
 def _of_ours(text: str) -> Exception | None:
-    matches = list(_OURS.finditer(text))
+    matches = list(_OUR_ERROR.finditer(text))
     if not matches:
         return None
-    kind, said = matches[-1]["kind"], _shortened(matches[-1]["text"])
+    kind, said = matches[-1]["kind"], _shorten(matches[-1]["text"])
     if kind == Broken.__name__:
         return errors.Failed(f"a message could not be read, and was not set aside: {said}")
     if kind == errors.WrongOption.__name__:
         option, _, reason = said.removeprefix("option ").partition(": ")
         return errors.WrongOption(option, reason)
     class_ = getattr(client, kind, None) or getattr(errors, kind, None)
-    return class_(said) if isinstance(class_, type) and issubclass(class_, _KNOWN) else None
+    return class_(said) if isinstance(class_, type) and issubclass(class_, _DOMAIN_ERRORS) else None
 
 
 def _cause(text: str) -> str:
-    """Return the line that says most: the last error of a Python worker, else Java's innermost, else the first."""
+    """Return the best line: the last error of a Python worker, else Java's innermost, else the first line."""
     for pattern in (_PYTHON, _JAVA):
         matches = [each for each in pattern.finditer(text) if each["text"]]
         if matches:
-            return _shortened(f"{matches[-1]['kind']}: {matches[-1]['text']}")
+            return _shorten(f"{matches[-1]['kind']}: {matches[-1]['text']}")
     lines = [line for line in text.splitlines() if line.strip()]
-    return _shortened(lines[0]) if lines else "no reason was told"
+    return _shorten(lines[0]) if lines else "no reason was told"
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     line = _STATE.sub("", _CODE.sub("", text.strip()))
-    return line if len(line) <= _LONGEST else line[:_LONGEST] + "..."
+    return line if len(line) <= _CAUSE_CHARACTERS else line[:_CAUSE_CHARACTERS] + "..."
 
 
 Handle = Callable[[DataFrame, int], None]
-"""Writes a batch, known by its number; the same batch may come again after a kill."""
-Source = dict[str, str]  # options of `format("ams")` that say which service and which project
+"""Writes a batch, given its number; a batch may come again after a kill."""
+Source = dict[str, str]  # options of `format("ams")` for the service and the project
 
-_LOOK_SECONDS = 0.3  # how often a running query is looked at
+_LOOK_SECONDS = 0.3  # between two checks of a running query
 
 
 class Stopped(Exception):
-    """The run was told to end; what is done is done, and the next run goes on behind it."""
+    """The run was stopped; the next run continues after the finished batches."""
 
 
 def to_stderr(text: str) -> None:
-    """Tell whoever watches, beside the results."""
+    """Print a line to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def quarantine_of(spark: SparkSession, work: Path) -> Table:
-    """Return the table of what a run in a folder has set aside (`columns.BROKEN`), by topic."""
+    """Return a run's quarantine table (`columns.BROKEN`), partitioned by topic."""
     return Table(spark, str(work / QUARANTINE), BROKEN, ("topic",))
 
 
 @dataclass(slots=True)
 class Run:
-    """What a job has while it runs; the folder `work` is its whole memory."""
+    """The context of a running job; all its state is in the folder `work`."""
 
     spark: SparkSession
     work: Path
     source: Source
     every: str | None = None
-    """The interval between batches of a job that goes on; None for one that ends when it has caught up."""
+    """The interval between batches; None for a run that ends when it has caught up."""
     stopping: threading.Event = field(default_factory=threading.Event)
-    """Set when the run is to end after the batch at work."""
+    """Set to end the run after the current batch."""
     say: Callable[[str], None] = to_stderr
-    skip_lost: bool = False  # whether to go on, with a warning, where messages are kept no longer that were not read
+    skip_lost: bool = False  # warn and go on if unread messages expired
     progress: Progress = field(init=False)
     _expected: Expected = field(init=False)
     _query: str = ""
@@ -144,14 +144,14 @@ class Run:
         self._expected = checkpoint.read_expected(self.work)
 
     def topic(self, *names: str, **options: str) -> DataFrame:
-        """Return topics of the project as one stream of `columns.MESSAGES`, from their oldest message on.
+        """Return topics of the project as one stream of `columns.MESSAGES`, from the oldest message.
 
-        A name with `*`, `?` or `[...]` stands for all topics like it, also later ones. `options` are those of
-        `format("ams")`; `subscription` takes the place of names.
+        A name with `*`, `?` or `[...]` is a pattern, also for later topics. `options` are those of `format("ams")`;
+        `subscription` replaces the names.
         """
         begin = {} if options.keys() & {"startingOffsets", "startingTimestamp"} else {"startingOffsets": "earliest"}
         context = self.spark.sparkContext
-        # All cores of a cluster read a batch; on this machine, one task for each topic is quick enough.
+        # On a cluster all cores read a batch; locally one task per topic is fast enough.
         spread = {} if is_local(context.master or "local") else {"minPartitions": str(context.defaultParallelism)}
         given = {**begin, **spread, **self.source, **options}
         if self.skip_lost:
@@ -159,21 +159,21 @@ class Run:
         if names:
             given["topicPattern" if any(map(is_pattern, names)) else "topic"] = ",".join(names)
         if "topic" in given and given.get("startingOffsets") == "earliest" and not (self.work / CHECKPOINT).exists():
-            with asked(self.source) as (service, project):
+            with open_service(self.source) as (service, project):
                 for topic in (Name(project, name) for name in names if "/" not in name):
                     self.progress.begin[str(topic)] = service.bounds(topic).first
-        return activated(self.spark).readStream.format("ams").options(**given).load()
+        return make_active(self.spark).readStream.format("ams").options(**given).load()
 
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> Table:
-        """Return a table of this run that batches are added to."""
+        """Return a table that takes this run's batches."""
         return Table(self.spark, str(self.work / "tables" / name), schema, partition_by)
 
     def result(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> Table:
-        """Return a table of this run whose partitions are replaced."""
+        """Return a result table, whose partitions are replaced."""
         return Table(self.spark, str(self.work / "results" / name), schema, partition_by, keep=KEPT_RESULTS)
 
     def append(self, table: Table, batch: DataFrame, batch_id: int) -> None:
-        """Add a batch of this run's query to a table, exactly once; raise `WrongTable` for one that is gone."""
+        """Add a batch of this run's query to a table, exactly once. Raises `WrongTable` if the table is gone."""
         is_begun = table.root in self._added or table.root in checkpoint.read_begun(self.work)
         if is_begun and not table.exists():  # its rows would be missing
             raise WrongTable(
@@ -184,36 +184,36 @@ class Run:
         checkpoint.begin(self.work, table.root)
 
     def quarantine(self, broken: DataFrame, batch_id: int) -> None:
-        """Set aside what could not be read (`columns.BROKEN`), exactly once."""
+        """Add unreadable messages (`columns.BROKEN`) to the quarantine table, exactly once."""
         self.append(quarantine_of(self.spark, self.work), broken, batch_id)
 
     def expect(self, counts: Mapping[str, Counted], batch_id: int | None = None) -> None:
-        """Remember how often expectations held of the rows of a batch, once; without one, of the result of all rows."""
+        """Store a batch's counts of expectations, once; without a batch, those of the result of all rows."""
         known = checkpoint.read_expected(self.work)
-        new = replace(known, result=counts) if batch_id is None else known.added(counts, batch_id)
+        new = replace(known, result=counts) if batch_id is None else known.add_counts(counts, batch_id)
         if counts and new != known:
             checkpoint.write(self.work / checkpoint.EXPECTATIONS, new)
 
-    def expected(self) -> dict[str, Counted]:
-        """Return how often expectations held of the rows of this run, and of the result as it is now."""
+    def expectation_counts(self) -> dict[str, Counted]:
+        """Return the counts of expectations in this run, and in the current result."""
         now, before = checkpoint.read_expected(self.work), self._expected.rows
-        new = {name: each - before.get(name, checkpoint.NOTHING) for name, each in now.rows.items()}
+        new = {name: each - before.get(name, checkpoint.NO_ROWS) for name, each in now.rows.items()}
         return {name: each for name, each in {**new, **now.result}.items() if each.rows}
 
     def count(self, messages: int) -> None:
-        """Count messages that were read otherwise than by the stream of this run."""
+        """Count messages that were not read by this run's stream."""
         self.progress.messages += messages
 
     def counts(self) -> tuple[int, int]:
-        """Return how many records this run added to tables, and how many things it set aside."""
+        """Return how many records this run added to tables, and how many rows to quarantine."""
         broken = self._added[str(self.work / QUARANTINE)]
         return self._added.total() - broken, broken
 
     def stream(self, frame: DataFrame, handle: Handle, refresh: Callable[[], None] | None = None) -> None:
-        """Run the one streaming query of this run: `handle` for each batch, `refresh` whenever it has caught up.
+        """Run this run's one streaming query: `handle` for each batch, `refresh` whenever it has caught up.
 
-        Returns when it has caught up. Raises `Stopped` when it was told to end, which a batch at work is not kept
-        from being done by, and the root cause as a `ClientError` or `PipelineError` when Spark gives up.
+        Returns when it has caught up. Raises `Stopped` after the current batch when the run is stopped, and the root
+        cause as a `ClientError` or `PipelineError` when Spark gives up.
         """
         try:
             self._follow(self._start(frame, handle, refresh))
@@ -226,12 +226,12 @@ class Run:
         except Exception as error:
             if self.stopping.is_set():
                 raise Stopped from error
-            raise explained(self._failure or error) from error
+            raise root_cause(self._failure or error) from error
 
     def _start(self, frame: DataFrame, handle: Handle, refresh: Callable[[], None] | None) -> StreamingQuery:
         def batch(rows: DataFrame, batch_id: int) -> None:
             if self.stopping.is_set():
-                raise Stopped  # before anything of this batch is done: the next run begins with it
+                raise Stopped  # nothing of this batch is done: the next run begins with it
             self._working = True
             try:
                 self._query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or self._query
@@ -249,9 +249,11 @@ class Run:
         return writer.trigger(**trigger).start()
 
     def _follow(self, query: StreamingQuery) -> None:
-        while not self._ended(query):
+        while not self._has_ended(query):
             scala: Any = self.spark.sparkContext._jsc
-            if scala.sc().isStopped() and not self.stopping.is_set():  # without new messages the query would wait on
+            if (
+                scala.sc().isStopped() and not self.stopping.is_set()
+            ):  # without new messages the query would wait for ever
                 after = "what is done stays done, the next run goes on behind it"
                 raise Interrupted(f"Spark was stopped under the run: {after}")
             self._take_stock(query)
@@ -259,7 +261,7 @@ class Run:
                 query.stop()
         self._take_stock(query)
 
-    def _ended(self, query: StreamingQuery) -> bool:
+    def _has_ended(self, query: StreamingQuery) -> bool:
         try:
             return bool(query.awaitTermination(_LOOK_SECONDS))  # type: ignore[arg-type]  # seconds; whole ones are too long
         except Exception:
@@ -271,7 +273,7 @@ class Run:
         try:
             if not self.progress.take([dict(each) for each in query.recentProgress]):
                 return
-        except ValueError:  # of reports that are not complete yet
+        except ValueError:  # an incomplete report
             return
         last = self.progress.last
         before = checkpoint.read_standing(self.work)
@@ -285,7 +287,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A run that can be started, after everything that can be checked was."""
+    """A validated run, ready to start."""
 
     name: str
     summary: str

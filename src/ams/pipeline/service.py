@@ -1,4 +1,4 @@
-"""Calls that source and sink make of a service: each tried again with growing pauses while the service is away."""
+"""Calls of the source and the sink to the service, retried with growing pauses."""
 
 import contextlib
 import time
@@ -15,36 +15,36 @@ from ams.client import Client, Retry, transport, wire
 from ams.client.errors import ClientError, NotAms, NotFound, refusal
 from ams.client.plans import may_send_again, seconds_asked
 from ams.client.wire.call import Call
-from ams.pipeline.options import Access, Given, Name
+from ams.pipeline.options import Access, Name, RawOptions
 
 T = TypeVar("T")
 
-ANSWER_SECONDS = 30.0  # how long the service may be silent before an answer counts as lost
+ANSWER_SECONDS = 30.0  # read timeout
 
 
 class Bounds(NamedTuple):
-    """What an answer to a read says of itself and of the topic."""
+    """Bounds of an answer to a read, and of its topic."""
 
-    first: int  # where it begins; of a read of nothing, the oldest offset that is kept
-    next: int  # where to read on
-    end: int  # the offset the topic's next message will get
-    id: str = ""  # another one when a topic is deleted and made again; empty where a proxy drops the header
+    first: int  # first offset; for an empty read, the oldest kept
+    next: int  # offset of the next read
+    end: int  # offset of the topic's next message
+    id: str = ""  # topic id, new if a topic is made again; empty if a proxy drops the header
 
 
 class Patience:
-    """How long to go on after errors that may pass: pauses that grow, up to a total since the last success."""
+    """Retries of temporary errors: growing pauses, up to a total time since the last success."""
 
     def __init__(self, seconds: float) -> None:
         self.policy = Retry(attempts=None, total=seconds, first=0.25, longest=5.0)
         self._failed = 0
         self._since = 0.0
 
-    def succeeded(self) -> None:
-        """Forget earlier errors: something went well."""
+    def reset(self) -> None:
+        """Forget earlier errors after a success."""
         self._failed = 0
 
     def after(self, error: ClientError) -> None:
-        """Pause after an error; raise it when trying again is of no use or the time is over."""
+        """Pause after an error; raise it if it is permanent or the time is over."""
         if not may_send_again(error, repeatable=True):
             raise error
         if self._failed == 0:
@@ -57,15 +57,15 @@ class Patience:
 
 
 @contextlib.contextmanager
-def asked(options: Mapping[str, str]) -> Iterator[tuple["Service", str]]:
-    """Connect to the service that options of `format("ams")` name; tell the project in use too, empty for none."""
-    access, project = Given(options).access()
+def open_service(options: Mapping[str, str]) -> Iterator[tuple["Service", str]]:
+    """Connect to the service of options of `format("ams")`. Yields the service and the project, or an empty text."""
+    access, project = RawOptions(options).access()
     with Service(access) as service:
         yield service, project or ""
 
 
 class Service:
-    """A service as one user, made where it is used; methods raise a `ClientError` once trying again is of no use."""
+    """A connection to a service as one user; not pickled. Methods retry, then raise a `ClientError`."""
 
     def __init__(self, access: Access) -> None:
         self.access = access
@@ -90,11 +90,11 @@ class Service:
         self._streams.close()
 
     def call(self, call: Call[T]) -> T:
-        """Send a call and return its answer read."""
+        """Send a call and return its decoded answer."""
         return self._client.call(call)
 
     def bounds(self, topic: Name, subscription: str = "") -> Bounds:
-        """Ask what there is of a topic, by a read of nothing; consumers name a subscription to it."""
+        """Ask for a topic's bounds by an empty read; consumers name their subscription."""
         patience = Patience(self.access.retry_seconds)
         while True:
             try:
@@ -104,11 +104,11 @@ class Service:
                 patience.after(error)
 
     def offset_at(self, topic: Name, moment: datetime, subscription: str = "") -> int:
-        """Ask for the offset of the first message published at a moment or later; the end when there is none."""
+        """Ask for the offset of the first message published at `moment` or later; the end if there is none."""
         return self.call(wire.topic_time_to_offset(topic.project, topic.name, moment, subscription=subscription)).offset
 
     def topics(self, project: str, patterns: Sequence[str] = ("*",)) -> list[Name]:
-        """Ask for the topics of a project whose names fit one of the patterns, in which `*` and `?` are wild."""
+        """Ask for the topics of a project that match one of the patterns (`*`, `?`)."""
         found: list[Name] = []
         token = ""
         while True:
@@ -119,7 +119,7 @@ class Service:
                 return [each for each in found if any(fnmatchcase(each.name, pattern) for pattern in patterns)]
 
     def topic_of(self, subscription: Name) -> Name:
-        """Ask which topic a subscription is to; raise `NotFound` also when that is gone."""
+        """Ask for a subscription's topic. Raises `NotFound` if either is gone."""
         resource = self.call(wire.get_subscription(*subscription)).topic
         if "/" not in resource:
             raise NotFound(f"the topic of subscription {subscription} was deleted")
@@ -127,14 +127,14 @@ class Service:
         return Name(parts[-3], parts[-1])
 
     def move(self, subscription: Name, offset: int) -> None:
-        """Move a subscription, forward or back. Done twice it changes nothing, so it is also tried again."""
+        """Move a subscription's offset, forward or back. Idempotent, so it is retried."""
         self.call(replace(wire.modify_offset(*subscription, offset), repeatable=True))
 
     @contextlib.contextmanager
     def read(
         self, topic: Name, numbers: Mapping[str, int], subscription: str, accept: str = "*/*"
     ) -> Iterator[tuple[httpx.Response, Bounds]]:
-        """Ask once for messages, by the numbers `from`, `to` and `max`; raises `ClientError`, also within the block."""
+        """Read messages (`from`, `to`, `max`), without retries. Raises `ClientError`, also within the block."""
         query: dict[str, int | str] = {**numbers, **({"subscription": subscription} if subscription else {})}
         path = wire.read_topic(topic.project, topic.name).path
         try:

@@ -1,4 +1,4 @@
-"""Sessions of Spark, on this machine or on a cluster, set up as all jobs here want them."""
+"""Spark sessions for jobs, local or on a cluster."""
 
 import os
 import socket
@@ -20,13 +20,13 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Files are looked for in so many tasks; as many as there are folders is far too many.
+    # Tasks that list files; Spark's default of one per folder is far too many.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.log.level": "ERROR",
-    # Spark gives its processes of Python 15 s to answer, which may be too short on a busy machine.
+    # Spark's 15 s for Python workers may be too short on a busy machine.
     "spark.python.authenticate.socketTimeout": "120s",
-    # Options whose names say that what they hold is secret, should a plan ever show them.
+    # Options that hold secrets, in case a plan shows them.
     "spark.redaction.regex": "(?i)secret|password|token|credential",
 }
 
@@ -39,7 +39,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 def local_session(
     name: str, *, cores: int = 2, memory: str = "1g", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start Spark in a Java of its own, `cores` tasks at a time, each tried up to three times; raises `Unavailable`."""
+    """Start a local Spark with `cores` parallel tasks, each tried up to three times. Raises `Unavailable`."""
     said = settings or {}
     master = said.get("spark.master", f"local[{cores},3]")
     chosen = {**SETTINGS, **(LOOPBACK if is_local(master) else of_cluster(master)), **said}
@@ -52,29 +52,29 @@ def local_session(
 
 
 def is_local(master: str) -> bool:
-    """Tell whether tasks run on this machine only."""
+    """Return whether all tasks run on this machine."""
     return master.startswith("local")
 
 
 def of_cluster(master: str) -> dict[str, str]:
-    """Return the settings by which executors on other machines find the driver."""
+    """Return the settings that let remote executors find the driver."""
     host = urlsplit(master.removeprefix("k8s://").split(",")[0]).hostname
     if not host:
         return {}
     try:
         family, _, _, _, address = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)  # sends nothing: it tells which address of this machine is used towards that host
+            probe.connect(address)  # sends nothing: finds our address towards that host
             return {"spark.driver.host": str(probe.getsockname()[0])}
     except OSError as error:
         raise WrongOption("master", f"{host}: {error.strerror}") from error
 
 
 def name_python(master: str) -> None:
-    """Say which Python tasks run, unless `PYSPARK_PYTHON` does.
+    """Set the Python of tasks, unless `PYSPARK_PYTHON` does.
 
-    Spark has one name for it, which the driver's machine and executors look up. So on a cluster it is `python3`, each
-    with a PATH of its own, on which this one comes first here.
+    Spark looks up one name on the driver and the executors. So on a cluster it is `python3`, found on each machine's
+    PATH; this Python comes first here.
     """
     if is_local(master):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -84,8 +84,8 @@ def name_python(master: str) -> None:
 
 
 @contextmanager
-def persisted(frame: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER) -> Iterator[DataFrame]:
-    """Keep the rows of a frame, which are gone through more than once, until the block ends."""
+def persist_rows(frame: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER) -> Iterator[DataFrame]:
+    """Cache a frame's rows until the block ends."""
     kept = frame.persist(level)
     try:
         yield kept
@@ -93,10 +93,10 @@ def persisted(frame: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DI
         kept.unpersist()
 
 
-def activated(spark: SparkSession) -> SparkSession:
-    """Return a session after making it the active one of Java's thread, where Spark finds data sources in Python.
+def make_active(spark: SparkSession) -> SparkSession:
+    """Make a session the active one of the Java thread, where Spark looks up Python data sources; return it.
 
-    PySpark goes on in a new thread, without one, when its connection to the old was closed.
+    PySpark may move to a new Java thread, which has no active session.
     """
     jvm: Any = spark._jvm
     jvm.SparkSession.setActiveSession(spark._jsparkSession)

@@ -1,4 +1,4 @@
-"""From a plan to its end: the folder, Spark, the signals, and one line that says what was done."""
+"""Runs a plan: locks the folder, starts Spark, handles signals, and sums up the run in one line."""
 
 import logging
 import os
@@ -14,16 +14,16 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ams.pipeline.checkpoint import SPARK_LOG, Counted, Identity, guard, locked
+from ams.pipeline.checkpoint import SPARK_LOG, Counted, Identity, guard, lock_work_folder
 from ams.pipeline.errors import Failed, Interrupted
 from ams.pipeline.progress import told_by_signals
-from ams.pipeline.running import KILLED, Plan, Run, Source, Stopped, explained, to_stderr, why_removed
+from ams.pipeline.running import KILLED, Plan, Run, Source, Stopped, root_cause, to_stderr, why_removed
 from ams.pipeline.session import local_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Where and how a plan is run."""
+    """Settings of a run."""
 
     work: Path
     project: str
@@ -31,20 +31,20 @@ class Setup:
     every: str | None = None
     accept_change: bool = False
     skip_lost: bool = False
-    master: str | None = None  # of Spark, such as `spark://HOST:7077`; None for this process
+    master: str | None = None  # Spark's master, such as `spark://HOST:7077`; None for local
     memory: str = "1g"
-    settings: Mapping[str, str]  # Spark's own, which win over the house's
+    settings: Mapping[str, str]  # Spark settings, which override ours
     debug: bool = False
     say: Callable[[str], None] = to_stderr
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """What a run did."""
+class RunResult:
+    """Result of a run."""
 
     name: str
     messages: int
-    records: int  # rows it added to tables; what it put elsewhere is not counted
+    records: int  # rows added to tables; other sinks are not counted
     broken: int
     expectations: Mapping[str, Counted]
     batches: int
@@ -58,22 +58,22 @@ class Ended:
         return "\n".join([line, *held])
 
 
-def start(plan: Plan, setup: Setup) -> Ended:
-    """Run a plan to its end, or until SIGTERM or Ctrl-C; a second of these ends at once, with exit code 130.
+def start(plan: Plan, setup: Setup) -> RunResult:
+    """Run a plan to its end, or until SIGTERM or Ctrl-C; a second signal exits at once with code 130.
 
-    Raises `Busy`, `ChangedDefinition`, a `ClientError` or `PipelineError` that ended the work, and `Interrupted` when
-    the signal ended Spark too, or the master of a cluster removed the application.
+    Raises `Busy`, `ChangedDefinition`, the `ClientError` or `PipelineError` that ended the run, and `Interrupted` if
+    the signal ended Spark too or a cluster's master removed the application.
     """
     identity = Identity(name=plan.name, project=setup.project, rows=plan.rows, options=plan.options)
     stopping = threading.Event()
     with (
-        locked(setup.work),
+        lock_work_folder(setup.work),
         told_by_signals(stopping, setup.say) as listen,
         ends_told(plan.name, stopping, setup.work / SPARK_LOG),
     ):
         guard(setup.work, identity, accept_change=setup.accept_change)
         with _session(plan, setup) as spark:
-            listen()  # Spark has taken the signals over
+            listen()  # Spark has replaced the signal handlers
             run = Run(spark, setup.work, setup.source, setup.every, stopping, setup.say, skip_lost=setup.skip_lost)
             stopped = False
             try:
@@ -81,17 +81,19 @@ def start(plan: Plan, setup: Setup) -> Ended:
             except Stopped:
                 stopped = True
             except Exception as error:
-                raise explained(error) from error
+                raise root_cause(error) from error
             done, (records, broken) = run.progress, run.counts()
             stopped = stopped and run.every is None
-            return Ended(plan.name, done.messages, records, broken, run.expected(), done.batches, done.seconds, stopped)
+            return RunResult(
+                plan.name, done.messages, records, broken, run.expectation_counts(), done.batches, done.seconds, stopped
+            )
 
 
 @contextmanager
 def ends_told(name: str, stopping: threading.Event, log: Path) -> Iterator[None]:
-    """Raise `Interrupted` for what fails because somebody ended the run, or its Spark.
+    """Raise `Interrupted` for errors that come from stopping the run or its Spark.
 
-    Spark says in its log alone when a cluster's master ended the application.
+    Only Spark's log says that a cluster's master removed the application.
     """
     after = "what is done stays done, the next run goes on behind it"
     try:
@@ -125,10 +127,10 @@ def _session(plan: Plan, setup: Setup) -> Iterator[SparkSession]:
 
 @contextmanager
 def _errors_in(log: Path, spark: SparkSession) -> Iterator[None]:
-    """Let what PySpark says in this process go to the log too: when Java is killed, each open connection says so."""
+    """Send PySpark's log lines of this process to the log: when Java is killed, each open connection logs an error."""
     handler = logging.FileHandler(log, delay=True)
     logging.getLogger().addHandler(handler)
-    # The server that takes sums from Java would print what fails.
+    # The accumulator server would print its errors.
     server: Any = spark.sparkContext._accumulatorServer
     server.handle_error = lambda *_: logging.getLogger(__name__).exception("sums from Java")
     try:
@@ -140,7 +142,7 @@ def _errors_in(log: Path, spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def _stderr_in(file: Path) -> Iterator[None]:
-    """Give what is started here a file for its stderr, so that on ours there are lines of ours alone."""
+    """Redirect the stderr of child processes to a file, so that ours has only our lines."""
     sys.stderr.flush()
     ours = os.dup(2)
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:

@@ -1,11 +1,9 @@
-"""Delta tables as DataFrames: tasks write and read the files, the driver commits which of them count.
+"""Delta tables as DataFrames: tasks read and write files, the driver commits.
 
-`ams.tables` keeps the promise that a batch is stored exactly once; what Spark adds is here. A task may run twice, by a
-retry or by speculation. Only what the winning attempts wrote is returned to the driver, so only that is committed; the
-files of other attempts belong to no version, and a vacuum removes them.
+`ams.tables` stores each batch exactly once. A Spark task may run twice, by retry or speculation. Only the files of
+winning attempts are returned to the driver and committed; a vacuum removes the others.
 
-Files are read by pyarrow, from the list of a snapshot and with the partition values written there. So a disk and an
-object store are read in the same way, a version of the past like the newest, and Spark needs no jars for either.
+pyarrow reads the files of a snapshot. So disks, object stores and old versions are read alike, and Spark needs no jars.
 """
 
 import pickle
@@ -24,17 +22,17 @@ from ams.tables import snapshot, table, upkeep
 from ams.tables.files import File, Partition, batch_name, read
 from ams.tables.location import Location
 
-KEPT_ROWS = timedelta(days=30)  # how long versions of a table that batches are added to can be read
-KEPT_RESULTS = timedelta(days=400)  # how long versions of results can be read: last year's report, too
+KEPT_ROWS = timedelta(days=30)  # how long versions of a table that takes batches are kept
+KEPT_RESULTS = timedelta(days=400)  # how long versions of results are kept: more than a year
 
-_TASK_BYTES = 64 * 2**20  # bytes of files that one task reads, at least
+_TASK_BYTES = 64 * 2**20  # minimum bytes of files per task
 
 _FILES = "files binary"
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Delta table at an address, written by one streaming query, and by one run at a time."""
+    """A Delta table, written by one streaming query and one run at a time."""
 
     spark: SparkSession
     root: str
@@ -44,54 +42,54 @@ class Table:
     keep: timedelta = KEPT_ROWS
 
     def append(self, batch: DataFrame, batch_id: int, query_id: str) -> int:
-        """Add a batch of a streaming query, unless it is there; return how many rows came.
+        """Add a batch of a streaming query, unless the table has it; return how many rows were added.
 
-        One call for a batch: unite what belongs to it first. Raises `WrongTable` as `ams.tables.table.Table.append`.
-        Partitions of very many batches are merged, so that long runs can still read them.
+        Call it once per batch. Raises `WrongTable` as `ams.tables.table.Table.append`. Partitions of very many files
+        are merged.
         """
-        written = self._written(batch, batch_name(query_id, batch_id))
+        written = self._write_files(batch, batch_name(query_id, batch_id))
         is_new = self._table().append(query_id, batch_id, written)
-        if crowded := upkeep.crowded(self.files()):
-            self.merge(crowded)
+        if crowded_partitions := upkeep.crowded_partitions(self.files()):
+            self.merge(crowded_partitions)
         return sum(file.rows for file in written) if is_new else 0
 
     def replace(self, rows: DataFrame, partitions: Iterable[Partition] = ()) -> None:
-        """Put `rows` in the place of all in their partitions and in `partitions`; without partitions, of all rows."""
-        written = self._written(rows.coalesce(1), "result")
+        """Replace the partitions of `rows` and `partitions` by `rows`; an unpartitioned table whole."""
+        written = self._write_files(rows.coalesce(1), "result")
         self._table().replace(written, list(partitions) if self.partition_by else None)
 
     def read(self, partitions: Iterable[Partition] | None = None, columns: Sequence[str] | None = None) -> DataFrame:
-        """Return all rows as they are now, or those of some partitions; all columns, or those named."""
+        """Return all current rows, or those of some partitions; all columns, or some."""
         schema = self.schema if columns is None else StructType([self.schema[name] for name in columns])
         if not self.exists():
             return self.spark.createDataFrame([], schema)
         return frame(self.spark, Location.of(self.root), self._table().snapshot().select(partitions), schema)
 
     def exists(self) -> bool:
-        """Return whether there ever was a batch of it."""
+        """Return whether the table exists."""
         return self._table().exists()
 
     def files(self) -> Sequence[File]:
-        """Return its files, partition by partition."""
+        """Return its files, ordered by partition."""
         return self._table().snapshot().files if self.exists() else ()
 
     def batch(self) -> int:
-        """Return the last batch that is in it; -1 if there is none."""
+        """Return the number of the last batch; -1 if there is none."""
         return self._table().snapshot().batch if self.exists() else -1
 
     def partitions_since(self, batch: int) -> list[Partition]:
-        """Return the partitions that batches after number `batch` brought rows of; of -1 all."""
+        """Return the partitions that got rows from batches after `batch`; for -1 all."""
         new = (each for each in self.files() if each.batch is None or each.batch > batch)
         return list({tuple(each.partition.items()): each.partition for each in new}.values())
 
     def merge(self, partitions: Iterable[Partition], *, file_bytes: int = upkeep.FILE_BYTES) -> int:
-        """Put few large files in the place of the many of some partitions, with the same rows; return how many went."""
+        """Merge the files of some partitions; return how many files were replaced."""
         return upkeep.merge(Location.of(self.root), partitions, file_bytes, self.order)
 
     def _table(self) -> table.Table:
         return table.Table(Location.of(self.root), _arrow(self.schema), self.partition_by, self.keep)
 
-    def _written(self, rows: DataFrame, name: str) -> list[File]:
+    def _write_files(self, rows: DataFrame, name: str) -> list[File]:
         rows = rows.select(*self.schema.names)
         sorted_by = [*self.partition_by, *([self.order] if self.order else [])]
         if sorted_by:
@@ -106,11 +104,11 @@ class Table:
 
 
 def frame(spark: SparkSession, location: Location, files: Sequence[File], schema: StructType) -> DataFrame:
-    """Return the rows of some files of a table; columns of `schema` that a file does not have are null."""
+    """Return the rows of some files; missing columns are null."""
     if not files:
         return spark.createDataFrame([], schema)
     tasks = min(len(files), max(spark.sparkContext.defaultParallelism, sum(each.size for each in files) // _TASK_BYTES))
-    dealt = sorted(files, key=lambda file: -file.size)  # so that tasks have about as many bytes
+    dealt = sorted(files, key=lambda file: -file.size)  # gives tasks about equal bytes
     parts = [(pickle.dumps(dealt[task::tasks]),) for task in range(tasks)]
     arrow = _arrow(schema)
 
@@ -124,20 +122,20 @@ def frame(spark: SparkSession, location: Location, files: Sequence[File], schema
 
 
 def rows_of(spark: SparkSession, path: Path | str, at: int | datetime | None = None) -> DataFrame:
-    """Return all rows of a table's newest version, or of one by number or time; raises `WrongTable`."""
+    """Return all rows of a table's newest version, or of one by number or time. Raises `WrongTable`."""
     found = snapshot.open_table(Location.of(path), at)
     return frame(spark, found.location, found.files, from_arrow_schema(found.schema))
 
 
 def count(path: Path) -> int:
-    """Return how many rows a table has, 0 where there is none."""
+    """Return the number of rows; 0 if there is no table."""
     return sum(file.rows for file in snapshot.open_table(str(path)).files) if snapshot.exists(str(path)) else 0
 
 
-def listed(
+def read_rows(
     path: Path, partitions: Iterable[Partition] | None = None, columns: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows of a small table without Spark; none where there is no table."""
+    """Return the rows of a small table without Spark; empty if there is no table."""
     if not snapshot.exists(str(path)):
         return []
     found = snapshot.open_table(str(path))

@@ -1,11 +1,11 @@
-"""Declared resources are compared with existing ones, and made: of files, or of GOCDB's listings; by HTTP APIs only.
+"""Makes declared resources (from files, or GOCDB's listings) through the HTTP APIs.
 
-declared                declarations, and the steps of a plan, as values
+declared                declarations and plan steps, as values
 document                files of `ams apply`
-parallel                options of parallel subscriptions there: read, shown and sent
-plan                    resources of AMS and the certificate service, and the steps that are missing: pure
-carrying_out            does the steps; one that fails ends all, or only those of the same owner
-gocdb                   answers of GOCDB, and how it is asked: pages, sites, TLS
-endpoints               served endpoints of a listing, what they declare, what vanished, and when nothing is removed
-provision               one run of all that for GOCDB (authn contract 14)
+parallel                options of parallel subscriptions in declarations
+plan                    compares declared and existing resources, and returns the missing steps: pure
+carrying_out            does the steps; a failure ends all, or only those of the same owner
+gocdb                   requests to GOCDB: pages, sites, TLS
+endpoints               listed endpoints: which are served, their declarations, and removals
+provision               one run for GOCDB (authn contract 14)
 """

@@ -17,11 +17,11 @@ from ams.provisioning import parallel
 from ams.provisioning.declared import NOTHING, SECRETS, Ask, Change, Existing, Fields, Key, Kind, Step
 from ams.provisioning.document import ALL, ISSUER, TOKEN_FILE
 
-ROUNDS, LIST_ROUNDS = 4, 5  # how often a plan, or one access list, is made at most while others change the same
+ROUNDS, LIST_ROUNDS = 4, 5  # maximum tries of a plan, and of an access list, under concurrent changes
 
 
 class Tokens(Protocol):
-    """Where tokens go that are made on the way."""
+    """Stores new tokens."""
 
     def keep(self, user: wire.User) -> None:
         """Keep the token of a new user."""
@@ -34,7 +34,7 @@ class Tokens(Protocol):
 
 @dataclass(slots=True)
 class Outcome:
-    """Steps that were done, and that could not be; `overtaken` by others since the state was read, so plan again."""
+    """Done and failed steps; `overtaken`: others changed the state since it was read, so plan again."""
 
     done: list[Step] = field(default_factory=list)
     failed: list[tuple[Step, str]] = field(default_factory=list)
@@ -42,11 +42,11 @@ class Outcome:
 
 
 class Overtaken(Exception):
-    """A resource to be made is there already, or one to be removed is gone."""
+    """A resource to make exists already, or one to remove is gone."""
 
 
 def both(ams: Ask, certificates: Ask) -> Ask:
-    """Return a function that sends each call to the service it is for."""
+    """Return a function that sends each call to its service."""
     return lambda call: certificates(call) if authn.is_for_authn(call) else ams(call)
 
 
@@ -57,7 +57,7 @@ def carry_out(
     plan_again: Callable[[], Sequence[Step]],
     note: Callable[[str], None],
 ) -> None:
-    """Carry out steps in order, and again if others changed the same; raise the first `ClientError`."""
+    """Do steps in order; plan again after concurrent changes. Raises the first `ClientError`."""
     for _ in range(ROUNDS):
         if not CarryingOut(ask, note, tokens).run(steps).overtaken:
             return
@@ -80,14 +80,14 @@ class CarryingOut:
     find_user: Callable[[str], Call[wire.User]] = field(default=wire.get_user, kw_only=True)
     words: Callable[[Step], str] = field(default=str, kw_only=True)
     each_alone: bool = field(default=False, kw_only=True)
-    _outside: set[str] = field(default_factory=set, init=False)  # users who should have joined and could not
+    _outside: set[str] = field(default_factory=set, init=False)  # users who could not become members
     _changed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._uuids = dict(self.existing.uuids)
 
     def run(self, steps: Sequence[Step]) -> Outcome:
-        """Do all that can be done."""
+        """Do all steps that can be done."""
         outcome = Outcome()
         broken: set[str] = set()
         for number, step in enumerate(steps):
@@ -134,7 +134,7 @@ class CarryingOut:
             raise Overtaken from error
 
     def _is_there(self, step: Step) -> bool:
-        """Return whether the resource to be made is there now: else another has its identity, URL or name."""
+        """Return whether the resource exists now; else another one has its identity, URL or name."""
         found: Any
         if step.key.kind is Kind.IDENTITY:
             found = self.ask(wire.list_bindings(step.key.project)).bindings
@@ -157,7 +157,7 @@ class CarryingOut:
             self._send(wire.update_user(name, details))
 
     def _keep(self, user: wire.User) -> None:
-        # At once, so that it is not lost when a later step fails.
+        # Now, so that it is not lost if a later step fails.
         if self.tokens:
             self.tokens.keep(user)
 
@@ -166,12 +166,12 @@ class CarryingOut:
             self._send(wire.update_member(project, name, said["roles"]))
             return
         try:
-            self._uuids[name] = self._joined(project, name, said)
+            self._uuids[name] = self._create_member(project, name, said)
         except errors.ClientError:
             self._outside.add(name)
             raise
 
-    def _joined(self, project: str, user: str, said: Fields) -> str:
+    def _create_member(self, project: str, user: str, said: Fields) -> str:
         """Return the uuid of a new member. An unknown user is made, a known one added: refusals are audited."""
         roles = said["roles"]
         is_there = self._is_user(user)
@@ -281,7 +281,6 @@ class CarryingOut:
         self._send(wire.create_binding(user, name, said["issuer"], said["subject"]))
 
     def _token(self, step: Step, user: str, name: str, said: Fields) -> None:
-        """Make a token, in place of one that is there when it is to be altered, and keep it where the files say."""
         rights = None
         if said.get("rights", ALL) != ALL:
             pairs = (each.partition("=") for each in said["rights"])
@@ -319,7 +318,7 @@ class CarryingOut:
             said["service_uuid"] = self._send(authn.get_service_type(said.pop("service_type"))).uuid
         if "user" in said:
             user = said.pop("user")
-            if user not in self._uuids:  # asked for now, as a step before may have made the user
+            if user not in self._uuids:  # looked up now: an earlier step may have made the user
                 self._uuids[user] = self._send(self.find_user(user)).uuid
             said["unique_key"] = self._uuids[user]
         if step.change is Change.ADD:
@@ -402,12 +401,11 @@ def _to_be_set(step: Step, field: str) -> bool:
 
 
 def change_list(ask: Ask, key: Key, *, add: Collection[str] = (), remove: Collection[str] = ()) -> None:
-    """Put users on an access list that others change too, and take others off it; raise a `ClientError`.
+    """Add users to and remove users from an access list that others change too. Raises a `ClientError`.
 
-    Any AMS can read and replace a whole list, and no other verb is needed (authn contract 15, A26). So it is read at
-    the last moment, replaced, and read again: when another list came in between, it is done again on top of theirs.
-    Ours refuses to replace a list that was changed meanwhile; at others the first of two changes can be lost until a
-    next run.
+    It only reads and replaces whole lists, which any AMS can do (authn contract 15, A26). The list is read, replaced
+    and read again; after a concurrent change it is done again. Our service refuses to replace a list that changed since
+    it was read; at others the first of two changes can be lost until the next run.
     """
     get, modify = _LISTS[key.kind]
     for _ in range(LIST_ROUNDS):

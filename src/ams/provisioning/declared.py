@@ -38,11 +38,11 @@ Fields = Mapping[str, Any]
 Ask = Callable[[Call[Any]], Any]  # sends a call to the service it is for and returns its answer; raises a `ClientError`
 
 SECRETS = ("access_key", "headers", "client_secret")
-"""Fields whose values are never shown, so that they cannot be compared."""
+"""Fields whose values are never shown, so they cannot be compared."""
 
 
 class Kind(StrEnum):
-    """Kinds of resources, in the order in which they need each other."""
+    """Kinds of resources, in order of dependency."""
 
     USER = "user"
     PROJECT = "project"
@@ -61,7 +61,7 @@ class Kind(StrEnum):
 
 
 AUTHN_KINDS = frozenset({Kind.SERVICE_TYPE, Kind.AUTH_METHOD, Kind.BINDING})
-"""Kinds that the certificate service holds; they come after those of AMS, whose users bindings name."""
+"""Kinds of the certificate service; after those of AMS, because bindings name AMS users."""
 
 
 class Key(NamedTuple):
@@ -104,21 +104,21 @@ class Declared:
 
     @property
     def concerns_authn(self) -> bool:
-        """True if the certificate service has a part in it."""
+        """True if it needs the certificate service."""
         kinds = {key.kind for key in self.fields} | {kind for _, kind in self.sections}
         return not kinds.isdisjoint(AUTHN_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """Resources that the services hold, as far as they were asked; `caller` has the token, and is empty for no user."""
+    """Existing resources, as far as they were read; `caller` is the token's user, empty without one."""
 
     fields: Mapping[Key, Fields] = field(default_factory=dict)
     caller: str = ""
     uuids: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, kind: Kind) -> dict[str, Fields]:
-        """Return the resources of a kind, where all belong to the same."""
+        """Return the resources of a kind by name; all must have the same parent."""
         return {key.name: fields for key, fields in self.fields.items() if key.kind is kind}
 
 
@@ -135,7 +135,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One resource to be made, altered or removed, for one owner alone or for several; `fields` are those to set."""
+    """One resource to make, alter or remove, for one owner or several; `fields` are those to set."""
 
     change: Change
     key: Key

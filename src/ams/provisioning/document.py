@@ -13,7 +13,7 @@ from typing import Any
 from ams.client.wire import authn
 from ams.core.ack_ids import MAX_ACK_DEADLINE
 from ams.core.clock import utc_text
-from ams.core.distinguished_names import normalised
+from ams.core.distinguished_names import normalise_name
 from ams.core.errors import BadDocument
 from ams.core.names import MAX_NAME, is_name, is_resource_name
 from ams.core.parallel_options import ORDERED, PARALLEL
@@ -25,7 +25,7 @@ from ams.provisioning import parallel
 from ams.provisioning.declared import Declared, Fields, Key, Kind, Reference
 from ams.wire.projects import DEFINITION
 
-ALL = "all"  # rights of a token that has all of its user's
+ALL = "all"  # a token with all rights of its user
 KEY_ID = "key_id"  # of a named token that is a key; it is never declared
 TOKEN_FILE = "token_file"  # noqa: S105  # the name of a field
 MAX_NUMBER = 2**31 - 1
@@ -39,17 +39,17 @@ Read = Callable[[Value], Any]
 Readers = Mapping[str, Read]
 
 
-def _chosen(said: Mapping[str, Value], readers: Readers) -> Fields:
+def _read_fields(said: Mapping[str, Value], readers: Readers) -> Fields:
     return {name: read(said[name]) for name, read in readers.items() if name in said}
 
 
 def _fields(value: Value, readers: Readers, missing: str = "", needed: tuple[str, ...] = ()) -> Fields:
-    """Read fields; raise `BadDocument` with the text `missing` for the first one that is needed and is not there."""
+    """Read fields. Raises `BadDocument` with the text `missing` for the first absent required one."""
     said = value.mapping(tuple(readers))
     for name in needed:
         if name not in said:
             raise bad(value.place, missing.format(name))
-    return _chosen(said, readers)
+    return _read_fields(said, readers)
 
 
 def _member_fields(value: Value) -> Fields:
@@ -170,8 +170,7 @@ def _auth_method(value: Value, folder: str) -> Fields:
 
 
 def _where(value: Value, folder: str) -> Mapping[str, str]:
-    """Return where a secret is: a file, whose name is relative to `folder`, or a variable."""
-    # The text that stands there instead is not shown: it may be the secret itself.
+    # The wrong text is not quoted: it may be the secret itself.
     try:
         said = value.mapping(("file", "env"))
     except BadDocument:
@@ -183,7 +182,7 @@ def _where(value: Value, folder: str) -> Mapping[str, str]:
 
 
 def _text_as(read: Callable[[str], Any], *, optional: bool = False) -> Read:
-    """Return a reader of a text by `read`, whose `ValueError` is about the text; null of an optional one is empty."""
+    """Return a reader that applies `read` to a text and reports its `ValueError`; null of an optional one is empty."""
 
     def reader(value: Value) -> Any:
         try:
@@ -195,7 +194,7 @@ def _text_as(read: Callable[[str], Any], *, optional: bool = False) -> Read:
 
 
 def _some_text(value: Value) -> str:
-    """Return text that says something: the service takes an empty one as nothing said (HTTP contract 5.3)."""
+    """Read a text that is not empty: the service ignores an empty one (HTTP contract 5.3)."""
     if not value.text():
         raise bad(value.place, "an empty text changes nothing; leave it out")
     return value.text()
@@ -214,7 +213,6 @@ def _names(value: Value) -> tuple[str, ...]:
 
 
 def _limit(value: Value) -> int:
-    """Return a limit: a number, a size such as 64MiB, or `none` for 0."""
     text = value.text()
     try:
         limit = 0 if text == "none" else size_number(text)
@@ -234,7 +232,7 @@ def _one_of(*choices: str) -> Read:
 
 
 _retention = _text_as(retention_seconds)
-_subject = _text_as(normalised)
+_subject = _text_as(normalise_name)
 
 USER: Readers = {
     **dict.fromkeys(("email", "first_name", "last_name", "organization", "description"), _some_text),
@@ -274,7 +272,7 @@ SERVICE_TYPE: Readers = {
 _BINDING: Readers = {
     **dict.fromkeys(("service_type", "host", "user", "unique_key", "auth_type"), Value.text),
     "auth_identifier": _subject,
-    "issuer": _text_as(normalised, optional=True),
+    "issuer": _text_as(normalise_name, optional=True),
 }
 _PUSH_OF_BOTH: Readers = {
     "type": Value.text,
@@ -302,7 +300,7 @@ _RESOURCES = frozenset({Kind.SCHEMA, Kind.TOPIC, Kind.SUBSCRIPTION})  # which cl
 
 
 def read_documents(paths: Iterable[str]) -> Declared:
-    """Read files as one declaration; raise `BadDocument` with file and line for the first thing that is wrong."""
+    """Read files as one declaration. Raises `BadDocument` with file and line of the first error."""
     reading = _Reading()
     for path in paths:
         root = read_tree(path)
@@ -317,11 +315,11 @@ class _Reading:
         self._places: dict[Key, FileLine] = {}
         self._references: list[Reference] = []
         self._sections: set[tuple[str, Kind]] = set()
-        self._bound: list[tuple[FileLine, str]] = []  # users of AMS whom bindings name
+        self._bound: list[tuple[FileLine, str]] = []  # AMS users in bindings
         self._token_files: dict[str, FileLine] = {}
 
     def declared(self) -> Declared:
-        # A binding needs its user, whom also a project may declare as its member.
+        # A binding needs its user, which a project may declare as a member.
         members = {key.name: key for key in reversed(self._fields) if key.kind is Kind.MEMBER}
         bound = [Reference(place, members.get(user, Key(Kind.USER, "", user))) for place, user in self._bound]
         return Declared(self._fields, self._places, [*self._references, *bound], frozenset(self._sections))
@@ -344,7 +342,7 @@ class _Reading:
 
     def _user(self, name: str, value: Value, folder: str) -> None:
         said = value.mapping((*USER, "bindings", "tokens"))
-        self._add(Key(Kind.USER, "", name), value, _chosen(said, USER))
+        self._add(Key(Kind.USER, "", name), value, _read_fields(said, USER))
         for key, each in self._resources(said, "bindings", name, Kind.IDENTITY):
             readers = {"issuer": Value.text, "subject": Value.text}
             self._add(key, each, _fields(each, readers, "a binding of a user says its {}", tuple(readers)))
@@ -362,7 +360,7 @@ class _Reading:
         said = value.mapping((*SERVICE_TYPE, "auth_methods"))
         if "hosts" not in said or not said["hosts"].values():
             raise bad(value.place, "a service type names its hosts")
-        self._add(Key(Kind.SERVICE_TYPE, "", name), value, _chosen(said, SERVICE_TYPE))
+        self._add(Key(Kind.SERVICE_TYPE, "", name), value, _read_fields(said, SERVICE_TYPE))
         if "auth_methods" not in said:
             return
         self._sections.add((name, Kind.AUTH_METHOD))
@@ -384,9 +382,9 @@ class _Reading:
 
     def _project(self, project: str, value: Value, folder: str) -> None:
         said = value.mapping((*PROJECT, "members", "schemas", "topics", "subscriptions"))
-        key, found = Key(Kind.PROJECT, "", project), _chosen(said, PROJECT)
+        key, found = Key(Kind.PROJECT, "", project), _read_fields(said, PROJECT)
         before = self._fields.get(key, {})
-        for name in found.keys() & before.keys():  # each field only in one of several files
+        for name in found.keys() & before.keys():  # each field in only one of several files
             raise bad(value.place, f"{name} of {key} is declared already, at {self._places[key]}")
         self._fields[key] = {**before, **found}
         self._places.setdefault(key, value.place)

@@ -1,7 +1,7 @@
-"""Endpoints of a listing: which are served and why the others are not, what is declared for them, and what vanished.
+"""Listed endpoints: which are served, why others are not, their declarations, and resources to remove.
 
-Steps 1 to 11 of authn contract 14.2; 15, A21, A24. An error of one endpoint is said of that endpoint, and the others go
-on. Pure: the same listing over a state in which all steps were done declares nothing that is missing.
+Steps 1 to 11 of authn contract 14.2; 15, A21, A24. An error affects only its endpoint. Pure and idempotent: after all
+steps are done, the same listing declares nothing new.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ams.core.distinguished_names import normalised
+from ams.core.distinguished_names import normalise_name
 from ams.core.errors import ServiceFailed
 from ams.core.names import is_name
 from ams.provisioning.declared import Declared, Existing, Fields, Key, Kind
@@ -21,7 +21,7 @@ CERTIFIED = frozenset({"Certified", "Uncertified"})
 """As the reference has it: only candidates, suspended and closed sites are left out."""
 SEPARATOR = "---"
 ACK_DEADLINE_SECONDS = 100  # of the subscription of an endpoint (step 11b)
-_MADE = re.compile(r"(?!-).+?---.+?---.+")
+_OUR_USER_NAME = re.compile(r"(?!-).+?---.+?---.+")
 
 
 class Reason(StrEnum):
@@ -34,7 +34,7 @@ class Reason(StrEnum):
 
     @property
     def by_rule(self) -> bool:
-        """True if this is no error that should be put right."""
+        """True if this is a rule, and not an error to fix."""
         return self is not Reason.FAILED
 
 
@@ -48,7 +48,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entitled:
+class ServedEndpoint:
     """A served endpoint, with its user and binding; `subscription` is empty where the topic is everybody's."""
 
     endpoint: Endpoint
@@ -60,30 +60,30 @@ class Entitled:
 
 
 @dataclass(slots=True)
-class Judged:
+class JudgedListing:
     """All endpoints of a listing; `names`, `topics` and `dns` are those of endpoints that are left out, too."""
 
-    served: list[Entitled] = field(default_factory=list)
+    served: list[ServedEndpoint] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     dns: set[str] = field(default_factory=set)
-    readable: bool = True  # whether every endpoint said enough to know which one it is
+    readable: bool = True  # every endpoint could be identified
 
 
 def judge(
     listed: Iterable[Endpoint], find_site: Callable[[str], Site | None], *, email: str = "", own_topics: bool = False
-) -> Judged:
-    """Decide for each endpoint what it is to have, or why nothing; `email` stands in for that of a site without one."""
-    judged = Judged()
+) -> JudgedListing:
+    """Decide what each endpoint gets, or why nothing; `email` is for sites without one."""
+    judged = JudgedListing()
     for endpoint in listed:
         _note_listed(endpoint, judged)
-        found = _judged(endpoint, find_site, email, own_topics=own_topics)
-        if isinstance(found, Entitled):
+        found = _judge_endpoint(endpoint, find_site, email, own_topics=own_topics)
+        if isinstance(found, ServedEndpoint):
             judged.served.append(found)
         else:
             judged.left_out.append(found)
-    # Of endpoints of one name and several certificates, each run would give the name to another.
+    # Endpoints of one name with several certificates: each run would give the name to another.
     dns: dict[str, set[str]] = {}
     for each in judged.served:
         dns.setdefault(each.name, set()).add(each.dn)
@@ -96,21 +96,21 @@ def judge(
     return judged
 
 
-def _note_listed(endpoint: Endpoint, judged: Judged) -> None:
+def _note_listed(endpoint: Endpoint, judged: JudgedListing) -> None:
     if not (endpoint.host and endpoint.site and endpoint.service_type):
         judged.readable = False
     judged.names.add(_user_name(endpoint))
     judged.topics.add(_endpoint_topic(endpoint))
     if endpoint.dn:
         try:
-            judged.dns.add(normalised(endpoint.dn))
+            judged.dns.add(normalise_name(endpoint.dn))
         except ValueError:
             judged.readable = False
 
 
-def _judged(
+def _judge_endpoint(
     endpoint: Endpoint, find_site: Callable[[str], Site | None], email: str, *, own_topics: bool
-) -> Entitled | LeftOut:
+) -> ServedEndpoint | LeftOut:
     needed = {
         "HOSTNAME": endpoint.host,
         "SERVICE_TYPE": endpoint.service_type,
@@ -136,45 +136,45 @@ def _judged(
         return LeftOut(endpoint, Reason.SITE, text)
     if site.certification not in CERTIFIED:
         return LeftOut(endpoint, Reason.SITE, f"site {site.name} is {site.certification or 'not certified'}")
-    return _entitled(endpoint, site.email or email, own_topics=own_topics)
+    return _check_entitlement(endpoint, site.email or email, own_topics=own_topics)
 
 
-def _entitled(endpoint: Endpoint, email: str, *, own_topics: bool) -> Entitled | LeftOut:
+def _check_entitlement(endpoint: Endpoint, email: str, *, own_topics: bool) -> ServedEndpoint | LeftOut:
     try:
-        dn = normalised(endpoint.dn)
+        dn = normalise_name(endpoint.dn)
     except ValueError as error:
         return LeftOut(endpoint, Reason.FAILED, f"HOSTDN {endpoint.dn[:200]!r}: {error}")
     if not dn:
         return LeftOut(endpoint, Reason.FAILED, f"HOSTDN {endpoint.dn[:200]!r} has no attribute that counts")
     name = _user_name(endpoint)
-    topic = _endpoint_topic(endpoint) if own_topics else _dashed(endpoint.service_type)
+    topic = _endpoint_topic(endpoint) if own_topics else _replace_dots(endpoint.service_type)
     for kind, text in (("user", name), ("topic", topic)):
         if not is_name(text):
             return LeftOut(endpoint, Reason.FAILED, f"{text[:300]!r} cannot be the name of a {kind}")
     own = topic if own_topics else ""
-    return Entitled(endpoint=endpoint, name=name, dn=dn, email=email, topic=topic, subscription=own)
+    return ServedEndpoint(endpoint=endpoint, name=name, dn=dn, email=email, topic=topic, subscription=own)
 
 
 def _user_name(endpoint: Endpoint) -> str:
-    return _dashed(SEPARATOR.join((endpoint.service_type, endpoint.host, endpoint.site)))
+    return _replace_dots(SEPARATOR.join((endpoint.service_type, endpoint.host, endpoint.site)))
 
 
 def _endpoint_topic(endpoint: Endpoint) -> str:
-    return f"SITE_{_dashed(endpoint.site)}_ENDPOINT_{''.join(endpoint.primary_key.split())}"
+    return f"SITE_{_replace_dots(endpoint.site)}_ENDPOINT_{''.join(endpoint.primary_key.split())}"
 
 
 def is_of_endpoint(name: str) -> bool:
-    """Return whether provisioning makes such a name of a user or binding; the API lets it mark them in no other way."""
-    return _MADE.fullmatch(name) is not None
+    """Return whether a name is one that provisioning makes; the API has no other mark for them."""
+    return _OUR_USER_NAME.fullmatch(name) is not None
 
 
-def _dashed(text: str) -> str:
+def _replace_dots(text: str) -> str:
     return text.replace(".", "-")
 
 
 @dataclass(slots=True)
 class Declaration:
-    """Resources that are to be there, endpoints and topics for which they cannot be, and users of certificates."""
+    """Declared resources, endpoints and topics that failed, and users by certificate."""
 
     fields: dict[Key, Fields] = field(default_factory=dict)
     owners: dict[Key, str] = field(default_factory=dict)
@@ -193,13 +193,13 @@ class Declaration:
 
 
 def declare(
-    served: Sequence[Entitled], existing: Existing, target: Target, *, role: str, consumer: str = ""
+    served: Sequence[ServedEndpoint], existing: Existing, target: Target, *, role: str, consumer: str = ""
 ) -> Declaration:
     """Declare for endpoints; `role` is that of members, `consumer` a user who reads the subscriptions of endpoints."""
     made, bound = Declaration(), _Bound(existing)
     # First the bindings of endpoints that have another certificate now (step 9), until there are none: such a move may
     # free a certificate that another endpoint has now.
-    moved: dict[str, Entitled] = {}
+    moved: dict[str, ServedEndpoint] = {}
     moving = True
     while moving:
         moving = False
@@ -215,7 +215,7 @@ def declare(
 
 
 class _Bound:
-    """Bindings and members, as they will be once all that is declared so far is there."""
+    """Bindings and members after all declarations so far."""
 
     def __init__(self, existing: Existing) -> None:
         bindings = existing.of(Kind.BINDING)
@@ -231,7 +231,7 @@ class _Bound:
         self.dns[binding], self.names[dn] = dn, binding
 
 
-def _serve(each: Entitled, bound: _Bound, made: Declaration, target: Target, role: str) -> None:
+def _serve(each: ServedEndpoint, bound: _Bound, made: Declaration, target: Target, role: str) -> None:
     endpoint, binding = str(each.endpoint), bound.names.get(each.dn)
     user = bound.users.get(binding, "") if binding else each.name
     if binding and not user and not is_of_endpoint(binding):
@@ -253,11 +253,11 @@ def _serve(each: Entitled, bound: _Bound, made: Declaration, target: Target, rol
 
 
 def _give_topics(
-    served: Sequence[Entitled], existing: Existing, made: Declaration, project: str, consumer: str
+    served: Sequence[ServedEndpoint], existing: Existing, made: Declaration, project: str, consumer: str
 ) -> None:
     topics, subscriptions = existing.of(Kind.TOPIC), existing.of(Kind.SUBSCRIPTION)
     allowed: dict[str, dict[str, None]] = {}
-    owners: dict[str, Entitled] = {}
+    owners: dict[str, ServedEndpoint] = {}
     for each in served:
         if each.dn in made.users:
             allowed.setdefault(each.topic, {})[made.users[each.dn]] = None
@@ -275,8 +275,9 @@ def _give_topics(
             _give_subscription(owner, subscriptions.get(owner.subscription), made, project, consumer)
 
 
-def _give_subscription(each: Entitled, there: Fields | None, made: Declaration, project: str, consumer: str) -> None:
-    """Declare a subscription; `there` are the fields of the one that has its name."""
+def _give_subscription(
+    each: ServedEndpoint, there: Fields | None, made: Declaration, project: str, consumer: str
+) -> None:
     endpoint, name = str(each.endpoint), each.subscription
     if there is None:
         fields = {"topic": each.topic, "ackDeadline": ACK_DEADLINE_SECONDS}
@@ -290,8 +291,8 @@ def _give_subscription(each: Entitled, there: Fields | None, made: Declaration, 
 
 
 @dataclass(frozen=True, slots=True)
-class Vanished:
-    """Resources of endpoints that are not listed any more; one that is listed, but not served now, has not vanished.
+class VanishedResources:
+    """Resources of endpoints that left the listing; a listed endpoint that is not served has not vanished.
 
     `entries` are topics, and users on their lists whose certificates are those of other types only. `topics` hold
     messages and are never removed. `provisioned` is the number of all users with names of provisioning.
@@ -305,18 +306,18 @@ class Vanished:
 
     @property
     def who(self) -> list[str]:
-        """All names that something would be taken from."""
+        """All names that would lose something."""
         return list(dict.fromkeys([*self.users, *self.bindings, *(user for _, user in self.entries)]))
 
 
 def vanished(
-    judged: Mapping[str, Judged], existing: Existing, serving: Mapping[str, str], *, own_topics: bool = False
-) -> Vanished:
+    judged: Mapping[str, JudgedListing], existing: Existing, serving: Mapping[str, str], *, own_topics: bool = False
+) -> VanishedResources:
     """Compare listings, by service type, with what exists; `serving`: the user of each certificate after the plan."""
     members, bindings = existing.of(Kind.MEMBER), existing.of(Kind.BINDING)
     names = {name for each in judged.values() for name in each.names}
     dns = {dn for each in judged.values() for dn in each.dns}
-    prefixes = tuple(_dashed(each) + SEPARATOR for each in judged)
+    prefixes = tuple(_replace_dots(each) + SEPARATOR for each in judged)
     of_types = [name for name in {*members, *bindings} if is_of_endpoint(name) and name.startswith(prefixes)]
     gone = {name for name in of_types if name not in names}
     unbound = sorted(name for name in gone if name in bindings and bindings[name]["auth_identifier"] not in dns)
@@ -325,9 +326,9 @@ def vanished(
         listed = {topic for each in judged.values() for topic in each.topics}
         unlisted = sorted(existing.of(Kind.TOPIC).keys() - listed)
         topics = tuple(topic for topic in unlisted if topic.startswith("SITE_") and "_ENDPOINT_" in topic)
-        return Vanished(tuple(users), tuple(unbound), topics=topics, provisioned=len(of_types))
+        return VanishedResources(tuple(users), tuple(unbound), topics=topics, provisioned=len(of_types))
     entries = [each for name, found in judged.items() for each in _entries(name, found, existing, serving, users)]
-    return Vanished(tuple(users), tuple(unbound), tuple(entries), provisioned=len(of_types))
+    return VanishedResources(tuple(users), tuple(unbound), tuple(entries), provisioned=len(of_types))
 
 
 def _in_use(dns: Collection[str], existing: Existing, serving: Mapping[str, str]) -> set[str]:
@@ -336,16 +337,16 @@ def _in_use(dns: Collection[str], existing: Existing, serving: Mapping[str, str]
 
 
 def _entries(
-    service_type: str, found: Judged, existing: Existing, serving: Mapping[str, str], gone: Iterable[str]
+    service_type: str, found: JudgedListing, existing: Existing, serving: Mapping[str, str], gone: Iterable[str]
 ) -> list[tuple[str, str]]:
-    topic = _dashed(service_type)
+    topic = _replace_dots(service_type)
     staying = found.names | _in_use(found.dns, existing, serving) | set(gone)
     on_list = existing.of(Kind.PUBLISHERS).get(topic, {"users": ()})["users"]
     return [(topic, name) for name in sorted(on_list) if is_of_endpoint(name) and name not in staying]
 
 
-def refusal(found: Vanished, judged: Mapping[str, Judged], *, whole: bool, most: int) -> str:
-    """Return why nothing may be removed, empty when all may: `whole` if all listings came, at most so many users."""
+def refusal(found: VanishedResources, judged: Mapping[str, JudgedListing], *, whole: bool, most: int) -> str:
+    """Return why nothing may be removed, or an empty text. `whole`: all listings came; `most`: users to remove."""
     count = len(found.who)
     if not whole or not all(each.readable for each in judged.values()):
         return "not all that GOCDB lists could be read"
@@ -359,7 +360,7 @@ def refusal(found: Vanished, judged: Mapping[str, Judged], *, whole: bool, most:
     return ""
 
 
-def removals(found: Vanished, existing: Existing, project: str) -> dict[Key, Fields]:
+def removals(found: VanishedResources, existing: Existing, project: str) -> dict[Key, Fields]:
     """Return the resources to remove: a plan takes logins first, then rights."""
     bindings = existing.of(Kind.BINDING)
     gone: dict[Key, Fields] = {Key(Kind.BINDING, "", name): {} for name in found.bindings if bindings[name]["user"]}

@@ -1,8 +1,8 @@
 """Asks GOCDB, or reads a file that holds its answer (clients contract B9).
 
-Certificates are verified, ours is shown if there is one, pages are followed on the same host only, and neither the size
-of an answer nor the number of pages is without an end (A23, A26). A missing part of an element is an empty text here:
-the error is said for that endpoint alone (A24).
+Server certificates are verified, and our client certificate is sent if there is one. Pages are followed on the same
+host only; answers and page counts are limited (A23, A26). A missing part of an element is an empty text: only that
+endpoint gets an error (A24).
 """
 
 import os
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _NEXT = "./meta/link[@rel='next']"
 TYPE, SITE = "{{service-type}}", "{{site}}"  # placeholders in an address
-MAX_BYTES = 64 * 1024 * 1024  # of one answer or file; the whole of EGI's endpoints is a tenth of it
+MAX_BYTES = 64 * 1024 * 1024  # of one answer or file; ten times EGI's endpoints
 MAX_PAGES = 10_000
 CONNECT_SECONDS = 10.0
 SILENT_SECONDS = 60.0  # GOCDB makes long answers before it sends the first byte
@@ -70,7 +70,7 @@ class Page(Generic[T]):
 
 
 def sites_address(endpoints_address: str) -> str:
-    """Return where sites are asked for, one by one, when only the address of endpoints is known (contract 14.1)."""
+    """Derive the address of single sites from that of endpoints (contract 14.1)."""
     if "method=" not in endpoints_address or not _is_url(endpoints_address):
         raise BadSettings("the sites are listed elsewhere: say where with --sites")
     return f"{endpoints_address.partition('?')[0]}?method=get_site&sitename={SITE}"
@@ -90,11 +90,11 @@ class Feed:
     def __init__(self, endpoints_at: str, sites_at: str, *, ca: str = "", cert: str = "", key: str = "") -> None:
         for address in (endpoints_at, sites_at):
             if address.startswith("http://") and urlsplit(address).hostname not in LOOPBACK:
-                raise BadSettings(f"{_shown(address)} would be read without TLS: say https://")
+                raise BadSettings(f"{_safe_address(address)} would be read without TLS: say https://")
         self._endpoints_at = endpoints_at
         self._sites_at = sites_at
         over_tls = any(each.startswith("https://") for each in (endpoints_at, sites_at))
-        # Without TLS anywhere, one that trusts no certificate: reading the system's certificates takes its time.
+        # Without TLS, trust nothing: reading the system's certificates is slow.
         self._trust = _trust(ca, cert, key) if over_tls or ca or cert else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._clients: dict[str | None, httpx.Client] = {}
         self._pages: dict[str, list[Endpoint]] = {}
@@ -113,7 +113,7 @@ class Feed:
         address = self._endpoints_at.replace(TYPE, quote(service_type, safe=""))
         if address not in self._pages:
             self._pages[address] = list(self._items(address, read_endpoints))
-        # One without a type came with the others: it is reported, and not passed over.
+        # An endpoint without a type is reported, not skipped.
         return [each for each in self._pages[address] if each.service_type in (service_type, "")]
 
     def site(self, name: str) -> Site | None:
@@ -137,31 +137,31 @@ class Feed:
         seen: set[str] = set()
         while address:
             if address in seen or len(seen) >= MAX_PAGES:
-                raise ServiceFailed(f"the pages of {_shown(address)} do not end")
+                raise ServiceFailed(f"the pages of {_safe_address(address)} do not end")
             seen.add(address)
-            page = read(self._fetched(address) if _is_url(address) else _file(address))
+            page = read(self._fetch(address) if _is_url(address) else _file(address))
             yield from page.items
-            address = _followed(address, page.next)
+            address = _next_address(address, page.next)
 
-    def _fetched(self, address: str) -> bytes:
+    def _fetch(self, address: str) -> bytes:
         until = time.monotonic() + PAGE_SECONDS
         try:
             with self._client(address).stream("GET", address) as answer:
                 if answer.status_code != httpx.codes.OK:
-                    raise ServiceFailed(f"{_shown(address)} answered {answer.status_code}")
+                    raise ServiceFailed(f"{_safe_address(address)} answered {answer.status_code}")
                 body = bytearray()
                 for piece in answer.iter_bytes(_CHUNK):
                     body += piece
                     if len(body) > MAX_BYTES:
-                        raise ServiceFailed(f"the answer of {_shown(address)} is larger than {MAX_BYTES} bytes")
+                        raise ServiceFailed(f"the answer of {_safe_address(address)} is larger than {MAX_BYTES} bytes")
                     if time.monotonic() > until:
-                        raise ServiceTimeout(f"the answer of {_shown(address)} takes too long")
+                        raise ServiceTimeout(f"the answer of {_safe_address(address)} takes too long")
                 return bytes(body)
         except httpx.TimeoutException as error:
-            raise ServiceTimeout(f"no answer from {_shown(address)} in time") from error
+            raise ServiceTimeout(f"no answer from {_safe_address(address)} in time") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             why = "its certificate is not signed by a trusted CA" if "VERIFY_FAILED" in str(error) else str(error)
-            raise ServiceFailed(f"cannot read {_shown(address)}: {why or type(error).__name__}") from error
+            raise ServiceFailed(f"cannot read {_safe_address(address)}: {why or type(error).__name__}") from error
 
     def _client(self, address: str) -> httpx.Client:
         proxy = proxy_to(address)
@@ -183,17 +183,17 @@ def _file(path: str) -> bytes:
         raise ServiceFailed(f"{path}: {error.strerror}") from error
 
 
-def _followed(address: str, link: str) -> str:
-    """Return the address of the next page; raise `ServiceFailed` for one elsewhere: it must not see our certificate."""
+def _next_address(address: str, link: str) -> str:
+    """Return the next page's address. Raises `ServiceFailed` for another host: it must not see our certificate."""
     if not link or not _is_url(address):
         return ""
     there = urljoin(address, link)
     if urlsplit(there)[:2] != urlsplit(address)[:2]:
-        raise ServiceFailed(f"the next page of {_shown(address)} is on another host")
+        raise ServiceFailed(f"the next page of {_safe_address(address)} is on another host")
     return there
 
 
-def _shown(address: str) -> str:
+def _safe_address(address: str) -> str:
     return without_credentials(address) if _is_url(address) else address
 
 
@@ -227,7 +227,7 @@ def _page(body: bytes, tag: str, read: Callable[[Element], T]) -> Page[T]:
         root = fromstring(body, forbid_dtd=True)
     except (ParseError, DefusedXmlException, ValueError, LookupError):  # the last two: of encodings
         raise ServiceFailed("what came is not XML as GOCDB writes it") from None
-    if root.tag != "results":  # a request that GOCDB does not like gets <error> and 200
+    if root.tag != "results":  # GOCDB answers bad requests with <error> and 200
         said = " ".join((root.text or "").split())[:200]
         raise ServiceFailed(f"GOCDB answered <{root.tag[:40]}>{f': {said}' if said else ''}")
     link = root.find(_NEXT)

@@ -1,6 +1,6 @@
 """Options of parallel subscriptions in declarations: read from a file, read from the service, and sent.
 
-They are spelled as in the API, spans as the service writes them; `{}` of a policy, and an empty text, mean none.
+They are spelled as in the API, spans as the service writes them; `{}` and an empty text mean unset.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from ams.core.errors import InvalidInput
 from ams.core.yaml_tree import Value, bad
 from ams.provisioning.declared import Fields
 
-FIXED = ("type", "filter", "enableMessageOrdering")  # fields that never change
+IMMUTABLE_FIELDS = ("type", "filter", "enableMessageOrdering")  # fields that never change
 
 
 def _span(value: Value) -> Milliseconds:
@@ -26,7 +26,7 @@ def _span(value: Value) -> Milliseconds:
         raise bad(value.place, str(error)) from None
 
 
-def _checked(value: Value, options: parallel_options.ParallelOptions) -> None:
+def _check_options(value: Value, options: parallel_options.ParallelOptions) -> None:
     try:
         parallel_options.check(options)
     except InvalidInput as error:
@@ -39,7 +39,7 @@ def _retry(value: Value) -> Fields:
     said = value.mapping(("minimumBackoff", "maximumBackoff"))
     minimum = _span(said["minimumBackoff"]) if "minimumBackoff" in said else parallel_options.DEFAULT_MINIMUM
     maximum = _span(said["maximumBackoff"]) if "maximumBackoff" in said else parallel_options.DEFAULT_MAXIMUM
-    _checked(value, parallel_options.ParallelOptions(parallel_options.RetryPolicy(minimum, maximum)))
+    _check_options(value, parallel_options.ParallelOptions(parallel_options.RetryPolicy(minimum, maximum)))
     return {"minimumBackoff": seconds_text(minimum), "maximumBackoff": seconds_text(maximum)}
 
 
@@ -60,7 +60,7 @@ def _dead_letters(value: Value) -> Fields:
 
 def _filter(value: Value) -> str:
     text = "" if value.is_null else value.text()
-    _checked(value, parallel_options.ParallelOptions(filter=text))
+    _check_options(value, parallel_options.ParallelOptions(filter=text))
     return text
 
 
@@ -69,7 +69,7 @@ def _expiration(value: Value) -> Fields:
     if not said:
         return {}
     ttl = _span(said["ttl"])
-    _checked(value, parallel_options.ParallelOptions(expiration_ttl=ttl))
+    _check_options(value, parallel_options.ParallelOptions(expiration_ttl=ttl))
     return {"ttl": seconds_text(ttl)}
 
 
@@ -77,7 +77,7 @@ def _retention(value: Value) -> str:
     if value.is_null:
         return ""
     retention = _span(value)
-    _checked(value, parallel_options.ParallelOptions(message_retention=retention))
+    _check_options(value, parallel_options.ParallelOptions(message_retention=retention))
     return seconds_text(retention)
 
 
@@ -124,14 +124,14 @@ def existing(subscription: wire.Subscription, topic: str) -> Fields:
 
 def made(said: Fields) -> wire.ParallelOptions | None:
     """Return the options to make a subscription with; None for an ordered one."""
-    return msgspec.convert(_sent(said), wire.ParallelOptions) if said.get("type") == parallel_options.PARALLEL else None
+    return msgspec.convert(_body(said), wire.ParallelOptions) if said.get("type") == parallel_options.PARALLEL else None
 
 
 def changes(said: Fields) -> wire.SubscriptionChanges | None:
     """Return the options to change; None when there are none."""
-    sent = _sent(said)
+    sent = _body(said)
     return msgspec.convert(sent, wire.SubscriptionChanges) if sent else None
 
 
-def _sent(said: Fields) -> dict[str, Any]:
+def _body(said: Fields) -> dict[str, Any]:
     return {name: None if said[name] in ({}, "") else said[name] for name in OPTIONS if name in said}

@@ -1,7 +1,6 @@
-"""Reads what exists of what is declared, and no more, and compares both.
+"""Reads the existing state of declared resources, and plans the steps that are missing.
 
-A plan is pure, so that its laws can be tested. Carried out, it makes everything as declared; planned again, there is
-nothing to do.
+A plan is pure, so its laws can be tested. It is idempotent: after it is carried out, a new plan is empty.
 """
 
 import functools
@@ -21,12 +20,12 @@ from ams.provisioning.document import ALL, ISSUER, KEY_ID, SERVICE_TYPE, TOKEN_F
 from ams.wire.projects import DESCRIPTOR
 
 T = TypeVar("T")
-_PAGE = 500  # resources asked for at once
-_BOUND = ("host", "auth_identifier", "unique_key", "auth_type", "issuer")
-"""Fields of a binding that are shown as they are declared."""
+_PAGE = 500  # resources per page
+_BINDING_FIELDS = ("host", "auth_identifier", "unique_key", "auth_type", "issuer")
+"""Fields of a binding with the same form in files and in the API."""
 _ORDER = list(Kind)
-_MADE_ANEW = (Kind.IDENTITY, Kind.TOKEN)
-"""Kinds that cannot be altered but only removed and made, so that all of their fields are needed."""
+_REPLACED_KINDS = (Kind.IDENTITY, Kind.TOKEN)
+"""Kinds that cannot be altered, only removed and made again: all their fields are needed."""
 _IS_KEY = "is a key, which is made by ams token create --google-file and never declared: give the token another name"
 _DIFFERS = {"expires_on": "another end", "rights": "other rights"}
 
@@ -41,7 +40,7 @@ class PlanOptions:
 
 
 def plan(declared: Declared, existing: Existing, options: PlanOptions = PlanOptions()) -> list[Step]:
-    """Return the steps in order; raise `BadDocument` for references to nothing, and changes that no step can make."""
+    """Return the steps in order. Raises `BadDocument` for missing references and impossible changes."""
     removed = {**declared.gone, **(_surplus(declared, existing) if options.prune else {})}
     for reference in declared.references:
         target = reference.target
@@ -55,7 +54,7 @@ def plan(declared: Declared, existing: Existing, options: PlanOptions = PlanOpti
 
 
 def _step(key: Key, declared: Declared, existing: Existing, options: PlanOptions) -> Step | None:
-    wanted = _wanted(key, declared, existing)
+    wanted = _wanted_fields(key, declared, existing)
     found = existing.fields.get(key)
     owner = declared.owners.get(key, "")
     if found is None:
@@ -70,13 +69,12 @@ def _step(key: Key, declared: Declared, existing: Existing, options: PlanOptions
     impossible = _impossible(key.kind, changed, found, options)
     if impossible:
         raise bad(declared.places[key], f"{key} {impossible}")
-    if changed and key.kind in _MADE_ANEW:
+    if changed and key.kind in _REPLACED_KINDS:
         changed = {**found, **wanted}
     return Step(Change.ALTER, key, changed, owner) if changed else None
 
 
 def _impossible(kind: Kind, changed: Fields, found: Fields, options: PlanOptions) -> str:
-    """Return why a resource cannot be altered so, and what to do; empty when it can."""
     if not changed:
         return ""
     if kind is Kind.TOKEN:
@@ -85,16 +83,16 @@ def _impossible(kind: Kind, changed: Fields, found: Fields, options: PlanOptions
         return "" if options.renew_tokens else f"is there with {differs}: {remedy}"
     if kind is Kind.ISSUER and found.get("source") == OF_SETTINGS:
         return f"is of the service's settings (issuers_file), where its {', '.join(changed)} must be changed"
-    fixed = _fixed(kind, changed, found)
+    fixed = _impossible_change(kind, changed, found)
     return fixed and f"{fixed}; delete it first"
 
 
-def _fixed(kind: Kind, changed: Fields, found: Fields) -> str:
+def _impossible_change(kind: Kind, changed: Fields, found: Fields) -> str:
     if kind is Kind.SERVICE_TYPE and "type" in changed:
         return f"is of type {found['type']}, and a service type cannot change its type"
     if "topic" in changed:
         return f"is on topic {found['topic']}, and a subscription cannot change its topic"
-    fixed = [name for name in parallel.FIXED if kind is Kind.SUBSCRIPTION and name in changed]
+    fixed = [name for name in parallel.IMMUTABLE_FIELDS if kind is Kind.SUBSCRIPTION and name in changed]
     if fixed:
         return f"has another {', '.join(fixed)}, which a subscription cannot change"
     if changed.get("schema") == {}:
@@ -102,7 +100,7 @@ def _fixed(kind: Kind, changed: Fields, found: Fields) -> str:
     return ""
 
 
-def _wanted(key: Key, declared: Declared, existing: Existing) -> Fields:
+def _wanted_fields(key: Key, declared: Declared, existing: Existing) -> Fields:
     """Return the declared fields. Members without a role stay on a list, as push workers do (HTTP contract 13.5)."""
     wanted = declared.fields[key]
     if "users" in wanted:
@@ -122,7 +120,7 @@ def _same(name: str, wanted: Any, found: Any) -> bool:
         return same_push(wanted, found or {})
     if name == "users":
         return not wanted
-    if name == "headers":  # what is in them is not shown, and of an access key nothing at all
+    if name == "headers":  # their values are never shown, nor is an access key
         return set(wanted) == set(found or ())
     if name == "client_secret":
         return bool(found)
@@ -130,7 +128,7 @@ def _same(name: str, wanted: Any, found: Any) -> bool:
 
 
 def same_push(declared: Fields, existing: Fields) -> bool:
-    """Return whether a push configuration is as declared; what is not declared may be anything."""
+    """Return whether a push configuration is as declared; other fields may differ."""
     if not declared:
         return not existing.get("type")
     dead_letters = short_name(existing.get("deadLetterTopic", ""))
@@ -201,10 +199,10 @@ class _State:
         for project in self._declared.projects:
             yield from self._project(project)
         if self._declared.concerns_authn:
-            # All service types, and of the rest what belongs to declared ones.
+            # All service types; of the rest, the resources of declared ones.
             types = self._ask(authn.list_service_types()).service_types
             for each in types:
-                yield Key(Kind.SERVICE_TYPE, "", each.name), _shown(each, SERVICE_TYPE)
+                yield Key(Kind.SERVICE_TYPE, "", each.name), _declared_fields(each, SERVICE_TYPE)
             names = {each.uuid: each.name for each in types}
             if any(kind is Kind.AUTH_METHOD for _, kind in self._kinds):
                 for method in self._ask(authn.list_auth_methods()).auth_methods:
@@ -219,7 +217,7 @@ class _State:
         bound = {fields["user"] for fields in bindings if "user" in fields}
         uuids = {}
         for name in sorted(bound):
-            user = self._found(wire.get_user(name))
+            user = self._call_or_none(wire.get_user(name))
             if user:
                 uuids[name] = user.uuid
                 if Key(Kind.USER, "", name) not in self._declared.fields:
@@ -232,14 +230,14 @@ class _State:
                 continue
             wanted = (declared or {}).get("user", "")
             stands_for = wanted if wanted and uuids.get(wanted) == binding.unique_key else ""
-            yield key, {"service_type": service_type, "user": stands_for, **_shown(binding, _BOUND)}
+            yield key, {"service_type": service_type, "user": stands_for, **_declared_fields(binding, _BINDING_FIELDS)}
 
     def _user(self, key: Key) -> Iterator[tuple[Key, Fields]]:
         """Read a user, its bindings and tokens; a binding that a first login made counts only if it is declared."""
-        user = self._found(wire.get_user(key.name))
+        user = self._call_or_none(wire.get_user(key.name))
         if not user:
             return
-        yield key, _shown(user, USER)
+        yield key, _declared_fields(user, USER)
         if (user.name, Kind.IDENTITY) in self._kinds:
             for binding in self._ask(wire.list_bindings(user.name)).bindings:
                 identity = Key(Kind.IDENTITY, user.name, binding.name)
@@ -253,7 +251,7 @@ class _State:
                 yield Key(Kind.TOKEN, user.name, token.name), said | ({KEY_ID: token.key_id} if token.key_id else {})
 
     def _project(self, name: str) -> Iterator[tuple[Key, Fields]]:
-        project = self._found(wire.get_project(name))
+        project = self._call_or_none(wire.get_project(name))
         if not project:
             return
         fields = {
@@ -306,7 +304,7 @@ class _State:
             yield key, fields | self._access(key, wire.get_subscription_acl)
 
     def _access(self, key: Key, ask_for: Callable[[str, str], Call[wire.Acl]]) -> dict[str, Any]:
-        # Only if the files say anything of it: each is a question of its own.
+        # Only if declared: each list costs a request.
         if "access" not in self._declared.fields.get(key, {}):
             return {}
         return {"access": tuple(sorted(self._ask(ask_for(key.project, key.name)).authorized_users))}
@@ -327,7 +325,7 @@ class _State:
         names = {user.uuid: user.name for user in users}
         for binding in bindings:
             bound = {"service_uuid": binding.service_uuid, "user": names.get(binding.unique_key, "")}
-            fields[Key(Kind.BINDING, "", binding.name)] = bound | _shown(binding, _BOUND)
+            fields[Key(Kind.BINDING, "", binding.name)] = bound | _declared_fields(binding, _BINDING_FIELDS)
         fields |= {key: {"users": tuple(on)} for key, on in entries.items()}
         return Existing(fields, uuids={user.name: user.uuid for user in users})
 
@@ -344,7 +342,7 @@ class _State:
             if not token:
                 return
 
-    def _found(self, call: Call[T]) -> T | None:
+    def _call_or_none(self, call: Call[T]) -> T | None:
         try:
             found: T = self._ask(call)
         except NotFound:
@@ -369,13 +367,13 @@ def read_target(target: Target, ask: Ask) -> Existing:
 
 
 def existing_issuer(found: wire.Issuer) -> Fields:
-    """Return an issuer as it is there, spelled as files declare it."""
+    """Return an existing issuer in the form of files."""
     rules = {f"{rule.project}={role}={rule.entitlement}" for rule in found.roles for role in rule.roles}
-    alike = _shown(found, (name for name in (*ISSUER, "source") if name != "roles"))
+    alike = _declared_fields(found, (name for name in (*ISSUER, "source") if name != "roles"))
     return {**alike, "roles": tuple(sorted(rules)), "client_secret": bool(found.client_secret)}
 
 
-def _shown(found: object, names: Iterable[str]) -> dict[str, Any]:
+def _declared_fields(found: object, names: Iterable[str]) -> dict[str, Any]:
     """Return fields as files declare them: names in a list sorted, each once."""
     fields = {name: getattr(found, name) for name in names}
     return {name: tuple(sorted(set(each))) if isinstance(each, list) else each for name, each in fields.items()}

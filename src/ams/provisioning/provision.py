@@ -1,4 +1,4 @@
-"""One run: GOCDB is asked, the plan made and carried out, and made again if others changed the same meanwhile."""
+"""One provisioning run: reads GOCDB, plans, carries out, and plans again after concurrent changes."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -32,11 +32,11 @@ class RunOptions:
 class Report:
     """Result of a run; `faults` are about several endpoints, `kept` says why nothing was removed."""
 
-    judged: dict[str, endpoints.Judged] = field(default_factory=dict)
+    judged: dict[str, endpoints.JudgedListing] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     failed: list[endpoints.LeftOut] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    vanished: endpoints.Vanished = field(default_factory=endpoints.Vanished)
+    vanished: endpoints.VanishedResources = field(default_factory=endpoints.VanishedResources)
     kept: str = ""
 
     @property
@@ -51,18 +51,18 @@ class Report:
 
     @property
     def bindings_updated(self) -> list[str]:
-        """Bindings that are of another certificate or user now."""
+        """Bindings that got another certificate or user."""
         altered = (step.key for step in self.steps if step.change is Change.ALTER)
         return list(dict.fromkeys(key.name for key in altered if key.kind is Kind.BINDING))
 
     @property
     def well(self) -> bool:
-        """True if nothing went wrong; endpoints that are left out by rule are none of our troubles."""
+        """True if nothing failed; endpoints that are left out by rule do not count."""
         return not (self.failed or self.faults or self.kept)
 
 
 def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: Callable[[str], None]) -> Report:
-    """Make what GOCDB lists; `note` hears of the progress. Raises a `ClientError` that ends everything."""
+    """Provision GOCDB's endpoints; `note` gets the progress. Raises a `ClientError` that ends the run."""
     report = Report()
     for service_type in options.service_types:
         try:
@@ -83,7 +83,7 @@ def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: C
         made = endpoints.declare(served, existing, target, role=options.role, consumer=options.consumer)
         report.failed = [*listed_failures, *made.failed]
         report.faults = [*listed_faults, *made.faults]
-        gone = _gone(report, existing, options, made.users, target.project, whole=not listed_faults)
+        gone = _find_removals(report, existing, options, made.users, target.project, whole=not listed_faults)
         steps = plan(made.declared(gone), existing)
         if options.dry_run:
             report.steps = steps
@@ -97,7 +97,7 @@ def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: C
     return report
 
 
-def _gone(
+def _find_removals(
     report: Report, existing: Existing, options: RunOptions, serving: Mapping[str, str], project: str, *, whole: bool
 ) -> Mapping[Key, Fields]:
     report.vanished = found = endpoints.vanished(report.judged, existing, serving, own_topics=options.own_topics)
@@ -107,7 +107,9 @@ def _gone(
     return {} if report.kept else endpoints.removals(found, existing, project)
 
 
-def _note_failures(report: Report, served: Sequence[endpoints.Entitled], failures: Sequence[tuple[Step, str]]) -> None:
+def _note_failures(
+    report: Report, served: Sequence[endpoints.ServedEndpoint], failures: Sequence[tuple[Step, str]]
+) -> None:
     owners = {str(each.endpoint): each for each in served}
     for step, text in failures:
         owner = owners.get(step.owner)

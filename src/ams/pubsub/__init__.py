@@ -1,20 +1,20 @@
-"""Google's Pub/Sub (`google.pubsub.v1`) over gRPC and REST, on the use cases that the HTTP API is on.
+"""Google's Pub/Sub API (`google.pubsub.v1`) over gRPC and REST, on the same use cases as the HTTP API.
 
-A project, a topic, a user and a token here are the ones of the HTTP API; subscriptions made here are parallel ones.
+Projects, topics, users and tokens are those of the HTTP API; subscriptions made here are parallel ones.
 `docs/reference/pubsub.md` lists every field of every request.
 
-protos      the types of requests and answers, as the package google-cloud-pubsub has them
-errors      one table from our errors to codes and texts of Google's, and how a call ends with one
-requests    requests as they come: headers, where the client is, and how much is in one before it is parsed
-relaying    calls that another node has to answer
-fields      values that many requests have: resource names, durations, labels, masks, pages
-calls       who is let in, one call from its beginning to its end, and what the audit log gets
-resources   topics, subscriptions and snapshots as answers show them, and as requests ask for them
-messages    from what is published to what is stored, and from what is stored to what is received
-publisher, subscriber, leasing, streaming, schemas, iam
-            the methods of each service: `rpcs` of each lists them
-rest        requests of HTTP/1.1 as calls of these methods; errors in Google's envelope
-bindings    which HTTP request is which method, and the description from which clients make theirs
-transcoding from JSON to requests, and from answers to JSON
-server      the port: limits, start and stop, of both transports
+    protos      types of requests and answers, from the package google-cloud-pubsub
+    errors      maps our errors to Google's codes and texts, and ends calls with them
+    requests    headers and address of a call, and size checks before a request is parsed
+    relaying    forwards calls to the node that owns a subscription
+    fields      common values: resource names, durations, labels, masks, pages
+    calls       admission, life cycle and audit of a call
+    resources   converts topics, subscriptions and snapshots
+    messages    converts published and received messages
+    publisher, subscriber, leasing, streaming, schemas, iam
+                the methods of each service, listed by its `rpcs`
+    rest        HTTP/1.1 requests as calls of these methods; Google's error format
+    bindings    routes of HTTP requests to methods, and the discovery document
+    transcoding JSON to requests, and answers to JSON
+    server      the port of both transports: limits, start and stop
 """

@@ -1,7 +1,7 @@
-"""Bindings: which HTTP request is which method, as Google's API says it (`google.api.http`).
+"""Bindings of HTTP requests to methods, as in Google's API (`google.api.http`).
 
-Routes and the description for clients at the end of this module are made of this table. A method has one binding, of
-IAM one for each kind of resource.
+Routes and the discovery document are made from this table. A method has one binding; methods of IAM have one for each
+kind of resource.
 """
 
 import functools
@@ -21,7 +21,7 @@ _FIELD = re.compile(r"\{([a-z_.]+)=([^}]+)\}")
 
 
 class Binding(NamedTuple):
-    """How one method is asked for."""
+    """HTTP route of a method."""
 
     rpc: str
     http: str  # the method of HTTP
@@ -121,11 +121,11 @@ _PLAIN: Mapping[str, Mapping[str, object]] = {
     "google.protobuf.FieldMask": {"type": "string", "format": "google-fieldmask"},
     "google.protobuf.Struct": {"type": "object", "additionalProperties": {"type": "any"}},
 }
-"""Types that have a form of their own in JSON."""
+"""Types with a special form in JSON."""
 
 
 def describe(root: str, requests: tuple[tuple[str, Any], ...]) -> Mapping[str, object]:
-    """Return the description for a service at this URL; `requests` are names of methods, with their requests' types."""
+    """Return the discovery document for a service at this URL; `requests`: request types by method name."""
     return {**_description(requests), "rootUrl": root, "baseUrl": root}
 
 
@@ -169,7 +169,7 @@ def _description(requests: tuple[tuple[str, Any], ...]) -> Mapping[str, object]:
 
 
 def _names(binding: Binding) -> list[str]:
-    """Return where a method is: its resources, from the outermost on, and its name."""
+    """Return the place of a method: its resources, outermost first, and its name."""
     path, _, verb = binding.shape.partition(":")
     parts = path.split("/")
     is_list = binding.http == "GET" and len(parts) % 2
@@ -207,7 +207,7 @@ def _query_fields(binding: Binding, request: Any, before: str = "") -> Iterator[
         if field.message_type is not None and field.message_type.full_name not in _PLAIN:
             yield from _query_fields(binding, field.message_type, f"{name}.")
         else:
-            yield name, _query(_described(field))
+            yield name, _query(_describe_field(field))
 
 
 def _query(kind: Mapping[str, object]) -> Mapping[str, object]:
@@ -215,19 +215,19 @@ def _query(kind: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _describe_type(descriptor: Any, schemas: dict[str, object]) -> None:
-    """Add a type, and the types in it, under the names that Google's description has: those without their packages."""
+    """Add a type and its nested types, under their names without packages, as Google's document has them."""
     if descriptor.name in schemas or descriptor.full_name in _PLAIN:
         return
     properties: dict[str, object] = {}
     schemas[descriptor.name] = {"id": descriptor.name, "type": "object", "properties": properties}
     for field in descriptor.fields:
-        properties[field.json_name] = _described(field)
+        properties[field.json_name] = _describe_field(field)
         inner = field.message_type
         if inner is not None and not inner.GetOptions().map_entry:
             _describe_type(inner, schemas)
 
 
-def _described(field: Any) -> Mapping[str, object]:
+def _describe_field(field: Any) -> Mapping[str, object]:
     inner = field.message_type
     kind: Mapping[str, object]
     if field.type == FieldDescriptor.TYPE_ENUM:

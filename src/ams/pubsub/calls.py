@@ -1,4 +1,4 @@
-"""One call of a method from its beginning to its end: what it is answered with, and what the audit log gets."""
+"""Life cycle of a call: login, admission, limits, answer, errors and audit."""
 
 import asyncio
 import contextlib
@@ -43,13 +43,13 @@ logger = structlog.get_logger("ams.pubsub")
 
 
 class Call(NamedTuple):
-    """One call, let in."""
+    """An admitted call."""
 
     caller: Caller
-    name: Name  # what it is about
+    name: Name  # of its resource
     context: Context
     action: str
-    may: Callable[[str], Awaitable[Caller]]  # looks whether the caller may do an action on it, without counting it
+    may: Callable[[str], Awaitable[Caller]]  # checks the rights for an action on it, without counting a request
 
     @property
     def project(self) -> ProjectName:
@@ -57,7 +57,7 @@ class Call(NamedTuple):
         return self.caller.here.name
 
     async def again(self) -> Caller:
-        """Look at the rights once more, after a while."""
+        """Check the rights again, after a wait."""
         return await self.may(self.action)
 
 
@@ -66,14 +66,14 @@ class Rpc(NamedTuple):
 
     name: str
     request: Any
-    action: str | Callable[[Message], str]  # that the caller must be allowed; empty: the method looks by itself
-    about: Callable[[Message], Name]  # reads which resource a request is about; raises `InvalidInput`
+    action: str | Callable[[Message], str]  # action to authorise; empty: the method checks by itself
+    about: Callable[[Message], Name]  # reads the resource of a request; raises `InvalidInput`
     act: Callable[[Call, Any], Awaitable[Message]]
-    is_change: bool = False  # whether the audit log gets it
+    is_change: bool = False  # True if it is audited
 
     @property
     def only_reads(self) -> bool:
-        """True: asking again is as if one had not asked."""
+        """True if repeating the call is harmless."""
         return isinstance(self.action, str) and self.action.endswith((":show", ":list", ":listByTopic"))
 
 
@@ -81,7 +81,7 @@ ChangeRpc = partial(Rpc, is_change=True)
 
 
 class EmulatorDoor:
-    """Instead of `Gate`: lets everybody on this machine in as an administrator, and makes projects when first named."""
+    """`Gate` of the emulator: every client on this machine is an administrator; projects are made when first named."""
 
     def __init__(self, registry: Registry, projects: Projects) -> None:
         self._registry, self._projects = registry, projects
@@ -107,14 +107,14 @@ class EmulatorDoor:
         return replace(nobody, project=found)
 
     async def know(self, headers: Headers, query: bytes) -> None:
-        """Do nothing: everybody on this machine is known."""
+        """Do nothing: every client on this machine is admitted."""
 
 
 class Calls:
     """Answers calls.
 
-    Who calls is known before anything that they send is read. Until then a call counts for its address, and from then
-    on for its user; each has a fair share.
+    The caller is authenticated before any request is read. Until then a call counts for its address, afterwards for its
+    user; each has a fair share.
     """
 
     def __init__(
@@ -133,9 +133,8 @@ class Calls:
         only_proxies: bool = False,
         relay: Relays | None = None,
     ) -> None:
-        """`most` is how many logins, calls, and streams there may be at a time, `seconds` how long a request may take
-        to come, `most_payload` how many bytes it may have. `ended` counts calls by their codes. With `only_proxies` no
-        others are answered.
+        """`most`: concurrent logins, calls, and streams each. `seconds`: time for a request to arrive. `most_payload`:
+        its bytes. `ended` counts calls by code. `only_proxies`: refuse clients that do not come through `proxies`.
         """
         self._door, self._auditor, self._bodies, self._new_id = door, auditor, bodies, new_id
         self._ended, self._unread, self._seconds, self.most_payload = ended, unread, seconds, most_payload
@@ -144,14 +143,14 @@ class Calls:
         self._logins, self._calls, self._streams = FairShare[str](most), FairShare[str](most), FairShare[str](most)
 
     async def admit(self, context: Context, scope: Scope, action: str, name: Name) -> Call:
-        """Let a call in; raise as `Admission.admit`, and `RateLimited`."""
+        """Admit a call. Raises as `Admission.admit`, and `RateLimited`."""
         variable = {_VARIABLES[name.kind]: name.leaf} if name.kind else {}
         names = {"project": name.project, **variable}
 
         async def may(action: str, *, counted: bool = True) -> Caller:
             try:
                 return await self._door.admit(action, names, scope["headers"], scope["query_string"], counted=counted)
-            except NotFound as error:  # nothing but the project is looked for yet
+            except NotFound as error:  # only the project is looked up here
                 raise Missing(name.project, error.message) from error
 
         if action:
@@ -164,7 +163,7 @@ class Calls:
     def unary(self, service: str, rpc: Rpc) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a method with one request and one answer.
 
-        To gRPC it takes a stream of requests: of any other it reads the request before anybody knows who sends it.
+        For gRPC it is a stream of requests: gRPC would read a unary request before the login.
         """
         method = f"/{service}/{rpc.name}"
 
@@ -174,7 +173,7 @@ class Calls:
 
             scope = self._begin(context, method)
             try:
-                held = contextlib.ExitStack()  # until the answer is sent: a client must read it to get more room
+                held = contextlib.ExitStack()  # until the answer is sent: an unread answer uses up the user's share
                 current_task().add_done_callback(lambda _: held.close())
                 return await self.answer(rpc, method, context, scope, held, take)
             except Exception as error:
@@ -192,15 +191,15 @@ class Calls:
         take: Callable[[str], Awaitable[Message]],
         shown: Callable[[bytes], bytes] = bytes,
     ) -> bytes:
-        """Return the answer of a call, as `shown` turns it into what is sent.
+        """Return the answer of a call, encoded by `shown`.
 
-        `take` reads the request, for a user, whose id is empty for none. `held` is left when the answer was sent.
+        `take` reads the request of a user id, empty for none. `held` is closed when the answer was sent.
         """
         user = await self._login(scope)
-        held.enter_context(self._calls.taken(user, TOO_MANY_CALLS))
+        held.enter_context(self._calls.hold_slot(user, TOO_MANY_CALLS))
         found = shown(await self._answer(rpc, method, await take(user), context, scope))
         project = project_of(scope)
-        if rpc.only_reads:  # a change, or a lease of messages, is not to be done twice
+        if rpc.only_reads:  # a refusal here would make clients repeat a change
             self._unread.check(project, len(found))
         held.enter_context(self._unread.held(project, len(found)))
         return found
@@ -208,28 +207,28 @@ class Calls:
     def stream(
         self, method: str, act: Callable[[Context, Scope], Awaitable[None]]
     ) -> "grpc.RpcMethodHandler[Any, Any]":
-        """Return the handler of a method with two streams; `act` lets callers in, and reads requests as they come."""
+        """Return the handler of a bidirectional stream; `act` admits callers and reads requests."""
 
         async def answer(_: Any, context: Context) -> None:
             scope = self._begin(context, method)
             try:
-                with self._streams.taken(await self._login(scope), TOO_MANY_STREAMS):
+                with self._streams.hold_slot(await self._login(scope), TOO_MANY_STREAMS):
                     await act(context, scope)
             except ClientLeft:
                 context.set_code(grpc.StatusCode.CANCELLED)
             except Exception as error:
                 await self._fail(context, error, scope, on_stream=True)
 
-        return grpc.stream_stream_rpc_method_handler(answer, None, _serialized)
+        return grpc.stream_stream_rpc_method_handler(answer, None, _serialize)
 
     async def _login(self, scope: Scope) -> str:
-        """Return who calls; raise as `Gate.who`, and `Overloaded` when too many of the client wait for that."""
+        """Authenticate the caller; return its id. Raises as `Gate.who`, `Overloaded` with too many logins."""
         if self._only_proxies and not is_within(usual_address(scope["client"][0]), self._proxies):
             raise NotAuthenticated(PLAIN)
         known = self._door.known(scope["headers"], scope["query_string"])
         if known is not None:
             return known
-        with self._logins.taken(scope["address"], TOO_MANY_LOGINS):
+        with self._logins.hold_slot(scope["address"], TOO_MANY_LOGINS):
             return await self._door.who(scope["headers"], scope["query_string"])
 
     async def _answer(self, rpc: Rpc, method: str, request: Message, context: Context, scope: Scope) -> bytes:
@@ -254,16 +253,16 @@ class Calls:
             return await self._relay.unary(elsewhere, method, request.SerializeToString(), context)
 
     def _begin(self, context: Context, method: str) -> Scope:
-        """Note what the call says of itself, for logs, rates and the audit log."""
+        """Record headers and address of a call, for logs, rates and audit."""
         REQUEST.set(self._new_id())
-        current_task().add_done_callback(partial(self._note_end, context))  # what gRPC itself is given is a cycle
+        current_task().add_done_callback(partial(self._note_end, context))  # gRPC's own callback makes a cycle
         scope = scope_of(context, method, self._proxies)
         SCOPE.set(scope)
         return scope
 
     def _note_end(self, context: Context, task: "asyncio.Task[Any]") -> None:
         code: Any = context.code()
-        # The library ends the work for a client that left. A stream may have read its end just before that.
+        # The library cancels the task of a client that left; a stream may have read the end just before.
         has_left = task.cancelling() or context.cancelled()
         self.count("CANCELLED" if has_left else code.name if code else "OK")
 
@@ -277,7 +276,7 @@ class Calls:
         await end(context, await self.refused(error, scope, on_stream=on_stream))
 
     async def refused(self, error: Exception, scope: Scope, *, on_stream: bool = False) -> Refusal:
-        """Return how a call ends with an error, which is written to the logs that it is for."""
+        """Log an error; return the refusal that ends the call."""
         error = await self._auditor.turned_away(error, scope)
         if not isinstance(error, AmsError):
             logger.exception("call.failed")
@@ -286,5 +285,5 @@ class Calls:
         return refused
 
 
-def _serialized(answer: Message) -> Any:
+def _serialize(answer: Message) -> Any:
     return answer if isinstance(answer, bytes) else answer.SerializeToString()

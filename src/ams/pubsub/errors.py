@@ -1,7 +1,7 @@
-"""One table from our errors to codes and texts of Google's.
+"""Maps our errors to Google's codes and texts.
 
-Clients decide by the code alone, with three exceptions: what `FailedAckIds` says of each id, and two texts that are
-never sent from here. Scripts match the texts of a resource that is missing or there already, so these are Google's.
+Clients decide by the code alone, except for the reasons of ids in `FailedAckIds`, and two texts that we never send.
+Scripts match the texts for missing and existing resources, so these are Google's.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ _UNORDERED_ACK_IDS = (
     "Some acknowledgement ids in the request were out of order: an earlier message of their ordering key is not"
     " acknowledged yet."
 )
-MOST_NAMED = 7_000  # bytes of ids that an error names, which is less than the 8 KiB that clients take by default
-_FRAME = 8  # bytes around an id there
-MOST_TEXT = 1000  # characters of an error's text: some are made of what was sent
+MOST_NAMED = 7_000  # bytes of ids in an error: clients accept 8 KiB by default
+_FRAME = 8  # overhead of an id, in bytes
+MOST_TEXT = 1000  # characters of an error's text, which may quote the request
 Code = grpc.StatusCode
 
 CODES: Mapping[type[errors.AmsError], grpc.StatusCode] = {
@@ -49,8 +49,8 @@ CODES: Mapping[type[errors.AmsError], grpc.StatusCode] = {
     errors.Damaged: Code.DATA_LOSS,
     errors.Unusable: Code.FAILED_PRECONDITION,
 }
-"""The nearest class in an error's ancestry decides. No permanent failure is INTERNAL or UNKNOWN: a publisher of a key
-would try it for ever. An error that may be asked again is UNAVAILABLE, which all clients do by themselves."""
+"""The nearest base class of an error decides. No permanent failure is INTERNAL or UNKNOWN: a publisher with ordering
+keys would retry it for ever. A temporary one is UNAVAILABLE, which all clients retry by themselves."""
 
 TEXTS: Mapping[str, str] = {
     parallel_options.BAD_BACKOFF: (
@@ -60,15 +60,15 @@ TEXTS: Mapping[str, str] = {
         "The field retry_policy.minimum_backoff (10s if absent) must not be more than retry_policy.maximum_backoff."
     ),
 }
-"""Texts that are used here instead of one that spells fields as the HTTP API does."""
+"""Replacements for texts with field names of the HTTP API."""
 
 
 class NotSupported(errors.InvalidInput):
-    """Something of Google's that there is not here; the message names it."""
+    """A feature of Google's API that AMS does not have; the message names it."""
 
 
 class Missing(errors.NotFound):
-    """A resource that a request names beside the one it is about, or its project."""
+    """A missing resource other than the one of the call: its project, or one that the request refers to."""
 
     def __init__(self, leaf: str, message: str = "") -> None:
         super().__init__(message)
@@ -76,15 +76,15 @@ class Missing(errors.NotFound):
 
 
 class FailedAckIds(errors.AckTimeout):
-    """With exactly-once delivery: these ids count no more, or not yet; what was asked for the others is done.
+    """Exactly-once delivery: these ids are invalid, or out of order; the others are settled.
 
-    Unless all ids of the call are named and count no more it is ABORTED: the libraries for Python, Go and Node ask
-    again then for those that are not, and learn that they are done, or are told of more that are not; they take any
-    other code for a failure of all. The library for Java takes all that are not named for done, whatever the code.
+    The code is ABORTED, unless all ids of the call are named and invalid. On ABORTED the libraries for Python, Go and
+    Node retry the ids that are not named, and so learn the outcome of each; they take any other code for a failure of
+    all. The library for Java takes ids that are not named for settled, whatever the code.
     """
 
     def __init__(self, reasons: Mapping[str, str], asked: Sequence[str] = (), *, names_all: bool = False) -> None:
-        """`reasons`: why each id failed. `asked`: all ids of the call. Without `names_all` as many are named as fit."""
+        """`reasons`: why each id failed. `asked`: all ids of the call. Without `names_all`: name what fits."""
         super().__init__(_INVALID_ACK_IDS if PERMANENT in reasons.values() else _UNORDERED_ACK_IDS)
         self.reasons = reasons
         ends = itertools.accumulate(len(each) + len(reason) + _FRAME for each, reason in reasons.items())
@@ -95,7 +95,7 @@ class FailedAckIds(errors.AckTimeout):
 
 
 class Refusal(NamedTuple):
-    """An error as a call ends with it."""
+    """Code, text and metadata that end a call."""
 
     code: grpc.StatusCode
     text: str
@@ -103,18 +103,18 @@ class Refusal(NamedTuple):
 
 
 def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) -> Refusal:
-    """Return what a call ends with; `leaf` is the last part of the name of what it is about.
+    """Return the refusal for an error; `leaf` is the last part of the resource name.
 
-    What ends a stream is never RESOURCE_EXHAUSTED, which means opposite things to different clients. Each has details:
-    with exactly-once delivery the library for Python takes an error without any for success.
+    A stream never ends with RESOURCE_EXHAUSTED, which clients interpret in opposite ways. Every refusal has details:
+    with exactly-once delivery the library for Python takes an error without details for success.
     """
-    code, text = _said(error, leaf, on_stream=on_stream)
+    code, text = _code_and_text(error, leaf, on_stream=on_stream)
     text = text[:MOST_TEXT]
     named = error.named if isinstance(error, FailedAckIds) else {}
     return Refusal(code, text, ((DETAILS, _details(code, text, named)),))
 
 
-def _said(error: BaseException, leaf: str, *, on_stream: bool) -> tuple[grpc.StatusCode, str]:
+def _code_and_text(error: BaseException, leaf: str, *, on_stream: bool) -> tuple[grpc.StatusCode, str]:
     if isinstance(error, NotSupported):
         return Code.UNIMPLEMENTED, error.message
     if isinstance(error, FailedAckIds):
@@ -144,7 +144,7 @@ def _details(code: grpc.StatusCode, text: str, failed_ids: Mapping[str, str]) ->
 
 
 def current_task() -> "asyncio.Task[Any]":
-    """Return the task of the call at work, which is done when its answer is sent."""
+    """Return the task of the present call, which ends when its answer is sent."""
     task = asyncio.current_task()
     assert task is not None
     return task
@@ -153,8 +153,8 @@ def current_task() -> "asyncio.Task[Any]":
 async def end(context: "grpc.aio.ServicerContext[Any, Any]", refused: Refusal) -> NoReturn:
     """End a call with an error.
 
-    gRPC keeps what it raises for that with the call, and what the frames on its way hold is kept with it: the request,
-    and the call itself, a cycle. So it lets go of them when the call's task is done.
+    gRPC keeps the exception with the call, and its traceback keeps the frames with the request and the call: a
+    reference cycle. So the traceback is cleared when the call's task is done.
     """
     try:
         await context.abort(refused.code, refused.text, refused.metadata)
@@ -165,7 +165,7 @@ async def end(context: "grpc.aio.ServicerContext[Any, Any]", refused: Refusal) -
 
 
 def forget(error: BaseException | None, _task: object = None) -> None:
-    """Let an error go of the frames that it came through, and of the errors before it, which nobody reads any more."""
+    """Clear the tracebacks and causes of an error, which nobody reads any more, to free their frames."""
     while error is not None:
         before, error.__traceback__ = error.__cause__ or error.__context__, None
         error.__cause__ = error.__context__ = None

@@ -1,7 +1,7 @@
-"""Values that many requests have: resource names, durations, labels, update masks, pages; each with its limits.
+"""Common values of requests, with their limits: resource names, durations, labels, update masks, pages.
 
-The rule for the name of a new resource is Google's. Names that AMS made may be shorter and begin with a digit: they are
-read as they are.
+Names of new resources follow Google's rule. Existing names of AMS may be shorter and begin with a digit; they are
+accepted.
 """
 
 import re
@@ -22,7 +22,7 @@ _RULE = (
     "Refer to the rule of names for more information: 3 to 255 letters, digits and -_.~+%, a letter first, not"
     " beginning with goog"
 )
-MOST_LABELS = 64
+MAX_LABELS = 64
 USUAL_PAGE, MOST_PAGE = 100, 1000
 _KEY = r"[^\W\dA-Z_][\w-]{0,62}"
 _LABEL_KEY, _LABEL_VALUE = re.compile(_KEY), re.compile(r"[\w-]{0,63}")
@@ -58,7 +58,7 @@ def read_name(text: str, *kinds: str) -> Name:
 
 
 def name_at(path: str, *kinds: str) -> Callable[[Message], Name]:
-    """Return what reads the name in a field of requests, as `read_name` does."""
+    """Return a function that reads the name in a field of requests, as `read_name` does."""
     text = attrgetter(path)
     return lambda request: read_name(text(request), *kinds)
 
@@ -90,7 +90,7 @@ def duration(span: Milliseconds) -> Any:
 
 
 def span(value: Any) -> Milliseconds:
-    """Return a duration in milliseconds; what is finer is cut off."""
+    """Return a duration in milliseconds, rounded down."""
     return Milliseconds(value.seconds * 1000 + value.nanos // 1_000_000)
 
 
@@ -100,14 +100,14 @@ def timestamp(moment: Milliseconds) -> Any:
 
 
 def moment(value: Any) -> Milliseconds:
-    """Return a timestamp in milliseconds since the epoch; what is finer is rounded up."""
+    """Return a timestamp in milliseconds since the epoch, rounded up."""
     return Milliseconds(value.seconds * 1000 + -(-value.nanos // 1_000_000))
 
 
 def labels(given: Mapping[str, str]) -> Mapping[str, str]:
     """Return labels; raise `InvalidInput` for more than 64, and for one that is none."""
-    if len(given) > MOST_LABELS:
-        raise InvalidInput(f"Invalid labels: at most {MOST_LABELS} are allowed.")
+    if len(given) > MAX_LABELS:
+        raise InvalidInput(f"Invalid labels: at most {MAX_LABELS} are allowed.")
     for key, value in given.items():
         if not _is_label(_LABEL_KEY, key) or not _is_label(_LABEL_VALUE, value):
             raise InvalidInput(f"Invalid labels: {key!r} with value {value[:63]!r}.")
@@ -149,7 +149,7 @@ def refuse(message: Message, reasons: Mapping[str, str]) -> None:
             raise NotSupported(f"The field {field} is not supported: {reason}.")
 
 
-def merged(current: Message, wanted: Message, update_mask: Any) -> Message:
+def merge(current: Message, wanted: Message, update_mask: Any) -> Message:
     """Return a resource as it is now, but for what the mask names; raise `InvalidInput` for an unknown path."""
     if not update_mask.IsValidForDescriptor(current.DESCRIPTOR):
         raise InvalidInput(f"Invalid update_mask provided: '{', '.join(update_mask.paths)}' has an unknown field.")

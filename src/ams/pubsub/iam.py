@@ -1,8 +1,8 @@
-"""The service IAMPolicy: access lists of topics and subscriptions as policies; and what one may do.
+"""The service IAMPolicy: access lists of topics and subscriptions as policies, and permission tests.
 
-On a topic the role that has an effect is `roles/pubsub.publisher`, on a subscription `roles/pubsub.subscriber`, and so
-do members `user:NAME` who are members of the project. All else is kept, and shown again, without effect. Roles of users
-in a project are given by the HTTP API only.
+Only `roles/pubsub.publisher` of a topic and `roles/pubsub.subscriber` of a subscription have an effect, for members
+`user:NAME` of the project. Everything else is stored and returned without effect. Roles of users in a project are set
+by the HTTP API only.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import NotSupported
 from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
-from ams.service.lookup import required
+from ams.service.lookup import require_found
 from ams.service.schemas import Schemas
 from ams.service.seeking import Snapshots
 from ams.service.subscriptions import Subscriptions
@@ -118,7 +118,7 @@ class IamRpcs:
     async def get(self, call: Call, request: Message) -> Message:
         version = request.options.requested_policy_version
         _check_version(version, "requested_policy_version")
-        return _shown(_KINDS[call.name.kind].role, await self._policy(call), version)
+        return _show_policy(_KINDS[call.name.kind].role, await self._policy(call), version)
 
     async def set(self, call: Call, request: Message) -> Message:
         kind, etag = _KINDS[call.name.kind], request.policy.etag
@@ -127,17 +127,17 @@ class IamRpcs:
         try:
             expected.check(lambda: before)
             if "bindings" not in _mask(request):
-                return _shown(kind.role, before, _CONDITIONS)
+                return _show_policy(kind.role, before, _CONDITIONS)
             bindings = _bindings(request.policy)
             after = await self._registry.policies.set(
                 call.name.kind, call.caller.here.id, call.name.leaf, kind.role, bindings, expected
             )
         except errors.ChangedMeanwhile:
             raise errors.ChangedMeanwhile(_CHANGED) from None
-        return _shown(kind.role, required(after, errors.NotFound()), _CONDITIONS)
+        return _show_policy(kind.role, require_found(after, errors.NotFound()), _CONDITIONS)
 
     async def test(self, call: Call, request: Message) -> Message:
-        """Return which of the permissions who calls has; none of a resource that is missing."""
+        """Return which of the permissions the caller has; none for a missing resource."""
         kind = _KINDS[call.name.kind]
         unknown = [each for each in request.permissions if each not in kind.permissions]
         if unknown:
@@ -148,7 +148,7 @@ class IamRpcs:
     async def _has(self, call: Call, kind: _Kind, permission: str) -> bool:
         try:
             caller = await call.may(kind.permissions[permission])
-            authorized = await self._authorized(caller, call.name)
+            authorized = await self._access_list(caller, call.name)
             if permission == kind.listed:
                 caller.require_listed(authorized, kind.member)
         except errors.UnknownToken:
@@ -157,8 +157,8 @@ class IamRpcs:
             return False
         return True
 
-    async def _authorized(self, caller: Caller, name: Name) -> frozenset[UserId]:
-        """Return who is on the access list of a resource, which may be of a kind that has none; raise `NotFound`."""
+    async def _access_list(self, caller: Caller, name: Name) -> frozenset[UserId]:
+        """Return the access list of a resource, empty for kinds without one. Raises `NotFound`."""
         if name.kind == TOPICS:
             return (await self._topics.show(caller, TopicName(name.leaf))).authorized
         if name.kind == SUBSCRIPTIONS:
@@ -170,13 +170,13 @@ class IamRpcs:
         return frozenset()
 
     async def _policy(self, call: Call) -> Policy:
-        await self._authorized(call.caller, call.name)
+        await self._access_list(call.caller, call.name)
         found = await self._registry.policies.find(call.name.kind, call.caller.here.id, call.name.leaf)
-        return required(found, errors.NotFound())
+        return require_found(found, errors.NotFound())
 
 
-def _shown(role: str, policy: Policy, version: int) -> Message:
-    """Show a policy in this version: before the third, conditions are told by the names of roles."""
+def _show_policy(role: str, policy: Policy, version: int) -> Message:
+    """Show a policy in this version: before version 3 the names of roles encode conditions."""
     shown = pb.Policy(etag=version_of(policy).encode())
     own = [each.members for each in policy.others if each.role == role and not each.condition]
     members = [*(f"{USER}{each}" for each in policy.users), *itertools.chain(*own)]
@@ -202,7 +202,7 @@ def _check_version(version: int, field: str) -> None:
 
 
 def _mask(request: Message) -> Collection[str]:
-    """Return which fields of a policy are to be set; raise `InvalidInput`, `NotSupported` for one that is not there."""
+    """Return the fields of a policy to set. Raises `InvalidInput`, `NotSupported`."""
     for path in request.update_mask.paths:
         if path not in pb.Policy.DESCRIPTOR.fields_by_name:
             raise errors.InvalidInput(
@@ -214,7 +214,7 @@ def _mask(request: Message) -> Collection[str]:
 
 
 def _bindings(policy: Message) -> Bindings:
-    """Return what a policy binds; raise `InvalidInput` for what is no role or member, and for too much of it."""
+    """Return the bindings of a policy. Raises `InvalidInput` for a bad role or member, and for too many."""
     _check_version(policy.version, "policy.version")
     found = []
     for each in policy.bindings:

@@ -1,4 +1,4 @@
-"""Single calls of consumers: pull, acknowledge, modify deadlines. Streams' clients use these too."""
+"""Unary calls of consumers: pull, acknowledge, modify deadlines. Clients of streams use them too."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 
 from ams.access.rates import QuotaSlots
-from ams.core.ack_ids import MAX_ACK_DEADLINE, AckId, AckIds, NeverGiven, ack_ids_of, read_hand_out, without
+from ams.core.ack_ids import MAX_ACK_DEADLINE, AckId, AckIds, NeverGiven, ack_ids_of, exclude_ids, read_hand_out
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
 from ams.pubsub import messages
@@ -18,14 +18,14 @@ from ams.pubsub.protos import Message
 from ams.pubsub.requests import AGENT, Context, is_secure
 from ams.service.delivering import Deliverer
 from ams.service.lookup import find_subscription, require_attached
-from ams.service.parallel.pulling import Lot
+from ams.service.parallel.pulling import LeaseBatch
 from ams.service.parallel.settling import LateIds, holder_of
-from ams.service.parallel.working import Working
+from ams.service.parallel.working import ParallelSubscriptions
 from ams.storage.registry.records import Subscription
 
-_MOST_PULLED = 1000
-MOST_ID_BYTES = 524_288
-PART = 3_500_000  # bytes of messages in one answer: some clients take no answer of 4 MiB
+_MAX_PULLED_MESSAGES = 1000
+MAX_ID_BYTES = 524_288
+MAX_RESPONSE_BYTES = 3_500_000  # bytes of messages in one answer: some clients take no answer of 4 MiB
 ORDERED = (
     "This subscription is an ordered one of AMS: it has one position for all its consumers and no leases of messages."
     " Use the AMS API for it, or a subscription of type parallel."
@@ -34,13 +34,13 @@ BAD_ID = "You have passed an invalid ack ID to the service (it is none that a me
 
 
 class Leases:
-    """Finds the subscription of a consumer's call, and settles ids by the rules of its kind."""
+    """Finds the subscription of a consumer's call, and settles ack ids."""
 
-    def __init__(self, deliverer: Deliverer, working: Working) -> None:
+    def __init__(self, deliverer: Deliverer, working: ParallelSubscriptions) -> None:
         self.deliverer, self.working = deliverer, working
 
     async def subscription(self, call: Call) -> Subscription:
-        """Return the parallel subscription that the caller may consume; raise `NotFound`, `Conflict`, `NotAllowed`."""
+        """Return a parallel subscription that the caller may consume. Raises `NotFound`, `Conflict`, `NotAllowed`."""
         found = await find_subscription(self.deliverer.registry, call.caller, SubscriptionName(call.name.leaf))
         if found.is_detached:
             raise Conflict(f"Subscription {call.name.path} is detached.")
@@ -53,12 +53,12 @@ class Leases:
         return found
 
     async def acknowledge(self, call: Call, subscription: Subscription, ids: Sequence[str]) -> None:
-        """Acknowledge messages; late ones are done all the same or come again, and with exactly-once are named."""
+        """Acknowledge messages. Late ids are ignored; with exactly-once delivery they raise `FailedAckIds`."""
         settle = partial(self.working.settler.acknowledge, subscription, call.project)
         await self._settle(call, subscription, ids, settle)
 
     async def extend(self, call: Call, subscription: Subscription, ids: Sequence[str], seconds: int) -> None:
-        """Let leases end so many seconds from now; 0 gives messages back as failed. Late ids as for `acknowledge`."""
+        """Let leases end in so many `seconds`; 0 is a nack. Late ids as for `acknowledge`."""
         holder = holder_of(call.caller)
         settle = partial(self.working.settler.extend, subscription, call.project, seconds=seconds, holder=holder)
         await self._settle(call, subscription, ids, settle)
@@ -66,8 +66,8 @@ class Leases:
     async def _settle(
         self, call: Call, subscription: Subscription, ids: Sequence[str], settle: Callable[[AckIds], Awaitable[None]]
     ) -> None:
-        """Settle each id for itself; raise `InvalidInput` for one that cannot be read, and then nothing is done."""
-        left = _read(ids)
+        """Settle each id independently. Raises `InvalidInput` for an unreadable id, before anything is done."""
+        left = _read_ids(ids)
         failed: list[AckId] = []
         out_of_order: AbstractSet[AckId] = frozenset()
         while left:
@@ -80,7 +80,7 @@ class Leases:
                 break
             except NeverGiven as error:  # nothing is done
                 failed += error.ids
-                left = without(left, error.ids)
+                left = exclude_ids(left, error.ids)
         options = subscription.parallel
         if failed and options is not None and options.enable_exactly_once_delivery:
             reasons = {
@@ -89,7 +89,7 @@ class Leases:
             raise FailedAckIds(reasons, ids, names_all=takes_long_errors(call.context))
 
 
-def _read(ids: Sequence[str]) -> AckIds:
+def _read_ids(ids: Sequence[str]) -> AckIds:
     if any(each.startswith("0") and not each.startswith("0-") for each in ids):  # another spelling of an id
         raise InvalidInput(BAD_ID)
     try:
@@ -102,10 +102,10 @@ def _read(ids: Sequence[str]) -> AckIds:
 
 
 def takes_long_errors(context: Context) -> bool:
-    """Return whether a client takes an error that names very many ids.
+    """Return whether a client accepts an error that names very many ids.
 
-    Google's libraries do on the connections that they make by TLS themselves. Plain ones take 8 KiB mostly. The library
-    for Java has to be told of all in any case: for it what an error does not name is done.
+    Google's libraries accept it over TLS; without TLS most accept 8 KiB. The library for Java needs all ids in any
+    case: it takes ids that an error does not name for settled.
     """
     agents = [str(value) for name, value in context.invocation_metadata() or () if name in ("user-agent", AGENT)]
     return is_secure(context) or any("grpc-java" in each for each in agents)
@@ -135,14 +135,14 @@ class LeasingRpcs:
             raise InvalidInput("You have passed an invalid argument to the service (argument=max_messages).")
         subscription = await self._leases.subscription(call)
         working, deliverer = self._leases.working, self._leases.deliverer
-        most, holder = min(request.max_messages, _MOST_PULLED), holder_of(call.caller)
+        most, holder = min(request.max_messages, _MAX_PULLED_MESSAGES), holder_of(call.caller)
         until = asyncio.get_running_loop().time() + deliverer.wait_seconds
         waits = not request.return_immediately
 
-        def lease() -> Awaitable[Sequence[Lot]]:
+        def lease() -> Awaitable[Sequence[LeaseBatch]]:
             return working.puller.pull(
                 subscription, most, project=call.project, holder=holder, held_for=call.project, wait=waits,
-                max_bytes=PART,
+                max_bytes=MAX_RESPONSE_BYTES,
             )  # fmt: skip
 
         lots = await lease()
@@ -187,5 +187,5 @@ def check_ids(request: Message, ids: Sequence[str]) -> None:
 
 def check_size(request: Message) -> None:
     """Raise `InvalidInput` for a request with too many ids."""
-    if request.ByteSize() > MOST_ID_BYTES:
-        raise InvalidInput(f"The request is too large: at most {MOST_ID_BYTES} bytes of ack IDs are allowed.")
+    if request.ByteSize() > MAX_ID_BYTES:
+        raise InvalidInput(f"The request is too large: at most {MAX_ID_BYTES} bytes of ack IDs are allowed.")

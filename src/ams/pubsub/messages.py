@@ -1,4 +1,4 @@
-"""Messages: from what is published to what is stored, and from what is stored to what is received."""
+"""Converts messages: from published to stored, and from stored to received."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,7 +9,7 @@ from ams.core.errors import InvalidInput, TooLarge
 from ams.core.messages import Message, Stored, is_ordering_key, parse
 from ams.pubsub import protos
 from ams.pubsub.fields import timestamp
-from ams.service.parallel.pulling import Lot
+from ams.service.parallel.pulling import LeaseBatch
 
 MOST_MESSAGES = 1000
 MOST_ATTRIBUTES, MOST_KEY, MOST_VALUE = 100, 256, 1024
@@ -18,7 +18,7 @@ _TRACING = frozenset({"googclient_traceparent", "googclient_tracestate", "googcl
 """Reserved names that Google's clients set themselves when tracing is on; the last by Node before 4.9."""
 
 
-def published(request: protos.Message, most: int) -> Sequence[Message]:
+def messages_to_publish(request: protos.Message, most: int) -> Sequence[Message]:
     """Return a publish request's messages; raise `InvalidInput`, `TooLarge` beyond `most` bytes or Google's limits."""
     if not request.messages:
         raise InvalidInput("The value for message_count is too small. You must pass at least 1 message.")
@@ -37,10 +37,10 @@ def published(request: protos.Message, most: int) -> Sequence[Message]:
         raise InvalidInput(
             "In a single publish request, all messages must have no ordering key or they must all have the same one."
         )
-    return [_stored(each) for each in request.messages]
+    return [_to_stored(each) for each in request.messages]
 
 
-def _stored(message: protos.Message) -> Message:
+def _to_stored(message: protos.Message) -> Message:
     attributes = dict(message.attributes)
     if len(attributes) > MOST_ATTRIBUTES:
         raise InvalidInput(
@@ -60,14 +60,14 @@ def _stored(message: protos.Message) -> Message:
 
 
 def _bad_attribute(key: int, value: int) -> InvalidInput:
-    """Say what is wrong with an attribute whose key and value have so many bytes."""
+    """Return the error for an attribute whose key and value have so many bytes."""
     if not key:
         return InvalidInput("An attribute has an empty key: a key has at least 1 byte.")
     what, size, most = ("key", key, MOST_KEY) if key > MOST_KEY else ("value", value, MOST_VALUE)
     return InvalidInput(f"An attribute {what} is too long: it has {size} bytes, and at most {most} are allowed.")
 
 
-def received(lots: Sequence[Lot], *, with_attempt: bool) -> list[protos.Message]:
+def received(lots: Sequence[LeaseBatch], *, with_attempt: bool) -> list[protos.Message]:
     """Return messages as they are received; `with_attempt` says of each how often it was delivered."""
     found = []
     for hand_out, delivery, stored in lots:

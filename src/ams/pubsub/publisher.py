@@ -57,22 +57,22 @@ class PublisherRpcs:
         """Make a topic."""
         fields.check_new_name(call.name)
         fields.refuse(topic, resources.TOPIC_REFUSED)
-        labels, retention = fields.labels(topic.labels), resources.asked_topic_retention(topic)
+        labels, retention = fields.labels(topic.labels), resources.read_topic_retention(topic)
         name = TopicName(call.name.leaf)
         schema, use = await self._asked_schema(call, topic)
         if retention is not None:
             await call.may("topics:modifyRetention")
         kept = None if retention is None else Milliseconds(retention // 1000 * 1000)
         made = await self._topics.create(call.caller, name, schema, use, labels=labels, retention=kept)
-        return resources.shown_topic(call.project, made)
+        return resources.topic_message(call.project, made)
 
     async def update(self, call: Call, request: Message) -> Message:
         changed = fields.mask(request, "Topic", resources.TOPIC_FIELDS, resources.TOPIC_CHANGES)
         fields.refuse(request.topic, resources.TOPIC_REFUSED)
         name = TopicName(call.name.leaf)
         topic = await self._topics.show(call.caller, name)
-        wanted = fields.merged(resources.shown_topic(call.project, topic), request.topic, request.update_mask)
-        labels, retention = fields.labels(wanted.labels), resources.asked_topic_retention(wanted)
+        wanted = fields.merge(resources.topic_message(call.project, topic), request.topic, request.update_mask)
+        labels, retention = fields.labels(wanted.labels), resources.read_topic_retention(wanted)
         if "schema_settings" in changed:
             schema, use = await self._asked_schema(call, wanted)
             await call.may("topics:attachSchema" if schema else "topics:detachSchema")
@@ -81,11 +81,11 @@ class PublisherRpcs:
             topic = await self._topics.set_labels(call.caller, name, labels)
         if "message_retention_duration" in changed:
             topic = await self._retention.of_topic(call.caller, name, (retention or 0) // 1000)
-        return resources.shown_topic(call.project, topic)
+        return resources.topic_message(call.project, topic)
 
     async def get(self, call: Call, request: Message) -> Message:
         topic = await self._topics.show(call.caller, TopicName(call.name.leaf))
-        return resources.shown_topic(call.project, topic)
+        return resources.topic_message(call.project, topic)
 
     async def _asked_schema(self, call: Call, topic: Message) -> tuple[str, SchemaUse]:
         """Return the schema a request wants for a topic, and its use; raise `InvalidInput`, `Missing`."""
@@ -109,7 +109,7 @@ class PublisherRpcs:
 
     async def list(self, call: Call, request: Message) -> Message:
         page = await self._topics.list(call.caller, fields.page_request(request))
-        shown = [resources.shown_topic(call.project, each) for each in page.items]
+        shown = [resources.topic_message(call.project, each) for each in page.items]
         return pb.ListTopicsResponse(topics=shown, next_page_token=page.next_token)
 
     async def list_subscriptions(self, call: Call, request: Message) -> Message:
@@ -134,7 +134,7 @@ class PublisherRpcs:
     async def publish(self, call: Call, request: Message) -> Message:
         topic = await self._publisher.topic(call.caller, TopicName(call.name.leaf))
         appended = await self._publisher.publish(
-            topic, messages.published(request, self._most_bytes), project=call.project, is_measured=True
+            topic, messages.messages_to_publish(request, self._most_bytes), project=call.project, is_measured=True
         )
         ids = [str(each) for each in range(appended.first, appended.first + appended.count)]
         return pb.PublishResponse(message_ids=ids)

@@ -1,4 +1,4 @@
-"""Relaying: forwarding over gRPC (`ams.cluster.ownership`). Calls go on as they came, and answers come back."""
+"""Forwards calls over gRPC to the node that owns a subscription (`ams.cluster.ownership`), unchanged."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from ams.pubsub.requests import AGENT, MOST_ANSWER, MOST_REQUEST, Context, clien
 
 _PASSED_ON = ("authorization", "x-goog-api-key", AGENT)
 _SECONDS = 30.0  # for an answer of another node
-_UNHEARD_SECONDS = 10  # for the answer to a ping: an owner that is frozen or gone breaks no connection
-KEEPALIVE_SECONDS = 20  # between two pings of a connection to another node, which tell whether it is there
+_UNHEARD_SECONDS = 10  # for the answer to a ping: detects a frozen or lost owner
+KEEPALIVE_SECONDS = 20  # between two pings of a connection to another node
 _OPTIONS = (
     ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
     ("grpc.keepalive_timeout_ms", _UNHEARD_SECONDS * 1000),
@@ -35,7 +35,7 @@ class Relays:
     def __init__(
         self, node: str, doubt: Callable[[SubscriptionId], None], credentials: "grpc.ChannelCredentials | None" = None
     ) -> None:
-        """`node` is the name of this one; `doubt` is told when a node does not seem to own a subscription.
+        """`node`: name of this node. `doubt`: called when a node does not seem to own a subscription.
 
         Without `credentials` connections to other nodes are plain.
         """
@@ -57,7 +57,7 @@ class Relays:
         return answer
 
     async def stream(self, elsewhere: OwnedElsewhere, method: str, first: Message, context: Context) -> None:
-        """Pass requests on to the owner, and its answers back, until one of both sides ends it."""
+        """Forward requests to the owner, and its answers back, until either side ends."""
         metadata = self._metadata(elsewhere, context)
         begin: Any = self._channel(elsewhere.pubsub).stream_stream(method)
         call = begin(metadata=metadata)
@@ -76,7 +76,7 @@ class Relays:
             await asyncio.wait((up,))
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         for each in self._channels.values():
             await each.close()
 
@@ -91,7 +91,7 @@ class Relays:
         return known
 
     def _metadata(self, elsewhere: OwnedElsewhere, context: Context) -> tuple[tuple[str, str | bytes], ...]:
-        """Return what the owner is to know: whose token it is, where the client is, and who asks."""
+        """Return the metadata for the owner: token, address of the client, and this node."""
         came = [(name, value) for name, value in context.invocation_metadata() or () if name != AGENT]
         given = [(AGENT if name == "user-agent" else name, value) for name, value in came]
         return tuple(self._requests.headers(elsewhere, elsewhere.pubsub, given, client_of(context)[0]))

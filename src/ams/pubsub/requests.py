@@ -1,8 +1,7 @@
-"""Requests as they come: what a call says of itself before its first request, and how much is in a request.
+"""Headers and address of a call, and size checks of a request before it is parsed.
 
-The first is put in the form of an HTTP request, so that rates, logs and the audit log know calls as they know requests.
-The second is looked at before a request is parsed: parsed, two bytes of it may take a hundred. Only the numbers and
-lengths of fields are read then.
+A call gets an ASGI scope, so that rates, logs and audit treat it as an HTTP request. Requests are checked before they
+are parsed, as two bytes may take a hundred in memory. The check reads only field numbers and lengths.
 """
 
 import asyncio
@@ -25,30 +24,29 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Scope = MutableMapping[str, Any]  # members of an ASGI scope; and `leaf`, the last part of the name a call is about
 Headers = list[tuple[bytes, bytes]]
 
-MOST_REQUEST = 20 * 2**20  # bytes of a request that are taken in
-MOST_PAYLOAD = 10 * 2**20  # bytes of a request that is served, unless a publish may have more: Google's, with its text
+MOST_REQUEST = 20 * 2**20  # bytes of a request that are read
+MOST_PAYLOAD = 10 * 2**20  # bytes of a request that is served, unless a publish may have more: Google's limit
 MOST_ANSWER = 2**30
-AGENT = "x-ams-user-agent"  # where a node that passes a call on says what its client is
+AGENT = "x-ams-user-agent"  # user agent of the client in a call that a node forwards
 API_KEY, USUAL_KEY = b"x-goog-api-key", b"x-api-key"
-SMALL = 128 * 2**10  # bytes of a request that is not looked at
-MOST_FLAT = 524_288  # bytes of a request without messages in it: of ids and names
-MOST_FIELDS = 10_000  # of a request in all, those of the messages in it among them
-MOST_PUBLISHED = 128_000  # the same of a publish: 1,000 messages with 100 attributes each have 107,001
+SMALL = 128 * 2**10  # bytes of a request that needs no check
+MOST_FLAT = 524_288  # bytes of a request of ids and names, without nested messages
+MOST_FIELDS = 10_000  # of a request, nested messages included
+MOST_PUBLISHED = 128_000  # fields of a publish: 1,000 messages with 100 attributes each have 107,001
 NO_MESSAGE = "The request is no valid message of its type."
 _PUBLISH = "google.pubsub.v1.PublishRequest"
 _OWN: Mapping[str, tuple[int, str]] = {
     _PUBLISH: (1_016, "The value for message_count is too large. The maximum value is 1000."),
     "google.pubsub.v1.PubsubMessage": (116, "A message has too many attributes: at most 100 are allowed."),
 }
-"""How many fields a message of these types may have, and what is said of more: what it may have at most, each once, and
-some that are not known yet."""
+"""Maximum fields of these types, and the error text. It allows every known field, and some unknown ones."""
 _VARINT, _LENGTH = 0, 2
 _FIXED: Mapping[int, int] = {1: 8, 5: 4}  # bytes of the types of fixed size
 _LONGEST_VARINT = 10
 
 
 def scope_of(context: Context, method: str, proxies: Sequence[Network]) -> Scope:
-    """Return what a call says of itself; its path is the method until the request says what it is about."""
+    """Return the scope of a call; its path is the method until the request names a resource."""
     came = context.invocation_metadata() or ()
     headers = [(name.encode(), value if isinstance(value, bytes) else value.encode()) for name, value in came]
     scope = {"path": f"/v1{method}", "headers": usual_headers(headers), "query_string": b""}
@@ -63,15 +61,12 @@ def usual_headers(headers: Headers) -> Headers:
 
 
 def note_address(scope: Scope, proxies: Sequence[Network]) -> None:
-    """Note in a scope where the client is that a share belongs to."""
+    """Store the address of the client in a scope, for its fair share."""
     scope["address"] = _address(scope, proxies)
 
 
 def _address(scope: Scope, proxies: Sequence[Network]) -> str:
-    """Return where a client is; of one behind a proxy that does not say it, the proxy's address and port.
-
-    All clients of such a proxy have its address, but each has connections of its own.
-    """
+    """Return the address of a client; behind a proxy that does not forward it, the proxy's address and port."""
     address = client_address(scope, proxies)
     if not is_within(address, proxies):
         return address
@@ -79,12 +74,12 @@ def _address(scope: Scope, proxies: Sequence[Network]) -> str:
 
 
 def client_of(context: Context) -> tuple[str, int]:
-    """Return address and port of who calls; an empty address when it is not known."""
+    """Return address and port of the caller; an empty address if unknown."""
     return read_peer_name(unquote(context.peer()))[:2]
 
 
 def is_secure(context: Context) -> bool:
-    """Return whether who calls came by TLS."""
+    """Return whether the caller uses TLS."""
     return read_peer_name(unquote(context.peer()))[2]
 
 
@@ -101,7 +96,7 @@ async def first_of(context: Context, seconds: float) -> bytes:
 
 
 def read(kind: Any, said: bytes, most: int = MOST_PAYLOAD) -> Message:
-    """Read a request; raise `InvalidInput` for what is none, so that no client sends it again, `TooLarge`."""
+    """Parse a request. Raises `InvalidInput` for a bad one, which clients do not retry, and `TooLarge`."""
     if len(said) > most:
         raise TooLarge(
             f"Request payload size exceeds the limit: {most} bytes. You passed {len(said)}"
@@ -115,7 +110,7 @@ def read(kind: Any, said: bytes, most: int = MOST_PAYLOAD) -> Message:
 
 
 def check_fields(descriptor: Any, said: bytes) -> None:
-    """Raise `InvalidInput` for a request with more in it than any that is served, and for what is no message."""
+    """Raise `InvalidInput` for a request with too many fields, and for a bad one."""
     if len(said) <= SMALL:
         return
     kind = _type(descriptor)

@@ -1,7 +1,7 @@
-"""Topics, subscriptions, push configurations and snapshots, as requests ask for them and answers show them.
+"""Converts topics, subscriptions, push configurations and snapshots of requests and answers.
 
-All defaults are filled in in every answer: clients compare what a create returned with what a get returns later. Of a
-push configuration that AMS's API made only the endpoint is shown; one that is made here delivers in Google's form.
+Every answer has all defaults, as clients compare the results of create and get. A push configuration made by AMS's API
+shows only its endpoint; one made here delivers in Google's form.
 """
 
 import re
@@ -52,19 +52,19 @@ SUBSCRIPTION_REFUSED = {
 }
 
 
-def shown_topic(project: str, topic: Topic) -> Message:
+def topic_message(project: str, topic: Topic) -> Message:
     """Show a topic."""
     shown = protos.Topic(name=Name(project, TOPICS, topic.name).path, labels=topic.labels, state="ACTIVE")
     if topic.retention is not None:
         shown.message_retention_duration.CopyFrom(fields.duration(topic.retention))
     if topic.schema is not None:
-        shown.schema_settings.CopyFrom(_shown_settings(project, topic.schema))
+        shown.schema_settings.CopyFrom(_schema_settings(project, topic.schema))
     elif topic.deleted_schema:
         shown.schema_settings.CopyFrom(protos.SchemaSettings(schema=DELETED_SCHEMA, encoding=topic.deleted_schema))
     return shown
 
 
-def _shown_settings(project: str, attached: AttachedSchema) -> Message:
+def _schema_settings(project: str, attached: AttachedSchema) -> Message:
     return protos.SchemaSettings(
         schema=Name(project, SCHEMAS, attached.name).path,
         encoding=attached.encoding or 0,
@@ -76,12 +76,12 @@ def _shown_settings(project: str, attached: AttachedSchema) -> Message:
     )
 
 
-def asked_topic_retention(topic: Message) -> Milliseconds | None:
-    """Return how long a request wants a topic's messages kept, None: as usual; raise `InvalidInput`."""
+def read_topic_retention(topic: Message) -> Milliseconds | None:
+    """Return the retention that a request sets for a topic; None: the default. Raises `InvalidInput`."""
     return _retention(topic) if topic.HasField("message_retention_duration") else None
 
 
-def shown_subscription(project: str, subscription: Subscription, topic: Topic | None) -> Message:
+def subscription_message(project: str, subscription: Subscription, topic: Topic | None) -> Message:
     """Show a subscription; `topic` is None when that is gone."""
     options = subscription.parallel or ParallelOptions()
     shown = protos.Subscription(
@@ -117,20 +117,20 @@ _OPTIONS = {"expiration_policy": "expiration_ttl", "message_retention_duration":
 
 
 @dataclass(frozen=True, slots=True)
-class AskedSubscription:
-    """A subscription, as a request asks for it."""
+class RequestedSubscription:
+    """Deadline and options of a subscription in a request."""
 
     ack_deadline_seconds: int
     options: ParallelOptions
 
     def changes(self, changed: Collection[str]) -> Changes:
-        """Return the options behind these fields: others stay, which can be other than as they are shown."""
+        """Return the options of these fields only: other stored options may differ from their shown defaults."""
         named = {_OPTIONS.get(field, field) for field in changed} & Changes.__annotations__.keys()
         return cast("Changes", {option: getattr(self.options, option) for option in named})
 
 
-def asked_subscription(project: ProjectName, asked: Message) -> AskedSubscription:
-    """Return what a request says of a subscription of a project, with Google's defaults; raise `InvalidInput`."""
+def read_subscription(project: ProjectName, asked: Message) -> RequestedSubscription:
+    """Read a subscription of a request, with Google's defaults. Raises `InvalidInput`."""
     ttl = USUAL_TTL if not asked.HasField("expiration_policy") else _ttl(asked.expiration_policy)
     if asked.HasField("message_retention_duration"):
         retention = _retention(asked)
@@ -146,7 +146,7 @@ def asked_subscription(project: ProjectName, asked: Message) -> AskedSubscriptio
         expiration_ttl=ttl,
         message_retention=retention,
     )
-    return AskedSubscription(_ack_deadline(asked.ack_deadline_seconds), options)
+    return RequestedSubscription(_ack_deadline(asked.ack_deadline_seconds), options)
 
 
 def _ack_deadline(seconds: int) -> int:
@@ -201,7 +201,7 @@ def _dead_letters(project: ProjectName, asked: Message) -> DeadLetterPolicy | No
     return DeadLetterPolicy(topic, attempts)
 
 
-def shown_snapshot(project: str, snapshot: Snapshot) -> Message:
+def snapshot_message(project: str, snapshot: Snapshot) -> Message:
     """Show a snapshot."""
     return protos.Snapshot(
         name=Name(project, SNAPSHOTS, snapshot.name).path,
@@ -211,8 +211,8 @@ def shown_snapshot(project: str, snapshot: Snapshot) -> Message:
     )
 
 
-def asked_push(config: Message, *, exactly_once: bool) -> AskedPush | None:
-    """Return what a request says of push, None for a pull subscription; raise `InvalidInput`."""
+def read_push(config: Message, *, exactly_once: bool) -> AskedPush | None:
+    """Read a push configuration of a request; None: pull. Raises `InvalidInput`."""
     if not config.push_endpoint:
         if config.ListFields():
             raise InvalidInput("Invalid push endpoint given (endpoint=). A push_config that is not empty needs one.")
@@ -233,10 +233,10 @@ def asked_push(config: Message, *, exactly_once: bool) -> AskedPush | None:
 
 
 def require_account(caller: Caller, project: ProjectName, asked: AskedPush, before: PushConfig | None = None) -> None:
-    """Raise `NotAllowed` unless the caller may have deliveries call themselves so.
+    """Raise `NotAllowed` unless the caller may use the service account for deliveries.
 
-    Accounts of the project are everybody's who may configure push there; others only administrators of the service
-    may name, or a receiver could take deliveries of one project for another's. One that is there already may stay.
+    Accounts of the project are allowed to all who may configure push there; other accounts to service_admins only, or
+    a receiver could take deliveries of one project for another's. An account that is set already may stay.
     """
     account = asked.google.service_account if asked.google else ""
     if not account or SERVICE_ADMIN in caller.roles:

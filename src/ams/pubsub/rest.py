@@ -1,7 +1,7 @@
-"""REST: Google's API over HTTP/1.1 and JSON, on the methods that gRPC has.
+"""REST: Google's API over HTTP/1.1 and JSON, with the methods of gRPC.
 
-A request becomes the message that the method takes, and its answer becomes JSON (`ams.pubsub.transcoding`). In between
-it is a call as any other (`Calls.answer`): the same login, shares, rates, audit and use case.
+A request is converted to the message of its method, and the answer to JSON (`ams.pubsub.transcoding`). In between it is
+a normal call (`Calls.answer`), with the same login, fair shares, rates, audit and use case.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from ams.core.observing import REQUEST, SCOPE
 from ams.http import errors as http_errors
 from ams.http.app import REQUEST_ID, good_id
 from ams.http.asgi import JSON, Receive, Send, answer, query_value
-from ams.http.limits import Bodies, ClientLeft, gone
+from ams.http.limits import Bodies, ClientLeft, watch_disconnect
 from ams.outgoing.guard import Network
 from ams.pubsub.bindings import ROUTES, WHOLE, Binding, describe, field_in, shape_of
 from ams.pubsub.calls import Calls, Rpc
@@ -47,21 +47,21 @@ STATUS: Mapping[grpc.StatusCode, int] = {
     Code.UNAVAILABLE: 503,
     Code.DEADLINE_EXCEEDED: 504,
 }
-"""All others are 500."""
+"""HTTP status by gRPC code; others are 500."""
 
 _TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
 _PREFIX = "/v1/"
-DISCOVERY = ("/$discovery/rest", "/discovery/v1/apis/pubsub/v1/rest")  # where clients look for the description
+DISCOVERY = ("/$discovery/rest", "/discovery/v1/apis/pubsub/v1/rest")  # paths of the discovery document
 _STREAM = "projects/*/subscriptions/*:streamingPull"
 _SYSTEM = frozenset(
     {"$.xgafv", "$alt", "$prettyPrint", "alt", "fields", "key", "prettyPrint", "quotaUser", "uploadType",
      "upload_protocol"}
 )  # fmt: skip
-"""Parameters that each request of Google's may have. `key` is a token; others but `alt` change nothing here."""
+"""Query parameters of all requests. `key` is a token; all others but `alt` are ignored."""
 _FORMS = {"json": False, "json;enum-encoding=int": True}  # values of `alt`: whether enums are numbers
-_HAS_LEFT = "ams.client_left"  # member of a scope: the client reads no answer
+_HAS_LEFT = "ams.client_left"  # member of a scope: the client has disconnected
 _BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
-_STOPPING = "The service is stopping"  # nothing else cancels a request whose client is there
+_STOPPING = "The service is stopping"  # the only cause of a cancellation while the client is connected
 _BROWSER = "Pages of browsers are not let in where nobody needs a token"
 
 
@@ -82,24 +82,24 @@ class _EndedElsewhere(Exception):
 
 
 class RestContext:
-    """What methods and relays ask of the context of a call, for a request of HTTP."""
+    """Context of an HTTP request, with the part of gRPC's interface that methods and relays use."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
     def invocation_metadata(self) -> Sequence[tuple[str, str]]:
-        """Return the header fields, a token under the name that gRPC has for it."""
+        """Return the headers; a token has its name in gRPC."""
         came = self._scope["headers"]
         key = query_value(self._scope["query_string"], "key")
         found = [*came, (USUAL_KEY, key.encode())] if key else came
-        return [(_decoded(API_KEY if name == USUAL_KEY else name), _decoded(value)) for name, value in found]
+        return [(_decode(API_KEY if name == USUAL_KEY else name), _decode(value)) for name, value in found]
 
     def peer(self) -> str:
-        """Return where the client is, as the name of a relayed connection has it."""
+        """Return the client's address, in the form of a relayed connection."""
         return peer_name(*self._scope["client"], is_secure=self._scope["scheme"] == "https")
 
     def time_remaining(self) -> None:
-        """Return nothing: a request of HTTP does not say how long its client waits."""
+        """Return None: an HTTP request has no deadline."""
 
     async def abort(self, code: grpc.StatusCode, text: str, metadata: Any) -> NoReturn:
         """End the call as another node ended it."""
@@ -119,7 +119,7 @@ class Rest:
         proxies: Sequence[Network] = (),
         is_open: bool = False,
     ) -> None:
-        """`is_open`: nobody needs a token, and clients come without TLS; to others TLS is done here or by a proxy."""
+        """`is_open`: no tokens and no TLS (emulator). Otherwise TLS ends here or at a proxy."""
         self._calls = calls
         self._rpcs = {rpc.name: (service, rpc) for service, rpcs in services.items() for rpc in rpcs}
         self._requests = tuple((name, rpc.request) for name, (_, rpc) in self._rpcs.items())
@@ -142,7 +142,7 @@ class Rest:
                 if isinstance(error, ClientLeft) or _HAS_LEFT in scope:
                     self._calls.count("CANCELLED")
                     return
-                found = await self._refused(error if isinstance(error, Exception) else Overloaded(_STOPPING), scope)
+                found = await self._refusal(error if isinstance(error, Exception) else Overloaded(_STOPPING), scope)
             await answer(send, found.code, found.body, [found.media, *found.headers, (REQUEST_ID, request_id)])
 
     async def _answer(self, scope: Scope, receive: Receive, held: contextlib.ExitStack) -> Answer:
@@ -151,7 +151,7 @@ class Rest:
             raise NotAllowed(_BROWSER)
         if path in DISCOVERY and http == "GET":
             return self._description(scope)
-        if path == "/" and http == "GET":  # by which programs look whether the emulator is there
+        if path == "/" and http == "GET":  # health check of the emulator
             return Answer(200, b"Ok\n", media=_TEXT)
         shape = shape_of(path.removeprefix(_PREFIX)) if path.startswith(_PREFIX) else ""
         bindings = ROUTES.get(shape)
@@ -172,24 +172,24 @@ class Rest:
 
         async def take(user: str) -> Message:
             nonlocal in_numbers
-            holders = (user,)  # who may be no member of the project in the path
-            body = await self._read(scope, receive, holders) if binding.body else b""
-            if rpc.name == "Pull":  # which may wait; what others began is done, also when the client has left
+            holders = (user,)  # not the project: the user may be no member of it
+            body = await self._read_body(scope, receive, holders) if binding.body else b""
+            if rpc.name == "Pull":  # it may wait; other methods are completed even if the client has left
                 held.enter_context(_cancelled_when_left(receive, scope))
             in_numbers = _shows_numbers(scope["query_string"])
             with self._bodies.held(body, holders):
                 return _request(binding, rpc, scope, body, self._calls.most_payload)
 
-        def shown(found: bytes) -> bytes:
+        def to_json(found: bytes) -> bytes:
             return msgspec.json.encode(show(binding.answer.FromString(found), in_numbers))
 
         method = f"/{service}/{rpc.name}"
         context: Any = RestContext(scope)
-        body = await self._calls.answer(rpc, method, context, scope, held, take, shown)
+        body = await self._calls.answer(rpc, method, context, scope, held, take, to_json)
         self._calls.count("OK")
         return Answer(200, body)
 
-    async def _read(self, scope: Scope, receive: Receive, holders: Sequence[str]) -> bytes:
+    async def _read_body(self, scope: Scope, receive: Receive, holders: Sequence[str]) -> bytes:
         try:
             return await self._bodies.read(scope["headers"], receive, MOST_REQUEST, holders)
         except UnknownCoding as error:
@@ -198,7 +198,7 @@ class Rest:
             most = min(MOST_REQUEST, self._bodies.most)
             raise TooLarge(f"Request payload size exceeds the limit: {most} bytes.") from None
 
-    async def _refused(self, error: Exception, scope: Scope) -> Answer:
+    async def _refusal(self, error: Exception, scope: Scope) -> Answer:
         if isinstance(error, _EndedElsewhere):
             found = _envelope(error.refused)
         else:
@@ -207,7 +207,7 @@ class Rest:
         return found
 
     def _description(self, scope: Scope) -> Answer:
-        if parse_qs(_decoded(scope["query_string"])).get("version", ["v1"]) != ["v1"]:
+        if parse_qs(_decode(scope["query_string"])).get("version", ["v1"]) != ["v1"]:
             return _error(404, "NOT_FOUND", "Only the version v1 is there.")
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
         return Answer(200, msgspec.json.encode(describe(f"{self._scheme}://{host}/", self._requests)))
@@ -215,8 +215,8 @@ class Rest:
 
 @contextlib.contextmanager
 def _cancelled_when_left(receive: Receive, scope: Scope) -> Iterator[None]:
-    """Cancel the task at work when its client leaves, and note that."""
-    task, left = current_task(), gone(receive)
+    """Cancel the current task when its client leaves, and mark the scope."""
+    task, left = current_task(), watch_disconnect(receive)
 
     def leave(_: object) -> None:
         scope[_HAS_LEFT] = True
@@ -231,11 +231,11 @@ def _cancelled_when_left(receive: Receive, scope: Scope) -> Iterator[None]:
 
 
 def _request(binding: Binding, rpc: Rpc, scope: Scope, body: bytes, most: int) -> Message:
-    """Return the request of a method, in the limits of gRPC; raise `BadPayload`, and as `read`."""
+    """Return the request of a method, with the limits of gRPC. Raises `BadPayload`, and as `read`."""
     request = rpc.request()
     if binding.body:
         fill(request if binding.body == WHOLE else getattr(request, binding.body), read_json(body))
-    fill(request, read_query(request.DESCRIPTOR, _decoded(scope["query_string"]), _SYSTEM))
+    fill(request, read_query(request.DESCRIPTOR, _decode(scope["query_string"]), _SYSTEM))
     *outer, last = binding.field.split(".")
     inner = request
     for name in outer:
@@ -245,20 +245,20 @@ def _request(binding: Binding, rpc: Rpc, scope: Scope, body: bytes, most: int) -
 
 
 def _shows_numbers(query: bytes) -> bool:
-    """Return whether an answer is to show enums as numbers; raise `BadPayload` for another form than JSON."""
-    said = parse_qs(_decoded(query))
+    """Return whether to encode enums as numbers. Raises `BadPayload` for another format than JSON."""
+    said = parse_qs(_decode(query))
     found = (said.get("$alt") or said.get("alt") or ["json"])[-1]
     if found not in _FORMS:
         raise BadPayload("Answers are JSON only (argument=alt).")
     return _FORMS[found]
 
 
-def _decoded(query: bytes) -> str:
+def _decode(query: bytes) -> str:
     return query.decode("latin-1")
 
 
 def refusal_of(error: Exception, refused: Refusal | None = None) -> Answer:
-    """Return what a request is answered with that failed; `refused` is how a call ends with it."""
+    """Return the answer for an error; `refused` is the refusal of its call."""
     refused = refused or refusal(error)
     details = [{"@type": _BAD_REQUEST, "fieldViolations": [error.violation]}] if isinstance(error, BadPayload) else []
     return _envelope(refused, details, http_errors.refusal(error).headers)

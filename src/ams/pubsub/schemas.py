@@ -1,4 +1,4 @@
-"""The service SchemaService: schemas in Avro and Protocol Buffers, and their revisions, which are those of AMS.
+"""The service SchemaService: schemas of AMS in Avro and Protocol Buffers, and their revisions.
 
 A revision's id is made of the schema's identity and the revision's number (`revision_id`). A schema in JSON Schema,
 which Google does not have, is shown with the type 0.
@@ -15,13 +15,13 @@ from ams.pubsub import protos as pb
 from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import Missing
 from ams.pubsub.fields import SCHEMAS, Name
-from ams.pubsub.leasing import PART
+from ams.pubsub.leasing import MAX_RESPONSE_BYTES
 from ams.pubsub.messages import in_answers
 from ams.pubsub.protos import Message
 from ams.service.schemas import Schemas
-from ams.service.validators import MOST_REVISIONS
+from ams.service.validators import MAX_REVISIONS_TRIED
 from ams.storage.registry.records import Schema, SchemaContent
-from ams.validation.compiled import AVRO, MAX_BYTES, PROTOBUF
+from ams.validation.compiled import AVRO, MAX_SCHEMA_BYTES, PROTOBUF
 from ams.validation.protobuf import definition_of
 from ams.wire.projects import DEFINITION, SchemaBody
 
@@ -45,14 +45,14 @@ class SchemaRpcs:
     def rpcs(self) -> list[Rpc]:
         change, check = "schemas:update", "schemas:validateMessage"
         return [
-            ChangeRpc("CreateSchema", pb.CreateSchemaRequest, "schemas:create", _new, self.create),
-            Rpc("GetSchema", pb.GetSchemaRequest, "schemas:show", _named, self.get),
+            ChangeRpc("CreateSchema", pb.CreateSchemaRequest, "schemas:create", _read_new_name, self.create),
+            Rpc("GetSchema", pb.GetSchemaRequest, "schemas:show", _name_of, self.get),
             Rpc("ListSchemas", pb.ListSchemasRequest, "schemas:list", _parent, self.list),
-            Rpc("ListSchemaRevisions", pb.ListSchemaRevisionsRequest, "schemas:show", _named, self.list_revisions),
-            ChangeRpc("CommitSchema", pb.CommitSchemaRequest, change, _named, self.commit),
-            ChangeRpc("RollbackSchema", pb.RollbackSchemaRequest, change, _named, self.roll_back),
-            ChangeRpc("DeleteSchemaRevision", pb.DeleteSchemaRevisionRequest, change, _named, self.delete_revision),
-            ChangeRpc("DeleteSchema", pb.DeleteSchemaRequest, "schemas:delete", _named, self.delete),
+            Rpc("ListSchemaRevisions", pb.ListSchemaRevisionsRequest, "schemas:show", _name_of, self.list_revisions),
+            ChangeRpc("CommitSchema", pb.CommitSchemaRequest, change, _name_of, self.commit),
+            ChangeRpc("RollbackSchema", pb.RollbackSchemaRequest, change, _name_of, self.roll_back),
+            ChangeRpc("DeleteSchemaRevision", pb.DeleteSchemaRevisionRequest, change, _name_of, self.delete_revision),
+            ChangeRpc("DeleteSchema", pb.DeleteSchemaRequest, "schemas:delete", _name_of, self.delete),
             Rpc("ValidateSchema", pb.ValidateSchemaRequest, check, _parent, self.validate),
             Rpc("ValidateMessage", pb.ValidateMessageRequest, check, _parent, self.validate_message),
         ]
@@ -60,12 +60,12 @@ class SchemaRpcs:
     async def create(self, call: Call, request: Message) -> Message:
         fields.check_new_name(call.name)
         details = _details(request.schema)
-        return _shown(call, await self._schemas.create(call.caller, SchemaName(call.name.leaf), details), _FULL)
+        return _show_schema(call, await self._schemas.create(call.caller, SchemaName(call.name.leaf), details), _FULL)
 
     async def get(self, call: Call, request: Message) -> Message:
-        """Show a schema at its newest revision, or at the one that the name names."""
+        """Show a schema at its newest revision, or at the one in the name."""
         _, _, revision = request.name.partition("@")
-        return _shown(call, await self._find(call, call.name.leaf, revision), _view(request, _FULL))
+        return _show_schema(call, await self._find(call, call.name.leaf, revision), _view(request, _FULL))
 
     async def list(self, call: Call, request: Message) -> Message:
         wanted, view = fields.page_request(request), _view(request, _BASIC)
@@ -73,7 +73,7 @@ class SchemaRpcs:
             raise InvalidInput("Invalid page token")
         size = min(wanted.size, _MOST_FULL) if view == _FULL else wanted.size
         found = await self._schemas.page(call.caller, wanted.token, size + 1)
-        shown = [_shown(call, each, view) for each in found[:size]]
+        shown = [_show_schema(call, each, view) for each in found[:size]]
         return _fill(pb.ListSchemasResponse(), shown, found, lambda last: last.name)
 
     async def list_revisions(self, call: Call, request: Message) -> Message:
@@ -84,7 +84,7 @@ class SchemaRpcs:
         size = min(wanted.size, _MOST_FULL) if view == _FULL else wanted.size
         revisions = await self._schemas.revisions(call.caller, SchemaName(call.name.leaf))
         found = [each for each in revisions if not token or each.revision < int(token)]
-        shown = [_shown(call, each, view) for each in found[:size]]
+        shown = [_show_schema(call, each, view) for each in found[:size]]
         return _fill(pb.ListSchemaRevisionsResponse(), shown, found, lambda last: str(last.revision))
 
     async def commit(self, call: Call, request: Message) -> Message:
@@ -93,17 +93,17 @@ class SchemaRpcs:
         if schema.content.type != details.type:
             raise InvalidInput("The type of a schema cannot change: a revision has the type of those before it.")
         await self._check_room(call, schema.name)
-        return _shown(call, await self._schemas.update(call.caller, schema, details), _FULL)
+        return _show_schema(call, await self._schemas.update(call.caller, schema, details), _FULL)
 
     async def roll_back(self, call: Call, request: Message) -> Message:
         old = await self._find(call, call.name.leaf, _said_revision(request.revision_id))
         await self._check_room(call, old.name)
-        return _shown(call, await self._schemas.roll_back(call.caller, old.name, old.revision), _FULL)
+        return _show_schema(call, await self._schemas.roll_back(call.caller, old.name, old.revision), _FULL)
 
     async def delete_revision(self, call: Call, request: Message) -> Message:
         revision = _said_revision(request.name.partition("@")[2] or request.revision_id)
         old = await self._find(call, call.name.leaf, revision)
-        return _shown(call, await self._schemas.delete_revision(call.caller, old.name, old.revision), _FULL)
+        return _show_schema(call, await self._schemas.delete_revision(call.caller, old.name, old.revision), _FULL)
 
     async def delete(self, call: Call, request: Message) -> Message:
         await self._schemas.delete(call.caller, SchemaName(call.name.leaf))
@@ -116,7 +116,7 @@ class SchemaRpcs:
         return pb.ValidateSchemaResponse()
 
     async def validate_message(self, call: Call, request: Message) -> Message:
-        """Ask whether a schema, there already or not, would allow the data of a message."""
+        """Validate the data of a message by a schema, stored or not."""
         encoding = ENCODINGS.get(request.encoding)
         if encoding is None:
             raise InvalidInput("The encoding of the message must be JSON or BINARY (argument=encoding).")
@@ -140,11 +140,11 @@ class SchemaRpcs:
             raise Missing(f"{leaf}@{revision}" if revision else leaf) from None
 
     async def _check_room(self, call: Call, name: SchemaName) -> None:
-        if len(await self._schemas.revisions(call.caller, name)) >= MOST_REVISIONS:
-            raise Conflict(f"A schema has at most {MOST_REVISIONS} revisions: delete one first.")
+        if len(await self._schemas.revisions(call.caller, name)) >= MAX_REVISIONS_TRIED:
+            raise Conflict(f"A schema has at most {MAX_REVISIONS_TRIED} revisions: delete one first.")
 
 
-def _shown(call: Call, schema: Schema, view: int) -> Message:
+def _show_schema(call: Call, schema: Schema, view: int) -> Message:
     content = schema.content
     return pb.Schema(
         name=Name(call.project, SCHEMAS, schema.name).path,
@@ -164,8 +164,10 @@ def _content(schema: Message) -> SchemaContent:
     """Return what a request says of a schema, not compiled yet; raise `InvalidInput`."""
     if schema.type_ not in _TYPES.values():
         raise InvalidInput("The type of a schema must be AVRO or PROTOCOL_BUFFER (argument=schema.type).")
-    if len(schema.definition.encode()) > MAX_BYTES:  # as it is kept, with all its white space
-        raise InvalidInput(f"The definition of a schema has at most {MAX_BYTES} bytes (argument=schema.definition).")
+    if len(schema.definition.encode()) > MAX_SCHEMA_BYTES:  # as it is kept, with all its white space
+        raise InvalidInput(
+            f"The definition of a schema has at most {MAX_SCHEMA_BYTES} bytes (argument=schema.definition)."
+        )
     if schema.type_ == _PROTOBUF:
         fields.refuse(schema, _REFUSED)
         return SchemaContent(PROTOBUF, msgspec.json.encode({DEFINITION: schema.definition}).decode(), None)
@@ -190,7 +192,7 @@ def _fill(
     answer: Message, shown: Sequence[Message], found: Sequence[Schema], token: Callable[[Schema], str]
 ) -> Message:
     """Return an answer with as many of `found` as clients take, one at least; `token` makes the next page's token."""
-    page = next(iter(in_answers(shown, PART)), [])
+    page = next(iter(in_answers(shown, MAX_RESPONSE_BYTES)), [])
     answer.schemas.extend(page)
     if len(page) < len(found):
         answer.next_page_token = token(found[len(page) - 1])
@@ -210,9 +212,9 @@ def _said_revision(identity: str) -> str:
     return identity
 
 
-def _named(request: Message) -> Name:
+def _name_of(request: Message) -> Name:
     return fields.read_name(request.name.partition("@")[0], SCHEMAS)
 
 
-def _new(request: Message) -> Name:
+def _read_new_name(request: Message) -> Name:
     return fields.read_name(f"{request.parent}/{SCHEMAS}/{request.schema_id}", SCHEMAS)

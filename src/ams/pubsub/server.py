@@ -1,6 +1,6 @@
-"""The port: gRPC and REST, told apart by the first bytes of a connection; its limits, its start and its stop.
+"""The port of gRPC and REST: limits, start and stop. The first bytes of a connection decide between the two.
 
-The listener is one of ours. What speaks HTTP/2 goes on to gRPC's own server, on a socket in a folder that is private.
+The listener is ours. HTTP/2 connections are relayed to gRPC's own server, on a Unix socket in a private folder.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from ams.web.server import HttpServer
 
 FOLDER, SOCKET = "pubsub", "grpc"  # in the data folder, and in there
 MIN_PING_SECONDS = 5
-"""Between two pings of a connection. Clients are told to go away when they ping more often three times. Google's
-libraries ping every 30 s; the libraries of gRPC let their users set 10 s, and no less."""
-FIRST_BYTES_SECONDS = 10.0  # for a new connection to say what it speaks, after its handshake of TLS where there is that
+"""Shortest interval of pings. A client that pings faster three times gets GOAWAY. Google's libraries ping every 30 s;
+the libraries of gRPC allow 10 s at least."""
+FIRST_BYTES_SECONDS = 10.0  # for the first bytes of a new connection, after its TLS handshake if any
 IDLE_SECONDS = 3600
-"""After which a connection without calls is told to go; its client opens another with its next call. Not sooner, as
-clients on gRPC's C core write a line about that to their standard error."""
+"""A connection without calls for this time gets GOAWAY; its next call opens another. Not sooner, as clients on gRPC's C
+core log it to stderr."""
 GRACE_SECONDS = 5.0  # for calls under way at a stop
 
 _OPTIONS = (
@@ -59,10 +59,10 @@ async def answering(
     supervisor: Supervisor,
     context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Listener]:
-    """Answer clients on a listening socket until the block ends. `services` are methods by the names of their services.
+    """Serve clients on a listening socket until the block ends. `services`: methods by service name.
 
-    `port` answers what comes as HTTP/1.1. Without `context` connections are plain. Raises `Unusable` when the `folder`
-    cannot have a socket.
+    `port` answers HTTP/1.1. Without `context` connections are plain. Raises `Unusable` if the `folder` cannot have a
+    socket.
     """
     server = grpc.aio.server(options=_OPTIONS)
     for service, rpcs in services.items():
@@ -94,7 +94,7 @@ async def answering(
 
 @contextlib.contextmanager
 def _private_socket(folder: str) -> Iterator[str]:
-    """Give the path of a socket that is for this user alone, and short however deep the folder lies."""
+    """Yield the path of a private socket, short enough however deep the folder lies."""
     private = os.path.join(folder, FOLDER)
     os.makedirs(private, exist_ok=True)
     os.chmod(private, 0o700)
@@ -107,10 +107,7 @@ def _private_socket(folder: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _quiet_about_clients_that_left() -> Iterator[None]:
-    """Write no traceback for a call whose client vanished just when it was to be answered.
-
-    grpcio raises that in a task of its own that nobody awaits, unless it knew already that the client is gone.
-    """
+    """Log no traceback for a client that vanished just before its answer: grpcio raises it in a task of its own."""
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
 

@@ -1,11 +1,11 @@
-"""StreamingPull: a consumer's stream of messages, and how a subscription's messages are spread over its streams.
+"""StreamingPull: streams of messages to consumers, and the spread of a backlog over the streams of a subscription.
 
-Of each subscription one task pulls, for the streams with room in turn, so that a backlog is spread over them and a
-thousand idle streams cost one wait. The leases themselves count what a stream has (`Window`): it gets
-room again whichever way a lease ends, also by a single call on another connection, which is how clients acknowledge.
+One task per subscription pulls, for its streams in turn. So they share a backlog, and a thousand idle streams cost one
+wait. The lease table counts what a stream holds (`FlowWindow`). A stream gets room however a lease ends, also by a
+single call on another connection, which is how clients acknowledge.
 
-Three things that clients need (`docs/reference/pubsub.md`): a request without content is a ping and is answered
-at once; every response has the subscription's properties; a stream is never ended with OK unless its client closed it.
+Clients need three things (`docs/reference/pubsub.md`). A request without content is a ping and is answered at once.
+Every response has the subscription's properties. A stream ends with OK only if its client closed it.
 """
 
 import asyncio
@@ -26,47 +26,47 @@ from ams.pubsub import fields, messages, protos
 from ams.pubsub.calls import Call, Calls
 from ams.pubsub.errors import UNORDERED, FailedAckIds
 from ams.pubsub.fields import SUBSCRIPTIONS
-from ams.pubsub.leasing import PART, Leases, check_seconds, check_size
+from ams.pubsub.leasing import MAX_RESPONSE_BYTES, Leases, check_seconds, check_size
 from ams.pubsub.protos import Message
 from ams.pubsub.relaying import Relays
 from ams.pubsub.requests import Context, Scope, first_of, read
 from ams.pubsub.subscriber import NAME
 from ams.service.parallel.backlog import MAX_OUT, MAX_OUT_BYTES
-from ams.service.parallel.message_state import Window
-from ams.service.parallel.pulling import Lot
+from ams.service.parallel.message_state import FlowWindow
+from ams.service.parallel.pulling import LeaseBatch
 from ams.service.parallel.settling import holder_of
 from ams.storage.registry.records import Subscription
 
 RPC = "StreamingPull"
 METHOD = f"/{NAME}/{RPC}"
-PORTION = 100  # messages that a stream gets at a time: the next ones are for the next stream
-FIRST_SECONDS = 10.0  # for a client to say what it wants
-LOOK_SECONDS = 30.0  # between two looks at the rights of who has a stream
-REQUESTS_A_SECOND = 100  # more are read later
-SHORT = 0.1
-LARGE = 4_000_000  # bytes of a response that some clients do not take: a message of that size is said in the log
+TURN_MESSAGES = 100  # messages for a stream before the next stream has its turn
+FIRST_SECONDS = 10.0  # for the first request of a stream
+LOOK_SECONDS = 30.0  # between two checks of the rights of an open stream
+REQUESTS_A_SECOND = 100  # more are read later: back-pressure
+PAUSE_SECONDS = 0.1
+LARGE_RESPONSE_BYTES = 4_000_000  # some clients refuse larger responses: a larger message is logged
 
 logger = structlog.get_logger("ams.pubsub")
 
 
-class Ended(Overloaded):
-    """The service ends a stream, and its client is to open it again."""
+class StreamEnded(Overloaded):
+    """The service ends a stream; its client opens it again."""
 
 
 class Streams:
     """All streams of this process."""
 
     def __init__(self, leases: Leases, calls: Calls, slots: QuotaSlots, relay: Relays | None = None) -> None:
-        """`slots` are those of projects for streams; `relay` is needed where other nodes own subscriptions."""
+        """`slots` limit the streams of projects; `relay` is needed where other nodes own subscriptions."""
         self._slots, self._relay, self._leases, self._calls = slots, relay, leases, calls
         self._spreads: dict[SubscriptionId, _Spread] = {}
         self._is_stopping = False
 
     def stop(self) -> None:
-        """End all streams, and take no new ones: clients open them on another node, or here after the start."""
+        """End all streams and refuse new ones; clients reopen them on another node, or here later."""
         self._is_stopping = True
         for each in list(self._spreads.values()):
-            each.fail(Ended("The service is stopping"))
+            each.fail(StreamEnded("The service is stopping"))
 
     async def run(self, context: Context, scope: Scope) -> None:
         """Serve one stream to its end."""
@@ -77,7 +77,7 @@ class Streams:
         call = await self._calls.admit(context, scope, "subscriptions:pull", name)
         subscription = await self._leases.subscription(call)
         if self._is_stopping:
-            raise Ended("The service is stopping")
+            raise StreamEnded("The service is stopping")
         try:
             await self._leases.working.opened.own(subscription.id)
         except OwnedElsewhere as elsewhere:
@@ -114,15 +114,15 @@ def _check_first(first: Message) -> None:
         )
 
 
-class _Given(NamedTuple):
+class _LeasedMessages(NamedTuple):
     """The messages that one pull leased to a stream, and the subscription as it was then."""
 
     subscription: Subscription
-    lots: Sequence[Lot]
+    lots: Sequence[LeaseBatch]
 
 
 class _Spread:
-    """The one task that pulls for all streams of a subscription on this node, and gives each messages in turn."""
+    """The task that pulls for all streams of a subscription on this node, and serves them in turn."""
 
     def __init__(self, leases: Leases, call: Call, subscription: Subscription) -> None:
         self.subscription, self._leases = subscription, leases
@@ -130,13 +130,13 @@ class _Spread:
         self._project = call.project
         self._project_id = call.caller.here.id
         self.streams: set[_Stream] = set()
-        self._turns: OrderedDict[_Stream, None] = OrderedDict()  # with room, in the order in which they are given
+        self._turns: OrderedDict[_Stream, None] = OrderedDict()  # streams with room, in the order of their turns
         self._sooner = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
     @property
     def has_ended(self) -> bool:
-        """True: it pulls no more, as something failed: the streams that it had are ending."""
+        """True if the task failed: its streams are ending."""
         return self._task.done()
 
     def add(self, stream: "_Stream") -> None:
@@ -168,7 +168,7 @@ class _Spread:
         self._task.cancel()
         await asyncio.wait((self._task,))
         with contextlib.suppress(asyncio.CancelledError):
-            self._task.result()  # what a task ended with, and nobody took, keeps its frames: the streams, and this
+            self._task.result()  # an exception that nobody retrieves keeps its frames, and so the streams, alive
 
     async def _run(self) -> None:
         try:
@@ -183,7 +183,7 @@ class _Spread:
             self.fail(error)
 
     async def _reason(self, error: NotFound) -> AmsError:
-        """Return why a pull found nothing: a detached subscription still exists, but its cursors are dropped."""
+        """Return the reason of a failed pull: a detached subscription exists, but has no cursor."""
         try:
             await self.look()
         except AmsError as reason:
@@ -191,7 +191,7 @@ class _Spread:
         return error
 
     async def _give(self) -> None:
-        """Give what there is to the streams whose turn it is; wait when there is nothing, or nobody."""
+        """Pull for the stream whose turn it is; wait if there are no messages, or no streams with room."""
         while not self._turns:
             self._sooner.clear()
             await self._sooner.wait()
@@ -199,10 +199,10 @@ class _Spread:
         working, unread = self._leases.working, self._leases.deliverer.unread
         left = unread.left(self._project)
         if not left:
-            await asyncio.sleep(SHORT)
+            await asyncio.sleep(PAUSE_SECONDS)
             return
         self._sooner.clear()
-        idle: dict[str, None] = {}  # users for whom there is nothing: not for any stream of theirs
+        idle: dict[str, None] = {}  # users without messages: skip their other streams
         for stream in list(self._turns):
             if stream.holder in idle and not stream.window.ready:
                 continue
@@ -210,19 +210,19 @@ class _Spread:
                 self._turns.pop(stream, None)
                 continue
             lots = await working.puller.pull(
-                self.subscription, PORTION, project=self._project, holder=stream.holder, wait=True,
-                max_bytes=min(PART, left), seconds=stream.seconds, window=stream.window,
+                self.subscription, TURN_MESSAGES, project=self._project, holder=stream.holder, wait=True,
+                max_bytes=min(MAX_RESPONSE_BYTES, left), seconds=stream.seconds, window=stream.window,
             )  # fmt: skip
             if lots:
                 self._turns.pop(stream, None)
-                stream.give(_Given(self.subscription, lots))
+                stream.give(_LeasedMessages(self.subscription, lots))
                 return
             idle[stream.holder] = None
         if idle:
             await self._wait(next(iter(idle)))
 
     async def _wait(self, holder: str) -> None:
-        """Wait for a message, or for a stream that may be given what others may not."""
+        """Wait for a message, or for a stream of another user."""
         loop = asyncio.get_running_loop()
         until = loop.time() + LOOK_SECONDS
         grown = asyncio.ensure_future(self._leases.working.puller.wait(self.subscription, self._project, holder, until))
@@ -230,13 +230,13 @@ class _Spread:
         try:
             await asyncio.wait((grown, sooner), return_when=asyncio.FIRST_COMPLETED)
             if grown.done() and not grown.result() and loop.time() < until:
-                await asyncio.sleep(SHORT)  # pulls do not wait now
+                await asyncio.sleep(PAUSE_SECONDS)  # pulls do not wait now
         finally:
             grown.cancel()
             sooner.cancel()
 
     async def look(self) -> None:
-        """Look at the subscription as it is now; raise when it is not for streams any more."""
+        """Refresh the subscription; raise if it cannot be streamed any more."""
         found = await self._leases.deliverer.registry.subscriptions.find(self._project_id, self.subscription.name)
         if found is self.subscription:
             return
@@ -256,8 +256,8 @@ class _Stream:
         self.seconds: int = first.stream_ack_deadline_seconds
         most, size = first.max_outstanding_messages, first.max_outstanding_bytes
         # Leases count messages as they are stored, as base64.
-        self.window = Window(most if most > 0 else MAX_OUT, size * 4 // 3 if size > 0 else MAX_OUT_BYTES)
-        self._given: _Given | None = None
+        self.window = FlowWindow(most if most > 0 else MAX_OUT, size * 4 // 3 if size > 0 else MAX_OUT_BYTES)
+        self._given: _LeasedMessages | None = None
         self._is_sending = self._is_over = False
         self._is_given = asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -269,8 +269,8 @@ class _Stream:
     def may_get(self) -> bool:
         return self._given is None and not self.window.is_full
 
-    def give(self, given: _Given) -> None:
-        """Have messages sent; a stream that ended just then gives them back."""
+    def give(self, given: _LeasedMessages) -> None:
+        """Send messages; a stream that has just ended gives them back."""
         self._given = given
         if self._is_over:
             self._take_back()
@@ -311,7 +311,7 @@ class _Stream:
         caller = await self._call.again()
         await self._leases.subscription(self._call._replace(caller=caller))
 
-    # What the client says
+    # Requests
 
     async def _read_on(self, spread: _Spread, first: Message) -> None:
         loop = asyncio.get_running_loop()
@@ -351,14 +351,14 @@ class _Stream:
     async def _extend(self, subscription: Subscription, request: Message, answer: Message) -> None:
         confirmed = answer.modify_ack_deadline_confirmation
         by_seconds: dict[int, list[str]] = {}
-        # Of an id that is there twice the last deadline counts.
+        # If an id is there twice, its last deadline counts.
         asked = dict(zip(request.modify_deadline_ack_ids, request.modify_deadline_seconds, strict=True))
         for ack_id, seconds in asked.items():
             by_seconds.setdefault(seconds, []).append(ack_id)
         for seconds, ids in by_seconds.items():
             await _confirm(confirmed, ids, self._leases.extend(self._call, subscription, ids, seconds))
 
-    # What it gets
+    # Responses
 
     async def _send_on(self, spread: _Spread) -> None:
         while True:
@@ -373,19 +373,19 @@ class _Stream:
             self._is_given.clear()
             spread.offer(self)
 
-    async def _send(self, given: _Given) -> None:
+    async def _send(self, given: _LeasedMessages) -> None:
         options = given.subscription.parallel
         counts = options is not None and options.dead_letter_policy is not None
         received = messages.received(given.lots, with_attempt=counts)
-        for group in messages.in_answers(received, LARGE):
+        for group in messages.in_answers(received, LARGE_RESPONSE_BYTES):
             size = sum([each.ByteSize() for each in group])
-            if size > LARGE:
+            if size > LARGE_RESPONSE_BYTES:
                 self._note_large(given.subscription, group[0], size)
             with self._leases.deliverer.unread.held(self._call.project, size):
                 await self._write(given.subscription, group)
 
     def _note_large(self, subscription: Subscription, received: Message, size: int) -> None:
-        """Say that a client may not take a message, and so never get past it."""
+        """Log a message that a client may refuse, and so receive for ever."""
         message = received.message.message_id
         logger.warning("stream.large_message", subscription=subscription.name, message=message, bytes=size)
         opened = self._leases.working.opened.get(subscription.id)
@@ -395,7 +395,7 @@ class _Stream:
     async def _write(
         self, subscription: Subscription, received: Sequence[Message], answer: Message | None = None
     ) -> None:
-        """Send a response; raise `Ended` when the client does not read for as long as its leases last."""
+        """Send a response. Raises `StreamEnded` if the client does not read for as long as its leases last."""
         response = protos.StreamingPullResponse() if answer is None else answer
         options = subscription.parallel
         if options is not None:
@@ -407,12 +407,12 @@ class _Stream:
             async with asyncio.timeout(max(self.seconds, MIN_ACK_DEADLINE)), self._writing:
                 await self._context.write(response)
         except TimeoutError:
-            raise Ended("The stream is not read by its client") from None
+            raise StreamEnded("The stream is not read by its client") from None
         except grpc.aio.InternalError:  # the connection is gone
             raise ClientLeft from None
 
     def _take_back(self) -> None:
-        """Let messages that were not sent be given to others at once; of some that were being sent it is not known."""
+        """Give back messages that were not sent. Those being sent may have arrived, so their leases go on."""
         given, self._given = self._given, None
         if given is not None and not self._is_sending:
             ids = {lot.hand_out: [Offset(each.offset) for each in lot.messages] for lot in given.lots}

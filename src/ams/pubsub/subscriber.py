@@ -16,8 +16,8 @@ from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import Missing
 from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
-from ams.pubsub.resources import ORDERED, asked_push, require_account
-from ams.service.lookup import required
+from ams.pubsub.resources import ORDERED, read_push, require_account
+from ams.service.lookup import require_found
 from ams.service.push.pushing import Pushing
 from ams.service.seeking import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
@@ -68,8 +68,8 @@ class SubscriberRpcs:
         """Make a parallel subscription at the present end of a topic."""
         fields.check_new_name(call.name)
         fields.refuse(asked, resources.SUBSCRIPTION_REFUSED)
-        wanted, labels = resources.asked_subscription(call.project, asked), fields.labels(asked.labels)
-        push = asked_push(asked.push_config, exactly_once=asked.enable_exactly_once_delivery)
+        wanted, labels = resources.read_subscription(call.project, asked), fields.labels(asked.labels)
+        push = read_push(asked.push_config, exactly_once=asked.enable_exactly_once_delivery)
         if push is not None:
             require_account(call.caller, call.project, push)
         topic = fields.name_in(asked.topic, call.project, TOPICS)
@@ -85,24 +85,24 @@ class SubscriberRpcs:
             labels=labels,
             takes_own=True,
         )
-        return resources.shown_subscription(call.project, made, found)
+        return resources.subscription_message(call.project, made, found)
 
     async def get(self, call: Call, request: Message) -> Message:
-        return await self._shown(call, await self._found(call))
+        return await self._show(call, await self._find(call))
 
     async def update(self, call: Call, request: Message) -> Message:
         changed = fields.mask(request, "Subscription", resources.SUBSCRIPTION_FIELDS, resources.SUBSCRIPTION_CHANGES)
         fields.refuse(request.subscription, resources.SUBSCRIPTION_REFUSED)
-        before = await self._found(call)
+        before = await self._find(call)
         topic = await self._topic_of(before)
-        shown = resources.shown_subscription(call.project, before, topic)
-        wanted = fields.merged(shown, request.subscription, request.update_mask)
-        asked, labels = resources.asked_subscription(call.project, wanted), fields.labels(wanted.labels)
+        shown = resources.subscription_message(call.project, before, topic)
+        wanted = fields.merge(shown, request.subscription, request.update_mask)
+        asked, labels = resources.read_subscription(call.project, wanted), fields.labels(wanted.labels)
         if before.parallel is None and not set(changed) <= {"labels", "ack_deadline_seconds"}:
             raise InvalidInput("An ordered subscription has labels and an ack deadline only.")
         push = None
         if not {"push_config", "enable_exactly_once_delivery"}.isdisjoint(changed):
-            push = asked_push(wanted.push_config, exactly_once=wanted.enable_exactly_once_delivery)
+            push = read_push(wanted.push_config, exactly_once=wanted.enable_exactly_once_delivery)
         if "ack_deadline_seconds" in changed:
             await call.may("subscriptions:modifyAckDeadline")
             call.caller.require_listed(before.authorized, CONSUMER)  # before anything is written
@@ -121,21 +121,21 @@ class SubscriberRpcs:
             after = await self._subscriptions.set_labels(call.caller, name, labels)
         if "push_config" in changed:
             after = await self._pushing.modify(call.caller, name, push)
-        return resources.shown_subscription(call.project, after, topic)
+        return resources.subscription_message(call.project, after, topic)
 
     async def modify_push(self, call: Call, request: Message) -> Message:
         """Deliver a subscription to another endpoint; an empty configuration makes it a pull subscription."""
-        subscription = await self._found(call)
+        subscription = await self._find(call)
         options = subscription.parallel
         exactly_once = options is not None and options.enable_exactly_once_delivery
-        push = asked_push(request.push_config, exactly_once=exactly_once)
+        push = read_push(request.push_config, exactly_once=exactly_once)
         await self._check_push(call, subscription, push)
         await self._pushing.modify(call.caller, subscription.name, push)
         return pb.Empty()
 
     async def list(self, call: Call, request: Message) -> Message:
         page = await self._subscriptions.list(call.caller, fields.page_request(request))
-        shown = [await self._shown(call, each) for each in page.items]
+        shown = [await self._show(call, each) for each in page.items]
         return pb.ListSubscriptionsResponse(subscriptions=shown, next_page_token=page.next_token)
 
     async def delete(self, call: Call, request: Message) -> Message:
@@ -150,26 +150,26 @@ class SubscriberRpcs:
         made = await self._snapshots.create(
             call.caller, SnapshotName(call.name.leaf), subscription, labels=fields.labels(request.labels)
         )
-        return resources.shown_snapshot(call.project, made)
+        return resources.snapshot_message(call.project, made)
 
     async def get_snapshot(self, call: Call, request: Message) -> Message:
         found, _ = await self._snapshots.show(call.caller, SnapshotName(call.name.leaf))
-        return resources.shown_snapshot(call.project, found)
+        return resources.snapshot_message(call.project, found)
 
     async def update_snapshot(self, call: Call, request: Message) -> Message:
         known = frozenset(pb.Snapshot.DESCRIPTOR.fields_by_name)
         changed = fields.mask(request, "Snapshot", known, frozenset({"labels", "expire_time"}))
-        wanted = fields.merged(pb.Snapshot(), request.snapshot, request.update_mask)
+        wanted = fields.merge(pb.Snapshot(), request.snapshot, request.update_mask)
         labels, name = fields.labels(wanted.labels), SnapshotName(call.name.leaf)
         if "expire_time" in changed:
             after = await self._snapshots.set_expiry(call.caller, name, fields.moment(wanted.expire_time))
         if "labels" in changed:
             after = await self._snapshots.set_labels(call.caller, name, labels)
-        return resources.shown_snapshot(call.project, after)
+        return resources.snapshot_message(call.project, after)
 
     async def list_snapshots(self, call: Call, request: Message) -> Message:
         page = await self._snapshots.list(call.caller, fields.page_request(request))
-        shown = [resources.shown_snapshot(call.project, each) for each in page.items]
+        shown = [resources.snapshot_message(call.project, each) for each in page.items]
         return pb.ListSnapshotsResponse(snapshots=shown, next_page_token=page.next_token)
 
     async def delete_snapshot(self, call: Call, request: Message) -> Message:
@@ -189,11 +189,11 @@ class SubscriberRpcs:
             raise InvalidInput("You have passed an invalid argument to the service (argument=target).")
         return pb.SeekResponse()
 
-    async def _found(self, call: Call) -> Subscription:
+    async def _find(self, call: Call) -> Subscription:
         return await self._subscriptions.show(call.caller, SubscriptionName(call.name.leaf))
 
     async def _check_push(self, call: Call, subscription: Subscription, push: AskedPush | None) -> None:
-        """Raise what a change of a push configuration would, before anything is changed."""
+        """Raise the errors of a change of the push configuration, before anything is changed."""
         if subscription.parallel is None:
             raise Conflict(ORDERED)
         if push is None:
@@ -203,14 +203,14 @@ class SubscriberRpcs:
         require_account(call.caller, call.project, push, subscription.push)
         await self._pushing.for_creation(call.caller, subscription.topic, push, parallel=True)
 
-    async def _shown(self, call: Call, subscription: Subscription) -> Message:
-        return resources.shown_subscription(call.project, subscription, await self._topic_of(subscription))
+    async def _show(self, call: Call, subscription: Subscription) -> Message:
+        return resources.subscription_message(call.project, subscription, await self._topic_of(subscription))
 
     async def _topic_of(self, subscription: Subscription) -> Topic | None:
         return await self._registry.topics.find(subscription.project_id, subscription.topic)
 
     async def _require_topic(self, call: Call, topic: str) -> Topic:
-        return required(await self._registry.topics.find(call.caller.here.id, TopicName(topic)), Missing(topic))
+        return require_found(await self._registry.topics.find(call.caller.here.id, TopicName(topic)), Missing(topic))
 
     async def _require_letters(self, call: Call, policy: DeadLetterPolicy | None) -> None:
         if policy is not None:
@@ -219,7 +219,7 @@ class SubscriberRpcs:
 
 @contextlib.contextmanager
 def _about(leaf: str) -> Iterator[None]:
-    """Say of a resource that is missing which one it is, where a call names several."""
+    """Name the missing resource, where a call names several."""
     try:
         yield
     except NotFound as error:
@@ -227,7 +227,7 @@ def _about(leaf: str) -> Iterator[None]:
 
 
 def _new(asked: Message) -> Name:
-    """Return the name of a new subscription; one that is not named gets a random one."""
+    """Return the name of a new subscription; a random one if the request has none."""
     if asked.name:
         return fields.read_name(asked.name, SUBSCRIPTIONS)
     return fields.read_name(asked.topic, TOPICS)._replace(kind=SUBSCRIPTIONS, leaf=f"sub-{secrets.token_hex(8)}")

@@ -1,8 +1,8 @@
-"""Transcoding: from JSON and queries to requests, and from answers to JSON, by the descriptors of their messages.
+"""Transcoding of JSON and queries to requests, and of answers to JSON, by message descriptors.
 
-Both are Google's mapping of Protocol Buffers to JSON, as `google.protobuf.json_format` has it, but strict: base64 must
-be base64, and an error says which field it is about. It takes a tenth of the time of that library, which would keep the
-event loop for a quarter of a second over one large publish.
+It is Google's mapping of Protocol Buffers to JSON, as in `google.protobuf.json_format`, but strict: base64 must be
+valid, and errors name the field. It takes a tenth of the time of that library. On a large publish the library would
+block the event loop for a quarter of a second.
 """
 
 import binascii
@@ -18,19 +18,19 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 
 from ams.core.errors import InvalidInput
-from ams.core.fair_share import SMALL
+from ams.core.fair_share import MAX_UNCOUNTED_BYTES
 from ams.pubsub.protos import Message
 
 MOST_VALUES = 300_000  # of a body, keys among them: a publish of 1,000 messages with 100 attributes each has 206,000
-_MARKS = b"[{,:"  # of which each value needs one
+_MARKS = b"[{,:"  # each value needs one of these
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-_PLAIN_PACKAGE = "google.protobuf."  # types that have a form of their own in JSON
+_PLAIN_PACKAGE = "google.protobuf."  # types with a special form in JSON
 _SHOWN_CHARACTERS = 100  # of a value in an error
 _INVALID = "Invalid JSON payload received."
 
 
 class BadPayload(InvalidInput):
-    """A body or a query that is no request; `violation` says the same of one field."""
+    """A bad body or query; `violation` describes the field."""
 
     def __init__(self, text: str, field: str = "") -> None:
         super().__init__(text)
@@ -38,10 +38,10 @@ class BadPayload(InvalidInput):
 
 
 def read_json(body: bytes) -> object:
-    """Return what a body says, an empty object for none; raise `BadPayload`."""
+    """Parse a body; an empty one is an empty object. Raises `BadPayload`."""
     if not body.strip():
         return {}
-    if len(body) > SMALL and _count(body) > MOST_VALUES and _count(_STRING.sub(b"", body)) > MOST_VALUES:
+    if len(body) > MAX_UNCOUNTED_BYTES and _count(body) > MOST_VALUES and _count(_STRING.sub(b"", body)) > MOST_VALUES:
         raise BadPayload(f"{_INVALID} It has too many values: at most {MOST_VALUES} are allowed.")
     try:
         return msgspec.json.decode(body)
@@ -56,7 +56,7 @@ def _count(body: bytes) -> int:
 
 
 def fill(message: Message, value: object, path: str = "") -> None:
-    """Set the fields of a message that a value of JSON names; null sets nothing. Raises `BadPayload`."""
+    """Set the fields of a message from a JSON value; null sets nothing. Raises `BadPayload`."""
     if message.DESCRIPTOR.full_name.startswith(_PLAIN_PACKAGE):
         try:
             json_format.ParseDict(value, message)  # type: ignore[arg-type]  # some are a string
@@ -77,16 +77,16 @@ def fill(message: Message, value: object, path: str = "") -> None:
             oneof = field.containing_oneof
             if oneof is not None and (before := message.WhichOneof(oneof.name)):
                 raise BadPayload(f"{_INVALID} '{before}' and '{name}' exclude each other: only one can be set.", path)
-            _set(message, field, each, f"{path}.{name}" if path else name)
+            _set_field(message, field, each, f"{path}.{name}" if path else name)
 
 
 @functools.cache
 def _fields(descriptor: Any) -> Mapping[str, Any]:
-    """Return the fields of a type by the names that JSON may give them."""
+    """Return the fields of a type by their names in JSON."""
     return {name: each for each in descriptor.fields for name in (each.name, each.json_name)}
 
 
-def _set(message: Message, field: Any, value: Any, path: str) -> None:
+def _set_field(message: Message, field: Any, value: Any, path: str) -> None:
     name, inner = field.name, field.message_type
     if _is_map(field):
         try:
@@ -98,12 +98,12 @@ def _set(message: Message, field: Any, value: Any, path: str) -> None:
             raise _bad_value(path, "a list is needed", value)
         values = getattr(message, name)
         if inner is None:
-            values.extend([_read(field, each, path) for each in value])
+            values.extend([_read_scalar(field, each, path) for each in value])
             return
         for at, each in enumerate(value):
             fill(values.add(), each, f"{path}[{at}]")
     elif inner is None:
-        setattr(message, name, _read(field, value, path))
+        setattr(message, name, _read_scalar(field, value, path))
     else:
         getattr(message, name).SetInParent()
         fill(getattr(message, name), value, path)
@@ -113,7 +113,7 @@ def _is_map(field: Any) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def _read(field: Any, value: Any, path: str) -> Any:
+def _read_scalar(field: Any, value: Any, path: str) -> Any:
     try:
         kind = field.enum_type
         return _READERS[field.type](value) if kind is None else _read_enum(kind, value)
@@ -174,11 +174,11 @@ _READERS: Mapping[int, Callable[[Any], Any]] = {
     FieldDescriptor.TYPE_INT32: functools.partial(_read_int, bits=32),
     FieldDescriptor.TYPE_INT64: functools.partial(_read_int, bits=64),
 }
-"""Scalars of requests, which have no others but enums. Each raises `ValueError`, with what is needed."""
+"""Readers of all scalar types of requests, except enums. Each raises `ValueError` with the expected type."""
 
 
 def show(message: Message, in_numbers: bool = False) -> object:
-    """Return an answer as values of JSON, its enums by their names or `in_numbers`. What is empty is left out."""
+    """Return an answer as JSON values, without empty fields; enums are names, or numbers if `in_numbers`."""
     if message.DESCRIPTOR.full_name.startswith(_PLAIN_PACKAGE):
         return json_format.MessageToDict(message)
     shown: dict[str, object] = {}
@@ -205,15 +205,15 @@ def _show_one(field: Any, value: Any, in_numbers: bool) -> object:
 
 
 def read_query(descriptor: Any, query: str, ignored: frozenset[str]) -> Mapping[str, object]:
-    """Return what a query says as values of JSON for `fill`; names of inner fields have dots. Raises `BadPayload`."""
+    """Return a query as JSON values for `fill`; names of nested fields have dots. Raises `BadPayload`."""
     found: dict[str, Any] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name not in ignored:
-            _put(found, descriptor, name.split("."), text)
+            _put_query_value(found, descriptor, name.split("."), text)
     return found
 
 
-def _put(found: dict[str, Any], descriptor: Any, names: Sequence[str], text: str) -> None:
+def _put_query_value(found: dict[str, Any], descriptor: Any, names: Sequence[str], text: str) -> None:
     *outer, last = names
     for name in outer:
         field = _fields(descriptor).get(name) if descriptor is not None else None

@@ -1,6 +1,6 @@
-"""Connecting: HTTP/1.1 connections to endpoints, at addresses the guard permits, that read brief answers only.
+"""HTTP/1.1 connections to endpoints, at addresses that the guard permits. They read short answers only.
 
-They know no proxies, follow no redirects, and leave bodies compressed as they are. Times are the caller's.
+No proxies, no redirects, no decompression. Timeouts are the caller's.
 """
 
 import asyncio
@@ -25,36 +25,35 @@ _TLS = {
     "UNEXPECTED_EOF_WHILE_READING": "the endpoint closed the connection",
 }
 
-_TOGETHER = 8 * 1024  # bytes of a request that are sent at once: one record of TLS and one call
-_PIECE = 4096  # read at once: others go on between two pieces of a long answer
-_HIGH_WATER = 32 * 1024  # bytes that wait to be read before nothing more is received
+_COALESCED_BYTES = 8 * 1024  # a smaller request is sent in one call and one TLS record
+_READ_BYTES = 4096  # per read: other tasks run between two reads of a long answer
+_HIGH_WATER_BYTES = 32 * 1024  # unread bytes above which receiving pauses
 _RECEIVE_BYTES = 16 * 1024
-"""Unread bytes that the kernel keeps of an answer: a server that sends without end fills no memory here, and
-what comes at once takes little time to be deciphered."""
-_SEND_BYTES = 64 * 1024  # written at once: TLS and the transport keep several copies of it
-_GOODBYE_SECONDS = 1.0  # how long the other side has to answer the end of a TLS connection
+"""Kernel receive buffer: bounds the memory of an endless answer, and the time to decrypt what arrives at once."""
+_SEND_BYTES = 64 * 1024  # per write: TLS and the transport keep several copies of it
+_GOODBYE_SECONDS = 1.0  # for the peer to answer the shutdown of TLS
 MAX_HEAD = 16 * 1024  # bytes of the head of an answer, with all the heads of status 1xx before it
 MAX_BODY = 64 * 1024  # bytes of its body, as sent: more than any answer to a delivery needs
 TLS_GAP_SECONDS = 0.002
-"""Between two beginnings of TLS, which take the processor a millisecond each. Many connections are made at once when
-many endpoints come back, or time out, together; without a gap the others would wait for all of them."""
+"""Gap between two TLS handshakes, which take a millisecond of CPU each. Without it, other tasks would wait for all
+handshakes of endpoints that come back together."""
 Place = tuple[str, int, bool]  # host, port, and whether connections are plain
 _LOCALHOST = ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")
 
 
 class Unreachable(Exception):
-    """There is no connection, or it broke; the text says why."""
+    """The connection failed or broke; the text says why."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far an attempt has come, to say where it ended."""
+    """Present step of an attempt, for the text of a timeout."""
 
-    step: str = "waiting for others to be done"  # what it is doing, in words that follow `while`
+    step: str = "waiting for others to be done"  # text that follows `while`
 
 
-def of_socket(error: OSError) -> str:
-    """Return what happened to a connection."""
+def socket_error_text(error: OSError) -> str:
+    """Return a text for an error of a connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -69,7 +68,7 @@ def of_socket(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-def _of_http(error: httpcore.ProtocolError | httpcore.NetworkError, *, heard: bool) -> str:
+def _http_error_text(error: httpcore.ProtocolError | httpcore.NetworkError, *, heard: bool) -> str:
     said = one_line(str(error))
     if isinstance(error, httpcore.LocalProtocolError):
         return f"The request cannot be sent: {said}"
@@ -83,57 +82,57 @@ def _of_http(error: httpcore.ProtocolError | httpcore.NetworkError, *, heard: bo
 
 
 def one_line(text: str, most: int = MAX_TEXT) -> str:
-    """Return a text without line breaks and what cannot be shown, at most so many characters."""
+    """Return a text without line breaks and unprintable characters, at most `most` characters."""
     return "".join(each for each in " ".join(text.split()) if each.isprintable())[:most]
 
 
 class Stream(httpcore.AsyncNetworkStream):
-    """A connection as httpcore wants it, from which only so much is read as `allow` says."""
+    """Network stream for httpcore that reads at most as many bytes as allowed."""
 
     def __init__(self, wire: "_Wire") -> None:
         self._wire = wire
         self._progress = Progress()
         self._left = 0
         self._unsent = b""
-        self.heard = False  # whether anything came since `begin`
+        self.heard = False  # True if anything was received since `begin`
 
     def begin(self, max_bytes: int, progress: Progress) -> None:
-        """Expect a request to be sent, and an answer to it whose beginning has at most so many bytes."""
+        """Begin a request; the head of its answer may have `max_bytes`."""
         self._progress = progress
         self._left = max_bytes
         self.heard = False
         progress.step = "sending the request"
 
     def allow(self, max_bytes: int) -> None:
-        """Allow so many bytes from here on."""
+        """Allow `max_bytes` more."""
         self._left = max_bytes
 
     @property
     def is_readable(self) -> bool:
-        """Return whether something came without a request, or the end."""
+        """True if bytes, or the end, arrived without a request."""
         return self._wire.ended or bool(self._wire.received)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return what came, empty at the end; raise `httpcore.ReadError`. Times are the caller's."""
+        """Return received bytes, empty at the end. Raises `httpcore.ReadError`. `timeout` is ignored."""
         if self._left <= 0:
             raise httpcore.ReadError("The answer is too long")
         unsent, self._unsent = self._unsent, b""
         if unsent:
-            with contextlib.suppress(OSError):  # an answer may have come before: what is read shows it
+            with contextlib.suppress(OSError):  # an answer may have come before: the read shows it
                 await self._wire.write(unsent)
         if not self.heard:
             self._progress.step = "waiting for the answer"
         try:
-            data = await self._wire.read(min(max_bytes, _PIECE))
+            data = await self._wire.read(min(max_bytes, _READ_BYTES))
         except OSError as error:
-            raise httpcore.ReadError(of_socket(error)) from error
+            raise httpcore.ReadError(socket_error_text(error)) from error
         self._left -= len(data)
         self.heard = self.heard or bool(data)
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send bytes, at the latest when something is read; raise `httpcore.WriteError`. Times are the caller's."""
-        if len(self._unsent) + len(buffer) < _TOGETHER:
+        """Send bytes, at the latest before the next read. Raises `httpcore.WriteError`. `timeout` is ignored."""
+        if len(self._unsent) + len(buffer) < _COALESCED_BYTES:
             self._unsent += buffer
             return
         unsent, self._unsent = self._unsent, b""
@@ -142,19 +141,19 @@ class Stream(httpcore.AsyncNetworkStream):
                 await self._wire.write(unsent)
             await self._wire.write(buffer)
         except OSError as error:
-            raise httpcore.WriteError(of_socket(error)) from error
+            raise httpcore.WriteError(socket_error_text(error)) from error
 
     async def aclose(self) -> None:
-        """End the connection at once: what is left of an answer is of no use."""
+        """Abort the connection; the rest of an answer is not read."""
         self._wire.transport.abort()
 
     def close(self) -> None:
-        """End an idle connection in order."""
+        """Close an idle connection."""
         self._wire.transport.close()
 
 
 async def connected(address: Address, port: int) -> socket.socket:
-    """Connect to an address; raise `Unreachable`. How long it may take is the caller's to say."""
+    """Connect to an address. Raises `Unreachable`. The caller sets a timeout."""
     try:
         with contextlib.ExitStack() as made:
             family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
@@ -166,17 +165,17 @@ async def connected(address: Address, port: int) -> socket.socket:
             made.pop_all()
             return plain
     except OSError as error:
-        raise Unreachable(of_socket(error)) from error
+        raise Unreachable(socket_error_text(error)) from error
 
 
 async def secured(plain: socket.socket, trust: ssl.SSLContext, host: str) -> Stream:
-    """Speak TLS with `host`; raise `Unreachable`. The socket is closed with the stream, or when there is none."""
+    """Start TLS with `host`. Raises `Unreachable`. The socket is closed with the stream, or on failure."""
     try:
         _, wire = await asyncio.get_running_loop().create_connection(
             _Wire, sock=plain, ssl=trust, server_hostname=host, ssl_shutdown_timeout=_GOODBYE_SECONDS
         )
     except OSError as error:
-        said = of_socket(error)
+        said = socket_error_text(error)
         reason = said if said.startswith("TLS") else f"TLS: {said[0].lower()}{said[1:]} during the handshake"
         raise Unreachable(reason) from error
     except ValueError as error:
@@ -201,7 +200,7 @@ class _Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.received += data
-        if len(self.received) > _HIGH_WATER and not self._is_paused:
+        if len(self.received) > _HIGH_WATER_BYTES and not self._is_paused:
             self._is_paused = True
             self.transport.pause_reading()
         _wake(self._reader)
@@ -224,7 +223,7 @@ class _Wire(asyncio.Protocol):
         _wake(self._writer)
 
     async def read(self, max_bytes: int) -> bytes:
-        """Return what came, empty at the end; raise the `OSError` that ended the connection."""
+        """Return received bytes, empty at the end. Raises the `OSError` that ended the connection."""
         while not self.received and not self.ended:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
@@ -254,16 +253,16 @@ def _wake(waiting: "asyncio.Future[None] | None") -> None:
 
 
 class Endpoint(NamedTuple):
-    """A URL to send requests to, and where connections to it go."""
+    """A parsed URL."""
 
     host: str
     port: int
-    target: str = ""  # path and query: another one at the same host may have another owner
+    target: str = ""  # path and query: endpoints of one host may have different owners
     is_plain: bool = False  # without TLS, at an address of this machine
 
     @property
     def place(self) -> "Place":
-        """Where connections to it go; others may be there too."""
+        """Key of its connections, which endpoints of the same host and port share."""
         return self.host, self.port, self.is_plain
 
 
@@ -272,8 +271,8 @@ class Reply(NamedTuple):
 
     status: int
     headers: Headers
-    body: bytes  # the beginning, as much as was to be kept
-    cut: str  # why the body is not whole; empty: it is
+    body: bytes  # the beginning of the body
+    cut: str  # why the body is incomplete; empty: it is complete
 
 
 class Connection:
@@ -306,7 +305,7 @@ class Connection:
         try:
             answer = await self._http.handle_async_request(request)
         except (httpcore.ProtocolError, httpcore.NetworkError) as error:
-            raise Unreachable(_of_http(error, heard=self.was_heard)) from error
+            raise Unreachable(_http_error_text(error, heard=self.was_heard)) from error
         progress.step = "reading the answer"
         self._stream.allow(MAX_BODY)
         kept, cut = bytearray(), ""
@@ -315,27 +314,27 @@ class Connection:
                 if len(kept) < keep:
                     kept += part[: keep - len(kept)]
         except (httpcore.ProtocolError, httpcore.NetworkError) as error:
-            cut = _of_http(error, heard=self.was_heard)
+            cut = _http_error_text(error, heard=self.was_heard)
         finally:
             await answer.aclose()
         return Reply(answer.status, answer.headers, bytes(kept), cut)
 
     @property
     def is_kept(self) -> bool:
-        """Return whether it can be asked again."""
+        """True if the connection can be reused."""
         return self._http.is_idle() and not self._stream.is_readable
 
     @property
     def was_heard(self) -> bool:
-        """Return whether anything of the last answer came."""
+        """True if a part of the last answer arrived."""
         return self._stream.heard
 
     def close(self) -> None:
-        """End it in order."""
+        """Close it."""
         self._stream.close()
 
     async def abort(self) -> None:
-        """End it at once."""
+        """Abort it."""
         await self._stream.aclose()
 
 
@@ -347,19 +346,19 @@ class Connector:
         self._next_tls = 0.0  # loop time
 
     async def connect(self, endpoint: Endpoint, progress: Progress, until: float) -> Connection:
-        """Connect to the first of the permitted addresses that answers. Raises `Refused` or `Unreachable`.
+        """Connect to the first permitted address that answers. Raises `Refused` or `Unreachable`.
 
-        They share the time until `until` (loop time): one that swallows everything leaves some for the next.
+        The addresses share the time until `until` (loop time): a silent one leaves half of it for the next.
         """
         progress.step = f"looking up {endpoint.host}"
         addresses = await self._addresses(endpoint)
         progress.step = "connecting"
-        plain = await _first(addresses, endpoint.port, until)
+        plain = await _connect_first(addresses, endpoint.port, until)
         if endpoint.is_plain:
             _, wire = await asyncio.get_running_loop().create_connection(_Wire, sock=plain)
             return Connection(endpoint, Stream(wire))
         progress.step = "agreeing on TLS"
-        # A turn is a moment in time: no connection can hold it and keep it from others.
+        # Turns are moments in time, not a lock: a slow connection delays no other one.
         now = asyncio.get_running_loop().time()
         turn = max(now, self._next_tls)
         self._next_tls = turn + TLS_GAP_SECONDS
@@ -372,17 +371,17 @@ class Connector:
         return Connection(endpoint, await secured(plain, self._trust, endpoint.host))
 
     async def _addresses(self, endpoint: Endpoint) -> Sequence[Address]:
-        if endpoint.is_plain:  # nobody is asked for a name: it is not to lead elsewhere
+        if endpoint.is_plain:  # no DNS: the name must not lead elsewhere
             return _LOCALHOST if endpoint.host == "localhost" else [ipaddress.ip_address(endpoint.host)]
         try:
             return await self._guard.addresses(endpoint.host, endpoint.port)
         except OSError as error:
             raise Unreachable(f"{endpoint.host} has no address: {error.strerror or error}") from error
-        except UnicodeError as error:  # what can be no name, as an empty label
+        except UnicodeError as error:  # not a name, such as an empty label
             raise Unreachable(f"{endpoint.host} has no address: it is no host name") from error
 
 
-async def _first(addresses: Sequence[Address], port: int, until: float) -> socket.socket:
+async def _connect_first(addresses: Sequence[Address], port: int, until: float) -> socket.socket:
     loop = asyncio.get_running_loop()
     *others, last = addresses
     for address in others:

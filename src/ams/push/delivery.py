@@ -1,24 +1,24 @@
-"""Deliveries: what one looks like: its body, made of pulled messages, its headers and its signatures.
+"""Deliveries: body, headers and signatures of requests to endpoints.
 
-A message's JSON is ready since it was published, and bodies are joined of it as it is (push contract 10 and 11).
-Messages are looked into only where data shall be decoded, and for Mattermost. The headers (P20) are:
+The JSON of a message is made when it is published; bodies join it unchanged (push contract 10 and 11). Messages are
+parsed only to decode data, and for Mattermost. The headers (P20) are:
 
     Content-Type            application/json
     Authorization           the configuration's value as it is, when there is one
-    webhook-id              which messages these are, the same at each retry: P.S.TOPIC.<first>-<last>, their offsets;
+    webhook-id              the messages, the same at each retry: P.S.TOPIC.<first>-<last>, their offsets;
                             of a parallel subscription .<sum of all offsets> follows where some between are missing
     webhook-timestamp       seconds since the epoch, of this attempt
     webhook-signature       when there are secrets
     ams-delivery-attempt    from 1: how often a delivery that begins with the same message was sent; of a parallel
                             subscription how often its messages have failed, and one more
 
-What every request has, as `Host` and `User-Agent`, is added where requests are made (`ams.outgoing.requests`).
-Mattermost gets the first of them only (push contract 11): it knows none of the others. The ids of messages are in the
-body, and the first and last offset in `webhook-id`; a header with all of them could grow without bound.
+`ams.outgoing.requests` adds headers of every request, such as `Host` and `User-Agent`. Mattermost gets only the first
+header (push contract 11), as it does not know the others. The body has all message ids; a header with all of them could
+grow without bound.
 
-Receivers know who sent a delivery by its signatures, after Standard Webhooks (https://www.standardwebhooks.com). A
-secret is `whsec_` and base64 of 24 to 64 bytes. While a secret is replaced there are two, and a delivery has a
-signature by each, so that receivers may change theirs at any time in between.
+Signatures prove the sender to receivers, by Standard Webhooks (https://www.standardwebhooks.com). A secret is `whsec_`
+and base64 of 24 to 64 bytes. While a secret is replaced a delivery is signed with both secrets, so that receivers may
+change theirs at any time.
 """
 
 import base64
@@ -45,8 +45,8 @@ _TOPIC_CHARACTERS = 8  # of a topic's identity in `webhook-id`: a topic made ane
 _encode = msgspec.json.Encoder().encode
 _COLON = ord(":")
 MOST_SECONDS = 30.0  # for one delivery, as in the reference (push contract 10)
-LEAST_SECONDS = 1.0  # below this nothing could be delivered at all, whatever the acknowledgement's deadline
-_MARGIN_SECONDS, _MARGIN = 1.0, 0.2  # kept for the acknowledgement: seconds, or this part if that is less
+LEAST_SECONDS = 1.0  # for one delivery, however short the acknowledgement's deadline
+_MARGIN_SECONDS, _MARGIN = 1.0, 0.2  # reserved for the acknowledgement: seconds, or this part if that is less
 GOOGLE_MOST_SECONDS = 590.0  # for one delivery: its lease, of at most ten minutes, has to outlive it
 NO_TOKEN = "There is no token for the delivery: the signing key cannot be read"  # noqa: S105 - a text, and no token
 _NO_TOKEN_SECONDS = 30.0  # until it is tried again
@@ -64,7 +64,7 @@ def new_secret() -> str:
 
 
 def key(secret: str) -> bytes:
-    """Return the bytes to sign with; raise `ValueError`, which does not show it, for what is no secret."""
+    """Return the bytes to sign with. Raises `ValueError` for a bad secret, without showing it."""
     try:
         found = base64.b64decode(secret.removeprefix(PREFIX), validate=True) if secret.startswith(PREFIX) else b""
     except ValueError:
@@ -84,7 +84,7 @@ class Body(NamedTuple):
     """The body of one delivery."""
 
     content: bytes
-    undecodable: int  # messages whose data should have been decoded and is no text, so that it is base64 still (P13)
+    undecodable: int  # messages whose data is no text, so that it stays base64 although it should be decoded (P13)
 
 
 class Delivery(NamedTuple):
@@ -96,7 +96,7 @@ class Delivery(NamedTuple):
 
 
 class Deliveries:
-    """Makes the deliveries of one target; raises `ValueError` when there is something wrong with it."""
+    """Makes the deliveries of one target; raises `ValueError` for a bad target."""
 
     def __init__(self, target: Target) -> None:
         config = target.config
@@ -126,7 +126,7 @@ class Deliveries:
             return self._fixed
         webhook_id = f"{self._prefix}{messages[0].offset}-{messages[-1].offset}"
         if self._is_parallel and messages[-1].offset - messages[0].offset >= len(messages):
-            # Tells deliveries apart that begin and end with the same messages.
+            # Distinguishes deliveries with the same first and last message.
             offsets = ",".join([str(each.offset) for each in messages])
             webhook_id += f".{hashlib.blake2b(offsets.encode(), digest_size=6).hexdigest()}"
         made = [
@@ -140,12 +140,12 @@ class Deliveries:
         return made
 
     def body(self, messages: Sequence[Pulled]) -> Body:
-        """Return the body that carries these messages: at least one, and no more for Mattermost or `max_messages` 1."""
+        """Return the body for these messages: exactly one for Mattermost and for `max_messages` 1."""
         if self._mattermost is not None:
             return self._post(messages[0])
         undecodable = 0
         if self._decodes:
-            decoded = [_decoded(each) for each in messages]
+            decoded = [_decode(each) for each in messages]
             messages = [each for each, _ in decoded]
             undecodable = sum(not good for _, good in decoded)
         if self._single:
@@ -168,7 +168,7 @@ class Deliveries:
         sent = parse(message.fragment)
         text = _text(sent) if self._decodes else None
         shown = sent.data if text is None else text
-        if not shown.strip():  # Mattermost refuses a blank post each time: the attributes are posted then
+        if not shown.strip():  # Mattermost refuses a blank post: post the attributes instead
             lines = [f"{name}: {value}" for name, value in (sent.attributes or {}).items()]
             has_words = any(map(str.strip, lines))
             shown = "\n".join(lines) if has_words else f"Message {message.message_id} has no text"
@@ -181,7 +181,7 @@ class Deliveries:
 
 
 def _prefix(target: Target) -> str:
-    """Return what every id of the target begins with: names have no dots (HTTP contract 2), so parts are clear."""
+    """Return the prefix of the target's webhook ids. Names have no dots (HTTP contract 2), so it is unambiguous."""
     match target.path.split("/"):
         case ["", "projects", project, "subscriptions", subscription]:
             topic = f"{target.topic_id[:_TOPIC_CHARACTERS]}." if target.topic_id else ""
@@ -189,20 +189,20 @@ def _prefix(target: Target) -> str:
     raise ValueError("the resource name is not that of a subscription")
 
 
-def _decoded(message: Pulled) -> tuple[Pulled, bool]:
+def _decode(message: Pulled) -> tuple[Pulled, bool]:
     fragment = message.fragment
-    # Data comes last. A quote within it has a backslash before it, so a colon before one says that it begins there.
+    # Data is the last member. Quotes in a string are escaped, so the last quote behind a colon begins the data.
     opening = fragment.rfind(b'"', 0, -1)
     try:
         if fragment[opening - 1] != _COLON:
-            return _parsed_and_decoded(message)
+            return _parse_and_decode(message)
         text = pybase64.b64decode(fragment[opening + 1 : -1], validate=True).decode()
     except ValueError:
-        return _parsed_and_decoded(message)
+        return _parse_and_decode(message)
     return message._replace(fragment=Fragment(fragment[:opening] + _encode(text))), True
 
 
-def _parsed_and_decoded(message: Pulled) -> tuple[Pulled, bool]:
+def _parse_and_decode(message: Pulled) -> tuple[Pulled, bool]:
     sent = parse(message.fragment)
     text = _text(sent)
     if text is None:
@@ -213,7 +213,7 @@ def _parsed_and_decoded(message: Pulled) -> tuple[Pulled, bool]:
 
 
 def _text(message: Message) -> str | None:
-    """Return the data as text; None when it is not UTF-8 in base64, which JSON could not carry undamaged (P13)."""
+    """Return the data as text; None if it is not UTF-8 in base64, which JSON cannot carry (P13)."""
     try:
         return decoded_data(message.data).decode()
     except ValueError:
@@ -221,14 +221,14 @@ def _text(message: Message) -> str | None:
 
 
 def seconds(patience: float | None) -> float:
-    """Return how long a delivery may take when its messages must be acknowledged within `patience` seconds (P15)."""
+    """Return the time limit of a delivery whose messages must be acknowledged within `patience` seconds (P15)."""
     if patience is None:
         return MOST_SECONDS
     return min(MOST_SECONDS, max(LEAST_SECONDS, patience - min(_MARGIN_SECONDS, patience * _MARGIN)))
 
 
 class GoogleDeliveries:
-    """Makes the deliveries of one target."""
+    """Makes the deliveries of one target in Google's form."""
 
     def __init__(self, target: Target, form: GoogleForm) -> None:
         self.url = target.config.endpoint
@@ -237,7 +237,7 @@ class GoogleDeliveries:
         self._counts_attempts = target.counts_attempts
 
     def delivery(self, pulled: Pulled, *, attempt: int, token: str) -> Delivery:
-        """Return the delivery of a message; `attempt` from 1. Raises `NotAsked` without a token that it needs."""
+        """Return the delivery of a message; `attempt` from 1. Raises `NotAsked` if it needs a token and has none."""
         message = parse(pulled.fragment)
         headers = [("User-Agent", "CloudPubSub-Google")]
         if self._form.service_account:
@@ -246,13 +246,13 @@ class GoogleDeliveries:
             headers.append(("Authorization", f"Bearer {token}"))
         if self._form.is_wrapped:
             headers.append(("Content-Type", "application/json"))
-            return Delivery(headers, self._wrapped(pulled, message, attempt), 0)
+            return Delivery(headers, self._wrap(pulled, message, attempt), 0)
         headers += self._metadata(pulled, message) if self._form.write_metadata else []
         if all(name.lower() != "content-type" for name, _ in headers):
             headers.append(("Content-Type", "application/octet-stream"))
         return Delivery(headers, data_or_text(message.data), 0)
 
-    def _wrapped(self, pulled: Pulled, message: Message, attempt: int) -> bytes:
+    def _wrap(self, pulled: Pulled, message: Message, attempt: int) -> bytes:
         shown: dict[str, object] = {
             "data": pybase64.b64encode(data_or_text(message.data)).decode(),
             "messageId": pulled.message_id,
@@ -285,5 +285,5 @@ def _is_free(name: str) -> bool:
 
 
 def google_seconds(target: Target) -> float:
-    """Return how long a delivery may take: as long as the acknowledgement's deadline."""
+    """Return the time limit of a delivery: the acknowledgement deadline of the subscription."""
     return min(float(target.ack_deadline_seconds), GOOGLE_MOST_SECONDS)

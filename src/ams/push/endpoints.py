@@ -1,8 +1,8 @@
-"""Endpoints: who owns one, how many requests go to it at once, the circuit of each, and idle connections.
+"""Endpoints: ownership check, request slots, circuit breaker, and idle connections.
 
-The owner of a push endpoint shows it by serving a text that only the service can know. An endpoint is a whole URL, as
-one host may have endpoints of many owners; one that hangs costs the others nothing. Connections that are not in use
-serve all endpoints of a host and port. Their count is all that is shared by all, and nothing waits for that.
+The owner of a push endpoint proves it by serving a hash that only the service knows. An endpoint is a whole URL, as one
+host may have endpoints of many owners; one that hangs does not slow the others. Endpoints of a host and port share idle
+connections. Only the number of idle connections is shared by all, and no request waits for it.
 """
 
 import asyncio
@@ -23,37 +23,37 @@ from ams.push.connecting import Connection, Connector, Endpoint, Place, Progress
 HASH_PATH = "/ams_verification_hash"  # at the root of the endpoint's host (HTTP contract 13.4)
 CHECK_SECONDS = 5.0  # for everything: finding the address, connecting, and the whole answer
 
-CHECKS, CHECKS_OF_PROJECT = 16, 4  # at once: the server of the endpoint says how long each takes
+MAX_CHECKS, MAX_CHECKS_OF_PROJECT = 16, 4  # at once: the server of the endpoint says how long each takes
 
-AT_ONCE = 8  # requests to one endpoint
+MAX_CONCURRENT = 8  # requests to one endpoint
 IDLE_SECONDS = 15.0  # after which an idle connection is closed
-MAX_IDLE = 1000  # connections kept in all; the one longest idle makes place for another
-MAX_FORGETTABLE = 10_000  # endpoints in the table before those without requests are forgotten
-CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"  # names: requests go through; none does; one does, to see
-FAILURES = 5  # in a row, after which the circuit opens
-BACKOFF = Backoff(1.0, 60.0)  # for how long it is open: longer each time it opens again, within `JITTER` of these
-JITTER = 0.15  # part by which a span varies, so that endpoints that failed together are asked one by one
-PROBE_SECONDS = 45.0  # after which a probe without a result is forgotten: more than any request takes
-_LOOK_AGAIN_SECONDS = 1.0  # how soon others look again what became of the probe
+MAX_IDLE = 1000  # idle connections in all; the oldest is closed for another
+MAX_FORGETTABLE = 10_000  # endpoints in the table before those without requests are removed
+CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"  # all requests go; none; one probe
+FAILURES_TO_OPEN = 5  # in a row, after which the circuit opens
+BACKOFF = Backoff(1.0, 60.0)  # seconds that the circuit stays open, give or take `JITTER`
+JITTER = 0.15  # part by which a span varies, so that endpoints that failed together are probed one by one
+PROBE_SECONDS = 45.0  # after which a probe without a result is forgotten: longer than any request
+_PROBE_WAIT_SECONDS = 1.0  # how soon others look again what became of the probe
 
 
 class CheckSlots:
-    """Limits how many checks go on at the same time."""
+    """Limits concurrent checks, in all and by project."""
 
     def __init__(self) -> None:
         self._taken: Counter[ProjectId] = Counter()
 
     @contextlib.contextmanager
-    def taken(self, project: ProjectId) -> Iterator[None]:
-        """Take a slot while the block runs; raise `Overloaded` when there is none left."""
-        if self._taken[project] >= CHECKS_OF_PROJECT or self._taken.total() >= CHECKS:
+    def hold_slot(self, project: ProjectId) -> Iterator[None]:
+        """Hold a slot while the block runs. Raises `Overloaded` if none is free."""
+        if self._taken[project] >= MAX_CHECKS_OF_PROJECT or self._taken.total() >= MAX_CHECKS:
             raise Overloaded("Too many push endpoints are verified at once")
         self._taken[project] += 1
         try:
             yield
         finally:
             self._taken[project] -= 1
-            self._taken += Counter()  # forgets who has none
+            self._taken += Counter()  # drops zeros
 
 
 class CheckFailed(Exception):
@@ -68,7 +68,7 @@ class EndpointCheck:
         self._seconds = seconds
 
     async def check(self, host: str, port: int, expected: str) -> None:
-        """Return when `host` answers exactly the expected text; raise `CheckFailed`."""
+        """Check that `host` answers exactly the expected text. Raises `CheckFailed`."""
         progress = Progress()
         try:
             async with asyncio.timeout(self._seconds):
@@ -92,34 +92,34 @@ class EndpointCheck:
 
 
 class Circuit(NamedTuple):
-    """Circuit breaker of one endpoint, as a value: decides whether it is asked at all. Times are monotonic seconds.
+    """Circuit breaker of one endpoint, as a value. Times are monotonic seconds.
 
-    An endpoint that does not answer several times in a row is left alone for a while, longer each time it still does
-    not; then one request finds out. Only the transport counts: one that answers, with any status, is there.
+    After several requests in a row without an answer the circuit opens, longer each time. Then one request probes the
+    endpoint. Only the transport counts: an answer of any status closes it.
     """
 
     failures: int = 0  # in a row, while closed
-    openings: int = 0  # in a row without an answer in between; 0: it is closed
+    openings: int = 0  # in a row without an answer in between; 0: closed
     until: float = 0.0  # when the next probe may go
-    probe_until: float = 0.0  # until when the probe that was sent is waited for; not after `until`: none was
+    probe_until: float = 0.0  # end of the wait for the present probe; not after `until`: no probe
 
     def allows(self, now: float) -> bool:
-        """Return whether a request may go; before it is sent, `begins` notes it."""
+        """Return whether a request may go; call `begins` before sending it."""
         return self.openings == 0 or now >= max(self.until, self.probe_until)
 
     def begins(self, now: float) -> "Circuit":
-        """Return the state when a request goes that was allowed: of an open circuit the only probe."""
+        """Return the state when an allowed request goes; of an open circuit it is the probe."""
         return self._replace(probe_until=now + PROBE_SECONDS) if self.openings else self
 
-    def succeeded(self) -> "Circuit":
+    def after_success(self) -> "Circuit":
         """Return the state after an answer, whatever its status."""
         return Circuit() if self.failures or self.openings else self
 
-    def failed(self, now: float, random: float) -> "Circuit":
+    def after_failure(self, now: float, random: float) -> "Circuit":
         """Return the state after a request without an answer; `random` is in [0, 1)."""
-        if self.openings == 0 and self.failures + 1 < FAILURES:
+        if self.openings == 0 and self.failures + 1 < FAILURES_TO_OPEN:
             return Circuit(self.failures + 1)
-        if self.openings and now < self.until:  # it was on its way when the circuit opened: it says nothing new
+        if self.openings and now < self.until:  # it was sent before the circuit opened: no news
             return self
         span = BACKOFF.nominal(self.openings) * (1 - JITTER + 2 * JITTER * random)
         return Circuit(0, self.openings + 1, now + span)
@@ -131,30 +131,30 @@ class Circuit(NamedTuple):
         return OPEN if now < self.until else HALF_OPEN
 
     def wait(self, now: float) -> float:
-        """Return the seconds until it is worth asking again; 0 where a request may go now."""
+        """Return the seconds until a request may go; 0: now."""
         if self.allows(now):
             return 0.0
-        return self.until - now if now < self.until else min(_LOOK_AGAIN_SECONDS, self.probe_until - now)
+        return self.until - now if now < self.until else min(_PROBE_WAIT_SECONDS, self.probe_until - now)
 
 
 @dataclass(slots=True, eq=False)
 class EndpointState:
-    """How an endpoint stands."""
+    """State of an endpoint."""
 
-    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
-    at_once: int = AT_ONCE
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT))
+    at_once: int = MAX_CONCURRENT
     circuit: Circuit = field(default_factory=Circuit)
     users: int = 0  # requests that go on or wait
 
     def allow(self, at_once: int) -> None:
-        """Let there be so many slots at least."""
+        """Raise the number of slots to `at_once`."""
         while self.at_once < at_once:
             self.at_once += 1
             self.slots.release()
 
 
 class Endpoints:
-    """All endpoints that are asked, and the connections to them that are kept."""
+    """Table of endpoints, with their idle connections."""
 
     def __init__(self, *, idle_seconds: float = IDLE_SECONDS, max_idle: int = MAX_IDLE) -> None:
         self._idle_seconds, self._max_idle = idle_seconds, max_idle
@@ -165,11 +165,11 @@ class Endpoints:
         self._is_closed = False
 
     def get(self, endpoint: Endpoint) -> EndpointState | None:
-        """Return how an endpoint stands; None: nothing is known of it."""
+        """Return the state of an endpoint; None: unknown."""
         return self._standings.get(endpoint)
 
     def of(self, endpoint: Endpoint, now: float) -> EndpointState:
-        """Return how an endpoint stands, a new one as unknown; `now` in monotonic seconds."""
+        """Return the state of an endpoint, made if unknown; `now` in monotonic seconds."""
         standing = self._standings.get(endpoint)
         if standing is None:
             if len(self._standings) >= MAX_FORGETTABLE:
@@ -183,7 +183,7 @@ class Endpoints:
         return standing
 
     def take(self, endpoint: Endpoint) -> Connection | None:
-        """Return an idle connection to where an endpoint is that still stands; None: there is none."""
+        """Return an idle connection for an endpoint that is still usable; None: there is none."""
         while idle := self._idle_at.get(endpoint.place):
             connection = idle[-1]
             self._remove(connection)
@@ -193,7 +193,7 @@ class Endpoints:
         return None
 
     def keep(self, connection: Connection) -> None:
-        """Keep a connection for the next request to where it goes, for a while."""
+        """Keep an idle connection for a while."""
         if self._is_closed:
             connection.close()
             return
@@ -207,7 +207,7 @@ class Endpoints:
             self._sweep = loop.call_later(self._idle_seconds, self._close_old)
 
     def close(self) -> None:
-        """End all idle connections, and keep no others."""
+        """Close all idle connections, and keep no others."""
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()

@@ -1,7 +1,7 @@
-"""Holding leases (`ams.cluster.leases`): the heartbeats of one process, and its workers in step with the answers.
+"""Holds the leases of one process (`ams.cluster.leases`): sends heartbeats, and starts workers by the answers.
 
-A lease counts from the sending of the last heartbeat that was answered. A holder without answers, or one that stood
-still, stops before its lease ends: what is in flight gets a moment to finish and is cut off then.
+A lease runs from the sending of the last answered heartbeat. A holder without answers, or one that was frozen, stops
+before its lease ends: deliveries in flight get a moment to finish, then they are cancelled.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from ams.push.upstream import Target
 from ams.push.workers import Workers
 
 _FINISH_SECONDS = 1.5  # at the end of a lease, for deliveries in flight
-_LEAST_SECONDS = 0.2  # for a heartbeat to be answered, however little there is left
+_LEAST_SECONDS = 0.2  # for the answer to a heartbeat, however little of the lease is left
 _BACKOFF = replace(UNREACHED, most=8.0)  # between heartbeats while none is answered
 STOOD_STILL = "this process stood still for longer than its lease"
 
@@ -37,7 +37,7 @@ class LeaseReply(NamedTuple):
 
 
 class Unanswered(Exception):
-    """There was no answer to a heartbeat; the text says why."""
+    """A heartbeat got no answer; the text says why."""
 
 
 class NoLeases(Exception):
@@ -47,12 +47,12 @@ class NoLeases(Exception):
 Ask = Callable[[Heartbeat], Awaitable[LeaseReply]]  # sends a heartbeat; raises `Unanswered` or `NoLeases`
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     return None
 
 
 class Holding:
-    """Sends heartbeats, and delivers what the answers say."""
+    """Sends heartbeats, and delivers the targets of the answers."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Holding:
         chance: random.Random,
         *,
         holder: str = "",
-        reached: Callable[[], None] = _nothing,
-        missed: Callable[[], None] = _nothing,
+        reached: Callable[[], None] = _do_nothing,
+        missed: Callable[[], None] = _do_nothing,
     ) -> None:
         self._workers, self._ask, self._reached, self._missed = workers, ask, reached, missed
         self._holder = holder or new_uuid()
@@ -73,20 +73,20 @@ class Holding:
         self._leaving = False
 
     def wake(self) -> None:
-        """Send a heartbeat at once: something else may be wanted."""
+        """Send a heartbeat at once, as targets may have changed."""
         self._now.set()
 
     async def settle(self, seconds: float) -> None:
-        """Return when a heartbeat that begins from now on is over, or after so many seconds."""
+        """Wait for the end of the next heartbeat, at most so many seconds."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._settled.append(over)
         self._now.set()
         await asyncio.wait({over}, timeout=seconds)
 
     async def run(self, survive: Callable[[str], None] | None = None) -> None:
-        """Send heartbeats until this is cancelled, or there are no leases any more.
+        """Send heartbeats until cancelled, or until the service has no leases any more.
 
-        `survive` is called for a heartbeat with an unexpected exception; it counts as one not answered.
+        `survive` is called for an unexpected exception; that heartbeat counts as unanswered.
         """
         while True:
             self._now.clear()
@@ -94,7 +94,7 @@ class Holding:
             try:
                 pause = await self._round()
             except NoLeases:
-                await self._lose("there are no leases any more")
+                await self._lose_lease("there are no leases any more")
                 self._workers.hold_until(None)
                 return
             except Unanswered as error:
@@ -114,7 +114,7 @@ class Holding:
                 await asyncio.wait_for(self._now.wait(), pause)
 
     async def stop(self, seconds: float) -> None:
-        """Finish what is in flight while the lease goes on, and give everything back."""
+        """Finish deliveries in flight while the lease goes on, then give up all leases."""
         self._leaving = True
         heartbeats = asyncio.create_task(self.run(), name="ams-push-last-beats")
         try:
@@ -127,7 +127,7 @@ class Holding:
 
     async def _round(self) -> float:
         if self._is_over(self._ends):
-            await self._lose(STOOD_STILL)
+            await self._lose_lease(STOOD_STILL)
         changes = self._workers.take_changes()
         sent = asyncio.get_running_loop().time()
         try:
@@ -147,31 +147,31 @@ class Holding:
         return reply.heartbeat_seconds
 
     async def _heartbeat(self, heartbeat: Heartbeat) -> LeaseReply:
-        seconds = RENEW_SECONDS if self._ends is None else max(min(RENEW_SECONDS, self._left()), _LEAST_SECONDS)
+        seconds = RENEW_SECONDS if self._ends is None else max(min(RENEW_SECONDS, self._seconds_left()), _LEAST_SECONDS)
         async with asyncio.timeout(seconds):
             return await self._ask(heartbeat)
 
     async def _unanswered(self, reason: str) -> float:
-        """Go on until shortly before the lease ends; return how long to wait for the next try."""
+        """Continue until shortly before the lease ends; return the seconds until the next try."""
         self._missed()
         logger.warning("push.beat_not_answered", reason=reason)
         pause = self._pauses.next()
         if self._ends is None:
             return pause
-        left = self._left()
+        left = self._seconds_left()
         if left > 0:
             return min(pause, left)
-        await self._lose(reason)
+        await self._lose_lease(reason)
         return pause
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         assert self._ends is not None
         return self._ends - _FINISH_SECONDS - asyncio.get_running_loop().time()
 
     def _is_over(self, ends: float | None) -> bool:
         return ends is not None and asyncio.get_running_loop().time() >= ends
 
-    async def _lose(self, reason: str) -> None:
+    async def _lose_lease(self, reason: str) -> None:
         if self._ends is None:
             return
         logger.warning("push.lease_lost", reason=reason)

@@ -1,9 +1,9 @@
-"""The cycle of a parallel subscription: several deliveries at a time, each with messages that are leased one by one.
+"""Delivery loop of a parallel subscription: several concurrent deliveries of leased messages.
 
-What is refused fails: it comes again by itself after a wait, or is put aside, while the others go on. A refused
-delivery of several messages is sent once more in halves, so that a message fails only when it was refused alone. When
-the endpoint is to blame, no message fails: all are given back, and the subscription waits, then tries with one delivery
-until one is accepted. In Google's form every bad answer, and none at all, is a nack of its message.
+A refused message fails: it is retried after a backoff or dead-lettered, and the others continue. A refused delivery of
+several messages is sent again in halves, so a message fails only when it was refused alone. When the endpoint is at
+fault, no message fails. All are given back, and after a backoff one delivery at a time probes the endpoint. In
+Google's form every bad answer, or none, is a nack of its message.
 """
 
 import asyncio
@@ -16,56 +16,56 @@ from ams.push import retry
 from ams.push.delivery import google_seconds, seconds
 from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, Report
 from ams.push.sender import EndpointAnswer, NotAsked
-from ams.push.trying import Means, Outcome, TargetCycle
+from ams.push.trying import Outcome, TargetCycle, WorkerDependencies
 from ams.push.upstream import Gone, HandOut, NotTaken, Target, Verdict
 
 logger = structlog.get_logger("ams.push")
 
-_SPARE_SECONDS = 10  # by which a lease outlives a delivery, for what is to be stored then
+_SPARE_SECONDS = 10  # by which a lease outlives a delivery, to store the outcome
 
 
 class ParallelCycle(TargetCycle):
-    """Delivers a target, several deliveries at a time; raises `ValueError` when there is something wrong with it."""
+    """Delivers a target with concurrent deliveries; raises `ValueError` for a bad target."""
 
-    def __init__(self, target: Target, means: Means, report: Report) -> None:
+    def __init__(self, target: Target, means: WorkerDependencies, report: Report) -> None:
         if means.upstream.hand_outs is None:
             raise ValueError(PARALLEL_ELSEWHERE)
         super().__init__(target, means, report)
         self._hand_outs = means.upstream.hand_outs
         self._under_way: set[asyncio.Task[None]] = set()
         self._pause: int | None = None  # milliseconds to wait before anything more is sent
-        self._wave = 0  # raised by each failure of the endpoint: what began before is no news of it
+        self._wave = 0  # raised by each endpoint failure: failures of deliveries that began before are ignored
         self._refused = 0  # messages in a row that were refused
         self._freed = asyncio.Event()  # something that was under way has ended
         self._ended = asyncio.Event()  # nothing more is to be sent
 
     @property
     def outstanding(self) -> int:
-        """How many deliveries are under way."""
+        """Number of deliveries under way."""
         return len(self._under_way)
 
     @property
     def in_flight(self) -> bool:
-        """Return whether messages are being sent or acknowledged."""
+        """True while messages are being sent or acknowledged."""
         return bool(self._under_way)
 
     def end(self) -> None:
-        """Send nothing more; what is under way goes on."""
+        """Start no more deliveries; those under way continue."""
         self._ended.set()
 
     async def rest(self) -> None:
-        """Return when nothing is under way."""
+        """Wait for deliveries under way."""
         while self._under_way:
             await asyncio.wait(self._under_way)
 
     async def abandon(self) -> None:
-        """Cut off what is under way, and give it back."""
+        """Cancel deliveries under way, and give their messages back."""
         for delivery in self._under_way:
             delivery.cancel()
         await self.rest()
 
     async def step(self) -> None:
-        """Begin a delivery; wait for a place, for the end of a pause, or for messages, whichever is missing."""
+        """Start a delivery, or wait for a slot, the end of a pause, or messages."""
         try:
             if self._pause is not None:
                 wait, self._pause = self._pause, None
@@ -79,21 +79,21 @@ class ParallelCycle(TargetCycle):
                 for each in found:
                     self._start(each)
             else:
-                if not self._under_way:  # there is nothing to deliver: what was wrong is over (P5)
+                if not self._under_way:  # the backlog is empty: the failure is over (P5)
                     self._refused = 0
                     self._succeed()
-                    self._report.cleared()
+                    self._report.note_recovery()
                 await self._unless_ended(self._hand_outs.wait(self._target))
         except Exception as error:
             self._note(error, CONSUME)
 
     @property
     def _room(self) -> int:
-        """How many deliveries may be under way; one to find out, after the endpoint has failed."""
+        """Maximum concurrent deliveries; one as a probe after the endpoint has failed."""
         return 1 if self._history.failures else self._tries.at_once
 
     async def _lease(self) -> list[HandOut]:
-        """Lease messages for one delivery, or several where they have failed differently; no more than have room."""
+        """Lease messages for one delivery, or for several if their attempts differ; give back the excess."""
         found = await self._hand_outs.lease(self._target, max_messages=self.batch, max_bytes=retry.MAX_BYTES)
         room = 0 if self._ended.is_set() else self._room - len(self._under_way)
         for each in found[room:]:
@@ -132,17 +132,17 @@ class ParallelCycle(TargetCycle):
                 self._wave += 1
                 self._note(error, ACKNOWLEDGE)
         finally:
-            self._hand_outs.release(self._target, hand_out)  # what of it is settled stays so
+            self._hand_outs.release(self._target, hand_out)  # settled messages stay settled
 
     async def _deliver(self, hand_out: HandOut, wave: int) -> bool:
-        """Send messages, in smaller deliveries when they are refused together; return whether to go on sending."""
+        """Send messages, in halves when they are refused together; return whether to go on."""
         messages, is_google = hand_out.messages, self._target.config.google is not None
         limit = google_seconds(self._target) if is_google else seconds(self._means.upstream.patience(self._target))
         await self._hand_outs.extend(self._target, hand_out, int(limit) + _SPARE_SECONDS)
         try:
             outcome = await self._tries.send(messages, attempt=hand_out.attempt, limit=limit)
         except NotAsked as reason:
-            self._blamed(wave, self._tries.left_alone(reason))
+            self._blame_endpoint(wave, self._tries.note_not_asked(reason))
             return False
         if not outcome.error:
             await self._hand_outs.acknowledge(self._target, hand_out)
@@ -151,20 +151,20 @@ class ParallelCycle(TargetCycle):
             return True
         if is_google:
             return await self._nack(hand_out, wave, outcome)
-        self.batch = retry.halved(len(messages))
+        self.batch = retry.half_batch(len(messages))
         answer = outcome.answer
         if answer is None:
             self._tries.failed(SEND, outcome.error)
-            self._blamed(wave)
+            self._blame_endpoint(wave)
             return False
         if answer.status == retry.GONE:
             self.stopped = True
             self.end()
-            self._tries.ended(answer)
+            self._tries.note_endpoint_gone(answer)
             return False
-        said = self._tries.refused(messages, answer, outcome.error)
+        said = self._tries.note_refusal(messages, answer, outcome.error)
         if answer.status in retry.NOT_OF_THE_MESSAGE:
-            self._blamed_by(answer, wave)
+            self._blame_by_answer(answer, wave)
             return False
         if len(messages) > 1:
             middle = len(messages) // 2
@@ -177,17 +177,17 @@ class ParallelCycle(TargetCycle):
         return wave == self._wave
 
     async def _nack(self, hand_out: HandOut, wave: int, outcome: Outcome) -> bool:
-        """Let a message fail whatever became of its delivery, as Google's clients expect."""
+        """Count a failure of a message after any bad outcome, as Google's clients expect."""
         answer = outcome.answer
         if answer is None:
             self._tries.failed(SEND, outcome.error)
             await self._fail(hand_out, 0, outcome.error)
-            self._blamed(wave)
+            self._blame_endpoint(wave)
             return False
-        said = self._tries.refused(hand_out.messages, answer, outcome.error)
+        said = self._tries.note_refusal(hand_out.messages, answer, outcome.error)
         await self._fail(hand_out, answer.status, said)
         if answer.status in retry.NOT_OF_THE_MESSAGE:
-            self._blamed_by(answer, wave)
+            self._blame_by_answer(answer, wave)
         else:
             self._count_refusal(wave)
         return wave == self._wave
@@ -198,19 +198,16 @@ class ParallelCycle(TargetCycle):
         await self._hand_outs.fail(self._target, hand_out, Milliseconds(wait), verdict)
 
     def _count_refusal(self, wave: int) -> None:
-        """Take it for the endpoint's fault when nothing but refusals came for as long as there are places."""
+        """Count a refusal; as many in a row as slots are taken as the endpoint's fault."""
         self._refused += 1
         if self._refused >= self._tries.at_once:
-            self._blamed(wave)
+            self._blame_endpoint(wave)
 
-    def _blamed_by(self, answer: EndpointAnswer, wave: int) -> None:
-        self._blamed(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
+    def _blame_by_answer(self, answer: EndpointAnswer, wave: int) -> None:
+        self._blame_endpoint(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
 
-    def _blamed(self, wave: int, wait: int | None = None, asked: float | None = None) -> None:
-        """Let all wait, once for all that was under way, as the endpoint failed.
-
-        `wait` is in milliseconds, None for what the policy says; `asked` is how many seconds the endpoint asked for.
-        """
+    def _blame_endpoint(self, wave: int, wait: int | None = None, asked: float | None = None) -> None:
+        """Pause all deliveries, once per wave: for `wait` milliseconds, or by the policy and the `asked` seconds."""
         if wave != self._wave:
             return
         self._wave += 1

@@ -1,6 +1,6 @@
-"""The report of a worker: how its delivery goes, as a state that other nodes read; and what metrics say of all workers.
+"""Report of a worker: the state of its delivery, which other nodes read; and metrics of all workers.
 
-Times are milliseconds since the epoch. Nothing of a message is in here, and no secret.
+Times are milliseconds since the epoch. It holds no message content, and no secret.
 """
 
 from collections import Counter, deque
@@ -13,7 +13,7 @@ import structlog
 from ams.core.observing import Figure, Labels, figure
 from ams.wire.push import Attempt, Failure, WorkerState
 
-ATTEMPTS = 100  # newest attempts that are remembered
+MAX_ATTEMPTS_KEPT = 100  # newest attempts that are remembered
 
 CONSUME, SEND, ACKNOWLEDGE = "consume", "send", "acknowledge"  # what can fail (push contract 8.4)
 
@@ -43,7 +43,7 @@ class Sums:
     succeeded: int = 0  # requests to endpoints; the next ones likewise
     failed: int = 0
     seconds: float = 0.0  # that requests took, together
-    dead: int = 0  # messages put aside as dead letters
+    dead: int = 0  # dead letters
     late: int = 0  # deliveries whose acknowledgement came too late
 
 
@@ -56,7 +56,7 @@ class Tally:
     each: dict[str, Sums] = field(default_factory=dict)  # by resource name of the subscription, if `by_path`
 
     def of(self, path: str) -> tuple[Sums, ...]:
-        """Return what an event of a subscription is counted in."""
+        """Return the counters of a subscription."""
         if not self.by_path:
             return (self.total,)
         return self.total, self.each.setdefault(path, Sums())
@@ -73,7 +73,7 @@ class Report:
     def __init__(self, path: str, tally: Tally) -> None:
         self._path, self._tally = path, tally
         self._sums = Sums()
-        self._attempts: deque[Attempt] = deque(maxlen=ATTEMPTS)
+        self._attempts: deque[Attempt] = deque(maxlen=MAX_ATTEMPTS_KEPT)
         self._failure: Failure | None = None
         self._last_failure: Failure | None = None
         self._last_success: int | None = None
@@ -84,13 +84,13 @@ class Report:
 
     @property
     def failure(self) -> Failure | None:
-        """The failure that goes on now."""
+        """The present failure."""
         return self._failure
 
-    def attempted(self, attempt: Attempt) -> None:
-        """Note a request that was sent, and whether it succeeded."""
+    def note_attempt(self, attempt: Attempt) -> None:
+        """Record a request, and whether it succeeded."""
         self._attempts.append(attempt)
-        for sums in self._counted():
+        for sums in self._sums_to_update():
             sums.seconds += attempt.milliseconds / 1000
             if attempt.error:
                 sums.failed += 1
@@ -98,31 +98,31 @@ class Report:
                 sums.succeeded += 1
 
     def delivered(self, messages: int, undecodable: int, now: int) -> None:
-        """Note that messages were acknowledged: nothing is wrong any more."""
+        """Record acknowledged messages; clears the failure."""
         self._undecodable += undecodable
         self._last_success = now
-        self.cleared()
-        for sums in self._counted():
+        self.note_recovery()
+        for sums in self._sums_to_update():
             sums.messages += messages
 
     def dead_lettered(self) -> None:
-        """Note that a message was put aside: nothing is wrong any more."""
+        """Record a dead letter; clears the failure."""
         self._failure = None  # reported as dead, not as recovered
-        for sums in self._counted():
+        for sums in self._sums_to_update():
             sums.dead += 1
 
     def late(self, failure: Failure) -> None:
-        """Note an acknowledgement that came too late."""
-        for sums in self._counted():
+        """Record a late acknowledgement."""
+        for sums in self._sums_to_update():
             sums.late += 1
         self.failed(failure)
 
-    def _counted(self) -> tuple[Sums, ...]:
+    def _sums_to_update(self) -> tuple[Sums, ...]:
         self.changed = True
         return (self._sums, *self._tally.of(self._path))
 
     def failed(self, failure: Failure, reason: str = "") -> None:
-        """Note what is wrong; `reason` is what the log says of it when it is not the detail."""
+        """Record a failure; `reason` replaces its detail in the log."""
         if self._failure is None:
             logger.warning(
                 "push.failing",
@@ -135,24 +135,24 @@ class Report:
         self.changed = True
 
     def stopped(self, failure: Failure) -> None:
-        """Note that there is nothing more to come, and why."""
+        """Record that delivery has stopped, and why."""
         self._stopped = True
         self.failed(failure)
 
-    def cleared(self) -> None:
-        """Note that nothing is wrong; what was stays known (P5)."""
+    def note_recovery(self) -> None:
+        """Clear the failure; the last one stays known (P5)."""
         if self._failure is not None:
             logger.info("push.recovered", subscription=self._path)
             self._failure = None
             self.changed = True
 
     def waiting(self, until: int | None) -> None:
-        """Note when there will be another attempt; None: now."""
+        """Record when the next attempt is; None: now."""
         self._next_attempt = until
         self.changed = True
 
     def state(self, circuit: str, batch: int, outstanding: int | None = None) -> WorkerState:
-        """Return all of it as a value. `batch` is the size of a delivery, `outstanding` how many are under way."""
+        """Return the state. `batch`: messages per delivery; `outstanding`: deliveries under way."""
         return WorkerState(
             phase=STOPPED if self._stopped else RETRYING if self._failure else ACTIVE,
             failure=self._failure,

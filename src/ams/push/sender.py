@@ -1,8 +1,8 @@
-"""The sender: POSTs deliveries to endpoints, each on its own, and what is made of their answers.
+"""The sender POSTs deliveries to endpoints, and reads their answers.
 
-A connection that was kept may have been closed by the other side just when a request goes out on it. Such a request is
-sent once more, on a fresh connection, if nothing of an answer came. The endpoint may then get the delivery twice, which
-at-least-once allows and its id shows. Otherwise every endpoint that closes idle connections would look broken.
+The peer may close an idle connection just when a request goes out on it. Such a request is sent once more, on a new
+connection, if no part of an answer came. The endpoint may then get the delivery twice, with the same id; at-least-once
+allows it. Without this, every endpoint that closes idle connections would look broken.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ class EndpointAnswer(NamedTuple):
     """Answer of an endpoint to a delivery."""
 
     status: int
-    text: str  # the beginning of its body on one line, at most 2 KiB; empty when the status is one of success
-    retry_after: float | None = None  # seconds, from `Retry-After`; None: not said, or not understood
+    text: str  # the beginning of its body on one line, at most 2 KiB; empty on success
+    retry_after: float | None = None  # seconds, from `Retry-After`; None: absent or unreadable
 
 
 class SendFailed(Exception):
-    """There was no whole answer; the text says why, on one line."""
+    """No complete answer came; the text says why, on one line."""
 
 
 class NotAsked(SendFailed):
@@ -49,7 +49,7 @@ class NotAsked(SendFailed):
 
 
 class CircuitOpen(NotAsked):
-    """It has not answered for a while."""
+    """The circuit of the endpoint is open."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__("The endpoint does not answer; it is left alone for a while", seconds)
@@ -63,7 +63,7 @@ class _Delivery(NamedTuple):
 
 
 class HttpSender:
-    """Sends requests over HTTP/1.1 and TLS, through a guard, each on its own: none waits for what another one costs."""
+    """Sends requests over HTTP/1.1 and TLS, through a guard. A slow endpoint does not delay others."""
 
     def __init__(
         self,
@@ -85,13 +85,12 @@ class HttpSender:
     ) -> EndpointAnswer:
         """POST a body; return the answer, whatever its status.
 
-        `at_once` is how many requests the endpoint is to take at the same time, where that is more than usual.
-        `seconds` is for everything: waiting for a slot, finding the address, connecting, sending, the whole answer.
-        Raises `SendFailed`, and `CircuitOpen` without asking.
+        `at_once`: concurrent requests to the endpoint, if more than usual. `seconds` covers everything: waiting for a
+        slot, DNS, connecting, sending, the whole answer. Raises `SendFailed`, or `CircuitOpen` without sending.
         """
         endpoint = _place(url, self._local_http)
         until = asyncio.get_running_loop().time() + seconds
-        delivery = _Delivery(endpoint, _encoded(headers), body, until)
+        delivery = _Delivery(endpoint, _encode_headers(headers), body, until)
         standing = self._endpoints.of(endpoint, self._now())
         self._check(standing)
         standing.allow(at_once)
@@ -100,7 +99,7 @@ class HttpSender:
         try:
             async with asyncio.timeout(seconds) as limit, standing.slots:
                 self._check(standing)  # others may have found out meanwhile
-                reply = await self._counted(standing, delivery, progress, limit)
+                reply = await self._send_through_circuit(standing, delivery, progress, limit)
         except TimeoutError:
             raise SendFailed(f"No answer within {seconds:g} seconds, while {progress.step}") from None
         except (Refused, Unreachable) as error:
@@ -110,7 +109,7 @@ class HttpSender:
         return answer(reply, self._clock.wall() / 1000)
 
     def circuit(self, url: str) -> str:
-        """Return how the circuit of an endpoint stands: `closed`, `open` or `half-open`."""
+        """Return the state of an endpoint's circuit: `closed`, `open` or `half-open`."""
         try:
             standing = self._endpoints.get(_place(url, self._local_http))
         except SendFailed:
@@ -118,7 +117,7 @@ class HttpSender:
         return standing.circuit.name(self._now()) if standing else CLOSED
 
     async def close(self) -> None:
-        """End all idle connections; requests that go on end theirs."""
+        """Close all idle connections; running requests close theirs."""
         self._endpoints.close()
 
     def _check(self, standing: EndpointState) -> None:
@@ -126,26 +125,26 @@ class HttpSender:
         if not standing.circuit.allows(now):
             raise CircuitOpen(standing.circuit.wait(now))
 
-    async def _counted(
+    async def _send_through_circuit(
         self, standing: EndpointState, delivery: _Delivery, progress: Progress, limit: asyncio.Timeout
     ) -> Reply:
         before = standing.circuit
         begun = standing.circuit = before.begins(self._now())
         try:
-            reply = await self._asked(standing, delivery, progress)
+            reply = await self._ask_endpoint(standing, delivery, progress)
         except (asyncio.CancelledError, Refused) as error:
             if isinstance(error, asyncio.CancelledError) and limit.expired():
-                self._failed(standing)
-            elif standing.circuit is begun:  # it says nothing of the endpoint: another request may find out
+                self._note_failure(standing)
+            elif standing.circuit is begun:  # no news of the endpoint: another request may probe it
                 standing.circuit = before
             raise
         except Unreachable:
-            self._failed(standing)
+            self._note_failure(standing)
             raise
-        standing.circuit = standing.circuit.succeeded()
+        standing.circuit = standing.circuit.after_success()
         return reply
 
-    async def _asked(self, standing: EndpointState, delivery: _Delivery, progress: Progress) -> Reply:
+    async def _ask_endpoint(self, standing: EndpointState, delivery: _Delivery, progress: Progress) -> Reply:
         kept = self._endpoints.take(delivery.endpoint)
         if kept is not None:
             try:
@@ -168,12 +167,12 @@ class HttpSender:
             self._endpoints.keep(connection)
         else:
             await connection.abort()
-        if reply.cut and is_success(reply.status):  # who refuses has said so, however it goes on
+        if reply.cut and is_success(reply.status):  # a refusal counts even if its body is incomplete
             raise Unreachable(reply.cut)
         return reply
 
-    def _failed(self, standing: EndpointState) -> None:
-        standing.circuit = standing.circuit.failed(self._now(), self._chance())
+    def _note_failure(self, standing: EndpointState) -> None:
+        standing.circuit = standing.circuit.after_failure(self._now(), self._chance())
 
     def _now(self) -> float:
         return self._clock.monotonic() / 1000
@@ -189,7 +188,7 @@ def _place(url: str, local_http: bool) -> Endpoint:
     return Endpoint(*authority(url), f"{path}?{parts.query}" if parts.query else path, is_plain)
 
 
-def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
+def _encode_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     for name, value in headers:
         if not value.isprintable() or value != value.strip():
             raise SendFailed(f"The value of the header {name} cannot be sent")
@@ -200,9 +199,9 @@ def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 
 def answer(reply: Reply, now: float) -> EndpointAnswer:
-    """Return what a reply means; `now` in seconds since the epoch."""
+    """Return the answer of an endpoint; `now` in seconds since the epoch."""
     headers = [(name.lower(), value) for name, value in reply.headers]
-    # What could be shown of a compressed body would be no words.
+    # A compressed body has no text to show.
     is_compressed = any(
         name == b"content-encoding" and value.strip().lower() not in (b"", b"identity") for name, value in headers
     )
@@ -212,12 +211,12 @@ def answer(reply: Reply, now: float) -> EndpointAnswer:
 
 
 def is_success(status: int) -> bool:
-    """Return whether the text of an answer is of no interest."""
+    """Return whether a status is 2xx."""
     return 200 <= status < 300
 
 
 def excerpt(body: bytes) -> str:
-    """Return the beginning of a body on one line, without what cannot be shown."""
+    """Return the beginning of a body on one line, without unprintable characters."""
     return one_line(body[:TEXT_BYTES].decode(errors="ignore"), TEXT_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""Tries: one request with messages of a target, and what is reported of it, in words without secrets."""
+"""Delivery attempts: one request with messages of a target, and its report, without secrets."""
 
 import asyncio
 import contextlib
@@ -23,25 +23,25 @@ from ams.wire.push import Attempt, Failure
 
 MAX_BYTES = 300  # of a detail, as UTF-8
 HIDDEN = "***"
-_LEAST_PART = 8  # characters of a part of a value that is hidden by itself; shorter ones are words
-_LEAST_BEGINNING = 4  # characters of the beginning of a secret, at the end of a cut text, that are hidden too
+_MIN_HIDDEN_CHARACTERS = 8  # part of a secret that is hidden by itself; shorter parts may be words
+_MIN_BEGINNING_CHARACTERS = 4  # beginning of a secret, at the end of a truncated text, that is hidden
 
-_PARTS = re.compile("[/?&=#]")  # between the parts of a URL, which begin with the host
+_PARTS = re.compile("[/?&=#]")  # separates the parts of a URL
 
-_PIECE, _STEP = 8, 4  # characters that are looked for, from every fourth on: eleven in a row have such a piece in them
+_PIECE, _STEP = 8, 4  # searched piece, and distance between pieces: any 11 characters in a row contain one
 _TOKEN = re.compile(r"\beyJ[\w.-]*")  # a JWT, or its beginning where it was cut
 _UNSEEN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)", re.IGNORECASE | re.DOTALL)
 _TITLE = re.compile(r"<title\b[^>]*>([^<]*)", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]*>?")
 logger = structlog.get_logger("ams.push")
 LATE = "the messages were delivered, but their acknowledgement counts no more: they are delivered again"
-ENDED = "HTTP 410: the endpoint is gone; nothing is delivered to it until its push configuration changes"
-MAX_ERROR = 200  # bytes of an attempt's error: a hundred of them go into one heartbeat (`ams.http.routes.push`)
-_LEAST_WAIT = 100  # milliseconds, for an endpoint whose circuit is open
+ENDPOINT_GONE = "HTTP 410: the endpoint is gone; nothing is delivered to it until its push configuration changes"
+MAX_ERROR = 200  # bytes of an attempt's error: a heartbeat carries a hundred (`ams.http.routes.push`)
+_MIN_CIRCUIT_WAIT_MS = 100  # milliseconds, for an endpoint whose circuit is open
 
 
-class Details:
-    """Words failures of one target."""
+class FailureTexts:
+    """Makes the error texts of one target, without its secrets."""
 
     def __init__(self, target: Target) -> None:
         self._secrets = _secrets(target)
@@ -49,15 +49,15 @@ class Details:
         self._has_token = target.config.google is not None
 
     def answer(self, text: str) -> str:
-        """Return what an endpoint answered as it may be shown; of a page its title and text."""
+        """Return an endpoint's answer for display; for an HTML page its title and text."""
         if self._is_mattermost:  # push contract 11
             with contextlib.suppress(msgspec.DecodeError, UnicodeError):
                 error = msgspec.json.decode(text, type=_MattermostError)
                 text = f"{error.message}.{error.detailed_error}" if error.detailed_error else error.message
-        return self.detail(_of_page(text) if text.lstrip().startswith("<") else text)
+        return self.detail(_page_text(text) if text.lstrip().startswith("<") else text)
 
     def detail(self, text: str) -> str:
-        """Return a text as it may be shown."""
+        """Return a text for display: one line, without secrets, truncated."""
         line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
         if self._has_token:
             line = _TOKEN.sub(HIDDEN, line)
@@ -65,25 +65,25 @@ class Details:
             line = line.replace(secret, HIDDEN)
         for secret in self._secrets:
             line = _without_beginning(line, secret)
-        return cut(line, MAX_BYTES)
+        return truncate(line, MAX_BYTES)
 
 
-def cut(text: str, most: int) -> str:
-    """Return the beginning of a text, at most so many bytes of UTF-8."""
+def truncate(text: str, most: int) -> str:
+    """Return the beginning of a text, at most `most` bytes of UTF-8."""
     return text.encode()[:most].decode("utf-8", "ignore")
 
 
 def repeats(text: str, messages: Sequence[Pulled]) -> bool:
-    """Return whether a text has anything in it of what these messages carry, so that no log may have it.
+    """Return whether a text repeats content of these messages, and so must not be logged.
 
-    That is eleven letters and digits in a row, of a shorter value all, of data as sent or decoded, key or attributes.
-    What stands between letters, as spaces and quotes, counts for nothing.
+    That is 11 letters and digits in a row of data, key or attributes; a shorter value must appear whole. Data counts as
+    sent and decoded. Other characters are ignored.
     """
     said = _letters(text)
     pieces = [said[at : at + _PIECE] for at in range(0, len(said) - _PIECE + 1, _STEP)]
     return any(
         value in said if len(value) < _PIECE + _STEP else any(piece in value for piece in pieces)
-        for value in map(_letters, _carried(messages))
+        for value in map(_letters, _values_of(messages))
         if value
     )
 
@@ -92,7 +92,7 @@ def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text)).lower()
 
 
-def _carried(messages: Sequence[Pulled]) -> Iterator[str]:
+def _values_of(messages: Sequence[Pulled]) -> Iterator[str]:
     for each in messages:
         message = parse(each.fragment)
         yield message.data
@@ -104,8 +104,8 @@ def _carried(messages: Sequence[Pulled]) -> Iterator[str]:
             continue
 
 
-def _of_page(text: str) -> str:
-    """Return what people see of a page of HTML, or of its beginning; what its title says already is said once."""
+def _page_text(text: str) -> str:
+    """Return the visible text of an HTML page, or of its beginning, without repeats of the title."""
     seen = _UNSEEN.sub("<>", text)
     found = _TITLE.search(seen)
     title = found[1].strip() if found else ""
@@ -121,22 +121,22 @@ class _MattermostError(msgspec.Struct):
 def _secrets(target: Target) -> list[str]:
     config = target.config
     whole = [config.header_value, config.verification_hash, config.mattermost_url, *target.secrets]
-    # A value as `Bearer X` is also given away by X, the URL of a hook by a part of its path, a secret by its base64.
+    # Parts reveal a secret too: X of `Bearer X`, path parts of a hook's URL, the base64 of a signing secret.
     parts = [*config.header_value.split(), *_PARTS.split(config.mattermost_url.partition("://")[2])[1:]]
     parts += [each.removeprefix(PREFIX) for each in target.secrets]
-    hidden = {each for each in whole if each} | {each for each in parts if len(each) >= _LEAST_PART}
+    hidden = {each for each in whole if each} | {each for each in parts if len(each) >= _MIN_HIDDEN_CHARACTERS}
     return sorted(hidden, key=len, reverse=True)
 
 
 def _without_beginning(line: str, secret: str) -> str:
-    """Return a line that does not end with the beginning of a secret, as when it was cut within one."""
-    for length in range(min(len(secret) - 1, len(line)), _LEAST_BEGINNING - 1, -1):
+    """Hide the beginning of a secret at the end of a line that was truncated within it."""
+    for length in range(min(len(secret) - 1, len(line)), _MIN_BEGINNING_CHARACTERS - 1, -1):
         if line.endswith(secret[:length]):
             return line[:-length] + HIDDEN
     return line
 
 
-class Means(NamedTuple):
+class WorkerDependencies(NamedTuple):
     """Dependencies of a worker."""
 
     upstream: Upstream
@@ -157,24 +157,24 @@ class Outcome(NamedTuple):
     undecodable: int
 
 
-class Tries:
-    """Sends messages of one target and tells its report, without secrets. Raises `ValueError` for a bad target."""
+class DeliveryAttempts:
+    """Sends messages of one target and reports the outcome, without secrets. Raises `ValueError` for a bad target."""
 
-    def __init__(self, target: Target, means: Means, report: Report) -> None:
+    def __init__(self, target: Target, means: WorkerDependencies, report: Report) -> None:
         self._target, self._means, self._report = target, means, report
         self._path = target.path
         self._deliveries = Deliveries(target)
         form = target.config.google
         self._google = None if form is None else GoogleDeliveries(target, form)
-        self._details = Details(target)
-        self._accepted = retry.accepted(target.config)
+        self._details = FailureTexts(target)
+        self._accepted = retry.accepted_statuses(target.config)
         self._defects: set[type[Exception]] = set()
         self.at_once = (target.config.max_outstanding or DEFAULT_OUTSTANDING) if target.is_parallel else 1
-        """Deliveries that may be under way."""
+        """Maximum concurrent deliveries."""
         self.most = self._deliveries.most  # messages of one delivery
 
     async def send(self, messages: Sequence[Pulled], *, attempt: int, limit: float) -> Outcome:
-        """Send messages; `attempt` from 1, `limit` in seconds. Raises `NotAsked`, and nothing was sent."""
+        """Send messages; `attempt` from 1, `limit` in seconds. Raises `NotAsked` if nothing was sent."""
         means = self._means
         now, began = means.clock.wall(), means.clock.monotonic()
         if self._google is not None:
@@ -196,13 +196,15 @@ class Tries:
                 error = f"HTTP {answer.status}: {said}" if said else f"HTTP {answer.status}"
         took = means.clock.monotonic() - began
         status = answer.status if answer else 0
-        self._report.attempted(Attempt(now, len(messages), status, took, len(delivery.body), cut(error, MAX_ERROR)))
+        self._report.note_attempt(
+            Attempt(now, len(messages), status, took, len(delivery.body), truncate(error, MAX_ERROR))
+        )
         return Outcome(answer, error, took, delivery.undecodable)
 
-    def refused(self, messages: Sequence[Pulled], answer: EndpointAnswer, error: str, advice: str = "") -> str:
-        """Report an answer that is no good one, with advice if there is any; return what the endpoint said."""
+    def note_refusal(self, messages: Sequence[Pulled], answer: EndpointAnswer, error: str, advice: str = "") -> str:
+        """Report a refusal, with advice if any; return the endpoint's text."""
         said = self._details.answer(answer.text) or error
-        # An endpoint may repeat what it was sent, which belongs into no log.
+        # An endpoint may repeat message content, which must not be logged.
         reason = f"HTTP {answer.status}" if repeats(said, messages) else error
         failure = self._failure(SEND, said, answer.status)
         if advice:
@@ -210,19 +212,19 @@ class Tries:
         self._report.failed(failure, reason)
         return said
 
-    def ended(self, answer: EndpointAnswer) -> None:
-        """Report that the endpoint wants nothing any more."""
-        self._report.stopped(self._failure(SEND, ENDED, answer.status))
+    def note_endpoint_gone(self, answer: EndpointAnswer) -> None:
+        """Report that the endpoint is gone (410)."""
+        self._report.stopped(self._failure(SEND, ENDPOINT_GONE, answer.status))
 
-    def left_alone(self, reason: NotAsked) -> int:
-        """Report that an endpoint is not asked; return the milliseconds until it may be."""
+    def note_not_asked(self, reason: NotAsked) -> int:
+        """Report that the endpoint was not asked; return the milliseconds until it may be."""
         if self._report.failure is None or self._report.failure.what != SEND:
             self.failed(SEND, str(reason))
-        # A little longer for each differently: all subscriptions of the endpoint got the same `Retry-After`.
-        return max(_LEAST_WAIT, int(1000 * reason.seconds * (1 + retry.JITTER * self._means.random())))
+        # Jitter: all subscriptions of the endpoint got the same `Retry-After`.
+        return max(_MIN_CIRCUIT_WAIT_MS, int(1000 * reason.seconds * (1 + retry.JITTER * self._means.random())))
 
     def late(self, what: str) -> None:
-        """Report an acknowledgement that came too late: the endpoint has done nothing wrong (P15)."""
+        """Report a late acknowledgement, which is not the endpoint's fault (P15)."""
         self._report.late(self._failure(what, LATE))
 
     def failed(self, what: str, detail: str) -> None:
@@ -230,7 +232,7 @@ class Tries:
         self._report.failed(self._failure(what, detail))
 
     def defect(self, what: str, error: Exception) -> None:
-        """Report a defect, and log it once, by its kind and place: its text may hold what must not be shown."""
+        """Report a defect; log its type and place once. Its text may hold secrets."""
         self.failed(what, f"unexpected {type(error).__name__}")
         if type(error) in self._defects:
             return
@@ -246,19 +248,19 @@ class Tries:
 
 
 class TargetCycle:
-    """The base of the cycles that deliver a target; raises `ValueError` when there is something wrong with it."""
+    """Base of the delivery loops; raises `ValueError` for a bad target."""
 
-    def __init__(self, target: Target, means: Means, report: Report) -> None:
+    def __init__(self, target: Target, means: WorkerDependencies, report: Report) -> None:
         self._target, self._means, self._report = target, means, report
-        self._tries = Tries(target, means, report)
+        self._tries = DeliveryAttempts(target, means, report)
         self._policy = retry.policy_of(target.config)
         self._history = retry.History()
-        self.batch = retry.first_batch(self._tries.most)  # most messages of the next delivery
-        self.gone = False  # whether the subscription does not exist any more
-        self.stopped = False  # whether the endpoint wants nothing any more
+        self.batch = retry.first_batch(self._tries.most)  # maximum messages of the next delivery
+        self.gone = False  # the subscription is deleted
+        self.stopped = False  # the endpoint is gone (410)
 
     def _succeed(self) -> None:
-        self._history = retry.succeeded(self._policy, self._history)
+        self._history = retry.after_success(self._policy, self._history)
 
     def _accept(self, count: int, outcome: Outcome, limit: float) -> None:
         self._succeed()
@@ -272,19 +274,19 @@ class TargetCycle:
         return wait
 
     def _wait_after(self, error: Exception, what: str) -> int | None:
-        """Report an error that is not the endpoint's; return the milliseconds to wait, None when all is gone."""
+        """Report an upstream error or a defect; return the milliseconds to wait, None if the subscription is gone."""
         if isinstance(error, Gone):
             logger.info("push.gone", subscription=self._target.path)
             self.gone = True
             return None
         if isinstance(error, Refused):
             self._tries.failed(what, str(error))
-            self._history, wait = retry.refused(self._history, random=self._means.random())
+            self._history, wait = retry.note_refusal(self._history, random=self._means.random())
             return wait
         if isinstance(error, UpstreamError):
             self._tries.failed(what, str(error))
             most = retry.AWAY_MOST if what == CONSUME else retry.UNSTORED_MOST
-            self._history, wait = retry.away(self._policy, self._history, most, random=self._means.random())
+            self._history, wait = retry.after_outage(self._policy, self._history, most, random=self._means.random())
             return wait
         self._tries.defect(what, error)  # it must end neither the process nor the worker (P4)
         return self._wait()

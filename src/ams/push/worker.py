@@ -1,10 +1,9 @@
-"""The worker: delivers one subscription. Of an ordered one in order, one request at a time.
+"""The worker delivers one subscription. An ordered one is delivered in order, one request at a time.
 
-Its cycle then: it pulls, waiting in the upstream for something to come, sends, acknowledges what the endpoint accepted,
-and again. Whatever fails, the messages are forgotten and pulled again after a wait, so that a worker never holds more
-than one delivery. An idle one is a task that waits, and nothing else.
+Its loop: pull (waits in the upstream for messages), send, acknowledge. After any failure the messages are dropped, and
+pulled again after a backoff. So a worker holds at most one delivery; an idle worker is one waiting task.
 
-Of a parallel subscription the cycle is another one (`ams.push.parallel`).
+A parallel subscription has another loop (`ams.push.parallel`).
 """
 
 import asyncio
@@ -18,21 +17,21 @@ from ams.push.delivery import seconds
 from ams.push.parallel import ParallelCycle
 from ams.push.report import ACKNOWLEDGE, CONSUME, SEND, Report
 from ams.push.sender import CircuitOpen
-from ams.push.trying import Means, Outcome, TargetCycle
+from ams.push.trying import Outcome, TargetCycle, WorkerDependencies
 from ams.push.upstream import NotTaken, Pulled, Target, Verdict
 from ams.wire.push import Failure, WorkerState
 
 logger = structlog.get_logger("ams.push")
 
-QUIET_SECONDS = 10.0  # after which a pull counts as empty while something is wrong, so that this is cleared
+QUIET_SECONDS = 10.0  # while a failure is reported, a pull counts as empty after this time, to clear it
 
-DEFECT_SECONDS = 10.0  # how long a worker rests after an unexpected exception
+DEFECT_SECONDS = 10.0  # pause of a worker after an unexpected exception
 
 
 class _Cycle(TargetCycle):
     outstanding: int | None = None  # there is one delivery at a time
 
-    def __init__(self, target: Target, means: Means, report: Report) -> None:
+    def __init__(self, target: Target, means: WorkerDependencies, report: Report) -> None:
         super().__init__(target, means, report)
         self._refusals = retry.Refusals(target.config)
         self._stage = CONSUME
@@ -42,22 +41,22 @@ class _Cycle(TargetCycle):
         self.in_flight = False  # whether messages were pulled that are being sent or acknowledged
 
     async def step(self) -> int | None:
-        """Pull, send and acknowledge once; return the milliseconds to wait before the next time, None for none."""
+        """Pull, send and acknowledge once; return the milliseconds to wait before the next step, or None."""
         try:
             self._stage = CONSUME
             messages = await self._pull()
             if not messages:
-                self._report.cleared()
+                self._report.note_recovery()
                 self._succeed()
                 return None
             self.in_flight = True
             self._stage = SEND
             return await self._deliver(messages)
         except NotTaken:  # the endpoint has done nothing wrong (P15)
-            self.batch = retry.halved(self.batch)
+            self.batch = retry.half_batch(self.batch)
             self._tries.late(self._stage)
             self._late_in_a_row += 1
-            # As after a seek. When it happens again, something is too slow for its deadline: no repeat at speed.
+            # A seek causes one. A second in a row means that deliveries are too slow for the deadline: back off.
             return self._wait() if self._late_in_a_row > 1 else None
         except Exception as error:
             return self._wait_after(error, self._stage)
@@ -83,30 +82,30 @@ class _Cycle(TargetCycle):
         try:
             outcome = await self._tries.send(messages, attempt=attempt, limit=limit)
         except CircuitOpen as circuit:  # nothing was sent
-            return self._tries.left_alone(circuit)
+            return self._tries.note_not_asked(circuit)
         self._first, self._tried = first, attempt
         if outcome.error:
             return await self._not_accepted(messages, outcome)
         self._stage = ACKNOWLEDGE
         await self._means.upstream.acknowledge(self._target, messages[-1])
         self._late_in_a_row = 0
-        self._refusals.passed(messages[-1])
+        self._refusals.forget_up_to(messages[-1])
         self._accept(len(messages), outcome, limit)
         return None
 
     async def _not_accepted(self, messages: Sequence[Pulled], outcome: Outcome) -> int | None:
-        self.batch = retry.halved(len(messages))
+        self.batch = retry.half_batch(len(messages))
         answer = outcome.answer
         if answer is None:
             self._tries.failed(self._stage, outcome.error)
             return self._wait()
         if answer.status == retry.GONE:
             self.stopped = True
-            self._tries.ended(answer)
+            self._tries.note_endpoint_gone(answer)
             return None
         advice = self._refusals.advice(messages, answer.status, self._tried)
-        said = self._tries.refused(messages, answer, outcome.error, advice)
-        if attempts := self._refusals.refused(messages, answer.status):
+        said = self._tries.note_refusal(messages, answer, outcome.error, advice)
+        if attempts := self._refusals.note_refusal(messages, answer.status):
             self._stage = ACKNOWLEDGE
             verdict = Verdict(said, attempts, answer.status)
             await self._means.upstream.dead_letter(self._target, messages[0], verdict)
@@ -117,19 +116,19 @@ class _Cycle(TargetCycle):
         return self._wait(answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
 
     def end(self) -> None:
-        """Take note that no step is to follow; the one at hand is not cut short."""
+        """Do nothing: the present step is finished."""
 
     async def rest(self) -> None:
-        """Return when nothing is under way: at once, as this is between two steps."""
+        """Do nothing: between two steps nothing is under way."""
 
     async def abandon(self) -> None:
-        """Do nothing: what is under way ends with the task of the worker."""
+        """Do nothing: a delivery ends with the task of the worker."""
 
 
 class Worker:
-    """Delivers one target until it is drained, its subscription is gone, or its endpoint says that it is (410)."""
+    """Delivers one target until it is drained, its subscription is deleted, or its endpoint is gone (410)."""
 
-    def __init__(self, target: Target, means: Means, gone: Callable[["Worker"], None]) -> None:
+    def __init__(self, target: Target, means: WorkerDependencies, gone: Callable[["Worker"], None]) -> None:
         self.target, self._means = target, means
         self._tell_gone = gone
         self.report = Report(target.path, means.tally)
@@ -142,11 +141,11 @@ class Worker:
             self.report.stopped(Failure(means.clock.wall(), SEND, str(error)))
 
     def start(self, after: float = 0.0) -> None:
-        """Begin, in so many seconds."""
+        """Start in so many seconds."""
         self._task = asyncio.create_task(self._run(after), name=f"ams-push {self.target.path}")
 
     async def drain(self, seconds: float) -> None:
-        """Pull no more, finish what is in flight with its acknowledgement, at most so many seconds, and end (P8)."""
+        """Stop pulling, finish and acknowledge deliveries in flight for at most so many seconds, then end (P8)."""
         self._ending = True
         if self._task is None:
             return
@@ -160,7 +159,7 @@ class Worker:
             await self._cycle.abandon()
 
     def state(self) -> WorkerState:
-        """Return how the delivery goes."""
+        """Return the state of the delivery."""
         config = self.target.config
         circuit = self._means.sender.circuit(config.mattermost_url if config.type == MATTERMOST else config.endpoint)
         cycle = self._cycle
@@ -179,7 +178,7 @@ class Worker:
                     self.report.waiting(self._means.clock.wall() + wait)
                     await self._means.sleep(wait / 1000)
                     self.report.waiting(None)
-            except Exception:  # a defect must not end the delivery in silence, nor that of others
+            except Exception:  # a defect must not end the delivery silently
                 logger.exception("push.worker_failed", subscription=self.target.path)
                 await self._means.sleep(DEFECT_SECONDS)
         await cycle.rest()

@@ -1,7 +1,7 @@
-"""The workers of a process: one for each target it shall deliver, and never two for one subscription.
+"""Workers of a process: one for each target, never two for one subscription.
 
-The table follows a wanted set, as a whole or one by one. A target that changed is another one: its worker finishes
-what is in flight, and only then the new one begins. Likewise where a subscription has another path now.
+The table follows a wanted set, as a whole or target by target. A changed target gets a new worker, which starts when
+the old one has finished its deliveries in flight. The same holds for a subscription whose path changed.
 """
 
 import asyncio
@@ -11,19 +11,19 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.names import SubscriptionId
 from ams.push.report import Tally
 from ams.push.sender import HttpSender
-from ams.push.trying import Means
+from ams.push.trying import WorkerDependencies
 from ams.push.upstream import Away, HandOut, HandOuts, Pulled, Target, Upstream, Verdict
 from ams.push.worker import Worker
 from ams.wire.push import WorkerState
 
-OVER = "the lease of this process is over"
+LEASE_OVER = "the lease of this process is over"
 
 DRAIN_SECONDS = 10.0  # for a worker to finish what is in flight (P8)
-_SPREAD_SECONDS, _SPREAD_MOST_SECONDS = 0.002, 1.0  # between first pulls, and for all of them (P14)
+_SPREAD_SECONDS, _MAX_SPREAD_SECONDS = 0.002, 1.0  # between first pulls, and for all of them (P14)
 
 
-class Leased:
-    """Keeps the promise of `ams.push.upstream.Upstream` until `ends`."""
+class LeaseGuard:
+    """Upstream that refuses calls after the end of the lease: `Away`."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
@@ -50,17 +50,17 @@ class Leased:
 
     @property
     def hand_outs(self) -> HandOuts | None:
-        """Return those of the upstream, as long as the lease goes on."""
+        """Leased messages of the upstream, while the lease goes on."""
         found = self._upstream.hand_outs
         return _LeasedHandOuts(found, self._require) if found is not None else None
 
     def _require(self) -> None:
         if self.ends is not None and asyncio.get_running_loop().time() >= self.ends:
-            raise Away(OVER)
+            raise Away(LEASE_OVER)
 
 
 class _LeasedHandOuts:
-    """Keeps the promise of `HandOuts`; `require` raises `Away` when this process may deliver no more."""
+    """`HandOuts` with a lease check: `require` raises `Away` after the end of the lease."""
 
     def __init__(self, hand_outs: HandOuts, require: Callable[[], None]) -> None:
         self._hand_outs, self._require = hand_outs, require
@@ -73,8 +73,7 @@ class _LeasedHandOuts:
         await self._hand_outs.wait(target)
 
     async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
-        # Nothing may be sent that was not extended just before.
-        self._require()
+        self._require()  # again after the call: a delivery follows it
         await self._hand_outs.extend(target, hand_out, seconds)
         self._require()
 
@@ -104,8 +103,8 @@ class Workers:
         tally: Tally | None = None,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
-        self._upstream = Leased(upstream)
-        self._means = Means(self._upstream, sender, clock, random, tally or Tally(), sleep, self._token)
+        self._upstream = LeaseGuard(upstream)
+        self._means = WorkerDependencies(self._upstream, sender, clock, random, tally or Tally(), sleep, self._token)
         self._drain_seconds = drain_seconds
         self._wanted: dict[str, Target] = {}
         self._paths: dict[str, str] = {}  # of wanted targets, by the identity of the subscription
@@ -115,23 +114,23 @@ class Workers:
         self._drains: set[asyncio.Task[None]] = set()
 
     def follow(self, targets: Iterable[Target]) -> None:
-        """Deliver these targets and no others: start what is missing, replace what changed, drain what is gone."""
+        """Deliver exactly these targets: start missing workers, replace changed ones, drain the others."""
         self._wanted = {each.path: each for each in targets}
         self._paths = {each.id: each.path for each in self._wanted.values() if each.id}
         for worker in list(self._running.values()):
             if worker not in self._draining and not self._is_wanted(worker):
                 self._drain(worker, self._drain_seconds)
         missing = [each for each in self._wanted.values() if self._is_free(each)]
-        spread = min(_SPREAD_SECONDS * (len(missing) - 1), _SPREAD_MOST_SECONDS)
+        spread = min(_SPREAD_SECONDS * (len(missing) - 1), _MAX_SPREAD_SECONDS)
         for each in missing:
             self._start(each, spread * self._means.random())
 
     def hold_until(self, ends: float | None) -> None:
-        """Send and acknowledge nothing from then on, by the loop's clock; None: whatever the time is."""
+        """Set the end of the lease, by the loop's clock; None: no lease is needed."""
         self._upstream.ends = ends
 
     def activate(self, target: Target) -> bool:
-        """Deliver this target too; False, and nothing is done, when its path is delivered already."""
+        """Add a target. Returns False, and does nothing, if its path is delivered already."""
         if target.path in self._wanted:
             return False
         self._wanted[target.path] = target
@@ -141,7 +140,7 @@ class Workers:
         return True
 
     def deactivate(self, path: str) -> bool:
-        """Deliver this one no more; False when it is not delivered. Deliveries in flight are finished."""
+        """Stop delivering to a subscription. Returns False if it was not active. Deliveries in flight finish."""
         if not self._forget(path):
             return False
         worker = self._running.get(path)
@@ -150,7 +149,7 @@ class Workers:
         return True
 
     async def stop(self, seconds: float = DRAIN_SECONDS) -> None:
-        """Drain everything, what drains already too, in so many seconds; return when no worker is left."""
+        """Drain all workers within so many seconds; return when none is left."""
         self._wanted, self._paths = {}, {}
         for worker in list(self._running.values()):
             self._drain(worker, seconds)
@@ -158,31 +157,31 @@ class Workers:
             await asyncio.wait(self._drains)
 
     def held(self) -> frozenset[SubscriptionId]:
-        """Return the identities of what is delivered, or finished, here: no other process may deliver these."""
+        """Return subscriptions whose workers run or drain here: no other process may deliver these."""
         return frozenset(map(SubscriptionId, self._busy))
 
     def paths(self) -> frozenset[str]:
-        """Return the resource names of what is delivered, or finished, here."""
+        """Return the resource names of subscriptions whose workers run or drain here."""
         return frozenset(self._running)
 
     def state(self, path: str) -> WorkerState | None:
-        """Return how the delivery of a subscription goes; None when it is not to be delivered here."""
+        """Return the state of a delivery; None if the subscription is not delivered here."""
         if path not in self._wanted:
             return None
-        worker = self._running.get(path)  # perhaps one of before, which still drains
+        worker = self._running.get(path)  # perhaps the former one, which still drains
         is_present = worker is not None and worker not in self._draining and self._is_wanted(worker)
         return worker.state() if worker and is_present else WorkerState()
 
     def state_of(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return the same of a subscription by its identity."""
+        """Return the state of a delivery by the subscription's identity."""
         return self.state(self._paths.get(subscription, ""))
 
     def states(self) -> Mapping[str, WorkerState]:
-        """Return how all deliveries go, by path."""
+        """Return the states of all deliveries, by path."""
         return {path: self.state(path) or WorkerState() for path in self._wanted}
 
     def take_changes(self) -> dict[SubscriptionId, WorkerState]:
-        """Return the states that changed since they were last taken; for who keeps states by identity elsewhere."""
+        """Return the states that changed since the last call, for a report to the service."""
         changes = {}
         for worker in self._running.values():
             if worker.report.changed and worker.target.id and worker not in self._draining:
@@ -191,7 +190,7 @@ class Workers:
         return changes
 
     def put_back(self, changes: Iterable[SubscriptionId]) -> None:
-        """Have these taken again: they did not arrive."""
+        """Return these states from the next `take_changes` again: the report failed."""
         lost = frozenset(changes)
         for worker in self._running.values():
             if worker.target.id in lost:
@@ -212,7 +211,7 @@ class Workers:
             self._start(target, 0.0)
 
     def _start(self, target: Target, after: float) -> None:
-        worker = Worker(target, self._means, self._gone)
+        worker = Worker(target, self._means, self._on_gone)
         self._running[target.path] = worker
         if target.id:
             self._busy.add(target.id)
@@ -221,20 +220,20 @@ class Workers:
     def _drain(self, worker: Worker, seconds: float) -> None:
         async def finish() -> None:
             await worker.drain(seconds)
-            self._ended(worker)
+            self._on_ended(worker)
 
         self._draining.add(worker)
         drain = asyncio.create_task(finish(), name=f"ams-push-drain {worker.target.path}")
         self._drains.add(drain)
         drain.add_done_callback(self._drains.discard)
 
-    def _gone(self, worker: Worker) -> None:
+    def _on_gone(self, worker: Worker) -> None:
         if self._is_wanted(worker) and self._running.get(worker.target.path) is worker:
             self._forget(worker.target.path)
-        self._ended(worker)
+        self._on_ended(worker)
 
-    def _ended(self, worker: Worker) -> None:
-        """Begin what waited for the end of this worker."""
+    def _on_ended(self, worker: Worker) -> None:
+        """Start a worker that waited for the end of this one."""
         target = worker.target
         self._draining.discard(worker)
         if self._running.get(target.path) is not worker:

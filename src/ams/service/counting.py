@@ -1,8 +1,8 @@
-"""Counting: topics, projects, days and subscriptions, in step with the log (contract 12.2 and 14).
+"""Tallies of topics, projects, days and subscriptions, in step with the log (contract 12.2 and 14).
 
 About once a second a round moves the stored tallies of topics up to the log's end, and stores pulls of subscriptions.
-No request waits for it: an answer adds the notes since the last round. After a crash `catch_up` finds missing messages
-in the log itself, so that the days of a topic always sum up to its messages; pulls of the last second may be missing.
+No request waits for it: an answer adds the notes since the last round. After a crash `catch_up` counts from the log, so
+the days of a topic always add up to its messages; pulls of the last second may be missing.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ import structlog
 from ams.core.clock import DAY, Clock, Milliseconds, SystemClock, day_of, day_text
 from ams.core.errors import TopicGone
 from ams.core.names import Offset, ProjectId, SubscriptionId, TopicId
-from ams.core.supervisor import Rounds
+from ams.core.supervisor import Ticker
 from ams.storage.log.base import Appended, Log, Totals
-from ams.storage.registry.counts import Activity, Advance, DayCount, Rate, Tally, TopicTally
+from ams.storage.registry.counts import Activity, DayCount, Rate, Tally, TallyStep, TopicTally
 from ams.storage.registry.records import Topic
 from ams.storage.registry.registry import Registry
 
@@ -31,11 +31,11 @@ ByDay = dict[str, int]
 
 ROUND_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 10.0
-REST = 50
-"""Between rounds that take long, as very many topics grew, is this many times their time: a fiftieth of the work."""
-BREATH = 64  # topics worked on between two breaths of the event loop
+PAUSE_FACTOR = 50
+"""The pause after a round is at least this multiple of its duration: rounds take at most a fiftieth of the time."""
+TOPICS_PER_YIELD = 64  # topics counted before yielding to the event loop
 NEWEST_DAYS = 30  # days in the answer for a topic or a project (contract 14.1)
-FEWEST = 1024  # names that are kept without looking for those that are gone
+MIN_NOTES_KEPT = 1024  # notes kept before those of deleted names are removed
 
 logger = structlog.get_logger("ams.counting")
 
@@ -50,7 +50,7 @@ class Pulls:
     last: Milliseconds | None = None
     before: Milliseconds | None = None  # when the pull before the last one was; None: not since this was last stored
 
-    def follow(self, earlier: "Pulls") -> None:
+    def add_earlier(self, earlier: "Pulls") -> None:
         """Add earlier pulls."""
         self.messages += earlier.messages
         self.bytes += earlier.bytes
@@ -70,11 +70,11 @@ class Counts:
     not_base64: int = 0
     not_base64_of: Counter[TopicId] = field(default_factory=Counter)
     acknowledgements: int = 0
-    acknowledged: dict[SubscriptionId, Milliseconds] = field(default_factory=dict)
-    """When each subscription's last acknowledgement since the start was."""
+    acknowledged_at: dict[SubscriptionId, Milliseconds] = field(default_factory=dict)
+    """Time of each subscription's last acknowledgement since the start."""
 
     def note_publish(self, topic: Topic, appended: Appended) -> None:
-        """Note a publish that was stored; one that was answered again, as its key was known, changes nothing."""
+        """Note a stored publish; a repeated one, by its idempotency key, changes nothing."""
         known = self.published.get(topic.id)
         last = known[1] if known else None
         if last is None or appended.first > last.first:
@@ -86,11 +86,11 @@ class Counts:
         self.not_base64_of[topic.id] += messages
 
     def note_attempt(self, topic: Topic) -> None:
-        """Note a publish that failed or was given up: its messages may be in the log all the same."""
+        """Note a publish without a known outcome: its messages may be in the log."""
         self.published.setdefault(topic.id, (topic.project_id, None, None))
 
     def note_pull(self, subscription: SubscriptionId, messages: int = 0, data_bytes: int = 0) -> None:
-        """Note how much was handed out; nothing is a pull too."""
+        """Note a pull, also an empty one."""
         pulls = self.pulled.get(subscription)
         if pulls is None:
             pulls = self.pulled[subscription] = Pulls()
@@ -102,10 +102,10 @@ class Counts:
     def note_acknowledgement(self, subscription: SubscriptionId) -> None:
         """Note an acknowledgement that was stored."""
         self.acknowledgements += 1
-        self.acknowledged[subscription] = self.clock.wall()
+        self.acknowledged_at[subscription] = self.clock.wall()
 
     def take(self) -> tuple[dict[TopicId, PublishNote], dict[SubscriptionId, Pulls]]:
-        """Return the notes and begin anew; pulls that gave nothing wait for more."""
+        """Return and reset the notes, except for empty pulls."""
         published, self.published = self.published, {}
         pulled = {subscription: pulls for subscription, pulls in self.pulled.items() if pulls.messages}
         for subscription in pulled:
@@ -113,21 +113,21 @@ class Counts:
         return published, pulled
 
     def forget_gone(self, existing: Set[SubscriptionId], topics: Set[TopicId]) -> None:
-        """Forget topics and subscriptions that are gone, but for pulls that are not stored yet."""
+        """Forget deleted topics and subscriptions, but keep pulls that are not stored yet."""
         self.not_base64_of = Counter({each: count for each, count in self.not_base64_of.items() if each in topics})
         self.pulled = {each: pulls for each, pulls in self.pulled.items() if pulls.messages or each in existing}
-        self.acknowledged = {each: when for each, when in self.acknowledged.items() if each in existing}
+        self.acknowledged_at = {each: when for each, when in self.acknowledged_at.items() if each in existing}
 
     @property
-    def kept(self) -> int:
-        """How many notes are kept."""
-        return len(self.pulled) + len(self.acknowledged) + len(self.not_base64_of)
+    def note_count(self) -> int:
+        """Number of notes."""
+        return len(self.pulled) + len(self.acknowledged_at) + len(self.not_base64_of)
 
     def give_back(self, published: dict[TopicId, PublishNote], pulled: dict[SubscriptionId, Pulls]) -> None:
-        """Take notes again that could not be stored."""
+        """Restore notes that could not be stored."""
         self.published = published | self.published
         for subscription, earlier in pulled.items():
-            self.pulled.setdefault(subscription, Pulls()).follow(earlier)
+            self.pulled.setdefault(subscription, Pulls()).add_earlier(earlier)
 
 
 @dataclass(slots=True)
@@ -147,14 +147,14 @@ class Counting:
     def __init__(self, registry: Registry, log: Log, counts: Counts, *, by_topic: bool = False) -> None:
         self._registry, self._log, self._counts, self._by_topic = registry, log, counts, by_topic
         self._turn = asyncio.Lock()
-        """One round or reading at a time: what is being stored is neither in the notes nor in the registry."""
-        self._most = FEWEST
+        """One round or read at a time: notes being stored are neither in memory nor in the registry."""
+        self._most = MIN_NOTES_KEPT
         put_off = partial(logger.warning, "counting.put_off")
-        self.rounds = Rounds("counting", ROUND_SECONDS, self._timed_round, put_off, has_last=True)
+        self.rounds = Ticker("counting", ROUND_SECONDS, self._timed_round, put_off, has_last=True)
         self.figures = Figures()
 
     async def catch_up(self) -> None:
-        """Count what no round saw before the service ended. Call it before anything is published."""
+        """Count messages that no round saw before the last stop. Call it before anything is published."""
         async with self._turn:
             known = await self._registry.tallies.all()
             ends = {topic: bounds.end for topic, bounds in (await self._log.all_bounds()).items()}
@@ -168,7 +168,7 @@ class Counting:
             await self._store(behind, {}, {})
 
     async def round(self) -> None:
-        """Store what was noted. Raises what the registry or the log raises; the next round then finds it all again."""
+        """Store the notes. Raises what the registry or the log raises; the next round retries."""
         async with self._turn:
             published, pulled = self._counts.take()
             try:
@@ -178,22 +178,22 @@ class Counting:
                 self._counts.give_back(published, pulled)
                 raise
             self._counts.give_back({each: published[each] for each in published.keys() & missed}, {})
-        self._figure(known, advances, pulled)
-        await self._forget()
+        self._add_figures(known, advances, pulled)
+        await self._forget_deleted()
 
     @contextlib.asynccontextmanager
-    async def last_days(self, topic: Topic) -> AsyncIterator[Sequence[Advance]]:
-        """Yield the last, uncounted days of a topic that is deleted; nothing is published in the block."""
+    async def last_days(self, topic: Topic) -> AsyncIterator[Sequence[TallyStep]]:
+        """Yield the uncounted days of a topic that is being deleted; publishing is blocked meanwhile."""
         async with self._log.held(topic.id), self._turn:
             known = await self._registry.tallies.of([topic.id])
             advances = await self._advances(known, {})
             yield advances
-            self._figure(known, advances, {})
+            self._add_figures(known, advances, {})
             for gone in known:
                 self.figures.by_topic.pop((gone.project, gone.name), None)
 
     async def topic(self, topic: Topic) -> tuple[Tally, ByDay]:
-        """Return what was published to a topic, and on which of its newest days. Raises `NotFound` when it is gone."""
+        """Return the tally of a topic, and its newest days. Raises `NotFound` if it is deleted."""
         async with self._turn:
             known, days = await self._registry.tallies.topic(topic.id, NEWEST_DAYS)
             if known is None:
@@ -202,25 +202,25 @@ class Counting:
         return (known.tally, _newest(days, ())) if advance is None else (advance.tally, _newest(days, advance.days))
 
     async def project_days(self, project: ProjectId) -> ByDay:
-        """Return what was published on the newest days of a project, also to topics that are gone."""
+        """Return messages by day of a project, deleted topics included."""
         async with self._turn:
             days = await self._registry.tallies.project_days(project, NEWEST_DAYS)
-            late = await self._late(lambda each: each == project)
+            late = await self._uncounted_days(lambda each: each == project)
         return _newest(days, [day for _, shares in late for day in shares])
 
     async def activity(self, first: date, last: date) -> Mapping[ProjectId, Activity]:
-        """Return by project what happened from one day to another, both included; no entry for nothing."""
+        """Return the activity by project from `first` to `last` inclusive; idle projects are left out."""
         start, end = first.isoformat(), last.isoformat()
         async with self._turn:
             found = dict(await self._registry.figures.activity(first, last))
-            for project, days in await self._late(lambda _: True):
+            for project, days in await self._uncounted_days(lambda _: True):
                 known = found.get(project, Activity())
                 late = sum(each.messages for each in days if start <= each.day <= end)
                 found[project] = known._replace(messages=known.messages + late)
         return found
 
     async def subscription(self, subscription: SubscriptionId) -> Tally:
-        """Return what was handed out of a subscription."""
+        """Return the messages handed out of a subscription."""
         async with self._turn:
             stored = await self._registry.tallies.pulled(subscription)
             pulls = self._counts.pulled.get(subscription)
@@ -228,27 +228,27 @@ class Counting:
 
     @property
     def not_base64(self) -> Mapping[TopicId, int]:
-        """How many messages were published to topics since the start whose data is other text than base64."""
+        """Messages by topic since the start whose data is not base64."""
         return self._counts.not_base64_of
 
-    def acknowledged(self, subscription: SubscriptionId) -> Milliseconds | None:
-        """Return when the last acknowledgement was; None when there was none since the start."""
-        return self._counts.acknowledged.get(subscription)
+    def acknowledged_at(self, subscription: SubscriptionId) -> Milliseconds | None:
+        """Return the time of the last acknowledgement; None: none since the start."""
+        return self._counts.acknowledged_at.get(subscription)
 
     async def _timed_round(self) -> None:
         began = time.monotonic()
         try:
             await self.round()
         finally:
-            self.rounds.seconds = min(max(ROUND_SECONDS, REST * (time.monotonic() - began)), MAX_PAUSE_SECONDS)
+            self.rounds.seconds = min(max(ROUND_SECONDS, PAUSE_FACTOR * (time.monotonic() - began)), MAX_PAUSE_SECONDS)
 
     async def _store(
         self,
         known: Sequence[TopicTally],
         published: Mapping[TopicId, PublishNote],
         pulled: Mapping[SubscriptionId, Pulls],
-    ) -> tuple[list[Advance], set[TopicId]]:
-        """Store how tallies move on; return what was stored, and the topics another node counted meanwhile."""
+    ) -> tuple[list[TallyStep], set[TopicId]]:
+        """Store new tallies; return the stored ones, and topics that another node counted meanwhile."""
         advances = await self._advances(known, published)
         if not (advances or pulled):
             return [], set()
@@ -257,17 +257,17 @@ class Counting:
         missed = {each.topic for each in advances} - moved
         return [each for each in advances if each.topic in moved], missed
 
-    async def _advances(self, known: Sequence[TopicTally], published: Mapping[TopicId, PublishNote]) -> list[Advance]:
+    async def _advances(self, known: Sequence[TopicTally], published: Mapping[TopicId, PublishNote]) -> list[TallyStep]:
         found = []
         for number, each in enumerate(known, 1):
             advance = await self._advance(each, published.get(each.id))
             if advance is not None:
                 found.append(advance)
-            if number % BREATH == 0:
+            if number % TOPICS_PER_YIELD == 0:
                 await asyncio.sleep(0)
         return found
 
-    async def _advance(self, known: TopicTally, note: PublishNote | None) -> Advance | None:
+    async def _advance(self, known: TopicTally, note: PublishNote | None) -> TallyStep | None:
         tally = known.tally
         floor = tally.rate.last if tally.messages else known.created_on
         counted = Totals(tally.messages, tally.bytes, floor)
@@ -279,9 +279,9 @@ class Counting:
         if not days and note is None:
             return None
         moved = Tally(now.messages, now.bytes, _rate(tally.rate, note))
-        return Advance(known.id, tally.messages, moved, days)
+        return TallyStep(known.id, tally.messages, moved, days)
 
-    async def _late(self, wanted: Callable[[ProjectId], bool]) -> list[tuple[ProjectId, Sequence[DayCount]]]:
+    async def _uncounted_days(self, wanted: Callable[[ProjectId], bool]) -> list[tuple[ProjectId, Sequence[DayCount]]]:
         published = {topic: note for topic, note in self._counts.published.items() if wanted(note[0])}
         if not published:
             return []
@@ -289,8 +289,8 @@ class Counting:
         projects = {each.id: each.project_id for each in known}
         return [(projects[each.topic], each.days) for each in await self._advances(known, published)]
 
-    def _figure(
-        self, known: Sequence[TopicTally], advances: Sequence[Advance], pulled: Mapping[SubscriptionId, Pulls]
+    def _add_figures(
+        self, known: Sequence[TopicTally], advances: Sequence[TallyStep], pulled: Mapping[SubscriptionId, Pulls]
     ) -> None:
         before = {each.id: each for each in known}
         for advance in advances:
@@ -302,16 +302,16 @@ class Counting:
                 self.figures.by_topic[topic.project, topic.name] += messages
         self.figures.delivered += sum(each.messages for each in pulled.values())
 
-    async def _forget(self) -> None:
-        """Forget what is gone, each time when twice as much is kept as was left the last time."""
+    async def _forget_deleted(self) -> None:
+        """Remove notes of deleted names, each time when their number has doubled."""
         named = self.figures.by_topic
-        if self._counts.kept + len(named) <= self._most:
+        if self._counts.note_count + len(named) <= self._most:
             return
         self._counts.forget_gone(await self._registry.subscriptions.ids(), await self._registry.topics.ids())
         there = {(each.project, each.name) for each in await self._registry.tallies.all()} if named else set()
         for gone in named.keys() - there:
             del named[gone]
-        self._most = max(2 * (self._counts.kept + len(named)), FEWEST)
+        self._most = max(2 * (self._counts.note_count + len(named)), MIN_NOTES_KEPT)
 
 
 def _rate(stored: Rate, note: PublishNote | None) -> Rate:
@@ -335,10 +335,10 @@ def _newest(stored: Mapping[str, int], late: Iterable[DayCount]) -> ByDay:
 
 
 async def shares(log: Log, topic: TopicId, counted: Totals, now: Totals) -> list[DayCount]:
-    """Return by day what was published between two totals of a topic, oldest day first; raise `NotFound`.
+    """Return messages by day between two totals of a topic, oldest day first. Raises `NotFound`.
 
-    `counted.time` is any moment not after the first message to count; None: not known. Messages that retention has
-    taken count for the earliest day they can be of. Bytes of several days are shared out by messages.
+    `counted.time` is any moment up to the first message to count; None: unknown. Messages that retention removed count
+    for the earliest possible day. Bytes of several days are divided in proportion to messages.
     """
     messages = now.messages - counted.messages
     if messages <= 0 or now.time is None:

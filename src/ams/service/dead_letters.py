@@ -1,11 +1,11 @@
-"""Dead letters: messages that endpoints refuse are put aside into a topic, so that the others go on.
+"""Dead letters: messages that failed too often are stored in another topic, so that the others continue.
 
-No transaction spans log and cursors, so a message is put aside first and acknowledged then. Its idempotency key is made
-of subscription, topic and offset, so that a try after a crash finds it there. Of a parallel subscription the epoch is
-part of the key: it is the same for every process, until a seek.
+No transaction spans log and cursors: a message is stored first, then acknowledged. Its idempotency key is made of
+subscription, topic and offset, so a retry after a crash stores nothing twice. For a parallel subscription the key also
+has the epoch, which only a seek changes.
 
-Letters are the project's bytes as what it publishes (`StoredBytes`). For one without room nothing changes: its message
-stays with the subscription, and is tried again later.
+Dead letters count for the project's quota of bytes (`StoredBytes`). Over the quota, the message stays in the
+subscription and is retried.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
 
-PREFIX = "deadLetter"  # of the names of attributes that a message is given here
-GOOGLES_PREFIX = "CloudPubSubDeadLetterSource"  # of those that Google's clients look for
+PREFIX = "deadLetter"  # of attributes added to a dead letter
+GOOGLE_ATTRIBUTE_PREFIX = "CloudPubSubDeadLetterSource"  # of added attributes that Google's clients expect
 REASON = PREFIX + "Reason"
 MAX_REASON = 1024  # characters of a reason that are kept
 NO_TOPIC = "Dead letter topic doesn't exist"
@@ -48,7 +48,7 @@ class NotNext(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """Puts messages aside."""
+    """Stores dead letters."""
 
     registry: Registry
     log: Log
@@ -57,18 +57,17 @@ class DeadLetters:
     stored: StoredBytes | None = None  # limits the bytes of projects; None: there is no limit
 
     async def dead_letter_for(self, caller: Caller, name: SubscriptionName, offset: Offset, verdict: Verdict) -> None:
-        """Do what `dead_letter` does for a worker elsewhere; first raise `NotFound`, or `NotAllowed` as for a pull."""
+        """Call `dead_letter` for a worker elsewhere. Also raises `NotFound`, and `NotAllowed` as for a pull."""
         subscription = await find_subscription(self.registry, caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
         await self.dead_letter(subscription, caller.here.name, offset, verdict)
 
     async def dead_letter(self, subscription: Subscription, project: str, offset: Offset, verdict: Verdict) -> None:
-        """Put the next message of a subscription of `project` aside, once however often asked, and acknowledge it.
+        """Dead-letter the next message of a subscription of `project`, and acknowledge it. Idempotent.
 
-        One that is acknowledged already is left alone. Raises `Conflict` without a dead letter topic; `NotNext` when it
-        is not the next one, or the subscription is moved meanwhile; `TooLarge` when it does not fit with the attributes
-        that are added; `QuotaExceeded` and `RateLimited` when the project may not store so much, or so much now;
-        `Unavailable` when log or cursors cannot store now. It is not acknowledged then.
+        Does nothing if it is acknowledged already. Raises `Conflict` without a dead letter topic; `NotNext` if it is
+        not the next message, or the subscription moved; `TooLarge` with the added attributes; `QuotaExceeded`,
+        `RateLimited`; `Unavailable` if log or cursors cannot store now. After an error it is not acknowledged.
         """
         target = await self._target(subscription)
         source = await topic_of(self.registry, subscription)
@@ -89,9 +88,9 @@ class DeadLetters:
     async def put(
         self, subscription: Subscription, project: str, source: TopicId, offset: Offset, verdict: Verdict, *, epoch: int
     ) -> None:
-        """Put a message of a parallel subscription aside that has failed too often, once in an `epoch`.
+        """Dead-letter a message of a parallel subscription, once per `epoch`.
 
-        Nothing is acknowledged. A message that retention took is left alone. Raises as `dead_letter`.
+        Does not acknowledge it. Does nothing if retention removed it. Raises as `dead_letter`.
         """
         target = await self._target(subscription)
         found = await self.log.read(source, offset, max_messages=1, max_bytes=1)
@@ -118,7 +117,7 @@ class DeadLetters:
         return topic
 
     async def _hand_out(self, subscription: Subscription, topic: TopicId, offset: Offset) -> Stored | None:
-        """Hand the message out, so that it can be acknowledged; return None when it is acknowledged already."""
+        """Hand out the message, so that it can be acknowledged; None: it is acknowledged already."""
         position = await self.cursors.position(subscription.id, topic)
         if offset < position.offset:
             return None
@@ -130,15 +129,15 @@ class DeadLetters:
         return read[0]
 
     async def _append(self, topic: Topic, letter: Message, added: Mapping[str, str], key: str) -> None:
-        """Store a letter, without the reason if it does not fit otherwise; what is there under the key is enough."""
+        """Store a dead letter, without the reason if it is too large; skip it if its key is stored already."""
         try:
             try:
-                await self._store(topic, _with(letter, added), key)
+                await self._store(topic, _with_attributes(letter, added), key)
             except TooLarge:
                 without = {name: value for name, value in added.items() if name != REASON}
-                await self._store(topic, _with(letter, without), key)
+                await self._store(topic, _with_attributes(letter, without), key)
         except KeyReused:
-            # It was put there before, with another verdict: a crash came before the acknowledgement, or a seek after.
+            # It is stored already, with another verdict: after a crash before the acknowledgement, or a seek.
             return
         except TooLarge:
             raise TooLarge("Message is too large for the dead letter topic") from None
@@ -152,7 +151,7 @@ class DeadLetters:
             try:
                 self.stored.take(topic, size)
             except (QuotaExceeded, RateLimited):
-                if await self.log.answered(topic.id, sent, key) is None:
+                if await self.log.earlier_answer(topic.id, sent, key) is None:
                     raise
                 return
         try:
@@ -184,14 +183,14 @@ def _attributes(project: str, subscription: Subscription, stored: Stored, verdic
         "TopicPublishTime": datetime.fromtimestamp(stored.time / 1000, UTC).isoformat(timespec="milliseconds"),
     }
     return {PREFIX + name: value for name, value in said.items()} | {
-        GOOGLES_PREFIX + name: value for name, value in googles.items()
+        GOOGLE_ATTRIBUTE_PREFIX + name: value for name, value in googles.items()
     }
 
 
-def _with(letter: Message, added: Mapping[str, str]) -> Message:
+def _with_attributes(letter: Message, added: Mapping[str, str]) -> Message:
     return message(letter.data, {**letter.attributes, **added}, letter.ordering_key)
 
 
 def _key(subscription: Subscription, topic: TopicId, offset: Offset) -> str:
-    """Return a key no publisher can take before us: theirs are visible ASCII."""
+    """Return an idempotency key that no publisher can use: theirs are visible ASCII."""
     return f"\0dead letter {subscription.id} {topic_id_text(topic)} {offset}"

@@ -17,14 +17,14 @@ from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded, TopicGone
-from ams.core.fair_share import SMALL, FairShare, held
+from ams.core.fair_share import MAX_UNCOUNTED_BYTES, FairShare, held
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.core.runs import runs_of, sizes
-from ams.core.supervisor import Turns
+from ams.core.supervisor import FairQueue
 from ams.service.counting import Counts
 from ams.service.lookup import find_subscription, no_topic_is_a_conflict, require_attached, topic_of
-from ams.service.retention import follow
+from ams.service.retention import follow_retention
 from ams.storage.cursors.base import NO_DEADLINE, Cursors
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
@@ -32,30 +32,30 @@ from ams.storage.registry.registry import Registry
 
 Gone = asyncio.Future[None]  # completes when the client has left
 
-LARGE_ANSWER = 2**19  # bytes. Larger answers, a millisecond's work each and often due together, are made one at a time
+LARGE_ANSWER_BYTES = 2**19  # larger answers take a millisecond each, and are encoded one at a time
 LOOP_ITERATIONS_PER_ANSWER = 3
-"""One large answer is made in so many iterations of the event loop. A publish takes three: it is handed to the thread
-that stores, that reports, and it is answered. So it waits for one large answer, and not for three."""
+"""At most one large answer is encoded in this many iterations of the event loop. A publish takes three iterations, so
+it waits for one large answer, not for three."""
 
 
 class UnreadAnswers:
-    """Memory of answers that are not read by their clients yet, small ones aside; each project has a fair share."""
+    """Back-pressure: memory of large answers that clients have not read yet. Each project has a fair share."""
 
     def __init__(self, most: int) -> None:
         self.most = most  # bytes of all of them
         self._share = FairShare[str](most)
 
     def left(self, project: str) -> int:
-        """Return how large an answer may be now."""
+        """Return the bytes that an answer of a project may have now."""
         return self._share.room(project)
 
     def check(self, project: str, size: int) -> None:
         """Raise `Overloaded` for an answer that is too large now."""
-        if size > SMALL and size > self.left(project):
+        if size > MAX_UNCOUNTED_BYTES and size > self.left(project):
             raise _too_many_unread()
 
     def within(self, project: str, messages: Sequence[Stored]) -> Sequence[Stored]:
-        """Return as many of the first messages as there is memory for; raise `Overloaded` if not for the first."""
+        """Return as many of the first messages as fit the share. Raises `Overloaded` if not even one fits."""
         left = self.left(project)
         for count, message in enumerate(messages):
             left -= len(message.fragment)
@@ -79,7 +79,7 @@ def _too_many_unread() -> Overloaded:
 
 @dataclass(slots=True)
 class Deliverer:
-    """Hands messages out and takes acknowledgements."""
+    """Hands out messages, and takes acknowledgements."""
 
     registry: Registry
     log: Log
@@ -87,12 +87,12 @@ class Deliverer:
     max_messages: int
     max_bytes: int
     wait_seconds: float
-    push_enabled: bool = False  # True if workers may pull what is to be pushed (contract 10.3)
+    push_enabled: bool = False  # True if workers may pull from push subscriptions (contract 10.3)
     counts: Counts = field(default_factory=Counts)
     unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(sys.maxsize))
     _waiting: dict[asyncio.Task[Any], SubscriptionId] = field(default_factory=dict)
     _stopping: bool = False
-    _large: Turns = field(default_factory=lambda: Turns(every=LOOP_ITERATIONS_PER_ANSWER))
+    _large: FairQueue = field(default_factory=lambda: FairQueue(every=LOOP_ITERATIONS_PER_ANSWER))
 
     async def to_pull(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return a subscription that the caller may pull from now, checked in the order of contract 10.3."""
@@ -101,7 +101,7 @@ class Deliverer:
         return subscription
 
     async def is_parallel(self, caller: Caller, name: SubscriptionName) -> bool:
-        """Return whether a subscription that is there is parallel: each id is for itself then."""
+        """Return whether a subscription exists and is parallel, so that each ack id counts for one message."""
         found = await self.registry.subscriptions.find(caller.here.id, name)
         return found is not None and found.parallel is not None
 
@@ -128,13 +128,13 @@ class Deliverer:
     ) -> Sequence[Stored]:
         """Return up to `max_messages` from the cursor on, and record the hand-out.
 
-        With `wait` an empty pull is not over: call the method `wait` then. `max_bytes` takes the place of the
-        service's own limit. The answer counts as unread by `project`, None: it is not sent to any client. With little
-        memory for unread answers the messages are fewer; raises `Overloaded` if there is none for the first.
+        With `wait` the caller calls the method `wait` after an empty pull. `max_bytes` replaces the service's limit.
+        The answer counts as unread by `project`; None: it goes to no client. Little memory for unread answers gives
+        fewer messages. Raises `Overloaded` if not even one fits.
         """
         topic = await topic_of(self.registry, subscription)
         with no_topic_is_a_conflict:
-            messages = await self._take(
+            messages = await self._read_and_hand_out(
                 subscription, topic.id, min(max_messages, self.max_messages), max_bytes or self.max_bytes, project
             )
         if not (messages or wait):
@@ -142,17 +142,17 @@ class Deliverer:
         return messages
 
     async def wait(self, subscription: Subscription, until: float, left: Gone | None = None) -> bool:
-        """Wait after an empty pull for something to pull; return whether to pull again. Rights may have changed then.
+        """Wait for messages after an empty pull; return whether to pull again. Check the rights again before.
 
-        The pull ends with nothing at the time `until` of the event loop, at a stop, and when the client has `left`.
+        It ends at the time `until` of the event loop, at a stop, and when the client has `left`.
         """
 
-        async def grown(seconds: float) -> None:
+        async def wait_for_growth(seconds: float) -> None:
             topic = await topic_of(self.registry, subscription)
             position = await self.cursors.position(subscription.id, topic.id)
             await self.log.wait(topic.id, position.offset, seconds)
 
-        return await self.wait_for(subscription.id, grown, until, left)
+        return await self.wait_for(subscription.id, wait_for_growth, until, left)
 
     async def wait_for(
         self,
@@ -201,13 +201,13 @@ class Deliverer:
         left: Gone | None = None,
         coming: Callable[[SubscriptionId, float], Coroutine[Any, Any, None] | None] | None = None,
     ) -> frozenset[SubscriptionId]:
-        """Return which of these have something to pull, as soon as one has; none after so many seconds.
+        """Return the subscriptions that have messages, as soon as one has; empty after so many seconds.
 
-        For workers that deliver many subscriptions. An unknown subscription, or one without a topic, counts as ready: a
-        pull says why. It ends when the client has `left`.
+        For workers that deliver many subscriptions. An unknown subscription, or one without a topic, counts as ready:
+        its pull raises the error. The wait ends when the client has `left`.
 
-        `coming` knows better of some subscriptions, as parallel ones: its result returns when one may have something,
-        and raises `TimeoutError` after so many seconds.
+        `coming` replaces the wait of some subscriptions, such as parallel ones. It returns a coroutine that ends when
+        there may be messages, and raises `TimeoutError` after so many seconds.
         """
         places = await self.cursors.places()
         unknown = frozenset(each for each in subscriptions if each not in places)
@@ -224,7 +224,7 @@ class Deliverer:
             left.add_done_callback(lambda _: _cancel(waits))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            # One is cancelled when it is woken, as its subscription is deleted.
+            # A cancelled wait was woken, as its subscription was deleted or moved.
             ready = [wait for wait in waits if wait.done() and (wait.cancelled() or wait.exception() is None)]
             return frozenset(waits[wait] for wait in ready)
         finally:
@@ -233,24 +233,24 @@ class Deliverer:
             _cancel(waits)
 
     async def _ready(self, topic: TopicId, offset: Offset, seconds: float) -> None:
-        """Return when there is something at or after an offset, or when the topic is gone; raise after a while."""
+        """Wait for a message at or after an offset, or the deletion of the topic; raises `TimeoutError`."""
         with contextlib.suppress(TopicGone):
             if not await self.log.wait(topic, offset, seconds):
                 raise TimeoutError
 
     async def settle(self, subscription: Subscription, last: Offset) -> None:
-        """Acknowledge up to `last` for a worker of this process, without a deadline: no other one delivers it."""
+        """Acknowledge up to `last` for a worker of this process, without a deadline: it is the only consumer."""
         await self.cursors.acknowledge(subscription.id, last, NO_DEADLINE)
         self.counts.note_acknowledgement(subscription.id)
 
     def stop_waiting(self) -> None:
-        """End every waiting pull, and let none wait from now on. For an orderly stop."""
+        """End all waiting pulls, and let none wait from now on. For an orderly stop."""
         self._stopping = True
         for task in tuple(self._waiting):
             task.cancel()
 
     def wake(self, subscription: SubscriptionId) -> None:
-        """Let the pulls that wait on a subscription look again: it was deleted, or its cursor moved."""
+        """Wake pulls that wait on a subscription: it was deleted, or its cursor moved."""
         for task in [task for task, each in self._waiting.items() if each == subscription]:
             task.cancel()
 
@@ -260,13 +260,13 @@ class Deliverer:
 
     @property
     def waiting(self) -> int:
-        """How many pulls wait now."""
+        """Number of waiting pulls."""
         return len(self._waiting)
 
-    async def _take(
+    async def _read_and_hand_out(
         self, subscription: Subscription, topic: TopicId, max_messages: int, max_bytes: int, project: str | None
     ) -> Sequence[Stored]:
-        """Read from the cursor and record the hand-out; again where the cursor was moved in between."""
+        """Read from the cursor and record the hand-out; retry if the cursor was moved meanwhile."""
         expected = self.cursors.expected(subscription.id, topic)
         while True:
             position = expected or await self.cursors.position(subscription.id, topic)
@@ -281,11 +281,11 @@ class Deliverer:
                 if end <= position.offset:
                     return ()
                 if not await self.log.read(topic, position.offset, max_messages=1, max_bytes=1):
-                    await follow(self.cursors, subscription, position, end)
+                    await follow_retention(self.cursors, subscription, position, end)
                 continue
             if not is_next:
-                # Retention took what was there, or it is damaged: it is passed, never silently (law 3).
-                await follow(self.cursors, subscription, position, runs_of(messages)[0].first)
+                # Retention removed the messages, or they are damaged: skip them, never silently (law 3).
+                await follow_retention(self.cursors, subscription, position, runs_of(messages)[0].first)
             else:
                 size, data_bytes = sizes(messages)
                 if project is not None and size > self.unread.left(project):  # others took what there was meanwhile
@@ -299,8 +299,8 @@ class Deliverer:
                         return messages
 
     async def turn(self, size: int, project: str | None) -> None:
-        """Wait for a turn of the project to make an answer, if that is a large one. None: it is sent to no client."""
-        if size > LARGE_ANSWER:
+        """Wait for a turn of the project before encoding a large answer. None: the answer goes to no client."""
+        if size > LARGE_ANSWER_BYTES:
             await self._large(project)
 
 

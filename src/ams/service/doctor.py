@@ -1,7 +1,7 @@
-"""Why nothing arrives: facts of a subscription, and findings in plain English.
+"""Diagnosis of a subscription: facts, and findings in plain English.
 
-Read from state alone: nothing is handed out. Times are spans in milliseconds; a time is None if it never happened, or
-happened before the service started and was not stored.
+It only reads: nothing is handed out. Times are ages in milliseconds; None: it never happened, or happened before the
+start and was not stored.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +16,8 @@ from ams.core.retention_clock import RetentionClock
 from ams.push.report import RETRYING, STOPPED
 from ams.service.counting import Counting
 from ams.service.lookup import find_subscription
-from ams.service.parallel.watching import Underway, findings, underway
-from ams.service.parallel.working import Working
+from ams.service.parallel.watching import MessageCounts, findings, underway
+from ams.service.parallel.working import ParallelSubscriptions
 from ams.service.push.pushing import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
 from ams.service.retention import age_of, oldest_for
 from ams.storage.cursors.acks import CursorStore
@@ -33,7 +33,7 @@ NEARLY_LOST_PART = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a subscription stands on its topic."""
+    """Backlog and activity of a subscription."""
 
     bounds: Bounds
     position: Position
@@ -42,9 +42,9 @@ class Standing:
     acknowledged_ago: Milliseconds | None
     retention: Milliseconds
     published_ago: Milliseconds | None
-    waiting_since: Milliseconds | None
+    oldest_backlog_age: Milliseconds | None
     above: int = 0  # messages after the oldest that are acknowledged, of a parallel subscription
-    underway: Underway | None = None  # of a parallel subscription that this node works on
+    underway: MessageCounts | None = None  # of a parallel subscription that this node works on
 
     @property
     def current(self) -> Offset:
@@ -58,12 +58,12 @@ class Standing:
 
     @property
     def ahead(self) -> int:
-        """How far it stands past the end of its topic; 0 wherever nothing of the topic was lost."""
+        """Distance of the cursor past the end of its topic; 0 unless the log has lost messages."""
         return max(self.position.offset - self.bounds.end, 0)
 
     @property
     def lost(self) -> int:
-        """Messages retention took before they were acknowledged, those that no pull has met yet included."""
+        """Messages that retention removed before they were acknowledged, also those that no pull has noticed yet."""
         return self.position.lost + self.current - self.position.offset
 
     @property
@@ -100,11 +100,11 @@ class Doctor:
     clock: Clock
     retention_clock: RetentionClock
     watcher: PushWatcher
-    working: Working | None = None
+    working: ParallelSubscriptions | None = None
     used: Callable[[SubscriptionId], None] = lambda _: None
 
     async def look(self, caller: Caller, name: SubscriptionName) -> Diagnosis:
-        """Return what is known of a subscription; raise `NotFound`, or `NotAllowed` outside its access list."""
+        """Diagnose a subscription. Raises `NotFound`, or `NotAllowed` outside its access list."""
         subscription = await find_subscription(self.registry, caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
         if subscription.is_detached:
@@ -114,7 +114,7 @@ class Doctor:
         standing = await self._standing(caller, subscription, topic) if topic else None
         pushed = await self.watcher.look(caller, name) if subscription.push is not None else None
         texts = self.counting.not_base64.get(topic.id, 0) if topic else 0
-        said = [*(_of_push(pushed) if pushed else ()), *_findings(subscription, standing)]
+        said = [*(_push_findings(pushed) if pushed else ()), *_findings(subscription, standing)]
         if texts:
             is_one = texts == 1
             text = (
@@ -122,12 +122,12 @@ class Doctor:
                 " base64: consumers get that text as it is, and data that happens to be base64 is decoded."
             )
             said.append(Finding(False, text))
-        said += await self._of_parallel(caller, subscription)
+        said += await self._parallel_findings(caller, subscription)
         if caller.access_lists and not subscription.authorized and subscription.push is None:
             said.append(Finding(False, "No consumer is on its access list: only administrators may pull."))
         return Diagnosis(subscription, standing, sorted(said, key=lambda finding: not finding.wrong))
 
-    async def _of_parallel(self, caller: Caller, subscription: Subscription) -> Sequence[Finding]:
+    async def _parallel_findings(self, caller: Caller, subscription: Subscription) -> Sequence[Finding]:
         if subscription.parallel is None:
             return ()
         letters, found = subscription.parallel.dead_letter_policy, []
@@ -159,7 +159,7 @@ class Doctor:
                 position,
                 await self.cursors.handed(subscription.id),
                 self._ago(pulls.rate.last),
-                self._ago(self.counting.acknowledged(subscription.id)),
+                self._ago(self.counting.acknowledged_at(subscription.id)),
                 retention,
                 await age_of(self.log, topic.id, Offset(end - 1), self.clock) if end else None,
                 await age_of(self.log, topic.id, oldest, self.clock) if oldest < end else None,
@@ -180,7 +180,7 @@ def _findings(subscription: Subscription, standing: Standing | None) -> Iterator
     if not standing.bounds.end:
         yield Finding(False, "Nothing was ever published to its topic.")
     elif standing.backlog:
-        yield from _of_backlog(subscription, standing)
+        yield from _backlog_findings(subscription, standing)
     elif standing.published_ago is None:
         yield Finding(False, "Nothing is waiting, and all messages of its topic are gone by retention.")
     else:
@@ -193,7 +193,7 @@ def _findings(subscription: Subscription, standing: Standing | None) -> Iterator
         yield Finding(True, f"Retention took {_messages(standing.lost)} before they were acknowledged.")
 
 
-def _of_push(status: PushStatus) -> Iterator[Finding]:
+def _push_findings(status: PushStatus) -> Iterator[Finding]:
     text = status.text.rstrip(", ")
     if status.state == UNVERIFIED:
         yield Finding(True, "Its push endpoint is not verified: nothing is delivered before it is.")
@@ -208,7 +208,7 @@ def _of_push(status: PushStatus) -> Iterator[Finding]:
     yield Finding(False, "Its messages are pushed to an endpoint: only push workers and service_admins may pull.")
 
 
-def _of_backlog(subscription: Subscription, standing: Standing) -> Iterator[Finding]:
+def _backlog_findings(subscription: Subscription, standing: Standing) -> Iterator[Finding]:
     waiting = f"{_messages(standing.backlog)} {'waits' if standing.backlog == 1 else 'wait'}"
     pulled = standing.pulled_ago
     if subscription.push is None and pulled is None:
@@ -216,13 +216,13 @@ def _of_backlog(subscription: Subscription, standing: Standing) -> Iterator[Find
     elif subscription.push is None and pulled is not None and pulled > IDLE_MS:
         yield Finding(True, f"{waiting}, and the last pull was {span_text(pulled)} ago.")
     if subscription.push is None and standing.hand_out is not None and standing.handed:
-        yield _of_hand_out(subscription.ack_deadline_seconds, standing.hand_out.ago, standing.handed)
-    if standing.waiting_since is not None and standing.waiting_since > NEARLY_LOST_PART * standing.retention:
-        left = span_text(Milliseconds(max(standing.retention - standing.waiting_since, 0)))
+        yield _hand_out_finding(subscription.ack_deadline_seconds, standing.hand_out.ago, standing.handed)
+    if standing.oldest_backlog_age is not None and standing.oldest_backlog_age > NEARLY_LOST_PART * standing.retention:
+        left = span_text(Milliseconds(max(standing.retention - standing.oldest_backlog_age, 0)))
         yield Finding(True, f"The oldest waiting message will be gone by retention in {left}.")
 
 
-def _of_hand_out(deadline: int, ago: Milliseconds, handed: int) -> Finding:
+def _hand_out_finding(deadline: int, ago: Milliseconds, handed: int) -> Finding:
     handed_out = f"{_messages(handed)} handed out {span_text(ago)} ago, not acknowledged"
     if ago <= deadline * 1000:
         return Finding(False, f"{handed_out} yet; the deadline is {deadline}s.")

@@ -1,8 +1,7 @@
 """The last day of topics, subscriptions and projects, measured each minute and kept by the service itself.
 
 A row begins with each hour, and when measuring begins. It has a record of 33 bytes for its first minute, and one for
-each minute at which the values changed: a day is one to fifty kilobytes. The row of the service has the measured
-minutes.
+each minute at which the values changed: a day takes 1 to 50 kB. The row of the service lists the measured minutes.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from ams.core.clock import Clock
 from ams.core.errors import InvalidInput, NotAllowed, TopicGone, Unavailable
 from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.core.retention_clock import RetentionClock
-from ams.core.supervisor import Rounds, Supervisor
+from ams.core.supervisor import Supervisor, Ticker
 from ams.service.lookup import check_names, find_subscription, find_topic
 from ams.service.retention import lag_of, oldest_time
 from ams.storage.cursors.acks import CursorStore
@@ -32,11 +31,11 @@ from ams.storage.registry.history import HistoryStore, Row
 from ams.storage.registry.registry import Registry
 
 SERVICE = "service"
-MINUTE = 60_000
+MINUTE_MS = 60_000
 HISTORY_MINUTES = 25 * 60  # minutes of history kept: one day plus the current hour
-BREATH = 64  # subscriptions looked at between two breaths of the event loop
+SUBSCRIPTIONS_PER_YIELD = 64  # subscriptions measured before yielding to the event loop
 SPANS: Mapping[str, tuple[int, int]] = {"hour": (60, 1), "day": (288, 5)}
-"""How many intervals a span has, and of how many minutes."""
+"""Number of intervals of a span, and the minutes of each."""
 
 _RECORD = struct.Struct("<BQQQQ")  # the minute of the hour, and four values
 Values = tuple[int, int, int, int]
@@ -46,7 +45,7 @@ when the oldest of these was published (0: there is none). Of a project: the sum
 logger = structlog.get_logger("ams.history")
 
 
-class Asked(NamedTuple):
+class HistoryRequest(NamedTuple):
     """Names and the span of a request."""
 
     topics: Sequence[str]
@@ -60,8 +59,8 @@ class Series:
 
     values: Sequence[Values | None]  # one more than there are intervals: the first is that before the first interval
 
-    def grown(self, place: int) -> list[int | None]:
-        """Return by how much a value grew in each interval; what was deleted does not shrink it."""
+    def growth(self, place: int) -> list[int | None]:
+        """Return the growth of a value in each interval; deletions do not make it negative."""
         pairs = zip(self.values, self.values[1:], strict=False)
         return [None if before is None or now is None else max(now[place] - before[place], 0) for before, now in pairs]
 
@@ -71,7 +70,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class MeasuredHistory:
     """A history: intervals in seconds, and their ends in milliseconds since the epoch."""
 
     interval: int
@@ -83,7 +82,7 @@ class Past:
 
 @dataclass(slots=True)
 class History:
-    """Measures, and returns what was measured."""
+    """Measures values each minute, and returns them."""
 
     registry: Registry
     log: Log
@@ -99,41 +98,41 @@ class History:
     _began: int = -1
     _minute: int = -1  # the last one this process measured at, in minutes since 1970
     _written: int = -1
-    rounds: Rounds = field(init=False)
+    rounds: Ticker = field(init=False)
 
     def __post_init__(self) -> None:
         put_off = partial(logger.warning, "history.put_off")
-        self.rounds = Rounds("history", self._pause(), self.round, put_off, has_last=True)
+        self.rounds = Ticker("history", self._seconds_to_next_minute(), self.round, put_off, has_last=True)
 
     async def start(self, supervisor: Supervisor) -> None:
-        """Begin to measure, at once: what the first minute brings is known by what was before it."""
+        """Begin to measure at once, so that the first minute has a value before it."""
         self.rounds.soon()
         await self.rounds.start(supervisor)
 
     async def close(self) -> None:
-        """End the rounds with a last one, and write what is not written yet."""
+        """Measure a last time, and write all rows."""
         await self.rounds.close()
-        with contextlib.suppress(Unavailable):  # minutes for eyes hold up no stop
+        with contextlib.suppress(Unavailable):  # a graph must not delay the stop
             await self._write()
 
     async def round(self) -> None:
-        """Measure once in this minute, if it is this process's turn, and write what came when that is due."""
-        self.rounds.seconds = self._pause()
-        minute = self.clock.wall() // MINUTE
+        """Measure once a minute, if this node has the duty, and write rows when due."""
+        self.rounds.seconds = self._seconds_to_next_minute()
+        minute = self.clock.wall() // MINUTE_MS
         if minute == self._minute:
             return
-        if self.duty and not await self.duty.is_own():  # another node measures: what it does not know of was written
+        if self.duty and not await self.duty.is_own():  # another node measures; it reads the written rows
             self._rows, self._unwritten, self._minute = {}, set(), -1
             return
-        self._note(minute, await self._measured())
+        self._note(minute, await self._measure())
         if minute - self._written >= self.store.write_minutes:
             await self._write()
 
-    async def read(self, caller: Caller, asked: Asked) -> Past:
+    async def read(self, caller: Caller, asked: HistoryRequest) -> MeasuredHistory:
         """Return the history of a project, for its administrators, and of some topics and subscriptions."""
         of = await self._identities(caller, asked)
         count, minutes = SPANS[asked.span]
-        newest = self.clock.wall() // MINUTE
+        newest = self.clock.wall() // MINUTE_MS
         rows = await self._records({*of.values(), SERVICE}, newest - (count + 1) * minutes)
         sampled = rows[SERVICE].keys()
         last = newest if newest in sampled else newest - 1
@@ -142,15 +141,15 @@ class History:
             max((each for each in range(end - minutes + 1, end + 1) if each in sampled), default=None) for end in ends
         ]
         found = {name: _series(rows[identity], looks) for name, identity in of.items()}
-        return Past(
+        return MeasuredHistory(
             minutes * 60,
-            [each * MINUTE for each in ends[1:]],
+            [each * MINUTE_MS for each in ends[1:]],
             found.get(("project", caller.here.name)),
             {name: found["topic", name] for name in asked.topics},
             {name: found["subscription", name] for name in asked.subscriptions},
         )
 
-    async def _identities(self, caller: Caller, asked: Asked) -> dict[tuple[str, str], str]:
+    async def _identities(self, caller: Caller, asked: HistoryRequest) -> dict[tuple[str, str], str]:
         if asked.span not in SPANS:
             raise InvalidInput(f"span is one of {', '.join(SPANS)}")
         check_names([*asked.topics, *asked.subscriptions])
@@ -180,7 +179,7 @@ class History:
         return found
 
     def _note(self, minute: int, found: Mapping[str, Values]) -> None:
-        """Note changes since the minute before; everything at the first minute of an hour or of this process."""
+        """Record changes since the last minute; all values at the first minute of an hour, or of this process."""
         if minute % 60 == 0 or minute != self._minute + 1:
             self._began, self._last = minute, {}
             self._rows = {key: row for key, row in self._rows.items() if key in self._unwritten}
@@ -191,7 +190,7 @@ class History:
             self._unwritten.add(key)
         self._last, self._minute = found, minute
 
-    async def _measured(self) -> dict[str, Values]:
+    async def _measure(self) -> dict[str, Values]:
         found: dict[str, Values] = {}
         projects: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         topics: dict[tuple[ProjectId, TopicName], TopicId] = {}
@@ -216,7 +215,7 @@ class History:
             sums = projects[subscription.project_id]
             sums[2] += values[0]
             sums[3] += values[1]
-            if number % BREATH == 0:
+            if number % SUBSCRIPTIONS_PER_YIELD == 0:
                 await asyncio.sleep(0)
         found.update({name: (sums[0], sums[1], sums[2], sums[3]) for name, sums in projects.items()})
         return found
@@ -225,14 +224,14 @@ class History:
         keys, self._unwritten = self._unwritten, set()
         try:
             rows = [Row(name, hour, bytes(self._rows[name, hour])) for name, hour in keys]
-            await self.store.write(rows, self.retention_clock.wall() // MINUTE - HISTORY_MINUTES)
+            await self.store.write(rows, self.retention_clock.wall() // MINUTE_MS - HISTORY_MINUTES)
         except BaseException:
             self._unwritten |= keys
             raise
         self._written = self._minute
 
-    def _pause(self) -> float:
-        return (MINUTE - self.clock.wall() % MINUTE) / 1000
+    def _seconds_to_next_minute(self) -> float:
+        return (MINUTE_MS - self.clock.wall() % MINUTE_MS) / 1000
 
 
 def _series(records: Mapping[int, Values], looks: Sequence[int | None]) -> Series:

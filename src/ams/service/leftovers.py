@@ -1,8 +1,8 @@
-"""Leftovers: what a change leaves undone when the registry has stored it, and another engine cannot follow now.
+"""Leftovers: work of a change that the registry has stored, but another engine could not complete.
 
-An error after that would say that nothing has changed (contract 16), and a repeated deletion would be answered 404. So
-the change is answered as done, and what is left waits: a service that is alone sweeps it at its next start, and where
-there are others `ams doctor` names it. `Retention` tries again by itself.
+An error would tell the client that nothing has changed (contract 16), and a repeated deletion would get a 404. So the
+change succeeds, and the rest waits. A single process cleans up at its next start; on a cluster `ams doctor` names it.
+`Retention` retries by itself.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,12 +19,12 @@ logger = structlog.get_logger("ams")
 
 
 async def drop_or_leave(drop: Callable[[K], Awaitable[None]], identity: K) -> None:
-    """Drop what the registry has forgotten, or leave it and say so in the log."""
+    """Drop a log or cursor that the registry has deleted; on failure log it as a leftover."""
     await finish_or_leave(drop(identity), identity.hex() if isinstance(identity, bytes) else str(identity))
 
 
 async def finish_or_leave(rest: Awaitable[T], what: str) -> T | None:
-    """Do the rest of a change that the registry has stored; return None, and log `what` it is about, if it fails."""
+    """Complete a change that the registry has stored; on failure return None, and log `what` is left."""
     try:
         return await rest
     except (Unavailable, Damaged) as error:

@@ -1,8 +1,8 @@
 """Live views of a project: counts of some topics and subscriptions, and the tail of a topic.
 
-A view looks when the log says that something was published, and every few seconds besides: acknowledgements and
-deliveries wake nobody. Rights are checked again when anything changed, and every few seconds, as tokens expire. A view
-keeps nothing that grows: events that its client does not read are not made.
+A view is updated when something is published, and every few seconds, as acknowledgements do not wake it. Rights are
+checked again after changes in the registry, and every few seconds, as tokens expire. A view buffers nothing: events
+are made only when the client reads them.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from ams.core.filters import Filter, parse
 from ams.core.messages import Stored, attributes_of
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, UserId
 from ams.service.lookup import check_names, find_subscription, find_topic
-from ams.service.parallel.working import Working
+from ams.service.parallel.working import ParallelSubscriptions
 from ams.service.push.pushing import PushWatcher
 from ams.service.reading import RangeReader
 from ams.service.retention import age_of, lag_of
@@ -32,17 +32,17 @@ from ams.wire.service import Counts, SubscriptionCounts, TopicCounts
 
 MOST_VIEWS = 100  # of one user at a time
 LOOK_SECONDS = 2.0
-PERIOD, TAIL_PERIOD = 1.0, 0.25  # seconds between two events with counts, and with messages of a tail
+COUNTS_SECONDS, TAIL_SECONDS = 1.0, 0.25  # seconds between two events with counts, and with messages of a tail
 RIGHTS_SECONDS = 5.0
 TAIL_MESSAGES, TAIL_BYTES = 200, 2**20
-"""Messages that a tail looks at in a second, and bytes that it shows at a time; older ones are skipped for newer."""
+"""Messages that a tail reads per second, and bytes per event; older messages are skipped for newer ones."""
 
 Admit = Callable[[str, Mapping[str, str]], Awaitable[Caller]]
-"""Admits the user of a view to an action on what a path with these names would name; raises as for any request."""
+"""Admits the user of a view to an action on the resource of these path variables; raises as for any request."""
 
 
-class Wanted(NamedTuple):
-    """Names that a view shows; the tail of a topic, unless empty, and a filter of its messages."""
+class ViewRequest(NamedTuple):
+    """Names for a view; a topic whose tail it shows, if any, and a filter of its messages."""
 
     topics: Sequence[str]
     subscriptions: Sequence[str]
@@ -51,30 +51,30 @@ class Wanted(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The next messages of a topic; `skipped` came before them and are not shown."""
+    """The next messages of a topic; `skipped` messages before them are not shown."""
 
     messages: Sequence[Stored]
     skipped: int
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """The resources that a view shows, as they were looked up."""
+class ViewResources:
+    """Resources of a view, as last looked up."""
 
     topics: Mapping[str, Topic]
     subscriptions: Mapping[str, tuple[Subscription, Topic | None]]
     tail: Topic | None
     caller: Caller
 
-    def followed(self) -> frozenset[TopicId]:
-        """Return the topics a publish to which changes what is shown."""
+    def shown_topics(self) -> frozenset[TopicId]:
+        """Return the topics whose growth changes the view."""
         of_subscriptions = [topic for _, topic in self.subscriptions.values() if topic]
         return frozenset(each.id for each in [*self.topics.values(), *of_subscriptions, self.tail] if each)
 
 
 @dataclass(slots=True)
 class TailReader:
-    """Where a view stands on the topic whose tail it shows."""
+    """Position of a view on the topic whose tail it shows."""
 
     log: Log
     topic: TopicId
@@ -84,7 +84,7 @@ class TailReader:
     allowed: float = TAIL_MESSAGES
 
     async def next(self, end: Offset, now: float) -> Tail | None:
-        """Return the messages up to `end` that may be shown now; None: nothing."""
+        """Return messages up to `end`, within the rate of a tail; None: nothing."""
         self.allowed = min(self.allowed + (now - self.at) * TAIL_MESSAGES, TAIL_MESSAGES)
         self.at = now
         most = int(self.allowed)
@@ -112,13 +112,13 @@ class Live:
     clock: Clock
     reader: RangeReader
     watcher: PushWatcher
-    working: Working
+    working: ParallelSubscriptions
     _by_user: Counter[UserId | None] = field(default_factory=Counter)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def views(self) -> int:
-        """How many are open."""
+        """Number of open views."""
         return self._by_user.total()
 
     def stop(self) -> None:
@@ -126,21 +126,27 @@ class Live:
         self._stopping.set()
 
     async def view(
-        self, wanted: Wanted, names: Mapping[str, str], admit: Admit
+        self, wanted: ViewRequest, names: Mapping[str, str], admit: Admit
     ) -> AsyncGenerator[Counts | Tail | None]:
-        """Yield counts at once and when they changed, and messages of the tail as they come; None when it rests.
+        """Yield counts, at first and when they change, and messages of the tail; None before each pause.
 
         Raises `InvalidInput`, `NotFound`, `NotAllowed`, `RateLimited`; at a stop `Overloaded`.
         """
         chosen = _check(wanted)
         generation = self.registry.invalidations.generation
         seen = await self._look_up(wanted, names, admit)
-        with self._counted(seen.caller.user):
+        with self._count_view(seen.caller.user):
             async for each in self._changes(wanted, names, admit, seen, chosen, generation):
                 yield each
 
     async def _changes(
-        self, wanted: Wanted, names: Mapping[str, str], admit: Admit, seen: Seen, chosen: Filter | None, generation: int
+        self,
+        wanted: ViewRequest,
+        names: Mapping[str, str],
+        admit: Admit,
+        seen: ViewResources,
+        chosen: Filter | None,
+        generation: int,
     ) -> AsyncGenerator[Counts | Tail | None]:
         now, invalidations = asyncio.get_running_loop().time, self.registry.invalidations
         ends = await self._ends(seen)
@@ -151,7 +157,7 @@ class Live:
         while True:
             await self._change(
                 ends if tail is None else {**ends, tail.topic: tail.offset},
-                LOOK_SECONDS if is_counted else max(counted + PERIOD - now(), 0),
+                LOOK_SECONDS if is_counted else max(counted + COUNTS_SECONDS - now(), 0),
             )
             if generation != invalidations.generation or now() - looked_up >= RIGHTS_SECONDS:
                 generation = invalidations.generation
@@ -160,7 +166,7 @@ class Live:
             tail = self._tail_of(seen, ends, chosen, tail)
             if tail and (came := await tail.next(ends[tail.topic], now())):
                 yield came
-            is_counted = now() - counted >= PERIOD
+            is_counted = now() - counted >= COUNTS_SECONDS
             if is_counted:
                 counts, counted = await self._counts(seen), now()
                 if (counts.topics, counts.subscriptions) != (told.topics, told.subscriptions):
@@ -168,11 +174,11 @@ class Live:
                     yield told
             yield None
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TAIL_PERIOD if tail else PERIOD):
+                async with asyncio.timeout(TAIL_SECONDS if tail else COUNTS_SECONDS):
                     await self._stopping.wait()
 
     def _tail_of(
-        self, seen: Seen, ends: Mapping[TopicId, Offset], chosen: Filter | None, before: TailReader | None
+        self, seen: ViewResources, ends: Mapping[TopicId, Offset], chosen: Filter | None, before: TailReader | None
     ) -> TailReader | None:
         if seen.tail is None:
             return None
@@ -181,8 +187,8 @@ class Live:
         now = asyncio.get_running_loop().time()
         return TailReader(self.log, seen.tail.id, ends[seen.tail.id], chosen, now)
 
-    async def _look_up(self, wanted: Wanted, names: Mapping[str, str], admit: Admit) -> Seen:
-        """Find what a view shows, as far as its user may see it; a tail as in reading a range."""
+    async def _look_up(self, wanted: ViewRequest, names: Mapping[str, str], admit: Admit) -> ViewResources:
+        """Look up the resources of a view with the rights of its user; a tail as for reading a range."""
         caller = await admit("projects:watch", names)
         subscriptions = {}
         for name in wanted.subscriptions:
@@ -197,16 +203,18 @@ class Live:
             topics[name] = await find_topic(self.registry, caller, TopicName(name))
             caller.require_listed(topics[name].authorized, PUBLISHER)
         if not wanted.tail:
-            return Seen(topics, subscriptions, None, caller)
+            return ViewResources(topics, subscriptions, None, caller)
         caller = await admit("topics:read", {**names, "topic": wanted.tail})
         through = next((name for name, (found, _) in subscriptions.items() if found.topic == wanted.tail), None)
-        return Seen(topics, subscriptions, await self.reader.topic(caller, TopicName(wanted.tail), through), caller)
+        return ViewResources(
+            topics, subscriptions, await self.reader.topic(caller, TopicName(wanted.tail), through), caller
+        )
 
-    async def _ends(self, seen: Seen) -> Mapping[TopicId, Offset]:
-        return {topic: (await self.log.bounds(topic)).end for topic in seen.followed()}
+    async def _ends(self, seen: ViewResources) -> Mapping[TopicId, Offset]:
+        return {topic: (await self.log.bounds(topic)).end for topic in seen.shown_topics()}
 
     async def _change(self, ends: Mapping[TopicId, Offset], seconds: float) -> None:
-        """Return when a topic grew past its end, and after so many seconds; raise `Overloaded` at a stop."""
+        """Wait until a topic grows, at most so many seconds. Raises `Overloaded` at a stop."""
         stopped = asyncio.ensure_future(self._stopping.wait())
         waits = [asyncio.ensure_future(self.log.wait(topic, end, LOOK_SECONDS)) for topic, end in ends.items()]
         try:
@@ -218,7 +226,7 @@ class Live:
         if self._stopping.is_set():
             raise Overloaded("The service is stopping")
 
-    async def _counts(self, seen: Seen) -> Counts:
+    async def _counts(self, seen: ViewResources) -> Counts:
         totals = {name: await self.log.totals(topic.id) for name, topic in seen.topics.items()}
         topics = {name: TopicCounts(each.messages, each.bytes) for name, each in totals.items()}
         subscriptions = {
@@ -245,7 +253,7 @@ class Live:
         )  # fmt: skip
 
     @contextlib.contextmanager
-    def _counted(self, user: UserId | None) -> Iterator[None]:
+    def _count_view(self, user: UserId | None) -> Iterator[None]:
         if self._by_user[user] >= MOST_VIEWS:
             raise RateLimited(f"A user may have {MOST_VIEWS} event streams at a time")
         self._by_user[user] += 1
@@ -257,7 +265,7 @@ class Live:
                 del self._by_user[user]
 
 
-def _check(wanted: Wanted) -> Filter | None:
+def _check(wanted: ViewRequest) -> Filter | None:
     names = [*wanted.topics, *wanted.subscriptions, *([wanted.tail] if wanted.tail else [])]
     if not names:
         raise InvalidInput("Name what to watch: topics, subscriptions or tail")

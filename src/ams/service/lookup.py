@@ -1,4 +1,4 @@
-"""Look up what a request names, or raise the error that answers it when it is not there."""
+"""Looks up resources by name, or raises the error for the answer."""
 
 import contextlib
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ R = TypeVar("R", Topic, Subscription)
 T = TypeVar("T")
 
 
-def required(result: T | None, error: Exception | type[Exception]) -> T:
+def require_found(result: T | None, error: Exception | type[Exception]) -> T:
     """Return a result; raise the error if it is None or False."""
     if not result:
         raise error
@@ -33,28 +33,28 @@ def required(result: T | None, error: Exception | type[Exception]) -> T:
 
 
 def without_access_list(resource: R) -> R:
-    """Return the part of a topic or subscription that its version is made of: its access list has one of its own."""
+    """Return a resource without its access list, to make its version: the access list has its own version."""
     return replace(resource, authorized=NO_USERS)
 
 
 def expected_subscription(caller: Caller) -> Precondition:
-    """Return the versions of a subscription, as its caller sees it, that a change is meant for."""
+    """Return the precondition of a change to a subscription, for the versions that its caller sees."""
     return caller.expected.seen_by(lambda found: without_access_list(caller.view_push(found)))
 
 
 async def find_user(registry: Registry, name: UserName, caller: Caller | None = None) -> User:
-    """Return a user; raise `NotFound` when there is none, or when a `caller` that asks for its own user was renamed."""
-    user = required(await registry.users.by_name(name), NotFound(NO_USER))
+    """Return a user. Raises `NotFound`, also if `caller` asks for itself by a former name."""
+    user = require_found(await registry.users.by_name(name), NotFound(NO_USER))
     if caller is not None and caller.was_renamed_from(user):
         raise NotFound(NO_USER)
     return user
 
 
 async def find_managed_user(registry: Registry, caller: Caller, name: UserName) -> User:
-    """Return a user to be changed, or to be bound to an identity; raise `NotAllowed` for a user above the caller.
+    """Return a user to change, or to bind to an identity. Raises `NotAllowed` for a user above the caller.
 
-    A roles file may let others than service_admins manage users, but nobody may so gain service roles (17.3, U3): a
-    login by a binding is a login as its user.
+    A roles file may allow others than service_admins to manage users. They must not gain service roles by it (17.3,
+    U3): a binding lets an identity log in as its user.
     """
     user = await find_user(registry, name, caller)
     if user.service_roles and not caller.full_view:
@@ -64,7 +64,7 @@ async def find_managed_user(registry: Registry, caller: Caller, name: UserName) 
 
 async def find_topic(registry: Registry, caller: Caller, name: TopicName) -> Topic:
     """Return a topic of the caller's project; raise `TopicGone` when there is none."""
-    return required(await registry.topics.find(caller.here.id, name), TopicGone)
+    return require_found(await registry.topics.find(caller.here.id, name), TopicGone)
 
 
 async def find_subscription(registry: Registry, caller: Caller, name: SubscriptionName) -> Subscription:
@@ -77,16 +77,16 @@ async def find_subscription(registry: Registry, caller: Caller, name: Subscripti
 
 def parallel_options(options: ParallelOptions | None) -> ParallelOptions:
     """Return the options of a parallel subscription; raise `Conflict` for an ordered one, which has none."""
-    return required(options, Conflict(NOT_PARALLEL))
+    return require_found(options, Conflict(NOT_PARALLEL))
 
 
 async def find_snapshot(registry: Registry, caller: Caller, name: SnapshotName) -> Snapshot:
     """Return a snapshot of the caller's project; raise `NotFound` when there is none, or when it has expired."""
-    return required(await registry.snapshots.find(caller.here.id, name), NotFound(NO_SNAPSHOT))
+    return require_found(await registry.snapshots.find(caller.here.id, name), NotFound(NO_SNAPSHOT))
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise `InvalidInput` for too many names of resources, and for the first that is none."""
+    """Raise `InvalidInput` for too many resource names, and for an invalid one."""
     if len(names) > MAX_NAMES:
         raise InvalidInput(f"At most {MAX_NAMES} names")
     if bad := next((each for each in names if not is_resource_name(each)), None):
@@ -100,10 +100,10 @@ def require_attached(subscription: Subscription) -> None:
 
 
 async def topic_of(registry: Registry, subscription: Subscription) -> Topic:
-    """Return the topic a subscription is on now; raise `Conflict` when it is gone.
+    """Return the present topic of a subscription. Raises `Conflict` if it is deleted.
 
-    Call it right before a cursor is read: a topic created again under its name has another identity, and a cursor must
-    never meet the old one after the new (contract 17.2, A9).
+    Call it right before a cursor is read. A recreated topic has another identity, and a cursor must never be used with
+    the old one after the new one (contract 17.2, A9).
     """
     topic = await registry.topics.find(subscription.project_id, subscription.topic)
     if topic is None:

@@ -20,7 +20,7 @@ from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, Subscripti
 from ams.core.names import ProjectName, SubscriptionName, TopicName
 from ams.service.counting import Counting
 from ams.service.parallel.watching import underway
-from ams.service.parallel.working import Working
+from ams.service.parallel.working import ParallelSubscriptions
 from ams.service.retention import Losses, age_of
 from ams.storage.registry.counts import Activity, Listed, Rate
 from ams.storage.registry.records import NO_USERS, Project, Subscription
@@ -29,9 +29,9 @@ from ams.wire import service as wire
 from ams.wire.service import Metric, Point, ProjectsUsage, ProjectUsage, UsageReport, VaMetrics
 
 COUNTER, RATE, PERCENTAGE, GAUGE = "counter", "rate", "percentage", "gauge"
-NEVER = "0001-01-01T00:00:00Z"  # timestamp of a rate when nothing was ever published or pulled (contract 14.2)
-DIGITS = 6  # of a rate, from its first one: a third of a message a second is 0.333333
-LEAST_INTERVAL = 0.001
+NEVER = "0001-01-01T00:00:00Z"  # timestamp of a rate without any publish or pull (contract 14.2)
+RATE_DIGITS = 6  # of a rate, from its first one: a third of a message a second is 0.333333
+MIN_INTERVAL_SECONDS = 0.001
 """Seconds; publish times are whole milliseconds, and a clock that stepped back must not make a rate negative (O5)."""
 
 
@@ -57,7 +57,7 @@ class Metrics:
     counting: Counting
     losses: Losses
     clock: Clock
-    working: Working | None = None
+    working: ParallelSubscriptions | None = None
 
     async def node(self) -> list[Metric]:
         """Return what this node takes of its machine."""
@@ -119,11 +119,11 @@ class Metrics:
             ),
             *[
                 of_subscription(what, Point(now, value), text, kind)
-                for what, value, text, kind in await self._of_parallel(subscription)
+                for what, value, text, kind in await self._parallel_metrics(subscription)
             ],
         ]
 
-    async def _of_parallel(self, subscription: Subscription) -> Sequence[tuple[str, int, str, str]]:
+    async def _parallel_metrics(self, subscription: Subscription) -> Sequence[tuple[str, int, str, str]]:
         if subscription.parallel is None or subscription.is_detached or self.working is None:
             return ()
         opened = await self.working.opened.here(subscription.id)
@@ -157,11 +157,11 @@ def node_metrics(clock: Clock) -> list[Metric]:
 
 
 def rate(made_of: Rate) -> Point:
-    """Return messages of the last request by the seconds since the one before; by 1 for the first (contract 14.2)."""
+    """Return messages of the last request per second since the one before; of the first per 1 s (contract 14.2)."""
     if made_of.last is None:
         return Point(NEVER, 0.0)
-    seconds = 1.0 if made_of.before is None else max((made_of.last - made_of.before) / 1000, LEAST_INTERVAL)
-    return Point(resource_date(made_of.last), float(f"{made_of.messages / seconds:.{DIGITS}g}"))
+    seconds = 1.0 if made_of.before is None else max((made_of.last - made_of.before) / 1000, MIN_INTERVAL_SECONDS)
+    return Point(resource_date(made_of.last), float(f"{made_of.messages / seconds:.{RATE_DIGITS}g}"))
 
 
 def _daily(days: Mapping[str, int]) -> list[Point]:
@@ -210,7 +210,7 @@ class Usage:
 
     async def _usage(self, first: date, last: date, projects: Sequence[Project]) -> VaMetrics:
         found, days = await self.counting.activity(first, last), (last - first).days + 1
-        return _va_metrics([_used(each.name, found.get(each.id, Activity()), days) for each in projects])
+        return _va_metrics([_project_usage(each.name, found.get(each.id, Activity()), days) for each in projects])
 
     def _window(self, start: str, end: str) -> tuple[date, date]:
         """Return the first and the last day."""
@@ -242,7 +242,7 @@ def _date(text: str, absent: date, refusal: str) -> date:
     raise InvalidInput(refusal)
 
 
-def _used(project: ProjectName, activity: Activity, days: int) -> ProjectUsage:
+def _project_usage(project: ProjectName, activity: Activity, days: int) -> ProjectUsage:
     return ProjectUsage(
         project=project,
         message_count=activity.messages,

@@ -16,9 +16,9 @@ from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, N
 from ams.core.names import ProjectId, ProjectName, UserName, checked_name
 from ams.core.observing import Figure
 from ams.core.quotas import NO_LIMITS, QUOTAS, STORED_BYTES, Limits
-from ams.core.supervisor import Rounds
+from ams.core.supervisor import Ticker
 from ams.service.leftovers import drop_or_leave
-from ams.service.lookup import NO_USER, find_user, required
+from ams.service.lookup import NO_USER, find_user, require_found
 from ams.service.push.pushing import no_push_server
 from ams.service.stored_bytes import StoredBytes
 from ams.storage.cursors.base import Cursors
@@ -33,8 +33,8 @@ NO_PROJECT = "project doesn't exist"
 ALREADY_A_MEMBER = "User is already a member of the project"
 NOT_A_MEMBER = "Access to this resource is forbidden. User is not a member of the project"
 MORE_THAN_A_MEMBER = "The user has roles elsewhere: a service_admin can give it a new token"
-_DROPS_AT_ONCE = 100
-"""Logs, and cursors, dropped at the same time: one after the other, those of a large project take minutes."""
+_MAX_CONCURRENT_DROPS = 100
+"""Logs, or cursors, dropped concurrently: one after the other, those of a large project take minutes."""
 
 logger = structlog.get_logger("ams.projects")
 
@@ -46,7 +46,7 @@ class Projects:
     registry: Registry
     log: Log
     cursors: Cursors
-    changed: Callable[[], Awaitable[None]] = no_push_server  # lets the push workers follow at once
+    changed: Callable[[], Awaitable[None]] = no_push_server  # updates the push workers at once
 
     async def list(self) -> Sequence[Project]:
         """Return all projects, oldest first."""
@@ -75,27 +75,27 @@ class Projects:
             )
         except AlreadyExists:
             raise InvalidInput("invalid project name change, name already exists") from None
-        found = required(project, NotFound(NO_PROJECT))
+        found = require_found(project, NotFound(NO_PROJECT))
         if name:
             await self.changed()
         return found
 
     async def delete(self, caller: Caller) -> None:
-        """Remove the project with all it owns (U12); raise `NotFound` when it was deleted meanwhile.
+        """Delete the project with all it owns (U12). Raises `NotFound` if it was deleted meanwhile.
 
-        The registry forgets first, in one transaction: `sweep` at the next start drops what a crash, or a log that
-        cannot store now, leaves of the rest.
+        The registry deletes first, in one transaction. Logs and cursors that are left after a crash, or an unavailable
+        log, are dropped by `sweep` at the next start.
         """
         await self.registry.idempotency.lighten(await self.registry.topics.of_project(caller.here.id))
         deleted = await self.registry.projects.delete(caller.here.id, caller.expected)
-        owned = required(deleted, NotFound(NO_PROJECT))
-        await _all(partial(drop_or_leave, self.log.drop), owned.topics)
-        await _all(partial(drop_or_leave, self.cursors.drop), owned.subscriptions)
+        owned = require_found(deleted, NotFound(NO_PROJECT))
+        await _drop_all(partial(drop_or_leave, self.log.drop), owned.topics)
+        await _drop_all(partial(drop_or_leave, self.cursors.drop), owned.subscriptions)
         await self.changed()
 
     async def require_registry(self) -> None:
-        """Raise `Unusable` when the registry was lost, or an import is not finished: it is empty, the log is not."""
-        topics = await self.log.topics()  # first: the user who makes one is in the registry before
+        """Raise `Unusable` if the registry is empty but the log is not: it was lost, or an import is unfinished."""
+        topics = await self.log.topics()  # first: the registry has a user before any topic is made
         if topics and await self.registry.is_empty():
             raise Unusable(
                 f"the registry is empty but the log is not (topics: {len(topics)}): restore the registry's database, "
@@ -103,19 +103,19 @@ class Projects:
             )
 
     async def sweep(self) -> None:
-        """Drop logs and cursors that the registry does not know, before serving; raise as `require_registry`."""
+        """Drop logs and cursors without an entry in the registry, before serving. Raises as `require_registry`."""
         await self.require_registry()
         topics = await self.log.topics() - await self.registry.topics.ids()
         subscriptions = await self.cursors.subscriptions() - await self.registry.subscriptions.ids()
-        await _all(self.log.drop, topics)
-        await _all(self.cursors.drop, subscriptions)
+        await _drop_all(self.log.drop, topics)
+        await _drop_all(self.cursors.drop, subscriptions)
         if topics or subscriptions:
             logger.info("projects.swept", topics=len(topics), subscriptions=len(subscriptions))
 
 
-async def _all(drop: Callable[[K], Awaitable[None]], identities: Iterable[K]) -> None:
+async def _drop_all(drop: Callable[[K], Awaitable[None]], identities: Iterable[K]) -> None:
     remaining, failed = iter(identities), []
-    while part := list(islice(remaining, _DROPS_AT_ONCE)):
+    while part := list(islice(remaining, _MAX_CONCURRENT_DROPS)):
         outcomes = await asyncio.gather(*map(drop, part), return_exceptions=True)
         failed += [each for each in outcomes if isinstance(each, BaseException)]
     if failed:
@@ -134,7 +134,7 @@ class Members:
         return users.map(caller.view)
 
     async def show(self, caller: Caller, name: UserName) -> User:
-        """Return a member; raise `NotFound` when there is no such user or it is no member."""
+        """Return a member. Raises `NotFound` for an unknown user or a non-member."""
         return caller.view(await self._member(caller, name))
 
     async def create(self, caller: Caller, name: UserName, *, grants: Sequence[Grant] = (), email: str = "") -> User:
@@ -156,7 +156,7 @@ class Members:
         check_project_roles(roles)
         expected = caller.expected.seen_by(caller.view)
         changed = await self.registry.users.set_roles(user.id, caller.here.id, roles, expected)
-        return caller.view(required(changed, NotAllowed(NOT_A_MEMBER)))
+        return caller.view(require_found(changed, NotAllowed(NOT_A_MEMBER)))
 
     async def add(self, caller: Caller, name: UserName, roles: Sequence[str] = ()) -> User:
         """Make an existing user a member; raise `NotFound`, `Conflict`, or `InvalidInput` "invalid role: X"."""
@@ -168,7 +168,7 @@ class Members:
             added = await self.registry.users.add_member(user.id, caller.here.id, roles)
         except AlreadyExists:
             raise Conflict(ALREADY_A_MEMBER) from None
-        return caller.view(required(added, NotFound(NO_USER)))
+        return caller.view(require_found(added, NotFound(NO_USER)))
 
     async def remove(self, caller: Caller, name: UserName) -> None:
         """End a membership; raise `NotFound`, or `NotAllowed` when there is none. Access lists stay as they are."""
@@ -177,9 +177,9 @@ class Members:
             raise NotAllowed(NOT_A_MEMBER)
 
     async def refresh_token(self, caller: Caller, name: UserName) -> User:
-        """Give a member a new token, and show it; the old one is dead at once. Raises `NotFound`, `NotAllowed`.
+        """Replace a member's token, and show the new one. Raises `NotFound`, `NotAllowed`.
 
-        Only a caller with the view of everything may renew that of a user who has roles elsewhere, too.
+        Only a caller with the full view may do this for a user with roles elsewhere.
         """
         user = await self._member(caller, name)
         if caller.is_weaker_than_own(user):
@@ -190,7 +190,7 @@ class Members:
             if not caller.full_view and (now.service_roles or is_elsewhere or not _is_member(now, caller)):
                 raise NotAllowed(MORE_THAN_A_MEMBER)
 
-        return required(await self.registry.users.refresh_token(user.id, check=check), NotFound(NO_USER))
+        return require_found(await self.registry.users.refresh_token(user.id, check=check), NotFound(NO_USER))
 
     async def find(self, name: UserName) -> User:
         """Return a user, member or not, before the body of `:add` is read (contract 7.1); raise `NotFound`."""
@@ -223,34 +223,34 @@ class _Counted(Protocol):
 
 
 class QuotaUse:
-    """Limits of projects and what they use of them. Used from one event loop."""
+    """Quotas of projects and their use. Used from one event loop."""
 
     def __init__(self, registry: Registry, stored: StoredBytes, slots: ProjectSlots) -> None:
         self._registry, self._stored = registry, stored
         self._in_memory: Mapping[str, _Counted] = {STORED_BYTES: stored, **{each.name: each for each in slots}}
         self._projects: Sequence[Project] = ()
         self._in_registry: Mapping[ProjectId, Limits] = {}
-        self.rounds = Rounds("quota use", COUNT_SECONDS, self.count, partial(quota_logger.warning, "quotas.uncounted"))
+        self.rounds = Ticker("quota use", COUNT_SECONDS, self.count, partial(quota_logger.warning, "quotas.uncounted"))
 
     async def show(self, caller: Caller) -> ProjectQuotas:
-        """Return the quotas of the caller's project, and what it uses of them."""
+        """Return the quotas of the caller's project, and their use."""
         return ProjectQuotas(self._quotas(caller.here, await self._registry.quotas.used(caller.here.id)))
 
     async def change(self, caller: Caller, changes: Mapping[str, int | None]) -> ProjectQuotas:
-        """Change quotas, None: the default again, for requests from now on; raise `InvalidInput`, `NotFound`."""
-        used = await self._registry.quotas.used(caller.here.id)  # before: once it is changed, nothing may fail
+        """Change quotas for requests from now on; None restores the default. Raises `InvalidInput`, `NotFound`."""
+        used = await self._registry.quotas.used(caller.here.id)  # first: after the change nothing may fail
         changed = await self._registry.projects.change_quotas(caller.here.id, changes, caller.expected)
-        project = required(changed, NotFound(NO_PROJECT))
+        project = require_found(changed, NotFound(NO_PROJECT))
         self._stored.follow(project.id, project.quotas)
         return ProjectQuotas(self._quotas(project, used))
 
     async def count(self) -> None:
-        """Count what all projects have in the registry, for `gauges`."""
+        """Count the use of all projects in the registry, for `gauges`."""
         self._in_registry = await self._registry.quotas.all_used()
         self._projects = await self._registry.projects.all()
 
     def gauges(self) -> Iterator[Figure]:
-        """Yield use and limit of each quota whose use is known, by project, as of the last count of the registry."""
+        """Yield use and limit of quotas by project, as of the last count."""
         quotas = [
             ({"project": project.name, "quota": each.name}, each)
             for project in self._projects

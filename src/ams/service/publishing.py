@@ -1,4 +1,4 @@
-"""Publishing: a request of messages becomes durable at the end of its topic, all or none (contract 12).
+"""Publishing: appends a request of messages durably to its topic, all or none (contract 12).
 
 Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
@@ -52,25 +52,24 @@ class Publisher:
     ) -> Appended:
         """Store the messages; when it returns they are durable.
 
-        `is_allowed`: the topic's schema is known to allow them (`Validators.allow_now`). `is_measured`: the caller has
-        a limit of its own for their sizes. `project` is the name of the
-        topic's, for the labels of `Fitting`. No messages are no error: they store nothing, and take no key.
+        `is_allowed`: the topic's schema allows them (`Validators.allow_now`). `is_measured`: the caller checks their
+        sizes. `project`: name of the topic's project, for the attributes of `Fitting`. Without messages it stores
+        nothing, and uses no key.
 
-        Raises `InvalidInput` for the first that the topic's schema does not allow, and for all when a schema with an
-        encoding was deleted; `Unusable` when the schema cannot be used, `TooLarge` when a message is over the limit,
-        `KeyReused` for a key known with other messages, `QuotaExceeded` and `RateLimited` when the project may not
-        store so much, or so much now, `LogUnavailable` when the log cannot store now. Nothing is stored then. After
-        `OutcomeUnknown` it may be stored: the same request under the same key settles it.
+        Raises `InvalidInput` for the first message that the topic's schema refuses, and if a schema with an encoding
+        was deleted; `Unusable` for a broken schema; `TooLarge`; `KeyReused` for a key of other messages;
+        `QuotaExceeded`, `RateLimited`; `LogUnavailable`. Nothing is stored then. After `OutcomeUnknown` the messages
+        may be stored: repeat the request with the same key.
         """
         if not messages:
             if key is not None:  # known, it is of another request
-                await self.log.answered(topic.id, (), key)
+                await self.log.earlier_answer(topic.id, (), key)
             return Appended(Offset(0), 0, topic.created_on)
         sent = batch_of(messages)
         if topic.deleted_schema:
             raise InvalidInput("The schema of the topic was deleted: attach another one, or none")
         if topic.schema is not None and topic.schema.encoding:
-            sent = await self._fitted(topic, topic.schema, project, sent, key)
+            sent = await self._fit(topic, topic.schema, project, sent, key)
         elif topic.schema is not None and not is_allowed:
             await self._check(topic, topic.schema, sent, key)
         if sent.largest + MESSAGE_BYTES > self.max_message_bytes and not is_measured:
@@ -80,7 +79,7 @@ class Publisher:
             try:
                 self.stored.take(topic, size)
             except QuotaExceeded:
-                earlier = await self.log.answered(topic.id, sent, key) if key is not None else None
+                earlier = await self.log.earlier_answer(topic.id, sent, key) if key is not None else None
                 if earlier is None:
                     raise
                 return earlier
@@ -96,29 +95,29 @@ class Publisher:
             self.counts.note_not_base64(topic, sent.not_base64)
         return appended
 
-    async def _fitted(self, topic: Topic, schema: AttachedSchema, project: str, sent: Batch, key: str | None) -> Batch:
+    async def _fit(self, topic: Topic, schema: AttachedSchema, project: str, sent: Batch, key: str | None) -> Batch:
         """Return messages with labels of their revisions; see `_check` for those of a known key."""
         fitting = Fitting(self.registry, self.validators, topic.project_id, project, schema)
         try:
-            fitted = await fitting.fitted(sent)
+            fitted_messages = await fitting.fitted_messages(sent)
         except InvalidInput:
-            if key is None or await self.log.answered(topic.id, sent, key) is None:
+            if key is None or await self.log.earlier_answer(topic.id, sent, key) is None:
                 raise
             return sent
         try:
-            if key is None or await self.log.answered(topic.id, fitted, key) is None:
-                return fitted
+            if key is None or await self.log.earlier_answer(topic.id, fitted_messages, key) is None:
+                return fitted_messages
         except KeyReused:  # perhaps for the same messages, when the newest revision was another one
             async for earlier in fitting.earlier(sent):
                 with contextlib.suppress(KeyReused):
-                    await self.log.answered(topic.id, earlier, key or "")
+                    await self.log.earlier_answer(topic.id, earlier, key or "")
                     return earlier
-        return fitted
+        return fitted_messages
 
     async def _check(self, topic: Topic, schema: AttachedSchema, messages: Sequence[Message], key: str | None) -> None:
         """Check messages against a schema, but for those that were stored under their key before it was there."""
         try:
             await self.validators.check(topic.project_id, schema, messages)
         except InvalidInput:
-            if key is None or await self.log.answered(topic.id, messages, key) is None:
+            if key is None or await self.log.earlier_answer(topic.id, messages, key) is None:
                 raise

@@ -1,4 +1,4 @@
-"""Reading ranges of a topic, for tools that keep their own position; nothing is handed out and no cursor moves.
+"""Reads ranges of a topic, for tools that keep their own offsets. Nothing is handed out, and no cursor moves.
 
 This is no part of the HTTP contract: its promises are in `docs/reference/reading.md`.
 """
@@ -23,7 +23,7 @@ PIECE_BYTES = 384 * 1024  # of one read: with the record that is too much, no mo
 
 
 class RangeRequest(NamedTuple):
-    """A wanted range of offsets."""
+    """A requested range of offsets."""
 
     start: int | None  # None: from the oldest kept message on
     stop: int | None
@@ -31,7 +31,7 @@ class RangeRequest(NamedTuple):
 
 
 class Range(NamedTuple):
-    """A range that exists: the offsets `first` up to, and without, `next`."""
+    """An existing range: offsets from `first` up to `next`, exclusive."""
 
     topic: TopicId
     first: Offset
@@ -53,7 +53,7 @@ class RangeReader:
         return await self.log.bounds(topic.id)
 
     async def offset_at(self, topic: Topic, time: Milliseconds) -> Offset:
-        """Return the first kept message published at `time` or later; the end when there is none yet."""
+        """Return the first kept message published at `time` or later, or the end."""
         bounds = await self.log.bounds(topic.id)
         found = await self.log.offset_at(topic.id, time)
         return bounds.end if found is None else max(found, bounds.oldest)

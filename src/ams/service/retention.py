@@ -1,11 +1,11 @@
-"""How long messages are kept: a topic's own time, else its project's, else the setting's.
+"""Retention: a topic's own time, else its project's, else the setting's. Losses by retention, and consumer lag.
 
-The registry is changed before the log. What a crash in between left undone is done by `settle` at the next start, what
-a log could not do then by a later round.
+The registry is changed before the log. After a crash in between, `settle` completes the change at the next start. If
+the log is unavailable, a later round does.
 
-Messages that retention took before a subscription had acknowledged them are counted and never forgotten (law 3). A
-cursor follows retention when a client pulls or looks at its offsets; until then the loss is not stored, but computed.
-Before a subscription moves past a loss, or goes, it is stored. `Lag` tells how far a subscription is behind.
+Messages that retention removed before a subscription acknowledged them are counted for ever (law 3). A cursor follows
+retention when a client pulls or reads its offsets; until then the loss is computed, not stored. It is stored before the
+subscription moves or is deleted.
 """
 
 import asyncio
@@ -24,70 +24,70 @@ from ams.core.errors import InvalidInput, NotFound, TopicGone
 from ams.core.names import Offset, ProjectId, TopicId, TopicName
 from ams.core.retention_clock import RetentionClock
 from ams.core.settings import MAX_RETENTION_SECONDS
-from ams.core.supervisor import Rounds
+from ams.core.supervisor import Ticker
 from ams.service.leftovers import finish_or_leave
-from ams.service.lookup import required, without_access_list
+from ams.service.lookup import require_found, without_access_list
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.base import Cursors, Position
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
 
-_TOPICS_AT_ONCE = 1000  # topics that are changed at the same time: they share commits of the log
+_TOPICS_AT_ONCE = 1000  # topics changed concurrently: they share group commits of the log
 CATCH_UP_SECONDS = 15.0
 LOOK_SECONDS = 15.0
-"""About as often as the total is asked for. A look at 10,000 topics takes a tenth of a second, in small pieces."""
+"""Interval of the total, about that of a metrics scrape. 10,000 topics take a tenth of a second, in small pieces."""
 
 logger = structlog.get_logger("ams.retention")
 losses_logger = structlog.get_logger("ams.losses")
 
 
 class Retention:
-    """Changes how long messages are kept. Changes go one after the other, so that log and registry agree."""
+    """Changes retention times, one after the other, so that log and registry agree."""
 
     def __init__(self, registry: Registry, log: Log) -> None:
         self._registry, self._log = registry, log
         self._one_at_a_time = asyncio.Lock()
         self._is_log_behind = False
         put_off = partial(logger.warning, "retention.put_off")
-        self.rounds = Rounds("retention", CATCH_UP_SECONDS, self.catch_up, put_off)
+        self.rounds = Ticker("retention", CATCH_UP_SECONDS, self.catch_up, put_off)
 
     async def of_topic(self, caller: Caller, name: TopicName, seconds: int) -> Topic:
-        """Keep a topic's messages for so long, 0: as the project says; return it. Raises `InvalidInput`, `NotFound`.
+        """Set the retention of a topic, 0: that of its project; return it. Raises `InvalidInput`, `NotFound`.
 
-        A shorter time holds for all its messages at once, a longer one for those published from now on.
+        A shorter time applies to all messages at once, a longer one to messages published from now on.
         """
-        retention = _checked(seconds)
+        retention = _read_seconds(seconds)
         async with self._one_at_a_time:
             expected = caller.expected.seen_by(without_access_list)
             changed = await self._registry.topics.set_retention(caller.here.id, name, retention, expected)
-            topic = required(changed, TopicGone)
+            topic = require_found(changed, TopicGone)
             await self._finish(self._follow(topic.id))
         return topic
 
     async def of_project(self, caller: Caller, seconds: int) -> Project:
-        """Keep messages of topics without an own time for so long, 0: as the setting says; raise likewise."""
-        retention = _checked(seconds)
+        """Set the retention of topics without their own, 0: the setting. Raises as `of_topic`."""
+        retention = _read_seconds(seconds)
         async with self._one_at_a_time:
             changed = await self._registry.projects.set_retention(caller.here.id, retention, caller.expected)
-            project = required(changed, NotFound("project doesn't exist"))
+            project = require_found(changed, NotFound("project doesn't exist"))
             await self._finish(self._follow_project(project.id, retention))
         return project
 
     async def of_new_topic(self, caller: Caller, topic: TopicId) -> None:
-        """Let a topic that was just registered follow its project if that changed since the caller was let in."""
+        """Apply the project's retention to a new topic, if it changed since the caller was admitted."""
 
-        async def follow() -> bool:
+        async def follow_retention() -> bool:
             project = await self._registry.projects.find(caller.here.name)
             if project is not None and (project.id, project.retention) == (caller.here.id, caller.here.retention):
                 return True
             async with self._one_at_a_time:
                 return await self._follow(topic)
 
-        await self._finish(follow())
+        await self._finish(follow_retention())
 
     async def catch_up(self) -> None:
-        """Settle if the log could not follow a change. Raises what the engines raise; the next round tries again."""
+        """Settle if the log is behind. Raises what the engines raise; the next round retries."""
         if not self._is_log_behind:
             return
         self._is_log_behind = False
@@ -98,7 +98,7 @@ class Retention:
             raise
 
     async def settle(self) -> int:
-        """Set in the log what the registry says of each topic where they differ; return how many."""
+        """Copy retention times that differ from the registry to the log; return how many."""
         async with self._one_at_a_time:
             differing = [
                 (topic, retention)
@@ -121,7 +121,7 @@ class Retention:
             return False
 
     async def _follow(self, topic: TopicId) -> bool:
-        await self._set(topic, await self._registry.topics.retention(topic))
+        await self._set_in_log(topic, await self._registry.topics.retention(topic))
         return True
 
     async def _follow_project(self, project: ProjectId, retention: Milliseconds | None) -> bool:
@@ -132,14 +132,14 @@ class Retention:
     async def _apply(self, changes: Iterable[tuple[TopicId, Milliseconds | None]]) -> None:
         remaining = iter(changes)
         while part := list(islice(remaining, _TOPICS_AT_ONCE)):
-            await asyncio.gather(*[self._set(topic, retention) for topic, retention in part])
+            await asyncio.gather(*[self._set_in_log(topic, retention) for topic, retention in part])
 
-    async def _set(self, topic: TopicId, retention: Milliseconds | None) -> None:
+    async def _set_in_log(self, topic: TopicId, retention: Milliseconds | None) -> None:
         with contextlib.suppress(TopicGone):  # deleted meanwhile
             await self._log.set_retention(topic, retention)
 
 
-def _checked(seconds: int) -> Milliseconds | None:
+def _read_seconds(seconds: int) -> Milliseconds | None:
     if not 0 <= seconds <= MAX_RETENTION_SECONDS:
         text = f"Invalid retentionSeconds(needs value between 0 and {MAX_RETENTION_SECONDS}) Arguments"
         raise InvalidInput(text)
@@ -148,14 +148,14 @@ def _checked(seconds: int) -> Milliseconds | None:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Counts and stores the messages that one subscription lost."""
+    """Counts and stores messages that one subscription lost by retention."""
 
     registry: Registry
     log: Log
     cursors: Cursors
 
     async def of(self, subscription: Subscription) -> int:
-        """Return how many messages a subscription lost, ever; moves nothing. Raises `NotFound` when it is gone."""
+        """Return how many messages a subscription ever lost; changes nothing. Raises `NotFound`."""
         topic, oldest = await self._topic(subscription), Offset(0)
         if topic is not None:
             with contextlib.suppress(NotFound):
@@ -163,38 +163,38 @@ class Losses:
         return await self.cursors.lost(subscription.id, {topic.id: oldest} if topic and oldest else {})
 
     async def settle(self, subscription: Subscription) -> None:
-        """Store what a subscription lost, as it is to move or to go; nothing when it or its topic is gone."""
+        """Store the losses of a subscription before it moves or is deleted. Does nothing without its topic."""
         topic = await self._topic(subscription)
         if topic is None:
             return
         with contextlib.suppress(NotFound):
             position = await self.cursors.position(subscription.id, topic.id)
             oldest = (await self.log.bounds(topic.id)).oldest
-            await follow(self.cursors, subscription, position, oldest)
+            await follow_retention(self.cursors, subscription, position, oldest)
 
     async def _topic(self, subscription: Subscription) -> Topic | None:
         return await self.registry.topics.find(subscription.project_id, subscription.topic)
 
 
 class LossTotal:
-    """Messages that all subscriptions lost, ever: looked up in rounds. The total never falls, nor with a restart."""
+    """Messages that all subscriptions ever lost, counted in rounds. The total never falls, also after a restart."""
 
     def __init__(self, log: Log, cursors: Cursors) -> None:
         self._log, self._cursors = log, cursors
         self._known: dict[TopicId, Offset] = {}
         put_off = partial(losses_logger.warning, "losses.put_off")
-        self.rounds = Rounds("counting of losses", LOOK_SECONDS, self.look, put_off)
+        self.rounds = Ticker("counting of losses", LOOK_SECONDS, self.look, put_off)
         self.messages = 0
 
     async def look(self) -> None:
-        """Bring the total up to date. Raises what the engines raise; the next look then finds it all again."""
+        """Update the total. Raises what the engines raise; the next round retries."""
         bounds = await self._log.all_bounds()
-        # No offset goes back, as when another broker leads that has kept a little more: what was counted as lost would
-        # be counted once more when that broker deletes it too.
+        # The oldest offset must not fall, as when a new leader has kept a little more: the messages would be counted
+        # again when that broker deletes them too.
         self._known = {topic: max(each.oldest, self._known.get(topic, Offset(0))) for topic, each in bounds.items()}
         oldest = {topic: oldest for topic, oldest in self._known.items() if oldest}
-        # What was acknowledged after retention had taken it, or whose topic is gone, was counted: a total that falls is
-        # taken for one that began anew.
+        # The last total is a lower bound: an acknowledgement after the loss, or a deleted topic, lowers the sum, and
+        # a metrics store takes a falling counter for a restart.
         self.messages = await self._cursors.lost_in_all(oldest, self.messages)
 
 
@@ -209,8 +209,8 @@ async def oldest_for(
     return bounds.end if found is None else max(min(found, bounds.end), bounds.oldest)
 
 
-async def follow(cursors: Cursors, subscription: Subscription, before: Position, oldest: Offset) -> Position:
-    """Move a cursor up to the oldest kept message if retention has passed it, and say so; return where it stands."""
+async def follow_retention(cursors: Cursors, subscription: Subscription, before: Position, oldest: Offset) -> Position:
+    """Move a cursor up to the oldest kept message, and log the loss; return its position."""
     if before.offset >= oldest:
         return before
     after = await cursors.retain(subscription.id, before.generation, oldest)
@@ -221,7 +221,7 @@ async def follow(cursors: Cursors, subscription: Subscription, before: Position,
 
 
 class Lag(NamedTuple):
-    """Where a subscription stands on its topic."""
+    """Consumer lag of a subscription."""
 
     current: Offset  # the oldest kept message that is not acknowledged, or the end
     end: Offset
@@ -229,7 +229,7 @@ class Lag(NamedTuple):
 
 
 async def lag_of(log: Log, cursors: CursorStore, subscription: Subscription, topic: TopicId) -> Lag:
-    """Return how far a subscription is behind; raise `TopicGone`."""
+    """Return the lag of a subscription. Raises `TopicGone`."""
     position = await cursors.position(subscription.id, topic)
     oldest, end = await log.bounds(topic)
     current = max(position.offset, oldest)

@@ -1,4 +1,4 @@
-"""Administration of schemas, and asking them about messages without publishing (HTTP contract 15)."""
+"""Administration of schemas, and validation of messages without publishing (HTTP contract 15)."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
@@ -19,7 +19,7 @@ from ams.core.names import (
     topic_reference,
 )
 from ams.core.quotas import REVISION_BYTES, SCHEMA_BYTES
-from ams.service.lookup import find_topic, required
+from ams.service.lookup import find_topic, require_found
 from ams.service.validators import Candidate, Validators, compiled
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Schema, SchemaContent
@@ -31,7 +31,7 @@ from ams.wire.projects import DEFINITION, DryRun, RefusedMessage, SchemaBody
 
 T = TypeVar("T")
 TYPES = (JSON, AVRO, PROTOBUF)
-MAX_DRY_RUN = 10_000  # messages a dry run looks at; larger wishes are cut
+MAX_DRY_RUN = 10_000  # messages of a dry run; larger requests are reduced to this
 MAX_REASONS = 20
 _MAX_REVISIONS = 10_000
 _PART, _PART_BYTES = 500, 2**20  # messages, and bytes of them, that a dry run checks at once
@@ -54,7 +54,7 @@ class Schemas:
 
     async def show(self, caller: Caller, name: SchemaName) -> Schema:
         """Return a schema at its newest revision; raise `NotFound` when there is none."""
-        return required(await self._registry.schemas.find(caller.here.id, name), NotFound(NO_SCHEMA))
+        return require_found(await self._registry.schemas.find(caller.here.id, name), NotFound(NO_SCHEMA))
 
     async def create(self, caller: Caller, name: SchemaName, details: SchemaBody) -> Schema:
         """Make a schema of a payload part, an attributes part, or both. Raises `InvalidInput`, `AlreadyExists`."""
@@ -64,7 +64,7 @@ class Schemas:
             kind = _type(details.type)
             content = SchemaContent(kind, _payload(kind, details.schema), _text(details.attributes or None))
         except InvalidInput:
-            await self._registry.schemas.require_new(caller.here.id, name, None)  # a name that is taken is said first
+            await self._registry.schemas.require_new(caller.here.id, name, None)  # a taken name is the first error
             raise
         await self._registry.schemas.require_new(caller.here.id, name, content)  # a check takes long
         content = await self.check(caller.here.id, content)
@@ -78,7 +78,7 @@ class Schemas:
         """
         while True:
             new_name = await self._new_name(caller, schema, details.name)
-            content = _changed(schema.content, details)
+            content = _changed_content(schema.content, details)
             if content:
                 room = {SCHEMA_BYTES: content.bytes + REVISION_BYTES}
                 await self._registry.quotas.require_room(schema.project_id, room)
@@ -106,10 +106,10 @@ class Schemas:
         raise NotFound(NO_REVISION)
 
     async def roll_back(self, caller: Caller, name: SchemaName, revision: int) -> Schema:
-        """Make a new revision that says what an older one said; return it. Raises `NotFound`."""
+        """Make a new revision with the content of an older one; return it. Raises `NotFound`."""
         while True:
             schema = await self.show(caller, name)
-            old = required(await self._registry.schemas.revision(schema.id, revision), NotFound(NO_REVISION))
+            old = require_found(await self._registry.schemas.revision(schema.id, revision), NotFound(NO_REVISION))
             made = await self._registry.schemas.update(schema, content=old.content)
             if made is not None:
                 return made
@@ -122,24 +122,24 @@ class Schemas:
     async def delete(self, caller: Caller, name: SchemaName) -> None:
         """Remove a schema with all its revisions; its topics take any message from then on. Raises `NotFound`."""
         schema = await self.show(caller, name)
-        required(await self._registry.schemas.delete(schema.id, caller.expected), NotFound(NO_SCHEMA))
+        require_found(await self._registry.schemas.delete(schema.id, caller.expected), NotFound(NO_SCHEMA))
 
     async def check(self, project: ProjectId, content: SchemaContent) -> SchemaContent:
-        """Return content as it is stored; raise `InvalidInput` for what cannot be a schema, `Overloaded`."""
+        """Return content as it is stored. Raises `InvalidInput` for a bad schema, `Overloaded`."""
         if content.payload is None and content.attributes is None:
             raise InvalidInput("A schema without a payload schema needs attributes")
         if content.payload is None and content.type != "json":
             raise InvalidInput("A schema of attributes alone has the type json")
-        content = await self._validators.described(project, content)
+        content = await self._validators.add_descriptor(project, content)
         await compiled(content)
         return content
 
     async def validate_payload(self, caller: Caller, content: SchemaContent, payload: bytes, encoding: str) -> None:
-        """Ask what may be a schema about one payload, as number 0. Raises as `validate`, and as `check`."""
+        """Validate one payload, as number 0, by a schema that need not be stored. Raises as `validate` and `check`."""
         await self._validators.ask_content(caller.here.id, content, payload, encoding)
 
     async def validate(self, schema: Schema, candidate: Candidate) -> None:
-        """Ask a schema about one message, as number 0 (contract 15.3); raise `InvalidInput`, `Unusable`."""
+        """Validate one message, as number 0 (contract 15.3). Raises `InvalidInput`, `Unusable`."""
         await self._validators.ask(schema.project_id, schema.id, schema.revision, [candidate])
 
     async def dry_run(
@@ -153,13 +153,15 @@ class Schemas:
         schema = await self.show(caller, name)
         target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
         await self._validators.of(schema.id, schema.revision)
-        return await self._dry_runs.run(caller.here.id, self._try(schema, target.id, min(messages, MAX_DRY_RUN)), gone)
+        return await self._dry_runs.run(
+            caller.here.id, self._dry_run(schema, target.id, min(messages, MAX_DRY_RUN)), gone
+        )
 
     def stop(self) -> None:
         """End dry runs under way; from now on none begins. For an orderly stop."""
         self._dry_runs.stop()
 
-    async def _try(self, schema: Schema, topic: TopicId, messages: int) -> DryRun:
+    async def _dry_run(self, schema: Schema, topic: TopicId, messages: int) -> DryRun:
         oldest, end = await self._log.bounds(topic)
         place, checked = max(oldest, end - messages), 0
         refused: list[RefusedMessage] = []
@@ -201,13 +203,13 @@ def _text(part: Mapping[str, Any] | None) -> str | None:
 
 
 def _payload(kind: str, part: Mapping[str, Any] | None) -> str | None:
-    """Of Protocol Buffers only the definition: the descriptor is made here, also when one that was shown comes back."""
+    """Keep only the definition of Protocol Buffers: the descriptor is always compiled here."""
     if kind == PROTOBUF and part is not None:
         part = {DEFINITION: part.get(DEFINITION)}
     return _text(part)
 
 
-def _changed(old: SchemaContent, details: SchemaBody) -> SchemaContent | None:
+def _changed_content(old: SchemaContent, details: SchemaBody) -> SchemaContent | None:
     if not details.type and not details.schema and details.attributes is None:
         return None
     kind = _type(details.type) if details.type else old.type
@@ -219,7 +221,7 @@ def _changed(old: SchemaContent, details: SchemaBody) -> SchemaContent | None:
 
 
 class DryRuns:
-    """Dry runs under way, one of a project."""
+    """Dry runs under way, at most one per project."""
 
     def __init__(self) -> None:
         self._running: dict[ProjectId, asyncio.Task[Any]] = {}

@@ -1,4 +1,4 @@
-"""Seeking: where a subscription stands, moving it, and snapshots to move to (contract 11.3 to 11.5, 19.3, 19.5)."""
+"""Offsets of a subscription, seek, and snapshots (contract 11.3 to 11.5, 19.3, 19.5)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,11 +29,11 @@ from ams.service.lookup import (
     no_topic_is_a_conflict,
     parallel_options,
     require_attached,
-    required,
+    require_found,
     topic_of,
 )
-from ams.service.parallel.working import Working
-from ams.service.retention import age_of, follow, oldest_for
+from ams.service.parallel.working import ParallelSubscriptions
+from ams.service.retention import age_of, follow_retention, oldest_for
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.base import Position
 from ams.storage.log.base import Bounds, Log
@@ -41,33 +41,32 @@ from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Snapshot,
 from ams.storage.registry.registry import Registry
 from ams.wire.subscriptions import Offsets
 
-SNAPSHOT_LIFE = Milliseconds(7 * DAY)  # of a snapshot of a subscription that has acknowledged everything
-SHORTEST_SNAPSHOT_LIFE = Milliseconds(3_600_000)  # a snapshot that would end sooner is not made
+SNAPSHOT_LIFE_MS = Milliseconds(7 * DAY)  # of a snapshot of a subscription that has acknowledged everything
+MIN_SNAPSHOT_LIFE_MS = Milliseconds(3_600_000)  # a snapshot that would end sooner is not made
 
 
 @dataclass(frozen=True, slots=True)
 class Seeker:
-    """Shows and moves cursors. The access list binds as for a pull (contract 17.2, A5)."""
+    """Shows and moves cursors. The access list applies as for a pull (contract 17.2, A5)."""
 
     registry: Registry
     log: Log
     cursors: CursorStore
     moved: Callable[[SubscriptionId], None] = lambda _: None
-    """Is called for each subscription that was moved, so that pulls that wait for its messages look again."""
+    """Called after a seek, to wake the pulls that wait on the subscription."""
     own: Callable[[SubscriptionId], Awaitable[None]] | None = None
-    """Is called before a parallel subscription is moved, which is done where its leases are; raises `OwnedElsewhere`.
-    """
-    working: Working | None = None
+    """Called before a seek of a parallel subscription, which its owner must do. Raises `OwnedElsewhere`."""
+    working: ParallelSubscriptions | None = None
     retention_clock: RetentionClock = field(default_factory=lambda: RetentionClock(SystemClock()))
     used: Callable[[SubscriptionId], None] = lambda _: None
 
     async def offsets(self, caller: Caller, name: SubscriptionName) -> Offsets:
-        """Return where the subscription stands; a cursor that retention has passed is moved up first."""
+        """Return the offsets of a subscription. First a cursor below the oldest kept message is moved up."""
         subscription = await self._subscription(caller, name)
         topic = await topic_of(self.registry, subscription)
         with no_topic_is_a_conflict:
-            position, bounds = await self._stands(subscription, topic.id)
-            position = await follow(self.cursors, subscription, position, bounds.oldest)
+            position, bounds = await self._read_standing(subscription, topic.id)
+            position = await follow_retention(self.cursors, subscription, position, bounds.oldest)
             return await self._offsets(subscription, bounds, position.offset)
 
     async def require(self, caller: Caller, name: SubscriptionName) -> None:
@@ -87,31 +86,31 @@ class Seeker:
         return offset
 
     async def seek(self, caller: Caller, name: SubscriptionName, offset: int) -> Offsets:
-        """Move the cursor to `offset`; return where everything stands then. Raises `InvalidInput` (A6)."""
+        """Move the cursor to `offset`; return the new offsets. Raises `InvalidInput` (A6)."""
 
         async def there(topic: TopicId, bounds: Bounds) -> Offset:
             if not bounds.oldest <= offset <= bounds.end:
                 raise InvalidInput("Offset out of bounds")
             return Offset(offset)
 
-        return await self._move(caller, name, there)
+        return await self._move_cursor(caller, name, there)
 
     async def seek_time(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offsets:
-        """Move the cursor to the first message published at `time` or later; return where everything stands then.
+        """Move the cursor to the first message published at `time` or later; return the new offsets.
 
-        At most to the end as it was when this began, so that no message published meanwhile is passed.
+        At most to the end at the beginning of the call, so that no message published meanwhile is skipped.
         """
 
         async def there(topic: TopicId, bounds: Bounds) -> Offset:
             found = await self.log.offset_at(topic, time)
             return bounds.end if found is None else max(min(found, bounds.end), bounds.oldest)
 
-        return await self._move(caller, name, there)
+        return await self._move_cursor(caller, name, there)
 
     async def seek_snapshot(self, caller: Caller, name: SubscriptionName, snapshot: SnapshotName) -> Offsets:
-        """Let a parallel subscription stand where a snapshot says; return where everything stands then.
+        """Restore a parallel subscription to a snapshot; return the new offsets.
 
-        Messages that retention has taken meanwhile count as lost. Raises `Conflict` for an ordered subscription,
+        Messages that retention removed since then count as lost. Raises `Conflict` for an ordered subscription,
         `NotFound` for the snapshot, `Conflict` for one of another topic.
         """
         subscription = await self._subscription(caller, name)
@@ -123,8 +122,8 @@ class Seeker:
             if topic.id != there.topic_id:
                 raise Conflict("Snapshot is of another topic than the subscription")
             with no_topic_is_a_conflict:
-                position, bounds = await self._stands(subscription, topic.id)
-            await follow(self.cursors, subscription, position, bounds.oldest)
+                position, bounds = await self._read_standing(subscription, topic.id)
+            await follow_retention(self.cursors, subscription, position, bounds.oldest)
             if await self.cursors.restore(subscription.id, topic.id, there.floor, there.done) is not None:
                 self.moved(subscription.id)
                 lost = lost_of(there, bounds.oldest)
@@ -132,18 +131,18 @@ class Seeker:
                 shown = shown or Offsets(bounds.oldest, bounds.end, max(there.floor, bounds.oldest))
                 return msgspec.structs.replace(shown, lost=lost)
 
-    async def _move(
+    async def _move_cursor(
         self, caller: Caller, name: SubscriptionName, where: Callable[[TopicId, Bounds], Awaitable[Offset]]
     ) -> Offsets:
-        """Move the cursor to `where`; again when the topic was made anew meanwhile: that offset is of the old one."""
+        """Move the cursor to `where`; retry if the topic was recreated meanwhile, as its offsets begin anew."""
         subscription = await self._subscription(caller, name)
         await self._own(subscription)
         while True:
             topic = await topic_of(self.registry, subscription)
             with no_topic_is_a_conflict:
-                position, bounds = await self._stands(subscription, topic.id)
+                position, bounds = await self._read_standing(subscription, topic.id)
                 offset = await where(topic.id, bounds)
-            await follow(self.cursors, subscription, position, bounds.oldest)
+            await follow_retention(self.cursors, subscription, position, bounds.oldest)
             if await self.cursors.seek(subscription.id, topic.id, offset):
                 self.moved(subscription.id)
                 shown = await finish_or_leave(self._offsets(subscription, bounds, offset), "offsets")
@@ -160,7 +159,7 @@ class Seeker:
         self.used(subscription.id)
         return subscription
 
-    async def _stands(self, subscription: Subscription, topic: TopicId) -> tuple[Position, Bounds]:
+    async def _read_standing(self, subscription: Subscription, topic: TopicId) -> tuple[Position, Bounds]:
         position = await self.cursors.position(subscription.id, topic)
         bounds = await self.log.bounds(topic)
         oldest = await oldest_for(self.log, topic, subscription, bounds, self.retention_clock)
@@ -175,7 +174,7 @@ class Seeker:
             return Offsets(bounds.oldest, bounds.end, current, done)
         await self.working.opened.retain(opened)
         backlog = opened.backlog
-        current = max(current, backlog.floor)  # what is on the disk may be farther for a moment, or not as far
+        current = max(current, backlog.floor)  # disk and memory may differ for a moment
         return Offsets(
             bounds.oldest, max(bounds.end, current), current,
             backlog.done.above - backlog.done.count(Offset(0), current), len(backlog.leases),
@@ -198,7 +197,7 @@ class Snapshots:
         return await self.registry.snapshots.page(caller.here.id, page)
 
     async def show(self, caller: Caller, name: SnapshotName) -> tuple[Snapshot, int]:
-        """Return a snapshot, and what retention has taken of it (`lost_of`); raise `NotFound` when there is none."""
+        """Return a snapshot, and how many of its messages retention removed. Raises `NotFound`."""
         found = await find_snapshot(self.registry, caller, name)
         with no_topic_is_a_conflict:
             return found, lost_of(found, (await self.log.bounds(found.topic_id)).oldest)
@@ -211,7 +210,7 @@ class Snapshots:
     async def create(
         self, caller: Caller, name: SnapshotName, subscription: str, *, labels: Mapping[str, str] = NO_LABELS
     ) -> Snapshot:
-        """Remember where a subscription stands; what is acknowledged meanwhile may be in it or not.
+        """Make a snapshot of a subscription. Acknowledgements during the call may be in it or not.
 
         `subscription` is its name, or a reference. Raises, in this order: `InvalidInput` for the reference, `NotFound`,
         `Conflict` for an ordered subscription, `AlreadyExists`, `Conflict` without its topic, and when the snapshot
@@ -224,14 +223,14 @@ class Snapshots:
             raise AlreadyExists("Snapshot already exists")
         topic = await topic_of(self.registry, found)
         with no_topic_is_a_conflict:
-            # So that it stands on this topic, and not on one that had its name before.
+            # Moves the cursor to this topic, if it is of a former topic of this name.
             position = await self.cursors.position(found.id, topic.id)
             bounds = await self.log.bounds(topic.id)
             oldest = await oldest_for(self.log, topic.id, found, bounds, self.retention_clock)
-            await follow(self.cursors, found, position, oldest)
+            await follow_retention(self.cursors, found, position, oldest)
             progress = await self.cursors.progress(found.id)
-            life = SNAPSHOT_LIFE - (await age_of(self.log, topic.id, progress.floor, self.retention_clock) or 0)
-        if life < SHORTEST_SNAPSHOT_LIFE:
+            life = SNAPSHOT_LIFE_MS - (await age_of(self.log, topic.id, progress.floor, self.retention_clock) or 0)
+        if life < MIN_SNAPSHOT_LIFE_MS:
             text = "Snapshot would expire within an hour: the oldest message that is not acknowledged is too old"
             raise Conflict(text)
         now = self.clock.wall()
@@ -243,14 +242,18 @@ class Snapshots:
 
     async def set_labels(self, caller: Caller, name: SnapshotName, labels: Mapping[str, str]) -> Snapshot:
         """Replace the labels; return the snapshot as it is then. Raises `NotFound`."""
-        return required(await self.registry.snapshots.set_labels(caller.here.id, name, labels), NotFound(NO_SNAPSHOT))
+        return require_found(
+            await self.registry.snapshots.set_labels(caller.here.id, name, labels), NotFound(NO_SNAPSHOT)
+        )
 
     async def set_expiry(self, caller: Caller, name: SnapshotName, moment: Milliseconds) -> Snapshot:
-        """Change when a snapshot ends, a moment of the next seven days; raise `InvalidInput`, `NotFound`."""
+        """Change the expiry of a snapshot to a time within seven days. Raises `InvalidInput`, `NotFound`."""
         now = self.clock.wall()
-        if not now < moment <= now + SNAPSHOT_LIFE:
+        if not now < moment <= now + SNAPSHOT_LIFE_MS:
             raise InvalidInput("A snapshot ends later than now, and within seven days")
-        return required(await self.registry.snapshots.set_expiry(caller.here.id, name, moment), NotFound(NO_SNAPSHOT))
+        return require_found(
+            await self.registry.snapshots.set_expiry(caller.here.id, name, moment), NotFound(NO_SNAPSHOT)
+        )
 
     async def delete(self, caller: Caller, name: SnapshotName) -> None:
         """Remove a snapshot; raise `NotFound`."""
@@ -259,7 +262,7 @@ class Snapshots:
 
 
 def lost_of(snapshot: Snapshot, oldest: Offset) -> int:
-    """Return how many messages below the oldest that is kept were not acknowledged at a snapshot."""
+    """Return how many unacknowledged messages of a snapshot are below the oldest kept one."""
     if oldest <= snapshot.floor:
         return 0
     return oldest - snapshot.floor - snapshot.done.range_cardinality(snapshot.floor, oldest)

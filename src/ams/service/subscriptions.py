@@ -1,8 +1,8 @@
 """Administration of subscriptions (HTTP contract 9), and expiry of those that nobody uses.
 
-A subscription with an expiration policy goes when it was not used for its time: pulled from, acknowledged, pushed, or
-asked for by its name. Uses are noted in memory and stored coarsely, so that no request waits for it; a subscription
-stays longer by `EXPIRY_MARGIN`, so that a use that was not stored in time, here or on another node, does not cost it.
+A subscription with an expiration policy is deleted when it was unused for its time. A use is a pull, acknowledgement,
+push, or request by name. Uses are noted in memory and stored now and then, so that no request waits. Expiry waits
+`EXPIRY_MARGIN` longer, as the last use may not be stored yet, here or on another node.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -33,7 +33,7 @@ from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions
 from ams.core.push_config import AskedPush
 from ams.core.quotas import SUBSCRIPTIONS
 from ams.core.retention_clock import RetentionClock
-from ams.core.supervisor import Rounds
+from ams.core.supervisor import Ticker
 from ams.service.counting import Counts
 from ams.service.leftovers import drop_or_leave
 from ams.service.lookup import (
@@ -42,7 +42,7 @@ from ams.service.lookup import (
     find_subscription,
     find_topic,
     parallel_options,
-    required,
+    require_found,
 )
 from ams.service.push.pushing import Pushing
 from ams.service.retention import Losses
@@ -54,11 +54,11 @@ from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Subscript
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.resources import Expiring
 
-NO_TOPIC = TopicId(bytes(16))  # stands for the topic of a subscription whose topic is gone
+NO_TOPIC = TopicId(bytes(16))  # topic id of a subscription whose topic is deleted
 EXPIRY_SECONDS = 600.0
-STORE_USES_MS = Milliseconds(3_600_000)  # a use is stored when the last one that is stored is so much older
+STORE_USES_MS = Milliseconds(3_600_000)  # a use is stored if the last stored one is so much older
 EXPIRY_MARGIN = Milliseconds(2 * STORE_USES_MS)
-"""A subscription stays so much longer than its time; also after a start, so that its clients have a chance."""
+"""Added to the time of an expiration policy, and waited after a start, so that clients can come back."""
 
 EXPIRY_ACTOR = "(expiration policy)"
 
@@ -80,9 +80,9 @@ class Subscriptions:
         used: Callable[[SubscriptionId], None] = lambda _: None,
         cover: Callable[[Subscription, ProjectName], Awaitable[None]] | None = None,
     ) -> None:
-        """`stopped` is called for deleted and detached subscriptions, `used` for those asked for by name.
+        """`stopped` is called for deleted and detached subscriptions, `used` for those requested by name.
 
-        `cover` is called before exactly-once delivery holds for one that may have messages on lease.
+        `cover` is called before exactly-once delivery is switched on for one that may have messages on lease.
         """
         self._registry, self._log, self._cursors = registry, log, cursors
         self._pushing = pushing or Pushing(registry)
@@ -94,8 +94,8 @@ class Subscriptions:
         return found.map(caller.view_push)
 
     async def show(self, caller: Caller, name: SubscriptionName) -> Subscription:
-        """Return a subscription, also one whose topic is gone; raise `NotFound` when there is none."""
-        return self._seen(caller, await find_subscription(self._registry, caller, name))
+        """Return a subscription, also one without its topic. Raises `NotFound`."""
+        return self._note_use_and_view(caller, await find_subscription(self._registry, caller, name))
 
     async def create(
         self,
@@ -172,29 +172,29 @@ class Subscriptions:
             lambda present: replace(parallel_options(present), **changes),
             expected_subscription(caller),
         )
-        return self._seen(caller, changed)
+        return self._note_use_and_view(caller, changed)
 
     async def set_labels(self, caller: Caller, name: SubscriptionName, labels: Mapping[str, str]) -> Subscription:
         """Replace the labels; return the subscription as it is then. Raises `NotFound`."""
         changed = await self._registry.subscriptions.set_labels(caller.here.id, name, labels)
-        return self._seen(caller, required(changed, SubscriptionGone))
+        return self._note_use_and_view(caller, require_found(changed, SubscriptionGone))
 
     async def delete(self, caller: Caller, name: SubscriptionName) -> str:
-        """Remove a subscription; return the outcome for its delivery, or "" (contract 9.2). Raises `NotFound`."""
+        """Delete a subscription; return the outcome for its push delivery, or "" (contract 9.2). Raises `NotFound`."""
         removed = await self._registry.subscriptions.delete(caller.here.id, name, expected_subscription(caller))
-        return await self._removed(caller.here.name, required(removed, SubscriptionGone))
+        return await self._clean_up_removed(caller.here.name, require_found(removed, SubscriptionGone))
 
     async def delete_unused(self, project: ProjectName, identity: SubscriptionId, since: Milliseconds) -> bool:
-        """Remove a subscription of a project if it was not used since a moment; return whether it was removed."""
+        """Delete a subscription if it was not used since a moment; return whether it was deleted."""
         removed = await self._registry.subscriptions.delete_unused(identity, since)
         if removed is not None:
-            await self._removed(project, removed)
+            await self._clean_up_removed(project, removed)
         return removed is not None
 
-    async def _removed(self, project: ProjectName, removed: Subscription) -> str:
+    async def _clean_up_removed(self, project: ProjectName, removed: Subscription) -> str:
         await drop_or_leave(lambda _: self._let_go(removed), removed.id)
         self._stopped(removed.id)
-        return await self._pushing.deleted(project, removed)
+        return await self._pushing.deletion_outcome(project, removed)
 
     async def detach(self, caller: Caller, name: SubscriptionName) -> None:
         """Detach a parallel subscription for good: its backlog is dropped, and pushing ends."""
@@ -210,7 +210,7 @@ class Subscriptions:
         await drop_or_leave(lambda _: self._let_go(detached), detached.id)
         self._stopped(detached.id)
 
-    def _seen(self, caller: Caller, subscription: Subscription) -> Subscription:
+    def _note_use_and_view(self, caller: Caller, subscription: Subscription) -> Subscription:
         self._used(subscription.id)
         return caller.view_push(subscription)
 
@@ -219,7 +219,7 @@ class Subscriptions:
         await self._cursors.drop(subscription.id)
 
     async def modify_ack_deadline(self, caller: Caller, name: SubscriptionName, seconds: int) -> Subscription:
-        """Change the deadline, also of what is handed out now; return the subscription as it is then.
+        """Change the deadline, also of messages handed out now; return the changed subscription.
 
         Raises `InvalidInput`, `NotFound`, `NotAllowed` for a consumer not on the access list (A5).
         """
@@ -230,15 +230,15 @@ class Subscriptions:
             _check_parallel_deadline(seconds)
         expected = expected_subscription(caller)
         changed = await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds, expected)
-        return self._seen(caller, required(changed, SubscriptionGone))
+        return self._note_use_and_view(caller, require_found(changed, SubscriptionGone))
 
     async def access_list(self, caller: Caller, name: SubscriptionName) -> Sequence[UserName]:
-        """Return who is on the subscription's access list, in stored order; raise `NotFound`."""
+        """Return the access list, in stored order. Raises `NotFound`."""
         await self.show(caller, name)
         return await self._registry.subscriptions.access_list(caller.here.id, name)
 
     async def bound_without_effect(self, caller: Caller, name: SubscriptionName) -> Sequence[str]:
-        """Return whom an IAM policy of Google's clients binds in vain, a line each."""
+        """Return a line for each IAM binding of Google's clients that has no effect."""
         return iam.lines(await self._registry.policies.find("subscriptions", caller.here.id, name))
 
     async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> Sequence[UserName]:
@@ -252,10 +252,10 @@ class Subscriptions:
         return await self._registry.subscriptions.change_access_list(caller.here.id, name, add, remove, caller.expected)
 
     async def give_cursors(self) -> int:
-        """Give subscriptions that have no cursor one at the oldest kept message; return how many. For the start.
+        """Create missing cursors at the oldest kept message, at the start; return how many.
 
-        They have none only when the cursors were lost or set aside. Their acknowledgements are not known any
-        more, so everything is delivered again rather than skipped.
+        Cursors are missing only if they were lost or set aside. The acknowledgements are lost, so everything is
+        redelivered rather than skipped.
         """
         have, known = await self._cursors.subscriptions(), await self._registry.subscriptions.all()
         for each in [each for each in known if each.is_detached and each.id in have]:
@@ -288,7 +288,7 @@ def _check_deadline(seconds: int) -> None:
 
 
 class Expiry:
-    """Notes uses of subscriptions, and removes subscriptions and snapshots that have expired."""
+    """Records uses of subscriptions, and deletes expired subscriptions and snapshots."""
 
     def __init__(
         self,
@@ -303,16 +303,16 @@ class Expiry:
         self._clock, self._retention_clock = clock, retention_clock
         self._noted: dict[SubscriptionId, Milliseconds] = {}
         self._started = clock.monotonic()
-        self.rounds = Rounds(
+        self.rounds = Ticker(
             "what expires", EXPIRY_SECONDS, self.round, partial(expiry_logger.warning, "expiring.put_off")
         )
 
     def note(self, subscription: SubscriptionId) -> None:
-        """Note that somebody asked for a subscription. Pulls and acknowledgements are noted by `Counts`."""
+        """Record a request for a subscription by name. `Counts` records pulls and acknowledgements."""
         self._noted[subscription] = self._clock.wall()
 
     async def round(self) -> None:
-        """Remove what has expired, and store uses. Raises what the registry and the cursors raise."""
+        """Delete expired subscriptions and snapshots, and store uses. Raises what registry and cursors raise."""
         now = self._retention_clock.wall()
         snapshots = await self._registry.snapshots.delete_expired(now)
         if snapshots:
@@ -342,5 +342,5 @@ class Expiry:
 
     def _used(self, each: Expiring) -> Milliseconds:
         pulls = self._counts.pulled.get(each.id)
-        known = (pulls.last if pulls else None, self._counts.acknowledged.get(each.id), self._noted.get(each.id))
+        known = (pulls.last if pulls else None, self._counts.acknowledged_at.get(each.id), self._noted.get(each.id))
         return Milliseconds(max(each.used, *[moment or 0 for moment in known]))

@@ -12,7 +12,7 @@ from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, ne
 from ams.core.quotas import TOPICS
 from ams.service.counting import Counting
 from ams.service.leftovers import drop_or_leave, finish_or_leave
-from ams.service.lookup import find_topic, required, without_access_list
+from ams.service.lookup import find_topic, require_found, without_access_list
 from ams.service.retention import Retention
 from ams.storage.log.base import Log
 from ams.storage.registry.records import ANY_USE, NO_LABELS, Page, PageRequest, SchemaUse, Topic
@@ -31,7 +31,7 @@ class Topics:
     counting: Counting
     retention: Retention
     changed: Callable[[], Awaitable[None]] | None = None
-    """Lets a push server follow when a topic with subscriptions comes or goes."""
+    """Updates a push server when a topic is created or deleted."""
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Topic]:
         """Return a page of topics, newest first, of a publisher's access lists (contract 3.5); raise `InvalidInput`."""
@@ -51,7 +51,7 @@ class Topics:
         labels: Mapping[str, str] = NO_LABELS,
         retention: Milliseconds | None = None,
     ) -> Topic:
-        """Make a topic, its log first, so that a registered topic can always be published to.
+        """Create a topic: first the log, so that a registered topic can always be published to.
 
         `schema` is a reference, empty for none; without `retention` it follows its project. Raises as `attach_schema`,
         `AlreadyExists`, `QuotaExceeded`.
@@ -78,12 +78,12 @@ class Topics:
         return topic
 
     async def delete(self, caller: Caller, name: TopicName) -> None:
-        """Remove a topic and its messages; its subscriptions stay, and what its project counted. Raises `NotFound`."""
+        """Delete a topic and its messages; subscriptions and the project's counters stay. Raises `NotFound`."""
         topic = await self.show(caller, name)
         await self.registry.idempotency.lighten([topic.id])
         async with self.counting.last_days(topic) as days:
             expected = caller.expected.seen_by(without_access_list)
-            required(await self.registry.topics.delete(topic, days, expected), TopicGone)
+            require_found(await self.registry.topics.delete(topic, days, expected), TopicGone)
             # In the block: a publish that waits for its end must not find the log of a topic that is gone.
             await drop_or_leave(self.log.drop, topic.id)
         await finish_or_leave(self._tell(caller, name), "push")
@@ -102,15 +102,15 @@ class Topics:
 
     async def set_labels(self, caller: Caller, name: TopicName, labels: Mapping[str, str]) -> Topic:
         """Replace the labels; return the topic as it is then. Raises `NotFound`."""
-        return required(await self.registry.topics.set_labels(caller.here.id, name, labels), TopicGone)
+        return require_found(await self.registry.topics.set_labels(caller.here.id, name, labels), TopicGone)
 
     async def access_list(self, caller: Caller, name: TopicName) -> Sequence[UserName]:
-        """Return who is on the topic's access list, in stored order; raise `NotFound`."""
+        """Return the access list, in stored order. Raises `NotFound`."""
         await self.show(caller, name)
         return await self.registry.topics.access_list(caller.here.id, name)
 
     async def bound_without_effect(self, caller: Caller, name: TopicName) -> Sequence[str]:
-        """Return whom an IAM policy of Google's clients binds in vain, a line each."""
+        """Return a line for each IAM binding of Google's clients that has no effect."""
         return iam.lines(await self.registry.policies.find("topics", caller.here.id, name))
 
     async def set_access_list(self, caller: Caller, name: TopicName, users: Sequence[str]) -> Sequence[UserName]:
@@ -148,12 +148,12 @@ class Topics:
         encoding, first, last = use
         if encoding and encoding not in ENCODINGS:
             raise InvalidInput(f"The encoding of a schema is one of {', '.join(ENCODINGS)}")
-        schema = required(await self.registry.schemas.find(caller.here.id, name), NotFound(NO_SCHEMA))
+        schema = require_found(await self.registry.schemas.find(caller.here.id, name), NotFound(NO_SCHEMA))
         if encoding == "BINARY" and schema.content.type == "json":
             raise InvalidInput("A schema of type json has the encoding JSON")
         for number in (first, last):
             if number is not None:
-                required(await self.registry.schemas.revision(schema.id, number), NotFound(NO_REVISION))
+                require_found(await self.registry.schemas.revision(schema.id, number), NotFound(NO_REVISION))
         if first is not None and last is not None and first > last:
             raise InvalidInput("The first revision of a schema is newer than the last")
         return name

@@ -24,9 +24,9 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, UnknownToken
 from ams.core.names import ProjectId, RegistrationId, TokenId, TokenName, UserId, UserName, checked_name
 from ams.core.public_keys import PublicKey
-from ams.core.supervisor import Rounds
+from ams.core.supervisor import Ticker
 from ams.service.leftovers import finish_or_leave
-from ams.service.lookup import NO_USER, find_managed_user, find_user, required
+from ams.service.lookup import NO_USER, find_managed_user, find_user, require_found
 from ams.service.push.pushing import FIRST_WORKER
 from ams.storage.registry.logins import NamedTokenRecords
 from ams.storage.registry.records import (
@@ -44,7 +44,7 @@ from ams.storage.registry.registry import Registry
 from ams.storage.secrets import new_token
 
 MAX_TOKENS = 100
-LATEST = Milliseconds(253_402_300_799_000)  # the last second that can be written as a date
+MAX_EXPIRY = Milliseconds(253_402_300_799_000)  # the last second that can be written as a date
 TOKEN_ACTIONS = frozenset(action for action in PERMISSIONS if not needs_all_rights(action))
 STORE_USES_SECONDS = 60.0
 UNKNOWN_NAME = "Token doesn't exist"
@@ -62,7 +62,7 @@ class Users:
     roles: frozenset[str] = ROLES
 
     async def project_filter(self, name: str) -> Project | None:
-        """Read the `project` filter of a list, before its page (contract 5.2), empty: None; raise `NotFound`."""
+        """Return the project of a list's filter (contract 5.2); empty: None. Raises `NotFound`."""
         project = await self.registry.projects.find(name) if name else None
         if name and project is None:
             raise NotFound("ProjectUUID doesn't exist")
@@ -76,25 +76,27 @@ class Users:
         return users.map(caller.view)
 
     async def show(self, caller: Caller, name: UserName) -> User:
-        """Return what the caller may see of a user; raise `NotFound` when there is none."""
+        """Return a user, as far as the caller may see it. Raises `NotFound`."""
         return caller.view(await find_user(self.registry, name))
 
     async def by_token(self, caller: Caller, token: str) -> User:
-        """Return the owner of a user's own token, full view; raise `NotFound` when there is none."""
-        return caller.view_whole(required(await self.registry.users.by_token(token), NotFound(NO_USER)), again=False)
+        """Return the user with this token, in full view. Raises `NotFound`."""
+        return caller.view_whole(
+            require_found(await self.registry.users.by_token(token), NotFound(NO_USER)), again=False
+        )
 
     async def by_uuid(self, caller: Caller, user: UserId) -> User:
         """Return a user by identity, full view, with the token for the certificate service (authn contract 8)."""
-        found = required(await self.registry.users.by_id(user), NotFound(NO_USER))
+        found = require_found(await self.registry.users.by_id(user), NotFound(NO_USER))
         return caller.view_whole(found, again=ARGO_API_AUTHN in caller.roles)
 
     async def profile(self, caller: Caller) -> User:
-        """Return the caller's own user, as other services see it; raise `UnknownToken`.
+        """Return the caller's own user, for other services. Raises `UnknownToken`.
 
-        With reduced rights it is shown without roles, as others decide by them what the caller may do.
+        A token with reduced rights shows no roles, as other services authorise by them.
         """
         assert caller.user is not None
-        user = required(await self.registry.users.by_id(caller.user), UnknownToken)
+        user = require_found(await self.registry.users.by_id(caller.user), UnknownToken)
         if caller.is_reduced:
             places = tuple(replace(each, roles=()) for each in user.memberships)
             return replace(user, token=None, service_roles=(), memberships=places)
@@ -108,7 +110,7 @@ class Users:
         return caller.view_made(await self.registry.users.create(name, details, roles or {}, caller.user))
 
     async def update(self, caller: Caller, name: UserName, details: UserDetails) -> User:
-        """Change what `details` says (U6); raise `NotFound`, `NotAllowed` for one above the caller, `InvalidInput`."""
+        """Change a user (U6). Raises `NotFound`, `NotAllowed` for a user above the caller, `InvalidInput`."""
         user = await find_managed_user(self.registry, caller, name)
         roles = await self._checked_roles(caller, details)
         if details.name:
@@ -117,31 +119,33 @@ class Users:
             changed = await self.registry.users.update(user.id, details, roles, caller.expected.seen_by(caller.view))
         except AlreadyExists:
             raise InvalidInput("invalid user name change, name already exists") from None
-        found = required(changed, NotFound(NO_USER))
+        found = require_found(changed, NotFound(NO_USER))
         await finish_or_leave(self._warn_if_last(user, found.service_roles), "users")
         return caller.view(found)
 
     async def delete(self, caller: Caller, name: UserName) -> None:
-        """Remove a user from everywhere; raise `NotFound` or `NotAllowed`. Its token is dead at once."""
+        """Delete a user; its token is invalid at once. Raises `NotFound`, `NotAllowed`."""
         user = await find_managed_user(self.registry, caller, name)
-        required(await self.registry.users.delete(user.id, caller.expected.seen_by(caller.view)), NotFound(NO_USER))
+        require_found(
+            await self.registry.users.delete(user.id, caller.expected.seen_by(caller.view)), NotFound(NO_USER)
+        )
         await finish_or_leave(self._warn_if_last(user), "users")
 
     async def refresh_token(self, caller: Caller, name: UserName) -> User:
-        """Give a user a new token, and show it; raise `NotFound` or `NotAllowed`. The old one is dead at once."""
+        """Replace a user's token, invalid at once, and show the new one. Raises `NotFound`, `NotAllowed`."""
         user = await find_managed_user(self.registry, caller, name)
         if caller.is_weaker_than_own(user):
             raise NotAllowed
-        return required(await self.registry.users.refresh_token(user.id), NotFound(NO_USER))
+        return require_found(await self.registry.users.refresh_token(user.id), NotFound(NO_USER))
 
     async def _warn_if_last(self, before: User, roles_now: Sequence[str] = ()) -> None:
-        """Tell the operator when the last service_admin went: from then on only the service token can make one."""
+        """Warn the operator when the last service_admin is gone: only the service token can make another one."""
         was_admin, is_admin = SERVICE_ADMIN in before.service_roles, SERVICE_ADMIN in roles_now
         if was_admin and not is_admin and not await self.registry.users.hold(SERVICE_ADMIN):
             logger.warning("users.no_service_admin", last=before.name)
 
     async def _checked_roles(self, caller: Caller, details: UserDetails) -> dict[ProjectId, tuple[str, ...]] | None:
-        """Return the memberships asked for, None: nothing is said; check them, then the service roles (5.4, U3)."""
+        """Return the requested memberships, None if absent; check them, then the service roles (5.4, U3)."""
         roles = None if details.grants is None else await self._project_roles(details.grants)
         check_service_roles(details.service_roles or (), self.roles if caller.full_view else frozenset())
         return roles
@@ -156,17 +160,17 @@ class Users:
         roles = {}
         for grant in named:
             project = await self.registry.projects.find(grant.project)
-            roles[required(project, InvalidInput(f"invalid project: {grant.project}")).id] = grant.roles
+            roles[require_found(project, InvalidInput(f"invalid project: {grant.project}")).id] = grant.roles
         for grant in named:
             check_project_roles(grant.roles)
         return roles
 
 
-async def first_admin(registry: Registry, keep: Callable[[str], None], forget: Callable[[], None]) -> bool:
-    """Make the user `admin` with role service_admin when there is no user at all; return whether it was made.
+async def create_first_admin(registry: Registry, keep: Callable[[str], None], forget: Callable[[], None]) -> bool:
+    """Create the user `admin` with role service_admin if there are no users; return whether it was created.
 
-    `keep` stores the token durably, before the user exists: a crash in between must not leave an administrator whose
-    token nobody has seen. `forget` removes it when another service at the same registry was quicker.
+    `keep` stores the token durably before the user exists: a crash in between must not leave an administrator without
+    a known token. `forget` removes it if another service with the same registry was quicker.
     """
     if await registry.users.exist():
         return False
@@ -182,10 +186,9 @@ async def first_admin(registry: Registry, keep: Callable[[str], None], forget: C
 
 
 async def push_worker(registry: Registry, token: str = "") -> bool:
-    """Make the user `push_worker_0` if `token` belongs to no user, with that or a new one; return whether it exists.
+    """Create the user `push_worker_0`, with `token` or a new one, unless `token` has a user; return whether it exists.
 
-    An existing worker with another token is given this one: the setting says so now. Without the role the user of that
-    name is no worker.
+    An existing worker gets this token, as the setting decides. A user of that name without the role is no worker.
     """
     if token and await registry.users.principal(token) is not None:
         return True
@@ -221,27 +224,27 @@ class Registrations:
 
     async def show(self, registration: RegistrationId) -> Registration:
         """Return a registration, decided or not; raise `NotFound` when there is none."""
-        return _registered(await self.registry.registrations.find(registration))
+        return _registration(await self.registry.registrations.find(registration))
 
     async def require_pending(self, registration: RegistrationId) -> None:
-        """Raise `NotFound` unless it is pending, before the body of `:decline` is read (contract 6)."""
-        _registered((await self.show(registration)).status == "pending")
+        """Raise `NotFound` unless it is pending; called before the body of `:decline` is read (contract 6)."""
+        _registration((await self.show(registration)).status == "pending")
 
     async def accept(self, caller: Caller, registration: RegistrationId) -> User:
         """Make the user of a pending registration, with a token and no role; raise `NotFound`, `AlreadyExists`."""
-        return caller.view_made(_registered(await self.registry.registrations.accept(registration, caller.user)))
+        return caller.view_made(_registration(await self.registry.registrations.accept(registration, caller.user)))
 
     async def decline(self, caller: Caller, registration: RegistrationId, comment: str = "") -> None:
         """Refuse a registration; raise `NotFound` when no such registration is pending."""
-        _registered(await self.registry.registrations.decline(registration, caller.user, comment))
+        _registration(await self.registry.registrations.decline(registration, caller.user, comment))
 
     async def delete(self, registration: RegistrationId) -> None:
         """Forget a registration, decided or not; raise `NotFound` when there is none."""
-        _registered(await self.registry.registrations.delete(registration))
+        _registration(await self.registry.registrations.delete(registration))
 
 
-def _registered(result: T | None) -> T:
-    return required(result, NotFound("User registration doesn't exist"))
+def _registration(result: T | None) -> T:
+    return require_found(result, NotFound("User registration doesn't exist"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,13 +256,13 @@ class Tokens:
 
     async def list(self, caller: Caller, user: UserName) -> Sequence[NamedToken]:
         """Return the tokens of a user, oldest first."""
-        owner = await self._managed(caller, user)
+        owner = await self._find_owner(caller, user)
         return await self.registry.named_tokens.of(owner.id)
 
     async def show(self, caller: Caller, user: UserName, name: TokenName) -> NamedToken:
         """Return a token of a user, without its text."""
-        owner = await self._managed(caller, user)
-        return required(await self.registry.named_tokens.find(owner.id, name), NotFound(UNKNOWN_NAME))
+        owner = await self._find_owner(caller, user)
+        return require_found(await self.registry.named_tokens.find(owner.id, name), NotFound(UNKNOWN_NAME))
 
     async def create(
         self,
@@ -279,9 +282,9 @@ class Tokens:
         Raises `InvalidInput` for a time or rights that cannot be, `Conflict` when the user has too many,
         `AlreadyExists`.
         """
-        owner = await self._managed(caller, user)
+        owner = await self._find_owner(caller, user)
         until = self._until(caller, expires_on, lifetime)
-        given = None if wanted is None else rights.checked(wanted, TOKEN_ACTIONS)
+        given = None if wanted is None else rights.validate(wanted, TOKEN_ACTIONS)
         if len(await self.registry.named_tokens.of(owner.id)) >= MAX_TOKENS:
             raise Conflict(f"A user has at most {MAX_TOKENS} named tokens: revoke one that is not used any more")
         return await self.registry.named_tokens.create(
@@ -289,11 +292,11 @@ class Tokens:
         )
 
     async def revoke(self, caller: Caller, user: UserName, name: TokenName) -> None:
-        """Remove a token: it is dead when this returns."""
-        owner = await self._managed(caller, user)
-        required(await self.registry.named_tokens.revoke(owner.id, name), NotFound(UNKNOWN_NAME))
+        """Revoke a token: it is invalid when this returns."""
+        owner = await self._find_owner(caller, user)
+        require_found(await self.registry.named_tokens.revoke(owner.id, name), NotFound(UNKNOWN_NAME))
 
-    async def _managed(self, caller: Caller, name: UserName) -> User:
+    async def _find_owner(self, caller: Caller, name: UserName) -> User:
         """Return a user whose tokens the caller manages.
 
         A roles file may let others than the user and service_admins do it, but not for a user with service roles:
@@ -313,7 +316,7 @@ class Tokens:
         until = Milliseconds(now + lifetime) if lifetime is not None else expires_on
         if until is not None and until <= now:
             raise InvalidInput("The token would have expired already")
-        if until is not None and until > LATEST:
+        if until is not None and until > MAX_EXPIRY:
             raise InvalidInput("The token would expire after the year 9999: leave the time out for none")
         if login is None or login.token is None or login.expires_on is None:
             return until
@@ -323,20 +326,20 @@ class Tokens:
 
 
 class TokenUses:
-    """Keeps when each named token was last used."""
+    """Stores the last use of each named token."""
 
     def __init__(self, tokens: NamedTokenRecords) -> None:
         self._tokens = tokens
         self._noted: dict[TokenId, Milliseconds] = {}
         put_off = partial(structlog.get_logger("ams.token_uses").warning, "token_uses.put_off")
-        self.rounds = Rounds("uses of tokens", STORE_USES_SECONDS, self.flush, put_off, has_last=True)
+        self.rounds = Ticker("uses of tokens", STORE_USES_SECONDS, self.flush, put_off, has_last=True)
 
     def note(self, token: TokenId, now: Milliseconds) -> None:
-        """Note a use; on the way of every request, so it does nothing else."""
+        """Record a use. Hot path of every request: nothing else here."""
         self._noted[token] = now
 
     async def flush(self) -> None:
-        """Write the uses. Raises what the registry raises; they are written the next time then."""
+        """Write the uses. Raises what the registry raises; the next call retries."""
         noted, self._noted = self._noted, {}
         try:
             await self._tokens.note_uses(noted)

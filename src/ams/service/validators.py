@@ -1,7 +1,7 @@
-"""Validators: the compiled schemas that are in use, and checks of messages that block no other request.
+"""Validators: a cache of compiled schemas, and checks of messages that do not block other requests.
 
-A revision never changes, and is compiled once, when it is first needed. To save memory the longest unused ones are
-dropped, and older revisions of a schema when a newer one is needed.
+A revision never changes, and is compiled at its first use. To save memory the cache evicts the least recently used
+revisions, and older revisions of a schema when a newer one is used.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ from ams.core.names import (
     revision_id,
     schema_path,
 )
-from ams.service.lookup import required
+from ams.service.lookup import require_found
 from ams.storage.database.invalidation import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_SCHEMA
 from ams.validation import Compiled, compile_stored
 from ams.validation.compiled import PROTOBUF
-from ams.validation.cost import INLINE, Budget, TooMuch, Watch
-from ams.validation.long_checks import DATA, MESSAGE, PAYLOAD, SECONDS, LongChecks, Piece, Refusal, Task
+from ams.validation.cost import INLINE_UNITS, Budget, OverBudget, Watch
+from ams.validation.long_checks import DATA, MESSAGE, PAYLOAD, TASK_SECONDS, LongChecks, Piece, Refusal, Task
 from ams.validation.protobuf import definition_of, is_compiled, with_descriptor
 
 MAX_COMPILED = 2**26  # bytes of memory for compiled revisions: thousands of usual ones, a few of the largest
 
-MOST_REVISIONS = 20
+MAX_REVISIONS_TRIED = 20
 NO_REVISION_LEFT = "The schema of the topic has none of the revisions left that messages may keep"
 
 Candidate = Message | str | bytes
@@ -64,14 +64,14 @@ class Validators:
                     await self.ask(project, schema.id, left.revision, messages)
 
     def allow_now(self, schema: AttachedSchema, messages: Batch) -> bool:
-        """Return True if a schema surely allows all messages, found at once; False says nothing: `check` tells."""
+        """Return True if a schema allows all messages, by a fast check; after False call `check`."""
         if schema.encoding:
             return False
         compiled = self._compiled.known((schema.id, schema.revision, ""))
-        return compiled is not None and compiled.allowed(messages, Watch(INLINE)) == len(messages)
+        return compiled is not None and compiled.allowed(messages, Watch(INLINE_UNITS)) == len(messages)
 
     async def ask(self, project: ProjectId, schema: SchemaId, revision: int, candidates: Sequence[Candidate]) -> None:
-        """Check candidates in order: quick ones here, the others in worker processes; raise as `of` and `check`."""
+        """Check candidates in order: cheap ones here, the others in worker processes. Raises as `of` and `check`."""
         compiled = self._compiled.known((schema, revision, "")) or await self.of(schema, revision)
         done = check_some(compiled, candidates)
         if done == len(candidates):
@@ -88,14 +88,14 @@ class Validators:
         candidates: Sequence[tuple[int, Candidate]],
         encoding: str,
     ) -> Mapping[int, str]:
-        """Return which numbered candidates are not allowed, and why; raises what `check_in_worker` does."""
-        compiled, refused, budget = await self.of(schema, revision, encoding), {}, Budget(INLINE)
+        """Return the reasons of refused candidates by number. Raises as `check_in_worker`."""
+        compiled, refused, budget = await self.of(schema, revision, encoding), {}, Budget(INLINE_UNITS)
         for place, (index, each) in enumerate(candidates):
             try:
                 _check_one(compiled, index, each, budget)
             except InvalidInput as error:
                 refused[index] = error.message
-            except TooMuch:
+            except OverBudget:
                 pieces = [_piece_of(*left) for left in candidates[place:]]
                 found = await self.check_in_worker(project, schema, revision, pieces, every=True, encoding=encoding)
                 return refused | dict(found)
@@ -112,22 +112,22 @@ class Validators:
         encoding: str = "",
     ) -> Sequence[Refusal]:
         """Return the first refused piece, or every one; raise `NotFound`, and as `LongChecks.check`."""
-        stored = required(await self._registry.schemas.revision(schema, revision), NotFound(NO_SCHEMA))
+        stored = require_found(await self._registry.schemas.revision(schema, revision), NotFound(NO_SCHEMA))
         return await self._long_checks.check(project, _task(stored.content, pieces, every, encoding))
 
     async def ask_content(self, project: ProjectId, content: SchemaContent, payload: bytes, encoding: str) -> None:
-        """Ask a schema that need not be stored about one payload, as number 0; raise as `compiled` and `check`."""
-        content = await self.described(project, content)
+        """Validate one payload, as number 0, by a schema that need not be stored. Raises as `compiled` and `check`."""
+        content = await self.add_descriptor(project, content)
         asked = await compiled(content, encoding)
         try:
-            asked.check_payload(0, payload, Budget(INLINE))
-        except TooMuch:
+            asked.check_payload(0, payload, Budget(INLINE_UNITS))
+        except OverBudget:
             task = _task(content, [_piece_of(0, payload)], False, encoding)
             for refused in await self._long_checks.check(project, task):
                 raise InvalidInput(refused.text) from None
 
-    async def described(self, project: ProjectId, content: SchemaContent) -> SchemaContent:
-        """Return content as it is stored: Protocol Buffers are compiled once. Raises as `LongChecks.compile`."""
+    async def add_descriptor(self, project: ProjectId, content: SchemaContent) -> SchemaContent:
+        """Return content as it is stored: Protocol Buffers get a descriptor. Raises as `LongChecks.compile`."""
         if content.type != PROTOBUF or content.payload is None or is_compiled(content.payload):
             return content
         definition = definition_of(content.payload)
@@ -142,7 +142,7 @@ class Validators:
             async with self._one_compiles:
                 return await self._compiled.find(key, lambda: self._compile(schema, revision, encoding))
 
-        return required(await self._compiled.find(key, wait_and_look_again), NotFound(NO_SCHEMA))
+        return require_found(await self._compiled.find(key, wait_and_look_again), NotFound(NO_SCHEMA))
 
     async def _compile(self, schema: SchemaId, revision: int, encoding: str) -> Compiled | None:
         stored = await self._registry.schemas.revision(schema, revision)
@@ -166,9 +166,9 @@ def _task(content: SchemaContent, pieces: Sequence[Piece], every: bool, encoding
 
 
 def check_some(compiled: Compiled, candidates: Sequence[Candidate]) -> int:
-    """Check as many candidates as can be done in no time; return how many. Raises `InvalidInput`."""
+    """Check as many candidates as the inline budget allows; return how many. Raises `InvalidInput`."""
     done = 0
-    units: float = INLINE
+    units: float = INLINE_UNITS
     if isinstance(candidates, Batch):
         watch = Watch(units)
         done = compiled.allowed(candidates, watch)
@@ -179,7 +179,7 @@ def check_some(compiled: Compiled, candidates: Sequence[Candidate]) -> int:
     for index in range(done, len(candidates)):
         try:
             _check_one(compiled, index, candidates[index], budget)
-        except TooMuch:
+        except OverBudget:
             return index
     return len(candidates)
 
@@ -203,10 +203,10 @@ def _piece_of(index: int, candidate: Candidate) -> Piece:
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """Finds the revision that each message of a topic keeps, where the encoding of messages is given.
+    """Finds the schema revision of each message, for topics with an encoding.
 
-    A message may keep any revision between the first and the last that the topic names, and is tried against the newest
-    of them first. It is stored with attributes that name the revision, as Google's clients expect.
+    A message may conform to any revision between the topic's first and last; the newest is tried first. It is stored
+    with attributes that name the revision, as Google's clients expect.
     """
 
     registry: Registry
@@ -215,8 +215,8 @@ class Fitting:
     project_name: str
     schema: AttachedSchema
 
-    async def fitted(self, messages: Sequence[Message]) -> Batch:
-        """Return the messages to be stored; raise as `Validators.check`, with reasons of the newest revision."""
+    async def fitted_messages(self, messages: Sequence[Message]) -> Batch:
+        """Return the messages to store. Raises as `Validators.check`, with reasons of the newest revision."""
         kept, schema = await self._revisions(messages), self.schema
         name = schema_path(self.project_name, schema.name)
         labels = {SCHEMA_NAME_ATTRIBUTE: name, SCHEMA_ENCODING_ATTRIBUTE: schema.encoding}
@@ -232,10 +232,10 @@ class Fitting:
         )
 
     async def earlier(self, messages: Sequence[Message]) -> AsyncIterator[Batch]:
-        """Yield the messages as they were to be stored before the newest revision was there, and so on."""
+        """Yield the messages as stored before the newest revision existed, then before the one before it, and so on."""
         for number in (await self._numbers())[1:]:
             try:
-                yield await replace(self, schema=replace(self.schema, last_revision=number)).fitted(messages)
+                yield await replace(self, schema=replace(self.schema, last_revision=number)).fitted_messages(messages)
             except InvalidInput:
                 return
 
@@ -243,7 +243,7 @@ class Fitting:
         schema, kept = self.schema, dict[int, int]()
         left: list[tuple[int, Message]] = list(enumerate(messages))
         reasons: dict[int, str] = {}
-        until = asyncio.get_running_loop().time() + SECONDS
+        until = asyncio.get_running_loop().time() + TASK_SECONDS
         async for revision in self._newest_first():
             try:
                 refused = await self.validators.refusals(self.project, schema.id, revision, left, schema.encoding)
@@ -260,7 +260,7 @@ class Fitting:
         raise InvalidInput(reasons[left[0][0]] if reasons else NO_REVISION_LEFT)
 
     async def _newest_first(self) -> AsyncIterator[int]:
-        """Yield revisions; nothing is read for the first, which nearly all messages keep."""
+        """Yield revisions, newest first; the first one, which fits nearly all messages, needs no read."""
         newest, first, last = self.schema.revision, self.schema.first_revision, self.schema.last_revision
         known = newest if (first or newest) <= newest <= (last or newest) else None
         if known is not None:
@@ -272,5 +272,5 @@ class Fitting:
     async def _numbers(self) -> Sequence[int]:
         schema = self.schema
         return await self.registry.schemas.numbers(
-            schema.id, schema.first_revision, schema.last_revision, MOST_REVISIONS
+            schema.id, schema.first_revision, schema.last_revision, MAX_REVISIONS_TRIED
         )

@@ -1,13 +1,13 @@
-"""Cache of documents that other services publish: one fetch for all who wait, memory, files, refresh ahead, backoff.
+"""Cache of documents of other services: single flight, memory and files, refresh ahead, backoff.
 
-Keys and descriptions of issuers, revocation lists and OCSP answers are kept by this one law. A document is
+It holds keys and descriptions of issuers, revocation lists and OCSP answers. A document is
 
-- fresh until `refresh_at`: it is returned as it is;
-- stale until `good_until`: it is returned as it is, and fetched again in the background;
-- expired from then on: it is fetched before anything is returned. It stays in memory, for what it says nevertheless.
+- fresh until `refresh_at`: returned from the cache;
+- stale until `good_until`: returned from the cache, and refreshed in the background;
+- expired afterwards: fetched before it is returned. It stays in memory for use after a failed fetch.
 
-A failed fetch leaves the document as it was, and the next fetch waits. The document that was not used for longest
-leaves memory first, and its file goes with it.
+A failed fetch keeps the document and delays the next fetch. The least recently used document is evicted first,
+together with its file.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import structlog
 
 from ams.core.clock import Milliseconds
-from ams.core.coalescing import Shared
+from ams.core.coalescing import SingleFlight
 from ams.storage.files import Disk, write_whole
 from ams.storage.free_space import UNLIMITED, FreeSpace
 
@@ -36,7 +36,7 @@ UPKEEP_SECONDS = 30.0
 
 
 class Edition(NamedTuple, Generic[Document]):
-    """One edition of a document, as it was published. Moments are of the clock of the cache."""
+    """One published edition of a document. Times are of the cache's clock."""
 
     document: Document
     refresh_at: int
@@ -46,7 +46,7 @@ class Edition(NamedTuple, Generic[Document]):
 
 @dataclass(slots=True, eq=False)
 class DocumentState(Generic[Document]):
-    """State of one document, which changes in place. Moments but that of its last use are of the clock of the cache."""
+    """Mutable state of one document. Times are of the cache's clock, except the last use (monotonic)."""
 
     document: Document | None = None
     last_error: Exception | None = None
@@ -60,12 +60,12 @@ class DocumentState(Generic[Document]):
 
     @property
     def failure(self) -> Exception | None:
-        """Error of the last fetch, to raise or to show; None if it succeeded."""
-        # Without its traceback: each raise of an error adds to that, and to what it keeps in memory.
+        """Error of the last fetch; None if it succeeded."""
+        # Without traceback: each raise would extend it, and keep frames in memory.
         return self.last_error and self.last_error.with_traceback(None)
 
     def is_good(self, now: int) -> bool:
-        """Return whether the document may be used. One that was noted later than now is not: the clock was put back."""
+        """Return whether the document may be used. One stored later than `now` may not: the clock was set back."""
         return self.document is not None and self.noted_at <= now < self.good_until
 
     def is_resting(self, now: int) -> bool:
@@ -74,20 +74,20 @@ class DocumentState(Generic[Document]):
 
 
 class DocumentCache(Generic[Key, Source, Document]):
-    """Documents by their key, fetched from a source. Runs on one event loop; files are read and written on threads.
+    """Documents by key. Runs on one event loop; threads read and write the files.
 
-    A subclass sets limits, and defines `_key_of`, `_fetch` and, for documents that are kept in files, `_file_name`,
-    `_read` and `_log_file_error`.
+    A subclass sets limits and defines `_key_of` and `_fetch`; with files also `_file_name`, `_read` and
+    `_log_file_error`.
     """
 
-    max_documents = 1000  # in memory, and in the folder
-    max_bytes = math.inf  # of all documents, as published, in memory and in the folder; one is kept in any case
+    max_documents = 1000  # in memory and in the folder
+    max_bytes = math.inf  # of all documents in memory and in the folder; one document is always kept
     retry_ms = RETRY_MS  # pause after a failed fetch
     refresh_retry_ms = RETRY_MS  # the same in the background
-    expected_error: type[Exception] = Exception  # of a fetch; others are logged as `upkeep_event`, with where they are
-    unused_ms = math.inf  # if finite: until a document was not used for so long it is fetched again, asked for or not
-    is_file_first = False  # whether a good document in a file spares the first fetch; else files are for a failed one
-    upkeep_event = ""  # logged when a round of upkeep ends with an error
+    expected_error: type[Exception] = Exception  # of a fetch; others are logged as `upkeep_event`, with traceback
+    unused_ms = math.inf  # if finite: documents are refreshed without requests, and dropped after so long without use
+    is_file_first = False  # a good document in a file replaces the first fetch; else files serve after a failed fetch
+    upkeep_event = ""  # log event for an error in upkeep
     logger = structlog.get_logger("ams.storage")
 
     def __init__(
@@ -97,23 +97,24 @@ class DocumentCache(Generic[Key, Source, Document]):
         space: FreeSpace = UNLIMITED,
         monotonic: Callable[[], Milliseconds] | None = None,
     ) -> None:
-        """`now` is the clock of moments, and `monotonic` that of uses: a wrong time of day forgets no document.
+        """Make an empty cache.
 
-        `folder` is for files, empty: none; they are written while `space` lasts.
+        `now` is the clock of documents; `monotonic` is that of uses, so a wrong wall clock drops no document. `folder`
+        is for files (empty: none), which are written while `space` allows growth.
         """
         self._now, self._monotonic, self._folder, self._space = now, monotonic or now, folder, space
-        # Not an `LruCache`: it has two limits, and a refresh is no use of a document.
+        # Not an `LruCache`: there are two limits, and a refresh does not count as a use.
         self.states: OrderedDict[Key, DocumentState[Document]] = OrderedDict()
-        self._fetching: Shared[Key, DocumentState[Document]] = Shared()
+        self._fetching: SingleFlight[Key, DocumentState[Document]] = SingleFlight()
         self._upkeep: asyncio.Task[None] | None = None
-        self.changes = 0  # how often a document took the place of another, or of none
+        self.changes = 0  # number of times a document was set or replaced
 
     def known(self, source: Source) -> DocumentState[Document]:
-        """Return the state of a document; nothing is fetched for it."""
+        """Return the state of a document without fetching it."""
         return self.states.get(self._key_of(source)) or DocumentState()
 
     async def get(self, source: Source) -> DocumentState[Document]:
-        """Return the state of a document, fetched first unless it is good or a fetch failed just now."""
+        """Return the state of a document; fetch it first unless it is good or a fetch failed recently."""
         key, now = self._key_of(source), self._now()
         state = self.states.get(key)
         if state is None or not (state.is_good(now) or (state.is_resting(now) and key not in self._fetching)):
@@ -121,20 +122,20 @@ class DocumentCache(Generic[Key, Source, Document]):
         elif state.is_good(now) and now >= state.refresh_at:
             self.start_fetch(source)
         state.used_at = self._monotonic()
-        if key in self.states:  # else it was forgotten meanwhile
+        if key in self.states:  # else it was dropped meanwhile
             self.states.move_to_end(key)
         return state
 
     async def get_newer(self, source: Source) -> DocumentState[Document] | None:
-        """Fetch a document that lacks something, and return its state; None if that has to wait."""
+        """Fetch a newer edition of a document and return its state; None if the next fetch must wait."""
         state, now = self.known(source), self._now()
         if state.is_resting(now) and self._key_of(source) not in self._fetching:
             return None
-        state.retry_at = now + self.retry_ms  # before the fetch: many who lack something must not cause one each
+        state.retry_at = now + self.retry_ms  # before the fetch, so that concurrent callers cause only one
         return await asyncio.shield(self.start_fetch(source))
 
     async def document(self, source: Source) -> Document:
-        """Return a document, fetched first unless it is good; raise the error of its fetch."""
+        """Return a document; fetch it first unless it is good. Raises the error of the fetch."""
         state = await self.get(source)
         if state.failure is not None and not state.is_good(self._now()):
             raise state.failure
@@ -142,9 +143,9 @@ class DocumentCache(Generic[Key, Source, Document]):
         return state.document
 
     def start_fetch(self, source: Source) -> "asyncio.Task[DocumentState[Document]]":
-        """Fetch a document in the background of the running event loop, once for all who want it."""
+        """Fetch a document in the background; concurrent callers share one task."""
         if self._upkeep is None and self.unused_ms < math.inf:
-            self._upkeep = asyncio.create_task(self._keep_up())
+            self._upkeep = asyncio.create_task(self._run_upkeep())
         key = self._key_of(source)
         return self._fetching.start(key, partial(self._refresh, key, source))
 
@@ -155,7 +156,7 @@ class DocumentCache(Generic[Key, Source, Document]):
         self._remove_files([key])
 
     async def refresh_due(self) -> None:
-        """Fetch what is due, and forget what was not used for long."""
+        """Fetch due documents and drop unused ones."""
         now = self._now()
         for key, state in list(self.states.items()):
             if self._monotonic() - state.used_at > self.unused_ms:
@@ -175,13 +176,13 @@ class DocumentCache(Generic[Key, Source, Document]):
         raise NotImplementedError
 
     async def _fetch(self, source: Source, before: Document | None) -> Edition[Document]:
-        """Fetch a document; return the one of before if it is to stay. Raises an error for the callers."""
+        """Fetch a document; may return the previous one. Errors are raised to the callers."""
         raise NotImplementedError
 
     def _good_until(self, document: Document, known: int) -> int:
-        """Return until when a document is good whose fetch failed.
+        """Return until when a document is good after a failed fetch.
 
-        `known` is until when it was, or now where the clock was put back: then that is not known.
+        `known` is the previous value, or now if the clock was set back.
         """
         return known
 
@@ -189,19 +190,19 @@ class DocumentCache(Generic[Key, Source, Document]):
         raise NotImplementedError
 
     def _read(self, source: Source, data: bytes) -> Edition[Document] | None:
-        """Read a file on a thread; None if it is of another source. Raises any error if it is torn."""
+        """Parse a file; None if it is of another source. Raises any error if it is damaged. Runs on a thread."""
         raise NotImplementedError
 
     def _log_file_error(self, key: Key, reason: str, *, is_read: bool) -> None:
-        """Log on a thread that a file could not be read, or not be written."""
+        """Log that a file could not be read or written. Runs on a thread."""
         raise NotImplementedError
 
-    async def _keep_up(self) -> None:
+    async def _run_upkeep(self) -> None:
         while True:
             await asyncio.sleep(UPKEEP_SECONDS)
             try:
                 await self.refresh_due()
-            except Exception:  # the next time is soon
+            except Exception:  # the next round is soon
                 self.logger.exception(self.upkeep_event)
 
     async def _refresh(self, key: Key, source: Source) -> DocumentState[Document]:
@@ -215,7 +216,7 @@ class DocumentCache(Generic[Key, Source, Document]):
         if known is not None or not state.is_good(self._now()):
             try:
                 edition = await self._fetch(source, state.document)
-            except Exception as error:  # for those who ask
+            except Exception as error:  # raised to callers of `document`
                 if not isinstance(error, self.expected_error):
                     self.logger.exception(self.upkeep_event)
                 if known is None and not self.is_file_first:
@@ -227,7 +228,7 @@ class DocumentCache(Generic[Key, Source, Document]):
         dropped = self._drop_beyond_limits(key)
         if self._folder:
             await asyncio.to_thread(self._write, key, data, dropped)
-            if self.states.get(key) is not state:  # it was forgotten meanwhile
+            if self.states.get(key) is not state:  # it was dropped meanwhile
                 self._remove_files([key])
         return state
 
@@ -245,7 +246,7 @@ class DocumentCache(Generic[Key, Source, Document]):
         now = self._now()
         if state.document is not None:
             state.good_until = self._good_until(state.document, now if now < state.noted_at else state.good_until)
-        error.__cause__ = error.__context__ = None  # their frames hold what was read of an answer
+        error.__cause__ = error.__context__ = None  # their frames hold the answer's data
         state.last_error, state.noted_at = error.with_traceback(None), now
         state.retry_at, state.refresh_at = now + self.retry_ms, now + self.refresh_retry_ms
 
@@ -265,7 +266,7 @@ class DocumentCache(Generic[Key, Source, Document]):
                     return self._read(source, file.read())
             except FileNotFoundError:
                 return None
-            except Exception as error:  # of the disk, or a parser's, of many kinds
+            except Exception as error:  # of the disk, or of any parser
                 self._log_file_error(key, str(error), is_read=True)
                 return None
 
@@ -292,7 +293,7 @@ class DocumentCache(Generic[Key, Source, Document]):
                 os.unlink(self._path(key))
 
     def _remove_oldest_files(self) -> None:
-        """Hold the folder to the limits of memory: earlier runs left files of what nobody asks for."""
+        """Apply the limits to the folder, as earlier runs may have left files of unused documents."""
         total = 0
         with contextlib.suppress(FileNotFoundError), os.scandir(self._folder) as entries:  # removed just now
             files = [(each.stat(), each.path) for each in entries if each.is_file(follow_symlinks=False)]

@@ -1,7 +1,7 @@
-"""The lines of an export: everything an installation holds, one JSON object a line (docs/reference/export-format.md).
+"""Lines of an export of an installation: one JSON object per line (docs/reference/export-format.md).
 
-`kind` says what a line is. Fields that may be left out have a default here; names refer to what stands on lines before.
-Times are milliseconds since the epoch. An unknown field is an error, so that a misspelt one is not passed over.
+`kind` is the type of a line. Optional fields have a default here. Names refer to earlier lines. Times are milliseconds
+since the epoch. Unknown fields are errors, so that misspelt ones are noticed.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from ams.core.push_config import PushConfig
 from ams.core.quotas import MAX_LIMIT
 from ams.core.rights import Right
 
-FORMAT = 1  # a new kind, or a new field that may be left out, does not change it
+FORMAT = 1  # unchanged by new kinds and new optional fields
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Time = Count
@@ -31,7 +31,7 @@ class Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaul
     """Any line."""
 
     def __repr__(self) -> str:
-        """Say what it is, not what it holds: that may be a token."""
+        """Omit the fields, which may hold a token."""
         return f"<a line of kind {kind(self)}>"
 
 
@@ -39,20 +39,20 @@ class Header(Line, tag="header"):
     """The first line."""
 
     format: int
-    ams: str = ""  # what wrote the file
+    ams: str = ""  # version that wrote the file
     made: str = ""  # UTC
-    secrets: bool = True  # whether tokens and the secrets of push and of issuers are in it
-    messages: Count | None = None  # about how many will follow, to show how far a reader is
+    secrets: bool = True  # the file has tokens and secrets of push and issuers
+    messages: Count | None = None  # approximate number, for progress
 
 
 class Log(Line, tag="log"):
-    """A topic's messages: those that follow, up to the next line of another kind."""
+    """The topic of the following messages, up to the next line of another kind."""
 
     project: str
     topic: str
     id: str | None = None  # the topic's identity, a uuid
-    first: Count = 0  # offset of its first message that is still there, else of the next one
-    bytes: Count = 0  # data bytes published to it in all
+    first: Count = 0  # offset of its oldest message, or of the next one
+    bytes: Count = 0  # data bytes published in total
     retention: Age | None = None  # age limit of its messages, its own or its project's; milliseconds
 
 
@@ -60,20 +60,20 @@ class Message(Line, tag="message"):
     """A message of the log above it."""
 
     offset: Count
-    time: Time  # when it was published
+    time: Time  # publish time
     data: str
     attributes: Mapping[str, str] = {}
     ordering_key: str = msgspec.field(name="orderingKey", default="")  # spelled as in the log
 
 
 class Lost(Line, tag="lost"):
-    """Messages that retention took before they were acknowledged, of subscriptions that are gone."""
+    """Messages of deleted subscriptions that retention deleted before they were acknowledged."""
 
     messages: Count
 
 
 class Person(Line):
-    """A person who is a user, or applied to become one."""
+    """A user or an applicant."""
 
     name: str
     id: str | None = None
@@ -85,11 +85,11 @@ class Person(Line):
 
 
 class User(Person, tag="user"):
-    """A user; without a token a new one is made."""
+    """A user; without a token the import makes a new one."""
 
     service_roles: tuple[str, ...] = ()
     token: str = ""
-    created_on: Time | None = None  # absent: when it is imported, as for all that follows
+    created_on: Time | None = None  # absent: the time of the import, also in the other kinds
     modified_on: Time | None = None
     created_by: str | None = None
 
@@ -103,17 +103,17 @@ class Day(NamedTuple):
 
 
 class Tally(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Counts of a topic (published) or a subscription (handed out), and their last times."""
+    """Counts and last times of a topic (published) or a subscription (delivered)."""
 
     messages: Count = 0
     bytes: Count = 0
     last_messages: Count = 0  # of the last request
     last: Time | None = None
-    before: Time | None = None  # when the request before that was
+    before: Time | None = None  # time of the request before the last one
 
 
 class Project(Line, tag="project"):
-    """A project; its days are those of topics that are gone too."""
+    """A project; its days include deleted topics."""
 
     name: str
     id: str | None = None
@@ -124,11 +124,11 @@ class Project(Line, tag="project"):
     retention: Age | None = None
     days: tuple[Day, ...] = ()
     quotas: Mapping[str, Limit] = {}
-    strict_data: bool | None = None  # its own; the others are those of the service
+    strict_data: bool | None = None  # None: as the service
 
 
 class Membership(Line, tag="membership"):
-    """A user's place in a project."""
+    """A user's membership in a project."""
 
     user: str
     project: str
@@ -139,7 +139,7 @@ Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # of a revision
 
 
 class Revision(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A schema as it was at one time; payload and attributes are texts that hold JSON."""
+    """A revision of a schema; payload and attributes are JSON as text."""
 
     revision: Number
     type: Literal["json", "avro", "protobuf"]
@@ -149,45 +149,45 @@ class Revision(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_de
 
 
 class Schema(Line, tag="schema"):
-    """A schema with its revisions, oldest first; the last one counts."""
+    """A schema with its revisions, oldest first; the last one is current."""
 
     project: str
     name: str
     revisions: Annotated[tuple[Revision, ...], msgspec.Meta(min_length=1)]
     id: str | None = None
     created_on: Time | None = None
-    last_revision: Number | None = None  # the highest ever, where that was deleted: it is not given again
+    last_revision: Number | None = None  # highest number ever used, if that revision was deleted
     iam: Bindings = ()  # bindings of its IAM policy that have no effect
 
 
 class Topic(Line, tag="topic"):
-    """A topic; its messages are on lines before, if it has any."""
+    """A topic; its messages are on earlier lines."""
 
     project: str
     name: str
-    id: str | None = None  # if its log has one it is that
+    id: str | None = None  # equal to that of its log, if that has one
     retention: Age | None = None  # its own
     created_on: Time | None = None
     schema: str | None = None
-    schema_encoding: Literal["", "JSON", "BINARY"] = ""  # of messages that keep the schema; empty: not said
-    first_revision: Number | None = None  # the oldest revision of it that messages may keep; None: any
-    last_revision: Number | None = None  # the newest one
+    schema_encoding: Literal["", "JSON", "BINARY"] = ""  # of messages with the schema; empty: not given
+    first_revision: Number | None = None  # oldest revision that messages may use; None: any
+    last_revision: Number | None = None  # newest one
     authorized: tuple[str, ...] = ()
     tally: Tally | None = None
     days: tuple[Day, ...] = ()
     labels: Mapping[str, str] = {}
     iam: Bindings = ()  # bindings of its IAM policy that have no effect
-    deleted_schema: Literal["", "JSON", "BINARY"] = ""  # the encoding of its schema, which was deleted since
+    deleted_schema: Literal["", "JSON", "BINARY"] = ""  # encoding of its deleted schema
 
 
 class PushSecret(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A secret that signs deliveries."""
+    """A secret for signing deliveries."""
 
     secret: str
-    until: Time | None = None  # when it ends; None: when another takes its place
+    until: Time | None = None  # end of its validity; None: until it is rotated
 
     def __repr__(self) -> str:
-        """Say what it is, not what it holds."""
+        """Omit the secret."""
         return "<a push secret>"
 
 
@@ -196,7 +196,7 @@ class Subscription(Line, tag="subscription"):
 
     project: str
     name: str
-    topic: str  # a name: the topic may be gone
+    topic: str  # a name; the topic may be deleted
     ack_deadline_seconds: Annotated[int, msgspec.Meta(ge=0, le=MAX_ACK_DEADLINE)] = DEFAULT_ACK_DEADLINE
     id: str | None = None
     created_on: Time | None = None
@@ -204,8 +204,8 @@ class Subscription(Line, tag="subscription"):
     push_secrets: tuple[PushSecret, ...] = ()  # oldest first
     authorized: tuple[str, ...] = ()
     offset: Count = 0  # the next message to deliver
-    lost: Count = 0  # messages that retention took before they were acknowledged
-    done: tuple[tuple[Count, Count], ...] = ()  # ranges above `offset`: first, and behind the last
+    lost: Count = 0  # messages that retention deleted before they were acknowledged
+    done: tuple[tuple[Count, Count], ...] = ()  # acknowledged ranges above `offset`, [first, end)
     tally: Tally | None = None
     parallel: ParallelOptions | None = None  # of a parallel subscription; None: an ordered one
     labels: Mapping[str, str] = {}
@@ -213,15 +213,15 @@ class Subscription(Line, tag="subscription"):
 
 
 class Snapshot(Line, tag="snapshot"):
-    """Where a parallel subscription stood."""
+    """State of a parallel subscription at one time."""
 
     project: str
     name: str
     topic: str
     created_on: Time
     expires_on: Time
-    floor: Count = 0  # all messages before it were done
-    done: tuple[tuple[Count, Count], ...] = ()  # above the floor, likewise
+    floor: Count = 0  # all messages before it were acknowledged
+    done: tuple[tuple[Count, Count], ...] = ()  # acknowledged ranges above it, [first, end)
     labels: Mapping[str, str] = {}
     iam: Bindings = ()  # bindings of its IAM policy that have no effect
 
@@ -238,14 +238,14 @@ class Registration(Person, tag="registration"):
 
 
 class NamedToken(Line, tag="named_token"):
-    """A token of a user besides its own."""
+    """A named token of a user."""
 
     user: str
     name: str
     hash: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256, in hex digits
     id: str | None = None
-    rights: tuple[Right, ...] | None = None  # None: all the user's
-    public_key: str | None = None  # PEM; with it the token has no text, and its hash is that of one nobody has
+    rights: tuple[Right, ...] | None = None  # None: all of the user's
+    public_key: str | None = None  # PEM; such a token has no text, and its hash matches no token
     created_on: Time | None = None
     created_by: str | None = None
     expires_on: Time | None = None  # None: never
@@ -253,27 +253,27 @@ class NamedToken(Line, tag="named_token"):
 
 
 class Binding(Line, tag="binding"):
-    """By which identity at an issuer a user logs in."""
+    """Identity at an issuer that logs in as a user."""
 
     user: str
     name: str
-    issuer: str  # its URL; it may be an issuer of no line
+    issuer: str  # its URL; it need not be on a line
     subject: str
-    by_login: bool = False  # whether user and binding were made at the first login
+    by_login: bool = False  # user and binding were created at the first login
     created_on: Time | None = None
     created_by: str | None = None
 
 
 class RoleRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Roles in a project for an entitlement."""
+    """Roles in a project for holders of an entitlement."""
 
     entitlement: str
-    project: str  # a name: the project may be gone
+    project: str  # a name; the project may be deleted
     roles: tuple[str, ...]
 
 
 class Issuer(Line, tag="issuer"):
-    """An issuer whose tokens are accepted, as `ams.core.issuer` has it."""
+    """An issuer, with the fields of `ams.core.issuer`."""
 
     name: str
     url: str
@@ -294,7 +294,7 @@ class Issuer(Line, tag="issuer"):
 
 
 class End(Line, tag="end"):
-    """The last line: how many lines of each kind stand before it, but for the header."""
+    """The last line: number of lines of each kind, without the header."""
 
     counts: Mapping[str, int]
 
@@ -309,22 +309,22 @@ _encode = msgspec.json.Encoder().encode
 
 
 def kind(line: Line) -> str:
-    """Return what a line is."""
+    """Return the kind of a line."""
     return str(line.__struct_config__.tag)
 
 
-def encoded(line: Line) -> bytes:
-    """Write a line, its end included."""
+def encode_line(line: Line) -> bytes:
+    """Encode a line, with its newline."""
     return _encode(line) + b"\n"
 
 
 def encoded_message(stored: Stored) -> bytes:
-    """Write the line of a message as it is in the log: what `encoded` would, without reading the message."""
+    """Encode the line of a stored message; equal to `encode_line`, but without parsing the message."""
     return b'{"kind":"message","offset":%d,"time":%d,%b}\n' % stored
 
 
-def decoded(data: bytes) -> AnyLine:
-    """Read a line; raise `InvalidInput` that says what is wrong with it, without what it holds."""
+def decode_line(data: bytes) -> AnyLine:
+    """Parse a line. Raises `InvalidInput`; its text holds no values of the line."""
     try:
         return _decoder.decode(data)
     except msgspec.ValidationError as error:

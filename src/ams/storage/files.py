@@ -1,8 +1,7 @@
-"""The file seam: every call by which log files and databases' neighbours touch a disk.
+"""File access: all disk calls for files of the log and beside the databases.
 
-Production uses `Disk`. Tests put a double in its place that loses, tears or reorders writes that were not synced, fails
-a sync, or runs out of space (`tests/support/unreliable_disk.py`). Paths are plain strings; positions are explicit, so
-a handle has no state but the file it names.
+Production uses `Disk`. Tests use a double that loses, tears or reorders unsynced writes, fails a sync, or runs out of
+space (`tests/support/unreliable_disk.py`). Positions are explicit, so a handle has no state.
 """
 
 import contextlib
@@ -13,35 +12,35 @@ from collections.abc import Iterator, Sequence
 FileHandle = int
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
-_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_SHORTAGE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
-NEW = ".new"  # ending of a file that is being written, until it is whole and gets its name
+NEW = ".new"  # suffix of an unfinished file, which is renamed when complete
 
 
 class Disk:
-    """The calls. All raise `OSError` as the operating system does."""
+    """Disk calls. All raise `OSError` as the operating system does."""
 
     def open(self, path: str, *, create: bool = False) -> FileHandle:
-        """Open for reading and writing; `create` makes a new file, for the owner only, and fails if one is there."""
+        """Open for reading and writing; `create` makes a new file (mode 0600) and fails if it exists."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         return os.open(path, flags, 0o600)
 
     def close(self, handle: FileHandle) -> None:
-        """Let go of a handle."""
+        """Close a handle."""
         os.close(handle)
 
     def write(self, handle: FileHandle, data: bytes, position: int) -> None:
-        """Write all of `data` at `position`; a short write is continued, so that a full disk shows as ENOSPC."""
+        """Write all of `data` at `position`. Short writes are continued, so a full disk raises ENOSPC."""
         written = os.pwrite(handle, data, position)
         while written < len(data):
             written += os.pwrite(handle, memoryview(data)[written:], position + written)
 
     def write_through(self, handle: FileHandle, parts: Sequence[bytes], position: int) -> None:
-        """Write all parts, one after the other, at `position`; durable when it returns (as by `sync`).
+        """Write all parts consecutively at `position`; durable on return, as after `sync`.
 
-        By one system call (RWF_DSYNC) if possible: after each a thread has to ask for the interpreter.
+        Uses one system call (RWF_DSYNC) if possible, as each call must re-acquire the GIL.
         """
-        if len(parts) > _IOV_MAX:  # all must be in the one call that makes them durable
+        if len(parts) > _IOV_MAX:  # all parts must be in one durable call
             some = -(-len(parts) // _IOV_MAX)
             parts = [b"".join(parts[start : start + some]) for start in range(0, len(parts), some)]
         try:
@@ -55,7 +54,7 @@ class Disk:
             self.sync(handle)
 
     def read(self, handle: FileHandle, size: int, position: int) -> bytes:
-        """Read up to `size` bytes at `position`; shorter only at the end of the file. May block on the disk."""
+        """Read `size` bytes at `position`, fewer only at the end of the file. May block on the disk."""
         data = os.pread(handle, size, position)
         while len(data) < size:
             more = os.pread(handle, size - len(data), position + len(data))
@@ -65,7 +64,7 @@ class Disk:
         return data
 
     def read_now(self, handle: FileHandle, size: int, position: int) -> bytes | None:
-        """Read as `read` if the bytes are in the page cache (RWF_NOWAIT); None when the disk would have to be asked."""
+        """Like `read`, but return None unless the bytes are in the page cache (RWF_NOWAIT)."""
         buffer = bytearray(size)
         try:
             count = os.preadv(handle, [buffer], position, os.RWF_NOWAIT)
@@ -88,11 +87,11 @@ class Disk:
         os.posix_fallocate(handle, 0, size)
 
     def sync(self, handle: FileHandle) -> None:
-        """Return when data and length of the file are on stable storage (fdatasync)."""
+        """Flush data and length of the file to stable storage (fdatasync)."""
         os.fdatasync(handle)
 
     def sync_folder(self, path: str) -> None:
-        """Return when names created, renamed or removed in this folder are on stable storage."""
+        """Flush created, renamed and removed names of a folder to stable storage."""
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -100,16 +99,16 @@ class Disk:
             os.close(handle)
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name, replacing what bore it, as one step."""
+        """Rename a file atomically, replacing the target."""
         os.replace(source, target)
 
     def unlink(self, path: str) -> None:
-        """Remove a name; no error when it is gone already."""
+        """Remove a file, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and its parents unless they are there, all for the owner only."""
+        """Make a folder and missing parents (mode 0700)."""
         path = os.path.abspath(path)
         if os.path.isdir(path):
             return
@@ -122,16 +121,16 @@ class Disk:
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
-        """Return whether a file of this name is there."""
+        """Return whether a file exists."""
         return os.path.exists(path)
 
     def free_bytes(self, path: str) -> int:
-        """Return the space left on the file system of this folder for unprivileged users."""
+        """Return the free space for unprivileged users on a folder's file system."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
     def used_bytes(self, path: str) -> int:
-        """Return the bytes of all files in this folder and below; what goes away meanwhile counts nothing."""
+        """Return the total size of files in a folder, recursively. Files removed meanwhile do not count."""
         total = 0
         for folder, _, names in os.walk(path):
             for name in names:
@@ -141,13 +140,13 @@ class Disk:
 
 
 def is_shortage(error: OSError) -> bool:
-    """Return whether a call failed for want of memory or file descriptors: it says nothing about the file."""
-    return error.errno in _SHORTAGES
+    """Return whether a call failed for lack of memory or file descriptors, not because of the file."""
+    return error.errno in _SHORTAGE_ERRORS
 
 
 @contextlib.contextmanager
-def opened(files: Disk, path: str, *, create: bool = False) -> Iterator[FileHandle]:
-    """Open a file for the block."""
+def open_file(files: Disk, path: str, *, create: bool = False) -> Iterator[FileHandle]:
+    """Open a file while the block runs."""
     handle = files.open(path, create=create)
     try:
         yield handle
@@ -156,7 +155,7 @@ def opened(files: Disk, path: str, *, create: bool = False) -> Iterator[FileHand
 
 
 def write_whole(files: Disk, path: str, data: bytes) -> None:
-    """Write a file whole or not at all, durably, for the owner only. A crash may leave a draft beside it."""
+    """Write a file atomically and durably (mode 0600). A crash may leave a file with the suffix `NEW`."""
     draft = path + NEW
     files.unlink(draft)
     handle = files.open(draft, create=True)
@@ -171,5 +170,5 @@ def write_whole(files: Disk, path: str, data: bytes) -> None:
 
 
 def make_private(path: str) -> None:
-    """Make an empty file for the owner only, if there is none, before a library makes it for everybody to read."""
+    """Create an empty file with mode 0600 if missing, before a library creates it world-readable."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

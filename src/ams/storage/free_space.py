@@ -1,20 +1,20 @@
-"""Free space: what may still grow on the disk of a folder, and a reserve for what must go on when it is full."""
+"""Free disk space: growth stops before the disk is full, and reserved space serves writes that must succeed."""
 
 import os
 import threading
 
 import structlog
 
-from ams.storage.files import Disk, opened
+from ams.storage.files import Disk, open_file
 
 logger = structlog.get_logger("ams.storage")
 
 
 class FreeSpace:
-    """Watches the file system of one folder. Callable from every thread.
+    """Free space on the file system of a folder. Thread safe.
 
     Growth is refused while less than `min_free_bytes` is free. The rest is for acknowledgements, deletions and audit
-    events, for which a `ReservedSpace` keeps a reserve besides.
+    events; `ReservedSpace` also keeps a reserve for them.
     """
 
     def __init__(self, files: Disk, folder: str, min_free_bytes: int) -> None:
@@ -22,7 +22,7 @@ class FreeSpace:
         self._min_free = min_free_bytes
 
     def growth_refusal(self) -> str | None:
-        """Return why nothing may grow now; None when there is enough space."""
+        """Return why growth is refused now; None if there is enough space."""
         try:
             free = self._free_for_growth()
         except OSError as error:
@@ -30,10 +30,10 @@ class FreeSpace:
         return None if free >= self._min_free else self._too_little()
 
     def keep_reserve(self) -> None:
-        """Make the reserve, or make it again, when the disk has space for it and for `min_free_bytes` beside it."""
+        """Create the reserve if it is missing and the disk has space for it and for `min_free_bytes`."""
 
     def release_reserve(self) -> bool:
-        """Give the reserve to others after a write failed for want of space; return whether there was one."""
+        """Free the reserve after a write failed with a full disk; return whether there was one."""
         return False
 
     def _free_for_growth(self) -> int:
@@ -44,7 +44,7 @@ class FreeSpace:
 
 
 class ReservedSpace(FreeSpace):
-    """Keeps a reserve in a file, which is given up when something else has taken the last of the disk."""
+    """Free space with a preallocated reserve file, which is released when the disk is full."""
 
     def __init__(self, files: Disk, reserve: str, reserve_bytes: int, min_free_bytes: int) -> None:
         super().__init__(files, os.path.dirname(reserve), min_free_bytes)
@@ -53,23 +53,23 @@ class ReservedSpace(FreeSpace):
         self._lock = threading.Lock()
 
     @property
-    def reserved(self) -> int:
+    def reserved_bytes(self) -> int:
         """Bytes held in reserve now."""
         return self._reserve_bytes if self._is_held else 0
 
     def keep_reserve(self) -> None:
-        """Make the reserve, or make it again, when the disk has space for it and for `min_free_bytes` beside it."""
+        """Create the reserve if it is missing and the disk has space for it and for `min_free_bytes`."""
         with self._lock:
             if self._is_held or not self._reserve_bytes:
                 return
             try:
-                if self._files.exists(self._reserve):  # an earlier run left it
-                    with opened(self._files, self._reserve) as handle:
+                if self._files.exists(self._reserve):  # from an earlier run
+                    with open_file(self._files, self._reserve) as handle:
                         is_whole = self._files.size(handle) == self._reserve_bytes
                     self._is_held = is_whole
                 if not self._is_held and self._files.free_bytes(self._folder) >= self._min_free + self._reserve_bytes:
                     self._files.unlink(self._reserve)
-                    with opened(self._files, self._reserve, create=True) as handle:
+                    with open_file(self._files, self._reserve, create=True) as handle:
                         self._files.allocate(handle, self._reserve_bytes)
                     self._is_held = True
             except OSError as error:
@@ -77,7 +77,7 @@ class ReservedSpace(FreeSpace):
                 self._discard()
 
     def release_reserve(self) -> bool:
-        """Give the reserve back to the file system; return whether there was one."""
+        """Free the reserve; return whether there was one."""
         with self._lock:
             if not self._is_held:
                 return False
@@ -94,13 +94,13 @@ class ReservedSpace(FreeSpace):
 
 
 class UnlimitedSpace(FreeSpace):
-    """Refuses nothing: for a database of another machine, or of a program of its own."""
+    """Never refuses growth: for databases on another machine."""
 
     def __init__(self) -> None:
         super().__init__(Disk(), "/", 0)
 
     def growth_refusal(self) -> None:
-        """Refuse nothing."""
+        """Return None: growth is never refused."""
 
 
 UNLIMITED = UnlimitedSpace()

@@ -1,13 +1,13 @@
-"""PostgreSQL connections: how to connect, how long to wait, and which errors pass; for registry, cursors and pipeline.
+"""PostgreSQL connections, timeouts and transient errors, for registry, cursors and pipeline.
 
-A lost primary looks the same from everywhere: it is noticed within seconds, and `CALL_SECONDS` later no call waits for
-it any more. Three kinds of connections:
+A lost primary is noticed within seconds, and no call waits for it longer than `CALL_SECONDS`. Three kinds of
+connections:
 
-connect                   for the event loop: listening for changes, and what `ReconnectingConnection` makes
-ReconnectingConnection    one of the cursors': comes back by itself while calls wait
-connect_thread            for threads: the registry's, in SQLAlchemy's pool
+- `connect`: for the event loop, to listen for changes and for `ReconnectingConnection`;
+- `ReconnectingConnection`: for cursors; it reconnects by itself while calls wait;
+- `connect_thread`: for threads, in SQLAlchemy's pool of the registry.
 
-Loads the driver, so it is imported only where PostgreSQL is used.
+Imports the driver, so import it only where PostgreSQL is used.
 """
 
 import asyncio
@@ -32,22 +32,22 @@ from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, Unusable
 
 T = TypeVar("T")
 Connection = psycopg.AsyncConnection[TupleRow]
-Statements = Callable[[Connection, float], Awaitable[T]]  # runs them on a connection, within so many seconds
+Statements = Callable[[Connection, float], Awaitable[T]]  # work on a connection, with its timeout in seconds
 
-CALL_SECONDS = 8.0  # how long a call waits for PostgreSQL to come back, in all: clients give up at 10
-CONNECT_SECONDS = 2  # for one server, before the next one of the list is asked; the driver takes no less
-STATEMENT_SECONDS = 3.0  # ours take milliseconds: a server that is silent for so long is stopped or cut off
-LOCK_SECONDS = 2.0  # how long a statement may wait for a row another transaction holds
-IDLE_SECONDS = 5.0  # how long a transaction may do nothing: a node that was stopped must not hold up the others
-SILENCE_SECONDS = STATEMENT_SECONDS + 0.5  # then a thread gives the server up
-LEAST_SECONDS = 0.5  # less is not worth a statement: it would be cut off and take the connection with it
-RECONNECT_BACKOFF = Backoff(0.1, 1.0)  # seconds between two tries to connect
+CALL_SECONDS = 8.0  # total time that a call waits for PostgreSQL: clients time out at 10
+CONNECT_SECONDS = 2  # per server of the list; the driver's minimum
+STATEMENT_SECONDS = 3.0  # ours take milliseconds: a server silent for so long is stopped or unreachable
+LOCK_SECONDS = 2.0  # lock timeout of a statement
+IDLE_SECONDS = 5.0  # timeout of an idle transaction: a stopped node must not block the others
+SILENCE_SECONDS = STATEMENT_SECONDS + 0.5  # after it a thread closes the connection
+MIN_STATEMENT_SECONDS = 0.5  # with less left no statement is sent: its timeout would close the connection
+RECONNECT_BACKOFF = Backoff(0.1, 1.0)  # seconds between two attempts to connect
 
 _DEFAULTS = {
     "application_name": "ams",
     "connect_timeout": str(CONNECT_SECONDS),
     "gssencmode": "disable",
-    "target_session_attrs": "read-write",  # of several servers the one that is the primary now
+    "target_session_attrs": "read-write",  # the current primary of several servers
     "keepalives_idle": "5",
     "keepalives_interval": "2",
     "keepalives_count": "2",
@@ -56,13 +56,13 @@ _DEFAULTS = {
 
 _PASSING_STATES = frozenset(
     {
-        "25P03",  # idle_in_transaction_session_timeout: this process stood still
-        "25006",  # read_only_sql_transaction: the primary became a standby under us
+        "25P03",  # idle_in_transaction_session_timeout: this process was stopped
+        "25006",  # read_only_sql_transaction: the primary became a standby
         "40001",  # serialization_failure
         "40P01",  # deadlock_detected
         "53300",  # too_many_connections
         "55P03",  # lock_not_available
-        "57014",  # query_canceled: it took longer than `STATEMENT_SECONDS`
+        "57014",  # query_canceled: `STATEMENT_SECONDS` passed
         "57P01",  # admin_shutdown
         "57P02",  # crash_shutdown
         "57P03",  # cannot_connect_now: starting, stopping or recovering
@@ -75,8 +75,8 @@ POOLED = (
     "PostgreSQL is reached through a pooler that gives each transaction another session, as PgBouncer with pool_mode ="
     " transaction or statement: connect to PostgreSQL itself, or set pool_mode = session"
 )
-_NO_TRANSACTIONS = "statement pooling"  # PgBouncer, asked for a transaction with pool_mode = statement
-_LOOKS = 5  # a pooler hands out the session that was used last, as a rule; others may take it in between
+_NO_TRANSACTIONS = "statement pooling"  # in PgBouncer's error for a transaction with pool_mode = statement
+_SESSION_PROBES = 5  # a pooler usually reuses the last session, but another client may take it in between
 
 _SESSION = """
 SELECT set_config('statement_timeout', %s, false), set_config('lock_timeout', %s, false),
@@ -88,7 +88,7 @@ _LIMITS = tuple(f"{seconds * 1000:.0f}" for seconds in (STATEMENT_SECONDS, LOCK_
 
 
 def conninfo(url: str, password: str = "") -> str:
-    """Return the connection string of a `postgresql://` URL. Raises `ValueError`, which holds nothing of the URL."""
+    """Return the connection string for a `postgresql://` URL. Raises `ValueError` without any part of the URL."""
     try:
         given = {name: value for name, value in conninfo_to_dict(url).items() if value is not None}
         return make_conninfo("", **_DEFAULTS | given | ({"password": password} if password else {}))
@@ -97,14 +97,14 @@ def conninfo(url: str, password: str = "") -> str:
 
 
 async def connect(to: str, greet: Callable[[Connection], Awaitable[object]] | None = None) -> Connection:
-    """Connect once, in autocommit, and let `greet` run first. Raises `psycopg.Error`.
+    """Connect once, in autocommit mode, and run `greet` first. Raises `psycopg.Error`.
 
-    The server cuts off statements after `STATEMENT_SECONDS`. Commits are answered when they are on disk, also that of
-    a synchronous standby, whatever the server is set to.
+    Statements time out after `STATEMENT_SECONDS`. Commits are synchronous, also on a synchronous standby, regardless of
+    the server's configuration.
     """
     connection = await psycopg.AsyncConnection.connect(to, autocommit=True)
     try:
-        with limited(connection, CONNECT_SECONDS):
+        with limit_time(connection, CONNECT_SECONDS):
             await connection.execute(_SESSION, _LIMITS)
             if greet is not None:
                 await greet(connection)
@@ -115,7 +115,7 @@ async def connect(to: str, greet: Callable[[Connection], Awaitable[object]] | No
 
 
 def connect_thread(to: str) -> "ThreadConnection":
-    """Connect a thread, otherwise as `connect`. Transactions begin where callers need one. Raises `psycopg.Error`."""
+    """Connect as `connect` does, for a thread. Callers begin transactions. Raises `psycopg.Error`."""
     connection = ThreadConnection.connect(to, autocommit=True)
     try:
         connection.adapters.register_dumper(str, _TextDumper)
@@ -129,12 +129,12 @@ def connect_thread(to: str) -> "ThreadConnection":
 
 
 class ThreadConnection(psycopg.Connection[TupleRow]):
-    """A connection that is closed when the server is silent for too long, and takes every text."""
+    """A connection that closes after `SILENCE_SECONDS` without an answer, and accepts texts with NUL."""
 
     silence: float = SILENCE_SECONDS
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        """Wait for an answer; raise `OperationalError` when there is none in time, and be closed."""
+        """Wait for an answer; on timeout close the connection and raise `OperationalError`."""
         try:
             return super().wait(gen, interval, min(self.silence, math.inf if timeout is None else timeout))
         except psycopg.OperationalError:
@@ -144,7 +144,7 @@ class ThreadConnection(psycopg.Connection[TupleRow]):
 
 
 ESCAPE = "\x1a"
-"""PostgreSQL takes no NUL, which clients may send. It is written as `ESCAPE 0`, and `ESCAPE` as `ESCAPE 1`."""
+"""PostgreSQL texts cannot hold NUL, which clients may send. It is stored as `ESCAPE 0`, and `ESCAPE` as `ESCAPE 1`."""
 
 
 class _TextDumper(StrDumperUnknown):
@@ -164,17 +164,17 @@ log = structlog.get_logger("ams.cursors")
 
 
 class Interrupted(Exception):
-    """The outcome is unknown: the connection was lost, or the database requires a retry."""
+    """The connection was lost, or the database requires a retry: the outcome is unknown."""
 
 
 class ReconnectingConnection:
-    """A connection of the cursors: runs statements in turn, and connects again by itself when it is lost.
+    """Connection of the cursors: runs statements one at a time and reconnects by itself.
 
-    Calls wait for the new connection until `CALL_SECONDS` after the loss. Later ones fail at once.
+    Calls wait for the new connection until `CALL_SECONDS` after the loss. Later calls fail at once.
     """
 
     def __init__(self, conninfo: str, greet: Callable[[Connection], Awaitable[None]]) -> None:
-        """`greet` runs first on each new connection."""
+        """Make an unconnected connection; `greet` runs first on each new connection."""
         self._conninfo, self._greet = conninfo, greet
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
@@ -183,18 +183,18 @@ class ReconnectingConnection:
         self._cause: BaseException | None = None
 
     async def run(self, work: Statements[T], give_up: float) -> T:
-        """Do some work on the connection, which gets the seconds it may take; `give_up` is in the loop's time.
+        """Run work with its timeout in seconds, until `give_up` (loop time).
 
-        Raises `Interrupted` when it must be asked again, `CursorsUnavailable` when time is over or it is refused.
+        Raises `Interrupted` if the caller must retry, `CursorsUnavailable` on timeout or refusal.
         """
         async with self._turn:
-            connection = await self._connected(give_up)
+            connection = await self._wait_for_connection(give_up)
             began = self._loop.time()
             seconds = min(STATEMENT_SECONDS, give_up - began)
-            if seconds < LEAST_SECONDS:
+            if seconds < MIN_STATEMENT_SECONDS:
                 raise CursorsUnavailable from self._cause
             try:
-                with limited(connection, seconds):
+                with limit_time(connection, seconds):
                     return await work(connection, seconds)
             except psycopg.Error as error:
                 if not is_passing(error):
@@ -208,9 +208,9 @@ class ReconnectingConnection:
                 raise Interrupted from error
 
     async def insist(self, work: Statements[T], *, changes: bool = False) -> T:
-        """Do some work that may be done twice, again until there is an answer; for `CALL_SECONDS` in all.
+        """Run idempotent work, with retries, for `CALL_SECONDS` in total.
 
-        Raises `CursorsUnavailable`, which says so when work that `changes` something may have been done.
+        Raises `CursorsUnavailable`; with `changes` it says so if the work may have been done.
         """
         give_up = self._loop.time() + CALL_SECONDS
         unsure = False
@@ -225,7 +225,7 @@ class ReconnectingConnection:
                 raise CursorsUnavailable(OUTCOME_UNKNOWN) from error
 
     async def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         if self._connecting is not None:
             self._connecting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -236,7 +236,7 @@ class ReconnectingConnection:
         self._connecting = asyncio.create_task(self._connect(), name="ams-cursors-connect")
         return self._connecting
 
-    async def _connected(self, give_up: float) -> Connection:
+    async def _wait_for_connection(self, give_up: float) -> Connection:
         connecting = self._connecting or self._begin_connecting(self._loop.time())
         if not connecting.done():
             seconds = min(give_up, self._lost_since + CALL_SECONDS) - self._loop.time()
@@ -245,7 +245,7 @@ class ReconnectingConnection:
                 raise CursorsUnavailable from self._cause
         try:
             return connecting.result()
-        except Exception:  # a defect: the next call tries again
+        except Exception:  # a defect: the next call reconnects
             self._connecting = None
             raise
 
@@ -267,19 +267,19 @@ class ReconnectingConnection:
 
 
 async def require_sessions(to: str) -> None:
-    """Raise `Unusable` for a pooler that gives each transaction another session; or `psycopg.Error`.
+    """Raise `Unusable` if a pooler changes the session between transactions. Raises `psycopg.Error`.
 
-    Settings, channels and a lock belong to sessions; without them a commit could be answered before it is on disk.
+    Settings, channels and locks belong to sessions. Without them a commit could be answered before it is on disk.
     """
     async with await psycopg.AsyncConnection.connect(to, autocommit=True, prepare_threshold=None) as one:
-        with limited(one, CONNECT_SECONDS):
+        with limit_time(one, CONNECT_SECONDS):
             before = await _session(one)
-        if before == one.info.backend_pid:  # as it was told at the beginning: nobody stands in between
+        if before == one.info.backend_pid:  # as reported when connecting: no pooler
             return
         async with await psycopg.AsyncConnection.connect(to, autocommit=True, prepare_threshold=None) as other:
-            for _ in range(_LOOKS):
+            for _ in range(_SESSION_PROBES):
                 try:
-                    with limited(one, CONNECT_SECONDS), limited(other, CONNECT_SECONDS):
+                    with limit_time(one, CONNECT_SECONDS), limit_time(other, CONNECT_SECONDS):
                         async with other.transaction():
                             others, now = await _session(other), await _session(one)
                 except psycopg.errors.ProtocolViolation as error:
@@ -291,14 +291,14 @@ async def require_sessions(to: str) -> None:
 
 
 async def _session(connection: Connection) -> int:
-    """Return the process that serves a connection just now."""
+    """Return the server process that currently serves a connection."""
     row = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
     return int(row[0]) if row else 0
 
 
 @contextlib.contextmanager
-def limited(connection: Connection, seconds: float) -> Iterator[None]:
-    """End a connection that takes longer. Nothing is cancelled: a cancelled commit could be reported as done."""
+def limit_time(connection: Connection, seconds: float) -> Iterator[None]:
+    """Abort the connection on timeout. No cancel request: a cancelled commit could be reported as done."""
     timer = asyncio.get_running_loop().call_later(seconds, abort, connection)
     try:
         yield
@@ -307,7 +307,7 @@ def limited(connection: Connection, seconds: float) -> Iterator[None]:
 
 
 def abort(connection: Connection) -> None:
-    """End a connection at once, in any state, also when the server does not respond."""
+    """Close a connection at once, in any state, even if the server does not respond."""
     if connection.closed:
         return
     with socket.socket(fileno=os.dup(connection.fileno())) as own, contextlib.suppress(OSError):
@@ -315,7 +315,7 @@ def abort(connection: Connection) -> None:
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Tell if the same may well work in a moment, here or elsewhere; the statement may have been done all the same."""
+    """Return whether an error is transient: a retry may succeed. The statement may have been executed."""
     state = getattr(error, "sqlstate", None)
     if state is None:
         return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
@@ -323,11 +323,11 @@ def is_passing(error: BaseException | None) -> bool:
 
 
 def keeps_connection(error: BaseException) -> bool:
-    """Return whether a connection is as good as before after an error that passes, and nothing was done."""
+    """Return whether the connection stays usable after a transient error, and nothing was executed."""
     return getattr(error, "sqlstate", None) in _KEEPS_CONNECTION
 
 
 def reason(error: BaseException | None) -> str:
-    """Return the first line of the driver's message; it never holds a password."""
+    """Return the first line of the driver's message; it never contains a password."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

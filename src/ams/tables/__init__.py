@@ -1,11 +1,11 @@
-"""Delta tables, by delta-rs, that batches are added to exactly once; no Spark, no service.
+"""Delta tables by delta-rs; each batch is added exactly once. Needs no Spark and no service.
 
-    ROOT/day=2024-03-05/batch-000012-1f0c9a7e-....parquet     what a batch brought of a day
+    ROOT/day=2024-03-05/batch-000012-1f0c9a7e-....parquet     rows of one day from one batch
     ROOT/day=2024-03-05/merged-000031-....parquet             the same after small files were merged
     ROOT/_delta_log/                                          which of the files are the table, version by version
 
-delta-rs writes the log, and any reader of Delta tables reads them. What it does not do is done here: it takes files
-that are not there, counts a batch twice, and syncs nothing.
+delta-rs writes the log, so every reader of Delta tables can read them. This package adds three things that delta-rs
+lacks: it checks that files exist, adds a batch only once, and syncs to stable storage.
 """
 
 from ams.core.errors import AmsError
@@ -16,4 +16,4 @@ class WrongTable(AmsError):
 
 
 class StoreFailed(AmsError):
-    """An object store did not answer, or refused; what was confirmed stays, and the same may be tried again."""
+    """An object store did not answer or refused. Confirmed commits stay; the caller may retry."""

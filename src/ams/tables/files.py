@@ -21,19 +21,19 @@ from ams.tables import StoreFailed, WrongTable
 from ams.tables.location import Location
 
 Partition = Mapping[str, str | None]
-"""The values of the partition columns as Delta has them: texts, dates as 2024-03-05; None for null and for ``""``."""
+"""Values of the partition columns as Delta writes them: text, dates as 2024-03-05; None for null and ``""``."""
 
-ROW_GROUP_BYTES = 32 * 2**20  # in memory, of all columns: what writing or reading a file takes
+ROW_GROUP_BYTES = 32 * 2**20  # memory of all columns while a file is written or read
 ENDING = ".parquet"
 NULL = "__HIVE_DEFAULT_PARTITION__"
-_LONGEST_NAME = 200  # bytes of a folder's name; it only helps people, the partition is in the log
-_LONGEST_TEXT = 32  # characters of a text up to which it is told as the least or greatest of a column
+_MAX_FOLDER_BYTES = 200  # of a folder's name, which only helps people: the log has the partition
+_MAX_STATS_CHARACTERS = 32  # longer texts are left out of the statistics
 _BATCH = re.compile(r"(?:batch|merged)-(\d+)-")
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a table, or one that was written and is to become part of it."""
+    """A Parquet file that is part of a table, or will be after its commit."""
 
     path: str  # below the table's root
     size: int
@@ -45,21 +45,23 @@ class File:
 
     @property
     def stats(self) -> str:
-        """What the log says of it: Delta's statistics, JSON."""
-        bounds = self.least, self.greatest  # those of another program's files may be of any kind
-        least, greatest = ({name: _told(value) for name, value in each.items() if _is_told(value)} for each in bounds)
+        """Statistics for the Delta log, as JSON."""
+        bounds = self.least, self.greatest  # other programs may write bounds of any type
+        least, greatest = (
+            {name: _stats_value(value) for name, value in each.items() if _has_total_order(value)} for each in bounds
+        )
         told = {"numRecords": self.rows, "minValues": least, "maxValues": greatest, "nullCount": self.nulls}
         return json.dumps(told)
 
     @property
     def batch(self) -> int | None:
-        """The batch that brought it, the newest one of a merged file; None when its name tells none."""
+        """Number of its batch; of a merged file the newest. None if the name has none."""
         found = _BATCH.match(self.path.rpartition("/")[2])
         return int(found[1]) if found else None
 
 
 def batch_name(query: str, batch: int) -> str:
-    """Return what files of a batch are called.
+    """Return the name prefix of a batch's files.
 
     >>> batch_name("1f0c9a7e-5b1e-4f6e-9d3e-2c7a5d1b8e90", 12)
     'batch-000012-1f0c9a7e'
@@ -70,28 +72,28 @@ def batch_name(query: str, batch: int) -> str:
 def write(
     location: Location, schema: pa.Schema, partition_by: Sequence[str], name: str, batches: Iterable[pa.RecordBatch]
 ) -> list[File]:
-    """Write rows (`batches`, with all columns of the schema) as new files on stable storage, and tell what they are.
+    """Write rows (`batches`, with all columns of the schema) to new files on stable storage. Returns the files.
 
-    They are no part of the table before they are appended: an attempt that fails leaves only files for `vacuum`. One
-    file is open at a time, so rows should come sorted by partition; else there are more files.
+    The files join the table only when appended; a failed attempt leaves files for `vacuum`. One file is open at a time:
+    rows sorted by partition give fewer files.
     """
     fitting = (rows.select(schema.names).cast(schema) for rows in batches)
     parts = (each for rows in fitting for each in _by_partition(rows, partition_by))
     stored = pa.schema([field for field in schema if field.name not in partition_by])
     files = [
-        _written(location, partition, name, stored, (rows for _, rows in group))
+        _write_file(location, partition, name, stored, (rows for _, rows in group))
         for partition, group in groupby(parts, itemgetter(0))
     ]
-    # All folders up to the table's: one may have been made by another attempt.
+    # All folders up to the table's root: another attempt may have made one and not synced it.
     above = {folder for file in files for folder in PurePosixPath(file.path).parents}
     location.sync(*(str(folder) if folder.name else "" for folder in sorted(above, reverse=True)))
     return files
 
 
-def _written(
+def _write_file(
     location: Location, partition: dict[str, str | None], name: str, schema: pa.Schema, rows: Iterator[pa.RecordBatch]
 ) -> File:
-    folder = "/".join(f"{column}={_escaped(value)}" for column, value in partition.items())
+    folder = "/".join(f"{column}={_escape_for_path(value)}" for column, value in partition.items())
     path = f"{folder}/{name}-{uuid.uuid4()}{ENDING}".lstrip("/")
     footers: list[Any] = []
     with location.asking():
@@ -105,11 +107,11 @@ def _written(
             metadata_collector=footers,
         )
     try:
-        _put(location, parquet, rows)
+        _write_row_groups(location, parquet, rows)
         with location.asking():
             parquet.close()
     except BaseException:
-        with suppress(OSError, StoreFailed):  # what stays is for `vacuum`, and what is told is why it was given up
+        with suppress(OSError, StoreFailed):  # `vacuum` removes the rest; the caller gets the first error
             parquet.close()
             location.remove(path)
         raise
@@ -119,8 +121,7 @@ def _written(
     return File(path, size, footers[0].num_rows, partition, *_statistics(footers[0]))
 
 
-def _put(location: Location, parquet: pq.ParquetWriter, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write rows in groups of `ROW_GROUP_BYTES`: small batches are put together, large ones are cut."""
+def _write_row_groups(location: Location, parquet: pq.ParquetWriter, batches: Iterable[pa.RecordBatch]) -> None:
     waiting, size = list[pa.RecordBatch](), 0
     for rows in chain(batches, (None,)):
         if rows is not None:
@@ -137,19 +138,19 @@ def _put(location: Location, parquet: pq.ParquetWriter, batches: Iterable[pa.Rec
 def read(
     location: Location, files: Iterable[File], schema: pa.Schema, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Read files in their order, in flat memory; columns they lack are null. Raises `WrongTable` for one gone."""
+    """Read files in order, in constant memory; missing columns are null. Raises `WrongTable` if a file is gone."""
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     for file in files:
-        with opened(location, file.path) as parquet:
+        with open_file(location, file.path) as parquet:
             stored = [name for name in wanted.names if name in parquet.schema_arrow.names]
-            for group in range(parquet.num_row_groups):  # one by one: else all of the file is held ready
+            for group in range(parquet.num_row_groups):  # otherwise pyarrow prefetches the whole file
                 for rows in parquet.iter_batches(row_groups=[group], columns=stored):
                     yield _complete(rows, wanted, file.partition)
 
 
 def read_through(location: Location, path: str) -> tuple[int, int | None]:
-    """Read all of a file, in flat memory; return its rows and its size. Raises `WrongTable` for one gone or damaged."""
-    with opened(location, path) as parquet:
+    """Read a whole file in constant memory; return its rows and size. Raises `WrongTable` if gone or damaged."""
+    with open_file(location, path) as parquet:
         for group in range(parquet.num_row_groups):
             for _ in parquet.iter_batches(row_groups=[group]):
                 pass
@@ -157,7 +158,7 @@ def read_through(location: Location, path: str) -> tuple[int, int | None]:
 
 
 @contextmanager
-def opened(location: Location, path: str) -> Iterator[pq.ParquetFile]:
+def open_file(location: Location, path: str) -> Iterator[pq.ParquetFile]:
     """Open a file for reading; raises `WrongTable` when it is gone or damaged."""
     place = location.path(path)
     try:
@@ -187,7 +188,6 @@ def _complete(rows: pa.RecordBatch, wanted: pa.Schema, partition: Partition) -> 
 def _by_partition(
     rows: pa.RecordBatch, partition_by: Sequence[str]
 ) -> Iterator[tuple[dict[str, str | None], pa.RecordBatch]]:
-    """Cut rows where their partition changes; the parts lack the partition columns."""
     stored = rows.drop_columns(list(partition_by))
     runs = [pc.run_end_encode(rows.column(name)).run_ends.to_pylist() for name in partition_by]
     start = 0
@@ -199,7 +199,7 @@ def _by_partition(
 
 
 def text(value: Any) -> str | None:
-    """Return the value of a partition column as Delta has it."""
+    """Return the value of a partition column as Delta writes it."""
     if value is None or value == "":
         return None
     if isinstance(value, bool):
@@ -209,13 +209,12 @@ def text(value: Any) -> str | None:
     raise WrongTable(f"partitions are by texts, numbers without fractions, days and flags, not by {value!r}")
 
 
-def _escaped(value: str | None) -> str:
+def _escape_for_path(value: str | None) -> str:
     name = NULL if value is None else urllib.parse.quote(value, safe="").replace(".", "%2E").replace("~", "%7E")
-    return name[:_LONGEST_NAME]
+    return name[:_MAX_FOLDER_BYTES]
 
 
 def _statistics(footer: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
-    """Return the least values, the greatest values, and how many are null, of columns of which they are known."""
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -228,21 +227,21 @@ def _statistics(footer: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
         filled = [each for each in chunks if each.num_values]
         if not filled or not all(each.has_min_max for each in filled):
             continue
-        with suppress(OverflowError, ValueError):  # of a time that Python cannot tell
+        with suppress(OverflowError, ValueError):  # a time outside Python's range
             lowest, highest = min(each.min for each in filled), max(each.max for each in filled)
-            if _is_told(lowest) and _is_told(highest):
+            if _has_total_order(lowest) and _has_total_order(highest):
                 least[name], greatest[name] = lowest, highest
     return least, greatest, nulls
 
 
-def _is_told(value: Any) -> bool:
-    """Return whether a value orders alike for all readers: not so numbers with fractions, among which may be NaN."""
+def _has_total_order(value: Any) -> bool:
+    """Return whether all readers order the value alike; floats may be NaN."""
     return (isinstance(value, int | date) and not isinstance(value, bool)) or (
-        isinstance(value, str) and len(value) <= _LONGEST_TEXT
+        isinstance(value, str) and len(value) <= _MAX_STATS_CHARACTERS
     )
 
 
-def _told(value: Any) -> Any:
+def _stats_value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
     return value.isoformat() if isinstance(value, date) else value

@@ -1,11 +1,11 @@
-"""Where a table lies: a folder that all machines at work see by the same path, or a prefix in a bucket of S3.
+"""Location of a table: a folder that all machines see by the same path, or a prefix in an S3 bucket.
 
-Neither delta-rs nor pyarrow syncs what it writes in a folder; `sync` does, so that nothing is told that a loss of power
-can take back. On S3 there is nothing to sync: what the server has confirmed is stored, whole.
+Neither delta-rs nor pyarrow syncs files in a folder; `sync` does, so a loss of power takes back nothing confirmed. On
+S3 there is nothing to sync: a confirmed object is stored whole.
 
-Credentials of S3 come by the usual chain (`AWS_ACCESS_KEY_ID` and others, profiles, roles of machines and containers),
-which pyarrow and delta-rs follow in each process by themselves. So they are in no address, no option, and nothing that
-is sent to other machines. `AWS_ENDPOINT_URL` names another server than Amazon's, and `AWS_REGION` the region.
+S3 credentials come from the usual chain: `AWS_ACCESS_KEY_ID` and others, profiles, roles of machines and containers.
+pyarrow and delta-rs read it in each process, so no address, option or pickled object holds a credential.
+`AWS_ENDPOINT_URL` names a server other than Amazon's, `AWS_REGION` the region.
 """
 
 import fcntl
@@ -23,12 +23,12 @@ import pyarrow.fs as pafs
 from ams.tables import StoreFailed, WrongTable
 
 SCHEME = "s3"
-TIMEOUT_SECONDS = 30  # for an answer to delta-rs, which then asks again where that does no harm
+TIMEOUT_SECONDS = 30  # for an answer to delta-rs, which retries idempotent requests
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
-_LONGEST = 300
+_ERROR_CHARACTERS = 300
 
 
 def _s3_address(address: str) -> str:
@@ -49,7 +49,7 @@ def _s3_address(address: str) -> str:
 
 
 def s3_filesystem() -> pafs.FileSystem:
-    """Return what pyarrow reads and writes by."""
+    """Return pyarrow's file system for S3."""
     return _opened_filesystem(_endpoint(), _first(_REGIONS))
 
 
@@ -60,7 +60,7 @@ def _opened_filesystem(endpoint: str | None, region: str | None) -> pafs.FileSys
         region=region,
         endpoint_override=f"{where.netloc}{where.path.rstrip('/')}" if where else None,
         scheme=where.scheme if where else None,
-        allow_delayed_open=True,  # so that a small file is one request
+        allow_delayed_open=True,  # a small file takes one request
     )
 
 
@@ -69,17 +69,17 @@ def _s3_options() -> dict[str, str]:
     told = {"AWS_ENDPOINT_URL": endpoint} if endpoint else {}
     if endpoint and endpoint.startswith("http:"):
         told["AWS_ALLOW_HTTP"] = "true"
-    # A commit is a PUT that the server refuses where there is one already; no setting in the environment changes that.
+    # A commit is a PUT that the server refuses if the object exists; the environment cannot change that.
     sure = {"AWS_CONDITIONAL_PUT": "etag", "AWS_S3_ALLOW_UNSAFE_RENAME": "false"}
     return {**told, **sure, "timeout": f"{TIMEOUT_SECONDS}s"}
 
 
 def s3_reason(error: BaseException) -> str:
-    """Return why a call failed, in one line; what the server sent with it (key ids, signatures) is left out."""
+    """Return why a call failed, in one line, without the key ids and signatures that the server sent."""
     text = _COLORS.sub("", str(error))
     code = re.search(r"<Code>(\w+)</Code>", text)
     lines = [line.strip(" \t↳") for line in text.partition("<")[0].splitlines()]
-    words = ": ".join(line for line in lines if line)[:_LONGEST]
+    words = ": ".join(line for line in lines if line)[:_ERROR_CHARACTERS]
     return f"{words} ({code[1]})" if code else words
 
 
@@ -102,13 +102,13 @@ _LOCK = "_delta_log/_lock"
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A folder, and the calls that tables need there; paths are below it, with `/`. Can be sent to other machines."""
+    """A table's folder and its file operations; paths are relative, with `/`. Picklable."""
 
-    root: str  # of a prefix in a bucket its address, `s3://BUCKET/PREFIX`
+    root: str  # a path, or `s3://BUCKET/PREFIX`
 
     @classmethod
     def of(cls, path: "str | os.PathLike[str] | Location") -> "Location":
-        """Return the location of a plain path, a `file:` or an `s3://` address; raises `WrongTable` for others."""
+        """Return the location of a path, a `file:` or an `s3://` address. Raises `WrongTable` for other addresses."""
         if isinstance(path, Location):
             return path
         text = os.fspath(path)
@@ -126,12 +126,12 @@ class Location:
 
     @property
     def is_store(self) -> bool:
-        """True if it is an object store: a file is there whole or not at all, and an answer to a write may be lost."""
+        """True for an object store: files appear whole or not at all, and the answer to a write may be lost."""
         return self.root.startswith(f"{SCHEME}://")
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Raise `StoreFailed`, without what the server sent, when what is done in this context fails there."""
+        """Turn failures of the store inside this context into `StoreFailed`, without the server's text."""
         try:
             yield
         except FileNotFoundError:
@@ -143,33 +143,33 @@ class Location:
 
     @property
     def filesystem(self) -> pafs.FileSystem:
-        """What pyarrow reads and writes by; paths in it are below the folder."""
+        """pyarrow's file system; its paths are relative to the folder."""
         if self.is_store:
             return pafs.SubTreeFileSystem(self.root.removeprefix(f"{SCHEME}://"), s3_filesystem())
         return pafs.SubTreeFileSystem(self.root, pafs.LocalFileSystem())
 
     @property
     def options(self) -> dict[str, str] | None:
-        """What delta-rs has to know besides the address."""
+        """Storage options for delta-rs."""
         return _s3_options() if self.is_store else None
 
     def path(self, relative: str) -> str:
-        """Return the whole path of something in the folder, for people and delta-rs."""
+        """Return the full path of a relative path, for people and delta-rs."""
         return posixpath.join(self.root, relative)
 
     def make(self, folder: str = "") -> None:
-        """Make a folder and all above it unless they are there; a store has none, and people make buckets."""
+        """Make a folder and its parents. Does nothing on a store; users make buckets."""
         if not self.is_store:
             os.makedirs(self.path(folder), exist_ok=True)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted; of an absent one none."""
+        """Return the sorted names in a folder; an absent folder has none."""
         selector = pafs.FileSelector(folder, allow_not_found=True)
         with self.asking():
             return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
     def files(self, ending: str) -> list[str]:
-        """Return the files in the folder and below whose names end so, but none below names that begin with `_`."""
+        """Return all files below the folder with this ending; names that begin with `_` are skipped."""
         selector = pafs.FileSelector("", recursive=True)
         with self.asking():
             found = [info.path for info in self.filesystem.get_file_info(selector)]
@@ -182,7 +182,7 @@ class Location:
         return int(info.size) if info.type == pafs.FileType.File else None
 
     def read(self, path: str) -> bytes:
-        """Return what a small file holds."""
+        """Return the content of a small file."""
         with self.asking(), self.filesystem.open_input_stream(path) as stream:
             return bytes(stream.read())
 
@@ -197,12 +197,12 @@ class Location:
             self.filesystem.delete_file(path)
 
     def sync(self, *paths: str) -> None:
-        """Return when files, and names in folders, are on stable storage, as all is that a store confirmed."""
+        """Sync files, and the names in folders, to stable storage. Does nothing on a store."""
         for path in () if self.is_store else paths:
             sync(self.path(path))
 
     def sync_above(self) -> None:
-        """Sync the names of the folder and of all above it, as far as they may be read: some may be new."""
+        """Sync the folder and its readable parents: some may be new."""
         if self.is_store:
             return
         above = self.root
@@ -214,7 +214,7 @@ class Location:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other processes out that come by here too; a kill lets go. In a store there is no lock."""
+        """Hold the folder's lock against other processes; a kill releases it. A store has no lock."""
         if self.is_store:
             yield
             return
@@ -230,7 +230,7 @@ def _plain(text: str) -> str:
 
 
 def sync(path: str) -> None:
-    """Sync one file or folder. All syncing comes by here, and tests put something else in its place."""
+    """Sync one file or folder. Tests replace this function."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -1,12 +1,12 @@
-"""The log of a table, so that a loss of power takes nothing back that was confirmed.
+"""The Delta log of a table: commits and checkpoints that survive a loss of power.
 
-A commit is one file, `_delta_log/00000000000000000012.json`. delta-rs does not sync it, so after a loss of power the
-newest one may be absent, empty, or cut off somewhere, and then delta-rs may well read it and find a batch without its
-number. So each commit says how many actions it has, the one before is on stable storage before a commit begins, and
-`recover` removes a newest one that is not whole: it was never confirmed.
+A commit is one file, `_delta_log/00000000000000000012.json`. delta-rs does not sync it. After a loss of power the
+newest one may be absent, empty or cut off, and delta-rs may read a batch without its number. So each commit says how
+many actions it has, and the previous one is synced before a commit begins. `recover` removes an incomplete newest
+commit: it was never confirmed.
 
-A checkpoint says what the commits up to one came to, so that readers need not read them all. While one is being made
-there is a note of it; `recover` removes a checkpoint with a note. The commits are all kept as long as the log is.
+A checkpoint sums up the commits before it, so that readers need not read them all. A note exists while a checkpoint is
+written; `recover` removes a checkpoint with a note. All commits are kept as long as the log is.
 """
 
 import json
@@ -21,7 +21,7 @@ from ams.tables.location import Location
 FOLDER = "_delta_log"
 CHECKPOINT_EVERY = 50  # commits
 HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""delta-rs makes no checkpoints, which it does not sync, and removes nothing."""
+"""delta-rs makes no checkpoints, because it does not sync them, and removes nothing."""
 _ENDING = ".json"
 _NOTE = f"{FOLDER}/_checkpoint_begun"
 _LAST = f"{FOLDER}/_last_checkpoint"
@@ -30,7 +30,7 @@ _LAST = f"{FOLDER}/_last_checkpoint"
 def properties(
     what: str, actions: int, numbers: Mapping[str, int] | None = None, mark: str | None = None
 ) -> CommitProperties:
-    """Return what a commit, tried once, says of itself: what it does, its other actions, and `numbers` kept with it."""
+    """Return a commit's metadata: its kind, its number of actions, and the `numbers` kept with it. No retries."""
     return CommitProperties(
         custom_metadata={"ams": {"does": what, "actions": actions, **({"mark": mark} if mark else {})}},
         max_commit_retries=0,
@@ -39,18 +39,18 @@ def properties(
 
 
 def commit_path(version: int) -> str:
-    """Return where the commit of a version is."""
+    """Return the path of a version's commit."""
     return f"{FOLDER}/{version:020d}{_ENDING}"
 
 
 def versions(location: Location) -> list[int]:
-    """Return the versions whose commits are there."""
+    """Return the versions whose commits exist."""
     digits = [name.removesuffix(_ENDING) for name in location.names(FOLDER) if name.endswith(_ENDING)]
     return [int(each) for each in digits if len(each) == 20 and each.isdigit()]
 
 
 def sync(location: Location, version: int) -> None:
-    """Return when a commit is on stable storage, and that it is there."""
+    """Sync a commit, and its name, to stable storage."""
     location.sync(commit_path(version), FOLDER)
 
 
@@ -60,29 +60,29 @@ def actions(location: Location, version: int) -> list[dict[str, Any]]:
 
 
 def time_of(info: Mapping[str, Any]) -> datetime:
-    """Return when a commit was made, by what it says of itself."""
+    """Return the time that a commit names."""
     return datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC)
 
 
 def rows_of(add: Mapping[str, Any]) -> int:
-    """Return how many rows a file has by the action that added it; 0 when it does not say."""
+    """Return the rows of a file from its add action; 0 if it does not say."""
     return int(json.loads(add.get("stats") or "{}").get("numRecords") or 0)
 
 
-def marked(location: Location, after: int, mark: str) -> int | None:
-    """Return the version after one whose commit has a mark; None when there is none."""
+def version_with_mark(location: Location, after: int, mark: str) -> int | None:
+    """Return the version, later than `after`, whose commit has the mark; None if there is none."""
     later = (version for version in versions(location) if version > after)
     return next((each for each in later if commit_info(location, each).get("ams", {}).get("mark") == mark), None)
 
 
 def commit_info(location: Location, version: int) -> Mapping[str, Any]:
-    """Return what a commit says of itself; nothing when it is not whole."""
+    """Return a commit's metadata; empty if the commit is incomplete."""
     try:
         lines = actions(location, version)
     except ValueError:
         return {}
     info: dict[str, Any] = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
-    count = info.get("ams", {}).get("actions", len(lines) - 1)  # other programs do not tell how many
+    count = info.get("ams", {}).get("actions", len(lines) - 1)  # other programs do not write the number
     return info if count == len(lines) - 1 else {}
 
 
@@ -99,10 +99,10 @@ def checkpoint(location: Location, version: int) -> None:
 
 
 def recover(location: Location) -> list[str]:
-    """Remove what a loss of power left half written, and return it in words; for the run that writes the table."""
+    """Remove files that a loss of power left half written. Returns a line about each. Only the writer may call it."""
     if not is_half_written(location):
         return []
-    with location.alone():  # and look again: another run may have done it, and gone on
+    with location.alone():  # look again under the lock: another run may have recovered already
         removed = []
         if location.size(_NOTE) is not None:
             version = location.read(_NOTE)

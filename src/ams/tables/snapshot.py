@@ -19,49 +19,49 @@ from ams.tables.location import Location
 
 QUERY = "ams.query"  # property of a table: the streaming query whose batches it takes
 _STATISTICS = ("min", "max", "null_count")
-_READER, _WRITER = 1, 2  # versions of Delta's protocol that are known here: without any of the features that came later
+_READER, _WRITER = 1, 2  # supported versions of Delta's protocol, without later features
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table as one of its versions has it."""
+    """One version of a table."""
 
     location: Location
     delta: DeltaTable
 
     @property
     def version(self) -> int:
-        """Counts the commits from 0."""
+        """Number of the commit, from 0."""
         return self.delta.version()
 
     @cached_property
     def time(self) -> datetime:
-        """When it was committed, by the clock of who did; in UTC."""
-        return _committed(self.location, self.version)
+        """Time of the commit, UTC, by the writer's clock."""
+        return _commit_time(self.location, self.version)
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """All columns, those of the partition included."""
+        """All columns, including partition columns."""
         return pa.schema(self.delta.schema())
 
     @cached_property
     def partition_by(self) -> tuple[str, ...]:
-        """The columns that make up the partition."""
+        """The partition columns."""
         return tuple(self.delta.metadata().partition_columns)
 
     @cached_property
     def query(self) -> str | None:
-        """The streaming query whose batches it takes; None of a table whose rows are replaced."""
+        """The streaming query that appends to it; None for a table whose rows are replaced."""
         return self.delta.metadata().configuration.get(QUERY)
 
     @cached_property
     def batch(self) -> int:
-        """The last batch that is in it, -1 before the first."""
+        """Number of the last batch, -1 before the first."""
         found = self.number(self.query) if self.query else None
         return -1 if found is None else found
 
     def number(self, name: str) -> int | None:
-        """Return what was last kept under a name beside a batch (see `Table.append`); None when nothing was."""
+        """Return the last number stored under a name with a batch (`Table.append`); None if there is none."""
         found: int | None = self.delta._table.transaction_version(name)
         return found
 
@@ -75,7 +75,7 @@ class Snapshot:
     def select(
         self, partitions: Iterable[Partition] | None = None, where: Callable[[File], bool] | None = None
     ) -> list[File]:
-        """Return the files of some partitions that `where` holds of; raises `WrongTable` for other columns."""
+        """Return the files of some partitions for which `where` is true. Raises `WrongTable` for unknown columns."""
         wanted = None if partitions is None else {self._key(each) for each in partitions}
         found = (file for file in self.files if wanted is None or self._key(file.partition) in wanted)
         return [file for file in found if where is None or where(file)]
@@ -88,7 +88,7 @@ class Snapshot:
     def batches(
         self, columns: Sequence[str] | None = None, files: Iterable[File] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Read all rows, or those of some files, in flat memory."""
+        """Read all rows, or those of some files, in constant memory."""
         return parquet.read(self.location, self.files if files is None else files, self.schema, columns)
 
 
@@ -102,8 +102,7 @@ def exists(location: Location | str) -> bool:
 def open_table(location: Location | str, at: int | datetime | None = None) -> Snapshot:
     """Return the newest version of a table, that of a number, or the one that was the newest at a time.
 
-    Raises `WrongTable` for what is no table, has no such version any longer, is damaged, or needs readers that know
-    more than those here.
+    Raises `WrongTable` if there is no table or version, or the table is damaged or needs a newer reader.
     """
     location = Location.of(location)
     version = _version_at(location, at) if isinstance(at, datetime) else at
@@ -115,7 +114,7 @@ def open_table(location: Location | str, at: int | datetime | None = None) -> Sn
     protocol = delta.protocol()
     features = sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())})
     if delta.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
-        features.append("columnMapping")  # older tables have it without saying so in their protocol
+        features.append("columnMapping")  # older tables use it without naming it in their protocol
     if protocol.min_reader_version > _READER or protocol.min_writer_version > _WRITER or features:
         what = ", ".join(features) or f"version {protocol.min_reader_version} and {protocol.min_writer_version}"
         raise WrongTable(f"{location} was made by another program: it needs of its readers and writers {what}")
@@ -123,17 +122,17 @@ def open_table(location: Location | str, at: int | datetime | None = None) -> Sn
 
 
 def _version_at(location: Location, at: datetime) -> int:
-    """Return the newest version up to a time. By what commits say: delta-rs goes by the times of the files."""
+    """Return the newest version up to a time, by the commits' own times: delta-rs uses file times."""
     found = log.versions(location)
     if not found:
         raise WrongTable(_no_table(location))
-    place = bisect.bisect_right(found, at, key=lambda version: _committed(location, version))
+    place = bisect.bisect_right(found, at, key=lambda version: _commit_time(location, version))
     if place == 0:
         raise WrongTable(f"{location} has no version of {at.isoformat()} (any longer)")
     return found[place - 1]
 
 
-def _committed(location: Location, version: int) -> datetime:
+def _commit_time(location: Location, version: int) -> datetime:
     return log.time_of(log.commit_info(location, version))
 
 

@@ -1,6 +1,6 @@
-"""Changing a table, and adding batches to it, each exactly once however often it is tried.
+"""Commits to a table; each batch is added exactly once, however often it is retried.
 
-What is to change is decided on the newest version, and committed on just that one.
+A change is computed from the newest version and committed on exactly that version (optimistic concurrency).
 """
 
 import re
@@ -22,33 +22,33 @@ from ams.tables.snapshot import QUERY, Snapshot, exists, open_table
 
 _TRIES = 20
 _UNANSWERED_TRIES = 5
-_PAUSE_SECONDS = 0.2  # before a second try when there was no answer; each more waits twice as long
+_PAUSE_SECONDS = 0.2  # before the first retry without an answer; doubles each time
 
 
 class Change(NamedTuple):
-    """What a commit changes."""
+    """The files that a commit adds and removes."""
 
     what: str  # for the history: `append`, `merge`
     add: Sequence[File] = ()
     remove: Sequence[File] = ()
-    numbers: Mapping[str, int] | None = None  # a query with the number of its batch, and others that are kept with it
-    is_other_rows: bool = True  # whether the rows are others afterwards; not so of a merge
+    numbers: Mapping[str, int] | None = None  # by name: the query's batch number, and others stored with it
+    is_other_rows: bool = True  # False for a merge, which keeps the rows
 
 
 def commit(
     location: Location, change: Callable[[Snapshot], Change | None], fit: Callable[[Snapshot], bool] = lambda _: False
 ) -> bool:
-    """Commit what `change` finds to do in the newest version, on stable storage; False when it finds nothing.
+    """Commit the change that `change` returns for the newest version, to stable storage; False if it returns None.
 
-    When another writer was faster, or `fit` has changed the table, both look again. An object store may store a commit
-    and its answer be lost, so a commit has a mark there, and is looked for. Raises `WrongTable` when others are faster
-    all the time, and `StoreFailed` when the store does not answer for long: the commit may be there then.
+    Retries when another writer was faster or `fit` changed the table. An object store may lose the answer to a commit,
+    so each commit there has a mark to look for. Raises `WrongTable` after too many conflicts, and `StoreFailed` if the
+    store does not answer: the commit may exist then.
     """
     mark = str(uuid.uuid4()) if location.is_store else None
     unanswered = 0
     for _ in range(_TRIES):
         snapshot = open_table(location)
-        log.sync(location, snapshot.version)  # whoever wrote it may have been killed before
+        log.sync(location, snapshot.version)  # its writer may have been killed before the sync
         found = change(snapshot)
         if found is None:
             return False
@@ -58,7 +58,7 @@ def commit(
             _write(snapshot, found, mark)
             version = snapshot.version + 1
         except (CommitFailedError, StoreFailed) as error:
-            lost, made = error, log.marked(location, snapshot.version, mark) if mark else None
+            lost, made = error, log.version_with_mark(location, snapshot.version, mark) if mark else None
             if made is None:
                 if isinstance(error, StoreFailed):
                     unanswered += 1
@@ -98,7 +98,7 @@ def _write(snapshot: Snapshot, change: Change, mark: str | None) -> None:
 
 
 def check_files(location: Location, files: Iterable[File]) -> None:
-    """Raise `WrongTable` unless all files are there and have the sizes they say: delta-rs takes any."""
+    """Raise `WrongTable` unless all files exist with the right size: delta-rs does not check."""
     for file in files:
         found = location.size(file.path)
         if found != file.size:
@@ -107,7 +107,7 @@ def check_files(location: Location, files: Iterable[File]) -> None:
 
 
 class Table:
-    """A table of a streaming query's batches (`append`), or one of rows that replace each other (`replace`)."""
+    """A table that takes the batches of one streaming query (`append`), or whose rows are replaced (`replace`)."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Table:
         partition_by: Sequence[str] = (),
         keep: timedelta = timedelta(days=30),
     ) -> None:
-        """Describe it; `keep` is how long earlier versions can be read, set when the table is made."""
+        """Make no table yet. `keep`: how long old versions stay readable, set when the table is made."""
         self.location = Location.of(location)
         self.schema = schema
         self.partition_by = tuple(partition_by)
@@ -124,23 +124,23 @@ class Table:
         self._is_ready = False
 
     def exists(self) -> bool:
-        """Return whether there is a version of it."""
+        """Return whether the table exists."""
         return exists(self.location)
 
     def snapshot(self, at: int | datetime | None = None) -> Snapshot:
-        """Return a version of it; see `open_table`."""
+        """Return a version; see `open_table`."""
         return open_table(self.location, at)
 
     def write(self, name: str, batches: Iterable[pa.RecordBatch]) -> list[File]:
-        """Write rows to new files, which are to be appended, or put in the place of others."""
+        """Write rows to new files for `append` or `replace`."""
         return write(self.location, self.schema, self.partition_by, name, batches)
 
     def append(self, query: str, batch: int, files: Sequence[File], numbers: Mapping[str, int] | None = None) -> bool:
-        """Add a batch of a streaming query; False if it is there. When this returns no loss of power takes it back.
+        """Add a batch of a streaming query, to stable storage; False if the table has it already.
 
-        `numbers` are kept in the same commit (`Snapshot.number`), and outlast merges, checkpoints and restores. Raises
-        `WrongTable`, and changes nothing, for a table of another query, with later batches, or with other columns, and
-        for a file that is not there.
+        `numbers` are stored in the same commit (`Snapshot.number`) and survive merges, checkpoints and restores. Raises
+        `WrongTable`, and changes nothing, if the table belongs to another query, has later batches or other columns, or
+        a file is missing.
         """
         kept = {query: batch, **(numbers or {})}
 
@@ -156,12 +156,12 @@ class Table:
             return None if batch == snapshot.batch else Change("append", files, numbers=kept)
 
         self._make_ready(files, query)
-        return commit(self.location, change, self._fitted)
+        return commit(self.location, change, self._add_missing_columns)
 
     def replace(self, files: Sequence[File], partitions: Iterable[Partition] | None = None) -> None:
-        """Put files in the place of all rows, or of those of `partitions` and of the files' own, in one step.
+        """Replace all rows, or those of `partitions` and of the files' own partitions, in one commit.
 
-        Raises `WrongTable`, and changes nothing, if the table takes batches, has other columns, or a file is not there.
+        Raises `WrongTable`, and changes nothing, if the table takes batches, has other columns, or a file is missing.
         """
         old = None if partitions is None else [*partitions, *(file.partition for file in files)]
 
@@ -171,7 +171,7 @@ class Table:
             return Change("replace", files, snapshot.select(old))
 
         self._make_ready(files, None)
-        commit(self.location, change, self._fitted)
+        commit(self.location, change, self._add_missing_columns)
 
     def _make_ready(self, files: Sequence[File], query: str | None) -> None:
         if self._is_ready:
@@ -180,12 +180,12 @@ class Table:
         if not self.exists():
             check_files(self.location, files)
             self.make(query)
-        self.location.sync("")  # also when it was there: whoever made it may have been killed before
+        self.location.sync("")  # even if it existed: its maker may have been killed before the sync
         self.location.sync_above()
         self._is_ready = True
 
     def make(self, query: str | None) -> None:
-        """Make the table, without rows, for batches of a query or, without one, for rows that are replaced."""
+        """Make an empty table, for the batches of a query or, with None, for rows that are replaced."""
         schema = Schema.from_arrow(self.schema)
         if "timestamp_ntz" in schema.to_json():
             raise WrongTable(f"{self.location}: times without a zone are no columns of a table that all readers know")
@@ -204,11 +204,11 @@ class Table:
                     post_commithook_properties=log.HOOKS,
                     raise_if_key_not_exists=False,
                 )
-        except (DeltaError, StoreFailed):  # it was there, or is there now and the answer was lost
+        except (DeltaError, StoreFailed):  # it existed, or was made and the answer was lost
             if not self.exists():
                 raise
 
-    def _fitted(self, snapshot: Snapshot) -> bool:
+    def _add_missing_columns(self, snapshot: Snapshot) -> bool:
         here = {field.name: field for field in snapshot.delta.schema().fields}
         wanted = {field.name: field for field in Schema.from_arrow(self.schema).fields}
         others = [

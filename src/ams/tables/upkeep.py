@@ -1,4 +1,4 @@
-"""Keeping tables in order: merging small files, removing old ones, going back to a version, and checking."""
+"""Maintenance of tables: merge small files, vacuum, restore a version, history, check."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,8 +15,8 @@ from ams.tables.snapshot import Snapshot, open_table
 from ams.tables.table import Change, commit
 
 FILE_BYTES = 256 * 2**20
-_TOGETHER_BYTES = 2**30  # what is merged before it is committed
-_CROWDED = 200  # files of a partition from which on they are merged
+_TOGETHER_BYTES = 2**30  # merged before each commit
+_MAX_PARTITION_FILES = 200  # a partition with more is worth merging at any time
 
 
 def merge(
@@ -25,10 +25,10 @@ def merge(
     file_bytes: int = FILE_BYTES,
     order: str | None = None,
 ) -> int:
-    """Put few files of about `file_bytes` in the place of the many small ones of some partitions; return how many went.
+    """Merge small files of some partitions into files of about `file_bytes`; return how many files were replaced.
 
-    Files of half that size and more stay. They are put together by the least values of the column `order`, so that rows
-    in order stay so. Raises `WrongTable` when a file does not hold the rows that the log says, or goes away meanwhile.
+    Files of half that size and more stay. Files are joined in the order of their minimum of column `order`, which keeps
+    sorted rows sorted. Raises `WrongTable` if a file does not hold the rows that the log says, or disappears meanwhile.
     """
     location = Location.of(location)
     snapshot = open_table(location)
@@ -43,7 +43,7 @@ def merge(
 
 
 def together(files: Iterable[File], file_bytes: int) -> Iterator[list[File]]:
-    """Put files of one partition together, one after the other, up to about so many bytes."""
+    """Group consecutive files of one partition, each group up to about `file_bytes`."""
     found: list[File] = []
     for file in files:
         if found and sum(each.size for each in found) + file.size > file_bytes:
@@ -54,16 +54,16 @@ def together(files: Iterable[File], file_bytes: int) -> Iterator[list[File]]:
         yield found
 
 
-def crowded(files: Iterable[File]) -> list[Partition]:
-    """Return the partitions of very many files, which are worth merging at any time."""
+def crowded_partitions(files: Iterable[File]) -> list[Partition]:
+    """Return the partitions with more than `_MAX_PARTITION_FILES` files."""
     counted = Counter(tuple(file.partition.items()) for file in files)
-    return [dict(key) for key, count in counted.items() if count > _CROWDED]
+    return [dict(key) for key, count in counted.items() if count > _MAX_PARTITION_FILES]
 
 
 def vacuum(location: Location | str, *, dry_run: bool = True) -> list[str]:
-    """Remove files that no kept version needs, and commits of older versions; return the files, below the table.
+    """Remove files that no kept version needs, and old commits; return the relative paths of the files.
 
-    Files younger than what the table keeps (30 days, of results 400) stay: a batch or a reader may be at work.
+    Files younger than the table's retention (30 days, results 400) stay: a batch or a reader may need them.
     """
     location = Location.of(location)
     snapshot = open_table(location)
@@ -79,10 +79,10 @@ def vacuum(location: Location | str, *, dry_run: bool = True) -> list[str]:
 
 
 def restore(location: Location | str, at: int | datetime) -> Snapshot:
-    """Make the rows those of an earlier version again, by a new commit; return what the table is then.
+    """Restore the rows of an earlier version by a new commit; return the new version.
 
-    Columns that came since stay, and the number of the last batch: rows brought since that version do not come again.
-    Raises `WrongTable`, and changes nothing, when vacuum took a file of that version.
+    Newer columns stay, and the number of the last batch: rows added since that version do not come again. Raises
+    `WrongTable`, and changes nothing, if vacuum removed a file of that version.
     """
     location = Location.of(location)
     old = open_table(location, at).files
@@ -98,27 +98,27 @@ def restore(location: Location | str, at: int | datetime) -> Snapshot:
     return open_table(location)
 
 
-class Done(NamedTuple):
-    """A commit, as the history tells it."""
+class HistoryEntry(NamedTuple):
+    """A commit in the history."""
 
     version: int
     time: datetime
-    what: str  # `append`, `merge`; of other programs their own word
-    batch: int | None  # of other programs' tables any number that the commit has
+    what: str  # `append`, `merge`; other programs use their own words
+    batch: int | None  # in other programs' tables, any number of the commit
     files: int
     rows: int
     removed: int
 
 
-def history(location: Location | str, limit: int | None = None) -> Iterator[Done]:
-    """Yield the commits that are kept, the newest first."""
+def history(location: Location | str, limit: int | None = None) -> Iterator[HistoryEntry]:
+    """Yield the kept commits, newest first."""
     location = Location.of(location)
     query = open_table(location).query
     for version in sorted(log.versions(location), reverse=True)[:limit]:
         actions = log.actions(location, version)
         info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
         numbers = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
-        yield Done(
+        yield HistoryEntry(
             version,
             log.time_of(info),
             info.get("ams", {}).get("does") or str(info.get("operation", "")).lower(),
@@ -131,18 +131,18 @@ def history(location: Location | str, limit: int | None = None) -> Iterator[Done
 
 @dataclass
 class Report:
-    """What a check found."""
+    """Result of `check`."""
 
     files: int = 0
     rows: int = 0
     size: int = 0
     wrong: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
-    """Files that no commit names: left by attempts that failed, or of a batch at work; `vacuum` takes them when old."""
+    """Files that no commit names, of failed attempts or a running batch; `vacuum` removes old ones."""
 
 
 def check(location: Location | str) -> Report:
-    """Compare what the log says of each file with what the file says of itself, and read all of it."""
+    """Read every file whole and compare its rows and size with the log."""
     location = Location.of(location)
     snapshot = open_table(location)
     report = Report()

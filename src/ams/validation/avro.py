@@ -1,11 +1,11 @@
 """Payloads in Avro: one bare binary datum of the schema, or Avro's JSON encoding (contract 15.3, O12).
 
-A binary datum has no header, and nothing after it. It is walked through, never built: a reader that builds it can be
-made to build a list of a billion nulls by five bytes, and a value inside a value by each byte.
+A binary datum has no header, and nothing after it. It is scanned, never decoded into objects: five bytes can stand for
+a list of a billion nulls, and each byte for a further level of nesting.
 
-For payloads in JSON, the schema is translated to JSON Schema, so that one engine checks in its bounds; fastavro's
-reader takes too much. Only the output of Avro's own encoders is valid: every field is there, a value of a union that is
-not null is `{"TYPE": VALUE}`, and bytes are texts of the characters 0 to 255.
+For payloads in JSON the schema is translated to JSON Schema, so the same engine and limits apply. fastavro's reader is
+too lenient. Only the output of Avro's own encoders is valid: every field is present, a value of a union that is not
+null is `{"TYPE": VALUE}`, and bytes are texts of the characters 0 to 255.
 """
 
 import contextlib
@@ -16,46 +16,46 @@ from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
 from ams.core.errors import InvalidInput
 from ams.validation.cost import Budget
-from ams.validation.violations import quoted
+from ams.validation.violations import quote
 
-MAX_NESTING = 100  # records within records of a datum whose schema refers to itself
-_STEP = 4  # units of work for one value
-MOST_EMPTY_ITEMS = 1000
-"""Items without bytes in one array: ten bytes may say that there are 2^63 of them, which every reader would make."""
+MAX_NESTING = 100  # nested records of a datum whose schema is recursive
+_VALUE_UNITS = 4  # units of work for one value
+MAX_EMPTY_ITEMS = 1000
+"""Items without bytes in one array. Ten bytes can announce 2^63 of them, and every reader would create them all."""
 _INT, _LONG = 32, 64  # bits
-_NAMED = ("record", "error", "enum", "fixed")
+_NAMED_TYPES = ("record", "error", "enum", "fixed")
 
 Walk = Callable[[bytes, int, int], int]
-"""Takes data, the start of a value and its depth; returns the end of the value, raises `_Wrong`."""
+"""Takes data, the start of a value and its depth; returns the end of the value. Raises `_BadDatum`."""
 
 
-class _Wrong(Exception):
-    """The datum does not match the schema; the text says where and why."""
+class _BadDatum(Exception):
+    """The datum does not match the schema; the text has the place and the reason."""
 
 
 class AvroSchema:
     """One compiled schema."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        """Compile `schema`; raise `InvalidInput` with the compiler's text."""
-        compiler, parts = _Compiler(), _parsed(schema)
+        """Compile `schema`. Raises `InvalidInput` with the compiler's text."""
+        compiler, parts = _Compiler(), _parse(schema)
         with _readable_errors():
             self._walk = compiler.walk(parts)
         self._work = compiler.work
 
     def check(self, index: int, data: bytes, budget: Budget) -> None:
-        """Raise `InvalidInput` unless `data` is one datum of the schema and nothing else, `TooMuch` over the budget."""
+        """Raise `InvalidInput` unless `data` is exactly one datum of the schema, `TooMuch` over the budget."""
         budget.spend(self._work(len(data)))
         try:
             end = self._walk(data, 0, 0)
-        except _Wrong as wrong:
-            raise InvalidInput(f"Message {index} is not valid.{quoted(str(wrong))}") from None
+        except _BadDatum as wrong:
+            raise InvalidInput(f"Message {index} is not valid.{quote(str(wrong))}") from None
         if end != len(data):
             raise InvalidInput(f"Message {index} is not valid.{len(data) - end} bytes left over after the datum")
 
 
-def _parsed(schema: Any) -> Any:
-    # A union on top can only be written as `{"type": ...}`, as the whole is an object.
+def _parse(schema: Any) -> Any:
+    # A union at the top can only be written as `{"type": ...}`, because a schema is an object.
     while isinstance(schema, dict) and isinstance(schema.get("type"), dict | list):
         schema = schema["type"]
     with _readable_errors():
@@ -70,13 +70,13 @@ def _readable_errors() -> Iterator[None]:
         raise InvalidInput(f"{error.args[0]} is required") from None
     except UnknownType as error:
         name = error.name.get("type") if isinstance(error.name, dict) else error.name
-        raise InvalidInput(f'unknown type name: "{quoted(name)}"') from None
+        raise InvalidInput(f'unknown type name: "{quote(name)}"') from None
     except (SchemaParseException, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidInput(quoted(f"schema is not valid: {error}")) from None
+        raise InvalidInput(quote(f"schema is not valid: {error}")) from None
 
 
 class _Compiler:
-    """Makes walks of a parsed schema: names are full, every named type stands where it is first met."""
+    """Compiles a parsed schema to scanners. Names are full, and each named type is defined where it first occurs."""
 
     def __init__(self) -> None:
         self._named: dict[str, Walk] = {}
@@ -84,12 +84,12 @@ class _Compiler:
         self._repeats = False
 
     def work(self, size: int) -> int:
-        """Return the units of work (`ams.validation.cost`) that a datum of a size takes at most.
+        """Return the most units of work (`ams.validation.cost`) for a datum of `size` bytes.
 
-        Every step uses up bytes, but for those into records; without lists and types used twice, each is made once.
+        Every step except one into a record consumes bytes. Without lists and types used twice, each record occurs once.
         """
         levels = min(self._levels, MAX_NESTING)
-        return _STEP * (size * levels if self._repeats else self._parts) + size // 16
+        return _VALUE_UNITS * (size * levels if self._repeats else self._parts) + size // 16
 
     def walk(self, schema: Any) -> Walk:
         self._parts += 1
@@ -104,12 +104,12 @@ class _Compiler:
             return _blocks(self.walk(schema["items"]))
         if kind == "map":
             return _blocks(_in_turn([("key", _string), ("value", self.walk(schema["values"]))]))
-        if kind in _NAMED:
+        if kind in _NAMED_TYPES:
             return self._define(schema)
         return self.walk(kind)
 
     def _by_name(self, name: str) -> Walk:
-        """Return the walk of a named type; it may be still in the making, when it holds itself."""
+        """Return the scanner of a named type, which may still be under construction if the type is recursive."""
         named = self._named
         self._repeats = True
         if name not in named:
@@ -118,64 +118,63 @@ class _Compiler:
         def later(data: bytes, at: int, depth: int) -> int:
             return named[name](data, at, depth)
 
-        return later if named[name] is _unfinished else named[name]
+        return later if named[name] is _walk_unfinished else named[name]
 
     def _define(self, schema: Mapping[str, Any]) -> Walk:
         kind, name = schema["type"], schema["name"]
-        self._named[name] = _unfinished
+        self._named[name] = _walk_unfinished
         if kind == "enum":
             self._named[name] = _enum(len(schema["symbols"]))
         elif kind == "fixed":
-            self._named[name] = _fixed(schema["size"])
+            self._named[name] = _walk_fixed(schema["size"])
         else:
             self._named[name] = _in_turn([(each["name"], self.walk(each["type"])) for each in schema["fields"]])
         return self._named[name]
 
 
-def _unfinished(_data: bytes, at: int, _depth: int) -> int:
-    # Stands for a type in the making.
+def _walk_unfinished(_data: bytes, at: int, _depth: int) -> int:
+    # Placeholder of a type under construction.
     return at
 
 
 def _null(_data: bytes, at: int, _depth: int) -> int:
-    """Walk a type without bytes. A type made only of such types is one too, or a few names would make endless work."""
+    """Scan a type without bytes. Types of such types only become this one, else few names could mean endless work."""
     return at
 
 
 def _in_turn(fields: list[tuple[str, Walk]]) -> Walk:
-    """Walk a record: its fields one after the other."""
     filled = [each for each in fields if each[1] is not _null]
 
     def walk(data: bytes, at: int, depth: int) -> int:
         if depth > MAX_NESTING:
-            raise _Wrong("nested too deeply")
+            raise _BadDatum("nested too deeply")
         for name, field in filled:
             try:
                 at = field(data, at, depth + 1)
-            except _Wrong as wrong:
-                raise _Wrong(f'field "{name}": {wrong}') from None
+            except _BadDatum as wrong:
+                raise _BadDatum(f'field "{name}": {wrong}') from None
         return at
 
     return walk if filled else _null
 
 
 def _blocks(item: Walk) -> Walk:
-    """Walk an array or map: blocks of items, each with its count, until a count of 0."""
+    """Scan an array or map: counted blocks of items, until a count of 0."""
 
     def walk(data: bytes, at: int, depth: int) -> int:
         if depth > MAX_NESTING:
-            raise _Wrong("nested too deeply")
+            raise _BadDatum("nested too deeply")
         empty = 0
         while True:
             count, at = _integer(data, at, _LONG)
             if count == 0:
                 return at
-            if count < 0:  # then the size of the block in bytes follows
+            if count < 0:  # a negative count is followed by the block's size in bytes
                 count, (_, at) = -count, _integer(data, at, _LONG)
             if item is _null:
                 empty += count
-                if empty > MOST_EMPTY_ITEMS:
-                    raise _Wrong(f"an array of more than {MOST_EMPTY_ITEMS} items without bytes")
+                if empty > MAX_EMPTY_ITEMS:
+                    raise _BadDatum(f"an array of more than {MAX_EMPTY_ITEMS} items without bytes")
                 continue
             for _ in range(count):
                 at = item(data, at, depth + 1)
@@ -187,7 +186,7 @@ def _union(branches: list[Walk]) -> Walk:
     def walk(data: bytes, at: int, depth: int) -> int:
         branch, at = _integer(data, at, _LONG)
         if not 0 <= branch < len(branches):
-            raise _Wrong(f"there is no branch {branch} in a union of {len(branches)}")
+            raise _BadDatum(f"there is no branch {branch} in a union of {len(branches)}")
         return branches[branch](data, at, depth)
 
     return walk
@@ -197,13 +196,13 @@ def _enum(symbols: int) -> Walk:
     def walk(data: bytes, at: int, _depth: int) -> int:
         symbol, at = _integer(data, at, _INT)
         if not 0 <= symbol < symbols:
-            raise _Wrong(f"there is no symbol {symbol} in an enum of {symbols}")
+            raise _BadDatum(f"there is no symbol {symbol} in an enum of {symbols}")
         return at
 
     return walk
 
 
-def _fixed(size: object) -> Walk:
+def _walk_fixed(size: object) -> Walk:
     if not isinstance(size, int) or size < 0:
         raise ValueError("the size of a fixed type is a number from 0 on")
     length = size
@@ -214,7 +213,7 @@ def _fixed(size: object) -> Walk:
     return walk if length else _null
 
 
-# Functions, not partials of one: each value of an array calls one of these.
+# Functions, not partials: called for each value of an array.
 def _int(data: bytes, at: int, _depth: int) -> int:
     return _integer(data, at, _INT)[1]
 
@@ -234,43 +233,42 @@ def _double(data: bytes, at: int, _depth: int) -> int:
 def _boolean(data: bytes, at: int, _depth: int) -> int:
     end = _skip(data, at, 1)
     if data[at] > 1:
-        raise _Wrong(f"a boolean is 0 or 1, not {data[at]}")
+        raise _BadDatum(f"a boolean is 0 or 1, not {data[at]}")
     return end
 
 
 def _bytes(data: bytes, at: int, _depth: int) -> int:
-    return _measured(data, at)[1]
+    return _span(data, at)[1]
 
 
-def _measured(data: bytes, at: int) -> tuple[int, int]:
-    """Return the start and the end of bytes that tell their length."""
+def _span(data: bytes, at: int) -> tuple[int, int]:
+    """Return the start and end of length-prefixed bytes."""
     length, start = _integer(data, at, _LONG)
     if length < 0:
-        raise _Wrong(f"a length of {length}")
+        raise _BadDatum(f"a length of {length}")
     return start, _skip(data, start, length)
 
 
 def _string(data: bytes, at: int, _depth: int) -> int:
-    start, end = _measured(data, at)
+    start, end = _span(data, at)
     try:
         data[start:end].decode()
     except UnicodeDecodeError:
-        raise _Wrong("a string that is not UTF-8") from None
+        raise _BadDatum("a string that is not UTF-8") from None
     return end
 
 
 def _skip(data: bytes, at: int, length: int) -> int:
     if len(data) - at < length:
-        raise _Wrong(f"unexpected end of data: {length} bytes wanted, {len(data) - at} there")
+        raise _BadDatum(f"unexpected end of data: {length} bytes wanted, {len(data) - at} there")
     return at + length
 
 
 def _integer(data: bytes, at: int, bits: int) -> tuple[int, int]:
-    """Read a zigzag number of variable length; return it and its end."""
     raw = shift = 0
     while True:
         if at >= len(data):
-            raise _Wrong("unexpected end of data in a number")
+            raise _BadDatum("unexpected end of data in a number")
         byte = data[at]
         at += 1
         raw |= (byte & 0x7F) << shift
@@ -278,9 +276,9 @@ def _integer(data: bytes, at: int, bits: int) -> tuple[int, int]:
             break
         shift += 7
         if shift >= 70:
-            raise _Wrong("a number of more than 10 bytes")
+            raise _BadDatum("a number of more than 10 bytes")
     if raw >> bits:
-        raise _Wrong(f"a number of more than {bits} bits")
+        raise _BadDatum(f"a number of more than {bits} bits")
     return (raw >> 1) ^ -(raw & 1), at
 
 
@@ -291,7 +289,7 @@ _PRIMITIVES: Mapping[str, Walk] = {
 
 Schema = dict[str, Any]
 _DRAFT = "http://json-schema.org/draft-04/schema#"
-"""The draft to which 1.0 is no integer, as it is none to Avro."""
+"""In draft 4, as in Avro, 1.0 is not an integer."""
 _BYTES: Schema = {"type": "string", "pattern": "^[\\u0000-\\u00ff]*$"}
 _JSON_PRIMITIVES: Mapping[str, Schema] = {
     "null": {"type": "null"},
@@ -306,14 +304,14 @@ _JSON_PRIMITIVES: Mapping[str, Schema] = {
 
 
 def json_schema(schema: dict[str, Any]) -> Schema:
-    """Return the schema of documents in Avro's JSON encoding; raise `InvalidInput` for what is no schema in Avro."""
+    """Return the JSON Schema of Avro's JSON encoding. Raises `InvalidInput` if `schema` is not an Avro schema."""
     translator = _Translator()
-    whole = translator.translate(_parsed(schema))
+    whole = translator.translate(_parse(schema))
     return {"$schema": _DRAFT, "allOf": [whole], "definitions": translator.definitions}
 
 
 class _Translator:
-    """Translates a parsed schema: names are full, every named type stands where it is first met."""
+    """Translates a parsed schema. Names are full, and each named type is defined where it first occurs."""
 
     def __init__(self) -> None:
         self.definitions: dict[str, Schema] = {"bytes": _BYTES}
@@ -329,12 +327,12 @@ class _Translator:
             return {"type": "array", "items": self.translate(schema["items"])}
         if kind == "map":
             return {"type": "object", "additionalProperties": self.translate(schema["values"])}
-        if kind in _NAMED:
+        if kind in _NAMED_TYPES:
             return self._define(schema)
         return self.translate(kind)
 
     def _union(self, branches: list[Any]) -> Schema:
-        """Translate a union to one object with one member: to try each branch would take long within each other."""
+        """Translate a union to an object with one member. Trying each branch would be slow for nested unions."""
         others = {_label(each): self.translate(each) for each in branches if _label(each) != "null"}
         types = ["object"] if len(others) == len(branches) else ["object", "null"]
         return {
@@ -352,14 +350,13 @@ class _Translator:
         else:
             fields = {each["name"]: self.translate(each["type"]) for each in schema["fields"]}
             record: Schema = {"type": "object", "properties": fields, "additionalProperties": False}
-            # Draft 4 wants one required name at least.
+            # Draft 4 needs at least one required name.
             self.definitions[number] = record | ({"required": list(fields)} if fields else {})
         return found
 
 
 def _label(branch: Any) -> str:
-    """Return the name of a type in a union: its full name, or its kind."""
     if isinstance(branch, str):
         return branch
-    name: str = branch["name"] if branch["type"] in _NAMED else branch["type"]
+    name: str = branch["name"] if branch["type"] in _NAMED_TYPES else branch["type"]
     return name

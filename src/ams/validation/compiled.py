@@ -1,11 +1,11 @@
-"""One revision of a schema, ready to check messages: their payloads, and their attributes.
+"""One revision of a schema, ready to check the payloads and attributes of messages.
 
-The `attributes` part of a schema is our own, the contract has none:
+The `attributes` part of a schema is our extension of the contract:
 
     {"required": ["site"], "values": {"type": ["raw", "clean"]}, "patterns": {"site": "^[A-Z]+$"}, "closed": true}
 
-`required`: names that must be there. `values`: the allowed values of a named attribute. `patterns`: a regular
-expression that must match somewhere in the value. `closed`: no names but those mentioned.
+`required`: required names. `values`: the allowed values of an attribute. `patterns`: a regular expression that must
+match somewhere in the value. `closed`: all other names are refused.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,18 +18,28 @@ import msgspec
 from ams.core.errors import InvalidInput
 from ams.core.messages import Batch, Message, decoded_data
 from ams.validation.avro import AvroSchema, json_schema
-from ams.validation.cost import EACH, HEAVY, LARGE, LIGHT, MAX_DEPTH, Budget, Watch, matcher, pattern_work
+from ams.validation.cost import (
+    HEAVY_WORK,
+    LARGE_BYTES,
+    LIGHT_WORK,
+    MAX_DEPTH,
+    MESSAGE_UNITS,
+    Budget,
+    Watch,
+    matcher,
+    pattern_work,
+)
 from ams.validation.json_schema import JsonSchema
 from ams.validation.protobuf import ProtobufSchema, descriptor_of
-from ams.validation.violations import Violation, quoted, violations_text
+from ams.validation.violations import Violation, quote, violations_text
 
 JSON, AVRO, PROTOBUF = "json", "avro", "protobuf"
 JSON_ENCODING = "JSON"
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
-MAX_BYTES = 256 * 1024  # of a schema written as JSON
-MAX_PATTERNS = 30  # regular expressions; each may take 64 KiB when compiled, and several times that when it is used
-_PATTERN_BYTES = {LIGHT: 2**14, HEAVY: 2**18}  # memory of a pattern, by its work, once it is used
-_GROWTH = 40  # bytes of memory for each of a schema's JSON: the densest schemas take so much once they are used
+MAX_SCHEMA_BYTES = 256 * 1024  # size of a schema as JSON
+MAX_PATTERNS = 30  # regular expressions: each may take 64 KiB compiled, and several times that in use
+_PATTERN_BYTES = {LIGHT_WORK: 2**14, HEAVY_WORK: 2**18}  # memory of a pattern in use, by its work
+_GROWTH_FACTOR = 40  # bytes of memory for each byte of a schema's JSON: the worst case, in use
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True):
@@ -43,7 +53,7 @@ class AttributeRules:
     """One compiled `attributes` part."""
 
     def __init__(self, part: Mapping[str, Any]) -> None:
-        """Read and compile the part; raise `InvalidInput` that says what is wrong with it."""
+        """Parse and compile the part. Raises `InvalidInput` with the fault."""
         try:
             self._part = msgspec.convert(part, _Part)
         except msgspec.ValidationError as error:
@@ -54,9 +64,11 @@ class AttributeRules:
         self._known = frozenset([*self._part.required, *self._part.values, *self._part.patterns])
 
     def check(self, index: int, attributes: Mapping[str, str], budget: Budget) -> None:
-        """Raise `InvalidInput` unless the attributes keep all rules, `TooMuch` over the budget."""
+        """Raise `InvalidInput` unless the attributes match all rules, `TooMuch` over the budget."""
         texts = ((work, len(attributes.get(name, ""))) for name, work in self._work.items())
-        budget.spend(len(self._known) + sum(size * (work if size <= LARGE else HEAVY) for work, size in texts))
+        budget.spend(
+            len(self._known) + sum(size * (work if size <= LARGE_BYTES else HEAVY_WORK) for work, size in texts)
+        )
         violations = list(self._violations(attributes))
         if violations:
             raise InvalidInput(violations_text(f"Message {index} attributes are not valid", violations))
@@ -64,47 +76,47 @@ class AttributeRules:
     def _violations(self, attributes: Mapping[str, str]) -> Iterator[Violation]:
         for name in self._part.required:
             if name not in attributes:
-                yield Violation(quoted(name), "is required")
+                yield Violation(quote(name), "is required")
         for name, allowed in self._values.items():
             if name in attributes and attributes[name] not in allowed:
                 listed = ", ".join(f'"{value}"' for value in self._part.values[name])
-                yield Violation(quoted(name), f"must be one of the following: {quoted(listed)}")
+                yield Violation(quote(name), f"must be one of the following: {quote(listed)}")
         for name, pattern in self._patterns.items():
             if name in attributes and not pattern.is_valid(attributes[name]):
-                yield Violation(quoted(name), f"Does not match pattern '{quoted(self._part.patterns[name])}'")
+                yield Violation(quote(name), f"Does not match pattern '{quote(self._part.patterns[name])}'")
         if self._part.closed:
             for name in attributes:
                 if name not in self._known:
-                    yield Violation(quoted(name), "is not allowed")
+                    yield Violation(quote(name), "is not allowed")
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A compiled revision, of at most so many bytes; a part that is None allows anything."""
+    """A compiled revision with an upper limit of its memory in bytes. A part that is None allows anything."""
 
     payload: AvroSchema | JsonSchema | ProtobufSchema | None
     attributes: AttributeRules | None
     memory: int = 0
 
     def allowed(self, batch: Batch, watch: Watch) -> int:
-        """Return how many messages from the first on are surely allowed, as far as that is found in no time."""
+        """Return how many leading messages are certainly valid, as far as quick checks can tell."""
         if self.attributes is not None or not isinstance(self.payload, JsonSchema):
             return 0
         return self.payload.allowed(batch.payloads(), watch)
 
     def check(self, index: int, message: Message, budget: Budget) -> None:
-        """Raise `InvalidInput` that says what is wrong with message number `index`, `TooMuch` over the budget."""
+        """Check message number `index`. Raises `InvalidInput` with its faults, `TooMuch` over the budget."""
         self.check_data(index, message.data, budget)
         if self.attributes:
             self.attributes.check(index, message.attributes, budget)
 
     def check_data(self, index: int, data: str, budget: Budget) -> None:
-        """Check base64 text alone; raise `InvalidInput`."""
-        budget.spend(EACH + len(data) // 32)
-        self.check_payload(index, decoded(index, data), budget)
+        """Check base64 text alone. Raises `InvalidInput`."""
+        budget.spend(MESSAGE_UNITS + len(data) // 32)
+        self.check_payload(index, decode_data(index, data), budget)
 
     def check_payload(self, index: int, payload: bytes, budget: Budget) -> None:
-        """Check decoded data alone; raise `InvalidInput`."""
+        """Check decoded data alone. Raises `InvalidInput`."""
         if self.payload:
             self.payload.check(index, payload, budget)
 
@@ -112,7 +124,7 @@ class Compiled:
 def compile_schema(
     kind: str, schema: dict[str, Any] | None, attributes: Mapping[str, Any] | None, encoding: str = ""
 ) -> Compiled:
-    """Compile a revision; in a thread, as it may take a second. Raises `InvalidInput`.
+    """Compile a revision. May take a second: call it in a thread. Raises `InvalidInput`.
 
     Payloads of Avro and Protocol Buffers are in their JSON encoding if `encoding` is `JSON`, else binary.
     """
@@ -122,7 +134,7 @@ def compile_schema(
     memory = check_size([schema, attributes])
     if schema is not None and kind == AVRO and encoding == JSON_ENCODING:
         kind, schema = JSON, json_schema(schema)
-        memory += _GROWTH * len(msgspec.json.encode(schema)) + _PATTERN_BYTES[HEAVY]
+        memory += _GROWTH_FACTOR * len(msgspec.json.encode(schema)) + _PATTERN_BYTES[HEAVY_WORK]
     payload: AvroSchema | JsonSchema | None = None
     if schema is not None:
         payload = AvroSchema(schema) if kind == AVRO else JsonSchema(schema)
@@ -134,13 +146,13 @@ def _rules(attributes: Mapping[str, Any] | None) -> AttributeRules | None:
 
 
 def compile_stored(kind: str, schema: str | None, attributes: str | None, encoding: str = "") -> Compiled:
-    """Compile a revision of which the parts are JSON texts; raise as `compile_schema`, and `msgspec.DecodeError`."""
+    """Compile a revision from its JSON texts. Raises as `compile_schema`, and `msgspec.DecodeError`."""
     payload, rules = (None if text is None else msgspec.json.decode(text) for text in (schema, attributes))
     return compile_schema(kind, payload, rules, encoding)
 
 
-def decoded(index: int, data: str) -> bytes:
-    """Decode the data of message number `index`; raise `InvalidInput` with the text of contract 15.3."""
+def decode_data(index: int, data: str) -> bytes:
+    """Decode the data of message number `index`. Raises `InvalidInput` with the text of contract 15.3."""
     try:
         return decoded_data(data)
     except ValueError:
@@ -153,27 +165,27 @@ def _matcher(name: str, pattern: str) -> jsonschema_rs.Validator:
     try:
         return matcher(pattern)
     except jsonschema_rs.ValidationError:
-        text = f"Schema attributes are not valid: pattern of {quoted(name)} is no regular expression, or too large"
+        text = f"Schema attributes are not valid: pattern of {quote(name)} is no regular expression, or too large"
         raise InvalidInput(text) from None
 
 
 def check_size(schema: object) -> int:
-    """Return the most bytes of memory of a schema; raise `InvalidInput` for too many levels, bytes or patterns."""
+    """Return the most memory of a schema in bytes. Raises `InvalidInput` for too many levels, bytes or patterns."""
     found: list[object] = []
     for key, value, depth in _parts(schema):
         if depth > MAX_DEPTH:
             raise InvalidInput(f"Schema is nested too deeply: at most {MAX_DEPTH} levels")
         found += _patterns(key, value)
     size = len(msgspec.json.encode(schema))
-    if size > MAX_BYTES:
-        raise InvalidInput(f"Schema is too large: at most {MAX_BYTES} bytes of JSON")
+    if size > MAX_SCHEMA_BYTES:
+        raise InvalidInput(f"Schema is too large: at most {MAX_SCHEMA_BYTES} bytes of JSON")
     if len(found) > MAX_PATTERNS:
         raise InvalidInput(f"Schema has too many patterns: at most {MAX_PATTERNS}")
-    return size * _GROWTH + sum(_PATTERN_BYTES[pattern_work(each)] for each in found)
+    return size * _GROWTH_FACTOR + sum(_PATTERN_BYTES[pattern_work(each)] for each in found)
 
 
 def _patterns(key: str, value: Any) -> list[object]:
-    """Return the regular expressions under a name: in attributes they are values, of members' names they are names."""
+    """Return the regular expressions of a member: values in attributes, keys in `patternProperties`."""
     if key == "pattern":
         return [value]
     if not isinstance(value, dict):
@@ -182,7 +194,7 @@ def _patterns(key: str, value: Any) -> list[object]:
 
 
 def _parts(schema: object) -> Iterator[tuple[str, Any, int]]:
-    """Yield every value in a schema, with its name (empty in lists) and how deep its container lies, from 1."""
+    """Yield every value in a schema, its name (empty in lists), and the depth of its container from 1."""
     left: list[tuple[str, Any, int]] = [("", schema, 0)]
     while left:
         part = left.pop()

@@ -1,6 +1,6 @@
-"""Long checks: messages whose check may take long go to worker processes, in limited time and memory.
+"""Long checks: slow checks run in worker processes, with limited time and memory.
 
-So do definitions in Protocol Buffers, to be compiled. `check_pieces`, `compile_definition` and `Checker` run in the
+Definitions in Protocol Buffers are compiled there too. `check_pieces`, `compile_definition` and `Checker` run in the
 worker (`ams.workers`), `LongChecks` in the service.
 """
 
@@ -14,23 +14,23 @@ import msgspec
 from ams.core.cache import LruCache
 from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import parse
-from ams.validation.compiled import MAX_BYTES, Compiled, compile_stored
+from ams.validation.compiled import MAX_SCHEMA_BYTES, Compiled, compile_stored
 from ams.validation.cost import Budget
 from ams.validation.protobuf_compiler import compile_definition
 from ams.workers import NoWorker, Pool, TaskFailed
 from ams.workers.program import Job
 
-SECONDS = 5.0  # for one task
-COMPILE_SECONDS = 20.0  # for a definition: a worker's first one loads the compiler; its processor's time is limited too
-MAX_WAITING = 8  # tasks of one project that wait; more are refused
-_KEPT = 16  # compiled revisions kept by a worker
-_NO_CHECKER = "Messages that need a long check cannot be checked now"
-_NO_COMPILER = "A schema in Protocol Buffers cannot be compiled now"
+TASK_SECONDS = 5.0  # for one task
+COMPILE_SECONDS = 20.0  # for a definition: the first one in a worker loads the compiler; processor time is limited too
+MAX_WAITING = 8  # waiting tasks of one project; more are refused
+_MAX_CACHED_REVISIONS = 16  # compiled revisions cached by a worker
+_NO_CHECKER_TEXT = "Messages that need a long check cannot be checked now"
+_NO_COMPILER_TEXT = "A schema in Protocol Buffers cannot be compiled now"
 MESSAGE, DATA, PAYLOAD = "message", "data", "payload"
 
 
 class Piece(msgspec.Struct, array_like=True):
-    """A message (a fragment of `ams.core.messages`), its base64 data, or its payload; `index` is for texts."""
+    """A message (a fragment of `ams.core.messages`), its base64 data, or its payload. `index` is for error texts."""
 
     index: int
     form: str
@@ -38,7 +38,7 @@ class Piece(msgspec.Struct, array_like=True):
 
 
 class Task(msgspec.Struct, array_like=True):
-    """Pieces to be checked against a revision, as it is stored; `all` goes on after the first that is refused."""
+    """Pieces to check against a stored revision. `all`: go on after the first refusal."""
 
     type: str
     payload: str | None
@@ -49,20 +49,20 @@ class Task(msgspec.Struct, array_like=True):
 
 
 class Refusal(NamedTuple):
-    """A piece that is not allowed, and why."""
+    """An invalid piece and the reason."""
 
     number: int
     text: str
 
 
 class Checker:
-    """Does tasks; keeps the revisions that it compiled last."""
+    """Runs tasks. Caches the revisions compiled last."""
 
     def __init__(self) -> None:
-        self._compiled: LruCache[tuple[str, str | None, str | None, str], Compiled] = LruCache(_KEPT)
+        self._compiled: LruCache[tuple[str, str | None, str | None, str], Compiled] = LruCache(_MAX_CACHED_REVISIONS)
 
     def check(self, task: Task) -> list[Refusal]:
-        """Return the pieces that are refused."""
+        """Return the refused pieces."""
         key = (task.type, task.payload, task.attributes, task.encoding)
         compiled, refused = self._compiled.get(key), []
         if compiled is None:
@@ -94,22 +94,22 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def check_pieces(parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """Do a task: take it, and return the refusals, as MessagePack."""
+    """Run a task in a worker: takes a task and returns its refusals, as MessagePack."""
     [task] = parts
     return [_encode(_checker().check(_task(task)))]
 
 
 class LongChecks:
-    """Checks that workers do. The pool is shared with others, and closed by whom it belongs to."""
+    """Checks by workers. The pool is shared; its owner closes it."""
 
-    def __init__(self, pool: Pool, seconds: float = SECONDS) -> None:
+    def __init__(self, pool: Pool, seconds: float = TASK_SECONDS) -> None:
         self._pool, self._seconds = pool, seconds
         self._tasks: Counter[Hashable] = Counter()
 
     async def check(self, project: Hashable, task: Task) -> Sequence[Refusal]:
-        """Return the refused pieces; the first only, unless all are asked for. Raises `InvalidInput`, `Overloaded`."""
+        """Return the refused pieces; only the first unless `task.all`. Raises `InvalidInput`, `Overloaded`."""
         try:
-            return _refusals(await self._done(project, check_pieces, _encode(task), self._seconds, _NO_CHECKER))
+            return _refusals(await self._run_job(project, check_pieces, _encode(task), self._seconds, _NO_CHECKER_TEXT))
         except TaskFailed:
             first, last = task.pieces[0].index, task.pieces[-1].index
             which = f"Message {first} takes" if first == last else f"Messages {first} to {last} take"
@@ -118,14 +118,14 @@ class LongChecks:
     async def compile(self, project: Hashable, definition: str) -> bytes:
         """Return the descriptor of a definition in Protocol Buffers. Raises `InvalidInput`, `Overloaded`."""
         encoded = definition.encode()
-        if len(encoded) > MAX_BYTES:
-            raise InvalidInput(f"Schema is too large: at most {MAX_BYTES} bytes")
+        if len(encoded) > MAX_SCHEMA_BYTES:
+            raise InvalidInput(f"Schema is too large: at most {MAX_SCHEMA_BYTES} bytes")
         try:
-            return await self._done(project, compile_definition, encoded, COMPILE_SECONDS, _NO_COMPILER)
+            return await self._run_job(project, compile_definition, encoded, COMPILE_SECONDS, _NO_COMPILER_TEXT)
         except TaskFailed:
             raise InvalidInput("Schema takes too long or too much memory to compile") from None
 
-    async def _done(self, project: Hashable, job: Job, part: bytes, seconds: float, unavailable: str) -> bytes:
+    async def _run_job(self, project: Hashable, job: Job, part: bytes, seconds: float, unavailable: str) -> bytes:
         if self._tasks[project] > MAX_WAITING:
             raise Overloaded("Too many messages of this project wait for a long check")
         self._tasks[project] += 1

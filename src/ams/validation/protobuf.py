@@ -1,11 +1,11 @@
 """Payloads in Protocol Buffers: one binary message, or one in their JSON encoding.
 
-A schema is an object: `definition` is the text that people write, `descriptor` is what the compiler made of it
-(`ams.validation.protobuf_compiler`), a `FileDescriptorProto` as base64. Nothing here compiles, so whoever has a schema
-can read its messages.
+A schema is an object. `definition` is the text that people write, `descriptor` the compiler's output
+(`ams.validation.protobuf_compiler`), a `FileDescriptorProto` as base64. Nothing here compiles, so a schema is enough to
+read its messages.
 
-Protobuf's own parser reads a payload, which takes memory for each message in it, up to 64 KiB for two bytes. That is
-counted before it is done (`ams.validation.cost`), and what is over the budget is done by a worker with limited memory.
+Protobuf's own parser reads payloads. It takes memory for each nested message, up to 64 KiB for two bytes. The memory is
+estimated first (`ams.validation.cost`), and messages over the budget go to a worker with limited memory.
 """
 
 import base64
@@ -30,26 +30,26 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from ams.core.errors import InvalidInput
-from ams.validation.cost import Budget, TooMuch
-from ams.validation.violations import quoted
+from ams.validation.cost import Budget, OverBudget
+from ams.validation.violations import quote
 from ams.wire.projects import DEFINITION, DESCRIPTOR
 
 FILE = "schema.proto"
-MAX_DESCRIPTOR = 2**19  # bytes
-WELL_KNOWN: Mapping[str, bytes] = {
+MAX_DESCRIPTOR_BYTES = 2**19  # bytes
+KNOWN_FILES: Mapping[str, bytes] = {
     each.DESCRIPTOR.name: each.DESCRIPTOR.serialized_pb
     for each in (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
 }
-"""Files that a definition may import, and their descriptors."""
+"""Importable files and their descriptors."""
 
-_MAX_NAMES = 2**22  # characters of full names: each part has its own, and long names within each other multiply
-_PART_BYTES = 300  # memory of a field, a type or a value, beside its name
-_FIELD_BYTES = 16  # memory of a field in a message that is read
-_WIDE = 64  # bytes of such memory for one unit of work
-_MESSAGE = 4  # units for a message within another
-_VALUE = 300  # units for a value in JSON
+_MAX_NAME_CHARACTERS = 2**22  # characters of all full names: nested long names multiply
+_PART_BYTES = 300  # memory of a field, a type or a value, without its name
+_FIELD_BYTES = 16  # memory of a field in a parsed message
+_BYTES_PER_UNIT = 64  # bytes of such memory for one unit of work
+_MESSAGE_UNITS = 4  # units for a nested message
+_VALUE_UNITS = 300  # units for a value in JSON
 _FEW_TAGS = 16
-_SHOWN = 5_000_000  # units for a message to be shown: 300 MB of memory at worst
+_MAX_SHOWN_UNITS = 5_000_000  # units to show a message: 300 MB of memory at worst
 _MESSAGES = (descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE, descriptor_pb2.FieldDescriptorProto.TYPE_GROUP)
 _REQUIRED = descriptor_pb2.FieldDescriptorProto.LABEL_REQUIRED
 
@@ -58,47 +58,47 @@ class ProtobufSchema:
     """One compiled schema."""
 
     def __init__(self, descriptor: bytes, *, is_json: bool = False) -> None:
-        """Take a descriptor (`descriptor_of`); payloads are JSON, else binary. Raises `InvalidInput`."""
-        if len(descriptor) > MAX_DESCRIPTOR:
-            raise InvalidInput(f"Schema is too large: at most {MAX_DESCRIPTOR} bytes when compiled")
+        """Take a descriptor (`descriptor_of`). Payloads are JSON if `is_json`, else binary. Raises `InvalidInput`."""
+        if len(descriptor) > MAX_DESCRIPTOR_BYTES:
+            raise InvalidInput(f"Schema is too large: at most {MAX_DESCRIPTOR_BYTES} bytes when compiled")
         shape = _shape(descriptor)
         self.memory = shape.memory + 2 * len(descriptor)
         self._is_json = is_json
-        self._wide, self._tags, self._has_required = shape.widest // _WIDE, shape.tags, shape.has_required
+        self._wide, self._tags, self._has_required = shape.widest // _BYTES_PER_UNIT, shape.tags, shape.has_required
         self._type = _message_type(descriptor, shape.imports)
 
     def check(self, index: int, data: bytes, budget: Budget) -> None:
-        """Raise `InvalidInput` unless `data` is one message of the schema, `TooMuch` over the budget."""
+        """Raise `InvalidInput` unless `data` is exactly one message of the schema, `OverBudget` over the budget."""
         try:
             message = self._from_json(data, budget) if self._is_json else self._from_binary(data, budget)
         except ValueError as error:
-            raise InvalidInput(f"Message {index} is not valid.{quoted(str(error))}") from None
+            raise InvalidInput(f"Message {index} is not valid.{quote(str(error))}") from None
         if self._has_required and not message.IsInitialized():
             raise InvalidInput(f"Message {index} is not valid.a required field is missing")
 
     def as_dict(self, data: bytes, *, whole: bool = False) -> dict[str, Any]:
-        """Return a binary message as its JSON encoding writes it.
+        """Return a binary message in its JSON encoding.
 
-        With `whole` names are those of the definition, and fields that are not there have their defaults. Raises
-        `ValueError` for what is no message, or too large to be shown.
+        With `whole`, names are those of the definition and absent fields have their defaults. Raises `ValueError` if
+        `data` is not a message, or is too large to show.
         """
         try:
             found: dict[str, Any] = json_format.MessageToDict(
-                self._from_binary(data, Budget(_SHOWN)),
+                self._from_binary(data, Budget(_MAX_SHOWN_UNITS)),
                 preserving_proto_field_name=whole,
                 always_print_fields_with_no_presence=whole,
             )
-        except TooMuch:
+        except OverBudget:
             raise ValueError("the data is too large to be shown") from None
-        except (json_format.Error, TypeError):  # of an Any of an unknown type, or a time that no calendar has
+        except (json_format.Error, TypeError):  # an Any of an unknown type, or a time outside the calendar
             raise ValueError("the data has a value that cannot be written as JSON") from None
         return found
 
     def _from_binary(self, data: bytes, budget: Budget) -> Message:
-        most = len(data) // 2  # messages within it
+        most = len(data) // 2  # upper limit of nested messages
         if len(self._tags) <= _FEW_TAGS:
             most = min(most, sum(data.count(tag) for tag in self._tags))
-        budget.spend(most + (most + 1) * (_MESSAGE + self._wide) + len(data) // 2)
+        budget.spend(most + (most + 1) * (_MESSAGE_UNITS + self._wide) + len(data) // 2)
         try:
             return self._type.FromString(data)
         except DecodeError:
@@ -107,8 +107,8 @@ class ProtobufSchema:
 
     def _from_json(self, data: bytes, budget: Budget) -> Message:
         values = 1 + data.count(b",") + data.count(b"{") + data.count(b"[")
-        budget.spend(values * _VALUE + len(data) // 4)
-        if not data.lstrip(b" \t\r\n").startswith(b"{"):  # protobuf takes an empty list for an empty message
+        budget.spend(values * _VALUE_UNITS + len(data) // 4)
+        if not data.lstrip(b" \t\r\n").startswith(b"{"):  # protobuf would accept an empty list as an empty message
             raise ValueError("the data is not a JSON object")
         message = self._type()
         try:
@@ -117,27 +117,27 @@ class ProtobufSchema:
             raise ValueError("the data is not UTF-8") from None
         except RecursionError:
             raise ValueError("nested too deeply") from None
-        except Exception as error:  # ParseError, and whatever it leaves through of values it does not expect
+        except Exception as error:  # ParseError, and others for unexpected values
             raise ValueError(str(error)) from None
         return message
 
 
 class _Stored(msgspec.Struct):
     definition: str
-    descriptor: msgspec.Raw = msgspec.Raw()  # not read where only the definition is wanted: it is the larger part
+    descriptor: msgspec.Raw = msgspec.Raw()  # parsed only if needed: it is the larger part
 
 
 def definition_of(payload: str) -> str:
-    """Return the text that a stored schema was made of; raise `InvalidInput` when it has none."""
-    return _stored(payload).definition
+    """Return the definition of a stored schema. Raises `InvalidInput` if it has none."""
+    return _parse_stored(payload).definition
 
 
 def is_compiled(payload: str) -> bool:
-    """Return whether a schema has its descriptor; raise as `definition_of`."""
-    return bool(bytes(_stored(payload).descriptor))
+    """Return whether a schema has its descriptor. Raises as `definition_of`."""
+    return bool(bytes(_parse_stored(payload).descriptor))
 
 
-def _stored(payload: str) -> _Stored:
+def _parse_stored(payload: str) -> _Stored:
     try:
         return _decode(payload)
     except ValueError:
@@ -148,7 +148,7 @@ _decode = msgspec.json.Decoder(_Stored).decode
 
 
 def descriptor_of(schema: Mapping[str, Any]) -> bytes:
-    """Return the descriptor of a compiled schema; raise `InvalidInput` when it has none."""
+    """Return the descriptor of a compiled schema. Raises `InvalidInput` if it has none."""
     try:
         return base64.b64decode(schema[DESCRIPTOR], validate=True)
     except (KeyError, TypeError, ValueError):
@@ -165,12 +165,12 @@ def _message_type(serialized: bytes, imports: Sequence[str]) -> type[Message]:
     pool = DescriptorPool()
     try:
         for name in dict.fromkeys(imports):
-            pool.AddSerializedFile(WELL_KNOWN[name])
+            pool.AddSerializedFile(KNOWN_FILES[name])
         pool.AddSerializedFile(serialized)
         [root] = pool.FindFileByName(FILE).message_types_by_name.values()
     except TypeError as error:
         text = str(error).removeprefix("Couldn't build proto file into descriptor pool: ")
-        raise InvalidInput(quoted(f"schema is not valid: {text}")) from None
+        raise InvalidInput(quote(f"schema is not valid: {text}")) from None
     except (KeyError, ValueError):
         raise InvalidInput("schema is not valid: not one message on top, or an import of others") from None
     return GetMessageClass(root)
@@ -178,11 +178,11 @@ def _message_type(serialized: bytes, imports: Sequence[str]) -> type[Message]:
 
 @dataclass(slots=True)
 class _Shape:
-    """What a schema takes, and what its messages may take."""
+    """Memory of a schema, and of its messages."""
 
     imports: Sequence[str]
     memory: int = 0  # bytes of the schema
-    widest: int = 0  # bytes of a message without those within it, at most
+    widest: int = 0  # most bytes of a message without nested ones
     tags: frozenset[bytes] = frozenset()  # first bytes of fields that are messages
     has_required: bool = False
 
@@ -197,7 +197,7 @@ def _shape(serialized: bytes) -> _Shape:
         inner = [*message.field, *message.extension, *(each for enum in message.enum_type for each in enum.value)]
         parts += 1 + len(inner) + len(message.enum_type) + len(message.oneof_decl)
         names += path + sum(path + len(each.name) for each in inner)
-        if names > _MAX_NAMES:
+        if names > _MAX_NAME_CHARACTERS:
             raise InvalidInput("Schema is too large: the full names of its fields are too long")
         shape.widest = max(shape.widest, _FIELD_BYTES * (1 + len(message.field)))
         for field in [*message.field, *message.extension]:
@@ -210,7 +210,6 @@ def _shape(serialized: bytes) -> _Shape:
 
 
 def _messages(messages: Any, path: int) -> Iterator[tuple[int, Any]]:
-    """Yield every message type with the length of its full name."""
     for each in messages:
         length = path + 1 + len(each.name)
         yield length, each

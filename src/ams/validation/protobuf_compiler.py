@@ -1,7 +1,7 @@
 """The compiler of definitions in Protocol Buffers: protoc, of grpcio-tools, in a worker process (`ams.workers`).
 
-protoc reads and writes files and tells errors on the standard error of its process. Here its files are in memory, and
-it is given no folder: nothing but the definition can be read, and no import but the well-known types found.
+protoc reads and writes files, and reports errors on standard error. Here its files are in memory, and it gets no
+folder: it can read the definition and import the well-known types, nothing else.
 """
 
 import contextlib
@@ -13,24 +13,24 @@ from typing import BinaryIO
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from ams.core.errors import InvalidInput
-from ams.validation.protobuf import FILE, WELL_KNOWN, ProtobufSchema
-from ams.validation.violations import quoted
+from ams.validation.protobuf import FILE, KNOWN_FILES, ProtobufSchema
+from ams.validation.violations import quote
 
 _LINE = re.compile(r"^/proc/self/fd/\d+:(\d+):\d+: (.+)$", re.MULTILINE)
-_SYNTAXES = ("", "proto2", "proto3")  # one that says nothing is of proto2
+_SYNTAXES = ("", "proto2", "proto3")  # empty means proto2
 
 
 def compile_definition(parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """Compile a definition, for a worker: take its text, return the descriptor. Raises `InvalidInput`."""
+    """Compile a definition in a worker: takes its text and returns the descriptor. Raises `InvalidInput`."""
     [definition] = parts
-    return [_checked(_compiled(bytes(definition)))]
+    return [_check_file(_compile(bytes(definition)))]
 
 
-def _compiled(definition: bytes) -> FileDescriptorProto:
-    # It is large, and the service itself never compiles.
+def _compile(definition: bytes) -> FileDescriptorProto:
+    # A large import, and the service itself never compiles.
     from grpc_tools import _protoc_compiler
 
-    well_known = FileDescriptorSet(file=map(FileDescriptorProto.FromString, WELL_KNOWN.values())).SerializeToString()
+    well_known = FileDescriptorSet(file=map(FileDescriptorProto.FromString, KNOWN_FILES.values())).SerializeToString()
     with _file(definition) as source, _file(well_known) as known, _file() as made, _file() as errors:
         arguments = [
             "protoc", f"-I{FILE}={_path(source)}", f"--descriptor_set_in={_path(known)}",
@@ -43,8 +43,8 @@ def _compiled(definition: bytes) -> FileDescriptorProto:
         return FileDescriptorSet.FromString(_content(made)).file[0]
 
 
-def _checked(file: FileDescriptorProto) -> bytes:
-    """Return the descriptor; raise `InvalidInput` for a definition in Protocol Buffers that cannot be a schema."""
+def _check_file(file: FileDescriptorProto) -> bytes:
+    """Return the descriptor. Raises `InvalidInput` for a valid definition that cannot be a schema."""
     if file.syntax not in _SYNTAXES:
         raise InvalidInput("The syntax of a schema is proto2 or proto3, not an edition")
     if f"{file.package}.".startswith("google.protobuf."):
@@ -57,19 +57,18 @@ def _checked(file: FileDescriptorProto) -> bytes:
 
 
 def _reason(errors: str) -> str:
-    """Return the first error of protoc with its line; the rest of what it says is of its own files."""
+    """Return protoc's first error with its line. Later ones are about its temporary files."""
     found = _LINE.search(errors)
     if found is None:
         return "schema is not valid: the compiler does not say why"
     line, text = found.groups()
     if text.startswith("Import "):
         text = f"{text.partition(' was not')[0]} cannot be used: only Google's well-known types can be imported"
-    return quoted(f"schema is not valid: line {line}: {text}")
+    return quote(f"schema is not valid: line {line}: {text}")
 
 
 @contextlib.contextmanager
 def _file(content: bytes = b"") -> Iterator[BinaryIO]:
-    """Open a file in memory that has this content."""
     with open(os.memfd_create("definition", os.MFD_CLOEXEC), "w+b", buffering=0) as file:
         file.write(content)
         yield file
@@ -86,7 +85,6 @@ def _content(file: BinaryIO) -> bytes:
 
 @contextlib.contextmanager
 def _standard_error(file: BinaryIO) -> Iterator[None]:
-    """Let the standard error of this process go to a file."""
     before = os.dup(2)
     try:
         os.dup2(file.fileno(), 2)

@@ -1,8 +1,8 @@
-"""Where a `$ref` leads: along a path of names within its schema, and nowhere else.
+"""Targets of `$ref`: only paths of names within its schema.
 
-The names that parts may give themselves (`$id`, in draft 4 `id`) change what a path means for everything inside, and
-two readers of a schema can easily differ about them. How often a schema looks is counted by our reading and done by the
-engine's: so such names, and references that need them, are refused.
+A part of a schema may name itself (`$id`, in draft 4 `id`). It changes the meaning of paths inside it, and two parsers
+can easily disagree. Our estimate follows our reading, and the engine follows its own. So these names, and references
+that need them, are refused.
 """
 
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ams.core.errors import InvalidInput
-from ams.validation.violations import quoted
+from ams.validation.violations import quote
 
-NOWHERE = object()  # where a reference leads that cannot be followed
-_DATA = ("enum", "const", "default", "examples")  # keywords whose values are no schemas
-_MAPS = ("properties", "patternProperties", "definitions", "$defs", "dependencies")
-"""Keywords whose values hold schemas under names of the user's choice."""
-_NAMES = ("$id", "id")
-ROOT_ONLY = (*_NAMES, "$schema")  # keywords that only the whole of a schema may have
+NO_TARGET = object()  # target of a reference that cannot be followed
+_DATA_KEYWORDS = ("enum", "const", "default", "examples")  # keywords whose values are not schemas
+_MAP_KEYWORDS = ("properties", "patternProperties", "definitions", "$defs", "dependencies")
+"""Keywords whose values hold schemas under the user's names."""
+_NAME_KEYWORDS = ("$id", "id")
+ROOT_KEYWORDS = (*_NAME_KEYWORDS, "$schema")  # keywords allowed only at the root of a schema
 
 
 class References:
@@ -28,33 +28,33 @@ class References:
         self._schemas = {id(part) for part in schemas_in(schema)}
 
     def target(self, reference: Any) -> Any:
-        """Return the schema that a reference leads to, `NOWHERE` when there is none or it is no schema."""
+        """Return the schema a reference points to; `NO_TARGET` if it does not exist or is not a schema."""
         if not is_plain(reference):
-            return NOWHERE
+            return NO_TARGET
         found = _follow(self.root, reference)
-        return found if isinstance(found, bool) or id(found) in self._schemas else NOWHERE
+        return found if isinstance(found, bool) or id(found) in self._schemas else NO_TARGET
 
     def check(self) -> None:
         """Raise `InvalidInput` for a name or a reference that only the engine could follow."""
-        for key in _NAMES:
+        for key in _NAME_KEYWORDS:
             if key in self.root and not _is_uri(self.root[key]):
-                raise InvalidInput(f"{key} must be a URI: {quoted(self.root[key])}")
+                raise InvalidInput(f"{key} must be a URI: {quote(self.root[key])}")
         for part in schemas_in(self.root):
-            for key in ROOT_ONLY if part is not self.root else ():
+            for key in ROOT_KEYWORDS if part is not self.root else ():
                 if isinstance(part.get(key), str):
-                    raise InvalidInput(f"{key} is allowed at the root of a schema only: {quoted(part[key])}")
+                    raise InvalidInput(f"{key} is allowed at the root of a schema only: {quote(part[key])}")
             if "$ref" in part:
                 self._check_reference(part["$ref"])
 
     def _check_reference(self, reference: Any) -> None:
         if not is_plain(reference):
-            raise InvalidInput(f'$ref must lead within the schema, as "#/definitions/site" does: {quoted(reference)}')
-        if _follow(self.root, reference) is not NOWHERE and self.target(reference) is NOWHERE:
-            raise InvalidInput(f"$ref must lead to a schema: {quoted(reference)}")
+            raise InvalidInput(f'$ref must lead within the schema, as "#/definitions/site" does: {quote(reference)}')
+        if _follow(self.root, reference) is not NO_TARGET and self.target(reference) is NO_TARGET:
+            raise InvalidInput(f"$ref must lead to a schema: {quote(reference)}")
 
 
 def schemas_in(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object in a schema that is a schema too, the whole first; values that are only compared are none."""
+    """Yield every schema within a schema, the whole first. Values that are only compared are not schemas."""
     left = [schema]
     while left:
         part = left.pop()
@@ -71,20 +71,20 @@ def is_plain(reference: Any) -> bool:
 
 
 def _inner(key: str, value: Any) -> list[Any]:
-    if key in _DATA:
+    if key in _DATA_KEYWORDS:
         return []
-    return list(value.values()) if key in _MAPS and isinstance(value, dict) else [value]
+    return list(value.values()) if key in _MAP_KEYWORDS and isinstance(value, dict) else [value]
 
 
 def _follow(schema: Any, reference: str) -> Any:
     for step in reference.split("/")[1:]:
         name = unquote(step).replace("~1", "/").replace("~0", "~")
         if isinstance(schema, dict):
-            schema = schema.get(name, NOWHERE)
+            schema = schema.get(name, NO_TARGET)
         elif isinstance(schema, list) and name.isdecimal() and int(name) < len(schema):
             schema = schema[int(name)]
         else:
-            return NOWHERE
+            return NO_TARGET
     return schema
 
 

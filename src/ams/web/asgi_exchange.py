@@ -9,14 +9,14 @@ import httptools
 import structlog
 
 from ams.core.errors import BadRequest
-from ams.web.answers import CLOSE, Header, answer_head
+from ams.web.answers import CLOSE_HEADER, Header, answer_head
 from ams.web.connection import PORTION_BYTES, HttpConnection
 from ams.web.request_reader import RequestHead
 
 CONNECTION = "ams.connection"  # member of the state of an ASGI scope: the connection of the request
-MAX_UNREAD_BODY_BYTES = 64 * 1024  # of a body that the application has not taken; then nothing more is received
+MAX_UNREAD_BODY_BYTES = 64 * 1024  # of a body the application has not consumed; then receiving pauses
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_WITHOUT_BODY = (204, 304)
+_CODES_WITHOUT_BODY = (204, 304)
 
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
@@ -29,8 +29,8 @@ logger = structlog.get_logger("ams.web")
 class AsgiExchange:
     """One request, answered over ASGI.
 
-    The head of an answer waits for the first part of its body, so that both are one write. A body is written in
-    portions, each when the client has read the one before.
+    The head of an answer waits for the first part of its body, so both are one write. A body is written in portions,
+    the next one when the client has read the last.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class AsgiExchange:
         state: Mapping[str, Any] | None = None,
         extensions: Mapping[str, Any] | None = None,
     ) -> None:
-        """`state` and `extensions` are added to the state and the scope that the application is given.
+        """Create an exchange; `state` and `extensions` extend the ASGI scope.
 
         Raises:
             BadRequest: The target of the request has no path.
@@ -54,20 +54,20 @@ class AsgiExchange:
         self._connection, self._app, self._request = connection, app, request
         self._expects_continue = request.expects_continue
         self._task: asyncio.Task[None] | None = None
-        self._is_left = False  # whether the client reads nothing more
-        self._has_input_ended = False  # whether it sends nothing more
+        self._is_left = False  # True: the client reads no more
+        self._has_input_ended = False  # True: the client sends no more
         self._changed = asyncio.Event()
         self._body = bytearray()
         self._is_body_complete = self._is_body_taken = False
-        self._start: Event | None = None  # the head of the answer, until there is a body
+        self._start: Event | None = None  # head of the answer, until it has a body
         self._status = 0
         self._is_chunked = False
-        self._body_left: int | None = None  # bytes to come of the answer's body, if it said how many
+        self._body_left: int | None = None  # bytes of the answer's body left to send, if it announced its length
 
-    # From the connection
+    # Called by the connection
 
     def begin(self) -> None:
-        """Begin a task for the application."""
+        """Start the application's task."""
         port = self._connection.port
         port.scheduler.count_task()
         port.exchanges.add(self)
@@ -76,7 +76,7 @@ class AsgiExchange:
         self._task.add_done_callback(self._end_task)
 
     def take_body(self, body: bytes) -> None:
-        """Keep a part of the body for the application; of an answered request it is dropped."""
+        """Store a part of the body for the application; dropped if the request is answered."""
         if self.is_answered:
             return
         self._body += body
@@ -104,10 +104,10 @@ class AsgiExchange:
         if self._task is not None:
             self._task.cancel()
 
-    # From the application
+    # Called by the application
 
     async def receive(self) -> Event:
-        """Return an ASGI event; after the body, that the client left if it sends nothing more."""
+        """Return an ASGI event. After the body: a disconnect if the client sends no more."""
         connection = self._connection
         if self._expects_continue and not connection.transport.is_closing():
             self._expects_continue = False
@@ -126,7 +126,7 @@ class AsgiExchange:
         return {"type": "http.request", "body": body, "more_body": not self._is_body_complete}
 
     async def send(self, event: Event) -> None:
-        """Take an ASGI event; return when little of the answer is unread. Raises `RuntimeError` for a bad event."""
+        """Handle an ASGI event. Returns when little of the answer is unread. Raises `RuntimeError` for a bad event."""
         if event["type"] == "http.response.start":
             if self._start is not None or self.has_answer_begun:
                 raise RuntimeError("an answer has one head")
@@ -149,7 +149,7 @@ class AsgiExchange:
             await self._end_answer()
 
     def _write_head(self, body: bytes, is_last: bool) -> bytes:
-        """Write the head and the first portion of the body; return the body, which is empty after HEAD."""
+        """Write the head and the first portion of the body. Returns the body; empty after HEAD."""
         assert self._start is not None
         fields = [*self._connection.port.default_headers, *self._start["headers"]]
         self._start = None
@@ -171,10 +171,10 @@ class AsgiExchange:
         return body
 
     def _frame(self, fields: list[Header], size: int | None) -> list[Header]:
-        """Return the fields that say where the answer ends, and whether the connection does."""
+        """Return the fields that mark the end of the answer and of the connection."""
         added: list[Header] = []
         names = dict(fields)
-        if self._status in _WITHOUT_BODY:
+        if self._status in _CODES_WITHOUT_BODY:
             self._body_left = 0
         elif b"content-length" in names:
             self._body_left = int(names[b"content-length"])
@@ -185,14 +185,14 @@ class AsgiExchange:
             self._is_chunked = True
             added.append((b"transfer-encoding", b"chunked"))
         else:
-            self.keep_alive = False  # the answer ends with the connection
+            self.keep_alive = False  # the end of the connection marks the end of the answer
         leaves_body = size is not None and self._request.is_chunked and not self._is_body_complete
         if leaves_body:
-            self._connection.leave_body()  # the rest of it would cost work
+            self._connection.leave_body()  # reading the rest would cost work
         if b"close" in names.get(b"connection", b"").lower():
             self.keep_alive = False
         elif leaves_body or not self.keep_alive:
-            added.append(CLOSE)
+            added.append(CLOSE_HEADER)
         return added
 
     def _write_body(self, portion: bytes) -> None:
@@ -211,7 +211,7 @@ class AsgiExchange:
                 raise RuntimeError("an answer is longer than its content-length")
 
     async def _drain(self) -> bool:
-        """Return when the client has read most of what was written: whether it reads on."""
+        """Wait until the client has read most of the output. Returns whether it still reads."""
         await self._connection.drain()
         return not self._is_left
 
@@ -225,12 +225,12 @@ class AsgiExchange:
             return
         self.is_answered = True
         self._changed.set()
-        if self._status < 400 and self._request.method != b"OPTIONS":  # which is answered to everybody
+        if self._status < 400 and self._request.method != b"OPTIONS":  # answered to everybody
             connection.note_project_of(self.scope["raw_path"])
         connection.end_answer(self)
 
     def _end_task(self, task: "asyncio.Task[None]") -> None:
-        """Give the request up if its task ended without an answer: by a defect, or cancelled before its first step."""
+        """Abort the request if its task ended without an answer: by a defect, or cancelled before its first step."""
         connection = self._connection
         defect = None if task.cancelled() else task.exception()
         if defect is not None:
@@ -246,7 +246,7 @@ class AsgiExchange:
 
 
 def _chunk(data: bytes) -> bytes:
-    """Write a chunk; an empty one would end the body."""
+    """Return a chunk. The caller passes no empty data, which would end the body."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 

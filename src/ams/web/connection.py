@@ -1,8 +1,8 @@
-"""HTTP connection: one client's requests and their answers, in order, within limits.
+"""HTTP connection: the requests of one client and their answers, in order, within limits.
 
-Bytes go to a `RequestReader`. Each request it finds becomes an `Exchange`, which answers it: over ASGI, or by a handler
-of hot requests. Requests that arrive before the answers to those before them wait. A request that is refused before it
-reaches an exchange is answered here, and ends the connection. How many connections there may be is the listener's.
+Bytes go to a `RequestReader`. Each request becomes an `Exchange`, which answers it: over ASGI, or by a handler of hot
+requests. Pipelined requests wait for the answers before them. A request refused before it reaches an exchange is
+answered here and ends the connection. The listener limits the number of connections.
 """
 
 import asyncio
@@ -17,72 +17,73 @@ from ams.web.answers import Header, Refusal, closing_answer
 from ams.web.fair_scheduler import COUNTED_BYTES, FairScheduler
 from ams.web.request_reader import RequestHead, RequestReader
 
-GOODBYE_SECONDS = 0.5  # how long a peer has to close its side at a stop
-LINGER_SECONDS = 2.0  # how long a client whose request was refused may go on sending it
-PORTION_BYTES = 64 * 1024  # of an answer, written at once; about what a connection holds that its client has not read
-PLAIN_PORTION_BYTES = 4 * PORTION_BYTES  # without TLS: a transport tells at once when the client does not read
-_JOINED_BYTES = 16 * 1024  # bodies up to this size are copied behind their heads, for one write
-MAX_PIPELINED = 100  # requests of a connection that wait for the answers before
-_PROJECT = re.compile(rb"(?:[A-Z]{1,8} )?/v1/projects/([^/?: ]{1,256})")
+GOODBYE_SECONDS = 0.5  # for a peer to close its side at a stop
+LINGER_SECONDS = 2.0  # for a client to finish sending a request that was refused
+PORTION_BYTES = 64 * 1024  # portion of an answer for one write; roughly the unread output of a connection
+PLAIN_PORTION_BYTES = 4 * PORTION_BYTES  # without TLS, where the transport reports back-pressure at once
+_MAX_JOINED_BYTES = 16 * 1024  # bodies up to this size are joined to their heads, for one write
+MAX_PIPELINED_REQUESTS = 100  # requests of a connection that wait for earlier answers
+_PROJECT_PATH = re.compile(rb"(?:[A-Z]{1,8} )?/v1/projects/([^/?: ]{1,256})")
 
 
 class Exchange(Protocol):
     """One request and its answer."""
 
-    keep_alive: bool  # whether the connection stays open after the answer; its head says so otherwise
+    keep_alive: bool  # False: the connection closes after the answer, whose head then says so
     has_answer_begun: bool
     is_answered: bool
 
     def begin(self) -> None:
-        """Begin to work on the request: every request before it is answered."""
+        """Start work on the request; all earlier ones are answered."""
 
     def take_body(self, body: bytes) -> None:
         """Take a part of the body."""
 
     def end_body(self) -> None:
-        """Take note that the body is complete."""
+        """Called when the body is complete."""
 
     def end_input(self) -> None:
-        """Take note that the client sends nothing more; it may still read."""
+        """Called when the client sends no more; it may still read."""
 
     def leave(self) -> None:
-        """Take note that the client reads nothing more: the connection is lost, or ends with another answer."""
+        """Called when the client reads no more: the connection is lost, or ends with another answer."""
 
     def prepare_stop(self) -> None:
-        """Close the connection after the answer, as the server stops."""
+        """Close the connection after the answer: the server stops."""
 
     def cancel(self) -> None:
-        """End the work: a stop waits no longer."""
+        """Cancel the work: the stop timed out."""
 
 
 @dataclass(slots=True)
 class Port:
-    """Whatever the connections of one port share."""
+    """State shared by the connections of one port."""
 
     open_exchange: Callable[["HttpConnection", RequestHead], Exchange]
-    """Makes the exchange of a request. An `AmsError` refuses the request and closes the connection."""
-    refusal: Callable[[Exception], Refusal]  # words an error that a connection answers itself
-    max_header_bytes: int = 64 * 1024  # of a request line and its header fields
-    head_seconds: float = 30.0  # for a head, from its first byte on; for a new connection, from accept
+    """Creates the exchange of a request. An `AmsError` refuses the request and closes the connection."""
+    refusal: Callable[[Exception], Refusal]  # formats an error that the connection answers itself
+    max_header_bytes: int = 64 * 1024  # of the request line and the header fields
+    head_seconds: float = 30.0  # for a head, from its first byte; on a new connection from accept
     body_seconds: float = 30.0
     idle_seconds: float = 5.0  # from an answer to the next request
     scheduler: FairScheduler = field(default_factory=FairScheduler)
-    connections: set["HttpConnection"] = field(default_factory=set)  # those that are open
-    exchanges: set[Exchange] = field(default_factory=set)  # at work, also after their connections are lost
-    default_headers: list[Header] = field(default_factory=list)  # of every answer; a new list whenever they change
-    when_empty: Callable[[], None] = lambda: None  # called when no connection is open and no exchange at work any more
+    connections: set["HttpConnection"] = field(default_factory=set)  # open connections
+    exchanges: set[Exchange] = field(default_factory=set)  # in progress, even if their connections are lost
+    # of every answer; replaced by a new list at each change
+    default_headers: list[Header] = field(default_factory=list)
+    when_empty: Callable[[], None] = lambda: None  # called when the last connection and exchange have ended
 
     def end_exchange(self, exchange: Exchange) -> None:
-        """Count an exchange no more."""
+        """Remove a finished exchange."""
         self.exchanges.discard(exchange)
-        self._look_whether_empty()
+        self._check_empty()
 
     def end_connection(self, connection: "HttpConnection") -> None:
-        """Count a connection no more."""
+        """Remove a closed connection."""
         self.connections.discard(connection)
-        self._look_whether_empty()
+        self._check_empty()
 
-    def _look_whether_empty(self) -> None:
+    def _check_empty(self) -> None:
         if not self.connections and not self.exchanges:
             self.when_empty()
 
@@ -90,8 +91,8 @@ class Port:
 class HttpConnection(asyncio.Protocol):
     """One client connection. Every method runs on the event loop."""
 
-    slot: Any = None  # its place among the connections of a project, which is given back when the connection is lost
-    is_lost = False  # whether nothing more is counted for it: a request may be let in after its client has left
+    slot: Any = None  # slot in the project's quota of connections, returned at close
+    is_lost = False  # True: count nothing more; a request may be admitted after its client has left
 
     def __init__(self, port: Port, when_lost: Callable[[], None]) -> None:
         self.port, self._when_lost = port, when_lost
@@ -100,18 +101,18 @@ class HttpConnection(asyncio.Protocol):
         self.client: tuple[str, int] | None = None
         self.server: tuple[str, int] | None = None
         self.is_secure = False
-        self.is_write_paused = False  # whether the client has not read so much that nothing more should be written
+        self.is_write_paused = False  # True: too much output is unread, so write nothing more
         self._reader = RequestReader(self, port.max_header_bytes)
-        self._arriving: Exchange | None = None  # the exchange whose body is not complete
-        self._current: Exchange | None = None  # the exchange that is being answered
-        self._waiting: deque[Exchange] = deque()  # the exchanges behind it
-        self._last_answer: Refusal | None = None  # ends the connection, once the requests before are answered
-        self._project = ""  # the one that a request of this connection was last let in to
-        self._held: list[bytes] | None = None  # packets that wait for their turn, not looked at yet
+        self._arriving: Exchange | None = None  # the exchange whose body is incomplete
+        self._current: Exchange | None = None  # the exchange in progress
+        self._waiting: deque[Exchange] = deque()  # pipelined exchanges
+        self._last_answer: Refusal | None = None  # closes the connection after the earlier requests are answered
+        self._project = ""  # project of the last admitted request on this connection
+        self._held: list[bytes] | None = None  # unread packets, waiting for their turn
         self._held_bytes = 0
-        self._has_rest = False  # whether the first of them is the rest of a packet that would have taken long
+        self._has_rest = False  # True: the first of them is the rest of a slow packet
         self._is_read_paused = False
-        self._has_input_ended = False  # whether the client sends nothing more, and may still read
+        self._has_input_ended = False  # True: the client sends no more, but may still read
         self._drained: asyncio.Future[None] | None = None
         self._arrival_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -120,10 +121,10 @@ class HttpConnection(asyncio.Protocol):
         self._look_timer: asyncio.TimerHandle | None = None
         self._end_timers: list[asyncio.TimerHandle] = []
 
-    # From the transport
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as of every stream
-        """Take the connection, and give its first request its time."""
+        """Register the connection and start the timer of its first request."""
         self.transport = transport
         self.server, self.client = _address(transport, "sockname"), _address(transport, "peername")
         self.is_secure = bool(transport.get_extra_info("sslcontext"))
@@ -132,7 +133,7 @@ class HttpConnection(asyncio.Protocol):
         self._start_arrival_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection; whatever its requests store is stored all the same."""
+        """Unregister the connection; its requests still complete their writes."""
         self._when_lost()
         self.is_lost = True
         if self.slot is not None:
@@ -152,7 +153,7 @@ class HttpConnection(asyncio.Protocol):
         self.port.end_connection(self)
 
     def data_received(self, data: bytes) -> None:
-        """Read a packet, or hold it until it is its project's turn."""
+        """Read a packet, or queue it until its project's turn."""
         if self._reader.is_stopped:
             return
         scheduler = self.port.scheduler
@@ -167,13 +168,13 @@ class HttpConnection(asyncio.Protocol):
         elif not self._read_held():
             self._hold_behind_rest(data)
             return
-        self._read(data)
+        self._feed_reader(data)
 
     def eof_received(self) -> bool:
-        """Answer what was asked, and close then: the client sends nothing more, and may still read.
+        """Answer what has arrived, then close: the client sends no more, but may still read.
 
-        Returns whether the connection stays open for that. A request that waits for a message, or streams, ends: a
-        client that is gone looks the same. With TLS the connection is closed at once: the event loop knows no half.
+        Returns whether the connection stays open for that. Long polls and streams end, because a client that has left
+        looks the same. With TLS the connection closes at once: asyncio has no half-closed TLS.
         """
         self._read_held()
         if self.is_secure or self._reader.is_in_request or self._reader.is_stopped or self._current is None:
@@ -187,24 +188,24 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        """Give the client time to read a portion of its answer, or drop it: what it does not read takes memory."""
+        """Back-pressure: give the client time to read a portion of its answer, then drop it, to free the memory."""
         self.is_write_paused = True
         self._unread_timer = self.loop.call_later(self.port.head_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Write on: the client reads."""
+        """Resume writing: the client reads again."""
         if self._unread_timer is not None:
             self._unread_timer.cancel()
             self._unread_timer = None
         self._wake_writers()
 
-    # From the reader
+    # Called by the reader
 
     def begin_request(self, head: RequestHead) -> None:
-        """Hand a request over, or put it behind those that are not answered."""
+        """Start a request, or queue it behind unanswered ones."""
         if self.transport.is_closing():
             raise BadRequest("The connection is closed")
-        if len(self._waiting) >= MAX_PIPELINED:
+        if len(self._waiting) >= MAX_PIPELINED_REQUESTS:
             raise Overloaded("Too many requests before the answers to those before")
         self._stop_arrival_timer()
         exchange = self._arriving = self.port.open_exchange(self, head)
@@ -214,7 +215,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self.pause_reading()
             self._waiting.append(exchange)
-            if self.is_secure and self._look_timer is None:  # TLS does not tell of an end while reading is paused
+            if self.is_secure and self._look_timer is None:  # TLS does not report an end while reading is paused
                 self._look_timer = self.loop.call_later(self.port.head_seconds, self._look_for_end)
 
     def take_body(self, body: bytes) -> None:
@@ -223,7 +224,7 @@ class HttpConnection(asyncio.Protocol):
             self._arriving.take_body(body)
 
     def end_request(self, *, is_last: bool) -> None:
-        """Pass on the end of a body; after the last request the connection is closed, and its answer says so."""
+        """Pass on the end of a body. After the last request the connection closes, and its answer says so."""
         exchange, self._arriving = self._arriving, None
         self._stop_arrival_timer()
         if exchange is None:
@@ -234,25 +235,25 @@ class HttpConnection(asyncio.Protocol):
         if is_last and exchange.is_answered:
             self.close()
 
-    # For exchanges
+    # Called by exchanges
 
     @property
     def is_free(self) -> bool:
-        """True: every request is answered that was taken."""
+        """True if every received request is answered."""
         return self._current is None and not self._waiting
 
     def note_project(self, project: str) -> None:
-        """Take note that a request was let in to a project: from now on packets take that project's turns."""
+        """Remember the project of an admitted request: later packets take that project's turns."""
         self._project = project
 
     def note_project_of(self, path: bytes) -> None:
-        """Take note of the project in the path of a request that was let in."""
-        found = _PROJECT.match(path)
+        """Remember the project in the path of an admitted request."""
+        found = _PROJECT_PATH.match(path)
         if found:
             self._project = found[1].decode("latin-1")
 
     def hand_over(self, successor: Exchange, keep_alive: bool) -> None:
-        """Let another exchange go on with the current request."""
+        """Replace the exchange of the current request."""
         if self._arriving is self._current:
             self._arriving = successor
         self._current = successor
@@ -262,7 +263,7 @@ class HttpConnection(asyncio.Protocol):
             successor.end_input()
 
     def end_answer(self, exchange: Exchange) -> None:
-        """Be ready for the next request when one is answered, or close."""
+        """Continue with the next request after an answer, or close."""
         if exchange is not self._current:  # the connection was lost
             return
         self._current = None
@@ -289,14 +290,14 @@ class HttpConnection(asyncio.Protocol):
             self._write_last_answer(self._last_answer)
 
     def leave_body(self) -> None:
-        """Read no more: the answer is made without the rest of the body, and says that the connection closes."""
+        """Stop reading: the answer does not need the rest of the body, and announces the close."""
         self._reader.stop()
         self._stop_arrival_timer()
         self._drop_held()
 
     def write_first(self, head: bytes, body: bytes) -> int:
-        """Write head and first portion of an answer; return its bytes. In portions, as TLS takes any amount at once."""
-        if len(body) <= _JOINED_BYTES:
+        """Write the head and first portion of an answer: TLS would buffer without limit. Returns its bytes."""
+        if len(body) <= _MAX_JOINED_BYTES:
             self.transport.write(head + body)
             return len(body)
         portion = self._portion_bytes
@@ -305,9 +306,9 @@ class HttpConnection(asyncio.Protocol):
         return portion
 
     async def write_rest(self, body: bytes, at: int) -> None:
-        """Write a body from an offset on, each portion when the client has read the one before.
+        """Write a body from an offset, each portion when the client has read the last.
 
-        Returns when little is left to be read, or when the connection is lost.
+        Returns when little is unread, or the connection is lost.
         """
         portion = self._portion_bytes
         for start in range(at, len(body), portion):
@@ -318,21 +319,21 @@ class HttpConnection(asyncio.Protocol):
         await self.drain()
 
     async def drain(self) -> None:
-        """Return when something may be written, or when the connection is lost."""
+        """Wait until writing is possible, or the connection is lost."""
         while self.is_write_paused:
             if self._drained is None:
                 self._drained = self.loop.create_future()
             await asyncio.shield(self._drained)
 
     def answer_defect(self, error: Exception, *, is_to_head: bool) -> None:
-        """Answer a request that has no answer, for want of an application that works, and close."""
+        """Answer a request that the application failed to answer, and close."""
         self._reader.stop()
         if not self.transport.is_closing():
             self.transport.write(closing_answer(self.port.refusal(error), is_to_head=is_to_head))
             self.close()
 
     def close(self) -> None:
-        """Close when the client has read what is left, or drop that when it does not; nothing if that was done."""
+        """Close when the client has read the output, or drop it on timeout. Idempotent."""
         self._reader.stop()
         if self.transport.is_closing():
             return
@@ -341,21 +342,21 @@ class HttpConnection(asyncio.Protocol):
             self._end_later(self.port.head_seconds, self.transport.abort)
 
     def pause_reading(self) -> None:
-        """Receive nothing, until `resume_reading`."""
+        """Stop receiving until `resume_reading`."""
         if not self._is_read_paused:
             self._is_read_paused = True
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Receive again, unless a request waits: heads that wait are in memory, here those of one packet."""
+        """Receive again, unless requests are queued: their heads take memory, so only those of one packet may wait."""
         if self._is_read_paused and not self._waiting:
             self._is_read_paused = False
             self.transport.resume_reading()
 
-    # For the server
+    # Called by the server
 
     def prepare_stop(self) -> None:
-        """Close when everything is answered that has arrived; a peer that does not say goodbye is not waited for."""
+        """Close when everything that has arrived is answered, without waiting long for the peer to close."""
         self._read_held()
         if self._current is None:
             self.close()
@@ -369,30 +370,28 @@ class HttpConnection(asyncio.Protocol):
         if self._held is None:
             self._held = []
             client, project = self._find_turn(data)
-            self.port.scheduler.put(client, self._read_held, project)
+            self.port.scheduler.enqueue(client, self._read_held, project)
         self._held.append(data)
         self._held_bytes += len(data)
         if self._held_bytes > PORTION_BYTES:
             self.pause_reading()
 
     def _hold_rest(self, rest: bytes) -> None:
-        """Hold the rest of a packet until this connection's next turn; nothing more is received before it."""
         scheduler = self.port.scheduler
         if not scheduler.hold_bytes(len(rest)):
             self._refuse_slow()
             return
-        scheduler.must_wait(self.loop)  # so that there is a next turn
+        scheduler.must_wait(self.loop)  # ensures a next turn
         self._hold(rest)
         self._has_rest = True
         self.pause_reading()
 
     def _refuse_slow(self) -> None:
-        """Refuse a request that takes long to read, as too much of others waits already."""
         self._drop_held()
         self._refuse(Overloaded("Too many large requests at once"))
 
     def _read_held(self) -> bool:
-        """Read what waits for its turn. Returns whether nothing is left of it for the next turn."""
+        """Read the queued packets. Returns whether none is left for the next turn."""
         if self._held is None:
             return True
         if self._has_rest or self._held_bytes > PORTION_BYTES:
@@ -400,43 +399,42 @@ class HttpConnection(asyncio.Protocol):
         held = iter(self._drop_held())
         try:
             for data in held:
-                self._read(data)
+                self._feed_reader(data)
                 if self._has_rest:
                     break
         except Exception:
-            self.transport.abort()  # as for a packet that is read as it comes
+            self.transport.abort()  # as for a packet that is read on arrival
             raise
         for data in held:
             self._hold_behind_rest(data)
         return self._held is None
 
     def _hold_behind_rest(self, data: bytes) -> None:
-        """Hold a packet behind the rest of the one before, so that bytes are read in order; or refuse what arrives."""
+        """Queue a packet behind the rest of the last one, to keep the order; or refuse it."""
         if self._held is not None and self.port.scheduler.hold_bytes(len(data)):
             self._hold(data)
         else:
             self._refuse_slow()
 
     def _drop_held(self) -> Sequence[bytes]:
-        """Return what waits for its turn; it does so no more."""
         held, size = self._held or (), self._held_bytes
         self._held, self._held_bytes, self._has_rest = None, 0, False
         self.port.scheduler.release_bytes(size)
         return held
 
     def _find_turn(self, data: bytes) -> tuple[Hashable, Hashable]:
-        """Return the holder of the turn that a packet takes, and the name under which it waits for that turn.
+        """Return the holder of a packet's turn, and the name under which it waits.
 
-        The holder is the project in the path, if this connection was let in to it before. Anybody can write a path, so
-        all others take turns of the client's address. It decides nothing else: the parser has not seen the packet.
+        The holder is the project in the path, if this connection was admitted to it before. Anyone can send a path, so
+        all others take turns of the client's address. Used for scheduling only: the packet is not parsed yet.
         """
-        found = _PROJECT.match(self._reader.target if self._reader.is_in_request else data)
+        found = _PROJECT_PATH.match(self._reader.target if self._reader.is_in_request else data)
         project = found[1].decode("latin-1") if found else None
         if project is not None and project == self._project:
             return project, None
         return self.client and (self.client[0],), project
 
-    def _read(self, data: bytes) -> None:
+    def _feed_reader(self, data: bytes) -> None:
         reader = self._reader
         was_in_request = reader.is_in_request
         try:
@@ -466,11 +464,11 @@ class HttpConnection(asyncio.Protocol):
             self._arrival_timer = None
 
     def _end_arrival(self) -> None:
-        """End a connection whose request is not complete in time; one that is answered already is only closed."""
+        """End a connection whose request is late; if it is answered already, only close."""
         self._arrival_timer = None
         if self.transport.is_closing():
             return
-        if self._is_read_paused or self._held:  # by us, while a request before is answered, or others have their turn
+        if self._is_read_paused or self._held:  # paused by us, for an earlier request or other projects' turns
             self._start_arrival_timer()
         elif self._reader.is_in_request:
             self._refuse(BadRequest("Request took too long to arrive"))
@@ -478,11 +476,11 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
     def _close_idle(self) -> None:
-        """Close a connection on which nothing has come since the last answer; wait on when that is not long ago."""
+        """Close a connection idle since its last answer; wait again if that was recent."""
         self._idle_timer = None
-        if not self.is_free:  # its answer begins the wait again
+        if not self.is_free:  # the end of its answer restarts the timer
             return
-        if self._reader.is_in_request or self._held:  # it may be the rest of a request that is answered
+        if self._reader.is_in_request or self._held:  # may be the rest of an answered request
             self._idle_since = self.loop.time()
         left = self._idle_since + self.port.idle_seconds - self.loop.time()
         if left > 0:
@@ -491,14 +489,14 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
     def _look_for_end(self) -> None:
-        """Receive once more although a request waits: another packet, or that the client has left."""
+        """Read once more although a request waits: gets another packet, or the end of the connection."""
         self._look_timer = None
         if self._is_read_paused and not self.transport.is_closing():
             self._is_read_paused = False
             self.transport.resume_reading()
 
     def _refuse(self, error: Exception) -> None:
-        """Answer the request that arrives with an error and close, after the answers to those before it."""
+        """Refuse the arriving request and close, after all earlier answers."""
         if self._last_answer is not None or self.transport.is_closing():
             return
         self._reader.stop()
@@ -509,7 +507,7 @@ class HttpConnection(asyncio.Protocol):
             if self.is_free:
                 self._write_last_answer(self._last_answer)
         elif arriving is not self._current and not arriving.is_answered:
-            self._waiting.pop()  # it waited for those before; its body will not come
+            self._waiting.pop()  # it was queued; its body will not come
         elif arriving.has_answer_begun:
             self.close()
         else:
@@ -525,9 +523,10 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
     def _linger(self, seconds: float) -> None:
-        """Close; first let the client send what it still has.
+        """Close, but first let the client finish sending.
 
-        That is read and dropped: closed with it unread, TCP would take the answers back. TLS drops it by itself.
+        The rest is read and dropped: if TCP closed with it unread, the client might lose the answers. TLS drops it by
+        itself.
         """
         self._reader.stop()
         if not self.transport.can_write_eof():

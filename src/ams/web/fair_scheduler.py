@@ -1,11 +1,11 @@
 """Fair scheduler: when one iteration of the event loop has too much work, projects share it round robin.
 
-The event loop serves all sockets that are ready in one iteration, and then all callbacks that are due. So a client with
-a thousand connections would make everybody else wait for a thousand requests, twice: as they arrive, and as they are
-answered. Work that arrives when the iteration has taken long enough waits instead (decision 0038), by project.
+The event loop serves all ready sockets in one iteration, and then all due callbacks. So a client with a thousand
+connections would make everybody else wait for a thousand requests, twice: as they arrive, and as they are answered.
+Work that arrives late in a long iteration is queued instead (decision 0038), by project.
 
-Anybody can name a project. Until a request of a connection was let in to one, its packets take the turns of the
-client's address, and the names they give share those turns. So strangers take no turn of a project.
+Anyone can send a project's name. Before a connection is admitted to a project, its packets take the turns of the
+client's address, which all names share. So strangers take no turn of a project.
 """
 
 import asyncio
@@ -14,36 +14,35 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 
 QUIET_TURN_SECONDS = 0.002
-"""Work of one iteration before any waits: some 64 busy connections. Two iterations would wake the committer twice."""
-BUSY_TURN_SECONDS = 0.001  # work of one iteration while some waits, about
-SHARE_SECONDS = BUSY_TURN_SECONDS / 4  # of a project, until it is the next one's turn; one request if that takes longer
+"""Work of one iteration before any is queued: some 64 busy connections. Two would wake the committer twice."""
+BUSY_TURN_SECONDS = 0.001  # approximate work of one iteration while some is queued
+SHARE_SECONDS = BUSY_TURN_SECONDS / 4  # of a project, until the next project's turn; at least one request
 FREE_REQUESTS, REQUESTS_PER_LOOK = 8, 4  # requests without a look at the clock: at first, and between looks
-COUNTED_BYTES = 16 * 1024  # of a packet: each so many count as a request more
+COUNTED_BYTES = 16 * 1024  # of a packet: this many bytes count as one request more
 MAX_NAMES = 8
-"""Queues of one client, by the project it names; other names share one. A client with many names must not delay the
-others who wait under one of them.
-"""
-MAX_HELD_BYTES = 16 * 2**20  # of packets that wait; more are read at once, as the budget of bodies counts what was read
+"""Queues of one client, by the project it names; further names share one. A client with many names must not delay
+others who wait under one of them."""
+MAX_HELD_BYTES = 16 * 2**20  # of queued packets; more are read at once, and the budget of bodies counts them
 
 
 class FairScheduler:
-    """Work that waits, by project. Used from one event loop; `clock` gives seconds."""
+    """Queued work by project. Used from one event loop; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._waiting: OrderedDict[Hashable, OrderedDict[Hashable, deque[Callable[[], object]]]] = OrderedDict()
-        """By who takes turns, and by the name under which it was put."""
-        self.free = FREE_REQUESTS  # requests that may be done now; the caller counts them here, without a call
-        self._is_due = False  # whether `_go_on` will be called
-        self._until = 0.0  # when this turn of the event loop has taken long enough
-        self._share = 0.0  # when the project whose turn it is has taken its share
-        self._since = 0.0  # when the last round was over, or the first look at the clock was
-        self._tasks = 0  # tasks begun since then
-        self._task_seconds = BUSY_TURN_SECONDS / 10  # what a task took on the average
+        """By holder of the turn, and by the name given to `enqueue`."""
+        self.free = FREE_REQUESTS  # requests that may run now; counted down by the caller, to save a call
+        self._is_due = False  # True: `_go_on` is scheduled
+        self._until = 0.0  # end of this iteration's time
+        self._share = 0.0  # end of the current project's share
+        self._since = 0.0  # end of the last round, or first look at the clock
+        self._tasks = 0  # tasks started since then
+        self._task_seconds = BUSY_TURN_SECONDS / 10  # average time of a task
         self._held_bytes = 0
 
     def must_wait(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether work that arrives now has to `put` itself into its queue; called when nothing is `free`."""
+        """Return whether arriving work must be queued by `enqueue`; called when nothing is `free`."""
         self.free = 0
         if self._waiting:
             return True
@@ -58,14 +57,14 @@ class FairScheduler:
         return False
 
     def count_task(self) -> None:
-        """Count a request that is done in a task: its time is taken from this iteration."""
+        """Count a request that runs in a task: its time is deducted from this iteration."""
         self._tasks += 1
         self.free -= REQUESTS_PER_LOOK
         self._until -= self._task_seconds
         self._share -= self._task_seconds
 
-    def put(self, who: Hashable, work: Callable[[], object], name: Hashable = None) -> None:
-        """Queue work for its turn; to be called when it `must_wait`. Within a turn, names take turns again."""
+    def enqueue(self, who: Hashable, work: Callable[[], object], name: Hashable = None) -> None:
+        """Queue work, after `must_wait` returned True. Names share their holder's turn round robin."""
         names = self._waiting.get(who)
         if names is None:
             names = self._waiting[who] = OrderedDict()
@@ -78,18 +77,18 @@ class FairScheduler:
             works.append(work)
 
     def hold_bytes(self, size: int) -> bool:
-        """Count bytes of a packet that waits; False when there are too many."""
+        """Count the bytes of a queued packet. Returns False above the limit."""
         if self._held_bytes + size > MAX_HELD_BYTES:
             return False
         self._held_bytes += size
         return True
 
     def release_bytes(self, size: int) -> None:
-        """Count bytes that wait no more."""
+        """Uncount bytes that no longer wait."""
         self._held_bytes -= size
 
     def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run what waits, a share of each project and again, for as long as an iteration may take."""
+        """Run queued work for one iteration, a share of each project in turn."""
         now, waiting = self._clock(), self._waiting
         if self._tasks:
             mean = min((now - self._since) / self._tasks, BUSY_TURN_SECONDS)
@@ -116,7 +115,6 @@ class FairScheduler:
 
 
 def _next_of(names: OrderedDict[Hashable, deque[Callable[[], object]]]) -> Callable[[], object]:
-    """Take the next work; the rest of that name's queue comes after the other names."""
     name, works = next(iter(names.items()))
     work = works.popleft()
     if works:

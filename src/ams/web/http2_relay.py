@@ -1,9 +1,9 @@
-"""HTTP/2 relay: connections of HTTP/2 on a port of HTTP/1.1 go on to a server behind a Unix socket, byte by byte.
+"""HTTP/2 relay: forwards HTTP/2 connections on a port of HTTP/1.1 to a server on a Unix socket, byte by byte.
 
-The first bytes tell both apart: HTTP/2 begins with a preface that no request of HTTP/1.1 begins with. TLS ends here.
-The listener of the port has counted a connection by then, whatever it speaks.
+The first bytes tell both apart: no HTTP/1.1 request starts with the preface of HTTP/2. TLS ends here. The listener has
+counted a connection before, whatever it speaks.
 
-That server sees connections of this process only. So each has a name, which tells where its client is (`peer_name`).
+The server sees only local connections. So each has a name with the client's address (`peer_name`).
 """
 
 import asyncio
@@ -17,8 +17,8 @@ import structlog
 from ams.web.connection import PORTION_BYTES, Port
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-ALPN = ("http/1.1", "h2")  # of what a client can speak the first one is taken: none but gRPC speaks `h2` alone
-UNREAD_SECONDS = 10.0  # for one end to read what is left when the other one is closed
+ALPN = ("http/1.1", "h2")  # the first that the client knows is chosen: only gRPC speaks `h2` alone
+UNREAD_SECONDS = 10.0  # for one end to read the rest after the other has closed
 _SECURE = "tls"
 _SEPARATOR = ","
 
@@ -28,12 +28,12 @@ Http = Callable[[Port, Callable[[], None]], asyncio.Protocol]
 
 
 class Http2Relay:
-    """Tells connections apart, and relays those of HTTP/2. Used from one event loop."""
+    """Detects HTTP/2 connections and relays them. Used from one event loop."""
 
     def __init__(self, path: str, http: Http, seconds: float) -> None:
-        """`path`: the Unix socket; `http` makes HTTP/1.1 connections; one that says nothing for `seconds` is closed."""
+        """`path`: the Unix socket; `http` creates HTTP/1.1 connections; silent ones close after `seconds`."""
         self.path, self.http, self.seconds = path, http, seconds
-        self.undecided: set[_Client] = set()  # connections that have not said yet what they speak
+        self.undecided: set[_Client] = set()  # connections whose first bytes have not arrived
         self.relayed: set[_Client] = set()
         self._made = 0
 
@@ -42,22 +42,22 @@ class Http2Relay:
         return _Client(self, port, when_lost)
 
     def prepare_stop(self) -> None:
-        """Close the connections that have not said what they speak; nothing new is accepted by then."""
+        """Close undecided connections. The caller accepts no new ones by now."""
         for each in list(self.undecided):
             each.transport.abort()
 
     def close(self) -> None:
-        """Close the connections that are relayed still."""
+        """Close the relayed connections."""
         for each in list(self.relayed):
             each.transport.abort()
 
     def connect(self, name: str) -> socket.socket:
-        """Return a new connection to the server, under this name; raise `OSError`."""
+        """Return a new connection to the server, under this name. Raises `OSError`."""
         self._made += 1
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
-            # An abstract name is no file. It is unique; only what follows its last slash is read.
+            # An abstract name is not a file. It is unique; only the part after its last slash is parsed.
             sock.bind(f"\0ams/{os.getpid()}/{id(self)}/{self._made}/{name}")
             sock.connect(self.path)
         except OSError:
@@ -67,7 +67,7 @@ class Http2Relay:
 
 
 class _Side(asyncio.Protocol):
-    """One end of a relayed connection: what comes is written to the other end, as fast as that is read."""
+    """One end of a relayed connection: received bytes go to the other end, with back-pressure."""
 
     transport: asyncio.Transport
     other: "_Side | None" = None  # None: not connected yet, or lost
@@ -89,7 +89,7 @@ class _Side(asyncio.Protocol):
             self.other.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Close the other end when it has read what it was sent; it is not waited for long."""
+        """Close the other end when it has read its output, or after a timeout."""
         other, self.other = self.other, None
         if other is None:
             return
@@ -102,7 +102,7 @@ class _Client(_Side):
     def __init__(self, relay: Http2Relay, port: Port, when_lost: Callable[[], None]) -> None:
         self._relay, self._port, self._when_lost = relay, port, when_lost
         self._loop = asyncio.get_running_loop()
-        self._held = b""  # what came before the connection goes on
+        self._held = b""  # bytes received before the connection is forwarded
         self._timer: asyncio.TimerHandle
         self._connecting: asyncio.Task[None] | None = None
 
@@ -159,7 +159,7 @@ class _Client(_Side):
             self.transport.abort()
 
     def begin(self, server: "_Server") -> None:
-        """Pass on what came before the server was there, and all that comes from now on."""
+        """Pass on the bytes received so far, and relay from now on."""
         self.other = server
         server.transport.write(self._held)
         self._held = b""
@@ -175,17 +175,17 @@ class _Server(_Side):
         if self._client.transport.is_closing():
             self.transport.abort()
             return
-        self.other = self._client  # before anything comes: the server speaks first
+        self.other = self._client  # before any data: the server speaks first
         self._client.begin(self)
 
 
 def peer_name(address: str, port: int, *, is_secure: bool) -> str:
-    """Return the name under which the connection of a client goes on."""
+    """Return the name of a client's relayed connection."""
     return _SEPARATOR.join((_SECURE if is_secure else "", address, str(port)))
 
 
 def read_peer_name(text: str) -> tuple[str, int, bool]:
-    """Return where a client is, and whether it came by TLS, from the name of a connection; nothing for no such name."""
+    """Return the client's address and whether it used TLS, from a connection's name; empty for other names."""
     security, _, rest = text.rpartition("/")[2].partition(_SEPARATOR)
     address, _, port = rest.rpartition(_SEPARATOR)
     return (address, int(port), security == _SECURE) if port.isdigit() else ("", 0, False)

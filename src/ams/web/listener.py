@@ -1,9 +1,8 @@
-"""Listener: accepts the connections of one port and counts each from accept until it is lost.
+"""Listener: accepts the connections of one port and counts each from accept until it closes.
 
-A connection costs an open file from its first moment, long before there is a request, or even a TLS handshake. So the
-limits are checked at accept: how many there may be, how many may be in their handshake, and how many a client address
-may have (a fair share of what is free). Connections beyond them are refused at once. They are counted by reason, and a
-line of the log says so, once a minute at most.
+A connection costs an open file from accept, long before a request or a TLS handshake. So the limits are checked at
+accept: open connections, concurrent handshakes, and connections of one client address (a fair share of the free ones).
+Connections beyond them are refused at once. They are counted by reason, and logged at most once a minute.
 """
 
 import asyncio
@@ -25,36 +24,35 @@ from ams.core.observing import Figure
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 ProtocolFactory = Callable[[Callable[[], None]], asyncio.Protocol]  # the protocol calls its argument when it is lost
 
-PAUSE_SECONDS = 0.2  # how long nothing is accepted after the system gave no file
-REPORT_SECONDS = 60.0  # between two lines of the log about refused connections
-MAX_LINGERING = 64  # refused connections kept open while their clients read why; one more closes the oldest
+PAUSE_SECONDS = 0.2  # without accepting after the system ran out of files
+REPORT_SECONDS = 60.0  # between two log lines about refused connections
+MAX_LINGERING_CONNECTIONS = 64  # refused ones, open until their clients have read why; one more closes the oldest
 LINGER_SECONDS = 1.0
-_IPV6_CLIENT_BITS = 64  # a client has at least so many bits of IPv6 addresses to itself, and takes any of them
+_IPV6_CLIENT_BITS = 64  # a client usually has at least a /64 of IPv6 to itself
 
 REASONS = ("connections", "address", "handshakes", "proxy", "files")
-"""Why a connection is refused: too many are open, or of its address, or in their handshake; it is not from a proxy; the
-system has no file."""
+"""Why a connection is refused: too many open, of its address or in their handshake; not from a proxy; no file left."""
 
 logger = structlog.get_logger("ams.web")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """How much a port takes."""
+    """Limits of one port."""
 
-    connections: int  # open at a time, those in their handshake included
-    handshakes: int = 1_000  # of TLS, under way at a time: each takes 50 to 80 kB, more with a large certificate
+    connections: int  # open, those in their handshake included
+    handshakes: int = 1_000  # concurrent TLS handshakes: each takes 50 to 80 kB, more with a large certificate
     handshake_seconds: float = 10.0
     goodbye_seconds: float = 30.0  # for the client to close TLS
-    unshared: Sequence[Network] = ()  # networks of proxies: many clients come from each, so no share limits them
-    only_from: Sequence[Network] = ()  # networks that connections must come from; empty for any
+    unshared: Sequence[Network] = ()  # networks of proxies, exempt from the limit of one address
+    only_from: Sequence[Network] = ()  # networks that connections must come from; empty: any
 
 
 class Listener:
     """Accepts connections on one socket, from `start` to `close`. Used from one event loop.
 
-    `name` tells the port in logs and metrics. `refusal` is sent to a plain connection that is refused; one of TLS is
-    closed without a word, as none can be read before the handshake.
+    `name` is the port's in logs and metrics. Refused plain connections are sent `refusal`; refused TLS connections are
+    just closed, because nothing can be sent before the handshake.
     """
 
     def __init__(
@@ -73,18 +71,18 @@ class Listener:
 
     @property
     def open_connections(self) -> int:
-        """How many are open now."""
+        """Number of open connections."""
         return self._open.used
 
     def start(self, sock: socket.socket, factory: ProtocolFactory) -> None:
-        """Accept connections of a listening socket, which stays the caller's."""
+        """Accept connections of a listening socket, which the caller still owns."""
         sock.setblocking(False)
         self._socket, self._factory = sock, factory
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(sock.fileno(), self._accept)
 
     def close(self) -> None:
-        """Accept no more, and end handshakes that are under way; open connections stay."""
+        """Stop accepting, and end the handshakes in progress. Open connections stay."""
         sock, self._socket = self._socket, None
         if sock is None:
             return
@@ -98,14 +96,14 @@ class Listener:
             self._lingering.popleft().close()
 
     async def wait_closed(self) -> None:
-        """Return when no handshake is under way any more."""
+        """Return when no handshake is in progress."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     def _accept(self) -> None:
-        """Accept one connection: a second try finds none nearly always, and those that are open have their turn."""
+        """Accept one connection: a second try would nearly always find none, and delay the open ones."""
         try:
-            sock, address = self._socket.accept()  # type: ignore[union-attr]  # there is one until `close`
+            sock, address = self._socket.accept()  # type: ignore[union-attr]  # set until `close`
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
@@ -136,10 +134,9 @@ class Listener:
         factory = partial(self._factory, place.give_back)
         task = self._loop.create_task(self._loop.connect_accepted_socket(factory, sock, **tls))
         self._tasks.add(task)
-        task.add_done_callback(partial(self._connected, sock, place))
+        task.add_done_callback(partial(self._end_handshake, sock, place))
 
-    def _connected(self, sock: socket.socket, place: "_Place", task: asyncio.Task[Any]) -> None:
-        """End the count of a handshake; close the connection when it came to nothing."""
+    def _end_handshake(self, sock: socket.socket, place: "_Place", task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if self._context is not None:
             self._in_handshake.give_back(place.client)
@@ -148,7 +145,7 @@ class Listener:
             return
         sock.close()
         place.give_back()
-        if self._context is not None and isinstance(error, OSError):  # as are those of TLS, and of the time it may take
+        if self._context is not None and isinstance(error, OSError):  # such as TLS errors and timeouts
             self.failed_handshakes += 1
             logger.debug("handshake.failed", listener=self.name, reason=str(error))
         elif isinstance(error, Exception):
@@ -177,9 +174,9 @@ class Listener:
         except OSError:  # the client has left
             sock.close()
             return
-        # Closed with a request unread, TCP would take the answer back.
+        # If TCP closed with a request unread, the client might lose the answer.
         self._lingering.append(sock)
-        if len(self._lingering) > MAX_LINGERING:
+        if len(self._lingering) > MAX_LINGERING_CONNECTIONS:
             self._lingering.popleft().close()
         self._loop.call_later(LINGER_SECONDS, sock.close)
 
@@ -214,34 +211,34 @@ class _Place:
 
 
 def client_of(address: str) -> str:
-    """Return what a share belongs to: an IPv4 address, or a network of IPv6."""
+    """Return the owner of a share: an IPv4 address, or an IPv6 network."""
     if ":" not in address:
         return address
-    parsed = _parsed(address)
+    parsed = _parse_address(address)
     if isinstance(parsed, ipaddress.IPv4Address):
         return str(parsed)
     return str(int(parsed) >> (parsed.max_prefixlen - _IPV6_CLIENT_BITS))
 
 
-def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Return an address as the system gives it, one of IPv4 that was mapped into IPv6 as what it is."""
+def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Parse an address from the system; an IPv4 address mapped into IPv6 becomes IPv4."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
 def is_within(address: str, networks: Sequence[Network]) -> bool:
-    """Return whether an address is in one of the networks; False for an empty one."""
-    return bool(address and networks) and any(_parsed(address) in network for network in networks)
+    """Return whether an address is in one of the networks; False for an empty address."""
+    return bool(address and networks) and any(_parse_address(address) in network for network in networks)
 
 
 def connection_gauges(prefix: str, listeners: Iterable[Listener]) -> Iterator[Figure]:
-    """Yield how many connections are open, by port."""
+    """Yield the number of open connections, by port."""
     found = [({"listener": each.name}, float(each.open_connections)) for each in listeners]
     yield Figure(f"{prefix}_connections", "Open connections, by port.", found)
 
 
 def connection_counters(prefix: str, listeners: Sequence[Listener]) -> Iterator[Figure]:
-    """Yield how many connections were refused, and how many handshakes failed, by port."""
+    """Yield the numbers of refused connections and failed handshakes, by port."""
     refused = [({"listener": each.name, "why": why}, float(each.refused[why])) for each in listeners for why in REASONS]
     yield Figure(f"{prefix}_connections_refused", "Connections refused at accept, by port and reason.", refused)
     failed = [({"listener": each.name}, float(each.failed_handshakes)) for each in listeners]

@@ -1,7 +1,7 @@
-"""Request reader: turns the bytes of one connection into requests, within limits. It knows no event loop and no socket.
+"""Request reader: parses the bytes of one connection to requests, within limits. Needs no event loop and no socket.
 
-llhttp alone decides where a head or a body ends: no byte is searched for, and none is changed, before it. Whether the
-connection goes on after a request is decided here, once, when the whole message was read.
+Only llhttp decides where a head or a body ends: no byte is searched for or changed before it. Once a message is
+complete, this module alone decides if the connection goes on.
 """
 
 import re
@@ -12,63 +12,63 @@ import httptools
 from ams.core.errors import AmsError, BadRequest
 from ams.web.answers import Header
 
-MAX_HEADER_FIELDS = 100  # in a request; common servers take as many
-MAX_TRAILER_BYTES = 8 * 1024  # behind the head and no part of the body: sizes of chunks, and trailers
-MAX_FRAMING_BYTES = 16 * 1024  # of a body in chunks, beside twice as many bytes as there is data
+MAX_HEADER_FIELDS = 100  # in a request; the same as common servers
+MAX_TRAILER_BYTES = 8 * 1024  # behind the head, outside the body: sizes of chunks, and trailers
+MAX_FRAMING_BYTES = 16 * 1024  # of a chunked body, in addition to twice its data
 MAX_QUERY_BYTES = 8 * 1024
 MAX_QUERY_FIELDS = 100
-MAX_LENGTH_DIGITS = 20  # of a `Content-Length`: the parser takes any number of zeros, which Python does not read
-SLICE_BYTES = 4 * 1024  # fed to the parser at a time, of a packet in which there may be many chunks, or many requests
-MAX_PARTS_PER_TURN = 256  # parts of bodies read in one call, about: a packet may hold 40,000 chunks of one byte
-_PARTS_PER_REQUEST = 16  # a request counts as so many parts
+MAX_LENGTH_DIGITS = 20  # of a `Content-Length`: the parser takes any number of zeros, Python does not
+SLICE_BYTES = 4 * 1024  # fed to the parser at once, of a packet with many chunks or requests
+MAX_PARTS_PER_TURN = 256  # approximate parts of bodies read in one call: a packet may hold 40,000 chunks of one byte
+_PARTS_PER_REQUEST = 16  # weight of a request in parts
 _CHECKED_FIELDS = frozenset({b"host", b"expect", b"transfer-encoding", b"content-length"})
 _VERSIONS = frozenset({"1.0", "1.1"})
 
 
 class RequestHead(NamedTuple):
-    """The head of a request, as it was received."""
+    """The head of a request, as received."""
 
     method: bytes
     target: bytes
     headers: list[Header]  # names in lower case
     version: str  # 1.0 or 1.1
-    keep_alive: bool  # whether the head lets the connection stay open after the answer
+    keep_alive: bool  # True: the head allows another request on the connection
     expects_continue: bool
     is_chunked: bool
-    is_alone: bool  # whether no more than a few requests came before it in one packet
+    is_alone: bool  # True: only a few requests came before it in one packet
 
 
 class Receiver(Protocol):
-    """Takes what was read, in the order of the bytes."""
+    """Receives the parsed parts, in the order of the bytes."""
 
     def begin_request(self, head: RequestHead) -> None:
-        """Take a head. An `AmsError` that is raised refuses the request and ends the reading."""
+        """Take a head. Raising an `AmsError` refuses the request and stops the reader."""
 
     def take_body(self, body: bytes) -> None:
-        """Take a part of the body of that request."""
+        """Take a part of the body of the request."""
 
     def end_request(self, *, is_last: bool) -> None:
-        """Take note that the request is complete; `is_last`: the parser reads nothing behind it, by its trailer."""
+        """Called when the request is complete; `is_last`: its trailer makes the parser stop here."""
 
 
-MAX_REQUESTS_ALONE = 8  # requests of one packet that are `is_alone`: nobody else has a turn in between
+MAX_REQUESTS_ALONE = 8  # first requests of a packet with `is_alone`: nobody else has a turn in between
 
 
 class RequestReader:
-    """Reads requests from `feed` on; `stop` ends it."""
+    """Parses requests fed by `feed`, until `stop`."""
 
     def __init__(self, receiver: Receiver, max_header_bytes: int) -> None:
         self._receiver, self._max_header_bytes = receiver, max_header_bytes
         self._parser = _new_parser(self)
-        self.is_stopped = False  # whether bytes that still come are dropped
-        self.is_in_request = False  # whether a request has begun to arrive that is not complete
-        self.is_in_head = False  # whether its head is not complete either
-        self.target = b""  # of the request that arrives, or of the one before it
+        self.is_stopped = False  # True: further bytes are dropped
+        self.is_in_request = False  # True: a request is incomplete
+        self.is_in_head = False  # True: its head is incomplete too
+        self.target = b""  # of the current request, or of the last one
         self._headers: list[Header] = []
         self._hosts = 0
         self._trailers = 0
         self._expects_continue = self._is_chunked = False
-        self._reads_on = True  # whether the parser would read on behind this request, by its head
+        self._reads_on = True  # True: by its head, the parser reads on after this request
         self._head_bytes = 0  # bytes of the head in earlier slices
         self._head_start = b""  # the bytes of those slices
         self._slice = b""
@@ -77,36 +77,36 @@ class RequestReader:
         self.packet_heads = 0  # heads that began in this packet
         self._parts = 0
         self._body_bytes = 0  # bytes received of the body
-        self._body_left = 0  # bytes to come of a body with a length
+        self._body_left = 0  # bytes left of a body with a length
         self._framing_bytes = 0
         self._trailer_bytes = 0
-        self._body_after_offer = b""  # the field that says how long the body is, of a request that offers to upgrade
-        self._error: AmsError | None = None  # why a callback of the parser stopped it
-        self._is_target_bad = False  # whether the parser stopped in the target: it has read the method
+        self._body_after_offer = b""  # length field of a request that offers an upgrade
+        self._error: AmsError | None = None  # why a callback stopped the parser
+        self._is_target_bad = False  # True: the parser stopped in the target, after the method
 
     def stop(self) -> None:
-        """Drop everything that still comes."""
+        """Drop all further bytes."""
         self.is_stopped = True
 
     def forget(self) -> None:
-        """Stop, and break the circle of references with the parser and the receiver."""
+        """Stop, and break the reference cycle with the parser and the receiver."""
         self.is_stopped = True
-        self._error = None  # whose traceback knows the frames of callbacks
+        self._error = None  # its traceback references frames of callbacks
         del self._parser, self._receiver
 
     @property
     def is_in_head_request(self) -> bool:
-        """True: the request that arrives is a HEAD, as far as that is known."""
+        """True if the current request is known to be a HEAD."""
         has_method = self.is_in_request and (self.target or self._is_target_bad)
         return bool(has_method) and self._parser.get_method() == b"HEAD"
 
     def feed(self, data: bytes) -> bytes:
-        """Read a packet, and return what would take long of it, to be fed in another turn of the event loop.
+        """Parse a packet. Returns the rest that would take long, for another iteration of the event loop.
 
-        A body whose length was said is one part, however large. Chunks and requests may be tiny, so they are counted.
+        A body with a length is one part, however large. Chunks and requests may be tiny, so they are counted.
 
         Raises:
-            AmsError: The request that arrives is refused; nothing behind it can be read.
+            AmsError: The current request is refused; nothing after it can be read.
         """
         self._parts = self.packet_heads = 0
         size = len(data)
@@ -141,7 +141,7 @@ class RequestReader:
             self._count_framing(len(data))
 
     def _count_framing(self, size: int) -> None:
-        """Count a slice that belongs to one body: whatever is not data of it is framing."""
+        """Count a slice within one body: everything that is not data is framing."""
         if not self._slice_body_bytes:
             self._trailer_bytes += size
             if self._trailer_bytes > MAX_TRAILER_BYTES:
@@ -168,10 +168,10 @@ class RequestReader:
             raise BadRequest("Invalid HTTP request") from None
 
     def _read_body_after_offer(self) -> None:
-        """Let another parser read the body of a request that offers to speak another protocol.
+        """Use a second parser for the body of a request that offers an upgrade.
 
-        A server may ignore such an offer (RFC 9110, 7.8), but the parser takes what follows it for the other protocol.
-        It has said exactly where the head ends; the other parser gets a head that says how long the body is.
+        A server may ignore the offer (RFC 9110, 7.8), but the parser takes what follows for the other protocol. It has
+        reported exactly where the head ends; the second parser gets a head with the length of the body.
         """
         self._parser = _new_parser(_BodyOnly(self))
         close = b"" if self._reads_on else b"connection: close\r\n"
@@ -193,15 +193,15 @@ class RequestReader:
         self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header field; one behind the body is no field of the head, which proxies checked (RFC 9110, 6.5.1)."""
+        """Take a header field. Trailers are not header fields: proxies have not checked them (RFC 9110, 6.5.1)."""
         if not self.is_in_head:
             self._trailers += 1
             if self._trailers > MAX_HEADER_FIELDS:
-                raise self._refused(BadRequest("Request trailer is too large"))
+                raise self._stop_parser(BadRequest("Request trailer is too large"))
             return
         headers = self._headers
         if len(headers) >= MAX_HEADER_FIELDS:
-            raise self._refused(_too_large())
+            raise self._stop_parser(_too_large())
         name = name.lower()
         if name in _CHECKED_FIELDS:
             self._check_field(name, value)
@@ -214,10 +214,10 @@ class RequestReader:
             self._expects_continue = self._expects_continue or value.lower() == b"100-continue"
         elif name == b"content-length":
             if len(value) > MAX_LENGTH_DIGITS:
-                raise self._refused(BadRequest("Invalid HTTP request"))
+                raise self._stop_parser(BadRequest("Invalid HTTP request"))
             self._body_left = int(value)  # digits: the parser checked that
-        elif value.lower() != b"chunked":  # the body would reach us as it was coded
-            raise self._refused(BadRequest("Transfer-Encoding can only be chunked"))
+        elif value.lower() != b"chunked":  # another coding would reach us undecoded
+            raise self._stop_parser(BadRequest("Transfer-Encoding can only be chunked"))
         else:
             self._is_chunked = True
             self._body_bytes = self._framing_bytes = 0
@@ -226,14 +226,14 @@ class RequestReader:
         parser = self._parser
         version, method = parser.get_http_version(), parser.get_method()
         if version not in _VERSIONS or self._is_other_protocol(method):
-            raise self._refused(BadRequest("Only HTTP/1.0 and HTTP/1.1 are served here"))
+            raise self._stop_parser(BadRequest("Only HTTP/1.0 and HTTP/1.1 are served here"))
         self._head_start = b""
         if self._head_bytes + len(self._slice) > self._max_header_bytes < self._parsed_head_bytes():
-            raise self._refused(_too_large())
+            raise self._stop_parser(_too_large())
         if b"?" in self.target:
             self._check_query(self.target.partition(b"?")[2])
         if self._hosts != 1 and (self._hosts or version != "1.0"):  # RFC 9112, 3.2
-            raise self._refused(BadRequest("Host must be given once"))
+            raise self._stop_parser(BadRequest("Host must be given once"))
         if parser.should_upgrade():
             self._body_after_offer = self._length_field_of_offer(method)
         self._reads_on = parser.should_keep_alive()
@@ -250,7 +250,7 @@ class RequestReader:
         try:
             self._receiver.begin_request(head)
         except AmsError as error:
-            raise self._refused(error) from None
+            raise self._stop_parser(error) from None
         self.is_in_head = False
 
     def on_body(self, body: bytes) -> None:
@@ -263,10 +263,10 @@ class RequestReader:
         self._receiver.take_body(body)
 
     def on_message_complete(self) -> None:
-        if self._body_after_offer:  # the parser gave up at the offer, and the body is still to come
+        if self._body_after_offer:  # the parser stopped at the offer, before the body
             return
         self.is_in_request = False
-        # A trailer such as `Connection: close` ends the connection for the parser, which reads no byte after it.
+        # A trailer such as `Connection: close` ends the connection for the parser, which then reads no byte.
         self._receiver.end_request(is_last=self._reads_on and not self._parser.should_keep_alive())
 
     # Checks
@@ -275,7 +275,7 @@ class RequestReader:
         return len(self.target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
 
     def _is_other_protocol(self, method: bytes) -> bool:
-        """Return whether the request is of RTSP or ICE, which the parser reads too; one like it may go with it."""
+        """Return whether the request is of RTSP or ICE, which the parser accepts; may refuse similar ones."""
         text = self._head_start + self._slice if self._head_start else self._slice
         if b"RTSP/" not in text and b"ICE/" not in text:
             return False
@@ -283,25 +283,24 @@ class RequestReader:
 
     def _check_query(self, query: bytes) -> None:
         if len(query) > MAX_QUERY_BYTES:
-            raise self._refused(BadRequest(f"Query is too long: at most {MAX_QUERY_BYTES} bytes"))
+            raise self._stop_parser(BadRequest(f"Query is too long: at most {MAX_QUERY_BYTES} bytes"))
         if query.count(b"&") >= MAX_QUERY_FIELDS:
-            raise self._refused(BadRequest(f"Query has too many fields: at most {MAX_QUERY_FIELDS}"))
+            raise self._stop_parser(BadRequest(f"Query has too many fields: at most {MAX_QUERY_FIELDS}"))
 
     def _length_field_of_offer(self, method: bytes) -> bytes:
-        """Return the field by which the body of a request that offers to upgrade is found; empty without a body."""
+        """Return the length field for the body of a request that offers an upgrade; empty without a body."""
         if method == b"CONNECT":
-            raise self._refused(BadRequest("CONNECT is not served here"))
+            raise self._stop_parser(BadRequest("CONNECT is not served here"))
         found = [each for each in self._headers if each[0] in (b"content-length", b"transfer-encoding")]
         if not found:
             return b""
         name, value = found[0]
         is_plain = value.isdigit() if name == b"content-length" else value.lower() == b"chunked"
         if len(found) > 1 or not is_plain:
-            raise self._refused(BadRequest("Invalid HTTP request"))
+            raise self._stop_parser(BadRequest("Invalid HTTP request"))
         return b"" if name == b"content-length" and not int(value) else name + b": " + value
 
-    def _refused(self, error: AmsError) -> AmsError:
-        """Return an error for a callback to raise, which stops the parser."""
+    def _stop_parser(self, error: AmsError) -> AmsError:
         self._error = error
         return error
 
@@ -317,7 +316,7 @@ def _too_large() -> BadRequest:
 
 
 class _BodyOnly:
-    """Passes on the callbacks of a parser, but for those of its first head."""
+    """Passes on the callbacks of a parser, except those of its first head."""
 
     def __init__(self, reader: RequestReader) -> None:
         self._reader = reader

@@ -16,10 +16,10 @@ from ams.web.answers import closing_answer
 from ams.web.connection import GOODBYE_SECONDS, PORTION_BYTES, HttpConnection, Port
 from ams.web.listener import Listener, ListenerLimits
 
-BACKLOG = 4096  # connections the system holds for us while we are busy
-STOP_SECONDS = 8  # how long requests in flight are given at a stop; the whole stop stays under ten seconds
+BACKLOG = 4096  # connections the system queues while we are busy
+STOP_SECONDS = 8  # for requests in flight at a stop; the whole stop stays under ten seconds
 DATE_SECONDS = 1.0
-_NOT_SENT_LOWAT = 25  # the number of Linux's option TCP_NOTSENT_LOWAT, which Python names since 3.12
+_NOT_SENT_LOWAT = 25  # Linux's TCP_NOTSENT_LOWAT, which Python has since 3.12
 
 logger = structlog.get_logger("ams.web")
 
@@ -36,7 +36,7 @@ class HttpServer:
         context: ssl.SSLContext | None = None,
         connection: Callable[[Port, Callable[[], None]], asyncio.Protocol] = HttpConnection,
     ) -> None:
-        """`name` is that of the port in logs and metrics; `connection` makes its connections."""
+        """Create a server. `name` is the port's in logs and metrics; `connection` creates its connections."""
         self.port, self._connection = port, connection
         refusal = closing_answer(port.refusal(Overloaded("Too many connections")))
         self.listener = Listener(name, limits, context=context, refusal=refusal)
@@ -45,18 +45,18 @@ class HttpServer:
         port.when_empty = self._is_empty.set
 
     def start(self, sock: socket.socket) -> None:
-        """Accept connections of a listening socket, which stays the caller's."""
+        """Accept connections of a listening socket, which the caller still owns."""
         self._write_date()
         self.listener.start(sock, lambda when_lost: self._connection(self.port, when_lost))
 
     async def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Answer what has arrived, and close; requests that take longer than `seconds` are cancelled, and answer so."""
+        """Answer all that has arrived, then close. Requests longer than `seconds` are cancelled, and say so."""
         self.listener.close()
         await self.listener.wait_closed()
         for connection in list(self.port.connections):
             try:
                 connection.prepare_stop()
-            except Exception:  # a defect in reading one packet must not keep the others open
+            except Exception:  # a defect in one packet must not keep the others open
                 logger.exception("connection.failed", listener=self.listener.name)
                 connection.transport.abort()
         if not await self._is_emptied(seconds):
@@ -69,7 +69,6 @@ class HttpServer:
             self._date_timer.cancel()
 
     async def _is_emptied(self, seconds: float) -> bool:
-        """Return whether every connection is closed, and every request done, within some seconds."""
         self._is_empty.clear()
         if not (self.port.connections or self.port.exchanges):
             return True
@@ -84,7 +83,7 @@ class HttpServer:
 
 
 def listen(host: str, port: int, what: str) -> socket.socket:
-    """Return a listening socket, or raise `Unusable` with the way out; `what` names the setting of its port."""
+    """Return a listening socket. Raises `Unusable` with advice; `what` names the setting of its port."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -94,8 +93,8 @@ def listen(host: str, port: int, what: str) -> socket.socket:
         sock.bind(address)
         sock.listen(BACKLOG)
         if sys.platform == "linux":
-            # Connections inherit it: the system takes megabytes else, and reports late that a client reads.
-            with contextlib.suppress(OSError):  # a system that only looks like Linux
+            # Inherited by connections: otherwise the system buffers megabytes, and reports back-pressure late.
+            with contextlib.suppress(OSError):  # not really Linux
                 sock.setsockopt(socket.IPPROTO_TCP, _NOT_SENT_LOWAT, PORTION_BYTES)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
@@ -105,7 +104,7 @@ def listen(host: str, port: int, what: str) -> socket.socket:
 
 
 def url_of(scheme: str, sock: socket.socket) -> str:
-    """Return the URL of a listening socket; a self-made certificate names localhost."""
+    """Return the URL of a listening socket. A self-made certificate names localhost."""
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme}://{'localhost' if shown in ('127.0.0.1', '[::1]') and scheme == 'https' else shown}:{port}"

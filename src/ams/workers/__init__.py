@@ -1,7 +1,7 @@
-"""Worker processes: long work is done beside the event loop, in limited time and memory.
+"""Worker processes for long tasks, with limited time and memory.
 
-pool      turns by project, and the processes that do the tasks
-program   runs in a process
+- pool: fair queue by project, and the worker processes
+- program: the program of a worker process
 """
 
 from ams.workers.pool import NoWorker, Pool, TaskFailed

@@ -1,8 +1,7 @@
-"""The pool: a few worker processes for all projects, each begun when it is first needed.
+"""A pool of worker processes shared by all projects, each started when first needed.
 
-Tasks wait in turn: a project has one task at a time in the queue before the workers, so that a project with many waits
-for itself. A task that may take seconds is called long: such tasks never have all workers at once, so that the rest
-goes on, and a project's long tasks do not keep its other ones waiting.
+The queue is fair: each project has at most one task in it, so a project with many tasks waits for itself. Tasks that
+may take seconds are called long. They never occupy all workers, and a project's long tasks do not delay its other ones.
 """
 
 import asyncio
@@ -17,19 +16,19 @@ import structlog
 
 from ams.core import errors
 from ams.core.errors import AmsError
-from ams.workers.program import LENGTH, READY, SHARED, Answer, Job, Part, Task, frame, name_of, parts_in
+from ams.workers.program import LENGTH, READY, SHARED_BYTES, Answer, Job, Part, Task, frame, name_of, parts_in
 
-MOST_WORKERS = 4
-LARGEST = SHARED // 4  # bytes of a task that is better done by a worker: its result may be larger
-_AGAIN_SECONDS = 5.0  # after this long it is tried again to begin a worker when one could not be begun
+MAX_WORKERS = 4
+MAX_JOB_BYTES = SHARED_BYTES // 4  # larger tasks are not worth a worker; leaves room for a larger result
+_RESTART_SECONDS = 5.0  # pause after a failed start of a worker
 _IDLE_SECONDS = 600.0
-"""After this long without a task a worker is ended, all but the last one: the next task would have to wait for it."""
-_ATTEMPTS = 2  # a process may have been ended from outside, perhaps long ago: another one does the task then
+"""Idle workers end after it, except the last one, so that the next task need not wait for a start."""
+_ATTEMPTS = 2  # a second one on another worker, as a process may have been killed from outside
 _START_SECONDS = 30.0
-_KEPT_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
-"""No secret of the service is known to a worker."""
-_KEPT_MEMORY = 2**24  # bytes of shared memory that stay with a worker; the rest of a larger task is given back
-_STEP = 2**20  # bytes that are copied before other coroutines have a turn
+_PASSED_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
+"""Only these environment variables are passed on, so that a worker knows no secrets of the service."""
+_KEPT_MEMORY_BYTES = 2**24  # shared memory that a worker keeps; the rest is freed after a large task
+_COPY_BYTES = 2**20  # bytes copied before yielding to the event loop
 _decode = msgspec.msgpack.Decoder(Answer).decode
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -37,27 +36,27 @@ logger = structlog.get_logger("ams.workers")
 
 
 class NoWorker(Exception):
-    """No process can be begun now, or the pool is closed; nothing was done."""
+    """No worker can be started now, or the pool is closed; nothing was done."""
 
 
 class TaskFailed(Exception):
-    """A task took too long, or more memory than a worker has for it, or its processes were ended."""
+    """A task exceeded its time or memory, or its processes were killed."""
 
 
 class Worker:
-    """A process, and the memory shared with it. `begun` makes one."""
+    """A worker process and its shared memory. `begun` starts one."""
 
     def __init__(self, process: asyncio.subprocess.Process, memory: mmap.mmap) -> None:
         self._process, self._memory = process, memory
 
     @classmethod
     async def begun(cls) -> "Worker":
-        """Begin a process and wait until it is ready; raises `OSError`, `EOFError` or `TimeoutError`."""
+        """Start a process and wait until it is ready. Raises `OSError`, `EOFError` or `TimeoutError`."""
         handle = os.memfd_create("ams-worker", os.MFD_CLOEXEC)
         try:
-            os.ftruncate(handle, SHARED)
-            memory = mmap.mmap(handle, SHARED)
-            known = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+            os.ftruncate(handle, SHARED_BYTES)
+            memory = mmap.mmap(handle, SHARED_BYTES)
+            known = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
             pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "ams.workers.program", str(handle), stdin=pipe, stdout=pipe, stderr=nowhere,
@@ -68,7 +67,7 @@ class Worker:
             os.close(handle)
         try:
             async with asyncio.timeout(_START_SECONDS):
-                if await worker._read() != READY:
+                if await worker._read_frame() != READY:
                     raise EOFError
         except BaseException:
             await worker.end()
@@ -76,9 +75,9 @@ class Worker:
         return worker
 
     async def do(self, job: str, parts: Sequence[Part]) -> Sequence[memoryview]:
-        """Return the result of a job, in memory that the next task writes over.
+        """Return the result of a job, in memory that the next task overwrites.
 
-        Raises the `AmsError` of the job, and `EOFError` or `OSError` when the process is gone.
+        Raises the `AmsError` of the job, and `EOFError` or `OSError` if the process has ended.
         """
         sizes = [len(part) for part in parts]
         await self._copy(parts)
@@ -86,22 +85,22 @@ class Worker:
         assert stdin is not None
         stdin.writelines(frame(_encode(Task(job, sizes))))
         await stdin.drain()
-        answer = _decode(await self._read())
+        answer = _decode(await self._read_frame())
         if answer.error:
             error: AmsError = getattr(errors, answer.error)(answer.message)
             raise error
         return parts_in(memoryview(self._memory), answer.sizes)
 
     def forget(self) -> None:
-        """Give back the memory of a large task that is done."""
-        self._memory.madvise(mmap.MADV_REMOVE, _KEPT_MEMORY, SHARED - _KEPT_MEMORY)
+        """Free the memory of a completed large task."""
+        self._memory.madvise(mmap.MADV_REMOVE, _KEPT_MEMORY_BYTES, SHARED_BYTES - _KEPT_MEMORY_BYTES)
 
-    async def ended(self) -> int:
-        """Wait for the end of the process; return its exit code, a signal's number below zero."""
+    async def wait_for_end(self) -> int:
+        """Wait for the end of the process; return its exit code, or the negative number of the signal."""
         return await self._process.wait()
 
     async def end(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         if self._process.stdin is not None:
@@ -112,14 +111,14 @@ class Worker:
         place = 0
         for part in parts:
             view = memoryview(part)
-            for start in range(0, len(view), _STEP):
+            for start in range(0, len(view), _COPY_BYTES):
                 if start:
                     await asyncio.sleep(0)
-                piece = view[start : start + _STEP]
+                piece = view[start : start + _COPY_BYTES]
                 self._memory[place : place + len(piece)] = piece
                 place += len(piece)
 
-    async def _read(self) -> bytes:
+    async def _read_frame(self) -> bytes:
         stdout = self._process.stdout
         assert stdout is not None
         length = int.from_bytes(await stdout.readexactly(LENGTH), "big")
@@ -127,18 +126,18 @@ class Worker:
 
 
 class Pool:
-    """The workers, and the queue before them."""
+    """The workers and their queue."""
 
     def __init__(self, size: int | None = None) -> None:
-        """Begin nothing yet; `size` is the most workers at once, absent: by the processors there are, 2 to 4."""
-        self._size = size or min(max(os.cpu_count() or 1, 2), MOST_WORKERS)
+        """Start no worker yet; `size` is the maximum number of workers (None: number of processors, 2 to 4)."""
+        self._size = size or min(max(os.cpu_count() or 1, 2), MAX_WORKERS)
         self._long = asyncio.Semaphore(max(self._size - 1, 1))
         self._turns: dict[tuple[Hashable, bool], tuple[asyncio.Lock, int]] = {}
-        """The place of each project in the queue, and how many tasks are at it."""
-        self._next = asyncio.Lock()  # of the task that gets the next free worker
+        """Lock of each project and its number of tasks."""
+        self._next = asyncio.Lock()  # held by the task that gets the next free worker
         self._idle: dict[Worker, asyncio.TimerHandle] = {}
-        """Workers without a task, and the timer that ends each; the last one is used first."""
-        self._workers: dict[Worker, asyncio.Task[None]] = {}  # all that are ready, and the task that watches each
+        """Idle workers with the timer that ends each; the last one is used first."""
+        self._workers: dict[Worker, asyncio.Task[None]] = {}  # ready workers and the task that watches each
         self._starting: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -146,8 +145,8 @@ class Pool:
         self.is_closed = False
 
     def is_ready(self, size: int = 0) -> bool:
-        """Return whether a worker that runs could do a task of so many bytes; if not, begin one for later."""
-        if size > LARGEST:
+        """Return whether a running worker can do a task of `size` bytes; if there is none, start one for later."""
+        if size > MAX_JOB_BYTES:
             return False
         if not self._workers:
             self._begin_another()
@@ -157,14 +156,14 @@ class Pool:
     async def done(
         self, project: Hashable, job: Job, parts: Sequence[Part], *, seconds: float, long: bool = False
     ) -> AsyncIterator[Sequence[memoryview]]:
-        """Give the result of a job, until the block ends; cancelling ends the job.
+        """Run a job; its result is valid until the block ends. Cancellation kills the job.
 
-        Raises the job's errors, `NoWorker`, and `TaskFailed`, also after so many seconds.
+        Raises the job's errors, `NoWorker`, and `TaskFailed`, also after `seconds`.
         """
-        if sum(map(len, parts)) > SHARED:
+        if sum(map(len, parts)) > SHARED_BYTES:
             raise TaskFailed
         async with self._turn(project, long), self._long if long else contextlib.nullcontext():
-            worker, made = await self._made(name_of(job), parts, seconds)
+            worker, made = await self._run_job(name_of(job), parts, seconds)
             try:
                 yield made
             finally:
@@ -173,7 +172,7 @@ class Pool:
                 self._give_back(worker)
 
     async def close(self) -> None:
-        """End all processes, and with them the tasks under way."""
+        """Kill all processes and their tasks."""
         self.is_closed = True
         self._changed.set()
         for starting in list(self._starting):
@@ -196,7 +195,7 @@ class Pool:
             if tasks > 1:
                 self._turns[key] = lock, tasks - 1
 
-    async def _made(self, job: str, parts: Sequence[Part], seconds: float) -> tuple[Worker, Sequence[memoryview]]:
+    async def _run_job(self, job: str, parts: Sequence[Part], seconds: float) -> tuple[Worker, Sequence[memoryview]]:
         for _ in range(_ATTEMPTS):
             worker = await self._take()
             try:
@@ -209,7 +208,7 @@ class Pool:
                 if isinstance(error, TimeoutError):
                     logger.warning("worker.ended", job=job, reason="it took too long", seconds=seconds)
                     raise TaskFailed from None
-            except asyncio.CancelledError:  # what it does is no longer wanted
+            except asyncio.CancelledError:  # the result is no longer needed
                 await self._end(worker)
                 raise
             except BaseException:
@@ -242,33 +241,33 @@ class Pool:
             ending.add_done_callback(self._ending.discard)
 
     def _begin_another(self) -> None:
-        """Begin one more worker in the background, if there may be one more."""
+        """Start another worker in the background, within the limit."""
         loop = asyncio.get_running_loop()
         begun = len(self._workers) + len(self._starting)
         if self.is_closed or begun >= self._size or loop.time() < self._not_before:
             return
         starting = loop.create_task(self._begin())
         self._starting.add(starting)
-        starting.add_done_callback(self._begun)
+        starting.add_done_callback(self._note_start)
 
     async def _begin(self) -> None:
         try:
             worker = await Worker.begun()
         except (OSError, EOFError) as error:
-            self._not_before = asyncio.get_running_loop().time() + _AGAIN_SECONDS
+            self._not_before = asyncio.get_running_loop().time() + _RESTART_SECONDS
             logger.warning("worker.not_begun", reason=str(error) or type(error).__name__)
             return
         loop = asyncio.get_running_loop()
         self._workers[worker] = loop.create_task(self._watch(worker))
         self._idle[worker] = loop.call_later(_IDLE_SECONDS, self._let_go, worker)
 
-    def _begun(self, starting: "asyncio.Task[None]") -> None:
+    def _note_start(self, starting: "asyncio.Task[None]") -> None:
         self._starting.discard(starting)
         self._changed.set()
 
     async def _watch(self, worker: Worker) -> None:
-        """Strike a worker off that ended by itself; the next task that needs it has another begun."""
-        code = await worker.ended()
+        """Remove a worker that ended by itself; the next task that needs one starts another."""
+        code = await worker.wait_for_end()
         if self._strike(worker):
             logger.warning("worker.ended", reason="it ended by itself", code=code)
             await worker.end()
@@ -278,7 +277,7 @@ class Pool:
             await worker.end()
 
     def _strike(self, worker: Worker) -> bool:
-        """Forget a worker; return whether it was known."""
+        """Remove a worker; return whether it was in the pool."""
         known = self._workers.pop(worker, None) is not None
         if timer := self._idle.pop(worker, None):
             timer.cancel()

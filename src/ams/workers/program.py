@@ -1,8 +1,8 @@
-"""The program of a worker process, begun by `ams.workers.pool`.
+"""The program of a worker process, started by `ams.workers.pool`.
 
-It takes tasks on its input and answers on its output, both in frames: a length of four bytes, then MessagePack. The
-data of a task and its result are in memory that it shares with the service. The data is not trusted: memory and time of
-the processor are limited by the system, and no secret of the service is known here.
+It reads tasks from standard input and writes answers to standard output, in frames: a length of four bytes, then
+MessagePack. Data and results are in shared memory. The data is untrusted: the operating system limits memory and CPU
+time, and the process knows no secrets of the service.
 """
 
 import contextlib
@@ -22,25 +22,25 @@ from ams.core.errors import AmsError
 
 LENGTH = 4  # bytes of a frame's length
 READY = b"ready"
-SHARED = 2**26  # bytes of shared memory: neither a task nor its result can be larger
-MEMORY = 3 * 2**28
-"""Bytes of address space: a task that takes more ends the process. The service's unit has room for all workers'."""
-CPU_SECONDS = 10  # of one task; the service ends it sooner, unless it is gone itself
+SHARED_BYTES = 2**26  # shared memory: maximum of a task and of its result
+MEMORY_BYTES = 3 * 2**28
+"""Limit of address space; a task beyond it ends the process. The service's systemd unit allows it for all workers."""
+CPU_SECONDS = 10  # per task; normally the service kills it sooner
 
 Part = bytes | memoryview
 Job = Callable[[Sequence[memoryview]], Sequence[Part]]
-"""A function of a module, from parts to parts. Its result does not refer to its input, which is written over."""
+"""A module-level function from parts to parts. Its result must not refer to its input, which is overwritten."""
 
 
 class Task(msgspec.Struct, array_like=True):
-    """The name of a function, and the sizes of the parts that it is given."""
+    """Name of a function, and the sizes of its input parts."""
 
     job: str
     sizes: Sequence[int]
 
 
 class Answer(msgspec.Struct, array_like=True):
-    """The sizes of the parts that a function returned, or the error it raised."""
+    """Sizes of the result parts of a function, or its error."""
 
     sizes: Sequence[int] = ()
     error: str = ""
@@ -48,12 +48,12 @@ class Answer(msgspec.Struct, array_like=True):
 
 
 def name_of(job: Job) -> str:
-    """Return the name that a worker finds a function by."""
+    """Return the name by which a worker finds a function."""
     return f"{job.__module__}:{job.__qualname__}"
 
 
 def parts_in(memory: memoryview, sizes: Iterable[int]) -> Sequence[memoryview]:
-    """Return the parts that lie one after the other in shared memory."""
+    """Return the consecutive parts in shared memory."""
     found, start = [], 0
     for size in sizes:
         found.append(memory[start : start + size])
@@ -62,18 +62,18 @@ def parts_in(memory: memoryview, sizes: Iterable[int]) -> Sequence[memoryview]:
 
 
 def frame(content: bytes) -> Sequence[bytes]:
-    """Return the bytes that are written for some content."""
+    """Return the frame of some content."""
     return len(content).to_bytes(LENGTH, "big"), content
 
 
 def serve(source: BinaryIO, sink: BinaryIO, memory: memoryview) -> None:
-    """Answer tasks until there are no more. An error that no job raises on purpose ends the process."""
+    """Answer tasks until the end of the input. Unexpected errors end the process."""
     decoder = msgspec.msgpack.Decoder(Task)
     sink.writelines(frame(READY))
     sink.flush()
     while head := source.read(LENGTH):
         task = decoder.decode(source.read(int.from_bytes(head, "big")))
-        # Ends this process if a task takes far too long: the operating system does it, in any state of the process.
+        # The operating system kills this process if a task takes far too long, whatever its state.
         used = resource.getrusage(resource.RUSAGE_SELF)
         limit = int(used.ru_utime + used.ru_stime) + CPU_SECONDS
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
@@ -102,14 +102,14 @@ def _job(name: str) -> Job:
 
 def main() -> None:
     """Limit this process, then serve."""
-    # Where memory runs out, the operating system is to end this process and not the service.
+    # If memory runs out, the operating system shall kill this process, not the service.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key pressed for the service; it ends this process itself
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this process
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(5)
-    serve(sys.stdin.buffer, sys.stdout.buffer, memoryview(mmap.mmap(int(sys.argv[1]), SHARED)))
+    serve(sys.stdin.buffer, sys.stdout.buffer, memoryview(mmap.mmap(int(sys.argv[1]), SHARED_BYTES)))
 
 
 if __name__ == "__main__":

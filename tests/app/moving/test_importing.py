@@ -13,7 +13,7 @@ from ams.app.moving.files import STANDARD, lines, reading, writing
 from ams.core.clock import ManualClock, SystemClock
 from ams.core.errors import Unusable
 from ams.core.names import new_topic_id
-from ams.storage.export_format import FORMAT, End, Header, Log, Message, Project, Topic, encoded
+from ams.storage.export_format import FORMAT, End, Header, Log, Message, Project, Topic, encode_line
 from tests.app.moving.installation import installation, service
 from tests.app.moving.lines import line, quiet, whole, written
 
@@ -207,10 +207,10 @@ def test_very_many_messages_need_little_memory(tmp_path: Path):
     counts = {"log": 1, "message": MESSAGES, "project": 1, "topic": 1}
     data = base64.b64encode(b"x" * 375).decode()
     with (tmp_path / "file").open("wb") as file:
-        file.write(encoded(Header(format=FORMAT)) + encoded(Log(project="P", topic="T")))
+        file.write(encode_line(Header(format=FORMAT)) + encode_line(Log(project="P", topic="T")))
         for number in range(MESSAGES):
-            file.write(encoded(Message(offset=number, time=now - MESSAGES + number // 7, data=data)))
-        file.writelines(map(encoded, (Project(name="P"), Topic(project="P", name="T"), End(counts=counts))))
+            file.write(encode_line(Message(offset=number, time=now - MESSAGES + number // 7, data=data)))
+        file.writelines(map(encode_line, (Project(name="P"), Topic(project="P", name="T"), End(counts=counts))))
 
     ran = subprocess.run([sys.executable, "-c", _MEASURE, tmp_path], cwd=ROOT, capture_output=True, text=True)
 

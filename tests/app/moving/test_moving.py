@@ -213,7 +213,7 @@ async def test_all_is_the_same_on_a_cluster_and_back_in_a_folder(
         await import_(moved, str(one), quiet)
         await export(moved, str(two), quiet)
         assert await offsets_at(moved.log, clock) == found
-        assert await moved.log.weak() == {}
+        assert await moved.log.weak_topics() == {}
     async with service(tmp_path / "node", clock, **cluster) as api:
         after = await told(api, clock)
         assert {path for path in before if before[path] != after[path]} == set()

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from ams.app.push_server import following
-from ams.app.push_server.following import HITS, MISSES, NO_WORKER, OK, Condition, Follower
-from ams.app.push_server.upstream import POLLS_OF_ONE, SHARD, HttpUpstream, Polling, Waking, kind_of
+from ams.app.push_server.following import MAX_FAILURES, MIN_SUCCESSES, NO_WORKER_TEXT, OK, Condition, Follower
+from ams.app.push_server.upstream import POLL_BACKOFF, SUBSCRIPTIONS_PER_WAIT, HttpUpstream, LongPoller, Poller, kind_of
 from ams.client import AsyncClient
 from ams.client import errors as client_errors
 from ams.core.backoff import Backoff
@@ -130,7 +130,7 @@ async def test_p2_a_start_without_the_service_waits_and_says_so(monkeypatch: pyt
     async with reference_ams() as first:
         port = int(first.url.rpartition(":")[2])
     async with followed(first.url) as push:
-        await wait_until_async(lambda: push.condition.text == NO_WORKER)
+        await wait_until_async(lambda: push.condition.text == NO_WORKER_TEXT)
         async with reference_ams(port) as reference:
             reference.add("a")
             await wait_until_async(lambda: push.names() == ["a"])
@@ -186,7 +186,7 @@ async def test_unanswered_it_stops_before_its_lease(reference: ReferenceAms, mon
         await wait_until_async(lambda: push.names() == [])
         [finished] = push.table.stops
         assert 0 < finished <= 5.0
-        assert push.condition.text == NO_WORKER
+        assert push.condition.text == NO_WORKER_TEXT
 
         reference.faults.clear()
         await wait_until_async(lambda: push.names() == ["a"])
@@ -216,13 +216,13 @@ def test_p26_a_service_that_is_away_for_long_is_told_and_one_failure_is_not() ->
     for _ in range(10):
         condition.missed()
         condition.reached()
-    for _ in range(MISSES - 1):
+    for _ in range(MAX_FAILURES - 1):
         condition.missed()
     assert condition.is_ok
     condition.missed()
-    assert condition.text == NO_WORKER
+    assert condition.text == NO_WORKER_TEXT
 
-    for _ in range(HITS - 1):
+    for _ in range(MIN_SUCCESSES - 1):
         condition.reached()
     assert not condition.is_ok
     condition.reached()
@@ -236,7 +236,7 @@ def target(path: str, deadline: int = 10) -> Target:
 @contextlib.asynccontextmanager
 async def pulling(reference: ReferenceAms) -> AsyncIterator[HttpUpstream]:
     async with AsyncClient(reference.url, TOKEN, retry=None) as client:
-        waiting = Waking(client, Polling(random.Random(1)), seconds=1)
+        waiting = LongPoller(client, Poller(random.Random(1)), seconds=1)
         yield HttpUpstream(client, waiting)
         await waiting.close()
 
@@ -287,7 +287,7 @@ async def test_a_service_that_says_when_is_pulled_only_then(reference: Reference
 
 async def test_many_idle_subscriptions_wait_in_few_requests(reference: ReferenceAms) -> None:
     reference.waits = True
-    paths = [reference.add(f"s{number}") for number in range(3 * SHARD)]
+    paths = [reference.add(f"s{number}") for number in range(3 * SUBSCRIPTIONS_PER_WAIT)]
     async with pulling(reference) as upstream:
         waiting = [asyncio.create_task(pull(upstream, target(path))) for path in paths]
         await wait_until_async(lambda: reference.count("push:wait") >= 3)
@@ -313,7 +313,7 @@ async def test_a_service_that_cannot_say_when_is_asked_less_and_less_often(refer
         await asyncio.gather(waiting, return_exceptions=True)
 
     assert reference.count("push:wait") == 1
-    assert took >= 0.85 * sum(POLLS_OF_ONE.nominal(number) for number in range(3))
+    assert took >= 0.85 * sum(POLL_BACKOFF.nominal(number) for number in range(3))
 
 
 @pytest.mark.parametrize(("answer", "kind"), [
@@ -377,6 +377,6 @@ async def test_a_service_that_is_not_there_is_away() -> None:
 
 
 def test_patience_is_the_deadline_and_never_nothing_and_endless_where_leases_are_extended() -> None:
-    upstream = HttpUpstream(None, Polling(random.Random(1)))  # type: ignore[arg-type]  # asks nobody
+    upstream = HttpUpstream(None, Poller(random.Random(1)))  # type: ignore[arg-type]  # asks nobody
     parallel = replace(target("s"), is_parallel=True)
     assert [upstream.patience(each) for each in (target("s", 600), target("s", 0), parallel)] == [600.0, 1.0, None]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from ams.app.push_server.hand_outs import HttpHandOuts
-from ams.app.push_server.upstream import Polling, Waking
+from ams.app.push_server.upstream import LongPoller, Poller
 from ams.client import AsyncClient, Client, Message, wire
 from ams.core.clock import Milliseconds
 from ams.core.push_config import PushConfig
@@ -64,8 +64,8 @@ async def leasing(service: Served, request: pytest.FixtureRequest) -> AsyncItera
         admin.project("P").subscription("letters").create("L")
         admin.call(wire.create_subscription("P", "S", "T", push=push, parallel=options))
         async with AsyncClient(service.run.base_url, WORKER_TOKEN, retry=None) as client:
-            pauses = Polling(random.Random(1))
-            yield Leasing(service, admin, HttpHandOuts(client, Waking(client, pauses, seconds=1), pauses))
+            pauses = Poller(random.Random(1))
+            yield Leasing(service, admin, HttpHandOuts(client, LongPoller(client, pauses, seconds=1), pauses))
         admin.call(wire.delete_project("P"))
 
 

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from ams.app.push_server.following import NO_WORKER, OK, ByActivation, Condition, Follower
+from ams.app.push_server.following import NO_WORKER_TEXT, OK, ByActivation, Condition, Follower
 from ams.app.push_server.service import AccessList, Health, listening
 from ams.app.push_server.settings import PushSettings
 from ams.client import AsyncClient
@@ -162,7 +162,7 @@ async def test_a_server_that_starts_answers_nothing_but_its_state(path: str) -> 
         assert await server.ask(STATUS) == ("INTERNAL", f"{UNABLE}.")
 
         server.condition.missed()
-        assert await server.ask(STATUS) == ("INTERNAL", f"{UNABLE}.{NO_WORKER}")
+        assert await server.ask(STATUS) == ("INTERNAL", f"{UNABLE}.{NO_WORKER_TEXT}")
 
         server.condition.reached()
         assert await server.ask(STATUS) == ("OK", "")

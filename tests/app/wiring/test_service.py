@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 
 from ams.app.serving import Running
 from ams.app.wiring import engines, put_in_order, service
-from ams.app.wiring.engines import open_engines, patiently
+from ams.app.wiring.engines import open_engines, retry_until_available
 from ams.app.wiring.identity import Identity, identity_of, trusted_by
 from ams.app.wiring.push import issuer_of
 from ams.core.backoff import Backoff
@@ -208,9 +208,12 @@ def failing(*reasons: str):
 async def test_what_comes_in_time_is_opened_and_each_reason_is_said_once() -> None:
     told: list[str] = []
     with capture_logs() as said:
-        assert await patiently("Kafka", failing(), told.append) == "opened"
+        assert await retry_until_available("Kafka", failing(), told.append) == "opened"
         assert (told, said) == ([], []), "what is there is opened without a word"
-        assert await patiently("PostgreSQL", failing("refused", "starting up", "refused"), told.append) == "opened"
+        assert (
+            await retry_until_available("PostgreSQL", failing("refused", "starting up", "refused"), told.append)
+            == "opened"
+        )
 
     assert told == ["PostgreSQL: refused", "PostgreSQL: starting up", "PostgreSQL: refused", ""]
     assert [(each["event"], each.get("reason")) for each in said] == [
@@ -224,7 +227,7 @@ async def test_what_cannot_be_used_ends_the_start() -> None:
         raise Unusable("another version")
 
     with pytest.raises(Unusable, match="another version"):
-        await patiently("PostgreSQL", attempt, lambda _: None)
+        await retry_until_available("PostgreSQL", attempt, lambda _: None)
 
 
 @pytest.mark.usefixtures("at_once")

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ams.authn.certificates.checks import THREADS, CertificateChecks, HostCheck, SystemNames
-from ams.authn.certificates.reading import KINDS, quietly, read, subject_of
+from ams.authn.certificates.checks import MAX_LOOKUP_THREADS, CertificateChecks, HostCheck, SystemNames
+from ams.authn.certificates.reading import KINDS, ignore_warnings, read_certificate, subject_of
 from ams.authn.settings import AuthnSettings
 from ams.core.clock import SystemClock
 from ams.core.distinguished_names import of_certificate
@@ -110,7 +110,7 @@ def test_a19_changed_bytes_raise_only_refusals(site_of_all: AuthnSettings, chang
     for place, value in changes:
         body[place] = value
     try:
-        with quietly():
+        with ignore_warnings():
             odd = AUTHORITY.signs_changed(FULL, BODY, bytes(body))
     except (ValueError, x509.InvalidVersion):
         return  # no certificate for any reader: the session has none then
@@ -126,7 +126,7 @@ async def _checked(options: AuthnSettings, certificate: x509.Certificate) -> Non
     checks = CertificateChecks(options, Guard(), SystemClock())
     try:
         await checks.check(presented(certificate, certificate), "127.0.0.1", verify_host=False)
-        with quietly():
+        with ignore_warnings():
             of_certificate(subject_of(certificate)).encode()
     except (CertificateRefused, Unavailable):
         pass
@@ -223,7 +223,7 @@ async def addresses(name: str, port: int) -> Sequence[str]:
 
 async def checked(world: World, address: str, *hosts: str, subject: Subject = "Jane") -> None:
     leaf = world.root.signs(subject, extensions=[NO_CA], hosts=hosts)
-    await HostCheck(SystemNames(find), addresses).check(read(leaf.certificate), address)
+    await HostCheck(SystemNames(find), addresses).check(read_certificate(leaf.certificate), address)
 
 
 @pytest.mark.parametrize("host", ["a.example.org", "A.EXAMPLE.ORG", "*.example.org"])
@@ -269,7 +269,7 @@ async def test_a12_name_servers_that_do_not_answer_are_not_waited_for(world: Wor
         held.wait(10)
         return ["a.example.org"]
 
-    leaf = read(world.root.signs(hosts=["a.example.org"]).certificate)
+    leaf = read_certificate(world.root.signs(hosts=["a.example.org"]).certificate)
     with pytest.raises(CertificateRefused, match="the name servers do not answer"):
         await HostCheck(SystemNames(hang, wait_seconds=0.02), addresses).check(leaf, "127.0.0.1")
     held.set()
@@ -285,11 +285,11 @@ async def test_a12_hosts_are_looked_at_only_where_that_is_asked_for(site: Site) 
 
 
 async def test_a12_the_machine_knows_the_name_of_its_own_address(world: World) -> None:
-    leaf = read(world.root.signs(hosts=["localhost", socket.gethostname()]).certificate)
+    leaf = read_certificate(world.root.signs(hosts=["localhost", socket.gethostname()]).certificate)
     await HostCheck().check(leaf, "127.0.0.1")
 
 
 async def test_every_look_up_gives_its_place_back() -> None:
     names = SystemNames(find, wait_seconds=5.0)
-    for _ in range(THREADS + 1):
+    for _ in range(MAX_LOOKUP_THREADS + 1):
         assert await names.of("127.0.0.1") == ["a.example.org"]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from ams.authn.certificates import crls
 from ams.authn.http.errors import STATUS, MethodNotAllowed, refusal
 from ams.authn.http.gate import AmsUsers, key_of
-from ams.authn.http.json_bodies import read
-from ams.authn.http.routes import CHANGES
+from ams.authn.http.json_bodies import read_body
+from ams.authn.http.routes import CHANGE_ACTIONS
 from ams.core import errors
 from ams.core.errors import BadRequest, ServiceFailed
 from ams.http.limits import SMALL_BODY
@@ -87,7 +87,7 @@ async def test_a20_a_body_has_a_limit_and_may_be_in_gzip_and_in_no_other_coding(
 
 
 def test_every_change_is_one_of_which_there_may_be_events(quick: Service) -> None:
-    assert {row.action for row, _ in quick.app._routes._rows if row.changes} == CHANGES
+    assert {row.action for row, _ in quick.app._routes._rows if row.changes} == CHANGE_ACTIONS
 
 
 async def test_a20_pages_of_any_origin_may_ask(quick: Service) -> None:
@@ -194,7 +194,7 @@ class Fields(Request, frozen=True):
 ])  # fmt: skip
 def test_what_cannot_be_read_is_told(body: bytes, reason: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        read(body, Fields)
+        read_body(body, Fields)
     assert caught.value.message == f"Poorly formatted JSON. {reason}"
 
 
@@ -211,14 +211,14 @@ def test_what_cannot_be_read_is_told(body: bytes, reason: str) -> None:
     (b'{"text": "a\xffb"}', Fields("a\ufffdb")),
 ])  # fmt: skip
 def test_a_body_is_read_as_the_reference_reads_it(body: bytes, fields: Fields) -> None:
-    assert read(body, Fields) == fields
+    assert read_body(body, Fields) == fields
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=60) | st.text(alphabet='{}[]":,\\u0 tfn1-e.', max_size=40).map(str.encode))
 def test_any_body_is_read_or_refused(body: bytes) -> None:
     try:
-        read(body, Fields)
+        read_body(body, Fields)
     except BadRequest as error:
         assert error.message.startswith("Poorly formatted JSON. ")
 
@@ -236,9 +236,9 @@ ROWS = [
     (errors.RateLimited("x"), 429, "TOO MANY REQUESTS", "x"),
     (errors.RegistryUnavailable("x"), 500, "INTERNAL SERVER ERROR", "Database Error: x"),
     (errors.Unavailable("Backend error"), 500, "INTERNAL SERVER ERROR", "Internal Error: Backend error"),
-    (crls.unreachable("u").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Could not access CRL u"),
-    (crls.too_long("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to read CRL Data"),
-    (crls.unparsable("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to parse CRL Data"),
+    (crls.unreachable_doubt("u").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Could not access CRL u"),
+    (crls.too_long_doubt("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to read CRL Data"),
+    (crls.unparsable_doubt("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to parse CRL Data"),
     (errors.Damaged("x"), 500, "INTERNAL SERVER ERROR", "Internal Error: x"),
     (ValueError("never told"), 500, "INTERNAL SERVER ERROR", "Internal Error: the service failed"),
     (errors.ServiceFailed("x"), 502, "BAD GATEWAY", "x"), (errors.Overloaded("x"), 503, "SERVICE UNAVAILABLE", "x"),

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.authn.http import tls
-from ams.authn.http.proxies import NOT_A_PROXY, SIGNATURE, Malformed, Preface
+from ams.authn.http.proxies import NOT_A_PROXY, SIGNATURE, BadPreface, Preface
 from ams.authn.http.tls import AskingContext
 from ams.authn.values import UNREADABLE, Presented
 from ams.core.errors import BadSettings, CertificateRefused
@@ -57,12 +57,12 @@ def test_every_client_reaches_http_with_the_certificate_that_it_has_shown(front:
 
 
 def test_certificates_that_are_large_take_no_memory(front: Served, tmp_path: Path, jane: Pair) -> None:
-    before = tls._known.cache_info()
+    before = tls._cached_certificate.cache_info()
     for _ in range(2):
         front.ask(cert=odd(tmp_path, extension=50_000))
-    assert tls._known.cache_info() == before
+    assert tls._cached_certificate.cache_info() == before
     front.ask(cert=jane)
-    assert tls._known.cache_info() != before
+    assert tls._cached_certificate.cache_info() != before
 
 
 def test_a_certificate_over_the_limit_of_tls_costs_one_failed_handshake(front: Served, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_any_bytes_are_a_preface_or_malformed_and_nothing_else(data: bytes) -> N
     preface = Preface()
     try:
         preface.feed(data)
-    except Malformed:
+    except BadPreface:
         assert preface.client is None
 
 
@@ -210,7 +210,7 @@ def test_a_proxy_that_speaks_for_itself_tells_no_client(said: bytes) -> None:
     SIGNATURE + struct.pack("!BBH", 0x21, 0x11, 4) + b"1234",
 ])  # fmt: skip
 def test_what_is_no_preface_is_malformed(said: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadPreface):
         Preface().feed(said)
 
 

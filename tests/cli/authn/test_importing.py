@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ams.cli.authn.importing import mended, read_reference
+from ams.cli.authn.importing import mend_name, read_reference
 from ams.cli.exits import Exit
 from ams.core.errors import BadDocument
 from tests.cli.authn.conftest import Authn
@@ -138,7 +138,7 @@ def test_a7_a_name_that_no_path_could_hold_is_refused_or_mended(old: Old) -> Non
     assert refused.returncode == Exit.REFUSED
     assert "a name is letters" in refused.stdout
     assert old.authn("import", dump, "--mend-names").endswith("1 made, 2 as it is\n")
-    assert old.certificates.bindings[0]["name"] == "jane-at-home" == mended("jane/at home")
+    assert old.certificates.bindings[0]["name"] == "jane-at-home" == mend_name("jane/at home")
 
 
 def test_a7_a_record_that_cannot_be_is_refused_and_the_others_are_taken(old: Old) -> None:

@@ -153,7 +153,7 @@ def folders(place: Place) -> Left:
     return {name: each for name, each in rows.items() if each}
 
 
-def archived(place: Place) -> Left:
+def read_archive(place: Place) -> Left:
     return {"archive": _rows(place.work / "archive")}
 
 
@@ -177,7 +177,7 @@ def _rows(table: Path) -> Rows:
 def _archive(seed: int) -> Case:
     return Case(
         job="ams.pipeline.jobs.archive:JOB", samples=alarms.messages(seed, DAY, sites=4, outages=60, mishaps=MISHAPS),
-        options=lambda place: {"path": str(place.work / "archive")}, batch=150, left=archived,
+        options=lambda place: {"path": str(place.work / "archive")}, batch=150, left=read_archive,
     )  # fmt: skip
 
 

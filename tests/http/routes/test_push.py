@@ -144,7 +144,7 @@ def test_credentials_that_an_older_version_stored_are_shown_to_nobody(push_servi
 
     found = [push_service.admin.call(wire.get_subscription("P", name)).push_config for name in ("hook", "endpoint")]
     leased = push_service.heartbeat().targets or []
-    exported = push_service.service.carry_out(registry.read_out(list, {}, with_secrets=True))
+    exported = push_service.service.carry_out(registry.export_lines(list, {}, with_secrets=True))
 
     assert [each["mattermostUrl"] or each["pushEndpoint"] for each in found] == [HOOK, AN_ENDPOINT.push_endpoint]
     assert [each.push_config["mattermostUrl"] for each in leased] == [HOOK, HOOK]

@@ -74,7 +74,7 @@ def test_rows_that_are_not_as_expected_are_set_aside_with_the_reason(runs: Runs)
     assert json.loads(broken[1].data) == {
         "site": None, "job": 2, "wall": 1.0, "status": "OK", "attributes": {"vo": "ops"},
     }  # fmt: skip
-    assert (run.counts(), run.expected()) == ((3, 6), COUNTED)
+    assert (run.counts(), run.expectation_counts()) == ((3, 6), COUNTED)
 
 
 @pytest.mark.long
@@ -91,7 +91,7 @@ def test_a_batch_that_a_kill_brings_again_counts_once(runs: Runs) -> None:
     again = runs.do(definition(EXPECTED))
 
     assert read_expected(runs.work).rows == COUNTED
-    assert again.expected() == {name: Counted(1, name.startswith("cond")) for name in COUNTED}
+    assert again.expectation_counts() == {name: Counted(1, name.startswith("cond")) for name in COUNTED}
     assert (runs.rows("quarantine").count(), runs.rows("tables/walls").count()) == (6, 3)
 
 
@@ -112,7 +112,7 @@ def test_a_share_that_is_too_small_ends_the_run_before_anything_is_written_and_c
     assert read_expected(runs.work).batch == 0
     rest = runs.do(definition(share % "0"))
     assert rest.counts() == (4, 0)
-    assert rest.expected() == {"not_null site": Counted(4, 0), "share status = 'OK'": Counted(4, 4)}
+    assert rest.expectation_counts() == {"not_null site": Counted(4, 0), "share status = 'OK'": Counted(4, 4)}
 
 
 @pytest.mark.long
@@ -128,7 +128,10 @@ def test_a_share_may_warn_and_rows_stay(runs: Runs) -> None:
         "expectation not_null site: it holds of 2 of 3 rows of batch 0, and must of 100 %",
         "expectation mostly A: share site = 'A': it holds of 1 of 3 rows of batch 0, and must of 40 %",
     ]
-    assert (run.counts(), run.expected()) == ((3, 0), {"not_null site": Counted(3, 1), "mostly A": Counted(3, 2)})
+    assert (run.counts(), run.expectation_counts()) == (
+        (3, 0),
+        {"not_null site": Counted(3, 1), "mostly A": Counted(3, 2)},
+    )
 
 
 @pytest.mark.long
@@ -139,7 +142,7 @@ def test_a_result_is_replaced_only_when_it_is_as_expected(runs: Runs, garden: Ga
         "  - expect: [{share: {condition: jobs > 1, at_least: 1}}, {unique: jobs, on_failure: warn}]\n"
     )
     garden.topic("walls", [wall("A", 1), wall("A", 2), wall("B", 1), wall("B", 2), wall(None, 1)])
-    counted = runs.do(steps).expected()
+    counted = runs.do(steps).expectation_counts()
     garden.publish("walls", [wall("C", 1)])
 
     with pytest.raises(CheckFailed, match=r"it holds of 2 of 3 rows of the result, and must of 100 %"):
@@ -158,7 +161,7 @@ def test_a_batch_counts_once_however_often_it_is_done(batches: list[tuple[int, i
     known = Expected()
     for number, (good, failed) in enumerate(batches):
         for _ in range(data.draw(st.integers(1, 3))):
-            known = known.added({"a": Counted(good + failed, failed)}, number)
+            known = known.add_counts({"a": Counted(good + failed, failed)}, number)
         if data.draw(st.booleans()):
             known = msgspec.json.decode(msgspec.json.encode(known), type=Expected)
 

@@ -44,7 +44,7 @@ JOBS: dict[str, tuple[Parse, list[Sample]]] = {
     "cloud-info": (parse_cloud, first(cloud.messages(1, DAY, images=2, mishaps=NONE))),
     "federation": (federation_messages.parse, first(federation.messages(1, DAY))),
     "federation, kept out": (
-        lambda data, _: [{"data": federation_messages.redacted(data)}],
+        lambda data, _: [{"data": federation_messages.redact_payload(data)}],
         first(federation.messages(1, DAY)),
     ),
 }

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from ams.client import Message, wire
 from ams.core.errors import InvalidInput
 from ams.core.messages import message
-from ams.pipeline.archiving import Archiver, Wanted, alone
+from ams.pipeline.archiving import ArchiveOptions, Archiver, alone
 from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.errors import ChangedDefinition, CheckFailed, StaleCheckpoint, WrongOption, WrongTable
 from ams.pipeline.jobs import replay as replay_job
@@ -31,12 +31,12 @@ from ams.pipeline.jobs.archive import (
     Options,
     Selection,
     archive_table,
-    archived,
-    dated,
+    read_archive,
     run,
     run_check,
     steps,
     told,
+    with_date,
 )
 from ams.pipeline.running import Run
 from ams.pipeline.service import Service
@@ -92,7 +92,7 @@ def test_a_project_is_archived_merged_and_checked(
     assert by_duckdb(path, "SELECT * FROM rows ORDER BY ALL") == before
     assert "archive: merged 2 files of days that are closed" in "".join(capsys.readouterr())
     assert len([name for name in files_of(path) if "topic=plants" in name and "/merged-" in name]) == 1
-    selected = archived(spark, str(path), Selection(topics=("pl*",), last=str(before[0][-1])))
+    selected = read_archive(spark, str(path), Selection(topics=("pl*",), last=str(before[0][-1])))
     assert {(row.topic, row.offset) for row in selected.collect()} <= {("plants", number) for number in range(7)}
 
     check_finds(spark, path, capsys)
@@ -136,7 +136,7 @@ def by_spark(spark: SparkSession, garden: Garden, path: Path) -> None:
 
 def without_spark(garden: Garden, path: Path) -> None:
 
-    wanted = Wanted(project=garden.name, batch_messages=3)
+    wanted = ArchiveOptions(project=garden.name, batch_messages=3)
     with alone(Location.of(path)), Service(garden.access) as service:
         archiver = Archiver(service, Location.of(path), wanted, threading.Event(), print)
         archiver.begin()
@@ -162,7 +162,7 @@ def test_both_write_the_same_rows_and_neither_into_the_table_of_the_other(
     rows = "SELECT * FROM rows ORDER BY ALL"
     assert by_duckdb(ours, rows) == by_duckdb(of_spark, rows)
     assert len(by_duckdb(ours, "SELECT DISTINCT topic, date FROM rows")) == 3
-    read = [sorted(map(str, archived(spark, str(each)).collect())) for each in (ours, of_spark)]
+    read = [sorted(map(str, read_archive(spark, str(each)).collect())) for each in (ours, of_spark)]
     assert read[0] == read[1]
     for path in (ours, of_spark):
         run_check(Run(spark, tmp_path / "checking", {}), CheckOptions(archive=str(path)))
@@ -219,7 +219,7 @@ def test_a_replay_that_was_left_too_long_ago_is_refused() -> None:
 def test_a_range_is_published_again_in_order_and_marked(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
     garden.topic("plants", numbered(3), [Message(b"3", {"site": "HILL"}, "bed 4")], numbered(4, 4))
     messages = spark.read.format("ams").options(**garden.options, topic="plants").load()
-    archive_table(spark, str(tmp_path / "archive")).append(dated(messages.repartition(2)), 0, "query")
+    archive_table(spark, str(tmp_path / "archive")).append(with_date(messages.repartition(2)), 0, "query")
     third = garden.client.call(wire.read_topic(garden.name, "plants", start=3, most=1))[0].publish_time
     told: dict[str, Any] = {"archive": str(tmp_path / "archive"), "topic": f"{garden.name}/plants", "to": "again"}
     options = replay_job.Options(**told, start=third, to_offset=7, slice=3, create_topics=True)
@@ -239,7 +239,7 @@ def test_a_range_is_published_again_in_order_and_marked(spark: SparkSession, gar
     replayed = json.loads((tmp_path / "work" / "replay.json").read_text())["replay"]
     progress = replay_job.read_progress(tmp_path / "work", replayed)
     assert progress is not None
-    assert progress.done
+    assert progress.is_done
     replay_job.keep(tmp_path / "work", progress.behind(progress.start))
     replay_job.run(replay, options)
     assert len(garden.client.call(wire.read_topic(garden.name, "again"))) == 4
@@ -346,7 +346,7 @@ def test_a_schema_is_held_against_an_archive(
     garden.client.call(wire.create_schema(garden.name, "star", {"type": "object", "required": ["magnitude"]}))
     stars = spark.read.format("ams").options(**garden.options, topic="stars").load()
     archive = str(tmp_path / "archive")
-    archive_table(spark, archive).append(dated(stars), 0, "1f0c9a7e")
+    archive_table(spark, archive).append(with_date(stars), 0, "1f0c9a7e")
     job = Run(spark, tmp_path / "work", garden.options)
     capsys.readouterr()
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from ams.pipeline.errors import Broken, WrongOption
 from ams.pipeline.jobs.cloud import ldif, parse
 from ams.pipeline.jobs.cloud.job import Options, run
-from ams.pipeline.jobs.cloud.parse import MAX_NAME, described
+from ams.pipeline.jobs.cloud.parse import MAX_NAME, description
 from demo.pipeline.samples import NONE, Mishaps
 from demo.pipeline.samples.cloud import messages
 from tests.pipeline.jobs.inputs_page import check_reason, rows
@@ -113,15 +113,15 @@ def path_of(row: Row) -> str:
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
 def test_what_a_provider_says_becomes_what_the_reference_shows(row: Row) -> None:
     if row.result.startswith("set aside: "):
-        check_reason(described, document(row), row.result.removeprefix("set aside: "))
+        check_reason(description, document(row), row.result.removeprefix("set aside: "))
         return
 
-    found = described(document(row))
+    found = description(document(row))
 
     told = [each["name"] for each in found["not_taken"]]
     assert told == ([path_of(row)] if row.result.startswith("not taken: the rest") else [])
     if row.result.startswith("not taken: "):
-        assert {**found, "not_taken": []} == described(document(row._replace(item="none")))
+        assert {**found, "not_taken": []} == description(document(row._replace(item="none")))
     elif row.result.startswith("no value of "):
         assert column(found, row.result.split("`")[1]) is None
     else:
@@ -140,7 +140,7 @@ def test_names_asked_for_have_a_row(forms: str, taken: frozenset[str]) -> None:
 def not_taken_traced(message: bytes) -> tuple[list[tuple[int, int]], int]:
     """Return the lengths and counts of a message's unknown fields, and the most bytes that were taken to read it."""
     tracemalloc.start()
-    found = described(message)["not_taken"]
+    found = description(message)["not_taken"]
     return [(len(each["name"]), each["times"]) for each in found], tracemalloc.get_traced_memory()[1]
 
 
@@ -166,10 +166,10 @@ def test_forms_of_ldif_are_read_as_the_reference_says(lines: str, result: str) -
     for data in (f"{extra}\n\n{base}", f"{base}\n{extra}\n"):
         if result.startswith("set aside: "):
             with pytest.raises(Broken) as broken:
-                described(data.encode())
+                description(data.encode())
             assert str(broken.value).replace("\\n", "") == result.removeprefix("set aside: ")
         else:
-            assert described(data.encode()) == described(base.encode())
+            assert description(data.encode()) == description(base.encode())
 
 
 SAMPLE = b"""# a comment that goes
@@ -210,7 +210,7 @@ def read(data: bytes) -> dict[str, Any]:
             return value
         return {name: known(each) for name, each in value.items() if each is not None}
 
-    return dict(known(described(data)))
+    return dict(known(description(data)))
 
 
 def test_ldif_with_folded_lines_base64_and_names_in_any_case() -> None:
@@ -227,7 +227,7 @@ def test_ldif_with_folded_lines_base64_and_names_in_any_case() -> None:
     ("end", "encoding"), [("\r", "utf-8"), ("\n", "utf-8-sig"), ("\n", "utf-16"), ("\n", "utf-32")]
 )
 def test_texts_are_read_by_their_mark_whatever_ends_lines(text: str, end: str, encoding: str) -> None:
-    assert described(text.replace("\n", end).encode(encoding)) == described(text.encode())
+    assert description(text.replace("\n", end).encode(encoding)) == description(text.encode())
 
 
 def test_names_with_commas_are_whole() -> None:
@@ -263,7 +263,7 @@ def test_images_for_each_endpoint_of_a_share_are_the_same_images() -> None:
 
 def test_the_same_cloud_in_three_shapes_is_the_same() -> None:
     samples = list(messages(1, date(2024, 3, 5), sites=3, images=50, hours=1, mishaps=NONE))
-    told = [described(sample.data) for sample in samples]
+    told = [description(sample.data) for sample in samples]
     assert [cloud["shape"] for cloud in told] == ["glue2-ldif", "glue21-json", "cmdb-json"]
     assert [cloud["flavours"][1].get("accelerators") for cloud in told] == [None, None, 0]
     for cloud in told:
@@ -323,7 +323,7 @@ def test_cmdb_with_images_only() -> None:
     (b"dn: a=b\nx;binary:: !!\n", NOTHING),
 ])  # fmt: skip
 def test_what_cannot_be_read_says_why(data: bytes, reason: str) -> None:
-    check_reason(described, data, reason)
+    check_reason(description, data, reason)
 
 
 MISHAPS = Mishaps(late=0.2, doubled=0.2, broken=0.1)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.federation import Options, run
-from ams.pipeline.jobs.federation_messages import NOT_TAKEN, TAKEN, parse, redacted
+from ams.pipeline.jobs.federation_messages import NOT_TAKEN, TAKEN, parse, redact_payload
 from demo.pipeline.samples import Mishaps, Sample
 from demo.pipeline.samples.federation import ANSWERS, KEYCLOAK, messages
 from tests.pipeline.delta import by_duckdb
@@ -94,18 +94,18 @@ def test_a_deletion_needs_no_protocol() -> None:
 def test_secrets_are_masked_at_any_depth_and_nothing_else_is_touched() -> None:
     told = {"a": [{"Client_Secret": "s", "jwks": {"keys": [1]}, "password": None}], "access_token_seconds": 5}
 
-    assert json.loads(redacted(json.dumps(told).encode())) == {
+    assert json.loads(redact_payload(json.dumps(told).encode())) == {
         "a": [{"Client_Secret": "***", "jwks": "***", "password": None}],
         "access_token_seconds": 5,
     }
-    assert redacted(b'{ "id" :  1 }') == b'{ "id" :  1 }'
+    assert redact_payload(b'{ "id" :  1 }') == b'{ "id" :  1 }'
 
 
 @given(st.integers(min_value=0, max_value=400), st.text("abcdef0123", min_size=12))
 def test_a_secret_is_not_kept_wherever_its_message_was_cut(length: int, secret: str) -> None:
     whole = json.dumps({**CONFIGURATION, "client_secret": f"#{secret}"}).encode()
-    assert f"#{secret[:3]}".encode() not in redacted(whole[:length])
-    assert f"#{secret[:3]}".encode() not in redacted(json.dumps(whole.decode()).encode())
+    assert f"#{secret[:3]}".encode() not in redact_payload(whole[:length])
+    assert f"#{secret[:3]}".encode() not in redact_payload(json.dumps(whole.decode()).encode())
 
 
 @pytest.mark.parametrize("data", [
@@ -115,7 +115,7 @@ def test_a_secret_is_not_kept_wherever_its_message_was_cut(length: int, secret: 
     *('{"client_secret": "REAL"}'.encode(encoding) for encoding in ("utf-16", "utf-16-be", "utf-32")),
 ])  # fmt: skip
 def test_a_secret_is_not_kept_of_a_message_of_an_odd_form_or_encoding(data: bytes) -> None:
-    assert b"REAL" not in redacted(data).replace(b"\0", b"")
+    assert b"REAL" not in redact_payload(data).replace(b"\0", b"")
 
 
 @pytest.mark.parametrize("field", ["x", "id", "external_id"])

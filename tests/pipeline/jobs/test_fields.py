@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs import JOBS, fields, load
-from ams.pipeline.jobs.base import described
+from ams.pipeline.jobs.base import describe_options
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -21,7 +21,7 @@ def test_a_job_is_listed_under_its_name_in_a_line_without_a_full_stop(name: str)
     assert job.summary[0].isupper()
     assert not job.summary.endswith(".")
     # How much is read at once may change from run to run.
-    assert {each.name for each in described(job.options)} & {"batch_messages"} <= job.harmless
+    assert {each.name for each in describe_options(job.options)} & {"batch_messages"} <= job.harmless
 
 
 @pytest.mark.parametrize(("data", "reason"), [

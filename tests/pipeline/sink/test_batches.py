@@ -24,8 +24,8 @@ from ams.client import wire
 from ams.pipeline.errors import PipelineError, StaleCheckpoint, WrongOption, WrongRow
 from ams.pipeline.options import Limits
 from ams.pipeline.sink import publish, writer
-from ams.pipeline.sink.requests import BATCH_ID, QUERY_ID, Chunker, Encoded, Lane, Publisher
-from ams.pipeline.sink.writer import BatchFolder, BatchWriter, Kept, StreamWriter
+from ams.pipeline.sink.requests import BATCH_ID, QUERY_ID, Chunker, EncodedMessage, Lane, Publisher
+from ams.pipeline.sink.writer import BatchFolder, BatchWriter, StreamWriter, WrittenRequests
 from tests.pipeline.garden import Garden
 from tests.support.s3 import Often, unreliable
 
@@ -61,7 +61,7 @@ class Stream:
         options = {"topic": self.topic, "checkpointLocation": str(self.checkpoint), "maxRequestMessages": "3"}
         return StreamWriter(self.garden.options | options, SCHEMA, False)
 
-    def write(self, partition: int, rows: Sequence[str], batch: int = 7) -> Kept:
+    def write(self, partition: int, rows: Sequence[str], batch: int = 7) -> WrittenRequests:
         self.patch.setattr(writer, "_task", lambda: Task(partition, batch))
         return self.writer().write(iter([pa.RecordBatch.from_pydict({"data": list(rows)})]))
 
@@ -233,7 +233,9 @@ def test_a_batch_write_that_must_not_double_needs_rows_that_are_arranged(
 
 def test_where_requests_of_a_lane_end_does_not_depend_on_its_neighbours() -> None:
     limits = Limits(messages=10, bytes=1000, open_bytes=2000)
-    rows = [(Lane(f"topic-{number:02}", "l0"), Encoded(b"x" * 50, "")) for number in range(40) for _ in range(15)]
+    rows = [
+        (Lane(f"topic-{number:02}", "l0"), EncodedMessage(b"x" * 50, "")) for number in range(40) for _ in range(15)
+    ]
 
     def requests(lanes: Sequence[int]) -> Iterator[tuple[str, int, int]]:
         wanted = {f"topic-{number:02}" for number in lanes}

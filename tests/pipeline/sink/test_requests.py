@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 from ams.pipeline.errors import StaleCheckpoint, WrongOption, WrongRow
-from ams.pipeline.sink.requests import Chunk, Chunker, Encoded, Lane, Limits, Rows, Sender, layout
+from ams.pipeline.sink.requests import Chunk, Chunker, EncodedMessage, Lane, Limits, Rows, Sender, layout
 from ams.pipeline.sink.writer import local_folder, refuse_stale
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -127,7 +127,7 @@ def _chunks(rows: list[tuple[str, int]], limits: Limits) -> list[Chunk]:
     chunks = [
         chunk
         for row, (topic, size) in enumerate(rows)
-        for chunk in chunker.add(Lane(topic, "0"), Encoded(b"x" * size, str(row)))
+        for chunk in chunker.add(Lane(topic, "0"), EncodedMessage(b"x" * size, str(row)))
     ]
     return chunks + list(chunker.rest())
 

@@ -15,7 +15,7 @@ from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
 from ams.service.parallel.opening import OpenSubscription
-from ams.service.parallel.working import Working
+from ams.service.parallel.working import ParallelSubscriptions
 from ams.storage.registry.records import Subscription, Topic
 from tests.support.administration import make_project
 from tests.support.engines import Engines
@@ -79,7 +79,7 @@ class Site:
         self.deliverer = Deliverer(
             engines.registry, engines.log, engines.cursors, 1000, 2**24, 3.0, counts=engines.counts
         )
-        self.working = Working(self.deliverer, engines.cursors, letters, engines.clock, ownership)
+        self.working = ParallelSubscriptions(self.deliverer, engines.cursors, letters, engines.clock, ownership)
 
     async def made(self) -> "Site":
         await make_project(self.engines.registry)

@@ -48,22 +48,22 @@ def exactly_once() -> Backlog:
 def give(backlog: Backlog, now: int, *offsets: int) -> dict[str, list[Offset]]:
     """Give messages, whatever was said of them; return their ids."""
     given = list(offsets)
-    backlog.done.scanned(max(offsets) + 1)
+    backlog.done.note_scanned(max(offsets) + 1)
     text = backlog.give(list(given), backlog.failures.attempt_of(given[0]), 10, now + DEADLINE, "somebody")
     return {text: given}
 
 
 def store(backlog: Backlog, settling: Settling, now: int = NOW) -> Settling:
     """Let what is to be stored be on disk."""
-    backlog.stored(settling, now)
+    backlog.note_stored(settling, now)
     return settling
 
 
 def looked_at(backlog: Backlog, key: str = "", now: int = NOW) -> list[Offset]:
     """Look at all that was not seen yet; return what may be given."""
-    here = backlog.undone(backlog.scan, 4)
+    here = backlog.unfinished_offsets(backlog.scan, 4)
     found = [each for each in here if backlog.may_give(each, key, now)]
-    backlog.done.scanned(4)
+    backlog.done.note_scanned(4)
     return found
 
 
@@ -179,11 +179,11 @@ class Walk(RuleBasedStateMachine):
         Two streams ask, and others: once each, or for one message of each key.
         """
         self.asks = (*self.streams, KeyConsumer(), None)[who]
-        offsets = self.backlog.again(most, self.asks)
+        offsets = self.backlog.ready_messages(most, self.asks)
         if len(offsets) < most and self.backlog.may_scan("somebody"):
             begin, end = self.backlog.scan, min(self.backlog.scan + most - len(offsets), self.end)
             offsets += self._new(begin, end)
-            self.backlog.done.scanned(max(begin, end))
+            self.backlog.done.note_scanned(max(begin, end))
         self.found = sorted(offsets)
         if not slow:
             self.finish_pull(fails=False)
@@ -191,12 +191,12 @@ class Walk(RuleBasedStateMachine):
     def _new(self, begin: Offset, end: Offset) -> list[Offset]:
         if begin < end and not self.keyed and self.backlog.may_give_all(begin, end):
             return list(range(begin, end))
-        here = self.backlog.undone(begin, end)
+        here = self.backlog.unfinished_offsets(begin, end)
         return [each for each in here if self._may_give(each)]
 
     def _may_give(self, offset: int) -> bool:
         may = self.backlog.may_give(offset, key_of(offset, self.keyed), self.now, self.asks)
-        self.backlog.done.scanned(offset + 1)
+        self.backlog.done.note_scanned(offset + 1)
         return may
 
     @precondition(lambda self: self.found)
@@ -207,7 +207,7 @@ class Walk(RuleBasedStateMachine):
         if fails:
             self.backlog.give_back(offsets)
             return
-        taken = self.backlog.taken_of(offsets) if offsets else ()
+        taken = self.backlog.find_taken(offsets) if offsets else ()
         self._give([each for each in offsets if each not in taken])
 
     def _give(self, offsets: list[Offset]) -> None:
@@ -388,7 +388,7 @@ class Walk(RuleBasedStateMachine):
 
     def _store(self, settling: Settling, fails: bool) -> None:
         if fails:
-            self.backlog.not_stored(settling)
+            self.backlog.note_not_stored(settling)
             self._go_on()
             for offset in settling.done:
                 self.finished_by.pop(offset, None)
@@ -413,7 +413,7 @@ class Walk(RuleBasedStateMachine):
         for offset in settling.done:
             self.out.pop(offset, None)
             self.held.discard(offset)
-        self.backlog.stored(settling, self.now)
+        self.backlog.note_stored(settling, self.now)
 
     def _go_on(self) -> None:
         """What is held is done when nothing is out before it any more, as retention took that."""
@@ -569,7 +569,7 @@ def test_what_is_passed_over_is_done_and_told_once_in_as_few_ranges_as_were_met(
     assert 10 in done
     assert not done.has_passed
     done.pass_over(3, 5)
-    done.passed_again(passed)
+    done.restore_passed(passed)
     assert done.floor == 6
     assert done.take_passed() == [*passed, (3, 5)]
 
@@ -578,12 +578,12 @@ def test_an_id_of_a_message_that_another_one_is_about_to_finish_waits_for_that_o
     backlog = exactly_once()
     first = give(backlog, 0, 0)
     store(backlog, backlog.nack(first, NOW, 0))
-    second = give(backlog, 1, *backlog.again(1))
+    second = give(backlog, 1, *backlog.ready_messages(1))
     storing = backlog.acknowledge(second, NOW)
 
     assert backlog.acknowledge(second, NOW).unsure == second
     assert len(backlog.acknowledge(first, NOW).late) == 1
-    backlog.not_stored(storing)
+    backlog.note_not_stored(storing)
     assert backlog.acknowledge(second, NOW).done == [0]
 
 
@@ -633,11 +633,11 @@ def test_what_is_taken_back_is_leased_no_more_when_its_own_nack_could_not_be_sto
     own = backlog.nack(ids_of(text, 1), NOW)
     first = backlog.nack(ids_of(text, 0), NOW, 0)
     assert [*first.taken_back] == [1]
-    backlog.not_stored(own)
+    backlog.note_not_stored(own)
     store(backlog, first)
 
     assert backlog.acknowledge(ids_of(text, 1), NOW).late == [AckId(1, text)]
-    assert backlog.again(4, stream) == [0, 1]
+    assert backlog.ready_messages(4, stream) == [0, 1]
 
 
 @pytest.mark.parametrize("is_seen", [False, True])
@@ -648,13 +648,13 @@ def test_a_nack_is_a_failure_that_is_stored_and_waits(is_seen: bool) -> None:
         looked_at(backlog)
     settling = backlog.nack(ids_of(X, 1), NOW, 5 * GRACE)
     assert settling.failures == {1: 1}
-    backlog.stored(settling, NOW)
+    backlog.note_stored(settling, NOW)
     assert 1 not in looked_at(backlog)
     backlog.expire(2 * GRACE)
-    assert 1 not in backlog.again(4)
+    assert 1 not in backlog.ready_messages(4)
 
     backlog.expire(5 * GRACE + 100)
-    assert backlog.again(4) == [1]
+    assert backlog.ready_messages(4) == [1]
     assert backlog.failures.attempt_of(1) == 2
 
 
@@ -663,8 +663,8 @@ def test_what_is_nacked_while_it_waits_to_be_given_comes_after_its_delay() -> No
     backlog.give_back(looked_at(backlog))  # as its consumer could not get it
     store(backlog, backlog.nack(ids_of(X, 1), NOW, 500))
 
-    assert backlog.taken_of([0, 1]) == {1}
-    assert backlog.again(4) == [0, 2, 3]
+    assert backlog.find_taken([0, 1]) == {1}
+    assert backlog.ready_messages(4) == [0, 2, 3]
 
 
 def test_a_nack_of_the_last_attempt_puts_a_message_aside_once() -> None:
@@ -678,7 +678,7 @@ def test_a_nack_of_the_last_attempt_puts_a_message_aside_once() -> None:
 
 def test_what_the_dead_letter_topic_has_was_finished_by_nobody() -> None:
     backlog = exactly_once()
-    backlog.go_by(backlog.failures.rules._replace(most_attempts=1))
+    backlog.set_rules(backlog.failures.rules._replace(most_attempts=1))
     ids = give(backlog, 0, 0)
     store(backlog, backlog.nack(ids, NOW))
     store(backlog, backlog.put_aside(backlog.failures.dead.pop()))
@@ -688,10 +688,10 @@ def test_what_the_dead_letter_topic_has_was_finished_by_nobody() -> None:
 
 def test_what_was_finished_before_exactly_once_delivery_began_is_known_to_nobody() -> None:
     backlog = exactly_once()
-    backlog.go_by(RULES)
+    backlog.set_rules(RULES)
     ids = give(backlog, 0, 0)
     store(backlog, backlog.acknowledge(ids, NOW))
-    backlog.go_by(RULES._replace(exactly_once=True))
+    backlog.set_rules(RULES._replace(exactly_once=True))
     later = give(backlog, 1, 1)
     store(backlog, backlog.acknowledge(later, NOW))
 
@@ -711,29 +711,29 @@ def test_what_was_finished_before_a_restart_is_believed_while_leases_of_then_may
 
 def test_only_the_newer_finishers_are_remembered_and_older_ids_are_refused_then() -> None:
     known = FinalIds(Progress(0, 1, 3, BitMap64(), {}, None), 0)
-    half = hand_out_ids.MOST_NOTED // 2
+    half = hand_out_ids.MAX_REMEMBERED_IDS // 2
 
-    def is_by(offset: int, number: int, attempt: int = 1) -> bool:
+    def is_final_id(offset: int, number: int, attempt: int = 1) -> bool:
         given = HandOutId(attempt, 1, 3, number, "abcdef")
-        return known.is_by(AckId(offset, given.text), given, 0)
+        return known.is_final_id(AckId(offset, given.text), given, 0)
 
     def note(begin: int, number: int) -> None:
         text = HandOutId(2, 1, 3, number, "abcdef").text
         known.note(range(begin, begin + half), text, number)
 
     note(0, 10)
-    assert is_by(0, 10, attempt=2)
-    assert not is_by(0, 5)
+    assert is_final_id(0, 10, attempt=2)
+    assert not is_final_id(0, 5)
     note(half, 20)
-    assert not is_by(0, 5), "it is not known any more"
-    assert is_by(half, 20, attempt=2)
-    assert is_by(10 * half, 11), "given and finished once"
+    assert not is_final_id(0, 5), "it is not known any more"
+    assert is_final_id(half, 20, attempt=2)
+    assert is_final_id(10 * half, 11), "given and finished once"
 
 
 def failed_out() -> Backlog:
     """Return a subscription whose message 0 has failed as often as it may."""
     backlog = exactly_once()
-    backlog.go_by(RULES._replace(most_attempts=1))
+    backlog.set_rules(RULES._replace(most_attempts=1))
     store(backlog, backlog.nack(give(backlog, 0, 0), NOW))
     return backlog
 
@@ -741,11 +741,11 @@ def failed_out() -> Backlog:
 def test_a_message_in_the_dead_letter_topic_is_given_to_nobody_when_that_could_not_be_stored() -> None:
     backlog = failed_out()
     offset = backlog.failures.dead.pop()
-    backlog.not_stored(backlog.put_aside(offset))
-    backlog.keep(offset, NOW)
+    backlog.note_not_stored(backlog.put_aside(offset))
+    backlog.retry_dead_letter(offset, NOW)
     backlog.expire(DEAD_LETTER_RETRY_MS + 100)
 
-    assert not backlog.is_again_ready
+    assert not backlog.has_ready
     assert backlog.failures.dead == [0]
     store(backlog, backlog.put_aside(backlog.failures.dead.pop()), DEAD_LETTER_RETRY_MS)
     assert backlog.floor == 1

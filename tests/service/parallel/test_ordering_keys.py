@@ -10,7 +10,7 @@ from ams.core.errors import AckTimeout, CursorsUnavailable
 from ams.core.names import Offset
 from ams.core.parallel_options import DeadLetterPolicy
 from ams.service.parallel import settling
-from ams.service.parallel.message_state import Window
+from ams.service.parallel.message_state import FlowWindow
 from ams.service.parallel.settling import LateIds
 from ams.service.seeking import Seeker
 from tests.service.interference import failing
@@ -116,7 +116,7 @@ async def test_what_is_held_behind_a_message_that_retention_takes_is_done(site: 
 @ORDERED
 async def test_a_held_message_is_out_and_its_lease_is_no_last_one(site: Site) -> None:
     await publish(site, *"aa")
-    stream = Window(2, MANY)
+    stream = FlowWindow(2, MANY)
     given = await site.pull(window=stream)
     await site.acknowledge(given[1:])
     backlog = (await site.opened()).backlog
@@ -158,7 +158,7 @@ async def test_a_request_of_very_many_ids_is_done_whatever_their_order(
 ) -> None:
     monkeypatch.setattr(settling, "SLICE", 2)
     given = [*await given_of(site, "aabaa", 3), *await site.pull()]
-    stream = Window(9, MANY)
+    stream = FlowWindow(9, MANY)
     await site.nack(given[:1])
     again = await site.pull(window=stream)
     assert attempts(again) == [2, 1, 1, 1]
@@ -171,7 +171,7 @@ async def test_what_is_held_when_exactly_once_delivery_is_switched_on_is_not_con
     given = await given_of(site, "aa")
     await site.acknowledge(given[1:])
     opened = await site.opened()
-    opened.backlog.go_by(opened.backlog.failures.rules._replace(exactly_once=True))
+    opened.backlog.set_rules(opened.backlog.failures.rules._replace(exactly_once=True))
 
     with pytest.raises(LateIds, match="^ack out of order: 1-"):
         await site.acknowledge(given[1:])
@@ -220,7 +220,7 @@ async def test_what_is_answered_is_in_order_whatever_has_failed(site: Site) -> N
 async def test_a_stream_gets_more_of_its_keys_up_to_its_window_and_others_get_none(site: Site) -> None:
     await publish(site, *"aaaaaa")
     told: list[None] = []
-    one, other = Window(2, MANY, lambda: told.append(None)), Window(9, MANY)
+    one, other = FlowWindow(2, MANY, lambda: told.append(None)), FlowWindow(9, MANY)
 
     first = await site.pull(window=one)
     assert offsets(first) == [0, 1]
@@ -324,7 +324,7 @@ async def test_what_fails_between_a_read_and_a_lease_comes_before_what_was_read(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await publish(site, *"aaa")
-    stream = Window(9, MANY)
+    stream = FlowWindow(9, MANY)
     first = await site.pull(1, window=stream)
     before_the_next_lease(monkeypatch, lambda: site.nack(first))
 
@@ -346,9 +346,9 @@ async def test_nacks_of_a_key_that_cannot_be_stored_leave_it_in_order(site: Site
 @ORDERED
 async def test_a_stream_forgets_what_was_ready_for_it_before_a_move(site: Site) -> None:
     await publish(site, *"aaaa")
-    stream = Window(1, MANY)
+    stream = FlowWindow(1, MANY)
     assert await site.offsets(window=stream) == [0]
-    assert await site.pull(window=Window(9, MANY)) == []
+    assert await site.pull(window=FlowWindow(9, MANY)) == []
     assert stream.ready
     site.working.opened.forget((await site.subscription()).id)
     stream.messages = 4

@@ -10,7 +10,7 @@ import pytest
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.service.parallel.backlog import MAX_OUT
-from ams.service.parallel.pulling import SCAN_MS, SLICE
+from ams.service.parallel.pulling import MAX_READ_MESSAGES, MAX_SCAN_MS
 from ams.service.parallel.watching import findings
 from tests.service.interference import interrupted
 from tests.service.parallel.site import LATE, P, Site, offsets, with_options
@@ -101,7 +101,7 @@ ONLY_LAST = with_options(filter='hasPrefix(attributes.n, "9999")')
 @ONLY_LAST
 @pytest.mark.parametrize("most", [1, 10, 3000])
 async def test_a_pull_looks_behind_all_that_the_filter_passes_over(site: Site, most: int) -> None:
-    await site.publish(*range(5 * SLICE), 9999, 99990, 99991)
+    await site.publish(*range(5 * MAX_READ_MESSAGES), 9999, 99990, 99991)
 
     assert await site.offsets(most) == [5000, 5001, 5002][:most]
     left = await site.pull(most) if most == 1 else []
@@ -112,26 +112,26 @@ async def test_a_pull_looks_behind_all_that_the_filter_passes_over(site: Site, m
 async def test_a_pull_that_looked_for_its_time_ends_and_the_next_one_goes_on(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await site.publish(*range(3 * SLICE), 9999)
+    await site.publish(*range(3 * MAX_READ_MESSAGES), 9999)
     read, starts = site.engines.log.read, []
 
     async def slowly(topic: Any, start: Any, **limits: int) -> Any:
         starts.append(start)
-        site.engines.clock.advance(SCAN_MS // 2)
+        site.engines.clock.advance(MAX_SCAN_MS // 2)
         return await read(topic, start, **limits)
 
     monkeypatch.setattr(site.engines.log, "read", slowly)
-    assert await site.pull(SLICE) == []
-    assert starts == [0, SLICE]
-    assert await site.offsets(SLICE) == [3 * SLICE]
+    assert await site.pull(MAX_READ_MESSAGES) == []
+    assert starts == [0, MAX_READ_MESSAGES]
+    assert await site.offsets(MAX_READ_MESSAGES) == [3 * MAX_READ_MESSAGES]
 
 
 @with_options(enable_message_ordering=True)
 async def test_a_pull_looks_behind_all_that_is_blocked_by_its_key(site: Site) -> None:
-    await site.publish(*range(2 * SLICE), key=lambda n: "k" if n < 2 * SLICE - 1 else "other")
+    await site.publish(*range(2 * MAX_READ_MESSAGES), key=lambda n: "k" if n < 2 * MAX_READ_MESSAGES - 1 else "other")
 
     assert await site.offsets(1) == [0]
-    assert await site.offsets(1) == [2 * SLICE - 1]
+    assert await site.offsets(1) == [2 * MAX_READ_MESSAGES - 1]
 
 
 # Waiting for something to pull

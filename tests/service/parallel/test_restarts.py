@@ -10,7 +10,7 @@ from ams.core.clock import DAY
 from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput
 from ams.core.names import Offset
 from ams.core.retention_clock import RetentionClock
-from ams.service.parallel.opening import LONGEST_LEASE
+from ams.service.parallel.opening import MAX_LEASE_MS
 from ams.service.seeking import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.acks import Change
@@ -189,7 +189,7 @@ async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may
     site.begin_again()
     await switch_on(site)
     assert await site.pull() == []
-    site.engines.clock.advance(LONGEST_LEASE - 1_000)
+    site.engines.clock.advance(MAX_LEASE_MS - 1_000)
     assert await site.pull() == []
     site.engines.clock.advance(COVERED_LONGER + 2_000)
     assert await site.offsets() == [0]
@@ -201,7 +201,7 @@ async def test_nothing_is_withheld_longer_than_a_lease_where_the_time_of_day_was
     site.engines.clock.step(-DAY)
     site.begin_again()
     assert await site.pull() == []
-    site.engines.clock.advance(LONGEST_LEASE + LATE)
+    site.engines.clock.advance(MAX_LEASE_MS + LATE)
     assert await site.offsets() == [0]
 
 
@@ -245,7 +245,7 @@ async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_
     await site.publish(1)
     await switch_on(site)
     assert await site.offsets() == [1]
-    site.engines.clock.advance(LONGEST_LEASE - 102_000)
+    site.engines.clock.advance(MAX_LEASE_MS - 102_000)
     assert await site.offsets() == [1]
     await site.acknowledge(ids)
     assert await site.floor() == 1

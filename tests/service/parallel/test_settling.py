@@ -13,7 +13,7 @@ from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import NO_TOPIC
 from ams.service.parallel.backlog import DEAD_LETTER_RETRY_MS
 from ams.service.parallel.settling import SHOWN_IDS, SLICE
-from ams.service.parallel.watching import Watched, findings
+from ams.service.parallel.watching import ParallelMetrics, findings
 from ams.service.seeking import Seeker
 from tests.service.interference import failing
 from tests.service.parallel.site import DIES, LATE, LETTERS, SUB, WAITS, Site, with_options
@@ -101,7 +101,7 @@ async def test_waits_after_failures_double_up_to_the_maximum_while_others_go_on(
         [failed] = await site.pull(1)
         await site.nack([failed])
         waited = 0
-        while not (await site.opened()).backlog.is_again_ready:
+        while not (await site.opened()).backlog.has_ready:
             site.engines.clock.advance(100)
             waited += 100
             await site.look()
@@ -178,19 +178,19 @@ async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_a
 async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_sooner(site: Site) -> None:
     await site.working.start(Supervisor())
     await some_turns()
-    site.working.opened.look_now()
+    site.working.opened.wake_sweeper()
     async with asyncio.timeout(PATIENCE_SECONDS):
         await site.working.close()
 
 
-def gauges(watched: Watched) -> dict[str, list[tuple[dict[str, str], float]]]:
+def gauges(watched: ParallelMetrics) -> dict[str, list[tuple[dict[str, str], float]]]:
     return {each.name: [(dict(labels), value) for labels, value in each.values] for each in watched.gauges()}
 
 
 @pytest.mark.parametrize("by_name", [False, True])
 async def test_figures_of_all_that_is_worked_on(site: Site, by_name: bool) -> None:
     clock = site.engines.clock
-    watched = Watched(site.working, site.engines.log, clock, by_name=by_name)
+    watched = ParallelMetrics(site.working, site.engines.log, clock, by_name=by_name)
     assert gauges(watched)["ams_parallel_subscriptions"] == [({}, 0)]
     await site.publish(*range(5))
     ids = await site.pull(4)

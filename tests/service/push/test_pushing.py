@@ -13,9 +13,9 @@ from ams.access.admission import Admission
 from ams.core.errors import Conflict, NotAuthenticated, NotFound
 from ams.core.push_config import AskedPush, PushConfig
 from ams.outgoing.guard import Guard, networks, trust
-from ams.push.endpoints import CHECKS_OF_PROJECT, EndpointCheck
+from ams.push.endpoints import MAX_CHECKS_OF_PROJECT, EndpointCheck
 from ams.service.push.pushing import Pushing, RotatedSecret
-from ams.service.service_doctor import About
+from ams.service.service_doctor import ServiceInfo
 from ams.service.subscriptions import Subscriptions
 from ams.service.users import FIRST_WORKER, push_worker
 from ams.storage.registry.records import Membership, User, UserDetails
@@ -106,7 +106,7 @@ async def test_of_many_who_verify_at_once_one_does(
     endpoint.behaviour = answers((await stored(use_cases)).verification_hash)
 
     outcomes = await asyncio.gather(
-        *(pushing.verify(use_cases.caller, SUB) for _ in range(CHECKS_OF_PROJECT)), return_exceptions=True
+        *(pushing.verify(use_cases.caller, SUB) for _ in range(MAX_CHECKS_OF_PROJECT)), return_exceptions=True
     )
 
     assert sum(outcome is None for outcome in outcomes) == 1
@@ -218,7 +218,7 @@ async def test_17_4_o9_the_status_warns_when_the_registry_cannot_answer(
 ) -> None:
     with closing(sqlite3.connect(tmp_path / "registry.db")) as other:
         other.execute("DROP TABLE users")
-    about = About(Admission(registry), registry, "", replace(pushing, enabled=enabled), "internal")
+    about = ServiceInfo(Admission(registry), registry, "", replace(pushing, enabled=enabled), "internal")
     assert (await about.status(details=False)).status == "warning"
 
 

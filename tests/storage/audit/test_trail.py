@@ -18,10 +18,10 @@ from structlog.testing import capture_logs
 
 from ams.core.clock import DAY, ManualClock, Milliseconds, publish_time
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable
-from ams.core.rate import Attempts
+from ams.core.rate import LoginLimit
 from ams.core.supervisor import Supervisor
-from ams.http.auditing import CUT_SHORT
-from ams.storage.audit.event import FAILED, REFUSED, moment, read, result_of, written
+from ams.http.auditing import CUT_SHORT_REASON
+from ams.storage.audit.event import FAILED, REFUSED, decode_event, moment, result_of, written
 from ams.storage.audit.records import AuditRecords
 from ams.storage.audit.trail import (
     MAX_EVENTS_PER_ADDRESS,
@@ -211,7 +211,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 @given(actor=TEXT, resource=TEXT, reason=TEXT, at=st.integers(-(10**9), 10**9), times=st.integers(1, 10**6))
 def test_what_is_written_is_one_line_and_read_back(actor: str, resource: str, reason: str, at: int, times: int) -> None:
     one = event(at, actor=actor, resource=resource, reason=reason, times=times)
-    assert read(written(one)) == one
+    assert decode_event(written(one)) == one
     assert written(one).count(b"\n") == 1
 
 
@@ -283,7 +283,7 @@ class Refusals:
     path: str
 
     async def login(self, address: str, times: int = 1, actor: str = "") -> None:
-        logins = FailedLogins("ams", self.trail, Attempts(0, ManualClock()), ManualClock())
+        logins = FailedLogins("ams", self.trail, LoginLimit(0, ManualClock()), ManualClock())
         for _ in range(times):
             await logins.failed(address, code=401, reason="Unauthorized", resource="/users", actor=actor)
         assert logins.failures == times
@@ -340,7 +340,7 @@ async def test_what_a_user_is_refused_again_and_again_is_counted_and_what_is_don
 
 async def test_a_change_that_may_be_done_is_an_event_and_no_action_hides_another(refusals: Refusals) -> None:
     for _ in range(MAX_EVENTS_PER_USER + 5):
-        await refusals.trail.record(event(code=503, result=FAILED, reason=CUT_SHORT))
+        await refusals.trail.record(event(code=503, result=FAILED, reason=CUT_SHORT_REASON))
         await refusals.trail.record(event(code=500, result=FAILED, reason=OUTCOME_UNKNOWN))
         await refusals.trail.record(event(code=403, result=REFUSED))
     await refusals.trail.record(event(code=403, result=REFUSED, action="users:update"))

@@ -87,9 +87,9 @@ def test_10_4_retention_moves_the_cursor_up_and_counts_the_loss() -> None:
 
 
 def test_a9_another_identity_of_the_topic_restarts_at_its_beginning() -> None:
-    cursor = base.meet(handed_out(7, (10, 0)), OTHER)
+    cursor = base.follow_topic(handed_out(7, (10, 0)), OTHER)
     assert (cursor.topic, cursor.offset, cursor.handed, cursor.generation) == (OTHER, 0, (), 1)
-    assert base.meet(cursor, OTHER) == cursor
+    assert base.follow_topic(cursor, OTHER) == cursor
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 100)), max_size=40))

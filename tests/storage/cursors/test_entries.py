@@ -10,7 +10,7 @@ from ams.core.names import Offset
 from ams.core.offsets import bitmap_of
 from ams.storage.cursors import acks, entries
 from ams.storage.cursors.acks import Change, Horizon, Mark, Progress
-from ams.storage.cursors.entries import Entry, Kept
+from ams.storage.cursors.entries import Entry, StoredProgress
 from tests.storage.cursors.naive import Naive, changes, offsets, settle
 
 PROGRESS = Progress(
@@ -29,20 +29,20 @@ DELTA = bytes.fromhex(
 
 
 def test_an_image_of_this_version_stays_readable_and_is_written_so() -> None:
-    start = acks.unsettled(PROGRESS.floor, PROGRESS.epoch, PROGRESS.run)
-    assert entries.replayed(start, [Entry(5, IMAGE)]) == Kept(PROGRESS, 1, 5)
+    start = acks.empty_progress(PROGRESS.floor, PROGRESS.epoch, PROGRESS.run)
+    assert entries.replay_entries(start, [Entry(5, IMAGE)]) == StoredProgress(PROGRESS, 1, 5)
     assert entries.image(PROGRESS) == IMAGE
 
 
 def test_a_delta_of_this_version_stays_readable_and_is_written_so() -> None:
-    start = acks.unsettled(PROGRESS.floor, PROGRESS.epoch, PROGRESS.run)
-    assert entries.replayed(start, [Entry(5, DELTA)]) == Kept(PROGRESS, 1, 5, len(DELTA))
+    start = acks.empty_progress(PROGRESS.floor, PROGRESS.epoch, PROGRESS.run)
+    assert entries.replay_entries(start, [Entry(5, DELTA)]) == StoredProgress(PROGRESS, 1, 5, len(DELTA))
     assert entries.delta(start, PROGRESS) == DELTA
 
 
 @given(every=st.lists(st.tuples(changes, st.sampled_from(["", "", "", "seek", "reopen"])), max_size=20))
 def test_what_is_written_after_each_change_is_read_as_it_was(every: list[tuple[Change, str]]) -> None:
-    kept = Kept(acks.unsettled(0, 0, 1))
+    kept = StoredProgress(acks.empty_progress(0, 0, 1))
     stored: list[Entry] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entries, "MAX_DELTAS", 4)
@@ -50,52 +50,52 @@ def test_what_is_written_after_each_change_is_read_as_it_was(every: list[tuple[C
             progress = acks.settled(kept.progress, change)
             if what == "seek":  # of the cursor alone, as in PostgreSQL
                 progress = acks.sought(progress, 5, progress.epoch + 1)
-                kept = entries.replayed(progress, stored)
+                kept = entries.replay_entries(progress, stored)
                 assert kept.progress == progress
                 continue
-            write = entries.written(kept, progress)
+            write = entries.next_write(kept, progress)
             stored = ([] if write.clears else stored) + ([write.entry] if write.entry else [])
             kept = write.after
             assert kept.progress == progress
-            found = entries.replayed(acks.unsettled(progress.floor, progress.epoch, progress.run), stored)
+            found = entries.replay_entries(acks.empty_progress(progress.floor, progress.epoch, progress.run), stored)
             assert found.progress._replace(horizon=progress.horizon) == progress
             # An entry does not say that a horizon ended, so a later one may come back with the later time of both.
-            assert acks.farther(found.progress.horizon, progress.horizon) == found.progress.horizon
+            assert acks.join_horizons(found.progress.horizon, progress.horizon) == found.progress.horizon
             assert found.entries == kept.entries == len(stored) <= 5
             if what == "reopen":
                 kept = found
 
 
 def test_an_image_takes_the_place_of_all_entries_before() -> None:
-    start = acks.unsettled(0, 0, 1)
+    start = acks.empty_progress(0, 0, 1)
     before = acks.settled(start, Change([(4, 6)], {1: 1}))
     after = start._replace(failures={1: 2})
     delta = entries.delta(start, before)
 
-    assert entries.replayed(start, [Entry(1, delta), Entry(2, entries.image(after))]).progress == after
+    assert entries.replay_entries(start, [Entry(1, delta), Entry(2, entries.image(after))]).progress == after
 
 
 def test_when_all_is_done_nothing_is_kept_but_the_row_of_the_cursor() -> None:
-    kept = entries.written(Kept(acks.unsettled(0, 0, 1)), PROGRESS._replace(epoch=0)).after
-    write = entries.written(kept, acks.unsettled(2**50, 0, 1))
+    kept = entries.next_write(StoredProgress(acks.empty_progress(0, 0, 1)), PROGRESS._replace(epoch=0)).after
+    write = entries.next_write(kept, acks.empty_progress(2**50, 0, 1))
     assert (write.clears, write.entry, write.after.entries) == (True, None, 0)
 
 
 def test_a_subscription_that_is_worked_on_in_order_writes_no_entries() -> None:
-    kept = Kept(acks.unsettled(0, 0, 1))
+    kept = StoredProgress(acks.empty_progress(0, 0, 1))
 
     for end in range(10, 100, 10):
-        write = entries.written(kept, acks.settled(kept.progress, Change([(kept.progress.floor, end)])))
+        write = entries.next_write(kept, acks.settled(kept.progress, Change([(kept.progress.floor, end)])))
         assert (write.clears, write.entry) == (False, None)
         kept = write.after
 
 
 def test_an_image_is_written_when_there_are_many_bytes_of_deltas() -> None:
-    kept = Kept(acks.unsettled(0, 0, 1))
+    kept = StoredProgress(acks.empty_progress(0, 0, 1))
     sizes = []
     for part in range(12):
         odd = [(at, at + 1) for at in range(part * 100_000 + 1, part * 100_000 + 40_000, 2)]
-        write = entries.written(kept, acks.settled(kept.progress, Change(odd)))
+        write = entries.next_write(kept, acks.settled(kept.progress, Change(odd)))
         assert write.entry is not None
         kept = write.after
         sizes.append(kept.size)
@@ -110,25 +110,25 @@ def test_one_wrong_bit_is_an_error(entry: bytes, place: int, bit: int) -> None:
     data = bytearray(entry)
     data[place % len(data)] ^= 1 << bit
     with pytest.raises(ValueError, match="checksum|another version"):
-        entries.replayed(acks.unsettled(7, 0, 1), [Entry(1, bytes(data))])
+        entries.replay_entries(acks.empty_progress(7, 0, 1), [Entry(1, bytes(data))])
 
 
 @given(data=st.binary(max_size=60))
 def test_garbage_is_an_error(data: bytes) -> None:
     for entry in (data, b"\x03" + data, b"\x03" + zlib.crc32(data).to_bytes(4, "little") + data):
         with pytest.raises(ValueError):
-            entries.replayed(acks.unsettled(0, 0, 1), [Entry(1, entry)])
+            entries.replay_entries(acks.empty_progress(0, 0, 1), [Entry(1, entry)])
 
 
 @pytest.mark.parametrize("kind", ["01", "09"], ids=["older", "newer"])
 def test_an_entry_of_another_version_is_an_error_that_says_so(kind: str) -> None:
     with pytest.raises(ValueError, match=f"kind {kind}, which another version wrote"):
-        entries.replayed(acks.unsettled(7, 3, 1), [Entry(1, bytes.fromhex(kind) + IMAGE[1:])])
+        entries.replay_entries(acks.empty_progress(7, 3, 1), [Entry(1, bytes.fromhex(kind) + IMAGE[1:])])
 
 
 @given(every=st.lists(changes, max_size=6), end=offsets)
 def test_beyond_the_end_nothing_is_done(every: list[Change], end: Offset) -> None:
-    progress, model = acks.unsettled(0, 0, 1), Naive(run=1)
+    progress, model = acks.empty_progress(0, 0, 1), Naive(run=1)
     for change in every:
         progress = acks.settled(progress, change)
         settle(change).expect(model)

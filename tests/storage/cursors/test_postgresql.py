@@ -16,10 +16,10 @@ from ams.storage.cursors import acks, base
 from ams.storage.cursors import postgresql_rows as rows
 from ams.storage.cursors.acks import Progress
 from ams.storage.cursors.base import Cursor, HandOut
-from ams.storage.cursors.entries import Kept
+from ams.storage.cursors.entries import StoredProgress
 from ams.storage.cursors.mover import Call, Step, fold
 from ams.storage.cursors.postgresql import PostgresCursors
-from ams.storage.cursors.postgresql_rows import SERIES, DatabaseTime, Row, Standing
+from ams.storage.cursors.postgresql_rows import SERIES_VERSIONS, DatabaseTime, Standing, TableRow
 from local_cluster.ports import free_port
 from simulation.histories.attempts import Outcome
 from tests.storage.cursors.law import Trial
@@ -191,7 +191,7 @@ async def test_rows_are_locked_in_the_order_they_are_named(
         (TOPIC.hex(),),
     )
     await connection.execute("ANALYZE cursors")
-    await connection.execute(rows.ORDERLY)
+    await connection.execute(rows.FIXED_LOCK_ORDER)
     given = {**dict.fromkeys(words.split(), "{}"), "expires": 0}
     plan = await (await connection.execute(f"EXPLAIN {statement}", given)).fetchall()
     text = "\n".join(line for (line,) in plan)
@@ -300,7 +300,7 @@ async def test_a_late_statement_does_nothing(nodes: Nodes, connection: "postgres
     time = DatabaseTime(SystemClock())
     before = (await rows.read_standings(connection, time, [SUB]))[SUB]
     progress = acks.settled(taken, done((3, 4)))
-    after = Row(before.value._replace(progress=progress), before.version + 1)
+    after = TableRow(before.value._replace(progress=progress), before.version + 1)
 
     assert await rows.write_standings(connection, time, {SUB: (before, after)}, -0.5) == {}
     assert not (await nodes[0].progress(SUB)).done
@@ -310,8 +310,8 @@ async def test_a_late_statement_does_nothing(nodes: Nodes, connection: "postgres
 
 
 async def test_a_change_that_was_perhaps_stored_is_unknown_when_the_run_is_over(postgres_url: str) -> None:
-    progress = acks.unsettled(0, 0, 3)
-    row = Row(Standing(TOPIC, 0, progress, Kept(progress)), 70)
+    progress = acks.empty_progress(0, 0, 3)
+    row = TableRow(Standing(TOPIC, 0, progress, StoredProgress(progress)), 70)
     future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     call: Call[Standing] = Call(lambda standing: (standing, False), 0.0, future, refused=False)
 
@@ -323,7 +323,7 @@ async def test_a_change_that_was_perhaps_stored_is_unknown_when_the_run_is_over(
 
 
 NOW = 1_000
-ROW = Row(Cursor(TOPIC, 5, handed=(HandOut(10, NOW),)), 70)
+ROW = TableRow(Cursor(TOPIC, 5, handed=(HandOut(10, NOW),)), 70)
 
 
 def call(step: Step, **words: Any) -> Call:
@@ -348,13 +348,15 @@ async def test_a_seek_begins_a_series_of_versions_and_is_known_by_it_also_after_
     seeking = call(seek(2), series=9_000)
     sought = fold(ROW, [seeking]).after
     assert sought.version == 9_000
-    later = Row(sought.value._replace(offset=40), sought.version + 3)
+    later = TableRow(sought.value._replace(offset=40), sought.version + 3)
 
     seeking.unsure = True
     again = fold(later, [seeking])
 
-    assert (again.outcomes, again.after) == ([True], Row(later.value, later.version + 1))
-    assert fold(Row(later.value, 9_000 + SERIES), [seeking]).after == Row(seek(2)(later.value)[0], 9_000)
+    assert (again.outcomes, again.after) == ([True], TableRow(later.value, later.version + 1))
+    assert fold(TableRow(later.value, 9_000 + SERIES_VERSIONS), [seeking]).after == TableRow(
+        seek(2)(later.value)[0], 9_000
+    )
 
 
 async def test_what_was_perhaps_written_before_is_written_again_even_if_it_is_there() -> None:

@@ -33,7 +33,7 @@ class Deed(NamedTuple):
 
 def position(topic: TopicId) -> Deed:
     def expect(cursor: Cursor, _: Milliseconds) -> tuple[Cursor, object]:
-        met = base.meet(cursor, topic)
+        met = base.follow_topic(cursor, topic)
         return met, Position(met.offset, met.generation, met.lost)
 
     return Deed(f"position on {topic[:1]!r}", lambda store, sub: store.position(sub, topic), expect)

@@ -16,7 +16,7 @@ from ams.core.errors import NotFound, RegistryUnavailable, Unusable
 from ams.storage.database import postgresql
 from ams.storage.database.database import Database, sqlite_url
 from ams.storage.database.invalidation import Invalidation
-from ams.storage.database.postgresql import Passing, Patience
+from ams.storage.database.postgresql import Patience, TransientFailure
 from ams.storage.database.schema import prepare
 from ams.storage.free_space import UnlimitedSpace
 from ams.storage.registry.tables import REGISTRY, projects
@@ -205,7 +205,7 @@ class Server:
             await asyncio.sleep(0)
         self.at_once -= 1
         if self.away:
-            raise Passing(away=True, since=began) from ConnectionError("refused")
+            raise TransientFailure(away=True, since=began) from ConnectionError("refused")
         return "answer"
 
 

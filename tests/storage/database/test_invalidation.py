@@ -133,7 +133,7 @@ async def test_caches_are_believed_for_a_time_and_until_somebody_else_may_write(
     hub = Invalidations()
     cache = hub.new_cache(10)
     await cache.find("a", answer("value"))
-    assert hub.trusted
+    assert hub.is_trusted
 
     hub.trust(time.monotonic() + 60)
     assert await cache.find("a", answer("other")) == "value"
@@ -146,6 +146,6 @@ async def test_caches_are_believed_for_a_time_and_until_somebody_else_may_write(
 
     hub.distrust()
 
-    assert not hub.trusted
+    assert not hub.is_trusted
     assert await cache.find("a", answer("other")) == "other"
     assert len(cache) == 1  # what was learnt meanwhile is not kept

@@ -13,7 +13,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from ams.core.errors import Unusable
-from ams.pipeline.postgres import connected
+from ams.pipeline.postgres import open_session
 from ams.storage.postgresql import POOLED
 from local_cluster.ports import free_port
 from local_cluster.processes import Process
@@ -81,7 +81,7 @@ async def test_a_pooler_by_the_session_may_stand_there(postgres_url: str, shared
 
 
 def test_jobs_write_through_a_pooler_by_the_transaction(postgres_url: str, shared: Path) -> None:
-    with pooler(shared, postgres_url, "transaction") as through, connected(through) as connection:
+    with pooler(shared, postgres_url, "transaction") as through, open_session(through) as connection:
         for number in range(20):
             with connection.transaction():
                 row = connection.execute("SELECT %s::int", (number,)).fetchone()

@@ -47,7 +47,7 @@ async def nodes(url: str) -> AsyncIterator[tuple[Registry, Registry]]:
 
 
 async def believed(registry: Registry) -> None:
-    await wait_until_async(lambda: registry._database.invalidations.trusted)
+    await wait_until_async(lambda: registry._database.invalidations.is_trusted)
 
 
 async def test_a_change_on_one_node_counts_on_the_other(nodes: tuple[Registry, Registry]) -> None:
@@ -124,7 +124,7 @@ async def test_a_node_that_does_not_listen_asks_the_database(nodes: tuple[Regist
     assert isinstance(store, PostgresStore)
     await store._listener.close()
 
-    assert not two._database.invalidations.trusted
+    assert not two._database.invalidations.is_trusted
     await one.users.refresh_token(anna.id)
 
     assert await two.users.principal(str(anna.token)) is None
@@ -301,7 +301,7 @@ async def test_reads_large_writes_and_work_at_length_may_take_longer_than_a_call
 
     await hurried.write(lambda connection: connection.execute(text("SELECT pg_sleep(0.3)")) and None, large=True)
     assert await hurried.read(lambda connection: work(connection, "SELECT 1")) == 1
-    assert await hurried.at_length(work) == 1
+    assert await hurried.run_long(work) == 1
 
 
 async def test_who_stands_still_in_its_turn_loses_it_and_has_another(nodes: tuple[Registry, Registry]) -> None:

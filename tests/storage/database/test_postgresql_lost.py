@@ -209,7 +209,7 @@ async def test_a_black_holed_node_trusts_nothing(server: Postgres, database: str
         link.hold()
         try:
             await other.users.refresh_token(anna.id)
-            await wait_until_async(lambda: not linked._database.invalidations.trusted)
+            await wait_until_async(lambda: not linked._database.invalidations.is_trusted)
         finally:
             link.restore()
         assert await linked.users.principal(token) is None

@@ -33,11 +33,11 @@ class MemoryIdempotencyStore:
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
         self._check()
         if (topic, key) in self._rows:
-            return await self.known(topic, key)
+            return await self.stored_claim(topic, key)
         self._rows[topic, key] = _Row(content, end, mark, self.clock.wall())
         return None
 
-    async def known(self, topic: TopicId, key: bytes) -> Claim | None:
+    async def stored_claim(self, topic: TopicId, key: bytes) -> Claim | None:
         self._check()
         row = self._rows.get((topic, key))
         if row is None:

@@ -42,21 +42,21 @@ async def test_a_key_with_other_content_is_refused_and_the_order_of_attributes_d
 async def test_what_was_answered_to_a_key_is_told_without_appending(log: Log, topic: TopicId):
     first = await log.append(topic, texts("a", "b"), key="k")
 
-    assert await log.answered(topic, texts("a", "b"), "k") == first
+    assert await log.earlier_answer(topic, texts("a", "b"), "k") == first
     for some in (texts("a", "b"), ()):  # no messages ask whether a key is known
-        assert await log.answered(topic, some, "new") is None
+        assert await log.earlier_answer(topic, some, "new") is None
     for other in (texts("a"), ()):
         with pytest.raises(KeyReused):
-            await log.answered(topic, other, "k")
+            await log.earlier_answer(topic, other, "k")
     with pytest.raises(TopicGone):
-        await log.answered(new_topic_id(), texts("a"), "k")
+        await log.earlier_answer(new_topic_id(), texts("a"), "k")
     assert await log.bounds(topic) == Bounds(0, 2)
 
 
 async def test_an_append_under_way_is_awaited_before_its_answer_is_told(log: Log, topic: TopicId):
     appending = asyncio.ensure_future(log.append(topic, texts("a"), key="k"))
     await asyncio.sleep(0)
-    assert await log.answered(topic, texts("a"), "k") == await appending
+    assert await log.earlier_answer(topic, texts("a"), "k") == await appending
 
 
 async def test_keys_of_different_topics_have_nothing_to_do_with_each_other(log: Log):

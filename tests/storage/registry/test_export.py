@@ -11,7 +11,7 @@ from ams.core.names import new_topic_id
 from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.core.rights import Right
 from ams.storage import export_format as export
-from ams.storage.export_format import Line, decoded, encoded
+from ams.storage.export_format import Line, decode_line, encode_line
 from ams.storage.registry.export import Loaded, RegistryImport
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import token_hash
@@ -44,7 +44,7 @@ def nothing(filling: RegistryImport) -> None:
 
 
 async def contents(registry: Registry) -> list[Line]:
-    return await registry.read_out(list, {}, with_secrets=True)
+    return await registry.export_lines(list, {}, with_secrets=True)
 
 
 async def test_what_was_filled_in_is_read_out_again(registry: Registry):
@@ -110,10 +110,10 @@ async def test_what_older_exports_do_not_say_is_not_there(registry: Registry):
         b'{"kind":"subscription","project":"P","name":"S","topic":"T"}',
         b'{"kind":"snapshot","project":"P","name":"N","topic":"T","created_on":1,"expires_on":2}',
     )  # fmt: skip
-    await registry.fill([decoded(each) for each in bare], {}, nothing)
+    await registry.fill([decode_line(each) for each in bare], {}, nothing)
 
     new = (b"labels", b"deleted_schema", b"last_revision", b"first_revision", b"schema_encoding")
-    written = b"".join(encoded(each) for each in await contents(registry))
+    written = b"".join(encode_line(each) for each in await contents(registry))
     assert [each for each in new if each in written] == []
     project = await registry.projects.find("P")
     topic = await registry.topics.find(project.id, "T")

@@ -9,7 +9,7 @@ from ams.core.names import TopicId, new_topic_id
 from ams.storage.database.database import is_postgresql
 from ams.storage.log.base import Appended
 from ams.storage.log.kafka.idempotency_store import Claim
-from ams.storage.registry.idempotency import RECENT, IdempotencyRecords
+from ams.storage.registry.idempotency import RECENT_CLAIM_MS, IdempotencyRecords
 from ams.storage.registry.records import Project, Topic
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tables import publish_claims
@@ -48,38 +48,38 @@ def time_passes(registry: Registry, clock: ManualClock, registry_url: str) -> Pa
     return older
 
 
-async def known(store: IdempotencyRecords, topic: TopicId, key: bytes = KEY) -> Claim:
-    return await store.known(topic, key)
+async def stored_claim(store: IdempotencyRecords, topic: TopicId, key: bytes = KEY) -> Claim:
+    return await store.stored_claim(topic, key)
 
 
 async def test_the_second_is_told_of_the_first_and_its_messages(store: IdempotencyRecords, topic: TopicId) -> None:
-    assert await store.known(topic, KEY) is None
+    assert await store.stored_claim(topic, KEY) is None
     assert await store.claim(topic, KEY, CONTENT, END, MINE) is None
-    claim = await known(store, topic)
+    claim = await stored_claim(store, topic)
     assert (claim.content, claim.end, claim.appended) == (CONTENT, END, None)
     assert 0 <= claim.age < 40_000
 
     second = await store.claim(topic, KEY, b"d" * 16, 99, OTHERS)
 
     assert (second.content, second.end, second.version) == (CONTENT, END, claim.version)
-    assert await store.known(topic, OTHER_KEY) is None
+    assert await store.stored_claim(topic, OTHER_KEY) is None
     assert await store.claim(topic, OTHER_KEY, CONTENT, END, MINE) is None
     await store.settle(topic, KEY, APPENDED)
 
-    assert (await known(store, topic)).appended == APPENDED
+    assert (await stored_claim(store, topic)).appended == APPENDED
     assert (await store.claim(topic, KEY, CONTENT, END, OTHERS)).appended == APPENDED
 
 
 async def test_of_many_who_take_over_one_does(store: IdempotencyRecords, topic: TopicId, time_passes: Pass) -> None:
     await store.claim(topic, KEY, CONTENT, END, MINE)
     await time_passes(40_000)
-    left = await known(store, topic)
+    left = await stored_claim(store, topic)
     assert 40_000 <= left.age < 80_000
 
     assert await store.take_over(topic, KEY, left, OTHER_CONTENT, OTHERS)
     assert not await store.take_over(topic, KEY, left, CONTENT, "mark-3")
 
-    taken = await known(store, topic)
+    taken = await stored_claim(store, topic)
     assert taken.version > left.version
     assert taken.age < 40_000
     assert (taken.content, taken.end) == (OTHER_CONTENT, END)
@@ -87,27 +87,27 @@ async def test_of_many_who_take_over_one_does(store: IdempotencyRecords, topic: 
 
 async def test_what_is_settled_is_not_taken_over(store: IdempotencyRecords, topic: TopicId) -> None:
     await store.claim(topic, KEY, CONTENT, END, MINE)
-    before = await known(store, topic)
+    before = await stored_claim(store, topic)
     await store.settle(topic, KEY, APPENDED)
 
     assert not await store.take_over(topic, KEY, before, CONTENT, OTHERS)
-    assert not await store.take_over(topic, KEY, await known(store, topic), CONTENT, OTHERS)
+    assert not await store.take_over(topic, KEY, await stored_claim(store, topic), CONTENT, OTHERS)
 
 
 async def test_a_claim_given_up_is_nobodys_but_a_settled_one_stays(store: IdempotencyRecords, topic: TopicId) -> None:
     await store.claim(topic, KEY, CONTENT, END, MINE)
     await store.release(topic, KEY, MINE)
-    assert await store.known(topic, KEY) is None
+    assert await store.stored_claim(topic, KEY) is None
 
     await store.claim(topic, KEY, CONTENT, END, MINE)
     await store.settle(topic, KEY, APPENDED)
     await store.release(topic, KEY, MINE)
-    assert (await known(store, topic)).appended == APPENDED
+    assert (await stored_claim(store, topic)).appended == APPENDED
 
 
 async def test_a_slow_one_does_not_give_up_what_another_took_over(store: IdempotencyRecords, topic: TopicId) -> None:
     await store.claim(topic, KEY, CONTENT, END, MINE)
-    assert await store.take_over(topic, KEY, await known(store, topic), CONTENT, OTHERS)
+    assert await store.take_over(topic, KEY, await stored_claim(store, topic), CONTENT, OTHERS)
 
     await store.release(topic, KEY, MINE)
 
@@ -125,9 +125,9 @@ async def test_old_claims_go(registry: Registry, store: IdempotencyRecords, topi
 
     await store.forget_old({topic: 30_000, other: 90_000})
 
-    assert await store.known(topic, KEY) is None
-    assert await store.known(topic, OTHER_KEY) is not None
-    assert await store.known(other, KEY) is not None
+    assert await store.stored_claim(topic, KEY) is None
+    assert await store.stored_claim(topic, OTHER_KEY) is not None
+    assert await store.stored_claim(other, KEY) is not None
 
 
 async def test_a_clock_that_leaps_ahead_forgets_no_claim(store: IdempotencyRecords, topic: TopicId, clock: ManualClock):
@@ -136,7 +136,7 @@ async def test_a_clock_that_leaps_ahead_forgets_no_claim(store: IdempotencyRecor
 
     await store.forget_old({topic: DAY})
 
-    assert 0 <= (await known(store, topic)).age < 40_000
+    assert 0 <= (await stored_claim(store, topic)).age < 40_000
     assert (await store.claim(topic, KEY, CONTENT, END, OTHERS)).age < 40_000
 
 
@@ -151,18 +151,18 @@ async def test_more_old_claims_than_one_statement_has_the_time_for_go_in_portion
 
     await store.forget_old({topic: 30_000})
 
-    assert [await store.known(topic, key) for key in keys] == [None] * 8
+    assert [await store.stored_claim(topic, key) for key in keys] == [None] * 8
 
 
 async def test_old_claims_go_before_their_topic(store: IdempotencyRecords, topic: TopicId, time_passes: Pass) -> None:
     await store.claim(topic, KEY, CONTENT, END, MINE)
-    await time_passes(RECENT + 5_000)
+    await time_passes(RECENT_CLAIM_MS + 5_000)
     await store.claim(topic, OTHER_KEY, CONTENT, END, MINE)
 
     await store.lighten([topic])
 
-    assert await store.known(topic, KEY) is None
-    assert await store.known(topic, OTHER_KEY) is not None
+    assert await store.stored_claim(topic, KEY) is None
+    assert await store.stored_claim(topic, OTHER_KEY) is not None
 
 
 async def test_bytes_add_up_by_topic(store: IdempotencyRecords, topic: TopicId) -> None:
@@ -181,7 +181,7 @@ async def test_a_topic_that_is_gone_takes_its_claims(
 
     await (registry.projects.delete(project.id) if is_deleted else store.forget(topic))
 
-    assert await store.known(topic, KEY) is None
+    assert await store.stored_claim(topic, KEY) is None
     assert await store.bytes_of(topic) == 0
     if not is_deleted:
         return

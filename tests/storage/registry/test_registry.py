@@ -20,7 +20,7 @@ from ams.core.names import SubscriptionId, new_topic_id, new_uuid
 from ams.core.push_config import AskedPush, PushConfig, created
 from ams.push.delivery import new_secret
 from ams.storage.database.database import sqlite_url
-from ams.storage.export_format import encoded
+from ams.storage.export_format import encode_line
 from ams.storage.registry.push import PushSecretRecords
 from ams.storage.registry.records import Applicant, PageRequest, Project
 from ams.storage.registry.registry import Registry
@@ -128,7 +128,7 @@ async def test_neither_the_files_nor_the_rows_show_a_secret_and_an_export_no_nam
     async with open_registry_at(sqlite_url(str(path))) as registry:
         secrets = SecretsOfEachKind(registry)
         await secrets.make()
-        exported = b"".join(map(encoded, await registry.read_out(list, {}, with_secrets=True)))
+        exported = b"".join(map(encode_line, await registry.export_lines(list, {}, with_secrets=True)))
         files = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
     with closing(sqlite3.connect(path)) as opened:
         rows = "\n".join(opened.iterdump())

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, delete, insert, update
 from ams.core.clock import ManualClock
 from ams.core.errors import Conflict, Damaged, InvalidInput, NotFound
 from ams.core.names import ProjectId, new_topic_id, topic_id_text
-from ams.core.offsets import packed
-from ams.storage.registry.parallel import MOST_SNAPSHOTS
+from ams.core.offsets import encode_bitmap
+from ams.storage.registry.parallel import MAX_SNAPSHOTS
 from ams.storage.registry.records import (
     AttachedSchema,
     PageRequest,
@@ -230,15 +230,15 @@ async def test_one_that_has_expired_is_not_there(registry: Registry, clock: Manu
 async def test_a_project_has_so_many_and_no_more(registry: Registry, clock: ManualClock, topic: Topic) -> None:
     assert await make_snapshot(registry, clock, topic, "first")
     values = {
-        "project_id": topic.project_id, "topic_id": topic_id_text(topic.id), "floor": 0, "done": packed(BitMap64()),
-        "created_on": clock.wall(), "expires_on": clock.wall() + 2 * LATER,
+        "project_id": topic.project_id, "topic_id": topic_id_text(topic.id), "floor": 0,
+        "done": encode_bitmap(BitMap64()), "created_on": clock.wall(), "expires_on": clock.wall() + 2 * LATER,
     }  # fmt: skip
-    rows = [{**values, "name": f"n{number}"} for number in range(MOST_SNAPSHOTS - 2)]
+    rows = [{**values, "name": f"n{number}"} for number in range(MAX_SNAPSHOTS - 2)]
     await registry._database.write(lambda connection: connection.execute(insert(snapshots), rows))
     assert await make_snapshot(registry, clock, topic, "last")
     with pytest.raises(Conflict, match=r"^A project has at most 5000 snapshots$"):
         await make_snapshot(registry, clock, topic)
-    assert (await registry.snapshots.page(topic.project_id, PageRequest(1))).total == MOST_SNAPSHOTS
+    assert (await registry.snapshots.page(topic.project_id, PageRequest(1))).total == MAX_SNAPSHOTS
 
     await registry.snapshots.delete(topic.project_id, "last")
     assert await make_snapshot(registry, clock, topic)

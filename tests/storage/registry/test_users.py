@@ -258,6 +258,6 @@ async def test_a_damaged_one_opens_and_is_named_where_its_hash_is_needed(registr
     await registry._database.write(lambda connection: connection.execute(damage).rowcount)
 
     assert await registry.users.principal(text) is not None
-    for ask in (registry.read_out(list, {}, with_secrets=True), registry.change_key(b"n" * 32)):
+    for ask in (registry.export_lines(list, {}, with_secrets=True), registry.change_key(b"n" * 32)):
         with pytest.raises(Damaged, match="the stored token ci of user anna is damaged; revoke it"):
             await ask

@@ -1,8 +1,8 @@
 """Backups of a data folder, taken while the service runs or not, and restored into a new folder.
 
-taking       a copy of a data folder as it was at one moment
-copying      the files of a backup and its manifest, and a new data folder made of them, every byte compared
-keeping      how a backup asks the running service to remove no file meanwhile
+- taking: copies a data folder as it is at one moment
+- copying: the files and manifest of a backup, and restoring them with every byte compared
+- keeping: asks the running service not to delete files during a backup
 """
 
 from ams.app.backup.copying import Manifest, restore

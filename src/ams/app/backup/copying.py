@@ -1,4 +1,4 @@
-"""The files of a backup: its draft, copies synced as they go, the manifest; and a new data folder made of them."""
+"""The files of a backup: its draft, copies synced as they are written, the manifest, and the restore."""
 
 import contextlib
 import fcntl
@@ -20,21 +20,21 @@ from ams.storage.files import Disk, make_private, write_whole
 from ams.storage.folder import MARKER, RESTORING, VERSION, is_being_restored, is_in_use
 
 MANIFEST = "backup.json"
-FORMAT = 1  # the version of the manifest and of what it means
-PARTIAL = ".partial"  # ending of a folder that is no backup yet
-SLICE = 2 << 20  # bytes that are synced at once: more would hold up the service's own syncs
-PAGES = 512
-LOCK_SECONDS = 10  # how long a database may be locked by another process
+FORMAT = 1  # version of the manifest's format
+DRAFT_SUFFIX = ".partial"  # suffix of the folder of an unfinished backup
+SYNC_SLICE_BYTES = 2 << 20  # bytes for each sync: more would delay the service's own syncs
+PAGES_PER_STEP = 512
+LOCK_SECONDS = 10  # wait for another process's lock on a database
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
 class Entry(msgspec.Struct, frozen=True):
     """A file of a backup."""
 
-    name: str  # its path within the folder
+    name: str  # path within the folder
     bytes: int
     sha256: str
 
@@ -43,22 +43,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Description of a backup."""
 
     format: int
-    ams: str  # version of the program that took it
+    ams: str  # version of the program that made it
     layout: str  # version of the data folder's layout
-    registry: str  # the newest migration its registry has had
+    registry: str  # newest migration of its registry
     taken: str  # the moment it shows, UTC
     taken_ms: Milliseconds
-    token_key: bool  # whether the key that decrypts the stored tokens is in it
+    token_key: bool  # True: it has the key that decrypts the stored tokens
     files: Sequence[Entry]
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
+        """Total size of all files."""
         return sum(each.bytes for each in self.files)
 
 
 class Snapshot:
-    """One state of a SQLite database, held while others go on writing to it."""
+    """One state of a SQLite database, kept while others write to it."""
 
     def __init__(self, path: str) -> None:
         self._connection = connect(path)
@@ -66,50 +66,50 @@ class Snapshot:
         self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
 
     def scalar(self, query: str) -> object:
-        """Ask for one value in this state."""
+        """Return a single value of this state."""
         row = self._connection.execute(query).fetchone()
         return row[0] if row else None
 
-    def write_to(self, path: str, get_on: Callable[[], None] = _nothing) -> None:
-        """Write it as a database of its own; `get_on` is called after each part."""
+    def write_to(self, path: str, get_on: Callable[[], None] = _do_nothing) -> None:
+        """Write the state as a new database; `get_on` is called after each part."""
         make_private(path)
         with closing(connect(path)) as target:
-            self._connection.backup(target, pages=PAGES, progress=lambda *_: get_on())
+            self._connection.backup(target, pages=PAGES_PER_STEP, progress=lambda *_: get_on())
 
     def close(self) -> None:
-        """Let go of the state."""
+        """Release the state."""
         self._connection.close()
 
 
 def connect(path: str) -> sqlite3.Connection:
-    """Open a database that is there, for statements of the caller's own transactions."""
+    """Open an existing database; the caller controls its transactions."""
     uri = Path(path).absolute().as_uri() + "?mode=rw"
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=LOCK_SECONDS, check_same_thread=False)
 
 
 @contextlib.contextmanager
-def nothing_changes(path: str) -> Iterator[None]:
-    """Keep a database from being changed until the block ends; writers wait, and so it must be short."""
+def lock_database(path: str) -> Iterator[None]:
+    """Lock a database against changes until the block ends. Writers wait, so the block must be short."""
     with closing(connect(path)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield
 
 
 def copy_file(
-    source: str, folder: str, name: str, length: int | None = None, get_on: Callable[[], None] = _nothing
+    source: str, folder: str, name: str, length: int | None = None, get_on: Callable[[], None] = _do_nothing
 ) -> Entry:
-    """Copy a file, or its first `length` bytes, to `folder`/`name`, durably; return what was copied.
+    """Copy a file, or its first `length` bytes, durably to `folder`/`name`, and return its entry.
 
-    `get_on` is called after each slice. Raises `OSError`, and `Unusable` when the file is shorter than that.
+    `get_on` is called after each slice. Raises `OSError`, and `Unusable` if the file is shorter than `length`.
     """
     digest, copied = hashlib.sha256(), 0
-    # Plainly opened: a backup may lie where nothing can be written, and the seam opens for writing too.
+    # Plain `open`: a backup may be on a read-only file system, and the seam opens for writing too.
     disk, path = Disk(), os.path.join(folder, name)
     with open(source, "rb") as reader:
         disk.make_folder(os.path.dirname(path))
         target = disk.open(path, create=True)
         try:
-            while data := reader.read(SLICE if length is None else min(SLICE, length - copied)):
+            while data := reader.read(SYNC_SLICE_BYTES if length is None else min(SYNC_SLICE_BYTES, length - copied)):
                 digest.update(data)
                 disk.write(target, data, copied)
                 disk.sync(target)
@@ -123,7 +123,7 @@ def copy_file(
 
 
 def entry_of(folder: str, name: str) -> Entry:
-    """Return the entry of a file that is there, which is put on stable storage."""
+    """Sync an existing file and return its entry."""
     with open(os.path.join(folder, name), "rb+") as file:
         digest = hashlib.file_digest(file, "sha256")
         os.fsync(file.fileno())
@@ -131,13 +131,13 @@ def entry_of(folder: str, name: str) -> Entry:
 
 
 def sync_folders(folder: str) -> None:
-    """Put all names in a folder and below on stable storage."""
+    """Sync all names in a folder and below it."""
     for path, _, _ in os.walk(folder):
         Disk().sync_folder(path)
 
 
 def read_manifest(folder: str) -> Manifest:
-    """Read a backup's manifest; raise `Unusable` for a folder that is no whole backup, or one of a newer program."""
+    """Return the manifest of a backup. Raises `Unusable` for an incomplete backup, or one of a newer program."""
     try:
         with open(os.path.join(folder, MANIFEST), "rb") as file:
             manifest = msgspec.json.decode(file.read(), type=Manifest)
@@ -156,12 +156,12 @@ def read_manifest(folder: str) -> Manifest:
 
 @contextlib.contextmanager
 def draft(target: str) -> Iterator[str]:
-    """Give an empty folder that gets the name `target` when the block ends well, and goes when it does not.
+    """Yield an empty folder, renamed to `target` if the block succeeds, removed if it fails.
 
-    What a backup that was killed left there goes first. Raises `Unusable` when `target` exists, its parent does not,
-    or another backup is writing the draft.
+    First removes the draft of a killed backup. Raises `Unusable` if `target` exists, its parent does not, or another
+    backup is writing the draft.
     """
-    path = target + PARTIAL
+    path = target + DRAFT_SUFFIX
     if os.path.lexists(target):
         raise Unusable(f"{target} exists; name a folder that does not")
     if not os.path.isdir(os.path.dirname(target)):
@@ -189,19 +189,19 @@ def draft(target: str) -> Iterator[str]:
         os.close(lock)
 
 
-class Restored(NamedTuple):
-    """A data folder made of a backup."""
+class RestoreResult(NamedTuple):
+    """A restored data folder."""
 
     folder: str
     manifest: Manifest
-    report: FolderReport  # what a check of the new folder found
+    report: FolderReport  # check of the new folder
 
 
-def restore(backup: str, data: str) -> Restored:
-    """Make the data folder `data`, which must be new or empty, of a backup; blocking.
+def restore(backup: str, data: str) -> RestoreResult:
+    """Restore a backup into the folder `data`, which must be new or empty; blocking.
 
-    Raises `Unusable` with one line, `Damaged` when a file of the backup is not what was written. A restore that failed
-    or was killed leaves a mark in the folder, so that no service takes it for a new one; another restore does.
+    Raises `Unusable` with one line, `Damaged` if a file of the backup differs from its checksum. A failed or killed
+    restore leaves a mark in the folder, so no service starts in it; another restore may.
     """
     backup, data = os.path.abspath(backup), os.path.abspath(data)
     made = read_manifest(backup)
@@ -211,11 +211,11 @@ def restore(backup: str, data: str) -> Restored:
         _make_empty(data)
         _fill(backup, data, made)
         report = check_folder(data)
-        Disk().unlink(os.path.join(data, RESTORING))  # from here on the folder may be served
+        Disk().unlink(os.path.join(data, RESTORING))  # from here on a service may start in the folder
         Disk().sync_folder(data)
     except OSError as error:
         raise Unusable(f"{data} could not be restored: {error.strerror}; no service takes it as it is") from error
-    return Restored(data, made, report)
+    return RestoreResult(data, made, report)
 
 
 def _make_empty(data: str) -> None:
@@ -243,7 +243,7 @@ def _fill(backup: str, data: str, made: Manifest) -> None:
 
 
 def _clear(data: str) -> None:
-    """Remove what was copied, not the folder, which may be a mounted one, nor its mark."""
+    """Remove the copied files, but not the folder (it may be a mount point), nor its mark."""
     for entry in os.scandir(data):
         if entry.name == RESTORING:
             continue

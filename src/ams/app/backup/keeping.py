@@ -1,13 +1,13 @@
-"""Keeping: how a program that copies the data folder asks the service that owns it to let no file go meanwhile.
+"""Backup protocol: a program that copies the data folder asks its service to delete no files meanwhile.
 
-The service listens on a Unix socket in the data folder, so those who may read the folder's files may ask, no others,
-and nothing is on the network. It never copies anything itself. A line is a question, a line of JSON the answer:
+The service listens on a Unix socket in the data folder: whoever may read the folder's files may ask, and nothing is on
+the network. The service copies nothing itself. A request is a line of text, the answer a line of JSON:
 
-    keep     {"kept": true}                        from now on no file of the log goes, until the connection ends
-    files    {"files": [[NAME, LENGTH or null]]}   the log of this moment: names within `log`, how much of each counts
+    keep     {"kept": true}                        no file of the log is deleted until the connection ends
+    files    {"files": [[NAME, LENGTH or null]]}   the log of this moment: names within `log`, length of each in use
 
-Who copies says `keep` again and again as it gets on. When nothing is heard for a minute, as of a process that was
-suspended or hangs at its disk, the service lets files go again and ends the connection; the last line says so:
+The copying program repeats `keep` while it makes progress. After a minute of silence (a process that was suspended, or
+hangs at its disk) the service deletes files again and ends the connection. Its last line says so:
 
     {"given_up": SECONDS}
 """
@@ -26,11 +26,11 @@ import structlog
 from ams.core.errors import AmsError, Unusable
 from ams.storage.log.embedded import EmbeddedLog, Part
 
-SOCKET = "control"  # its name in the data folder
-ANSWER_SECONDS = 60  # how long an answer may take: an index that is being written is finished first
+SOCKET = "control"  # file name in the data folder
+ANSWER_SECONDS = 60  # timeout of an answer: the service may have to finish an index first
 
-SILENT_SECONDS = 60.0  # after which a silent copy is given up; a warning is logged after half of it
-SAID_EVERY_SECONDS = 5.0  # how often a copy that gets on says so
+SILENCE_SECONDS = 60.0  # silence after which the service gives a copy up; half of it logs a warning
+SAID_EVERY_SECONDS = 5.0  # between two `keep` of a copy in progress
 
 logger = structlog.get_logger("ams.backup")
 
@@ -38,10 +38,10 @@ _Files = Callable[[], Awaitable[Sequence[Part]]]
 
 
 @contextlib.asynccontextmanager
-async def answering(folder: str, log: EmbeddedLog, silent_seconds: float = SILENT_SECONDS) -> AsyncIterator[None]:
-    """Answer those who copy this folder until the block ends; a copy silent for `silent_seconds` is given up."""
+async def serve_backups(folder: str, log: EmbeddedLog, silent_seconds: float = SILENCE_SECONDS) -> AsyncIterator[None]:
+    """Answer copying programs until the block ends. A copy is given up after `silent_seconds` without a line."""
     try:
-        sock = _bound(folder)
+        sock = _bind_socket(folder)
     except OSError as error:
         logger.warning("backup.unavailable", reason=error.strerror)
         yield
@@ -72,24 +72,24 @@ async def _answer(
     try:
         async with log.kept() as files:
             logger.info("backup.begun")
-            await _talk(reader, writer, files, silent_seconds)
+            await _answer_requests(reader, writer, files, silent_seconds)
     except TimeoutError:
         logger.warning("backup.given_up", silent_seconds=silent_seconds)
         writer.write(json.dumps({"given_up": silent_seconds}).encode() + b"\n")
         if writer.transport.get_write_buffer_size():
-            writer.transport.abort()  # it reads nothing: to wait for that would keep the connection
-    except (OSError, ValueError, AmsError) as error:  # who asked sees the connection end
+            writer.transport.abort()  # the client reads nothing, so do not wait for it
+    except (OSError, ValueError, AmsError) as error:  # the client sees the connection end
         logger.warning("backup.failed", reason=str(error))
     finally:
         logger.info("backup.ended", seconds=round(time.monotonic() - began, 3))
         writer.close()
 
 
-async def _talk(
+async def _answer_requests(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, files: _Files, silent_seconds: float
 ) -> None:
-    """Answer until the other end closes; raise `TimeoutError` when it says nothing, or takes no answer, for so long."""
-    while line := await _heard(reader, silent_seconds):
+    """Answer until the client closes. Raises `TimeoutError` when the client neither sends nor reads in time."""
+    while line := await _read_question(reader, silent_seconds):
         question = line.strip()
         if question == b"keep":
             answer: object = {"kept": True}
@@ -102,8 +102,8 @@ async def _talk(
             await writer.drain()
 
 
-async def _heard(reader: asyncio.StreamReader, silent_seconds: float) -> bytes:
-    """Return the next line, with a warning when it is late; raise `TimeoutError` when it does not come."""
+async def _read_question(reader: asyncio.StreamReader, silent_seconds: float) -> bytes:
+    """Return the next line; log a warning when it is late. Raises `TimeoutError`."""
     half = silent_seconds / 2
     try:
         async with asyncio.timeout(half):
@@ -114,8 +114,8 @@ async def _heard(reader: asyncio.StreamReader, silent_seconds: float) -> bytes:
         return await reader.readline()
 
 
-class Kept:
-    """A running service's promise to let no file go; made by `keep`."""
+class KeptFiles:
+    """A running service's promise to delete no files; created by `keep`."""
 
     def __init__(self, sock: socket.socket, folder: str) -> None:
         self._sock, self._folder = sock, folder
@@ -123,26 +123,26 @@ class Kept:
         self._said = time.monotonic()
 
     def confirm(self) -> None:
-        """Return if all files were and are kept; raise `Unusable` when the service has ended or given this copy up."""
+        """Return if all files have been kept. Raises `Unusable` if the service has ended or has given this copy up."""
         self._ask("keep")
 
     def get_on(self) -> None:
-        """Let the service know now and then that the copy gets on; raise `Unusable` as `confirm`."""
+        """Report progress to the service, at most every few seconds. Raises `Unusable` as `confirm`."""
         if time.monotonic() - self._said >= SAID_EVERY_SECONDS:
             self.confirm()
 
     def parts(self) -> Sequence[Part]:
-        """Return the files that are the log of this moment; raise `Unusable` as `confirm`."""
+        """Return the files of the log at this moment. Raises `Unusable` as `confirm`."""
         return [Part(name, length) for name, length in self._ask("files")["files"]]
 
     def close(self) -> None:
-        """Let the files go."""
+        """Let the service delete files again."""
         self._reader.close()
         self._sock.close()
 
     def _ask(self, question: str) -> dict[str, Any]:
         try:
-            with contextlib.suppress(BrokenPipeError):  # the service's last line may be there nevertheless
+            with contextlib.suppress(BrokenPipeError):  # the service's last line may have arrived all the same
                 self._sock.sendall(question.encode() + b"\n")
             answer: dict[str, Any] = json.loads(self._reader.readline())
         except (OSError, ValueError) as error:
@@ -156,8 +156,8 @@ class Kept:
         return answer
 
 
-def keep(folder: str) -> Kept:
-    """Ask the service that owns a folder to keep its files; raise `Unusable` when it does not answer."""
+def keep(folder: str) -> KeptFiles:
+    """Ask the service of a folder to keep its files. Raises `Unusable` if it does not answer."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(ANSWER_SECONDS)
     try:
@@ -169,7 +169,7 @@ def keep(folder: str) -> Kept:
             f"data folder {folder} is in use, but its service does not answer ({error.strerror}); "
             "is it just starting or ending, or another user's?"
         ) from error
-    kept = Kept(sock, folder)
+    kept = KeptFiles(sock, folder)
     try:
         kept.confirm()
     except BaseException:
@@ -178,8 +178,8 @@ def keep(folder: str) -> Kept:
     return kept
 
 
-def _bound(folder: str) -> socket.socket:
-    """Return a socket in the folder, for the owner only; one that a killed service left goes."""
+def _bind_socket(folder: str) -> socket.socket:
+    """Return a listening socket in the folder, for its owner only. Replaces the socket of a killed service."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(folder, SOCKET))
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -196,7 +196,7 @@ def _bound(folder: str) -> socket.socket:
 
 @contextlib.contextmanager
 def _short_path(folder: str) -> Iterator[str]:
-    """Give a path of the socket that is short however deep the folder lies: a socket's may have 107 bytes."""
+    """Yield a short path of the socket, for a folder at any depth: a socket's path may have 107 bytes."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{handle}/{SOCKET}"

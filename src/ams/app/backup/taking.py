@@ -1,16 +1,16 @@
-"""Taking a backup: a copy of a data folder as it was at one moment, while the service goes on.
+"""Taking a backup: copies a data folder as it is at one moment, while the service runs.
 
-The moment is made of two looks, a few milliseconds apart, while the registry cannot be changed:
+The moment consists of two reads, a few milliseconds apart, while the registry is locked:
 
-1. the registry is locked, so nothing is made or removed until the second look;
-2. the log says what it is made of: every publish and every acknowledgement answered before is in it, and so is every
-   message that a cursor in it has passed.
+1. The registry is locked, so nothing is created or deleted until the second read.
+2. The log lists its files: they have every publish and acknowledgement answered before, and every message that a
+   cursor in them has passed.
 
-The second look waits for no index that is being written: the service begins none from when it is asked to keep its
-files until it has listed them, so what needs the registry waits for milliseconds.
+The second read waits for no index: the service starts none from the request to keep its files until it has listed them.
+So users of the registry wait for milliseconds.
 
-So in the copy no cursor is beyond the end of its topic, every topic and subscription has its log and its cursor, and
-nothing that was answered before the backup began is missing. The copying follows, from states that are held.
+In the copy no cursor is beyond the end of its topic. Every topic and subscription has its log and its cursor. Nothing
+answered before the backup began is missing. The copying itself follows, from the kept files and snapshots.
 """
 
 import contextlib
@@ -34,10 +34,10 @@ from ams.app.backup.copying import (
     copy_file,
     draft,
     entry_of,
-    nothing_changes,
+    lock_database,
     sync_folders,
 )
-from ams.app.backup.keeping import SOCKET, Kept, keep
+from ams.app.backup.keeping import SOCKET, KeptFiles, keep
 from ams.core.clock import Clock, Milliseconds, SystemClock, publish_time
 from ams.core.errors import Unusable
 from ams.storage.files import NEW, Disk, write_whole
@@ -45,26 +45,26 @@ from ams.storage.folder import MARKER, VERSION, Folder, is_in_use, is_ours
 from ams.storage.log.embedded import Part, parts_in
 
 SECRETS = ("token.key", "admin.token", "server.key", "authn.key", "authn.seal", "authn-tls/server.key")
-"""Files that open something by themselves; left out on demand."""
+"""Files that grant access by themselves; left out on demand."""
 _TOKEN_KEY = SECRETS[0]
-_LEFT_OUT = ("lock", "authn.lock", "reserve", "authn-reserve", SOCKET, MARKER, MANIFEST)
+_SKIPPED_FILES = ("lock", "authn.lock", "reserve", "authn-reserve", SOCKET, MARKER, MANIFEST)
 _DATABASE = "registry.db"
-_AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate service, when it has the folder too
+_AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate service, if it uses the folder too
 
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
     time: Milliseconds
     registry: Snapshot
-    authn: Snapshot | None  # the certificate service's, of a moment of its own
+    authn: Snapshot | None  # the certificate service's, of another moment
     parts: Sequence[Part]
 
 
 def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None = None) -> Manifest:
-    """Copy the data folder `data` to the new folder `target`; blocking. Works while its service runs or does not.
+    """Copy the data folder `data` to the new folder `target`; blocking. Its service may run or not.
 
-    Without `with_key` the files that open something by themselves (`SECRETS`) are left out. Raises `Unusable`; then
-    nothing is left at `target`.
+    Without `with_key` the files that grant access (`SECRETS`) are left out. Raises `Unusable`; then `target` does not
+    exist.
     """
     folder, target = Folder.look(data), os.path.abspath(target)
     if not is_ours(folder.path):
@@ -94,8 +94,8 @@ def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None =
 
 
 @dataclass(frozen=True, slots=True)
-class _Resting:
-    """A folder without a service, taken so that none starts meanwhile."""
+class _LockedFolder:
+    """A folder without a running service, locked so that none starts."""
 
     folder: Folder
 
@@ -103,25 +103,25 @@ class _Resting:
         return parts_in(self.folder.log)
 
     def confirm(self) -> None:
-        """No other process has it."""
+        """Do nothing: no other process has the folder."""
 
     def get_on(self) -> None:
-        """No request waits for it."""
+        """Do nothing: no service waits."""
 
 
-_Source = Kept | _Resting
+_Source = KeptFiles | _LockedFolder
 
 
 @contextlib.contextmanager
 def _source(folder: Folder) -> Iterator[_Source]:
-    """Ask the service to keep the files, or take the folder when none runs."""
+    """Ask the service to keep the files, or lock the folder if none runs."""
     if is_in_use(folder.path):
         with closing(keep(folder.path)) as kept:
             yield kept
         return
     taken = Folder.take(folder.path)
     try:
-        yield _Resting(taken)
+        yield _LockedFolder(taken)
     finally:
         taken.release()
 
@@ -131,7 +131,7 @@ def _moment(folder: Folder, source: _Source, clock: Clock) -> Iterator[_Moment]:
     if not os.path.exists(folder.registry):
         raise Unusable(f"{folder.registry} is missing: there is nothing to back up")
     with contextlib.ExitStack() as held:
-        with nothing_changes(folder.registry):
+        with lock_database(folder.registry):
             parts = source.parts()
             registry = held.enter_context(closing(Snapshot(folder.registry)))
         authn = folder.place(_AUTHN_DATABASE)
@@ -152,7 +152,7 @@ def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
 
 
 def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_key: bool) -> Manifest:
-    """Copy everything; the marker, which makes it a data folder, is written last."""
+    """Copy everything. The marker, which makes it a data folder, is written last."""
     files: list[Entry] = []
     for name, snapshot in ((_DATABASE, moment.registry), (_AUTHN_DATABASE, moment.authn)):
         if snapshot is not None:
@@ -183,7 +183,7 @@ def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> 
     for name in (*sorted(os.listdir(folder.path)), *_names_in(folder, _AUTHN_TLS)):
         is_database = name.startswith((_DATABASE, _AUTHN_DATABASE))
         is_secret = name.startswith(SECRETS) and not with_key
-        if is_database or is_secret or name in _LEFT_OUT or name.endswith(NEW):
+        if is_database or is_secret or name in _SKIPPED_FILES or name.endswith(NEW):
             continue
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISREG(os.lstat(folder.place(name)).st_mode):

@@ -1,9 +1,9 @@
-"""Moving an installation: all it holds into one file, and from there into an empty installation of any shape.
+"""Moving an installation: exports all its data to one file, and imports it into an empty installation of any kind.
 
-exporting    everything a stopped installation holds, written as lines
-importing    the lines of an export into an empty installation
-rules        what must be true of the lines, checked before any is used
-files        the file of an export: line by line, compressed or not, stdin or stdout
+- exporting: writes a stopped installation as lines
+- importing: reads the lines of an export into an empty installation
+- rules: validates the lines before use
+- files: the file of an export: line by line, compressed or not, stdin or stdout
 """
 
 from ams.app.moving.exporting import export

@@ -1,7 +1,7 @@
-"""Exporting: everything a stopped installation holds, written as lines (docs/reference/export-format.md).
+"""Export: writes all data of a stopped installation as lines (docs/reference/export-format.md).
 
-Messages first, what exists last: who reads the file can store it as it comes, and nothing is served of it before all of
-it is there.
+Messages come first and registry records last. So an importer can store each line as it comes, and nothing is served
+before the import is complete.
 """
 
 from collections import Counter
@@ -17,21 +17,21 @@ from ams.core.offsets import ranges_of
 from ams.service.counting import Counting, Counts
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.acks import CursorStore
-from ams.storage.export_format import FORMAT, End, Header, Line, Log, Lost, Message, encoded, encoded_message, kind
+from ams.storage.export_format import FORMAT, End, Header, Line, Log, Lost, Message, encode_line, encoded_message, kind
 from ams.storage.log import base
 from ams.storage.registry.counts import TopicTally
 from ams.storage.registry.export import CursorPosition
 from ams.storage.registry.registry import Registry
 
-Progress = Callable[[int, int | None], None]  # is called with how many messages are done, and of about how many
+Progress = Callable[[int, int | None], None]  # called with the number of messages done, and the approximate total
 
 _MESSAGE = str(Message.__struct_config__.tag)
-_MESSAGES = 10_000
-_BYTES = 4 << 20  # read at once
+_MESSAGES_PER_READ = 10_000
+_BYTES_PER_READ = 4 << 20  # for one read
 
 
 class Installation(NamedTuple):
-    """The engines of a stopped installation."""
+    """Engines of a stopped installation."""
 
     registry: Registry
     log: base.Log
@@ -41,12 +41,12 @@ class Installation(NamedTuple):
 async def export(
     source: Installation, path: str, progress: Progress, *, with_secrets: bool = True
 ) -> Mapping[str, int]:
-    """Write an installation to a new file; return how many lines of each kind are in it.
+    """Write an installation to a new file. Returns the number of lines of each kind.
 
-    Without secrets, tokens and the secrets of push are left out. Raises `Unusable` or `Damaged`; then no file is left.
+    Without secrets, tokens and push secrets are left out. Raises `Unusable` or `Damaged`; then the file is removed.
     """
     with writing(path) as file:
-        return await _Exporting(source, file, progress, with_secrets).run()
+        return await _Exporting(source, file, progress, with_secrets).write_all()
 
 
 class _Exporting:
@@ -56,8 +56,8 @@ class _Exporting:
         self._counts: Counter[str] = Counter()
         self._expected = 0
 
-    async def run(self) -> Mapping[str, int]:
-        # As a start would: missing cursors, and what was not counted yet.
+    async def write_all(self) -> Mapping[str, int]:
+        # As at a start: create missing cursors, and count the uncounted messages.
         await Subscriptions(self._registry, self._log, self._cursors).give_cursors()
         await Counting(self._registry, self._log, Counts()).catch_up()
         topics = sorted(await self._registry.tallies.all(), key=lambda each: (each.project, each.name))
@@ -66,15 +66,15 @@ class _Exporting:
             self._expected += bounds.end - bounds.oldest
         made = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         header = Header(format=FORMAT, ams=__version__, made=made, secrets=self._with_secrets, messages=self._expected)
-        self._file.write(encoded(header))
+        self._file.write(encode_line(header))
         retentions = await self._registry.topics.retentions()
         for topic in topics:
             await self._write_log(topic, retentions.get(topic.id))
         standings = await self._standings({(each.project_id, each.name): each.id for each in topics})
         there = [await self._cursors.lost(each, {}) for each in await self._cursors.subscriptions()]
         self._write([Lost(messages=await self._cursors.lost_in_all({}) - sum(there))])
-        await self._registry.read_out(self._write, standings, with_secrets=self._with_secrets)
-        self._file.write(encoded(End(counts=dict(self._counts))))
+        await self._registry.export_lines(self._write, standings, with_secrets=self._with_secrets)
+        self._file.write(encode_line(End(counts=dict(self._counts))))
         return self._counts
 
     async def _write_log(self, topic: TopicTally, retention: int | None) -> None:
@@ -86,8 +86,8 @@ class _Exporting:
         self._write([log])
         end = bounds.oldest
         while end < bounds.end:
-            most = min(_MESSAGES, bounds.end - end)
-            batch = await self._log.read(topic.id, end, max_messages=most, max_bytes=_BYTES)
+            most = min(_MESSAGES_PER_READ, bounds.end - end)
+            batch = await self._log.read(topic.id, end, max_messages=most, max_bytes=_BYTES_PER_READ)
             if not batch:
                 break
             self._file.writelines(map(encoded_message, batch))
@@ -101,11 +101,11 @@ class _Exporting:
             )
 
     async def _standings(self, topics: Mapping[tuple[str, str], TopicId]) -> Mapping[SubscriptionId, CursorPosition]:
-        """Return where the cursors are; of one whose topic is gone, or another one, only what it lost still counts."""
+        """Return the positions of cursors; without its old topic, only a cursor's lost messages count."""
         places, found = await self._cursors.places(), {}
         for each in await self._registry.subscriptions.all():
             place, topic = places.get(each.id), topics.get((each.project_id, each.topic))
-            if place is None:  # detached: it stands nowhere
+            if place is None:  # a detached subscription has no position
                 found[each.id] = CursorPosition(0, 0)
                 continue
             lost = await self._cursors.lost(each.id, {})
@@ -118,5 +118,5 @@ class _Exporting:
 
     def _write(self, lines: Iterable[Line]) -> None:
         for line in lines:
-            self._file.write(encoded(line))
+            self._file.write(encode_line(line))
             self._counts[kind(line)] += 1

@@ -1,4 +1,4 @@
-"""The file of an export: for its owner alone, read line by line; `-` is stdout or stdin, and `.gz` is compressed."""
+"""The file of an export: for its owner only, read line by line; `-` is stdout or stdin, `.gz` is compressed."""
 
 import contextlib
 import gzip
@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from typing import IO, NamedTuple, cast
 
 from ams.core.errors import InvalidInput, Unusable
-from ams.storage.export_format import AnyLine, decoded
+from ams.storage.export_format import AnyLine, decode_line
 
-MAX_LINE = 256 << 20  # bytes of a line: more is no export
+MAX_LINE = 256 << 20  # bytes of a line; longer ones are not of an export
 STANDARD = "-"
-_COMPRESSED = ".gz"
-_LEVEL = 3  # higher ones take far longer, and base64 gives little more
+_GZIP_SUFFIX = ".gz"
+_GZIP_LEVEL = 3  # higher levels are far slower, and compress base64 little more
 
 
 class Numbered(NamedTuple):
-    """A line and where it stands, from 1."""
+    """A line and its number, from 1."""
 
     number: int
     line: AnyLine
@@ -27,7 +27,7 @@ class Numbered(NamedTuple):
 
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[IO[bytes]]:
-    """Open a new file to write to: durable when the block ends, gone when it fails. Raises `Unusable`."""
+    """Open a new file for writing: durable when the block ends, removed when it fails. Raises `Unusable`."""
     if path == STANDARD:
         try:
             yield sys.stdout.buffer
@@ -41,8 +41,8 @@ def writing(path: str) -> Iterator[IO[bytes]]:
         raise Unusable(f"{path}: {error.strerror}") from error
     try:
         with os.fdopen(handle, "wb") as raw:
-            if path.endswith(_COMPRESSED):
-                with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=raw) as file:
+            if path.endswith(_GZIP_SUFFIX):
+                with gzip.GzipFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=raw) as file:
                     yield cast("IO[bytes]", file)
             else:
                 yield raw
@@ -57,7 +57,7 @@ def writing(path: str) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[IO[bytes]]:
-    """Open a file to read from; raises `Unusable`."""
+    """Open a file for reading. Raises `Unusable`."""
     if path == STANDARD:
         yield sys.stdin.buffer
         return
@@ -66,7 +66,7 @@ def reading(path: str) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise Unusable(f"{path}: {error.strerror}") from error
     with os.fdopen(handle, "rb") as raw:
-        if path.endswith(_COMPRESSED):
+        if path.endswith(_GZIP_SUFFIX):
             with gzip.GzipFile(mode="rb", fileobj=raw) as file:
                 yield cast("IO[bytes]", file)
         else:
@@ -74,7 +74,7 @@ def reading(path: str) -> Iterator[IO[bytes]]:
 
 
 def lines(file: IO[bytes], path: str) -> Iterator[Numbered]:
-    """Read the lines of an export; empty ones are passed over. Raises `Unusable`, which names the line."""
+    """Yield the lines of an export, without empty ones. Raises `Unusable`, which has the line number."""
     for number in itertools.count(1):
         try:
             data = file.readline(MAX_LINE + 1)
@@ -87,11 +87,11 @@ def lines(file: IO[bytes], path: str) -> Iterator[Numbered]:
         if data.isspace():
             continue
         try:
-            yield Numbered(number, decoded(data))
+            yield Numbered(number, decode_line(data))
         except InvalidInput as error:
             raise bad_line(path, number, error) from None
 
 
 def bad_line(path: str, number: int, error: InvalidInput) -> Unusable:
-    """Return the error for what is wrong with a line."""
+    """Return the error for an invalid line."""
     return Unusable(f"{path}, line {number}: {error.message}")

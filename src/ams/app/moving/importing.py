@@ -1,8 +1,8 @@
-"""Importing: the lines of an export into an empty installation.
+"""Import: reads the lines of an export into an empty installation.
 
-Messages go to the log as they come; what exists goes to the registry in one transaction at the very end, after all
-cursors. So what is half imported belongs to no registry, and no node serves it: one that starts finds messages and an
-empty registry, and refuses. Importing the file again goes on where it was broken off, by the identities of the topics.
+Messages are stored as they come. Registry records follow in one transaction at the very end, after all cursors. So a
+half import belongs to no registry, and no node serves it: a starting node finds messages and an empty registry, and
+refuses. Importing the same file again resumes, by the identities of the topics.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import IO, TypeVar
 
 from ams.app.moving.exporting import Installation, Progress
 from ams.app.moving.files import lines, reading
-from ams.app.moving.rules import Rules, judged
+from ams.app.moving.rules import Rules, validate_lines
 from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
 from ams.core.messages import Stored
@@ -23,25 +23,25 @@ from ams.core.offsets import bitmap_of
 from ams.service.subscriptions import NO_TOPIC
 from ams.storage.export_format import AnyLine, End, Header, Line, Log, Lost, Message
 from ams.storage.log.base import Origin
-from ams.storage.registry.export import Loaded, Name, Placed, RegistryImport
+from ams.storage.registry.export import ImportedCursor, Loaded, Name, RegistryImport
 
 T = TypeVar("T")
-_MESSAGES = 2000
-_BYTES = 1 << 20  # loaded at once
-NONE: Mapping[str, int] = {}
-_AT_ONCE = 1000  # logs and cursors made at the same time: they share commits
+_MESSAGES_PER_LOAD = 2000
+_BYTES_PER_LOAD = 1 << 20  # loaded at once
+NO_OFFSETS: Mapping[str, int] = {}
+_CONCURRENT_CREATIONS = 1000  # logs and cursors created concurrently, to share commits
 
 
 def check(path: str, progress: Progress) -> Mapping[str, int]:
-    """Read a file to its end and judge every line; return how many of each kind are in it. Raises `Unusable`."""
+    """Validate every line of a file. Returns the number of lines of each kind. Raises `Unusable`."""
     rules, done, expected = Rules(), 0, None
     with reading(path) as file:
-        for line in judged(lines(file, path), path, rules):
+        for line in validate_lines(lines(file, path), path, rules):
             if isinstance(line, Header):
                 expected = line.messages
             elif isinstance(line, Message):
                 done += 1
-                if done % _MESSAGES == 0:
+                if done % _MESSAGES_PER_LOAD == 0:
                     progress(done, expected)
     return rules.counts
 
@@ -49,16 +49,16 @@ def check(path: str, progress: Progress) -> Mapping[str, int]:
 async def import_(
     target: Installation, path: str, progress: Progress, *, messages_only: bool = False
 ) -> Mapping[str, int]:
-    """Store what a file holds in an empty installation; return how many lines of each kind that were.
+    """Store the contents of a file in an empty installation. Returns the number of lines of each kind.
 
-    `messages_only` stores its messages alone: a later file brings those that came since and the rest. Lines are judged
-    as they come: `check` does it before. Raises `Unusable` for a bad line, after which the import can be gone on with,
-    and for an installation that holds something, which is left as it is.
+    With `messages_only` only messages are stored; a later file brings newer ones and the rest. Lines are validated as
+    they come; run `check` first to validate all. Raises `Unusable` for a bad line, after which the import can be
+    resumed, and for an installation that is not empty, which stays unchanged.
     """
     if not await target.registry.is_empty():
         raise Unusable("there are users or topics already: import into a new installation")
     with reading(path) as file:
-        return await _Importing(target, file, path, progress, messages_only).run()
+        return await _Importing(target, file, path, progress, messages_only).store_all()
 
 
 class _Importing:
@@ -68,11 +68,11 @@ class _Importing:
         self._target, self._progress, self._messages_only = target, progress, messages_only
         self._log = target.log
         self._rules = Rules()
-        self._lines = _Lines(judged(lines(file, path), path, self._rules))
+        self._lines = _Lines(validate_lines(lines(file, path), path, self._rules))
         self._expected: int | None = None
         self._done = 0
 
-    async def run(self) -> Mapping[str, int]:
+    async def store_all(self) -> Mapping[str, int]:
         logs, lost = {}, 0
         while isinstance(self._lines.next, Header | Log | Lost):
             line = self._lines.take()
@@ -82,7 +82,7 @@ class _Importing:
                 logs[line.project, line.topic] = await self._load(line)
             elif isinstance(line, Lost):
                 lost = line.messages
-        # With a registry that does not know them, messages of others would be dropped.
+        # A registry that does not know the other topics would drop their messages.
         others = await self._log.topics() - {each.topic for each in logs.values()}
         if others:
             raise Unusable(
@@ -90,9 +90,9 @@ class _Importing:
                 " another import: import into a new installation"
             )
         if self._messages_only:
-            deque(self._registered(), 0)  # lines are judged as they are read
+            deque(self._registry_lines(), 0)  # validates the lines as they are read
         else:
-            await fill(self._target, self._registered(), logs, lost)
+            await fill(self._target, self._registry_lines(), logs, lost)
         return self._rules.counts
 
     async def _load(self, line: Log) -> Loaded:
@@ -110,7 +110,7 @@ class _Importing:
         return Loaded(topic, line.bytes)
 
     async def _messages(self, start: Offset) -> AsyncIterator[Sequence[Stored]]:
-        """Yield the messages that come next, but for those below `start`: they were loaded before."""
+        """Yield the next messages, except those below `start`, which an earlier import stored."""
         batch: list[Stored] = []
         size = 0
         while isinstance(line := self._lines.next, Message):
@@ -122,14 +122,14 @@ class _Importing:
                 continue
             batch.append(each)
             size += len(each.fragment)
-            if len(batch) == _MESSAGES or size >= _BYTES:
+            if len(batch) == _MESSAGES_PER_LOAD or size >= _BYTES_PER_LOAD:
                 yield batch
                 batch, size = [], 0
                 self._progress(self._done, self._expected)
         if batch:
             yield batch
 
-    def _registered(self) -> Iterator[Line]:
+    def _registry_lines(self) -> Iterator[Line]:
         while self._lines.next is not None:
             line = self._lines.take()
             if not isinstance(line, End):
@@ -141,13 +141,13 @@ async def fill(
     lines: Iterable[Line],
     logs: Mapping[Name, Loaded],
     lost: int = 0,
-    handed: Mapping[str, int] = NONE,
+    handed: Mapping[str, int] = NO_OFFSETS,
 ) -> None:
-    """Store all that exists in an empty registry, in one transaction, after all that clients of it will use.
+    """Store all registry records in an empty registry, in one transaction, after everything they refer to.
 
-    `lines` are those of an export without its messages; `logs` are the topics whose messages are there; `lost` is how
-    many messages were lost in all, where that is more than the subscriptions say; `handed` is up to where messages of
-    subscriptions were handed out a moment ago, by their ids.
+    `lines` are an export without its messages, and `logs` the topics with stored messages. `lost` is the total of lost
+    messages, if larger than the sum of the subscriptions. `handed` is the offset up to which messages were delivered a
+    moment ago, by subscription id.
     """
     loop = asyncio.get_running_loop()
 
@@ -155,7 +155,7 @@ async def fill(
         name, topic = named
         await target.log.create(topic, label=".".join(name))
 
-    async def place(placed: Placed) -> None:
+    async def place(placed: ImportedCursor) -> None:
         topic, offset = (NO_TOPIC, 0) if placed.topic is None else (placed.topic, placed.offset)
         given = Offset(handed.get(placed.subscription, 0))
         await target.cursors.create(placed.subscription, topic, Offset(offset), placed.lost, given)
@@ -163,8 +163,8 @@ async def fill(
             await target.cursors.restore(placed.subscription, topic, Offset(offset), bitmap_of(placed.done))
 
     async def finish(filling: RegistryImport) -> None:
-        await _all(make_log, [each for each in filling.topics.items() if each[0] not in logs])
-        await _all(place, filling.cursors)
+        await _run_all(make_log, [each for each in filling.topics.items() if each[0] not in logs])
+        await _run_all(place, filling.cursors)
         await target.cursors.lost_in_all({}, least=lost + sum(each.lost for each in filling.cursors))
 
     def finish_on_loop(filling: RegistryImport) -> None:
@@ -185,7 +185,7 @@ class _Lines:
         return taken
 
 
-async def _all(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
+async def _run_all(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
     remaining = iter(items)
-    while part := list(islice(remaining, _AT_ONCE)):
+    while part := list(islice(remaining, _CONCURRENT_CREATIONS)):
         await asyncio.gather(*map(work, part))

@@ -1,7 +1,7 @@
-"""Rules for the lines of an export, one after the other: order, names, references, counts.
+"""Rules for the lines of an export, in sequence: order, names, references, counts.
 
-Everything is checked before any of it is used, so that what cannot be imported is reported with the number of its line.
-What is remembered grows with the names in a file, not with its messages.
+All lines are validated before use, so an error has the number of its line. Memory grows with the names in a file, not
+with its messages.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ams.app.moving.files import Numbered, bad_line
 from ams.core.ack_ids import MIN_ACK_DEADLINE
 from ams.core.errors import InvalidInput, Unusable
-from ams.core.issuer import checked as checked_issuer
+from ams.core.issuer import validate as checked_issuer
 from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
 from ams.core.names import checked_name, checked_resource_name, is_uuid
 from ams.core.parallel_options import check as check_options
@@ -29,7 +29,7 @@ from ams.core.push_config import (
     is_local_http,
 )
 from ams.core.quotas import changed_limits
-from ams.core.rights import checked as checked_rights
+from ams.core.rights import validate as checked_rights
 from ams.core.urls import has_credentials
 from ams.push import delivery
 from ams.storage.export_format import (
@@ -57,17 +57,17 @@ from ams.storage.export_format import (
 )
 from ams.storage.registry.logins import issuer_on
 
-Name = tuple[str, str]  # of something in a project: the project's and its own
+Name = tuple[str, str]  # of something in a project: the project's name and its own
 
 _ORDER: tuple[tuple[type[Line], ...], ...] = (
     (Header,), (Log, Message), (Lost,), (User,), (Project,), (Membership,), (Schema,), (Topic,), (Subscription,),
     (Snapshot,), (Registration,), (NamedToken,), (Binding,), (Issuer,), (End,),
 )  # fmt: skip
 _PLACE = {each: place for place, kinds in enumerate(_ORDER) for each in kinds}
-_ONCE = (Header, Lost, End)
-_LEFT_OUT = "left out"  # stands for the secret of an issuer in a file without secrets
-MAX_SPAN = 2**32  # messages from a subscription's offset to the last that is done: more would take gigabytes
-MAX_SECRETS = 2  # of a subscription's push: the one that signs, and the one before for a while
+_SINGLE_LINES = (Header, Lost, End)
+_LEFT_OUT_TEXT = "left out"  # placeholder for an issuer's secret in a file without secrets
+MAX_SPAN_MESSAGES = 2**32  # from a subscription's offset to its last acknowledged message: more would take gigabytes
+MAX_SECRETS = 2  # of a push subscription: the current one and, for a while, the previous one
 
 
 class _Log(NamedTuple):
@@ -76,19 +76,19 @@ class _Log(NamedTuple):
 
 
 class Rules:
-    """Judges lines one after the other; `see` raises `InvalidInput` for one that cannot be."""
+    """Validates lines in sequence; `see` raises `InvalidInput` for an invalid one."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()  # lines seen so far by kind, but for header and end
+        self.counts: Counter[str] = Counter()  # lines so far by kind, without header and end
         self.has_ended = False
-        self._with_secrets = True  # whether the file says that secrets are in it
+        self._with_secrets = True  # True: the file says that it has secrets
         self._place = -1
         self._number = 0
         self._logs: dict[Name, _Log] = {}
         self._ends: dict[Name, int] = {}
-        self._log: Name | None = None  # the log that messages belong to now
+        self._log: Name | None = None  # the log of the current messages
         self._end = self._time = 0
-        self._seen: set[tuple[object, ...]] = set()  # what may stand in a file once, behind its kind
+        self._seen: set[tuple[object, ...]] = set()  # keys that may occur once in a file, after their kind
         self._judge: Mapping[type[Line], Callable[[Any], None]] = {
             Header: self._header, Log: self._begin_log, Message: self._message, Lost: lambda line: None,
             User: self._user, Project: self._project, Membership: self._membership, Schema: self._schema,
@@ -98,7 +98,7 @@ class Rules:
         }  # fmt: skip
 
     def see(self, line: AnyLine, number: int) -> None:
-        """Judge the next line."""
+        """Validate the next line."""
         self._number = number
         place = _PLACE[type(line)]
         if place != self._place:
@@ -110,7 +110,7 @@ class Rules:
                 raise InvalidInput(f"a line of kind {kind(line)} may not stand here: kinds have an order")
             self._place = place
             self._leave_log()
-        elif isinstance(line, _ONCE):
+        elif isinstance(line, _SINGLE_LINES):
             raise InvalidInput(f"a second line of kind {kind(line)}")
         self._judge[type(line)](line)
         if not isinstance(line, Header | End):
@@ -194,7 +194,7 @@ class Rules:
             raise InvalidInput("deleted_schema with a schema")
         if first is not None and last is not None and first > last:
             raise InvalidInput(f"first_revision {first} after last_revision {last}")
-        self._listed(line.authorized)
+        self._check_access_list(line.authorized)
         _check_days(line.days)
 
     def _subscription(self, line: Subscription) -> None:
@@ -202,7 +202,7 @@ class Rules:
         self._identity("subscription", line.id)
         checked_resource_name("topic", line.topic)
         self._check_position(line.project, line.topic, line.offset, line.done)
-        self._listed(line.authorized)
+        self._check_access_list(line.authorized)
         _check_push(line)
         if line.parallel is None:
             if line.done:
@@ -235,7 +235,7 @@ class Rules:
         self._once("a hash that another named token has", "hash", line.hash)
         if line.public_key is not None:
             self._once("a public_key that another named token has", "key", PublicKey.read(line.public_key).id)
-        if line.rights is not None:  # which actions there are is not known here: a right to none does no harm
+        if line.rights is not None:  # unknown actions are accepted here: a right to one does no harm
             checked_rights(line.rights, {each.action for each in line.rights})
 
     def _binding(self, line: Binding) -> None:
@@ -251,8 +251,8 @@ class Rules:
         self._known_user(line.created_by)
         known = issuer_on(line)
         if not self._with_secrets and not known.client_secret:
-            known = replace(known, client_secret=_LEFT_OUT)
-        # Several may be asked about opaque tokens: those of settings may have taken one's place.
+            known = replace(known, client_secret=_LEFT_OUT_TEXT)
+        # Several may be asked about opaque tokens: those in the settings may have replaced one.
         checked_issuer(known)
         self._once(f"a second issuer {line.name}", "issuer", line.name)
         self._once("a url that another issuer has", "url", line.url)
@@ -305,12 +305,12 @@ class Rules:
                     f"done from {begin} to {after}: ranges go upwards from the offset, and are not empty"
                 )
             last = after
-        if last - offset > MAX_SPAN:
-            raise InvalidInput(f"done to {last}: more than {MAX_SPAN} messages after the offset")
+        if last - offset > MAX_SPAN_MESSAGES:
+            raise InvalidInput(f"done to {last}: more than {MAX_SPAN_MESSAGES} messages after the offset")
         if is_there and last > end:
             raise InvalidInput(f"done to {last} is beyond the end of the topic, {end}")
 
-    def _listed(self, names: Iterable[str]) -> None:
+    def _check_access_list(self, names: Iterable[str]) -> None:
         seen: set[str] = set()
         for name in names:
             self._known_user(name)
@@ -319,8 +319,8 @@ class Rules:
             seen.add(name)
 
 
-def judged(numbered: Iterable[Numbered], path: str, rules: Rules) -> Iterator[AnyLine]:
-    """Yield lines that are good; raise `Unusable` for the first that is not, and for a file without its end."""
+def validate_lines(numbered: Iterable[Numbered], path: str, rules: Rules) -> Iterator[AnyLine]:
+    """Yield valid lines. Raises `Unusable` for the first invalid one, and for a file without its end."""
     for number, line in numbered:
         try:
             rules.see(line, number)

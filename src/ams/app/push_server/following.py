@@ -1,11 +1,11 @@
-"""Following: what this process delivers, by leases where the service knows them, else by the worker's profile.
+"""Selects the subscriptions to deliver: by leases if the service supports them, else by the worker's profile.
 
-By leases, the service says in every heartbeat what is this process's to deliver (`ams.push.holding`). A service that
-knows no leases has put the worker on the access list of what is to be delivered (push contract 7, P3, P23). The profile
-is read again every minute, after a time without the service, and some time after each activation: services call a push
-server first and change the access list afterwards, so for a while an activation counts more than what is read.
+With leases, the service returns this process's subscriptions in every heartbeat (`ams.push.holding`). A service without
+leases puts the worker on the access lists of subscriptions to deliver (push contract 7, P3, P23). The profile is read
+every minute, after an outage of the service, and some time after each activation. Services call a push server first and
+change the access list afterwards. So an activation overrides the profile for a while.
 
-While neither is known yet, and for ever when nothing is to be loaded, it delivers what is activated over gRPC.
+Until either is known, and always when loading is disabled, it delivers what is activated over gRPC.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from itertools import islice
 import msgspec
 import structlog
 
-from ams.app.push_server.targets import Invalid, Named, named, of_config, of_subscription
+from ams.app.push_server.targets import InvalidTarget, Named, of_config, of_subscription, split_path
 from ams.app.push_server.upstream import unknown_route
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
@@ -38,26 +38,26 @@ from ams.wire.push import WorkerState
 logger = structlog.get_logger("ams.push_server")
 
 OK = "ok"
-STARTING = ""
-NO_WORKER = "Could not retrieve push worker user"
-"""In the words of the contract; the service, or its answer to who the worker is, is missing."""
+STARTING_TEXT = ""
+NO_WORKER_TEXT = "Could not retrieve push worker user"
+"""The contract's text: the service is down, or does not answer who the worker is."""
 
-MISSES, HITS = 3, 2  # failures in a row after which it works no more, and successes after which it does again
+MAX_FAILURES, MIN_SUCCESSES = (3, 2)  # consecutive failures until unhealthy, and successes until healthy again
 
-PROFILE_SECONDS = 60.0  # from one reading to the next, a tenth more or less
-ACTIVATION_SECONDS = 10.0  # how long an activation over gRPC counts more than what is read
-AT_ONCE = 8
-_TRIES = 3  # of each subscription in one reading
-_BETWEEN_TRIES = Backoff(0.25, 0.5, jitter=(0.0, 1.0), least=0.25)  # seconds
+PROFILE_INTERVAL_SECONDS = 60.0  # between two reads, a tenth more or less
+ACTIVATION_SECONDS = 10.0  # how long an activation over gRPC overrides the profile
+MAX_REQUESTS = 8
+_TRIES = 3  # for each subscription in one read
+_RETRY_BACKOFF = Backoff(0.25, 0.5, jitter=(0.0, 1.0), least=0.25)  # seconds
 
 
 class Condition:
-    """Health as every client gets it (push contract 4, P26): `OK` from the first success on, single failures aside."""
+    """Health as clients see it (push contract 4, P26): `OK` from the first success, single failures ignored."""
 
-    def __init__(self, text: str = STARTING) -> None:
+    def __init__(self, text: str = STARTING_TEXT) -> None:
         self.text = text
         self.changed = asyncio.Event()
-        """Set at the next change of the text. Take it before the text, or a change in between is missed."""
+        """Set at the next change of the text. Read it before the text, or a change in between is missed."""
         self._was_ok = text == OK
         self._missed = 0
         self._hit = 0
@@ -68,21 +68,21 @@ class Condition:
         return self.text == OK
 
     def reached(self) -> None:
-        """Note that the service answered as it should."""
+        """Count a successful answer of the service."""
         self._missed = 0
         self._hit += 1
-        if not self._was_ok or self._hit >= HITS:
+        if not self._was_ok or self._hit >= MIN_SUCCESSES:
             self._was_ok = True
-            self._set(OK)
+            self._set_text(OK)
 
     def missed(self) -> None:
-        """Note that it did not."""
+        """Count a failure of the service."""
         self._hit = 0
         self._missed += 1
-        if not self._was_ok or self._missed >= MISSES:
-            self._set(NO_WORKER)
+        if not self._was_ok or self._missed >= MAX_FAILURES:
+            self._set_text(NO_WORKER_TEXT)
 
-    def _set(self, text: str) -> None:
+    def _set_text(self, text: str) -> None:
         if text != self.text:
             self.text = text
             changed, self.changed = self.changed, asyncio.Event()
@@ -90,30 +90,30 @@ class Condition:
 
 
 class ByActivation:
-    """Delivers what is activated over gRPC, and asks for nothing; the other ways build on it."""
+    """Delivers subscriptions activated over gRPC and never asks the service. Base of the other ways."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
 
     def activate(self, target: Target) -> None:
-        """Deliver it at once."""
+        """Start delivering immediately."""
         self._workers.activate(target)
 
     def deactivate(self, path: str) -> None:
-        """Stop it at once."""
+        """Stop delivering immediately."""
         self._workers.deactivate(path)
 
     async def run(self) -> None:
-        """Follow; end when another way may be right. There is nothing to do here."""
+        """Run until another way may be right. Nothing to do here."""
         await asyncio.Event().wait()
 
     async def stop(self, seconds: float) -> None:
-        """Finish what is in flight."""
+        """Finish deliveries in flight."""
         await self._workers.stop(seconds)
 
 
 class Follower:
-    """Finds the way and goes it; `client` must not try again by itself."""
+    """Selects a way and runs it. `client` must not retry by itself."""
 
     def __init__(
         self, client: AsyncClient, workers: Workers, condition: Condition, *, random: random.Random, loads: bool = True
@@ -125,48 +125,48 @@ class Follower:
         self._task: asyncio.Task[None] | None = None
 
     def state(self, path: str) -> WorkerState | None:
-        """Return how the delivery of a subscription goes; None when this process does not deliver it."""
+        """Return the state of a subscription's delivery; None if this process does not deliver it."""
         return self._workers.state(path)
 
     def activate(self, target: Target) -> None:
-        """Take note that a target is to be delivered."""
+        """Handle an activation of a target."""
         self._way.activate(target)
 
     def deactivate(self, path: str) -> None:
-        """Take note that a subscription is to be delivered no more."""
+        """Handle a deactivation of a subscription."""
         self._way.deactivate(path)
 
     async def start(self, supervisor: Supervisor) -> None:
-        """Begin in the background; without `loads` the service is asked for nothing (P1)."""
+        """Start in the background. Without `loads` the service is never asked (P1)."""
         if self._loads:
-            self._task = supervisor.task("following", self._run(supervisor))
+            self._task = supervisor.task("following", self._follow(supervisor))
 
     async def stop(self, seconds: float) -> None:
-        """Finish what is in flight, give it back, and deliver nothing any more."""
+        """Finish deliveries in flight, give leases back, and stop."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         await self._way.stop(seconds)
 
-    async def _run(self, supervisor: Supervisor) -> None:
+    async def _follow(self, supervisor: Supervisor) -> None:
         while True:
             try:
-                self._way = await self._found()
+                self._way = await self._choose_way()
                 logger.info("following", way=type(self._way).__name__)
                 await self._way.run()
-            except Exception:  # a fault of ours must not leave everything undelivered
+            except Exception:  # our own bug must not stop all deliveries
                 supervisor.survive("following")
                 self._condition.missed()
                 await asyncio.sleep(1)
 
-    async def _found(self) -> ByActivation:
+    async def _choose_way(self) -> ByActivation:
         pauses = Pauses(UNREACHED, self._random.random)
         while True:
             try:
                 await self._client.call(wire.lease_push(self._holder, sorted(self._workers.held())))
             except client_errors.ClientError as error:
-                # An operator who forbids leases by a roles file wants it to go without, too.
+                # An operator who forbids leases in a roles file wants this process to work without them, too.
                 if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
                     return ByProfile(self._client, self._workers, self._condition, self._random)
                 self._condition.missed()
@@ -177,7 +177,7 @@ class Follower:
 
 
 class ByLeases(ByActivation):
-    """Sends heartbeats over the HTTP API, and delivers what the answers say."""
+    """Sends heartbeats over the HTTP API, and delivers the subscriptions in the answers."""
 
     def __init__(
         self, client: AsyncClient, workers: Workers, condition: Condition, holder: str, random: random.Random
@@ -191,20 +191,20 @@ class ByLeases(ByActivation):
         self._version = ""
 
     def activate(self, target: Target) -> None:
-        """Ask at once whether it is ours to deliver: the service knows what is wanted."""
+        """Send a heartbeat now: the service knows whether to deliver it."""
         self._holding.wake()
 
     def deactivate(self, path: str) -> None:
-        """Stop it, and ask at once whether it is wanted all the same."""
+        """Stop, and send a heartbeat now: it may still be leased to this process."""
         super().deactivate(path)
         self._holding.wake()
 
     async def run(self) -> None:
-        """Send heartbeats until this is cancelled, or the service knows of no leases any more."""
+        """Send heartbeats until cancelled, or the service no longer knows leases."""
         await self._holding.run()
 
     async def stop(self, seconds: float) -> None:
-        """Finish what is in flight while the lease goes on, and give everything back."""
+        """Finish deliveries in flight under their leases, and give all leases back."""
         await self._holding.stop(seconds)
 
     async def _ask(self, heartbeat: Heartbeat) -> LeaseReply:
@@ -226,10 +226,10 @@ class ByLeases(ByActivation):
 
 
 def _target(leased: wire.PushTarget) -> Target | None:
-    """Return a target to deliver; one that cannot be is left out, with a line in the log (P4)."""
+    """Return a target to deliver; None, and a log line, for an invalid one (P4)."""
     try:
         config = of_config(leased.push_config)
-    except Invalid as error:
+    except InvalidTarget as error:
         logger.warning("subscription.skipped", subscription=leased.name, reason=str(error))
         return None
     if config is None:
@@ -262,7 +262,7 @@ class _Profile(msgspec.Struct):
 
 
 class ByProfile(ByActivation):
-    """Reads, and delivers what it found."""
+    """Reads the worker's profile, and delivers its subscriptions."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class ByProfile(ByActivation):
         workers: Workers,
         condition: Condition,
         random: random.Random,
-        seconds: float = PROFILE_SECONDS,
+        seconds: float = PROFILE_INTERVAL_SECONDS,
         activation_seconds: float = ACTIVATION_SECONDS,
     ) -> None:
         super().__init__(workers)
@@ -279,24 +279,24 @@ class ByProfile(ByActivation):
         self._pauses = Pauses(UNREACHED, random.random)
         self._read: dict[str, Target] = {}
         self._activations: dict[str, tuple[float, Target | None]] = {}
-        """By path: when it was activated or deactivated, and what is to be delivered, None for nothing."""
-        self._places = asyncio.Semaphore(AT_ONCE)
+        """By path: time of an activation or deactivation, and the target, None for a deactivation."""
+        self._places = asyncio.Semaphore(MAX_REQUESTS)
         self._soon = asyncio.Event()
 
     def activate(self, target: Target) -> None:
-        """Deliver it at once; the profile is read again when it should have it."""
+        """Start immediately, and schedule a read of the profile."""
         self._activations[target.path] = (asyncio.get_running_loop().time(), target)
         super().activate(target)
         self._soon.set()
 
     def deactivate(self, path: str) -> None:
-        """Stop it at once; the profile is read again when it should lack it."""
+        """Stop immediately, and schedule a read of the profile."""
         self._activations[path] = (asyncio.get_running_loop().time(), None)
         super().deactivate(path)
         self._soon.set()
 
     async def run(self) -> None:
-        """Read again and again until this is cancelled; end when the service was away, as it may be another now."""
+        """Read repeatedly until cancelled. Ends after an outage, because the service may have been replaced."""
         was_away = False
         while True:
             self._soon.clear()
@@ -329,7 +329,7 @@ class ByProfile(ByActivation):
     async def _round(self) -> bool:
         began = asyncio.get_running_loop().time()
         profile = await self._client.call(call_of("users:profile", _Profile))
-        found = await asyncio.gather(*map(self._target, list(_named(profile))))
+        found = await asyncio.gather(*map(self._target, list(_subscription_names(profile))))
         self._read = {target.path: target for target in found if isinstance(target, Target)}
         wanted = dict(self._read)
         for path, (moment, target) in list(self._activations.items()):
@@ -343,15 +343,15 @@ class ByProfile(ByActivation):
         return not any(isinstance(target, client_errors.ClientError) for target in found)
 
     async def _target(self, name: Named) -> Target | client_errors.ClientError | None:
-        """Return what is to be delivered, the one from before when the service does not answer now."""
+        """Return the target of a subscription; the previous one if the service does not answer."""
         path = subscription_path(*name)
         try:
             async with self._places:
-                shown = await self._shown(name)
+                shown = await self._fetch_subscription(name)
             if shown.push_config.get("verified") is False:
                 return None
             return of_subscription(shown)
-        except Invalid as error:
+        except InvalidTarget as error:
             logger.warning("subscription.skipped", subscription=path, reason=str(error))
             return None
         except client_errors.NotFound:
@@ -360,8 +360,8 @@ class ByProfile(ByActivation):
             logger.warning("subscription.unread", subscription=path, reason=error.message)
             return self._read.get(path) or error
 
-    async def _shown(self, name: Named) -> wire.Subscription:
-        pauses, call = Pauses(_BETWEEN_TRIES, self._random.random), wire.get_subscription(*name)
+    async def _fetch_subscription(self, name: Named) -> wire.Subscription:
+        pauses, call = Pauses(_RETRY_BACKOFF, self._random.random), wire.get_subscription(*name)
         for _ in range(_TRIES - 1):
             try:
                 return await self._client.call(call)
@@ -372,8 +372,8 @@ class ByProfile(ByActivation):
         return await self._client.call(call)
 
 
-def _named(profile: _Profile) -> Iterable[Named]:
+def _subscription_names(profile: _Profile) -> Iterable[Named]:
     for membership in profile.projects:
         for subscription in membership.subscriptions:
-            with contextlib.suppress(Invalid):
-                yield named(subscription_path(membership.project, subscription))
+            with contextlib.suppress(InvalidTarget):
+                yield split_path(subscription_path(membership.project, subscription))

@@ -1,4 +1,4 @@
-"""Messages of parallel subscriptions for workers, leased over the HTTP API of a service of ours."""
+"""Messages of parallel subscriptions for workers, leased over the HTTP API of our service."""
 
 import asyncio
 import contextlib
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from ams.app.push_server.targets import named
-from ams.app.push_server.upstream import Polling, Received, Waking, kind_of, pull_call, pulled, within
+from ams.app.push_server.targets import split_path
+from ams.app.push_server.upstream import LongPoller, Poller, Received, as_pulled, kind_of, pull_call, within
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.core.clock import Milliseconds
 from ams.push.upstream import HandOut, NotTaken, Target, Verdict
 
-CLOSE_SECONDS = 2.0  # for giving back what is left at the end
+CLOSE_SECONDS = 2.0  # to give back leases at the end
 
 logger = structlog.get_logger("ams.push_server")
 
@@ -26,16 +26,16 @@ class _Place(NamedTuple):
 
 
 class HttpHandOuts:
-    """Keeps the promise of `ams.push.upstream.HandOuts`; `waiting` says when to lease.
+    """Implements `ams.push.upstream.HandOuts`; `waiting` waits for messages to lease.
 
-    Where there is nothing all the same, as when others have all messages, `pauses` keep this from asking at speed.
+    If a lease brings none, because others have all messages, `pauses` limit the rate of requests.
     """
 
-    def __init__(self, client: AsyncClient, waiting: Polling | Waking, pauses: Polling) -> None:
+    def __init__(self, client: AsyncClient, waiting: Poller | LongPoller, pauses: Poller) -> None:
         self._client, self._waiting, self._pauses = client, waiting, pauses
-        self._said_due: set[str] = set()  # subscriptions said to have messages, of which nothing was leased since
-        self._unsettled: dict[_Place, set[int]] = {}  # offsets not acknowledged, failed or released, as far as is known
-        self._under_way: set[asyncio.Task[Any]] = set()  # requests that go on when nobody waits for them any more
+        self._said_due: set[str] = set()  # subscriptions reported due, of which nothing was leased since
+        self._unsettled: dict[_Place, set[int]] = {}  # offsets not acknowledged, failed or released, as far as known
+        self._under_way: set[asyncio.Task[Any]] = set()  # requests that continue after their callers have left
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
 
@@ -48,17 +48,17 @@ class HttpHandOuts:
         self._keep(leasing)
         try:
             return await asyncio.shield(leasing)
-        except asyncio.CancelledError:  # what it brings would not be known to anybody
+        except asyncio.CancelledError:  # nobody would know the messages it brings
             leasing.add_done_callback(give_up)
             raise
 
     async def _lease(self, target: Target, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
-        with _asking():
+        with _translate_errors():
             received = (await self._client.call(pull_call(target, max_messages))).received_messages
         if received:
             self._said_due.discard(target.path)
-            self._came(target.path)
-        fitting = within(max_bytes, [pulled(each) for each in received])
+            self._note_arrival(target.path)
+        fitting = within(max_bytes, [as_pulled(each) for each in received])
         count = len(fitting)
         for each in self._hand_outs(target, received[count:]):
             self.release(target, each)
@@ -68,43 +68,45 @@ class HttpHandOuts:
         lots: dict[str, list[Received]] = {}
         for each in received:
             lots.setdefault(each.ack_id.rpartition("-")[2], []).append(each)
-        found = [HandOut(text, lot[0].delivery_attempt, [pulled(each) for each in lot]) for text, lot in lots.items()]
+        found = [
+            HandOut(text, lot[0].delivery_attempt, [as_pulled(each) for each in lot]) for text, lot in lots.items()
+        ]
         for hand_out in found:
             self._unsettled[_Place(target.path, hand_out.text)] = {each.offset for each in hand_out.messages}
         return found
 
     async def wait(self, target: Target) -> None:
-        """Wait until the service says that there is something, or for a while where it has just said so in vain."""
+        """Wait until the service reports messages; pause if it has just done so in vain."""
         if target.path in self._said_due:
             self._said_due.discard(target.path)
             await self._pauses.until_due(target)
             return
-        with _asking():
+        with _translate_errors():
             if await self._waiting.until_due(target):
                 self._said_due.add(target.path)
             else:
-                self._came(target.path)
+                self._note_arrival(target.path)
 
-    def _came(self, path: str) -> None:
-        self._waiting.came(path)
-        self._pauses.came(path)
+    def _note_arrival(self, path: str) -> None:
+        self._waiting.note_arrival(path)
+        self._pauses.note_arrival(path)
 
     async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
-        with _asking():
-            await self._client.call(wire.extend_leases(*named(target.path), _ids(target, hand_out), seconds))
+        with _translate_errors():
+            await self._client.call(wire.extend_leases(*split_path(target.path), _ids(target, hand_out), seconds))
 
     async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
-        with _asking(), self._settling(target, hand_out):
-            await self._client.call(wire.acknowledge(*named(target.path), _ids(target, hand_out)))
+        with _translate_errors(), self._settling(target, hand_out):
+            await self._client.call(wire.acknowledge(*split_path(target.path), _ids(target, hand_out)))
 
     async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
         for ack_id in _ids(target, hand_out):
-            call = wire.dead_letter(*named(target.path), ack_id, **verdict._asdict(), wait=math.ceil(wait))
-            with _asking(), self._settling(target, hand_out):
+            call = wire.dead_letter(*split_path(target.path), ack_id, **verdict._asdict(), wait=math.ceil(wait))
+            with _translate_errors(), self._settling(target, hand_out):
                 await self._client.call(call)
 
     def release(self, target: Target, hand_out: HandOut) -> None:
-        """Let messages be leased again that are not settled: soon, as the service is asked in the background."""
+        """Release unsettled messages to be leased again; asks the service in the background."""
         place = _Place(target.path, hand_out.text)
         left = self._unsettled.pop(place, set())
         messages = [each for each in hand_out.messages if each.offset in left]
@@ -115,16 +117,16 @@ class HttpHandOuts:
             self._keep(asyncio.create_task(self._release(target, hand_out._replace(messages=messages))))
 
     async def _release(self, target: Target, hand_out: HandOut) -> None:
-        """Ask the service to take messages back; where it does not, their leases end by themselves."""
+        """Ask the service to take messages back. If that fails, their leases expire."""
         try:
-            await self._client.call(wire.nack(*named(target.path), _ids(target, hand_out), failed=False))
+            await self._client.call(wire.nack(*split_path(target.path), _ids(target, hand_out), failed=False))
         except client_errors.AckTimeout:  # the others are taken back
             return
         except client_errors.ClientError as error:
             logger.info("lease.not_released", subscription=target.path, reason=error.message)
 
     async def close(self) -> None:
-        """Let the service have what is given back; what takes too long is cut off."""
+        """Finish giving leases back, and cancel on timeout."""
         until = asyncio.get_running_loop().time() + CLOSE_SECONDS
         while self._under_way and (left := until - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(self._under_way, timeout=left)
@@ -137,7 +139,7 @@ class HttpHandOuts:
 
     @contextlib.contextmanager
     def _settling(self, target: Target, hand_out: HandOut) -> Iterator[None]:
-        """Note that messages are settled, unless it is not known; ids that come late count no more anyway."""
+        """Note that messages are settled, unless the outcome is unknown. Late ids have no effect anyway."""
         try:
             yield
         except client_errors.AckTimeout:
@@ -154,13 +156,13 @@ class HttpHandOuts:
 
 
 def _ids(target: Target, hand_out: HandOut) -> list[str]:
-    project, subscription = named(target.path)
+    project, subscription = split_path(target.path)
     return [f"{wire.ack_id(project, subscription, each.offset)}-{hand_out.text}" for each in hand_out.messages]
 
 
 @contextlib.contextmanager
-def _asking() -> Iterator[None]:
-    """Raise errors as workers know them; `NotTaken` for leases that are no more, as after a seek."""
+def _translate_errors() -> Iterator[None]:
+    """Raise errors as workers know them; `NotTaken` for expired leases, as after a seek."""
     try:
         yield
     except client_errors.InvalidInput as error:

@@ -1,4 +1,4 @@
-"""`ams push` as a whole: from settings to a push server that works, and back in order when it is stopped."""
+"""`ams push` as a program: runs a push server from its settings to an orderly stop."""
 
 import contextlib
 import random
@@ -8,16 +8,16 @@ from functools import partial
 
 import structlog
 
-from ams.app.push_server.following import OK, STARTING, Condition, Follower
+from ams.app.push_server.following import OK, STARTING_TEXT, Condition, Follower
 from ams.app.push_server.hand_outs import HttpHandOuts
 from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
-from ams.app.push_server.upstream import HttpUpstream, Polling, Waking
+from ams.app.push_server.upstream import HttpUpstream, LongPoller, Poller
 from ams.client import AsyncClient
 from ams.core.clock import SystemClock
 from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.supervisor import Supervisor, run_until_stopped
-from ams.http.operations import Operations, answering_operations
+from ams.http.operations import Operations, serve_operations
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push import report
 from ams.push.report import Tally
@@ -27,15 +27,15 @@ from ams.web.listener import Listener, connection_counters, connection_gauges
 from ams.web.server import listen, url_of
 from ams.wire.push import WorkerState
 
-DRAIN_SECONDS = 10.0  # for deliveries in flight, at a stop (push contract 15, P8)
-STOP_SECONDS = DRAIN_SECONDS + 4  # how long a stop may take; then the process is ended, whatever hangs
+DRAIN_SECONDS = 10.0  # for deliveries in flight at a stop (push contract 15, P8)
+STOP_SECONDS = DRAIN_SECONDS + 4  # limit of a stop; then the process is ended, even if something hangs
 
 logger = structlog.get_logger("ams.push_server")
 
 
 @dataclass(slots=True)
 class PushFigures:
-    """Source of the operations port; `states` is None until the workers are there."""
+    """Source of the operations port. `states` is None until the workers exist."""
 
     condition: Condition
     supervisor: Supervisor = field(default_factory=Supervisor)
@@ -45,7 +45,7 @@ class PushFigures:
     draining: bool = False
 
     def why_not_ready(self) -> str | None:
-        """Return why this server cannot be asked; None while it can."""
+        """Return why this server is not ready, or None."""
         if self.supervisor.failure:
             return self.supervisor.failure
         if self.draining:
@@ -53,13 +53,13 @@ class PushFigures:
         return None if self.condition.is_ok else self.condition.text or "starting"
 
     def gauges(self) -> Iterator[Figure]:
-        """Yield what goes up and down."""
+        """Yield the gauges."""
         yield figure("ams_push_service_reachable", "1 while the service answers.", self.condition.is_ok)
         yield from report.gauges(self.states() if self.states else {}, by_path=True)
         yield from connection_gauges("ams_push", self.listeners)
 
     def counters(self) -> Iterator[Figure]:
-        """Yield what only grows while this server runs."""
+        """Yield the counters."""
         yield from report.counters(self.tally)
         yield background_failures(self.supervisor.survived)
         yield from connection_counters("ams_push", self.listeners)
@@ -77,9 +77,9 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterator[Running]:
-    """Deliver and answer until the block ends, then stop: no calls, deliveries in flight, connections."""
-    chance = random.Random()  # noqa: S311  # for pauses
-    condition = Condition(OK if settings.skip_subs_load else STARTING)
+    """Deliver and answer until the block ends, then stop: calls, deliveries in flight, connections."""
+    chance = random.Random()  # noqa: S311  # for retry delays
+    condition = Condition(OK if settings.skip_subs_load else STARTING_TEXT)
     figures = PushFigures(condition, supervisor)
     guard, trusted = Guard(networks(settings.push_allow, "push_allow")), trust(settings.push_ca_file, "push_ca_file")
     async with contextlib.AsyncExitStack() as stack:
@@ -87,11 +87,11 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
         client = await stack.enter_async_context(
             AsyncClient(settings.endpoint, settings.token, ca=settings.ca or None, retry=None)
         )
-        waiting = Waking(client, Polling(chance))
+        waiting = LongPoller(client, Poller(chance))
         stack.push_async_callback(waiting.close)
         sender = HttpSender(guard, trusted)
         stack.push_async_callback(sender.close)
-        hand_outs = HttpHandOuts(client, waiting, Polling(chance))
+        hand_outs = HttpHandOuts(client, waiting, Poller(chance))
         stack.push_async_callback(hand_outs.close)
         upstream = HttpUpstream(client, waiting, hand_outs)
         workers = Workers(upstream, sender, SystemClock(), random.random, tally=figures.tally)
@@ -110,13 +110,13 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
 async def _operations(settings: PushSettings, figures: PushFigures) -> AsyncIterator[str]:
     with contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")) as sock:
         operations = Operations(figures.why_not_ready, metrics_of(figures))
-        async with answering_operations(sock, operations) as listener:
+        async with serve_operations(sock, operations) as listener:
             figures.listeners.append(listener)
             yield url_of("http", sock)
 
 
 async def serve(settings: PushSettings) -> None:
-    """Serve until SIGTERM or SIGINT; print `ready HOST:PORT` when calls can come. Raises `PartFailed`."""
+    """Serve until SIGTERM or SIGINT. Prints `ready HOST:PORT` when calls can come. Raises `PartFailed`."""
     supervisor = Supervisor()
     run = await run_until_stopped(
         running(settings, supervisor), partial(_announce, settings), supervisor, logger, stop_seconds=STOP_SECONDS

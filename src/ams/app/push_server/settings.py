@@ -1,4 +1,4 @@
-"""Settings of `ams push`: TOML, or the JSON of the reference with its words for what is wrong (push contract 6)."""
+"""Settings of `ams push`: TOML, or the JSON of the reference with its error texts (push contract 6)."""
 
 import dataclasses
 import json
@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import MAX_PORT, Mistakes, SettingsTable, Words, setting
-from ams.core.settings_import import EVERYWHERE, known_keys
+from ams.core.settings_import import ALL_ADDRESSES, known_keys
 
 _LEVELS = ("debug", "info", "warning", "error")
 _KINDS: Mapping[str, type] = {
@@ -16,18 +16,18 @@ _KINDS: Mapping[str, type] = {
     "ams_token": str, "ams_host": str, "ams_port": int, "verify_ssl": bool, "tls_enabled": bool,
     "trust_unknown_cas": bool, "log_level": str, "skip_subs_load": bool, "acl": list, "syslog_enabled": bool,
 }  # fmt: skip
-"""Keys that are known; others are passed over."""
-_OF_TLS = ("certificate", "certificate_key", "certificate_authorities_dir")
-_REQUIRED = ("bind_port", *_OF_TLS, "ams_token", "ams_host", "ams_port", "log_level")
-"""In the order in which a missing one is reported; those of TLS only with it (P9)."""
+"""Known keys; others are ignored."""
+_TLS_KEYS = ("certificate", "certificate_key", "certificate_authorities_dir")
+_REQUIRED_KEYS = ("bind_port", *_TLS_KEYS, "ams_token", "ams_host", "ams_port", "log_level")
+"""In the order in which missing ones are reported; those of TLS only with it (P9)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PushSettings(SettingsTable):
-    """Everything that can be set, with its default and what it is for."""
+    """All settings, with their defaults and purposes."""
 
     listed_by = "ams push --help"
-    prefix = of_others = "AMS_PUSH_"  # what else begins so may be for `ams serve`
+    prefix = of_others = "AMS_PUSH_"  # other names with this prefix may be for `ams serve`
 
     endpoint: str = setting("", "Base URL of the service: https://HOST:PORT.")
     token: str = setting("", "Token of the push worker.", secret=True)
@@ -56,17 +56,17 @@ class PushSettings(SettingsTable):
 
     @classmethod
     def variable(cls, name: str) -> str:
-        """Return the environment variable of a setting: that of other programs for what means the same to them."""
+        """Return the environment variable of a setting; shared with other programs if the meaning is the same."""
         is_shared = name in ("endpoint", "token", "token_file", "ca") or name.startswith("push_")
         return f"AMS_{name.upper()}" if is_shared else super().variable(name)
 
     @classmethod
     def from_file(cls, path: str, warn: Callable[[str], None]) -> Mapping[str, object]:
-        """Return what a file says: TOML, or the JSON of the reference if it is named so."""
+        """Return the settings of a file: TOML, or the JSON of the reference if it is named so."""
         return _of_reference(path) if path.endswith(".json") else super().from_file(path, warn)
 
-    def completed(self) -> Self:
-        """Return these settings with the token of the file."""
+    def resolve_files(self) -> Self:
+        """Return these settings with the token from its file."""
         if not self.token_file:
             return self
         if self.token:
@@ -80,7 +80,7 @@ class PushSettings(SettingsTable):
             raise BadSettings(f"token_file {self.token_file} does not hold a token") from None
 
     def mistakes(self) -> Mistakes:
-        """Yield what must not be, each with whether it is so and the line that says it."""
+        """Yield each rule as a condition that must not hold, and its error line."""
         yield (
             not self.endpoint or not self.token,
             "endpoint and token (or token_file) are needed: the service, and the push worker at it",
@@ -100,7 +100,7 @@ class PushSettings(SettingsTable):
 
 
 def _of_reference(path: str) -> dict[str, Any]:
-    """Return the settings of a file of the reference; missing switches are the secure ones (P9). Raises `Unusable`."""
+    """Return the settings in a file of the reference; missing switches are secure (P9). Raises `Unusable`."""
     try:
         with open(path, "rb") as file:
             text = file.read()
@@ -109,23 +109,23 @@ def _of_reference(path: str) -> dict[str, Any]:
     try:
         read = json.loads(text)
     except (ValueError, RecursionError):
-        raise _unloadable(f"{path} is no JSON") from None
+        raise _load_error(f"{path} is no JSON") from None
     if not isinstance(read, dict):
-        raise _unloadable(f"{path} is no JSON object")
-    given = known_keys(read, _KINDS, _unloadable)
+        raise _load_error(f"{path} is no JSON object")
+    given = known_keys(read, _KINDS, _load_error)
     for key, value in given.items():
         if isinstance(value, int) and not 0 <= value <= MAX_PORT:
-            raise _unloadable(f"{key} is no port")
+            raise _load_error(f"{key} is no port")
     tls = given.get("tls_enabled", True)
-    for key in _REQUIRED:
-        if not given.get(key) and (tls or key not in _OF_TLS):
+    for key in _REQUIRED_KEYS:
+        if not given.get(key) and (tls or key not in _TLS_KEYS):
             raise Unusable(f"Empty value for field {key}")
     level = given["log_level"].lower()
     if level not in _LEVELS:
         raise Unusable(f"Invalid log level {given['log_level']}")
     host = given["ams_host"]
     settings = {
-        "host": given.get("bind_ip") or EVERYWHERE,
+        "host": given.get("bind_ip") or ALL_ADDRESSES,
         "port": given["bind_port"],
         "cert": given.get("certificate", "") if tls else "",
         "key": given.get("certificate_key", "") if tls else "",
@@ -141,5 +141,5 @@ def _of_reference(path: str) -> dict[str, Any]:
     return settings | {key: given[key] for key in same if key in given}
 
 
-def _unloadable(text: str) -> Unusable:
+def _load_error(text: str) -> Unusable:
     return Unusable(f"Could not load configuration file: {text}")

@@ -1,4 +1,4 @@
-"""Targets as they come over gRPC and HTTP, checked (push contract 3, 7 and P4, P18, P32)."""
+"""Targets parsed from gRPC and HTTP, and validated (push contract 3, 7 and P4, P18, P32)."""
 
 import re
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ _PATH = re.compile(r"/projects/([^/]+)/subscriptions/([^/]+)")
 _TYPES = {pb.HTTP_ENDPOINT: HTTP_ENDPOINT, pb.MATTERMOST: MATTERMOST}
 
 
-class Invalid(Exception):
-    """This cannot be delivered; the text says why, without a secret."""
+class InvalidTarget(Exception):
+    """The target cannot be delivered; the text has the reason, without secrets."""
 
 
 class Named(NamedTuple):
@@ -42,11 +42,11 @@ class Named(NamedTuple):
     subscription: str
 
 
-def named(path: str) -> Named:
-    """Cut a resource name `/projects/P/subscriptions/S`; raise `Invalid` for anything else."""
+def split_path(path: str) -> Named:
+    """Parse a resource name `/projects/P/subscriptions/S`. Raises `InvalidTarget`."""
     found = _PATH.fullmatch(path)
     if found is None or not is_name(found[1]) or not is_resource_name(found[2]):
-        raise Invalid(f"Invalid subscription, {path[:300]!r}")
+        raise InvalidTarget(f"Invalid subscription, {path[:300]!r}")
     return Named(found[1], found[2])
 
 
@@ -76,11 +76,11 @@ class _Config(msgspec.Struct, rename="camel"):
 
 
 def of_message(activated: pb.Subscription) -> Target:
-    """Return the target of an activation; raise `Invalid` in the words of push contract 3."""
+    """Return the target of an activation. Raises `InvalidTarget` with the texts of push contract 3."""
     config = activated.push_config
     kind = _TYPES.get(config.type)
     if kind is None:
-        raise Invalid(f"Invalid argument, push type {int(config.type)} not yet implemented")
+        raise InvalidTarget(f"Invalid argument, push type {int(config.type)} not yet implemented")
     is_http = kind == HTTP_ENDPOINT
     sent = _Config(
         type=kind,
@@ -93,46 +93,46 @@ def of_message(activated: pb.Subscription) -> Target:
         mattermost_channel=config.mattermost_channel,
         base64_decode=config.base_64_decode,
     )
-    made = _checked(sent)
-    named(activated.full_name)
+    made = _push_config(sent)
+    split_path(activated.full_name)
     return Target(activated.full_name, activated.full_topic, made, DEFAULT_ACK_DEADLINE)
 
 
 def of_subscription(shown: wire.Subscription) -> Target | None:
-    """Return the target of a subscription, None where nothing is to be pushed. Raises `Invalid` (P4)."""
+    """Return the target of a subscription; None without push. Raises `InvalidTarget` (P4)."""
     config = of_config(shown.push_config)
     if config is None:
         return None
-    named(shown.name)
+    split_path(shown.name)
     is_parallel = shown.type == PARALLEL
     return Target(shown.name, shown.topic, config, shown.ack_deadline_seconds, is_parallel=is_parallel)
 
 
 def of_config(shown: Mapping[str, Any]) -> PushConfig | None:
-    """Return a push configuration that a service shows, None for an empty one; raise `Invalid`."""
+    """Return a push configuration in a service's answer; None if it is empty. Raises `InvalidTarget`."""
     try:
         config = msgspec.convert(shown, _Config)
     except msgspec.ValidationError as error:
-        raise Invalid(f"Invalid push configuration, {error}") from None
+        raise InvalidTarget(f"Invalid push configuration, {error}") from None
     if not config.type:
         return None
     if config.type not in (HTTP_ENDPOINT, MATTERMOST):
-        raise Invalid(f"Invalid argument, push type {config.type!r} not yet implemented")
-    return _checked(config, LINEAR)
+        raise InvalidTarget(f"Invalid argument, push type {config.type!r} not yet implemented")
+    return _push_config(config, LINEAR)
 
 
-def _checked(sent: _Config, usual_policy: str = "") -> PushConfig:
+def _push_config(sent: _Config, usual_policy: str = "") -> PushConfig:
     policy = sent.retry_policy.type or usual_policy
     if sent.type == HTTP_ENDPOINT and not is_https(sent.push_endpoint):
-        raise Invalid(f"Invalid push endpoint, {_why_not_https(sent.push_endpoint)}")
+        raise InvalidTarget(f"Invalid push endpoint, {_why_not_https(sent.push_endpoint)}")
     if sent.type == MATTERMOST and not sent.mattermost_url:
-        raise Invalid("Invalid mattermost url, it is empty")
+        raise InvalidTarget("Invalid mattermost url, it is empty")
     if sent.type == MATTERMOST and has_credentials(sent.mattermost_url):
-        raise Invalid("Invalid mattermost url, it has a user and password in it")
+        raise InvalidTarget("Invalid mattermost url, it has a user and password in it")
     if policy not in (LINEAR, SLOWSTART, EXPONENTIAL):
-        raise Invalid(f"Invalid argument, worker {policy[:100]} not yet implemented")
+        raise InvalidTarget(f"Invalid argument, worker {policy[:100]} not yet implemented")
     if not 0 <= sent.max_messages <= MAX_MESSAGES:
-        raise Invalid(f"Invalid argument, max_messages must be between 1 and {MAX_MESSAGES}")
+        raise InvalidTarget(f"Invalid argument, max_messages must be between 1 and {MAX_MESSAGES}")
     header = sent.authorization_header.value
     return PushConfig(
         sent.type,

@@ -1,12 +1,12 @@
-"""The HTTP API of a service as an upstream: ours or the reference's (push contract 12, 8.3); and when to look there.
+"""Upstream over the HTTP API of our service or the reference's (push contract 12, 8.3), with polling and long polls.
 
-A keeper of `ams.push.upstream.Upstream`. Pulls never wait in the service, as the reference would gather for 300 ms. One
-looks as soon as the service says that there are messages, or, where it cannot say, now and then.
+Implements `ams.push.upstream.Upstream`. Pulls never wait in the service, because the reference would gather for 300 ms.
+A worker pulls as soon as the service reports messages; if the service cannot report them, it polls.
 
-One request waits for up to `SHARD` subscriptions at once, so that a thousand idle ones cost a few requests every few
-seconds. Those that have just been delivered wait in small requests of their own; the idle ones stay together.
-A reference service knows no such request: each subscription is then pulled now and then, the more seldom the longer
-it is idle, and all together at most `POLLS` times a second.
+One long poll waits for up to `SUBSCRIPTIONS_PER_WAIT` subscriptions at once, so a thousand idle ones cost few requests
+every few seconds. Recently delivered ones wait in small requests of their own; the idle ones stay together. A reference
+service has no long poll. Then each subscription is polled, less often the longer it is idle, and all together at most
+`MAX_POLLS_PER_SECOND`.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import structlog
 
-from ams.app.push_server.targets import named
+from ams.app.push_server.targets import split_path
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.client.wire.call import Call, call_of
@@ -27,40 +27,40 @@ from ams.push.upstream import Away, Gone, HandOuts, NotTaken, Pulled, Refused, T
 from ams.wire.messages import PullBody
 from ams.wire.push import Ready, WaitBody
 
-SHARD = 128  # subscriptions that one request waits for
-WAIT_SECONDS = 8.0  # how long the service is to wait when nothing comes
-_GATHER_SECONDS = 0.003  # for subscriptions that begin to wait at the same time to come together
-_SPARE = 8  # requests beyond the fewest there could be, before small ones are put together
+SUBSCRIPTIONS_PER_WAIT = 128  # subscriptions in one long poll
+WAIT_SECONDS = 8.0  # how long the service waits if nothing comes
+_GATHER_SECONDS = 0.003  # collects subscriptions that start waiting at the same time
+_SPARE_REQUESTS = 8  # long polls beyond the minimum before small ones are merged
 
-POLLS_OF_ONE = Backoff(0.25, 5.0)  # seconds from one look to the next: at first, and when nothing came for long
-POLLS = 100.0  # A second, of all subscriptions together
+POLL_BACKOFF = Backoff(0.25, 5.0)  # seconds between two polls: the first, and the longest after long idleness
+MAX_POLLS_PER_SECOND = 100.0  # a second, of all subscriptions together
 
 logger = structlog.get_logger("ams.push_server")
 
 Waiters = dict[str, "asyncio.Future[bool]"]  # by the identity of the subscription
-_GONE = frozenset({"project doesn't exist", "subscription doesn't exist"})
-_ACK_LATE = frozenset({"no ack pending", "wrong ack"})  # of a reference, for a hand-out that it does not know
-_NOT_NEXT = "message is not the next one of the subscription"
-"""How a service words that a message was acknowledged, or the subscription moved, before it was put aside."""
+_GONE_TEXTS = frozenset({"project doesn't exist", "subscription doesn't exist"})
+_LATE_ACK_TEXTS = frozenset({"no ack pending", "wrong ack"})  # of a reference, for an unknown delivery
+_NOT_NEXT_TEXT = "message is not the next one of the subscription"
+"""Service's text if a message was acknowledged, or the subscription sought, before it was dead-lettered."""
 
 
-class Polling:
-    """Says when a pull may bring something: now and then."""
+class Poller:
+    """Polling: decides when a pull is due, without the service's help."""
 
     def __init__(self, random: random.Random) -> None:
         self._random = random
         self._idle: dict[str, int] = {}
 
     async def until_due(self, target: Target) -> bool:
-        """Return True after a pause that grows."""
+        """Return True after a growing pause."""
         idle = self._idle.get(target.path, 0)
         self._idle[target.path] = idle + 1
-        shared = len(self._idle) / POLLS
-        await asyncio.sleep(max(POLLS_OF_ONE.nominal(idle), shared) * self._random.uniform(0.85, 1.15))
+        shared = len(self._idle) / MAX_POLLS_PER_SECOND
+        await asyncio.sleep(max(POLL_BACKOFF.nominal(idle), shared) * self._random.uniform(0.85, 1.15))
         return True
 
-    def came(self, path: str) -> None:
-        """Look soon again: where one message came there may be another."""
+    def note_arrival(self, path: str) -> None:
+        """Reset the pause: more messages may follow one."""
         self._idle[path] = 0
 
     def forget(self, path: str) -> None:
@@ -74,18 +74,18 @@ class _Request:
         self.task: asyncio.Task[None] | None = None
 
 
-class Waking:
-    """Says when a pull may bring something, or has `fallback` look. Raises a `ClientError`."""
+class LongPoller:
+    """Long polls, or `fallback` if the service has none: decides when a pull is due. Raises `ClientError`."""
 
-    def __init__(self, client: AsyncClient, fallback: Polling, seconds: float = WAIT_SECONDS) -> None:
+    def __init__(self, client: AsyncClient, fallback: Poller, seconds: float = WAIT_SECONDS) -> None:
         self._client, self._fallback, self._seconds = client, fallback, seconds
-        self._knows = True  # whether the service knows the request, as far as is known
+        self._knows = True  # True: the service knows the request, as far as known
         self._new: Waiters = {}
         self._requests: list[_Request] = []
         self._gathering: asyncio.Task[None] | None = None
 
     async def until_due(self, target: Target) -> bool:
-        """Return True when the service says that there is something, False after a while."""
+        """Return True when the service reports messages, False on timeout."""
         if not self._knows or not target.id:
             return await self._fallback.until_due(target)
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -93,16 +93,16 @@ class Waking:
         self._gather_soon()
         return await future
 
-    def came(self, path: str) -> None:
-        """Pass it on."""
-        self._fallback.came(path)
+    def note_arrival(self, path: str) -> None:
+        """Pass on to the fallback."""
+        self._fallback.note_arrival(path)
 
     def forget(self, path: str) -> None:
-        """Pass it on."""
+        """Pass on to the fallback."""
         self._fallback.forget(path)
 
     async def close(self) -> None:
-        """End all requests."""
+        """Cancel all requests."""
         tasks = [each.task for each in self._requests if each.task] + ([self._gathering] if self._gathering else [])
         for task in tasks:
             task.cancel()
@@ -115,16 +115,16 @@ class Waking:
     async def _gather(self) -> None:
         await asyncio.sleep(_GATHER_SECONDS)
         waiters = sum(len(each.waiters) for each in self._requests) + len(self._new)
-        if len(self._requests) > waiters // SHARD + _SPARE:  # the smallest are put together
-            for request in sorted(self._requests, key=lambda each: len(each.waiters))[:_SPARE]:
+        if len(self._requests) > waiters // SUBSCRIPTIONS_PER_WAIT + _SPARE_REQUESTS:  # merge the smallest
+            for request in sorted(self._requests, key=lambda each: len(each.waiters))[:_SPARE_REQUESTS]:
                 assert request.task is not None
                 request.task.cancel()
                 self._requests.remove(request)
                 self._new = request.waiters | self._new
         waiting = [(key, future) for key, future in self._new.items() if not future.done()]
         self._new = {}
-        for begin in range(0, len(waiting), SHARD):
-            request = _Request(dict(waiting[begin : begin + SHARD]))
+        for begin in range(0, len(waiting), SUBSCRIPTIONS_PER_WAIT):
+            request = _Request(dict(waiting[begin : begin + SUBSCRIPTIONS_PER_WAIT]))
             self._requests.append(request)
             request.task = asyncio.create_task(self._ask(request))
 
@@ -134,9 +134,9 @@ class Waking:
         body = WaitBody(sorted(request.waiters), round(self._seconds))
         try:
             answer = await self._client.call(call_of("push:wait", Ready, body=body, repeatable=True))
-        except Exception as error:  # also a defect: who waits must not wait for ever
+        except Exception as error:  # also a bug: waiters must not wait for ever
             self._requests.remove(request)
-            self._failed(request.waiters, error)
+            self._fail_waiters(request.waiters, error)
             return
         self._requests.remove(request)
         ready = frozenset(answer.ready)
@@ -148,7 +148,7 @@ class Waking:
         if self._new:
             self._gather_soon()
 
-    def _failed(self, waiters: Waiters, error: Exception) -> None:
+    def _fail_waiters(self, waiters: Waiters, error: Exception) -> None:
         if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
             logger.info("waiting.polled", reason="the service cannot say when there are messages")
             self._knows = False
@@ -165,7 +165,7 @@ class Waking:
 
 
 def unknown_route(error: Exception) -> bool:
-    """Return whether this is how a service answers what it does not know: 404 or 405, with or without its envelope."""
+    """Return whether a service does not know the route: 404 or 405, with or without the error envelope."""
     if isinstance(error, client_errors.NotAms):
         return "404" in error.message or "405" in error.message
     return isinstance(error, client_errors.Refused) and error.code in (404, 405)
@@ -179,7 +179,7 @@ class _Message(msgspec.Struct, rename="camel"):
 
 
 class Received(msgspec.Struct, rename="camel"):
-    """A message as it came from a pull."""
+    """A message received by a pull."""
 
     ack_id: str
     message: _Message
@@ -195,34 +195,34 @@ class _Standing:
     __slots__ = ("end", "may_have_more")
 
     def __init__(self) -> None:
-        self.end = -1  # offset of the last message of a pull that brought all there was, or -1
-        self.may_have_more = False  # whether a pull at once is right, without waiting
+        self.end = -1  # offset of the last message of a pull that brought all, or -1
+        self.may_have_more = False  # True: pull at once, without waiting
 
 
 class HttpUpstream:
-    """Messages of a service elsewhere; `waiting` says when to pull."""
+    """Messages of another service; `waiting` decides when to pull."""
 
-    def __init__(self, client: AsyncClient, waiting: Polling | Waking, hand_outs: HandOuts | None = None) -> None:
+    def __init__(self, client: AsyncClient, waiting: Poller | LongPoller, hand_outs: HandOuts | None = None) -> None:
         self._client, self.hand_outs, self._waiting = client, hand_outs, waiting
         self._standings: dict[str, _Standing] = {}
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
-        """Return the next messages; nothing after a while in which there were none."""
+        """Return the next messages; empty on timeout."""
         standing = self._standings.setdefault(target.path, _Standing())
-        with _asking():
+        with _translate_errors():
             if not standing.may_have_more and not await self._waiting.until_due(target):
                 return ()
             answer = await self._client.call(pull_call(target, max_messages))
-        messages = within(max_bytes, [pulled(each) for each in answer.received_messages])
+        messages = within(max_bytes, [as_pulled(each) for each in answer.received_messages])
         standing.may_have_more = bool(messages)
         is_all = len(messages) < max_messages and len(messages) == len(answer.received_messages)
         standing.end = messages[-1].offset if messages and is_all else -1
         if messages:
-            self._waiting.came(target.path)
+            self._waiting.note_arrival(target.path)
         return messages
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
-        project, subscription = named(target.path)
+        project, subscription = split_path(target.path)
         ack = wire.ack_id(project, subscription, last.offset)
         try:
             await self._client.call(wire.acknowledge(project, subscription, [ack]))
@@ -232,32 +232,32 @@ class HttpUpstream:
                 f"an error occurred while trying to acknowledge message with ackId {ack} from subscription"
                 f" {target.path} from {place}, {error.message}"
             ) from error
-        self._acknowledged(target, last)
+        self._note_acknowledged(target, last)
 
     async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
-        """Let the service put a message into the dead letter topic, and acknowledge it."""
-        project, subscription = named(target.path)
+        """Ask the service to dead-letter a message and acknowledge it."""
+        project, subscription = split_path(target.path)
         ack = wire.ack_id(project, subscription, message.offset)
-        with _asking():
+        with _translate_errors():
             await self._client.call(wire.dead_letter(project, subscription, ack, **verdict._asdict()))
-        self._acknowledged(target, message)
+        self._note_acknowledged(target, message)
 
     def patience(self, target: Target) -> float | None:
-        """Return the acknowledgement deadline, which a service cuts to whole seconds; None where leases go on."""
+        """Return the acknowledgement deadline, which a service cuts to whole seconds; None if leases are extended."""
         return None if target.is_parallel else float(max(target.ack_deadline_seconds, 1))
 
     def forget(self, target: Target) -> None:
         self._standings.pop(target.path, None)
         self._waiting.forget(target.path)
 
-    def _acknowledged(self, target: Target, last: Pulled) -> None:
+    def _note_acknowledged(self, target: Target, last: Pulled) -> None:
         standing = self._standings.get(target.path)
         if standing is not None and standing.end == last.offset:
             standing.may_have_more = False
 
 
 @contextlib.contextmanager
-def _asking() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except client_errors.ClientError as error:
@@ -265,26 +265,26 @@ def _asking() -> Iterator[None]:
 
 
 def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = False) -> type[UpstreamError]:
-    """Return what an answer means for a worker: by status first, by text where the status says too little (P21)."""
+    """Return the kind of a failed answer for workers: by status, and by text if the status is ambiguous (P21)."""
     said = error.message.strip().lower()
-    is_late = is_acknowledgement and said in _ACK_LATE
-    if is_late or said == _NOT_NEXT or isinstance(error, client_errors.AckTimeout):
+    is_late = is_acknowledgement and said in _LATE_ACK_TEXTS
+    if is_late or said == _NOT_NEXT_TEXT or isinstance(error, client_errors.AckTimeout):
         return NotTaken
     if isinstance(error, client_errors.NotFound):
-        return Gone if said in _GONE else Refused
+        return Gone if said in _GONE_TEXTS else Refused
     if isinstance(error, client_errors.Unavailable) or not isinstance(error, client_errors.Refused):
         return Refused if isinstance(error, client_errors.Untrusted | client_errors.Unusable) else Away
     return Refused
 
 
 def pull_call(target: Target, max_messages: int) -> Call[_Pull]:
-    """Pull without waiting; both values are texts, as every service takes them."""
+    """Return a pull without waiting. Both values are texts, which every service accepts."""
     body = PullBody(str(max_messages), "true")
-    return call_of("subscriptions:pull", _Pull, *named(target.path), body=body, repeatable=True)
+    return call_of("subscriptions:pull", _Pull, *split_path(target.path), body=body, repeatable=True)
 
 
-def pulled(received: Received) -> Pulled:
-    """Return a message as workers know it; its number is before the dash where its id has one."""
+def as_pulled(received: Received) -> Pulled:
+    """Return a message as workers know it. Its number is the part of its id before a dash."""
     message = received.message
     offset = int(received.ack_id.rpartition(":")[2].partition("-")[0])
     attributes, data = bytes(message.attributes), bytes(message.data)
@@ -298,7 +298,7 @@ def pulled(received: Received) -> Pulled:
 
 
 def within(max_bytes: int, messages: Sequence[Pulled]) -> Sequence[Pulled]:
-    """Return as many messages from the first on as fit into `max_bytes`, but one at least."""
+    """Return the first messages that fit into `max_bytes`, at least one."""
     left = max_bytes
     for index, message in enumerate(messages):
         left -= len(message.fragment)

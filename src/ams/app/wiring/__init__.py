@@ -1,11 +1,11 @@
-"""Wiring: the one package that chooses engines, makes use cases of them, and starts and stops it all in order.
+"""Wiring: the only package that chooses engines, builds use cases on them, and starts and stops everything in order.
 
-engines     opens what is kept
-identity    which issuers are trusted, how they are asked, and who logs in by their tokens
-push        what checks endpoints, what delivers, and what the API knows of it
-assembly    builds the service over all that, and the other nodes that share it
+- engines: opens the stores
+- identity: trusted issuers, their clients, and logins by their tokens
+- push: endpoint checks, delivery, and push in the API
+- assembly: builds the service, and its links to other nodes
 
-What a start puts in order is here.
+This module has the start, and the repairs that it makes.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import structlog
 
 from ams.access.permissions import role_table
 from ams.app.wiring.assembly import Service, assemble, client_of
-from ams.app.wiring.engines import Engines, ReportWait, open_engines, patiently
+from ams.app.wiring.engines import Engines, ReportWait, open_engines, retry_until_available
 from ams.app.wiring.identity import trusted_by
 from ams.app.wiring.push import reach_of
 from ams.core.clock import Clock, SystemClock
@@ -27,7 +27,7 @@ from ams.service.projects import Projects
 from ams.service.push.pushing import Pushing
 from ams.service.retention import Retention
 from ams.service.subscriptions import Subscriptions
-from ams.service.users import first_admin, push_worker
+from ams.service.users import create_first_admin, push_worker
 from ams.storage.files import Disk
 
 __all__ = ["Service", "service"]
@@ -52,7 +52,7 @@ async def service(
 ) -> AsyncIterator[Service]:
     """Open everything, and close it in order at the end. Raises `Unusable` with one line.
 
-    A start waits for what is on other machines and does not answer; `tell` is called with what it waits for.
+    A start waits for dependencies on other machines; `tell` is called with the one it waits for.
     """
     roles, reach, trusted = role_table(settings.roles_file), reach_of(settings), trusted_by(settings)
     to_nodes = client_of(settings)
@@ -82,18 +82,18 @@ async def service(
 
 
 async def _settle(engines: Engines, attempt: Callable[[], Awaitable[None]], tell: ReportWait) -> None:
-    """Do what a start needs engines for; those on other machines may go away once more, and are waited for."""
+    """Run the repairs of a start. If an engine on another machine fails again, wait and retry."""
     if engines.embedded:
         await attempt()
     else:
-        await patiently("PostgreSQL or Kafka", attempt, tell)
+        await retry_until_available("PostgreSQL or Kafka", attempt, tell)
 
 
 async def put_in_order(settings: Settings, engines: Engines) -> None:
-    """Bring engines in step with the registry, and see that there is an administrator and, for push, a worker.
+    """Bring engines in step with the registry, and create the administrator and, for push, the worker.
 
-    What looks left over is touched only by a service that is alone: where there are others, one of them may just be
-    making it. There `ams doctor` names it.
+    Only a service that is alone removes leftovers: another node may just be creating them. There `ams doctor` lists
+    them.
     """
     registry, log, cursors = engines.registry, engines.log, engines.cursors
     projects = Projects(registry, log, cursors)
@@ -103,7 +103,7 @@ async def put_in_order(settings: Settings, engines: Engines) -> None:
         await Subscriptions(registry, log, cursors).give_cursors()
     await Retention(registry, log).settle()
     folder = engines.folder
-    if await first_admin(registry, folder.keep_admin_token, folder.forget_admin_token):
+    if await create_first_admin(registry, folder.keep_admin_token, folder.forget_admin_token):
         logger.info("first_start", user="admin", token_file=folder.admin_token)
     if settings.push_enabled:
         await push_worker(registry, settings.push_worker_token)

@@ -1,4 +1,4 @@
-"""Assembly: use cases made of the engines, the application over them, and how this node stands to others."""
+"""Assembly: use cases on the engines, the application on the use cases, and links to other nodes."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from ams.cluster.ownership import Ownership, SharedOwnership
 from ams.core.clock import Milliseconds
 from ams.core.names import SubscriptionId, new_uuid
 from ams.core.quotas import STREAMS, WAITING_PULLS
-from ams.core.rate import Attempts
+from ams.core.rate import LoginLimit
 from ams.core.settings import Settings
 from ams.http.app import App
 from ams.http.auditing import SERVICE, Auditor
@@ -24,7 +24,7 @@ from ams.http.console import Console
 from ams.http.fast import FastRoutes, Gate
 from ams.http.forwarding import Forwarder
 from ams.http.lane import Lane
-from ams.http.limits import Bodies, affordable
+from ams.http.limits import Bodies, affordable_bytes
 from ams.http.routes.issuers import BindingRoutes, IssuerRoutes
 from ams.http.routes.parallel import SnapshotRoutes
 from ams.http.routes.projects import MemberRoutes, ProjectRoutes, RetentionRoutes, TopicRoutes
@@ -36,7 +36,7 @@ from ams.http.routes.subscriptions import OffsetRoutes, SubscriptionRoutes
 from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
 from ams.http.routing import Handler, bind_handlers
 from ams.outgoing.client import HttpClient
-from ams.outgoing.guard import EVERYWHERE, Guard, networks, trust
+from ams.outgoing.guard import ALL_NETWORKS, Guard, networks, trust
 from ams.service.counting import Counting, Counts
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer, UnreadAnswers
@@ -46,8 +46,8 @@ from ams.service.issuers import Bindings
 from ams.service.live import Live
 from ams.service.metrics import Metrics, Usage
 from ams.service.parallel.settling import LeaseRequests
-from ams.service.parallel.watching import Watched
-from ams.service.parallel.working import Working
+from ams.service.parallel.watching import ParallelMetrics
+from ams.service.parallel.working import ParallelSubscriptions
 from ams.service.projects import Members, Projects, QuotaUse
 from ams.service.publishing import Publisher
 from ams.service.push.pushing import PushSecrets, PushWatcher
@@ -55,7 +55,7 @@ from ams.service.reading import RangeReader
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.schemas import Schemas
 from ams.service.seeking import Seeker, Snapshots
-from ams.service.service_doctor import ALONE, About, Remedies, ServiceDoctor, shared
+from ams.service.service_doctor import SINGLE_PROCESS_REMEDIES, Remedies, ServiceDoctor, ServiceInfo, cluster_remedies
 from ams.service.stored_bytes import StoredBytes, needed_offsets
 from ams.service.subscriptions import Expiry, Subscriptions
 from ams.service.topics import Topics
@@ -70,9 +70,9 @@ from ams.storage.registry.registry import Registry
 from ams.validation.long_checks import LongChecks
 from ams.workers import Pool
 
-CONNECT_SECONDS = 1.0  # to another node; one that takes longer is as good as gone
-ANSWER_SECONDS = 6.0  # for an answer of another node, beside the wait of a pull: clients give up at ten
-MESSAGE_BYTES = 2048  # of a message in an answer, beside its content: id, time, the id to acknowledge it by
+CONNECT_SECONDS = 1.0  # to another node; slower ones count as down
+ANSWER_SECONDS = 6.0  # for another node's answer, in addition to a pull's wait: clients give up at ten
+MESSAGE_BYTES = 2048  # of a message in an answer, in addition to its content: id, time, ack id
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ class Nodes:
     """This node and the others."""
 
     ownership: Ownership
-    forwarder: Forwarder | None  # None where there are no others
-    name: str = ""  # of this node, where there are others
+    forwarder: Forwarder | None  # None without other nodes
+    name: str = ""  # of this node, with other nodes
 
 
 @dataclass(frozen=True, slots=True)
 class UseCases:
-    """Use cases that several surfaces offer."""
+    """Use cases shared by several surfaces."""
 
     topics: Topics
     publisher: Publisher
@@ -104,7 +104,7 @@ class UseCases:
 
 @dataclass(frozen=True, slots=True)
 class MessageFlow:
-    """The parts that a message passes from its publish to its acknowledgement."""
+    """Parts of a message's path from publish to acknowledgement."""
 
     counts: Counts
     counting: Counting
@@ -116,31 +116,31 @@ class MessageFlow:
     deliverer: Deliverer
     dead_letters: DeadLetters
     nodes: Nodes
-    working: Working
+    working: ParallelSubscriptions
 
     def move(self, subscription: SubscriptionId) -> None:
-        """Let pulls of a subscription whose cursor was moved look again."""
+        """Wake the pulls of a subscription whose cursor has moved."""
         self.deliverer.wake(subscription)
         self.working.opened.forget(subscription)
 
     def stop(self, subscription: SubscriptionId) -> None:
-        """End pulls of a subscription that was deleted or detached."""
+        """End the pulls of a deleted or detached subscription."""
         self.deliverer.wake(subscription)
         self.working.opened.leave(subscription)
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Engines and the application over them, ready to be served."""
+    """Engines and application, ready to be served."""
 
     settings: Settings
     folder: Folder
     log: Log
-    embedded: EmbeddedLog | None  # the log, when it is in the data folder
+    embedded: EmbeddedLog | None  # the log, if it is in the data folder
     registry: Registry
     cursors: CursorStore
     deliverer: Deliverer
-    working: Working
+    working: ParallelSubscriptions
     nodes: Nodes
     workers: Pool
     cases: UseCases
@@ -156,24 +156,24 @@ class Service:
     failed_logins: FailedLogins
     token_uses: TokenUses
     expiry: Expiry
-    watched: Watched
+    watched: ParallelMetrics
     stored: StoredBytes
     quota_use: QuotaUse
     slots: ProjectSlots
     api: App
     lane: Lane
-    pubsub_calls: Counter[str] = field(default_factory=Counter)  # calls of Google's clients that ended, by code
+    pubsub_calls: Counter[str] = field(default_factory=Counter)  # finished calls of Google's clients, by code
 
     @property
     def away(self) -> str | None:
-        """Why clients are better served elsewhere now: something this service needs does not answer it."""
+        """Why clients should go elsewhere: a dependency does not answer."""
         return self.log.away or self.registry.away
 
 
 def assemble(
     settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None, trusted: Trusted, to_nodes: HttpClient
 ) -> Service:
-    """Make the service; `reach` is None while push is disabled."""
+    """Build the service; `reach` is None while push is disabled."""
     registry, log, clock = engines.registry, engines.log, engines.clock
     trail = Trail(
         engines.folder.audit, registry.audit, clock, days=settings.audit_days, space=engines.space,
@@ -193,18 +193,18 @@ def assemble(
     quota_use = QuotaUse(registry, flow.stored, slots)
     rates = Rates(users=settings.user_requests_per_second, clock=clock, rules=registry.quotas.rules)
     gate = Gate(admission, settings.auth_option, rates, slots.connections)
-    bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
+    bodies = Bodies(settings.max_body_bytes, affordable_bytes(settings.max_buffered_bytes), settings.request_seconds)
     fast = FastRoutes(
         gate, bodies, flow.publisher, deliverer, working, registry.invalidations, slots.waiting_pulls,
         strict=settings.strict_data, workers=flow.workers, forwarder=nodes.forwarder,
     )  # fmt: skip
     table = routes(settings, engines, admission, gate, roles, flow, cases, losses, push, identity, expiry, quota_use)
-    logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, clock), clock)
+    logins = FailedLogins(SERVICE, trail, LoginLimit(settings.failed_logins_per_minute, clock), clock)
     auditor = Auditor(trail, logins, gate, clock, proxies)
     logins_of_console = partial(identity.console_logins, settings.console_logins)
     pages = Console(logins_of_console).routes() if settings.console else []
     api = App(gate, bodies, flow.unread, fast, table, auditor, nodes.forwarder, pages)
-    watched = Watched(working, log, clock, by_name=settings.metrics_labels)
+    watched = ParallelMetrics(working, log, clock, by_name=settings.metrics_labels)
     lane = Lane(api, fast, flow.unread, is_traced=settings.log_level == "debug")
     return Service(
         settings, engines.folder, log, engines.embedded, registry, engines.cursors, deliverer, working, nodes,
@@ -216,7 +216,7 @@ def assemble(
 def admission_of(
     settings: Settings, engines: Engines, roles: RoleTable, identity: Identity, token_uses: TokenUses
 ) -> Admission:
-    """Return what decides who a request is from and what that user may do."""
+    """Return the admission of requests: authentication and permissions."""
     return Admission(
         engines.registry,
         service_token=settings.service_token,
@@ -230,7 +230,7 @@ def admission_of(
 
 
 def message_flow(settings: Settings, engines: Engines, to_nodes: HttpClient) -> MessageFlow:
-    """Return what stores messages, gives them out and counts them."""
+    """Return the parts that store, deliver and count messages."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
     counts = Counts(clock)
     counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
@@ -238,30 +238,30 @@ def message_flow(settings: Settings, engines: Engines, to_nodes: HttpClient) -> 
     validators = Validators(registry, LongChecks(workers))
     stored = StoredBytes(registry, log, clock, engines.embedded)
     if engines.embedded:
-        engines.embedded.keep_needed(partial(needed_offsets, registry, cursors), stored.pressed)
+        engines.embedded.keep_needed(partial(needed_offsets, registry, cursors), stored.owners_near_limit)
     publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts, stored)
-    unread = UnreadAnswers(affordable(settings.max_unread_bytes))
+    unread = UnreadAnswers(affordable_bytes(settings.max_unread_bytes))
     deliverer = Deliverer(
         registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
         push_enabled=settings.push_enabled, counts=counts, unread=unread,
     )  # fmt: skip
     dead_letters = DeadLetters(registry, log, cursors, counts, stored)
     nodes = nodes_of(settings, engines, to_nodes, unread)
-    working = Working(deliverer, cursors, dead_letters, clock, nodes.ownership, engines.retention_clock)
+    working = ParallelSubscriptions(deliverer, cursors, dead_letters, clock, nodes.ownership, engines.retention_clock)
     return MessageFlow(
         counts, counting, workers, validators, stored, publisher, unread, deliverer, dead_letters, nodes, working
     )
 
 
 def expiry_of(engines: Engines, flow: MessageFlow, push: Push, trail: Trail) -> Expiry:
-    """Return what removes subscriptions that nobody uses."""
+    """Return the expiry of unused subscriptions."""
     registry, clock = engines.registry, engines.clock
     unused = Subscriptions(registry, engines.log, engines.cursors, push.pushing, stopped=flow.stop)
     return Expiry(registry, flow.counts, unused, trail, clock, engines.retention_clock)
 
 
 def use_cases(settings: Settings, engines: Engines, flow: MessageFlow, push: Push, expiry: Expiry) -> UseCases:
-    """Return the use cases that several surfaces offer."""
+    """Return the use cases shared by several surfaces."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
     working, retention_clock, settle = flow.working, engines.retention_clock, push.pushing.settle
     retention = Retention(registry, log)
@@ -287,7 +287,7 @@ def use_cases(settings: Settings, engines: Engines, flow: MessageFlow, push: Pus
 
 
 def slots_of(settings: Settings, registry: Registry) -> ProjectSlots:
-    """Return what projects may have at a time."""
+    """Return the concurrency quotas of projects."""
     rules, most = registry.quotas.rules, settings.max_connections
     return ProjectSlots(
         ConnectionSlots(rules, most), QuotaSlots(rules, WAITING_PULLS, most), QuotaSlots(rules, STREAMS, most)
@@ -298,7 +298,7 @@ def routes(
     settings: Settings, engines: Engines, admission: Admission, gate: Gate, roles: RoleTable, flow: MessageFlow,
     cases: UseCases, losses: LossTotal, push: Push, identity: Identity, expiry: Expiry, quota_use: QuotaUse,
 ) -> dict[str, Handler]:  # fmt: skip
-    """Return the handler of every action but the hot ones."""
+    """Return the handlers of all actions except the hot ones."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
     pushing, counting, deliverer, working, nodes = push.pushing, flow.counting, flow.deliverer, flow.working, flow.nodes
     default_retention = Milliseconds(round(settings.retention * 1000))
@@ -321,10 +321,10 @@ def routes(
         registry, log, cursors, counting, default_retention, clock, engines.retention_clock, cases.push_watcher,
         working, expiry.note,
     )  # fmt: skip
-    push_server = "internal"  # as `/status` calls it (contract 14.5)
+    push_server = "internal"  # the name in `/status` (contract 14.5)
     if settings.push_server_host:
         push_server = f"{settings.push_server_host}:{settings.push_server_port}"
-    about = About(admission, registry, settings.proxy_hostname, pushing, push_server)
+    about = ServiceInfo(admission, registry, settings.proxy_hostname, pushing, push_server)
     return bind_handlers(
         ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock)),
         UserRoutes(Users(registry, roles.roles), admission),
@@ -351,11 +351,11 @@ def routes(
 
 
 def client_of(settings: Settings) -> HttpClient:
-    """Return what other nodes are asked by; raise `BadSettings`."""
+    """Return the HTTP client for other nodes. Raises `BadSettings`."""
     tls = trust(settings.node_ca_file, "node_ca_file") if settings.node_ca_file else None
     content = settings.max_pull_bytes + settings.largest_stored_message
     return HttpClient(
-        Guard(EVERYWHERE),
+        Guard(ALL_NETWORKS),
         tls,
         seconds=settings.pull_wait + ANSWER_SECONDS,
         connect_seconds=CONNECT_SECONDS,
@@ -365,7 +365,7 @@ def client_of(settings: Settings) -> HttpClient:
 
 
 def nodes_of(settings: Settings, engines: Engines, client: HttpClient, unread: UnreadAnswers) -> Nodes:
-    """Return how this node stands to others; one with a log or a registry of its own has none."""
+    """Return this node's links to others. A node with its own log or registry has none."""
     if engines.embedded or settings.registry == "sqlite":
         return Nodes(Ownership(), None)
     node = Holder(new_uuid(), settings.node_url, _pubsub_of(settings))
@@ -374,7 +374,7 @@ def nodes_of(settings: Settings, engines: Engines, client: HttpClient, unread: U
 
 
 def _pubsub_of(settings: Settings) -> str:
-    """Return HOST:PORT of this node's Google Pub/Sub, which is on the host of `node_url`; empty when it is unknown."""
+    """Return HOST:PORT of this node's Google Pub/Sub, on the host of `node_url`; empty if unknown."""
     host = urlsplit(settings.node_url).netloc.rpartition("@")[2]
     if not host or not settings.pubsub_port:
         return ""
@@ -383,9 +383,8 @@ def _pubsub_of(settings: Settings) -> str:
 
 
 def _remedies(settings: Settings, engines: Engines) -> Remedies:
-    """Return what the doctor advises: on Kafka, what its own tools can do."""
     if engines.embedded:
-        return ALONE
+        return SINGLE_PROCESS_REMEDIES
     guarded = " --command-config FILE" if settings.kafka_tls or settings.kafka_user else ""
     tool = f"kafka-topics.sh --bootstrap-server {settings.kafka_servers}{guarded}"
-    return shared(lambda log: f"{tool} --delete --topic {log}")
+    return cluster_remedies(lambda log: f"{tool} --delete --topic {log}")

@@ -1,4 +1,4 @@
-"""The engines: what is kept in the data folder or elsewhere, opened in order and closed in the opposite one."""
+"""The engines: stores in the data folder or elsewhere, opened in order and closed in reverse."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from ams.core.names import topic_id_text
 from ams.core.quotas import QUOTAS, Quotas
 from ams.core.retention_clock import RetentionClock
 from ams.core.settings import Seconds, Settings
-from ams.core.supervisor import Rounds, Supervisor
+from ams.core.supervisor import Supervisor, Ticker
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.database.database import sqlite_url
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from ams.storage.log.kafka.options import KafkaOptions
 
 T = TypeVar("T")
-ReportWait = Callable[[str], None]  # is called with what a start waits for, empty: for nothing any more
-SPACE_SECONDS = 10.0  # how often a reserve that was given back is made again, if there is space by then
-BACKOFF = Backoff(0.25, 5.0)  # seconds between two tries of what is on other machines
+ReportWait = Callable[[str], None]  # called with the dependency a start waits for; empty: none any more
+SPACE_SECONDS = 10.0  # between two attempts to recreate a used reserve
+BACKOFF = Backoff(0.25, 5.0)  # seconds between two attempts to reach another machine
 logger = structlog.get_logger("ams")
 
 
@@ -49,24 +49,24 @@ E = TypeVar("E", bound=_Closing)
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """Stores of all that is kept, and their clocks."""
+    """All stores, and their clocks."""
 
     clock: Clock
-    retention_clock: RetentionClock  # the one by which anything is removed or forgotten for its age
+    retention_clock: RetentionClock  # the clock for expiry of old data
     folder: Folder
-    space: FreeSpace  # free space on the disk of the folder
+    space: FreeSpace  # free space on the folder's disk
     log: Log
     registry: Registry
     cursors: CursorStore
     history: HistoryStore
-    embedded: EmbeddedLog | None  # the log, when it is in the data folder: then this process is the only one
+    embedded: EmbeddedLog | None  # the log, if it is in the data folder: then this process is the only one
 
 
 @contextlib.asynccontextmanager
 async def open_engines(
     settings: Settings, clock: Clock, files: Disk, tell: ReportWait, supervisor: Supervisor
 ) -> AsyncIterator[Engines]:
-    """Open what keeps things, and wait for what does not answer: `tell` is called with it. Raises `Unusable`."""
+    """Open the stores, and wait for those that do not answer: `tell` is called with each. Raises `Unusable`."""
     async with contextlib.AsyncExitStack() as stack:
         yield await _Opening(settings, clock, RetentionClock(clock), files, tell, supervisor, stack).engines()
 
@@ -89,14 +89,14 @@ class _Opening:
         folder = Folder.take(self.settings.data)
         self.stack.callback(folder.release)
         embedded = await self._embedded_log(folder, folder.log) if self.settings.log == "embedded" else None
-        # Messages on Kafka and a registry here: cursors are here too, in a log without messages.
+        # Messages on Kafka and a registry here: the cursors are here too, in a log without messages.
         at_cursors = embedded
         if embedded is None and self.settings.registry == "sqlite":
             at_cursors = await self._embedded_log(folder, folder.cursors)
-        # The disk that fills is the data folder's, and a log there has a reserve for all that write to it.
+        # The data folder's disk is the one that fills; a log there has the reserve of all its writers.
         space = at_cursors.space if at_cursors else await self._space(folder)
         registry = await self._registry(folder, space)
-        if embedded:  # only a log folder that was lost or set aside leaves topics without a log
+        if embedded:  # topics without a log mean that the log's folder was lost or moved away
             for topic in await registry.topics.ids() - await embedded.topics():
                 await embedded.create(topic)
                 logger.warning("topic.log_lost", topic=topic_id_text(topic))
@@ -117,7 +117,7 @@ class _Opening:
         return self._keep(opened)
 
     async def _space(self, folder: Folder) -> FreeSpace:
-        """Return the free space of a data folder without the log, with a reserve that is made again when it can be."""
+        """Return the free space of a data folder without a log; its reserve is recreated when possible."""
         settings = self.settings
         space = ReservedSpace(self.files, folder.reserve, settings.reserve_bytes, settings.min_free_bytes)
 
@@ -125,7 +125,7 @@ class _Opening:
             await asyncio.to_thread(space.keep_reserve)
 
         await keep_reserve()
-        looks = Rounds("free space", SPACE_SECONDS, keep_reserve)
+        looks = Ticker("free space", SPACE_SECONDS, keep_reserve)
         await looks.start(self.supervisor)
         self._keep(looks)
         return space
@@ -139,7 +139,7 @@ class _Opening:
             Registry.open, url, key, password=self.settings.registry_password, clock=self.clock, space=space,
             quotas=quotas, retention_clock=self.retention_clock,
         )  # fmt: skip
-        return self._keep(await patiently("PostgreSQL", attempt, self.tell))
+        return self._keep(await retry_until_available("PostgreSQL", attempt, self.tell))
 
     async def _token_key(self, folder: Folder) -> bytes:
         if self.settings.token_key:
@@ -153,34 +153,34 @@ class _Opening:
 
     async def _kafka_log(self, registry: Registry) -> Log:
         try:
-            # Here, not above: its library is needed with Kafka only.
+            # Local import: only Kafka needs its library.
             from ams.storage.log.kafka.log import KafkaLog
         except ImportError:
             raise Unusable("log = kafka needs a library that is missing: install argo-messaging[kafka]") from None
         options = kafka_options(self.settings)
         opened = await KafkaLog.open(options, registry.idempotency, self.supervisor, self.retention_clock)
         log = self._keep(opened)
-        await patiently("Kafka", log.topics, self.tell)
+        await retry_until_available("Kafka", log.topics, self.tell)
         return log
 
     async def _cursors(self, kept_in: EmbeddedLog | None, log: Log, registry: Registry) -> CursorStore:
         if kept_in is not None and self.settings.registry == "sqlite":
-            bounds = await patiently("Kafka", log.all_bounds, self.tell)
+            bounds = await retry_until_available("Kafka", log.all_bounds, self.tell)
             ends = {topic: each.end for topic, each in bounds.items()}
             opened = EmbeddedCursors.open(kept_in.journal, ends=ends, clock=self.clock, supervisor=self.supervisor)
             return self._keep(await opened)
-        # Here, not above: its driver is needed with PostgreSQL only.
+        # Local import: only PostgreSQL needs its driver.
         from ams.storage.cursors.postgresql import PostgresCursors
 
         attempt = partial(
             PostgresCursors.open, self.settings.registry, password=self.settings.registry_password, clock=self.clock,
             exists=registry.topics.exists,
         )  # fmt: skip
-        return self._keep(await patiently("PostgreSQL", attempt, self.tell))
+        return self._keep(await retry_until_available("PostgreSQL", attempt, self.tell))
 
 
-async def patiently(what: str, attempt: Callable[[], Awaitable[T]], tell: ReportWait) -> T:
-    """Return what `attempt` opens; try again while it raises `Unavailable`. Each reason is logged once."""
+async def retry_until_available(what: str, attempt: Callable[[], Awaitable[T]], tell: ReportWait) -> T:
+    """Return the result of `attempt`; retry while it raises `Unavailable`. Each reason is logged once."""
     pauses, last = Pauses(BACKOFF), ""
     said: set[str] = set()
     while True:

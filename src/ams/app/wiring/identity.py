@@ -1,4 +1,4 @@
-"""Identity, assembled: which issuers are trusted, how they are asked, and who logs in by their tokens."""
+"""Identity, assembled: trusted issuers, their clients, and logins by their tokens."""
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
@@ -27,14 +27,14 @@ from ams.storage.database.invalidation import ISSUERS, Cache
 
 logger = structlog.get_logger("ams.identity")
 
-TOKENS = 50_000  # tokens that are remembered as verified
+MAX_CACHED_TOKENS = 50_000  # cached verified tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """Parts of identity that are made before anything is opened, so that bad settings stop a start at once."""
+    """Parts of identity created before anything is opened, so that bad settings stop a start at once."""
 
-    issuers: tuple[Issuer, ...]  # those of the settings
+    issuers: tuple[Issuer, ...]  # from the settings
     client: HttpClient
 
 
@@ -49,7 +49,7 @@ class Identity:
     discovery: Discovery
 
     async def console_logins(self, clients: Pairs) -> Sequence[ConsoleLogin]:
-        """Return where people log in to the console; `clients` are its client ids by the names of issuers."""
+        """Return the login pages of the console; `clients` has its client ids by issuer name."""
         by_name = {str(each.name): each for each in await self.issuers.all()}
         return [await self._console_login(by_name[name], client) for name, client in clients if name in by_name]
 
@@ -64,8 +64,8 @@ class Identity:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Say which issuers count and which do not, and let go of what is asked of others when the block ends."""
-        with contextlib.suppress(AmsError):  # a registry that does not answer now has others say so
+        """Log which issuers are accepted and which are not; close the clients when the block ends."""
+        with contextlib.suppress(AmsError):  # an unreachable registry is reported elsewhere
             believed = {each.issuer.name: each.source for each in await self.issuers.list()}
             if believed:
                 await logger.ainfo("issuers", believed=believed)
@@ -78,7 +78,7 @@ class Identity:
 
 
 def trusted_by(settings: Settings) -> Trusted:
-    """Return whom the settings trust; raise `Unusable` with one line for what cannot be."""
+    """Return the issuers and keys trusted by the settings. Raises `Unusable` with one line."""
     guard = Guard(networks(settings.issuers_allow, "issuers_allow"))
     tls = trust(settings.issuers_ca_file, "issuers_ca_file") if settings.issuers_ca_file else None
     issuers = read_issuers(settings.issuers_file) if settings.issuers_file else ()
@@ -88,16 +88,16 @@ def trusted_by(settings: Settings) -> Trusted:
 def identity_of(
     settings: Settings, trusted: Trusted, engines: Engines, trail: Trail, proxies: Sequence[Network]
 ) -> Identity:
-    """Assemble identity. Keys of issuers are in the data folder; a change of issuers forgets verified tokens."""
+    """Assemble identity. Issuers' keys are stored in the data folder; a change of issuers drops verified tokens."""
     registry, clock, client = engines.registry, engines.clock, trusted.client
     discovery = Discovery(client, clock)
     keys = Keys(client, engines.folder.issuers, clock, discovery)
     introspection = Introspection(client, discovery, clock)
     issuers = Issuers(registry, trusted.issuers, keys)
-    remembered: Cache[bytes, CachedToken] = registry.invalidations.new_cache(TOKENS)
+    remembered: Cache[bytes, CachedToken] = registry.invalidations.new_cache(MAX_CACHED_TOKENS)
     verifier = Verifier(issuers, keys, introspection, clock, settings.issuers_leeway, remembered)
     registry.invalidations.on(ISSUERS, verifier.forget)
-    registry.invalidations.on(ISSUERS, keys.look_again)
+    registry.invalidations.on(ISSUERS, keys.refetch_all)
     keys_of_tokens = KeyLogins(registry, clock, settings.issuers_leeway)
     logins = Logins(registry, issuers, verifier, keys_of_tokens, trail, clock, partial(_address, proxies))
     return Identity(issuers, logins, introspection, keys, discovery)

@@ -1,4 +1,4 @@
-"""Google's Pub/Sub over the use cases of the service; imported when it is on, as it needs the extra `pubsub`."""
+"""Google's Pub/Sub on the service's use cases. Imported only if it is on: it needs the extra `pubsub`."""
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from ams.core.errors import BadSettings
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.http.asgi import Application
-from ams.http.auditing import Traced
+from ams.http.auditing import RequestLog
 from ams.http.tls import Certificate
 from ams.outgoing.guard import Network, networks
 from ams.pubsub import iam, publisher, schemas, subscriber
@@ -31,7 +31,7 @@ from ams.web.http2_relay import ALPN
 from ams.web.listener import Listener, ListenerLimits
 from ams.web.server import listen, url_of
 
-UNPROTECTED = (
+UNPROTECTED_WARNING = (
     "pubsub_port needs TLS (cert and key, or tls_self_signed), a proxy that does TLS (trusted_proxies), or"
     " pubsub_emulator"
 )
@@ -46,7 +46,7 @@ async def pubsub(
     supervisor: Supervisor,
     listeners: list[Listener],
 ) -> AsyncIterator[str]:
-    """Answer Google's clients until the block ends; gives HOST:PORT, and adds the port's listener to `listeners`."""
+    """Answer Google's clients until the block ends; yields HOST:PORT, and adds the port's listener to `listeners`."""
     cases = made.cases
     relays = _relays(settings, made, certificate)
     calls = _calls(settings, made, certificate, relays)
@@ -90,10 +90,9 @@ async def pubsub(
 def _port(
     settings: Settings, made: Service, calls: Calls, services: Mapping[str, Sequence[Rpc]], proxies: Sequence[Network]
 ) -> Port:
-    """Return what answers requests of REST."""
     is_open = settings.pubsub_emulator
     rest = Rest(calls, services, made.bodies, made.api.new_id, proxies=proxies, is_open=is_open)
-    app: Application = Traced(rest) if settings.log_level == "debug" else rest
+    app: Application = RequestLog(rest) if settings.log_level == "debug" else rest
     return Port(
         lambda connection, request: AsgiExchange(connection, app, request),
         refusal_of,
@@ -121,7 +120,7 @@ def _calls(settings: Settings, made: Service, certificate: Certificate | None, r
     proxies = networks(settings.trusted_proxies, "trusted_proxies")
     is_plain = not is_emulator and certificate is None
     if is_plain and not proxies:
-        raise BadSettings(UNPROTECTED)
+        raise BadSettings(UNPROTECTED_WARNING)
     door = EmulatorDoor(made.registry, made.cases.projects) if is_emulator else made.gate
     return Calls(
         door,

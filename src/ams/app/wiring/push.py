@@ -1,4 +1,4 @@
-"""Push, assembled: what checks endpoints, what delivers, and what the API knows of it."""
+"""Push, assembled: endpoint checks, delivery, and push in the API."""
 
 import contextlib
 import random
@@ -24,7 +24,7 @@ from ams.push.sender import HttpSender
 from ams.push.workers import Workers
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
-from ams.service.parallel.working import Working
+from ams.service.parallel.working import ParallelSubscriptions
 from ams.service.push.assignment import Assignment
 from ams.service.push.identity import PushIdentity
 from ams.service.push.pushing import Leaseholders, Pushing, no_push_server
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from ams.push.rpc.client import DrivenPushServer
 
 
-_USUAL_PORTS = {"http": 80, "https": 443}
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 logger = structlog.get_logger("ams.push")
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Parts of push that are made before anything is opened, so that bad settings stop a start at once."""
+    """Parts of push created before anything is opened, so that bad settings stop a start at once."""
 
     endpoints: EndpointCheck
     sender: HttpSender
-    driven: "DrivenPushServer | None"  # the push server elsewhere that is driven; None without a push_server_host
+    driven: "DrivenPushServer | None"  # the remote push server; None without push_server_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class Push:
     assignment: Assignment
     dead_letters: DeadLetters
     identity: PushIdentity
-    runner: PushRunner | None  # the workers of this process; None where others deliver, or none does
+    runner: PushRunner | None  # workers of this process; None if others deliver
     reach: Reach | None  # None while push is disabled
 
     @contextlib.asynccontextmanager
     async def running(self, supervisor: Supervisor) -> AsyncIterator[None]:
-        """Deliver, or have it delivered, until the block ends."""
+        """Deliver, or drive the remote push server, until the block ends."""
         async with contextlib.AsyncExitStack() as stack:
             if self.reach is not None:
                 stack.push_async_callback(self.reach.sender.close)
@@ -75,37 +75,37 @@ class Push:
 
 
 def reach_of(settings: Settings) -> Reach | None:
-    """Return how endpoints are reached, None while push is disabled. Raises `Unusable`."""
+    """Return how to reach endpoints; None while push is disabled. Raises `Unusable`."""
     guard = Guard(networks(settings.push_allow, "push_allow"))
     if not settings.push_enabled:
         return None
     trusted = trust(settings.push_ca_file, "push_ca_file")
     sender = HttpSender(guard, trusted, local_http=settings.pubsub_emulator)
-    return Reach(EndpointCheck(guard, trusted), sender, _driven(settings))
+    return Reach(EndpointCheck(guard, trusted), sender, _drive(settings))
 
 
 def issuer_of(settings: Settings) -> str:
-    """Return the URL by which receivers of deliveries know the service. `settings.port` is the one that was taken."""
+    """Return the service's URL for receivers of deliveries. `settings.port` is the actual port."""
     if settings.proxy_hostname:
         return f"https://{settings.proxy_hostname}"
     scheme, host = "https" if settings.cert or settings.tls_self_signed else "http", settings.host
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - not bound
         host = socket.gethostname()
     elif settings.tls_self_signed and is_loopback(host):
-        host = "localhost"  # which a self-made certificate names
+        host = "localhost"  # named in a self-made certificate
     shown = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{shown}" + ("" if settings.port == _USUAL_PORTS[scheme] else f":{settings.port}")
+    return f"{scheme}://{shown}" + ("" if settings.port == _DEFAULT_PORTS[scheme] else f":{settings.port}")
 
 
 def push_of(
     settings: Settings,
     engines: Engines,
     deliverer: Deliverer,
-    working: Working,
+    working: ParallelSubscriptions,
     dead_letters: DeadLetters,
     reach: Reach | None,
 ) -> Push:
-    """Assemble push; without a reach it is disabled."""
+    """Assemble push; it is disabled without `reach`."""
     registry, cursors, issuer = engines.registry, engines.cursors, issuer_of(settings)
     is_alone = settings.registry == "sqlite"
     if settings.pubsub_port is not None and not is_alone and not settings.proxy_hostname:
@@ -132,11 +132,11 @@ def push_of(
     return Push(pushing, assignment, dead_letters, identity, runner, reach)
 
 
-def _driven(settings: Settings) -> "DrivenPushServer | None":
+def _drive(settings: Settings) -> "DrivenPushServer | None":
     if not settings.push_server_host:
         return None
     try:
-        # Here, not above: gRPC is needed with a push server only.
+        # Local import: only a push server needs gRPC.
         from ams.push.rpc.client import DrivenPushServer
         from ams.push.rpc.wire import PushServerAddress
     except ImportError:

@@ -1,8 +1,8 @@
-"""Certificates of clients: whether one is to be believed now, and whom it names (contract 9 and 10).
+"""Certificates of clients: validates them and reads their subjects (contract 9 and 10).
 
-checks      all of it, in its order, remembered for a minute; whether the client's address has a name of the certificate
-der         DER that the library refuses and OpenSSL reads: odd texts in names
-reading     a certificate's fields, names and subject, read once and carefully; how refusals are counted
-trust       the folder of authorities, read again on change; chains to an authority; dates, signatures, keys and usage
-revocation  whether a certificate was withdrawn: `crls` are lists on disk and by URL; OCSP responders
+- checks: all checks in order, cached for a minute; compares the client's host with the certificate
+- der: DER that the library refuses and OpenSSL reads: odd texts in names
+- reading: parses a certificate's fields, names and subject once; kinds of refusals
+- trust: the folder of authorities, reloaded on change; chains, dates, signatures, keys and usage
+- revocation: revoked certificates: `crls` are lists on disk and by URL; OCSP responders
 """

@@ -1,8 +1,8 @@
-"""Checks: whether a certificate is to be believed now; all of contract 9, with what section 15 wants instead.
+"""Checks: validates a certificate, as contract 9 with the corrections of section 15.
 
-The order is: fields that can be read, dates, proxy certificates, chain, usage, host, revocation. The host check
-compares names of the client's address with those of the certificate (15, A12). A name counts only if it leads back to
-the address: the owner of an address says which names it has.
+Order: parsable fields, dates, proxy certificates, chain, usage, host, revocation. The host check compares the names of
+the client's address with those of the certificate (15, A12). Only names that resolve to the address count, because the
+owner of an address chooses its reverse names.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ from ams.storage.free_space import UNLIMITED, FreeSpace
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-REMEMBER = 60_000  # most milliseconds for which a certificate is accepted without a new check
-REMEMBERED = 10_000
-WAIT_SECONDS = 4.0  # most that a login waits for the names of its address
-THREADS = 16  # look-ups of names at once; more of them wait
-_MOST_NAMES = 8  # of one address that are looked at
+VERDICT_TTL_MS = 60_000  # longest milliseconds for which a valid certificate is not checked again
+MAX_CACHED_VERDICTS = 10_000
+WAIT_SECONDS = 4.0  # longest wait of a login for the names of its address
+MAX_LOOKUP_THREADS = 16  # concurrent look-ups of names; more of them wait
+_MAX_NAMES = 8  # of one address that are compared
 
 
-class _Passed(NamedTuple):
-    since: int  # before that it is not good either: the machine's time may be put back
+class _Verdict(NamedTuple):
+    since: int  # valid from then on: the system clock may be set back
     until: int
     state: tuple[int, int]  # changes whenever a verdict may change
 
@@ -60,7 +60,7 @@ class CertificateChecks:
         hosts: "HostCheck | None" = None,
         space: FreeSpace = UNLIMITED,
     ) -> None:
-        """`crl_folder` is where fetched lists are kept over a restart, while there is `space`; empty: nowhere."""
+        """`crl_folder` stores fetched lists across restarts, while there is `space`; empty: not stored."""
         self._settings = settings
         self._clock = clock
         self._folder = TrustFolder(settings.client_ca, clock)
@@ -70,12 +70,12 @@ class CertificateChecks:
         asked = self._responders if settings.ocsp else None
         self._revocation = Revocation(self._fetched, asked, settings.revocation, clock)
         self._hosts = hosts or HostCheck()
-        self._passed: LruCache[bytes, _Passed] = LruCache(REMEMBERED)
+        self._passed: LruCache[bytes, _Verdict] = LruCache(MAX_CACHED_VERDICTS)
         self._refused: Counter[str] = Counter()
-        self.remembered = 0  # checks that were answered from memory
+        self.remembered = 0  # checks answered from the cache
 
     async def check(self, presented: Presented, address: str, *, verify_host: bool) -> None:
-        """Raise `CertificateRefused`, or `Unavailable` when its CA's lists cannot be had; nothing else."""
+        """Raise `CertificateRefused`, or `Unavailable` if its CA's lists cannot be fetched; nothing else."""
         try:
             await self._check(presented, address if verify_host else "")
         except CertificateRefused as error:
@@ -92,7 +92,7 @@ class CertificateChecks:
             raise Refusal("unreadable", UNREADABLE) from error
 
     def reload(self) -> None:
-        """Read the folder of authorities again, now."""
+        """Reload the folder of authorities now."""
         self._folder.reload()
 
     async def close(self) -> None:
@@ -101,11 +101,11 @@ class CertificateChecks:
         await self._responders.close()
 
     def lists(self) -> Sequence[RevocationList]:
-        """Return the lists that certificates are looked up in."""
+        """Return the revocation lists in use."""
         return [*(each for known in self._folder.trust.lists.values() for each in known), *self._fetched.lists()]
 
     def gauges(self) -> Iterator[Figure]:
-        """Yield what goes up and down."""
+        """Yield the gauges."""
         now, lists = self._clock.wall(), self.lists()
         yield figure("ams_authn_authorities", "CAs that clients are checked by.", len(self._folder.trust.authorities))
         ages = [({"source": each.source}, (now - each.this_update) / 1000) for each in lists]
@@ -118,7 +118,7 @@ class CertificateChecks:
             yield Figure("ams_authn_list_ends_in_seconds", text, ends)
 
     def counters(self) -> Iterator[Figure]:
-        """Yield what only grows."""
+        """Yield the counters."""
         fetches, failures = self._client.requests, self._client.failures
         yield figure("ams_authn_list_fetches", "Fetches of revocation lists and OCSP answers.", fetches)
         yield figure("ams_authn_list_fetch_failures", "Those that failed.", failures)
@@ -137,9 +137,9 @@ class CertificateChecks:
             return
         until = await self._looked_at(presented, trust, address)
         now = self._clock.wall()
-        # A folder that changed meanwhile counts as changed since.
+        # A folder that changed meanwhile counts as changed later.
         state = (trust.generation, self._fetched.changes)
-        self._passed.put(digest.digest(), _Passed(now, min(now + REMEMBER, until), state))
+        self._passed.put(digest.digest(), _Verdict(now, min(now + VERDICT_TTL_MS, until), state))
 
     async def _looked_at(self, presented: Presented, trust: Trust, address: str) -> int:
         leaf = read_leaf(presented.leaf, presented.shown)
@@ -159,7 +159,7 @@ class CertificateChecks:
             return end
         if address:
             await self._hosts.check(leaf, address)
-        if len(chain) == 1:  # one that was put into the folder itself, or of any client in development
+        if len(chain) == 1:  # a certificate in the folder itself, or any client in development
             return end
         return min(end, await self._revocation.check(chain, trust))
 
@@ -170,17 +170,17 @@ def _system_names(address: str) -> Sequence[str]:
 
 
 class SystemNames:
-    """Names of addresses as the machine finds them, in threads of their own."""
+    """Reverse names of addresses by the system's resolver, in threads of their own."""
 
     def __init__(
         self, find: Callable[[str], Sequence[str]] = _system_names, wait_seconds: float = WAIT_SECONDS
     ) -> None:
         self._find = find
         self._wait_seconds = wait_seconds
-        self._places = asyncio.Semaphore(THREADS)
+        self._places = asyncio.Semaphore(MAX_LOOKUP_THREADS)
 
     async def of(self, address: str) -> Sequence[str]:
-        """Return the names of an address, without final dots; raise `OSError` when there are none, or not in time."""
+        """Return the names of an address, without final dots. Raises `OSError` if there are none, or on timeout."""
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await self._places.acquire()
@@ -201,13 +201,13 @@ class HostCheck:
         self._addresses = addresses or Lookups()
 
     async def check(self, leaf: Facts, address: str) -> None:
-        """Raise `Refusal` when no name of the address is one of the certificate's (contract 9.3, always 403)."""
+        """Raise `Refusal` unless a name of the address is in the certificate (contract 9.3, always 403)."""
         try:
             ip = ipaddress.ip_address(address)
         except ValueError:
             raise Refusal("host", f"lookup {address}: unrecognized address") from None
         try:
-            found = list(await self._names.of(str(ip)))[:_MOST_NAMES]
+            found = list(await self._names.of(str(ip)))[:_MAX_NAMES]
         except (OSError, UnicodeError) as error:
             why = "no such host"
             if isinstance(error, socket.herror | socket.gaierror) and error.errno == socket.EAI_AGAIN:
@@ -219,7 +219,7 @@ class HostCheck:
         if not confirmed:
             raise Refusal("host", f"lookup {found[0]}.: its addresses do not include {ip}")
         if not any(_matches(name, pattern) for name in confirmed for pattern in _dns_names(leaf)):
-            raise Refusal("host", _mismatch(leaf, confirmed[0]))
+            raise Refusal("host", _mismatch_text(leaf, confirmed[0]))
 
     async def _leads_to(self, name: str, ip: Address) -> bool:
         try:
@@ -235,7 +235,7 @@ def _dns_names(leaf: Facts) -> list[str]:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Return whether a host name is that of a certificate, in any case, without a final dot; `*` is a first label."""
+    """Return whether a name matches one in a certificate: any case, without final dot; `*` as first label."""
     host, wanted = (each.lower().removesuffix(".").split(".") for each in (name, pattern))
     if len(host) != len(wanted) or not all(host) or not all(wanted):
         return False
@@ -244,8 +244,8 @@ def _matches(name: str, pattern: str) -> bool:
     return host == wanted
 
 
-def _mismatch(leaf: Facts, name: str) -> str:
-    """Return the text for a certificate without a host's name (contract 9.3); such names end with a dot there."""
+def _mismatch_text(leaf: Facts, name: str) -> str:
+    """Return the error text for a certificate without a host's name (contract 9.3), which ends with a dot there."""
     names = _dns_names(leaf)
     if names:
         return f"x509: certificate is valid for {', '.join(names)}, not {name}."

@@ -1,12 +1,12 @@
-"""Lists of withdrawn certificates (CRLs): read, verified, and fetched by URL (contract 9.2; 15, A10).
+"""Certificate revocation lists (CRLs): parsed, verified, and fetched by URL (contract 9.2; 15, A10).
 
-A list is read once, indexed, and believed only for its own scope. One that is fetched by URL is verified, kept until
-it ends, and fetched again before that. Only lists that the certificate's own CA has signed are kept, so that a forged
-answer takes no place of a good one; nor does an older list, which could be sent again on the way. A good list is
-also kept as a file, so that a start needs no fetch.
+A list is parsed once, indexed, and used only within its scope. A fetched list is verified, cached until it expires, and
+refreshed before that. Only lists signed by the certificate's own CA are cached, so a forged answer replaces no good
+one; nor does an older list, which an attacker could replay. Good lists are also stored as files, so that a start needs
+no fetch.
 
-When it is not known whether a certificate was withdrawn, a policy decides (`revocation`). The contract's
-`Internal Error: ` is put before the texts of doubts where errors are written (`ams.authn.http.errors`).
+If the revocation status is unknown, the policy (`revocation`) decides. Texts of doubts get the contract's `Internal
+Error: ` where errors are written (`ams.authn.http.errors`).
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from ams.authn.certificates.reading import (
     Facts,
     comparable,
     has_signed,
+    ignore_warnings,
     issuer_of_list,
     milliseconds,
-    quietly,
 )
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, Unavailable
@@ -37,25 +37,25 @@ from ams.storage.free_space import UNLIMITED, FreeSpace
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-EARLY = 5 * 60_000  # milliseconds that the clock of a CA may be ahead
-HOUR = 3_600_000
-REFRESH_AFTER = 6 * HOUR  # milliseconds after which a list is fetched again in any case; fetch-crl does it as often
-REFRESH_FAILED = 5 * 60_000
-WITHOUT_END = HOUR  # milliseconds that a list is good for which does not say how long it is
-UNUSED = 24 * HOUR  # milliseconds after which a list that was not asked for is forgotten
-MOST_BYTES = 64 * 1024 * 1024
-"""Of all lists that are kept, as published; those that were not asked for longest go first. One is kept always."""
-MOST_LISTS = 1000
-MOST_REDIRECTS = 3
-"""Redirects that one fetch follows. CAs move their lists, mostly to `https`; the signature makes a list valid."""
-_UNDERSTOOD = (x509.IssuingDistributionPoint, x509.CRLNumber, x509.AuthorityKeyIdentifier)
+CLOCK_SKEW_MS = 5 * 60_000  # milliseconds that the clock of a CA may be ahead
+HOUR_MS = 3_600_000
+REFRESH_MS = 6 * HOUR_MS  # milliseconds until a list is fetched again in any case; as often as fetch-crl
+RETRY_MS = 5 * 60_000
+DEFAULT_LIFETIME_MS = HOUR_MS  # milliseconds that a list without an expiry is valid
+UNUSED_TTL_MS = 24 * HOUR_MS  # milliseconds until an unused list is dropped
+MAX_CACHED_BYTES = 64 * 1024 * 1024
+"""Of all cached lists, as published. The least recently used go first; at least one stays."""
+MAX_CACHED_LISTS = 1000
+MAX_REDIRECTS = 3
+"""Redirects of one fetch. CAs move their lists, mostly to `https`; the signature proves a list."""
+_KNOWN_EXTENSIONS = (x509.IssuingDistributionPoint, x509.CRLNumber, x509.AuthorityKeyIdentifier)
 
-Key = tuple[str, bytes]  # URL, and the fingerprint of the CA whose list is wanted there
+Key = tuple[str, bytes]  # URL, and fingerprint of the CA
 ListPlace = tuple[str, Facts]  # URL, and the CA
 
 
 class Doubt(Exception):
-    """It is not known whether a certificate was revoked; `error` is raised if it is refused for that."""
+    """The revocation status of a certificate is unknown; `error` is raised if the policy refuses it."""
 
     def __init__(self, source: str, error: AmsError) -> None:
         super().__init__(error.message)
@@ -63,34 +63,34 @@ class Doubt(Exception):
         self.error = error
 
 
-def unreachable(url: str) -> Doubt:
-    """A list that cannot be fetched (contract 9.3)."""
+def unreachable_doubt(url: str) -> Doubt:
+    """A list cannot be fetched (contract 9.3)."""
     url = without_credentials(url)
     return Doubt(url, Unavailable(f"Could not access CRL {url}"))
 
 
-def unparsable(url: str) -> Doubt:
-    """The answer is no list (contract 9.3)."""
+def unparsable_doubt(url: str) -> Doubt:
+    """The answer is not a list (contract 9.3)."""
     return Doubt(url, Unavailable("Unable to parse CRL Data"))
 
 
-def too_long(url: str) -> Doubt:
-    """A list that is longer than any (contract 9.3)."""
+def too_long_doubt(url: str) -> Doubt:
+    """A list is too long (contract 9.3)."""
     return Doubt(url, Unavailable("Unable to read CRL Data"))
 
 
-def useless(source: str, why: str) -> Doubt:
-    """A list of the right CA that is not about this certificate."""
+def wrong_scope_doubt(source: str, why: str) -> Doubt:
+    """A list of the right CA does not cover this certificate."""
     return Doubt(source, Unavailable(f"The CRL {source} is of no use: {why}"))
 
 
 class UnreadableList(Exception):
-    """This is no list of withdrawn certificates."""
+    """The data is not a revocation list."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RevocationList:
-    """A list as published, not verified before `is_signed_by`; `odd` says why it is never believed."""
+    """A published list, unverified before `is_signed_by`. `odd`: why it is never used."""
 
     source: str
     issuer: ComparableName
@@ -100,27 +100,27 @@ class RevocationList:
     _crl: x509.CertificateRevocationList
     _serials: frozenset[int]
     _scope: x509.IssuingDistributionPoint | None
-    _signed: bytes = b""  # the part that was signed, where `_crl` has other bytes
-    _signers: dict[bytes, bool] = field(default_factory=dict)  # whether the CA of a fingerprint has signed it
+    _signed: bytes = b""  # the signed part, if it differs from the bytes of `_crl`
+    _signers: dict[bytes, bool] = field(default_factory=dict)  # by fingerprint of a CA: True if it has signed the list
 
     @classmethod
     def read(cls, data: bytes, source: str) -> "RevocationList":
-        """Read a list, PEM or DER; raise `UnreadableList`."""
+        """Parse a list, PEM or DER. Raises `UnreadableList`."""
         try:
             der = to_der(data, b"X509 CRL")
             crl, text = parse_mended(x509.load_der_x509_crl, der)
-            with quietly():  # not the whole: a long list takes a while, and other requests wait
+            with ignore_warnings():  # not the whole: a long list is slow, and other requests wait
                 is_legible = _is_legible(crl)
             legible = crl if is_legible else load_mended(crl, x509.load_der_x509_crl)
-            with quietly():
+            with ignore_warnings():
                 extensions = legible.extensions
                 scopes = (each.value for each in extensions)
                 scope = next((each for each in scopes if isinstance(each, x509.IssuingDistributionPoint)), None)
-                issuer, odd = comparable(issuer_of_list(crl)), _odd(extensions, scope)
+                issuer, odd = comparable(issuer_of_list(crl)), _unusable_reason(extensions, scope)
                 since, until = crl.last_update_utc, crl.next_update_utc
             serials = frozenset(each.serial_number for each in crl)
             signed = b"" if text is der else find_original(crl.tbs_certlist_bytes, text, der)
-        except Exception as error:  # a parser's, of many kinds
+        except Exception as error:  # parsers raise many kinds of errors
             raise UnreadableList(str(error)) from error
         end = None if until is None else milliseconds(until)
         return cls(source, issuer, milliseconds(since), end, odd, crl, serials, scope, signed)
@@ -129,15 +129,15 @@ class RevocationList:
         return len(self._serials)
 
     def is_signed_by(self, issuer: Facts) -> bool:
-        """Return whether a CA has signed it, and may; costs much the first time for a long list."""
+        """Return whether a CA has signed the list, and may sign lists. The first call is slow for a long list."""
         if issuer.fingerprint not in self._signers:
             usage = issuer.extension(x509.KeyUsage)
             may_sign = self.issuer == comparable(issuer.subject) and (usage is None or usage.crl_sign)
-            self._signers[issuer.fingerprint] = may_sign and self._verified(issuer.certificate)
+            self._signers[issuer.fingerprint] = may_sign and self._verify(issuer.certificate)
         return self._signers[issuer.fingerprint]
 
     def is_about(self, certificate: Facts, urls: Collection[str]) -> bool:
-        """Return whether it would name a certificate of its CA, which has its lists at `urls`, if it were withdrawn."""
+        """Return whether the list covers a certificate of its CA, whose lists are at `urls`."""
         if self.odd:
             return False
         if self._scope is None:
@@ -150,15 +150,15 @@ class RevocationList:
         return names is None or any(each.value in urls for each in names)
 
     def is_current(self, now: Milliseconds) -> bool:
-        """Return whether it is valid now."""
+        """Return whether the list is valid now."""
         return not self.is_ahead(now) and (self.next_update is None or now < self.next_update)
 
     def is_ahead(self, now: Milliseconds) -> bool:
-        """Return whether its time is in the future."""
-        return self.this_update > now + EARLY
+        """Return whether its start is in the future."""
+        return self.this_update > now + CLOCK_SKEW_MS
 
     def revokes(self, serial: int) -> bool:
-        """Return whether a certificate with this serial number is withdrawn."""
+        """Return whether a certificate with this serial number is revoked."""
         if serial not in self._serials:
             return False
         entry = self._crl.get_revoked_certificate_by_serial_number(serial)
@@ -166,15 +166,15 @@ class RevocationList:
             return True
         try:
             reason = entry.extensions.get_extension_for_class(x509.CRLReason).value.reason
-        except Exception:  # no reason, or one that cannot be read
+        except Exception:  # no reason, or an unreadable one
             return True
         return reason is not x509.ReasonFlags.remove_from_crl
 
     def ends_at(self, now: Milliseconds) -> Milliseconds:
-        """Return the end of a current list."""
-        return self.next_update if self.next_update is not None else Milliseconds(now + WITHOUT_END)
+        """Return when a current list expires."""
+        return self.next_update if self.next_update is not None else Milliseconds(now + DEFAULT_LIFETIME_MS)
 
-    def _verified(self, ca: x509.Certificate) -> bool:
+    def _verify(self, ca: x509.Certificate) -> bool:
         if self._signed:
             return has_signed(ca, self._crl.signature, self._signed, self._crl.signature_hash_algorithm)
         try:
@@ -190,10 +190,10 @@ def _is_legible(crl: x509.CertificateRevocationList) -> bool:
         return False
 
 
-def _odd(extensions: x509.Extensions, scope: x509.IssuingDistributionPoint | None) -> str:
+def _unusable_reason(extensions: x509.Extensions, scope: x509.IssuingDistributionPoint | None) -> str:
     if any(isinstance(each.value, x509.DeltaCRLIndicator) for each in extensions):
         return "it says what changed only"
-    if any(each.critical and not isinstance(each.value, _UNDERSTOOD) for each in extensions):
+    if any(each.critical and not isinstance(each.value, _KNOWN_EXTENSIONS) for each in extensions):
         return "it has a critical extension that is not understood here"
     if scope is None:
         return ""
@@ -209,24 +209,24 @@ def _odd(extensions: x509.Extensions, scope: x509.IssuingDistributionPoint | Non
 
 
 class FetchedLists(DocumentCache[Key, ListPlace, RevocationList]):
-    """Lists by URL and CA. The newest one that the CA has signed stays, also when it has ended."""
+    """Fetched lists by URL and CA. The newest list that the CA has signed stays, even when expired."""
 
-    max_documents = MOST_LISTS
-    max_bytes = MOST_BYTES
-    refresh_retry_ms = REFRESH_FAILED
+    max_documents = MAX_CACHED_LISTS
+    max_bytes = MAX_CACHED_BYTES
+    refresh_retry_ms = RETRY_MS
     expected_error = Doubt
-    unused_ms = UNUSED
+    unused_ms = UNUSED_TTL_MS
     is_file_first = True
     upkeep_event = "crl.upkeep_failed"
 
     def __init__(self, client: HttpClient, clock: Clock, folder: str = "", space: FreeSpace = UNLIMITED) -> None:
-        """`folder` is where lists are kept; empty: nothing is kept over a restart."""
+        """`folder` stores lists across restarts; empty: not stored."""
         super().__init__(clock.wall, folder, space, clock.monotonic)
         self.logger = logger
         self._client = client
 
     def lists(self) -> Iterator[RevocationList]:
-        """Yield the lists that are kept."""
+        """Yield the cached lists."""
         return (each.document for each in self.states.values() if each.document is not None)
 
     def _key_of(self, place: ListPlace) -> Key:
@@ -236,15 +236,15 @@ class FetchedLists(DocumentCache[Key, ListPlace, RevocationList]):
     async def _fetch(self, place: ListPlace, before: RevocationList | None) -> Edition[RevocationList]:
         url, _ = place
         try:
-            data = await self._client.get(url, redirects=MOST_REDIRECTS)
-            fresh = await asyncio.to_thread(_verified, data, *place)
+            data = await self._client.get(url, redirects=MAX_REDIRECTS)
+            fresh = await asyncio.to_thread(_verify, data, *place)
             if fresh.is_ahead(self._now()):  # stored, it would block all newer lists until then
-                raise useless(url, "it is of the future")
+                raise wrong_scope_doubt(url, "it is of the future")
         except AnswerTooLong as error:
-            raise too_long(url) from error
+            raise too_long_doubt(url) from error
         except RequestFailed as error:
             logger.warning("crl.not_fetched", url=without_credentials(url), reason=str(error))
-            raise unreachable(url) from error
+            raise unreachable_doubt(url) from error
         except Doubt as doubt:
             logger.warning("crl.not_believed", url=without_credentials(url), reason=str(doubt))
             raise
@@ -256,7 +256,7 @@ class FetchedLists(DocumentCache[Key, ListPlace, RevocationList]):
         return hashlib.sha256(key[0].encode() + b"\0" + key[1]).hexdigest() + ".crl"
 
     def _read(self, place: ListPlace, data: bytes) -> Edition[RevocationList]:
-        return self._edition(_verified(data, *place), data)
+        return self._edition(_verify(data, *place), data)
 
     def _log_file_error(self, key: Key, reason: str, *, is_read: bool) -> None:
         event = "crl.kept_list_unreadable" if is_read else "crl.not_kept"
@@ -269,18 +269,18 @@ class FetchedLists(DocumentCache[Key, ListPlace, RevocationList]):
     def _edition(self, found: RevocationList, data: bytes) -> Edition[RevocationList]:
         now = self._now()
         if not found.is_current(now):
-            return Edition(found, now + REFRESH_FAILED, now, data)
-        # Some time before the end, so that one failure is no harm.
+            return Edition(found, now + RETRY_MS, now, data)
+        # Before the expiry, so that one failure does no harm.
         left = found.ends_at(now) - now
-        refresh_at = now + min(REFRESH_AFTER, left - max(left // 10, min(REFRESH_FAILED, left // 2)))
+        refresh_at = now + min(REFRESH_MS, left - max(left // 10, min(RETRY_MS, left // 2)))
         return Edition(found, refresh_at, now + left, data)
 
 
-def _verified(data: bytes, url: str, issuer: Facts) -> RevocationList:
+def _verify(data: bytes, url: str, issuer: Facts) -> RevocationList:
     try:
         found = RevocationList.read(data, url)
     except UnreadableList as error:
-        raise unparsable(url) from error
+        raise unparsable_doubt(url) from error
     if not found.is_signed_by(issuer):
         raise Doubt(url, Unavailable(f"The CRL {url} is not signed by the CA of the certificate"))
     return found

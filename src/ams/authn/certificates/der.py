@@ -1,10 +1,10 @@
-"""DER: bytes of certificates, lists and OCSP answers that their library refuses. OpenSSL and Go read them.
+"""DER of certificates, lists and OCSP answers that their library refuses. OpenSSL and Go accept them.
 
-The library refuses a whole name for one value whose bytes are not of the alphabet it claims, such as `José` in Latin-1
-as T61String. CAs of the field have signed that. `read_name` reads such a name; names are compared as text.
+The library refuses a whole name for one value with bytes outside its alphabet, such as `José` in Latin-1 as T61String.
+Real CAs have signed such names. `read_name` parses them; names are compared as text.
 
-For a PrintableString the library refuses the whole certificate, list or answer. `parse_mended` reads such a value as
-UTF8String. The bytes that were signed then differ from those that were parsed; signatures are checked over the former.
+For a PrintableString the library refuses the whole certificate, list or answer. `parse_mended` parses such a value as
+UTF8String. The parsed bytes then differ from the signed ones; signatures are checked over the latter.
 """
 
 import base64
@@ -21,15 +21,15 @@ Signed = TypeVar("Signed", x509.Certificate, x509.CertificateRevocationList)
 
 _PEM = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _BOOLEAN, _INTEGER, _OCTETS, _OID, _VERSION = 0x01, 0x02, 0x04, 0x06, 0xA0
-_CONSTRUCTED = 0x20  # the bit of tags whose values have members
+_CONSTRUCTED = 0x20  # bit of tags of constructed values
 _UTF8, _PRINTABLE, _T61, _IA5 = 0x0C, 0x13, 0x14, 0x16
 _PRINTABLE_TEXT = re.compile(rb"[A-Za-z0-9 '()+,./:=?-]*")
-ISSUER, SUBJECT = 1, 3  # numbers of fields of the signed body, version and serial number not counted
-MAX_VALUES = 1_000_000  # that are looked at to mend one: a second of work, and a list of 250,000 entries
+ISSUER, SUBJECT = 1, 3  # field numbers in the signed body, version and serial number not counted
+MAX_VALUES = 1_000_000  # values visited in one mend: a second of work, and a list of 250,000 entries
 
 
 def to_der(data: bytes, label: bytes = b"") -> bytes:
-    """Return DER of what is PEM or DER: of the block with this label if there is one. Raises `ValueError`."""
+    """Return the DER of PEM or DER: of the PEM block with this label if there is one. Raises `ValueError`."""
     if not _PEM.match(data):
         return data
     blocks = [(each[1], each[2]) for each in _PEM.finditer(data)]
@@ -38,13 +38,13 @@ def to_der(data: bytes, label: bytes = b"") -> bytes:
 
 
 def parse_mended(parse: Callable[[bytes], T], der: bytes) -> tuple[T, bytes]:
-    """Parse DER, if need be with odd PrintableStrings as UTF8String. CAs put `*`, `@` and `_` into them.
+    """Parse DER, if needed with invalid PrintableStrings as UTF8String. CAs put `*`, `@` and `_` into them.
 
     Returns:
-        The value, and the bytes that were parsed: as many as in `der`; `der` itself if nothing was mended.
+        The value, and the parsed bytes: as many as in `der`; `der` itself if nothing was mended.
 
     Raises:
-        ValueError: it cannot be parsed so either.
+        ValueError: It cannot be parsed that way either.
     """
     try:
         return parse(der), der
@@ -54,7 +54,7 @@ def parse_mended(parse: Callable[[bytes], T], der: bytes) -> tuple[T, bytes]:
 
 
 def find_original(part: bytes, text: bytes, der: bytes) -> bytes:
-    """Return the bytes of `der` in the place of `part`; `text` is what `parse_mended` parsed for `der`."""
+    """Return the bytes of `der` at the place of `part`; `text` is what `parse_mended` parsed for `der`."""
     if text is der:
         return part
     place = text.index(part)
@@ -65,7 +65,7 @@ def read_extensions(signed: Signed, load: Callable[[bytes], Signed]) -> x509.Ext
     """Return the extensions of a certificate or a list. Names of authorities in them may have `?` for letters.
 
     Raises:
-        ValueError: an extension cannot be read.
+        ValueError: An extension cannot be parsed.
     """
     try:
         return signed.extensions
@@ -74,17 +74,17 @@ def read_extensions(signed: Signed, load: Callable[[bytes], Signed]) -> x509.Ext
 
 
 def load_mended(signed: Signed, load: Callable[[bytes], Signed]) -> Signed:
-    """Return a certificate or a list whose extensions can be read; a long list takes a second. Raises `ValueError`."""
+    """Return a certificate or list with parsable extensions; a long list takes a second. Raises `ValueError`."""
     return load(mend_texts(signed.public_bytes(Encoding.DER), is_lossy=True))
 
 
 def mend_texts(der: bytes, *, is_lossy: bool = False) -> bytes:
-    """Return the same with every odd PrintableString as UTF8String.
+    """Return the DER with every invalid PrintableString as UTF8String.
+
+    With `is_lossy`, texts in Latin-1 have `?` for non-ASCII letters: as UTF-8 they would be longer.
 
     Raises:
-        ValueError: a value is cut off, or there are more than `MAX_VALUES`.
-
-    With `is_lossy`, texts in Latin-1 have `?` for what is not ASCII: as UTF-8 they would be longer.
+        ValueError: A value is truncated, or there are more than `MAX_VALUES`.
     """
     changed, place, before, values = bytearray(der), 0, 0, 0
     while place < len(der):
@@ -98,14 +98,14 @@ def mend_texts(der: bytes, *, is_lossy: bool = False) -> bytes:
                 changed[place] = _UTF8
         elif is_lossy and tag in (_T61, _IA5):
             changed[begin:end] = _old_letters(der[begin:end]).encode("ascii", "replace").ljust(end - begin)
-        # Extensions name authorities too. Their values are octets, which mostly hold DER.
+        # Extensions name authorities too. Their values are octets, which mostly contain DER.
         is_extension = tag == _OCTETS and before in (_OID, _BOOLEAN) and _is_value(der, begin, end)
         before, place = tag, begin if tag & _CONSTRUCTED or is_extension else end
     return bytes(changed)
 
 
 def read_signed_body(der: bytes) -> bytes:
-    """Return the part of a certificate or a list that is signed."""
+    """Return the signed part of a certificate or a list."""
     [(_, *content)] = _spans(der, 0, len(der))
     place, _, end = next(_spans(der, *content))
     return der[place:end]
@@ -120,7 +120,7 @@ def read_field(signed: bytes, number: int) -> bytes:
 
 
 def read_name(signed: bytes, number: int) -> x509.Name:
-    """Read a name whose structure the library has parsed, and whose texts it refuses; raise `ValueError`."""
+    """Read a name that the library has parsed but whose texts it refuses. Raises `ValueError`."""
     [(_, parts)] = _members(read_field(signed, number))
     pairs = [[_attribute(pair) for _, pair in _members(part)] for _, part in _members(parts)]
     return x509.Name([x509.RelativeDistinguishedName(each) for each in pairs])
@@ -130,7 +130,7 @@ def _attribute(pair: bytes) -> x509.NameAttribute[str]:
     (_, oid), (tag, value) = _members(pair)
     if tag not in _TEXTS:
         raise ValueError("a value that is no text")
-    # The library checks what callers make, such as that a country has two letters; this was signed as it is.
+    # The library validates new values, such as two letters of a country; this one is signed already.
     return x509.NameAttribute(
         x509.ObjectIdentifier(_format_oid(oid)), _TEXTS[tag](value), _type=_ASN1Type.UTF8String, _validate=False
     )
@@ -152,7 +152,7 @@ def _members(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _spans(content: bytes, place: int, limit: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the place of each tag in a part of DER, and where its value begins and ends; raise `ValueError`."""
+    """Yield each tag's place in a part of DER, with start and end of its value. Raises `ValueError`."""
     while place < limit:
         begin, end = _value(content, place, limit)
         yield place, begin, end
@@ -167,7 +167,7 @@ def _is_value(content: bytes, place: int, limit: int) -> bool:
 
 
 def _value(content: bytes, place: int, limit: int) -> tuple[int, int]:
-    """Return where the value behind a tag begins and ends; raise `ValueError` if it is cut off."""
+    """Return start and end of the value after a tag. Raises `ValueError` if it is truncated."""
     begin = place + 2
     if begin > limit:
         raise ValueError("cut off")
@@ -181,7 +181,7 @@ def _value(content: bytes, place: int, limit: int) -> tuple[int, int]:
 
 
 def _old_letters(value: bytes) -> str:
-    """Decode T61String: UTF-8 where it is that, else Latin-1, as OpenSSL and Go do."""
+    """Decode T61String: as UTF-8 if valid, else as Latin-1, like OpenSSL and Go."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -197,4 +197,4 @@ _TEXTS: dict[int, Callable[[bytes], str]] = {
     0x1C: lambda value: value.decode("utf-32-be"),
     0x1E: lambda value: value.decode("utf-16-be"),
 }
-"""By the tag of ASN.1: UTF8String, numeric, printable, T61, IA5, universal, BMP. OpenSSL reads no other."""
+"""By ASN.1 tag: UTF8String, numeric, printable, T61, IA5, universal, BMP. OpenSSL reads no others."""

@@ -1,9 +1,9 @@
-"""Certificates of clients: their fields, names and subjects, read once and carefully (contract 15, A8 and A19).
+"""Certificates of clients: parses their fields, names and subjects once (contract 15, A8 and A19).
 
-The library reads a field when it is asked for. Here all are read at one place, and a bad field is one refusal.
+The library parses a field on access. Here all are parsed in one place, and a bad field is one refusal.
 
-The normal form of a subject loses parts, so that two subjects may have one. `unrepresentable` finds those that could: a
-binding to one of them knows the digest of the whole subject too.
+The normal form of a subject is lossy, so two subjects may share it. `unrepresentable` finds those that could. A binding
+to such a subject also has the digest of the whole subject.
 """
 
 import contextlib
@@ -37,23 +37,23 @@ RefusalKind = Literal[
     "unreadable", "expired", "not_yet_valid", "proxy", "chain", "usage", "host",
     "revoked", "unknown", "no_list", "doubt",
 ]  # fmt: skip
-"""How refusals are counted. `doubt`: it is not known whether the certificate was withdrawn."""
+"""Kinds of refusals in counters. `doubt`: the revocation status is unknown."""
 KINDS: tuple[RefusalKind, ...] = get_args(RefusalKind)
 
-REMEMBERED = 10_000  # most certificates whose subjects are cached
-LONGEST = 2_000  # characters of subject and issuer that are cached: clients may show names of 100 kB, believed or not
+MAX_CACHED_SUBJECTS = 10_000  # certificates whose subjects are cached
+MAX_CHARACTERS = 2_000  # characters of a cached subject and issuer: any client may send names of 100 kB
 
-_UNWRITABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
-"""Control characters are no part of a name, and databases take no NUL."""
+_CONTROLS = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+"""Control characters, which are not valid in names; databases accept no NUL."""
 _WARNINGS = threading.Lock()
 _SUBJECT_UNREADABLE = "Your certificate has a subject that cannot be read"
-_AMBIGUOUS = frozenset(',+"\\<>;')  # characters that the normal form escapes elsewhere, but not in `E` and `DC`
-_UNESCAPED = {"1.2.840.113549.1.9.1": "E", "0.9.2342.19200300.100.1.25": "DC"}
-_SINGLE = {"2.5.4.3": "CN", "2.5.4.5": "SERIALNUMBER"}  # of several, the normal form keeps the last
+_AMBIGUOUS_MARKS = frozenset(',+"\\<>;')  # escaped by the normal form elsewhere, but not in `E` and `DC`
+_UNESCAPED_TYPES = {"1.2.840.113549.1.9.1": "E", "0.9.2342.19200300.100.1.25": "DC"}
+_SINGLE_TYPES = {"2.5.4.3": "CN", "2.5.4.5": "SERIALNUMBER"}  # of several, the normal form keeps the last
 
 
 class Refusal(CertificateRefused):
-    """A certificate that is not believed; `kind` is one of `KINDS`."""
+    """A refused certificate; `kind` is one of `KINDS`."""
 
     def __init__(self, kind: RefusalKind, message: str) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ class Refusal(CertificateRefused):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A certificate whose fields were read."""
+    """The parsed fields of a certificate."""
 
     certificate: x509.Certificate
     subject: x509.Name
@@ -71,7 +71,7 @@ class Facts:
     not_before: Milliseconds
     not_after: Milliseconds
     extensions: x509.Extensions
-    der: bytes  # as it was signed, where `load` changed texts of `certificate`
+    der: bytes  # the signed bytes, if `load` changed texts of `certificate`
 
     def extension(self, kind: type[Kind]) -> Kind | None:
         """Return an extension's value, or None."""
@@ -79,18 +79,18 @@ class Facts:
 
     @property
     def is_ca(self) -> bool:
-        """True if it says that it is a CA's."""
+        """True if it claims to be a CA's."""
         basic = self.extension(x509.BasicConstraints)
         return basic is not None and basic.ca
 
     @property
     def fingerprint(self) -> bytes:
-        """The SHA-256 of the whole certificate."""
+        """SHA-256 of the whole certificate."""
         return hashlib.sha256(self.der).digest()
 
 
 def load(der: bytes) -> tuple[x509.Certificate, bytes]:
-    """Load a certificate; return also what was signed, where that has other bytes. Raises `ValueError`."""
+    """Load a certificate. Returns also the signed bytes if they differ. Raises `ValueError`."""
     try:
         certificate, text = parse_mended(x509.load_der_x509_certificate, der)
     except x509.InvalidVersion as error:
@@ -99,16 +99,16 @@ def load(der: bytes) -> tuple[x509.Certificate, bytes]:
 
 
 def read_der(der: bytes) -> Facts:
-    """Read a certificate; raise `Refusal` when something in it cannot be read."""
+    """Parse a certificate. Raises `Refusal` if a part of it cannot be parsed."""
     try:
-        return read(*load(der))
+        return read_certificate(*load(der))
     except ValueError as error:
         raise Refusal("unreadable", UNREADABLE) from error
 
 
-def read(certificate: x509.Certificate, signed: bytes = b"") -> Facts:
-    """Read a certificate that was loaded; `signed` is as `load` returns it. Raises as `read_der`."""
-    with quietly():
+def read_certificate(certificate: x509.Certificate, signed: bytes = b"") -> Facts:
+    """Parse a loaded certificate; `signed` is from `load`. Raises as `read_der`."""
+    with ignore_warnings():
         try:
             return Facts(
                 certificate,
@@ -120,33 +120,33 @@ def read(certificate: x509.Certificate, signed: bytes = b"") -> Facts:
                 read_extensions(certificate, x509.load_der_x509_certificate),
                 signed or certificate.public_bytes(Encoding.DER),
             )
-        except Exception as error:  # parsers raise many kinds, depending on what the client sends
+        except Exception as error:  # parsers raise many kinds of errors, depending on the client's data
             raise Refusal("unreadable", UNREADABLE) from error
 
 
 def read_leaf(certificate: x509.Certificate, signed: bytes = b"") -> Facts:
-    """Read a client's certificate; raise `Refusal` when it cannot be read, or its subject cannot be written down."""
-    facts = read(certificate, signed)
-    if not all(isinstance(each.value, str) and _UNWRITABLE.search(each.value) is None for each in facts.subject):
+    """Parse a client's certificate. Raises `Refusal` if that fails, or its subject has no written form."""
+    facts = read_certificate(certificate, signed)
+    if not all(isinstance(each.value, str) and _CONTROLS.search(each.value) is None for each in facts.subject):
         raise Refusal("unreadable", _SUBJECT_UNREADABLE)
     return facts
 
 
 def milliseconds(moment: datetime.datetime) -> Milliseconds:
-    """Return a moment of a certificate or a list."""
+    """Convert a time in a certificate or a list."""
     return Milliseconds(int(moment.timestamp()) * 1000)
 
 
 @contextlib.contextmanager
-def quietly() -> Iterator[None]:
-    """Read without the library's warnings about unusual values: an operator could not act on them."""
+def ignore_warnings() -> Iterator[None]:
+    """Suppress the library's warnings about unusual values: an operator could not act on them."""
     with _WARNINGS, warnings.catch_warnings(action="ignore"):
         yield
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A subject and its issuer in normal form; `lost` says why that does not stand for the subject alone."""
+    """A subject and its issuer in normal form; `lost`: why the normal form is ambiguous."""
 
     name: str
     sha256: str
@@ -155,23 +155,23 @@ class Subject:
 
 
 class Subjects:
-    """Reads subjects, and caches those of the certificates used last."""
+    """Parses subjects, and caches those of the certificates used last."""
 
     def __init__(self) -> None:
-        self._known: LruCache[bytes, Subject] = LruCache(REMEMBERED)
+        self._known: LruCache[bytes, Subject] = LruCache(MAX_CACHED_SUBJECTS)
 
     def of(self, leaf: x509.Certificate) -> tuple[bytes, Subject]:
-        """Return the fingerprint of a certificate, and its subject; raise `CertificateRefused`."""
+        """Return the fingerprint and subject of a certificate. Raises `CertificateRefused`."""
         fingerprint = hashlib.sha256(leaf.public_bytes(Encoding.DER)).digest()
         known = self._known.get(fingerprint)
         if known is None:
             try:
-                with quietly():
+                with ignore_warnings():
                     name, issuer = subject_of(leaf), of_certificate(issuer_of(leaf))
                     known = Subject(of_certificate(name), subject_sha256(name), unrepresentable(name), issuer)
-            except (ValueError, TypeError):  # values that are no text of the encoding they claim
+            except (ValueError, TypeError):  # values that are not text in their declared encoding
                 raise CertificateRefused(_SUBJECT_UNREADABLE) from None
-            if len(known.name) + len(known.issuer) <= LONGEST:
+            if len(known.name) + len(known.issuer) <= MAX_CHARACTERS:
                 self._known.put(fingerprint, known)
         return fingerprint, known
 
@@ -182,28 +182,28 @@ def subject_sha256(name: x509.Name) -> str:
 
 
 def unrepresentable(name: x509.Name) -> str | None:
-    """Return why the normal form of a subject does not stand for it alone; None: it does."""
+    """Return why the normal form of a subject is ambiguous, or None."""
     attributes = list(name)
     if not attributes:
         return "it is empty"
     for oid, count in Counter(each.oid.dotted_string for each in attributes).items():
-        if oid in _SINGLE and count > 1:
-            return f"it has several {_SINGLE[oid]}"
-    return next((reason for each in attributes if (reason := _lost(each))), None)
+        if oid in _SINGLE_TYPES and count > 1:
+            return f"it has several {_SINGLE_TYPES[oid]}"
+    return next((reason for each in attributes if (reason := _ambiguity(each))), None)
 
 
-def _lost(attribute: x509.NameAttribute[str | bytes]) -> str:
+def _ambiguity(attribute: x509.NameAttribute[str | bytes]) -> str:
     value = attribute.value
     if not isinstance(value, str) or not of_certificate(x509.Name([attribute])):
         return f"its {attribute.rfc4514_attribute_name} is not in the normal form"
-    label = _UNESCAPED.get(attribute.oid.dotted_string)
-    if label and (_AMBIGUOUS.intersection(value) or value != value.strip() or value.startswith("#")):
+    label = _UNESCAPED_TYPES.get(attribute.oid.dotted_string)
+    if label and (_AMBIGUOUS_MARKS.intersection(value) or value != value.strip() or value.startswith("#")):
         return f"its {label} has characters that are not escaped in the normal form"
     return ""
 
 
 def subject_of(certificate: x509.Certificate) -> x509.Name:
-    """Return the subject of a certificate; raise `ValueError` for one that cannot be read."""
+    """Return the subject of a certificate. Raises `ValueError`."""
     try:
         return certificate.subject
     except ValueError:
@@ -211,7 +211,7 @@ def subject_of(certificate: x509.Certificate) -> x509.Name:
 
 
 def issuer_of(certificate: x509.Certificate) -> x509.Name:
-    """Return the issuer of a certificate; raise `ValueError` for one that cannot be read."""
+    """Return the issuer of a certificate. Raises `ValueError`."""
     try:
         return certificate.issuer
     except ValueError:
@@ -219,7 +219,7 @@ def issuer_of(certificate: x509.Certificate) -> x509.Name:
 
 
 def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
-    """Return the issuer of a list of withdrawn certificates; raise `ValueError` for one that cannot be read."""
+    """Return the issuer of a revocation list. Raises `ValueError`."""
     try:
         return crl.issuer
     except ValueError:
@@ -227,7 +227,7 @@ def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
 
 
 def has_signed(signer: x509.Certificate, signature: bytes, body: bytes, algorithm: hashes.HashAlgorithm | None) -> bool:
-    """Return whether the key of a certificate made a signature; `algorithm` is None for one without a hash."""
+    """Return whether a certificate's key made a signature; `algorithm` is None for one without a hash."""
     key = signer.public_key()
     try:
         if isinstance(key, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey):
@@ -244,10 +244,10 @@ def has_signed(signer: x509.Certificate, signature: bytes, body: bytes, algorith
 
 
 def comparable(name: x509.Name) -> ComparableName:
-    """Return a name as it is compared: text, whatever its encoding, case and number of blanks (RFC 5280, 7.1)."""
-    return tuple(tuple(sorted((each.oid.dotted_string, _folded(each.value)) for each in part)) for part in name.rdns)
+    """Return a name for comparison: its text, without encoding, case and repeated blanks (RFC 5280, 7.1)."""
+    return tuple(tuple(sorted((each.oid.dotted_string, _fold(each.value)) for each in part)) for part in name.rdns)
 
 
-def _folded(value: str | bytes) -> str:
+def _fold(value: str | bytes) -> str:
     text = value if isinstance(value, str) else value.hex()
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())

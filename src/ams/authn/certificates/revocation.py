@@ -1,7 +1,7 @@
-"""Revocation: whether a certificate was revoked before its end, and the policy for when that is not known.
+"""Revocation: checks if a certificate was revoked, and applies a policy if that is unknown.
 
-For each certificate but the last: lists on disk first, then lists by URL in the certificate's order, and OCSP where
-there is neither: the CA is asked about one certificate (contract 15, A10 and A11; RFC 6960).
+For each certificate except the last: first lists on disk, then lists by URL in the certificate's order. If it has
+neither, OCSP asks its CA about one certificate (contract 15, A10 and A11; RFC 6960).
 """
 
 import asyncio
@@ -18,7 +18,14 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
 
-from ams.authn.certificates.crls import EARLY, Doubt, FetchedLists, RevocationList, unreachable, useless
+from ams.authn.certificates.crls import (
+    CLOCK_SKEW_MS,
+    Doubt,
+    FetchedLists,
+    RevocationList,
+    unreachable_doubt,
+    wrong_scope_doubt,
+)
 from ams.authn.certificates.der import ISSUER, find_original, parse_mended, read_field, read_signed_body
 from ams.authn.certificates.reading import Facts, Refusal, comparable, has_signed, milliseconds, read_der
 from ams.authn.certificates.trust import Trust, is_issued_by
@@ -31,18 +38,18 @@ from ams.storage.document_cache import DocumentCache, Edition
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-MAX_ANSWER_BYTES = 64 * 1024  # of an OCSP answer, which is looked at before anybody has signed it
-SECONDS = 10.0  # for all fetches of one check; a login has to be answered before its connection is closed (A18)
-REMEMBERED = 10_000  # OCSP answers that are cached
-WITHOUT_END = 5 * 60_000  # milliseconds that an OCSP answer is good for which does not say how long it is
+MAX_ANSWER_BYTES = 64 * 1024  # of an OCSP answer, parsed before its signature is checked
+CHECK_SECONDS = 10.0  # for all fetches of one check: a login must be answered before its connection closes (A18)
+MAX_CACHED_ANSWERS = 10_000  # OCSP answers that are cached
+DEFAULT_LIFETIME_MS = 5 * 60_000  # milliseconds that an OCSP answer without an expiry is valid
 MEDIA_TYPE = "application/ocsp-request"
-_MOST_AGE = 24 * 3_600_000  # age of such an answer at most, in milliseconds
-_WARN_EVERY = 3_600_000  # milliseconds between two warnings of one list
-_MOST_WARNINGS = 1000
+_MAX_AGE_MS = 24 * 3_600_000  # greatest age of such an answer, in milliseconds
+_WARNING_INTERVAL_MS = 3_600_000  # milliseconds between two warnings about one list
+_MAX_CACHED_WARNINGS = 1000
 
 
 class _Link(NamedTuple):
-    """A certificate of a chain; `depth` 0 is the client's own. `deadline` is by the event loop."""
+    """A certificate of a chain; `depth` 0 is the client's own. `deadline` is on the event loop's clock."""
 
     certificate: Facts
     issuer: Facts
@@ -51,35 +58,35 @@ class _Link(NamedTuple):
 
 
 class Revocation:
-    """Says whether the certificates of a chain were withdrawn."""
+    """Checks the certificates of a chain for revocation."""
 
     def __init__(self, fetched: FetchedLists, asked: "Responders | None", policy: str, clock: Clock) -> None:
-        """`policy` is `refuse` or `warn`, for a certificate whose revocation status is not known."""
+        """`policy` for an unknown status: `refuse` or `warn`."""
         self._fetched = fetched
         self._asked = asked
         self._policy = policy
         self._clock = clock
-        self._warned: LruCache[str, int] = LruCache(_MOST_WARNINGS)
+        self._warned: LruCache[str, int] = LruCache(_MAX_CACHED_WARNINGS)
 
     async def check(self, chain: Sequence[Facts], trust: Trust) -> int:
-        """Return until when the chain is good, by the wall clock; raise `Refusal`, or `Unavailable` in doubt."""
-        deadline = asyncio.get_running_loop().time() + SECONDS
+        """Return until when the chain is good (wall clock). Raises `Refusal`, or `Unavailable` in doubt."""
+        deadline = asyncio.get_running_loop().time() + CHECK_SECONDS
         until: int = chain[0].not_after
         for depth, (certificate, issuer) in enumerate(itertools.pairwise(chain)):
             try:
-                until = min(until, await self._one(_Link(certificate, issuer, depth, deadline), trust))
+                until = min(until, await self._check_certificate(_Link(certificate, issuer, depth, deadline), trust))
             except Doubt as doubt:
                 self._apply_policy(doubt)
         return until
 
-    async def _one(self, link: _Link, trust: Trust) -> int:
+    async def _check_certificate(self, link: _Link, trust: Trust) -> int:
         urls, has_points = _list_urls(link.certificate)
         found_doubts: list[Doubt] = []
         known = trust.lists.get(comparable(link.issuer.subject), ())
         for each in sorted(known, key=lambda each: each.this_update, reverse=True):
             if each.is_about(link.certificate, urls) and await asyncio.to_thread(each.is_signed_by, link.issuer):
                 try:
-                    return self._judged(each, link)
+                    return self._check_list(each, link)
                 except Doubt as doubt:
                     found_doubts.append(doubt)
                 break
@@ -99,20 +106,20 @@ class Revocation:
             async with asyncio.timeout_at(link.deadline):
                 state = await self._fetched.get((url, link.issuer))
         except TimeoutError:
-            raise unreachable(url) from None
+            raise unreachable_doubt(url) from None
         if state.document is None:
-            raise state.failure or unreachable(url)
+            raise state.failure or unreachable_doubt(url)
         if not state.document.is_about(link.certificate, urls):
-            raise useless(url, state.document.odd or "it is about other certificates")
+            raise wrong_scope_doubt(url, state.document.odd or "it is about other certificates")
         try:
-            return self._judged(state.document, link)
+            return self._check_list(state.document, link)
         except Doubt as doubt:
             raise state.failure or doubt from None
 
-    def _judged(self, known: RevocationList, link: _Link) -> int:
-        """Raise `Refusal` for a certificate in a list, be it old, and `Doubt` when an old one does not have it."""
+    def _check_list(self, known: RevocationList, link: _Link) -> int:
+        """Raise `Refusal` if a list has the certificate, `Doubt` if an expired list does not have it."""
         if known.revokes(link.certificate.serial):
-            raise _revoked(link)
+            raise _revoked_refusal(link)
         now = self._clock.wall()
         if not known.is_current(now):
             raise Doubt(known.source, Unavailable(f"The CRL {known.source} is out of date"))
@@ -125,18 +132,18 @@ class Revocation:
         except TimeoutError:
             raise _no_answer(_responder_urls(link.certificate)[0]) from None
         if answer.status is ocsp.OCSPCertStatus.REVOKED:
-            raise _revoked(link)
+            raise _revoked_refusal(link)
         if answer.status is ocsp.OCSPCertStatus.UNKNOWN:
             raise Refusal("unknown", "Your certificate is not known to the OCSP responder of its CA")
         return answer.until
 
     def _apply_policy(self, doubt: Doubt) -> None:
-        """Raise when policy is to refuse; else accept and log a warning, once an hour for each list."""
+        """Raise the error if the policy refuses; else accept, and log a warning once an hour for each list."""
         if self._policy != "warn":
-            raise doubt.error.with_traceback(None) from None  # raised for each login, it would grow
+            raise doubt.error.with_traceback(None) from None  # raised for each login, its traceback would grow
         now = self._clock.monotonic()
         warned_at = self._warned.get(doubt.source)
-        if warned_at is None or now - warned_at >= _WARN_EVERY:
+        if warned_at is None or now - warned_at >= _WARNING_INTERVAL_MS:
             self._warned.put(doubt.source, now)
             logger.warning("revocation.unknown", source=doubt.source, reason=str(doubt))
 
@@ -166,7 +173,7 @@ def _no_list(link: _Link, *, has_points: bool) -> Doubt:
     return Doubt(subject, Refusal("no_list", f"Your certificate is invalid. {why}"))
 
 
-def _revoked(link: _Link) -> Refusal:
+def _revoked_refusal(link: _Link) -> Refusal:
     text = "Your certificate has been revoked"
     if link.depth:
         text = f"Your certificate is of a CA whose own has been revoked: {link.certificate.subject.rfc4514_string()}"
@@ -178,8 +185,8 @@ class _OcspAnswer(NamedTuple):
     until: int
 
 
-class _NotBelieved(Exception):
-    """An answer that cannot be used; the text says why, for a log."""
+class _UnusableAnswer(Exception):
+    """An answer that cannot be used; the text has the reason, for the log."""
 
 
 def _responder_urls(certificate: Facts) -> list[str]:
@@ -199,9 +206,9 @@ def _no_answer(url: str) -> Doubt:
 
 
 class Responders(DocumentCache[tuple[bytes, int], tuple[Facts, Facts], _OcspAnswer]):
-    """Answers of OCSP responders about certificates, each with its CA, kept for as long as they are good."""
+    """Cached answers of OCSP responders, by certificate and its CA."""
 
-    max_documents = REMEMBERED
+    max_documents = MAX_CACHED_ANSWERS
 
     def __init__(self, client: HttpClient, clock: Clock) -> None:
         super().__init__(clock.wall)
@@ -214,7 +221,7 @@ class Responders(DocumentCache[tuple[bytes, int], tuple[Facts, Facts], _OcspAnsw
     async def _fetch(self, source: tuple[Facts, Facts], before: _OcspAnswer | None) -> Edition[_OcspAnswer]:
         certificate, issuer = source
         urls = _responder_urls(certificate)
-        # SHA-1 names the CA, and proves nothing; many responders know no other.
+        # SHA-1 only identifies the CA, and proves nothing; many responders know no other.
         algorithm, builder = hashes.SHA1(), ocsp.OCSPRequestBuilder()  # noqa: S303
         key = builder.add_certificate(certificate.certificate, issuer.certificate, algorithm).build().issuer_key_hash
         name = hashlib.sha1(read_field(read_signed_body(certificate.der), ISSUER), usedforsecurity=False).digest()
@@ -223,26 +230,26 @@ class Responders(DocumentCache[tuple[bytes, int], tuple[Facts, Facts], _OcspAnsw
         for url in urls:
             try:
                 data = await self._client.post(url, body, MEDIA_TYPE)
-                answer = await asyncio.to_thread(_read, data, asked, issuer, self._now())
+                answer = await asyncio.to_thread(_read_answer, data, asked, issuer, self._now())
                 return Edition(answer, answer.until, answer.until)
-            except (RequestFailed, _NotBelieved) as error:
+            except (RequestFailed, _UnusableAnswer) as error:
                 logger.warning("ocsp.no_answer", url=without_credentials(url), reason=str(error))
         raise _no_answer(urls[0])
 
 
-def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: Milliseconds) -> _OcspAnswer:
+def _read_answer(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: Milliseconds) -> _OcspAnswer:
     if len(data) > MAX_ANSWER_BYTES:
-        raise _NotBelieved("it is too long")
+        raise _UnusableAnswer("it is too long")
     try:
         response, text = parse_mended(ocsp.load_der_ocsp_response, data)
         if response.response_status is not ocsp.OCSPResponseStatus.SUCCESSFUL:
-            raise _NotBelieved(f"it says {response.response_status.name}")
+            raise _UnusableAnswer(f"it says {response.response_status.name}")
         body = find_original(response.tbs_response_bytes, text, data)
         signature, algorithm = response.signature, response.signature_hash_algorithm
         shown = [find_original(each.public_bytes(Encoding.DER), text, data) for each in response.certificates]
         signers = itertools.chain([issuer], _find_delegates(shown, issuer, now))
         if not any(has_signed(each.certificate, signature, body, algorithm) for each in signers):
-            raise _NotBelieved("it is not signed by the CA, nor by one that may answer for it")
+            raise _UnusableAnswer("it is not signed by the CA, nor by one that may answer for it")
         for each in response.responses:
             if (
                 each.serial_number == asked.serial_number
@@ -250,32 +257,32 @@ def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: Milliseconds
                 and each.issuer_key_hash == asked.issuer_key_hash
                 and each.issuer_name_hash == asked.issuer_name_hash
             ):
-                return _OcspAnswer(each.certificate_status, _until(each, now))
-        raise _NotBelieved("it is about another certificate")
-    except _NotBelieved:
+                return _OcspAnswer(each.certificate_status, _answer_expiry(each, now))
+        raise _UnusableAnswer("it is about another certificate")
+    except _UnusableAnswer:
         raise
-    except Exception as error:  # a parser's, of many kinds
-        raise _NotBelieved(f"it cannot be read: {error}") from error
+    except Exception as error:  # parsers raise many kinds of errors
+        raise _UnusableAnswer(f"it cannot be read: {error}") from error
 
 
-def _until(single: ocsp.OCSPSingleResponse, now: int) -> int:
+def _answer_expiry(single: ocsp.OCSPSingleResponse, now: int) -> int:
     since = milliseconds(single.this_update_utc)
-    if since > now + EARLY:
-        raise _NotBelieved("it is of the future")
+    if since > now + CLOCK_SKEW_MS:
+        raise _UnusableAnswer("it is of the future")
     if single.next_update_utc is None:
-        if since < now - _MOST_AGE:
-            raise _NotBelieved("it is out of date")
-        return now + WITHOUT_END
+        if since < now - _MAX_AGE_MS:
+            raise _UnusableAnswer("it is out of date")
+        return now + DEFAULT_LIFETIME_MS
     until = milliseconds(single.next_update_utc)
     if until <= now:
-        raise _NotBelieved("it is out of date")
+        raise _UnusableAnswer("it is out of date")
     return until
 
 
 def _find_delegates(shown: Sequence[bytes], issuer: Facts, now: Milliseconds) -> Iterator[Facts]:
-    """Yield the certificates of responders that a CA delegates its OCSP answers to (RFC 6960, 4.2.2.2)."""
+    """Yield the certificates of responders to which a CA delegates its OCSP answers (RFC 6960, 4.2.2.2)."""
     for each in shown:
-        with contextlib.suppress(Refusal):  # one that cannot be read
+        with contextlib.suppress(Refusal):  # an unreadable one
             certificate = read_der(each)
             usage = certificate.extension(x509.ExtendedKeyUsage)
             is_for_ocsp = usage is not None and ExtendedKeyUsageOID.OCSP_SIGNING in usage

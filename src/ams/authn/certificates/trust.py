@@ -1,14 +1,14 @@
-"""Trust: the folder of authorities, chains that end there, and the properties of a certificate that may log in.
+"""Trust: the folder of authorities, chains to them, and the properties that a certificate needs for a login.
 
-The folder is kept as IGTF's packages and fetch-crl do. `*.pem`, `*.crt` and hashed names (`*.0` to `*.9`) hold
-certificates, several in a file if need be; `*.r0` to `*.r9` hold lists of withdrawn certificates, PEM or DER, and a
-`*.pem` may hold some too. A broken file is logged and left out; the others count all the same.
+The folder has the layout of IGTF's packages and fetch-crl. `*.pem`, `*.crt` and hashed names (`*.0` to `*.9`) hold one
+or more certificates; `*.r0` to `*.r9` hold revocation lists, PEM or DER, and a `*.pem` may hold some too. A broken file
+is logged and skipped.
 
-Chains are found and verified by OpenSSL, which looks neither at signature algorithms nor at the length of keys: that is
-done here for all certificates below an authority. An authority is believed for being in the folder.
+OpenSSL finds and verifies chains, but checks neither signature algorithms nor key lengths. So these are checked here
+for all certificates below an authority. An authority is trusted because it is in the folder.
 
-Proxy certificates, which users of grids sign for themselves for jobs, log in nowhere: a thief has one without a
-password, and none of the lists of withdrawn certificates knows them.
+Proxy certificates, which users of grids sign for their jobs, cannot log in: a thief needs no password for one, and no
+revocation list has them.
 """
 
 import asyncio
@@ -29,23 +29,23 @@ from OpenSSL import crypto
 
 from ams.authn.certificates.crls import RevocationList, UnreadableList
 from ams.authn.certificates.der import to_der
-from ams.authn.certificates.reading import ComparableName, Facts, Refusal, load, quietly, read_der, subject_of
+from ams.authn.certificates.reading import ComparableName, Facts, Refusal, ignore_warnings, load, read_der, subject_of
 from ams.authn.values import UNREADABLE
 from ams.core.clock import Clock, Milliseconds
-from ams.core.coalescing import Shared
+from ams.core.coalescing import SingleFlight
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-LOOK_EVERY = 1000  # milliseconds between two looks for changes, at least
-MOST_PRESENTED = 16  # most certificates beside its own that are used of those a client sends
+LOOK_INTERVAL_MS = 1000  # shortest milliseconds between two looks for changes
+MAX_CHAIN_CERTIFICATES = 16  # certificates from a client that are used, in addition to its own
 
 _CERTIFICATES = re.compile(r".*\.(pem|crt|\d)")
 _LISTS = re.compile(r".*\.r\d")
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
-_NO_ISSUER = {2, 19, 20, 21}
+_NO_ISSUER_CODES = {2, 19, 20, 21}
 """OpenSSL's codes of an incomplete chain, or of one that ends in an unknown self-signed certificate."""
 _TEXTS = {
-    **dict.fromkeys(_NO_ISSUER, "Your certificate is not of a CA that is trusted here"),
+    **dict.fromkeys(_NO_ISSUER_CODES, "Your certificate is not of a CA that is trusted here"),
     7: "Your certificate is not signed by the CA it names",
     9: "Your certificate is not active yet",
     10: "Your certificate has expired",
@@ -57,22 +57,22 @@ _TEXTS = {
     48: "Your certificate has a name that its CA may not sign",
     79: "Your certificate is signed by one that is no CA",
 }
-_NOT_YET, _EXPIRED = 9, 10
-_FORGEABLE = {"md5", "sha1"}
-_LEAST_BITS, _LEAST_BITS_OF_CURVES = 2048, 224
-_FOR_CLIENTS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
+_NOT_YET_CODE, _EXPIRED_CODE = 9, 10
+_FORGEABLE_HASHES = {"md5", "sha1"}
+_MIN_BITS, _MIN_CURVE_BITS = 2048, 224
+_CLIENT_USAGES = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
 _PROXY_INFO = {
     "1.3.6.1.5.5.7.1.14",  # RFC 3820
     "1.3.6.1.4.1.3536.1.222",  # Globus, older than the RFC
 }
-_OLD_NAMES = {"proxy", "limited proxy"}  # common names of the oldest kind, which has no extension
+_OLD_PROXY_NAMES = {"proxy", "limited proxy"}  # common names of the oldest kind, which has no extension
 
 _Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Trust:
-    """The content of the folder at one time: authorities, and lists by their issuer."""
+    """Content of the folder at one time: authorities, and lists by their issuer."""
 
     authorities: tuple[crypto.X509, ...] = ()
     lists: Mapping[ComparableName, tuple[RevocationList, ...]] = field(default_factory=dict)
@@ -87,25 +87,25 @@ class _Content(NamedTuple):
 
 
 class TrustFolder:
-    """A folder of authorities. An empty path is a folder without any."""
+    """A folder of authorities. An empty path is an empty folder."""
 
     def __init__(self, folder: str, clock: Clock) -> None:
         self._folder = folder
         self._clock = clock
         self._contents: dict[str, _Content] = {}
-        self.trust = Trust()  # the content that was read last
-        self._looking: Shared[str, None] = Shared()
+        self.trust = Trust()  # the content read last
+        self._looking: SingleFlight[str, None] = SingleFlight()
         self._reading = threading.Lock()
         self.reload()
 
     async def current(self) -> Trust:
-        """Return the content of the folder, at most a second ago."""
-        if self._clock.monotonic() - self._looked_at >= LOOK_EVERY:
+        """Return the content of the folder, at most a second old."""
+        if self._clock.monotonic() - self._looked_at >= LOOK_INTERVAL_MS:
             await self._looking.result("", lambda: asyncio.to_thread(self.reload))
         return self.trust
 
     def reload(self) -> None:
-        """Read what changed, now; blocks. Raises nothing: what cannot be read is logged."""
+        """Reload changed files now; blocking. Raises nothing: unreadable files are logged."""
         with self._reading:
             self._looked_at = self._clock.monotonic()
             found = {path: self._content(path, stamp) for path, stamp in self._stamps().items()}
@@ -124,7 +124,7 @@ class TrustFolder:
             return known
         fresh = _content(path, stamp)
         if fresh.is_broken and known is not None and known.lists and not known.certificates:
-            return known._replace(stamp=stamp)  # perhaps it is being written; its old list says when it ends
+            return known._replace(stamp=stamp)  # the file may be half written; its old list still has its expiry
         return fresh
 
     def _stamps(self) -> dict[str, _Stamp]:
@@ -134,7 +134,7 @@ class TrustFolder:
             names = sorted(os.listdir(self._folder))
         except OSError as error:
             logger.error("authorities.unreadable", folder=self._folder, reason=error.strerror)
-            return {path: content.stamp for path, content in self._contents.items()}  # go on with what there was
+            return {path: content.stamp for path, content in self._contents.items()}  # keep the previous content
         wanted = [name for name in names if _CERTIFICATES.fullmatch(name) or _LISTS.fullmatch(name)]
         stamps = {path: _stamp(path) for path in (os.path.join(self._folder, name) for name in wanted)}
         return {path: stamp for path, stamp in stamps.items() if stamp}
@@ -161,7 +161,7 @@ def _content(path: str, stamp: _Stamp) -> _Content:
 
 
 def _certificates(path: str, data: bytes) -> tuple[bytes, ...]:
-    """Read the certificates of a file; one that is broken is logged, and those beside it count."""
+    """Parse the certificates of a file. A broken one is logged, the others count."""
     blocks = [found[0] for found in _BLOCK.finditer(data) if found[1].endswith(b"CERTIFICATE")]
     if not blocks and not _BLOCK.search(data):
         return (_certificate(data),)
@@ -176,7 +176,7 @@ def _certificates(path: str, data: bytes) -> tuple[bytes, ...]:
 
 def _certificate(data: bytes) -> bytes:
     der = to_der(data)
-    with quietly():
+    with ignore_warnings():
         subject_of(load(der)[0]).public_bytes()
     try:
         crypto.load_certificate(crypto.FILETYPE_ASN1, der)
@@ -201,7 +201,7 @@ def _trust(contents: Mapping[str, _Content], generation: int) -> Trust:
 
 
 def checked_chain(leaf: Facts, others: Sequence[bytes], trust: Trust, now: Milliseconds) -> list[Facts]:
-    """Return the verified chain of a certificate that may log in; raise `Refusal`."""
+    """Return the verified chain of a certificate that may log in. Raises `Refusal`."""
     if any(each.oid.dotted_string in _PROXY_INFO for each in leaf.extensions) or _is_old_proxy(leaf):
         raise Refusal(
             "proxy",
@@ -220,32 +220,32 @@ def checked_chain(leaf: Facts, others: Sequence[bytes], trust: Trust, now: Milli
 
 
 def check_dates(leaf: Facts, now: Milliseconds) -> None:
-    """Raise `Refusal` outside of a certificate's time, in the contract's order (9.2)."""
-    if now > leaf.not_after + 999:  # its last second is whole
+    """Raise `Refusal` outside the certificate's validity, in the contract's order (9.2)."""
+    if now > leaf.not_after + 999:  # its last second counts in full
         raise Refusal("expired", "Your certificate has expired")
     if now < leaf.not_before:
         raise Refusal("not_yet_valid", "Your certificate is not active yet")
 
 
 def verified_chain(leaf: Facts, others: Sequence[bytes], trust: Trust, now: Milliseconds) -> list[Facts]:
-    """Return the chain to a self-signed one if it can, else to one of the folder (contract 9.1); raise `Refusal`.
+    """Return the chain to a self-signed authority if there is one, else to any in the folder (contract 9.1).
 
-    `others` are certificates that the client has shown, in any order (DER).
+    `others` are the certificates sent by the client, in any order (DER). Raises `Refusal`.
     """
     try:
         certificate = crypto.load_certificate(crypto.FILETYPE_ASN1, leaf.der)
     except crypto.Error as error:
         raise Refusal("unreadable", UNREADABLE) from error
     presented = []
-    for each in others[:MOST_PRESENTED]:
+    for each in others[:MAX_CHAIN_CERTIFICATES]:
         try:
             presented.append(crypto.load_certificate(crypto.FILETYPE_ASN1, each))
-        except crypto.Error:  # of no use for a chain
+        except crypto.Error:  # unusable in a chain
             continue
     try:
         found = crypto.X509StoreContext(_store(trust, now), certificate, presented).get_verified_chain()
     except crypto.X509StoreContextError as error:
-        if error.errors[0] not in _NO_ISSUER:
+        if error.errors[0] not in _NO_ISSUER_CODES:
             raise _refusal(error) from error
         store = _store(trust, now, crypto.X509StoreFlags.PARTIAL_CHAIN)
         try:
@@ -256,7 +256,7 @@ def verified_chain(leaf: Facts, others: Sequence[bytes], trust: Trust, now: Mill
 
 
 def is_issued_by(certificate: Facts, issuer: Facts, now: Milliseconds) -> bool:
-    """Return whether a CA itself has signed a certificate, which is good now."""
+    """Return whether a CA itself has signed a certificate that is valid now."""
     try:
         verified_chain(certificate, (), Trust((crypto.load_certificate(crypto.FILETYPE_ASN1, issuer.der),)), now)
     except (Refusal, crypto.Error):
@@ -269,10 +269,10 @@ def _der(certificate: crypto.X509) -> bytes:
 
 
 def _store(trust: Trust, now: Milliseconds, flags: int = 0) -> crypto.X509Store:
-    """Return a store for one verification at one time, about half a microsecond for each authority.
+    """Return a store for one verification at one time; takes half a microsecond for each authority.
 
-    A store keeps the first time it is given, whatever is set later (`X509_STORE_set1_param` overwrites nothing), and
-    pyOpenSSL cannot set the time of a store's context.
+    A store keeps its first time (`X509_STORE_set1_param` overwrites nothing), and pyOpenSSL cannot set the time of a
+    store's context.
     """
     store = crypto.X509Store()
     for each in trust.authorities:
@@ -285,11 +285,11 @@ def _store(trust: Trust, now: Milliseconds, flags: int = 0) -> crypto.X509Store:
 
 def _refusal(error: crypto.X509StoreContextError) -> Refusal:
     code, depth, said = error.errors
-    if depth == 0 or code not in (_EXPIRED, _NOT_YET):
+    if depth == 0 or code not in (_EXPIRED_CODE, _NOT_YET_CODE):
         return Refusal("chain", _TEXTS.get(code, f"Your certificate cannot be verified: {said}"))
-    state = "has expired" if code == _EXPIRED else "is not active yet"
+    state = "has expired" if code == _EXPIRED_CODE else "is not active yet"
     try:
-        with quietly():
+        with ignore_warnings():
             name = subject_of(load(_der(error.certificate))[0]).rfc4514_string()
     except ValueError:
         name = "a name that cannot be read"
@@ -301,17 +301,17 @@ def _weakness(certificate: x509.Certificate) -> str:
         algorithm, key = certificate.signature_hash_algorithm, certificate.public_key()
     except (UnsupportedAlgorithm, ValueError):
         return "a key or a signature that cannot be read"
-    if algorithm is not None and algorithm.name in _FORGEABLE:
+    if algorithm is not None and algorithm.name in _FORGEABLE_HASHES:
         return f"a signature that is too weak: {algorithm.name}"
-    if isinstance(key, rsa.RSAPublicKey | dsa.DSAPublicKey) and key.key_size < _LEAST_BITS:
+    if isinstance(key, rsa.RSAPublicKey | dsa.DSAPublicKey) and key.key_size < _MIN_BITS:
         return "a key that is too short"
-    if isinstance(key, ec.EllipticCurvePublicKey) and key.curve.key_size < _LEAST_BITS_OF_CURVES:
+    if isinstance(key, ec.EllipticCurvePublicKey) and key.curve.key_size < _MIN_CURVE_BITS:
         return "a key that is too short"
     return ""
 
 
 def _check_usage(chain: Sequence[Facts]) -> None:
-    """Raise `Refusal` for a certificate that is not for clients, or is of a CA that is not (contract 9.1)."""
+    """Raise `Refusal` if a certificate or its CA is not for clients (contract 9.1)."""
     leaf = chain[0]
     if leaf.is_ca:
         raise Refusal("usage", "Your certificate is one of a CA, which cannot log in")
@@ -328,13 +328,13 @@ def _check_usage(chain: Sequence[Facts]) -> None:
 
 def _is_for_clients(certificate: Facts) -> bool:
     extended = certificate.extension(x509.ExtendedKeyUsage)
-    return extended is None or not _FOR_CLIENTS.isdisjoint(extended)
+    return extended is None or not _CLIENT_USAGES.isdisjoint(extended)
 
 
 def _is_old_proxy(leaf: Facts) -> bool:
-    """Return whether the subject is the issuer's with `CN=proxy` behind it, so that the issuer is the user."""
+    """Return whether the subject is the issuer's plus `CN=proxy`: then the issuer is the user."""
     if not leaf.subject.rdns:
         return False
     *before, last = leaf.subject.rdns
     common_names = {each.value for each in last if each.oid == NameOID.COMMON_NAME}
-    return before == leaf.issuer.rdns and not _OLD_NAMES.isdisjoint(common_names)
+    return before == leaf.issuer.rdns and not _OLD_PROXY_NAMES.isdisjoint(common_names)

@@ -1,10 +1,10 @@
 """The certificate service over HTTPS (contract 2 to 4).
 
-app          the ASGI application: every answer and every error leaves here
-routes       the routes, and which one a request is for
-gate         authentication of management requests
-json_bodies  JSON bodies as the reference reads and writes them
-errors       from errors to status codes, and the envelope of an error
-tls          the port: TLS that asks every client for a certificate, and leaves its verification to the login
-proxies      clients behind a proxy: their address and certificate, as the proxy states them
+- app: the ASGI application, which sends every answer and every error
+- routes: the table of routes and their handlers
+- gate: authentication of management requests
+- json_bodies: parses and writes JSON bodies like the reference
+- errors: maps errors to status codes and the error envelope
+- tls: the port: TLS that requests a certificate from every client, and leaves its verification to the login
+- proxies: clients behind a proxy: their address and certificate, as stated by the proxy
 """

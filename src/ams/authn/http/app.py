@@ -1,4 +1,4 @@
-"""The certificate service over ASGI: every answer and every error leaves here, and is written into the audit log."""
+"""The ASGI application of the certificate service: sends every answer and error, and writes the audit log."""
 
 import asyncio
 import itertools
@@ -13,24 +13,24 @@ import structlog
 
 from ams.authn.http.errors import MethodNotAllowed, Refusal, refusal
 from ams.authn.http.gate import Caller, key_of
-from ams.authn.http.json_bodies import encoded
-from ams.authn.http.routes import Asked, Handlers, Made, Routes, Row
+from ams.authn.http.json_bodies import encode_body
+from ams.authn.http.routes import Call, Handlers, Reply, Routes, Row
 from ams.authn.values import PEER, Peer, without_secrets
 from ams.core.clock import Clock
 from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, ServiceTimeout
 from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
-from ams.core.versions import written
+from ams.core.versions import strong_etag
 from ams.http.asgi import JSON, Header, Receive, Send, answer
-from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, ClientLeft
+from ams.http.limits import RECHECK_AFTER_SECONDS, SMALL_BODY, Bodies, ClientLeft
 from ams.storage.audit.event import AuditEvent, result_of
 from ams.storage.audit.trail import Trail
 
-DEADLINE_SECONDS = 14.0  # for a whole request: below the 15 s in which an answer must be written (15, A18)
-BUFFERED = 64 * 2**20
+DEADLINE_SECONDS = 14.0  # for a whole request: below the 15 s for sending an answer (15, A18)
+MAX_BUFFERED_BYTES = 64 * 2**20
 REQUEST_ID = b"x-request-id"
 ANY_ORIGIN: Header = (b"access-control-allow-origin", b"*")
-ALLOWED: tuple[Header, ...] = (
+PREFLIGHT: tuple[Header, ...] = (
     (b"access-control-allow-methods", b"OPTIONS, POST, GET, PUT, DELETE, HEAD"),
     (b"access-control-allow-headers", b"X-Requested-With, Content-Type, Authorization, X-Api-Key, If-Match"),
 )
@@ -67,7 +67,7 @@ class AuthnApp:
         self._trail = trail
         self._clock = clock
         self._deadline = deadline_seconds
-        self._bodies = Bodies(SMALL_BODY, BUFFERED, body_seconds)
+        self._bodies = Bodies(SMALL_BODY, MAX_BUFFERED_BYTES, body_seconds)
         self._routes = Routes(handlers.rows())
         self._prefix = secrets.token_hex(4)
         self._count = itertools.count()
@@ -85,7 +85,7 @@ class AuthnApp:
         except ClientLeft:
             return
         leaving = [*more, *_cross_origin(headers), (REQUEST_ID, request_id)]
-        if code == 204:  # without a body, and so without its length (15, A19)
+        if code == 204:  # no body, and so no length (15, A19)
             await send({"type": "http.response.start", "status": code, "headers": leaving})
             await send({"type": "http.response.body", "body": b""})
         else:
@@ -95,7 +95,7 @@ class AuthnApp:
 
     async def _answer(self, scope: dict[str, Any], receive: Receive) -> tuple[int, bytes, Sequence[Header]]:
         if scope["method"] == "OPTIONS":
-            return 200, b"", ALLOWED if _cross_origin(scope["headers"]) else ((b"allow", ALLOWED[0][1]),)
+            return (200, b"", PREFLIGHT if _cross_origin(scope["headers"]) else ((b"allow", PREFLIGHT[0][1]),))
         try:
             row, names = self._routes.find(scope["method"], scope)
         except (MethodNotAllowed, NotFound) as error:
@@ -108,10 +108,10 @@ class AuthnApp:
             await self._record(request, made, failure.message if failure else "")
         if failure is not None:
             return failure.code, failure.body, failure.headers
-        more = [(b"etag", written(made.version).encode())] if made.version else []
-        return made.code, b"" if made.code == 204 else encoded(made.body), more
+        more = [(b"etag", strong_etag(made.version).encode())] if made.version else []
+        return made.code, b"" if made.code == 204 else encode_body(made.body), more
 
-    async def _outcome(self, request: _Request) -> tuple[Made, Refusal | None]:
+    async def _outcome(self, request: _Request) -> tuple[Reply, Refusal | None]:
         try:
             async with asyncio.timeout(self._deadline):
                 return await self._carry_out(request), None
@@ -120,7 +120,7 @@ class AuthnApp:
         except TimeoutError:
             raised: Exception = ServiceTimeout("The request took too long; it may have been carried out")
         except asyncio.CancelledError:
-            # Requests are cancelled only by a stop, after its deadline.
+            # Only a stop cancels requests, after its deadline.
             raised = Overloaded("The service is stopping; it may have been carried out")
         except Exception as error:
             raised = error
@@ -134,9 +134,9 @@ class AuthnApp:
                 reason=refused.message,
                 exc_info=None if isinstance(raised, AmsError) and raised.retriable else raised,
             )
-        return Made(refused.code), refused
+        return Reply(refused.code), refused
 
-    async def _carry_out(self, request: _Request) -> Made:
+    async def _carry_out(self, request: _Request) -> Reply:
         row, headers, query, peer = request.row, request.headers, request.scope["query_string"], request.peer
 
         async def admit() -> None:
@@ -147,15 +147,15 @@ class AuthnApp:
         async def body() -> bytes:
             began = time.monotonic()
             read = await self._bodies.read(headers, request.receive)
-            if time.monotonic() - began > LATE_SECONDS:
+            if time.monotonic() - began > RECHECK_AFTER_SECONDS:
                 await admit()
             return read
 
         if not row.open:
             await admit()
-        return await row.handler(Asked(request.names, query, headers, peer, body))
+        return await row.handler(Call(request.names, query, headers, peer, body))
 
-    async def _record(self, request: _Request, made: Made, reason: str) -> None:
+    async def _record(self, request: _Request, made: Reply, reason: str) -> None:
         await self._trail.record(
             AuditEvent(
                 id=new_uuid(),
@@ -180,10 +180,10 @@ class AuthnApp:
 
 
 def _is_audited(request: _Request, code: int) -> bool:
-    """Return whether a request is recorded: every change, also a refused one, and every 403. Logins record themselves.
+    """Return whether a request is recorded: every change, even if refused, and every 403. Logins record themselves.
 
-    Of unknown callers only wrong keys are recorded, whose rate is limited; recording requests beyond that limit, or
-    without a key, would fill the disk.
+    Of unknown callers only wrong keys are recorded, whose rate is limited. Recording refused requests beyond that
+    limit, or those without a key, would fill the disk.
     """
     if request.caller is None:
         return code == 401 and bool(key_of(request.headers, request.scope["query_string"]))
@@ -191,5 +191,5 @@ def _is_audited(request: _Request, code: int) -> bool:
 
 
 def _cross_origin(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """Return the header that lets a page of another origin read the answer to a request with these headers."""
+    """Return the header that lets pages of another origin read the answer."""
     return (ANY_ORIGIN,) if any(name == b"origin" for name, _ in headers) else ()

@@ -1,4 +1,4 @@
-"""Errors on the wire of the certificate service: one table, and the envelope of contract 4."""
+"""Errors on the wire of the certificate service: the table of status codes, and the envelope of contract 4."""
 
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ STATUS: dict[type[errors.AmsError], Status] = {
     errors.Overloaded: Status(503, "SERVICE UNAVAILABLE"),
     errors.ServiceTimeout: Status(504, "GATEWAY TIMEOUT"),
 }
-"""The nearest class in an error's ancestry decides. Contract 4; 412 to 415, 429, 502 to 504 are ours (15, A17, A20)."""
+"""The nearest ancestor of an error counts. Contract 4; 412 to 415, 429, 502 to 504 are ours (15, A17, A20)."""
 
 RETRY_AFTER_SECONDS = 2  # also of a 429: thirty failures a minute allow one every two seconds
 
@@ -42,7 +42,7 @@ class MethodNotAllowed(Exception):
 
 
 class Refusal(NamedTuple):
-    """An error as it goes out."""
+    """An error on the wire."""
 
     code: int
     message: str
@@ -51,7 +51,7 @@ class Refusal(NamedTuple):
 
 
 def refusal(error: Exception) -> Refusal:
-    """Turn any exception into its envelope. An `AmsError` shows its text; any other is a plain 500."""
+    """Return the envelope of an exception. An `AmsError` shows its text; any other is a plain 500."""
     if isinstance(error, MethodNotAllowed):
         allow = (b"allow", ", ".join(error.allowed).encode())
         return _refusal(Status(405, "METHOD NOT ALLOWED"), "Method not allowed", allow)
@@ -68,4 +68,4 @@ def refusal(error: Exception) -> Refusal:
 
 def _refusal(status: Status, message: str, *headers: tuple[bytes, bytes]) -> Refusal:
     envelope = {"error": {"message": message, "code": status.code, "status": status.word}}
-    return Refusal(status.code, message, json_bodies.encoded(envelope), headers)
+    return Refusal(status.code, message, json_bodies.encode_body(envelope), headers)

@@ -12,21 +12,21 @@ from ams.authn.values import READ
 from ams.client import AsyncClient, errors, wire
 from ams.core.cache import ExpiringCache
 from ams.core.errors import NotAuthenticated, RateLimited, ServiceFailed, ServiceTimeout
-from ams.core.rate import Attempts
+from ams.core.rate import LoginLimit
 from ams.http.asgi import Header, query_value
 
-WRONG = "Wrong Credentials"
-KEPT_SECONDS = 10.0  # how long an answer of AMS about a token is cached
-KEPT = 1_000  # tokens with a cached answer
-ASKING_SECONDS = 5.0
-LONGEST_KEY = 1_024  # characters; a longer key is refused without asking AMS
+WRONG_CREDENTIALS = "Wrong Credentials"
+CACHE_SECONDS = 10.0  # how long an answer of AMS about a token is cached
+MAX_CACHED_TOKENS = 1_000  # cached tokens
+REQUEST_SECONDS = 5.0
+MAX_KEY_CHARACTERS = 1_024  # characters; a longer key is refused without asking AMS
 SERVICE_ADMIN = "service_admin"
-MANAGEMENT_KEY = "management key"  # the actor of the management key in the audit log
+MANAGEMENT_KEY = "management key"  # actor of the management key in the audit log
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller, and whether it may read, write, and make and revoke keys (which includes reading the audit log)."""
+    """A caller and its rights: to read, to write, and to manage keys (which includes reading the audit log)."""
 
     name: str
     looks: bool = True
@@ -41,7 +41,7 @@ class AmsUsers:
         self._endpoint = endpoint
         self._ca = ca
         self._known: ExpiringCache[bytes, tuple[tuple[str, bool] | None]] = ExpiringCache(
-            KEPT, KEPT_SECONDS, lambda: time.monotonic()
+            MAX_CACHED_TOKENS, CACHE_SECONDS, lambda: time.monotonic()
         )
 
     async def named(self, token: str) -> tuple[str, bool] | None:
@@ -57,7 +57,7 @@ class AmsUsers:
     async def _ask(self, token: str) -> tuple[str, bool] | None:
         try:
             async with (
-                asyncio.timeout(ASKING_SECONDS),
+                asyncio.timeout(REQUEST_SECONDS),
                 AsyncClient(self._endpoint, token, ca=self._ca, retry=None) as client,
             ):
                 user = await client.call(wire.get_profile())
@@ -73,30 +73,30 @@ class AmsUsers:
 
 
 class Gate:
-    """Admits management requests; addresses that fail too often are refused for a while, save the management key."""
+    """Admits management requests. Blocks addresses with many failures for a while, except for the management key."""
 
-    def __init__(self, store: Store, management_key: str, attempts: Attempts, users: AmsUsers | None = None) -> None:
+    def __init__(self, store: Store, management_key: str, attempts: LoginLimit, users: AmsUsers | None = None) -> None:
         self._store = store
         self._management_key = _digest(management_key)
         self._attempts = attempts
         self._users = users
 
     async def admit(self, headers: Sequence[Header], query: bytes, address: str) -> Caller:
-        """Return the caller, perhaps without any right; raise `RateLimited`, `NotAuthenticated`, `ServiceFailed`."""
+        """Return the caller, possibly without rights. Raises `RateLimited`, `NotAuthenticated`, `ServiceFailed`."""
         given = key_of(headers, query)
         if hmac.compare_digest(_digest(given), self._management_key):
-            return Caller(MANAGEMENT_KEY, changes=True, keys=True)  # whatever else fails at this address
+            return Caller(MANAGEMENT_KEY, changes=True, keys=True)  # valid even if this address is blocked
         self._attempts.check(address)
         if not given:
-            raise NotAuthenticated(WRONG)
+            raise NotAuthenticated(WRONG_CREDENTIALS)
         caller = await self._caller(given)
         if caller is None:
             self._attempts.failed(address)
-            raise NotAuthenticated(WRONG)
+            raise NotAuthenticated(WRONG_CREDENTIALS)
         return caller
 
     async def knows(self, headers: Sequence[Header], query: bytes, address: str) -> bool:
-        """Return whether a request shows a right key; a wrong one is no error, but counts as a failure (contract 3)."""
+        """Return whether a request has a valid key. A wrong one counts as a failure, without an error (contract 3)."""
         if not key_of(headers, query):
             return False
         try:
@@ -105,7 +105,7 @@ class Gate:
             return False
 
     async def _caller(self, given: str) -> Caller | None:
-        if len(given) > LONGEST_KEY or not given.isascii() or not given.isprintable():
+        if len(given) > MAX_KEY_CHARACTERS or not given.isascii() or not given.isprintable():
             return None
         key = await self._store.keys.find(given)
         if key is not None:
@@ -130,5 +130,4 @@ def key_of(headers: Sequence[Header], query: bytes) -> str:
 
 
 def _digest(key: str) -> bytes:
-    """Return the digest that keys are compared by; all have one length."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

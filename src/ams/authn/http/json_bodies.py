@@ -1,7 +1,7 @@
-"""JSON bodies as the reference reads and writes them (contract 2 and 4).
+"""JSON bodies, parsed and written like the reference (contract 2 and 4).
 
-The first JSON value counts, whatever follows it; names are matched without regard to letter case, unknown ones passed
-over; null says nothing. An error says what cannot be read in the reference's words, where those are known.
+The first JSON value counts; anything after it is ignored. Names match in any letter case, unknown ones are ignored, and
+null means absent. Errors have the reference's texts if those are known.
 """
 
 import json
@@ -18,43 +18,43 @@ T = TypeVar("T", bound=Request)
 V = TypeVar("V")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 _BLANKS = " \t\r\n"
 
 
-def read(body: bytes, fields: type[T]) -> T:
-    """Return a body as its fields, all of them optional, whose types must be in `_CHECKS`; raise `BadRequest`."""
+def read_body(body: bytes, fields: type[T]) -> T:
+    """Parse a body. All fields are optional, their types must be in `_CHECKS`. Raises `BadRequest`."""
     value = _first_value(body.decode("utf-8", "replace"))
     if value is None:
         return fields()
     if not isinstance(value, dict):
-        raise _malformed(f"json: cannot unmarshal {_kind(value)} into an object")
+        raise _malformed_error(f"json: cannot unmarshal {_kind(value)} into an object")
     known = {field.name: field for field in msgspec.structs.fields(fields)}
     found: dict[str, Any] = {}
     for name, member in value.items():
         field = known.get(name.lower())
         if field is not None and member is not None:
-            found[field.name] = _checked(field.name, member, field.type)
+            found[field.name] = _check_value(field.name, member, field.type)
     return fields(**found)
 
 
-def encoded(body: object) -> bytes:
-    """Write an answer, indented by one blank."""
+def encode_body(body: object) -> bytes:
+    """Return an answer as JSON, indented by one blank."""
     return msgspec.json.format(msgspec.json.encode(body), indent=1)
 
 
 def _first_value(text: str) -> Any:
     begun = text.lstrip(_BLANKS)
     if not begun:
-        raise _malformed("EOF")
+        raise _malformed_error("EOF")
     try:
         return _DECODER.raw_decode(begun)[0]
     except json.JSONDecodeError as error:
-        raise _malformed(_reason(error, begun)) from None
+        raise _malformed_error(_reason(error, begun)) from None
     except RecursionError:
-        raise _malformed("exceeded max depth") from None
+        raise _malformed_error("exceeded max depth") from None
     except ValueError as error:
-        raise _malformed(str(error)) from None
+        raise _malformed_error(str(error)) from None
 
 
 def _reason(error: json.JSONDecodeError, text: str) -> str:
@@ -67,7 +67,7 @@ def _reason(error: json.JSONDecodeError, text: str) -> str:
     return f"invalid character {rest[0]!r} at position {error.pos + 1}"
 
 
-def _malformed(reason: str) -> BadRequest:
+def _malformed_error(reason: str) -> BadRequest:
     return BadRequest(f"Poorly formatted JSON. {reason}")
 
 
@@ -76,7 +76,7 @@ def _constant(name: str) -> Any:
 
 
 def _in_order_of_last(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object, each name where it was given last: names in other letter case may stand in between."""
+    """Return an object with each name at its last position: names in other letter case may be in between."""
     found = dict(members)
     if len(found) == len(members):
         return found
@@ -85,7 +85,7 @@ def _in_order_of_last(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(
-    parse_int=lambda digits: int(digits) if len(digits) <= _MOST_DIGITS else float("inf"),
+    parse_int=lambda digits: int(digits) if len(digits) <= _MAX_DIGITS else float("inf"),
     parse_constant=_constant,
     object_pairs_hook=_in_order_of_last,
 )
@@ -99,7 +99,6 @@ def _kind(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    """Return a text that can be stored; half of a pair of surrogates is no letter."""
     return "" if value is None else _SURROGATE.sub("\ufffd", _of_type(str, value))
 
 
@@ -119,13 +118,13 @@ _CHECKS: Mapping[object, tuple[str, Callable[[object], object]]] = {
         lambda value: {_text(name): _text(each) for name, each in _of_type(dict, value).items()},
     ),
 }
-"""Type of a field: its name in the reference, and its reader."""
+"""By the type of a field: its name in the reference, and its parser."""
 
 
-def _checked(name: str, value: object, kind: object) -> object:
+def _check_value(name: str, value: object, kind: object) -> object:
     called, check = _CHECKS[kind]
     try:
         return check(value)
     except TypeError as error:
         wrong = error.args[0] if error.args else value
-        raise _malformed(f"json: cannot unmarshal {_kind(wrong)} into field {name} of type {called}") from None
+        raise _malformed_error(f"json: cannot unmarshal {_kind(wrong)} into field {name} of type {called}") from None

@@ -1,11 +1,10 @@
-"""Clients behind a proxy: their address and certificate, as the proxy states them (contract 15, A12).
+"""Clients behind a proxy: their address and certificate, as stated by the proxy (contract 15, A12).
 
-A proxy that passes TLS through says the client's address before the handshake, by the PROXY protocol of haproxy, in
-both its versions: `Preface`. One that ends TLS itself says in headers which certificate a client has shown to it:
-`Relaying`. Never both.
+A proxy that passes TLS through states the client's address before the handshake, by haproxy's PROXY protocol, versions
+1 and 2: `Preface`. A proxy that ends TLS states the client's certificate in headers: `Relaying`. Never both.
 
-A header is believed only on a connection with a certificate that passes all checks, and whose subject is listed. Such a
-proxy's own certificate is that of no client, and without the header there is none.
+A header counts only on a connection whose certificate passes all checks and has a listed subject. Such a proxy's own
+certificate is never a client's: without the header there is no client certificate.
 """
 
 import base64
@@ -23,61 +22,61 @@ from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.certificates.reading import load, subject_of, unrepresentable
 from ams.authn.http.errors import refusal
 from ams.authn.values import PEER, UNREADABLE, Peer, Presented, without_secrets
-from ams.core.distinguished_names import normalised, of_certificate
+from ams.core.distinguished_names import normalise_name, of_certificate
 from ams.core.errors import AmsError, CertificateRefused
 from ams.http.asgi import JSON, Application, Receive, Send, answer, usual_address
 from ams.storage.audit.trail import FailedLogins
 
-SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"  # the beginning of version 2
-_LINE_BYTES = 107  # most that a line of version 1 may have, with its end
-_BINARY_BYTES = 16 + 4096  # most of version 2: addresses, and what proxies add to them
-_ADDRESSES = {0x11: 4, 0x21: 16}  # of TCP over IPv4 and IPv6: bytes of each address
+SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"  # start of version 2
+_MAX_LINE_BYTES = 107  # longest line of version 1, with its end
+_MAX_BINARY_BYTES = 16 + 4096  # longest version 2: addresses, and additions of proxies
+_ADDRESSES = {0x11: 4, 0x21: 16}  # TCP over IPv4 and IPv6: bytes of each address
 
 NOT_A_PROXY = "A certificate in a header is taken from listed proxies only"
-FORWARDED = b"x-forwarded-for"
-CHAIN = b"-chain"  # ends the name of the header with the rest of the chain
+FORWARDED_FOR = b"x-forwarded-for"
+CHAIN_SUFFIX = b"-chain"  # suffix of the header with the rest of the chain
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 
 
-class Malformed(Exception):
-    """A connection from a proxy does not begin as it must; it is closed."""
+class BadPreface(Exception):
+    """A connection from a proxy has no valid preface; it is closed."""
 
 
 class Preface:
-    """Bytes of a proxy before the handshake: the address of the client it forwards."""
+    """PROXY protocol before the handshake: the address of the forwarded client."""
 
     def __init__(self) -> None:
         self._held = b""
         self.client: tuple[str, int] | None = None
-        """The client; None before the preface is read, and for a connection of the proxy itself."""
+        """The client; None before the preface is complete, and for a connection of the proxy itself."""
 
     def feed(self, data: bytes) -> bytes | None:
-        """Take what came; return the bytes behind a whole preface, else None. Raises `Malformed`."""
+        """Take received bytes. Returns the bytes after a complete preface, else None. Raises `BadPreface`."""
         self._held += data
         held = self._held
         if held[: len(SIGNATURE)] == SIGNATURE[: len(held)]:
             return self._read_binary(held)
         if held[:6] == b"PROXY "[: len(held)]:
             return self._read_line(held)
-        raise Malformed("no PROXY protocol")
+        raise BadPreface("no PROXY protocol")
 
     def _read_line(self, held: bytes) -> bytes | None:
         line, end, rest = held.partition(b"\r\n")
-        if len(line) + 2 > _LINE_BYTES:
-            raise Malformed("a line of the PROXY protocol is too long")
+        if len(line) + 2 > _MAX_LINE_BYTES:
+            raise BadPreface("a line of the PROXY protocol is too long")
         if not end:
             return None
         words = line.decode("latin-1").split(" ")
         if words[1] != "UNKNOWN":
             if len(words) != 6 or words[1] not in ("TCP4", "TCP6"):
-                raise Malformed("a line of the PROXY protocol that is not understood")
+                raise BadPreface("a line of the PROXY protocol that is not understood")
             try:  # PROXY TCP4 source destination port port
                 source, port = ipaddress.ip_address(words[2]), int(words[4])
                 ipaddress.ip_address(words[3])
             except ValueError:
-                raise Malformed("a line of the PROXY protocol without addresses") from None
+                raise BadPreface("a line of the PROXY protocol without addresses") from None
             if source.version != int(words[1][3]) or not 0 <= port <= 65535:
-                raise Malformed("a line of the PROXY protocol whose addresses are of another kind")
+                raise BadPreface("a line of the PROXY protocol whose addresses are of another kind")
             self.client = str(source), port
         return rest
 
@@ -85,39 +84,39 @@ class Preface:
         if len(held) < 16:
             return None
         command, family, length = struct.unpack_from("!BBH", held, len(SIGNATURE))
-        if command not in (0x20, 0x21) or 16 + length > _BINARY_BYTES:
-            raise Malformed("a preface of the PROXY protocol that is not understood")
+        if command not in (0x20, 0x21) or 16 + length > _MAX_BINARY_BYTES:
+            raise BadPreface("a preface of the PROXY protocol that is not understood")
         if len(held) < 16 + length:
             return None
         if command == 0x21 and family in _ADDRESSES:
             size, block = _ADDRESSES[family], held[16 : 16 + length]
             if length < 2 * size + 4:
-                raise Malformed("a preface of the PROXY protocol without addresses")
+                raise BadPreface("a preface of the PROXY protocol without addresses")
             port: int = struct.unpack_from("!H", block, 2 * size)[0]
             self.client = str(ipaddress.ip_address(block[:size])), port
         return held[16 + length :]
 
 
 class Relaying:
-    """An application that gets the client's certificate and address from listed proxies."""
+    """Wraps an application: takes the client's certificate and address from listed proxies."""
 
     def __init__(
         self, app: Application, header: str, names: Sequence[str], checks: CertificateChecks, failures: FailedLogins
     ) -> None:
         self._app = app
         self._header = header.lower().encode()
-        self._names = frozenset(normalised(each) for each in names)
+        self._names = frozenset(normalise_name(each) for each in names)
         self._checks = checks
         self._failures = failures
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """Pass a request on with the client it comes from; refuse one whose header is not from a listed proxy."""
+        """Pass a request on with its client; refuse one whose header is not from a listed proxy."""
         peer: Peer = scope[PEER]
         try:
             scope[PEER] = await self._client(peer, scope["headers"])
         except AmsError as error:
             refused = refusal(error)
-            record = self._failures.failed if refused.code < 500 else self._failures.refused
+            record = self._failures.failed if refused.code < 500 else self._failures.note_refusal
             resource = without_secrets(scope["path"].removeprefix("/v1"))
             await record(peer.address, code=refused.code, reason=error.message, resource=resource)
             await answer(send, refused.code, refused.body, [JSON])
@@ -134,12 +133,12 @@ class Relaying:
         if len(shown) > 1:
             raise CertificateRefused("More than one certificate in the header of a proxy")
         # The proxy itself has added the last address.
-        forwarded = [value for name, value in headers if name == FORWARDED]
+        forwarded = [value for name, value in headers if name == FORWARDED_FOR]
         said = forwarded[-1].decode("latin-1").rpartition(",")[2].strip() if forwarded else ""
         address = usual_address(said) or peer.address
         if not shown or not shown[0].strip():
             return Peer(address)
-        chain = b"".join(value for name, value in headers if name == self._header + CHAIN)
+        chain = b"".join(value for name, value in headers if name == self._header + CHAIN_SUFFIX)
         try:
             [(leaf, signed, _), *rest] = _certificates(shown[0])
             rest += _certificates(chain) if chain.strip() else []
@@ -150,16 +149,16 @@ class Relaying:
     def _is_listed(self, presented: Presented) -> bool:
         try:
             subject = subject_of(presented.leaf)
-            # A subject that only looks like a listed one in the normal form would pose as every site (15, A8).
+            # A subject equal to a listed one only in normal form could pose as every site (15, A8).
             return of_certificate(subject) in self._names and unrepresentable(subject) is None
-        except Exception:  # an encoding that cannot be read is on no list
+        except Exception:  # an unreadable encoding is on no list
             return False
 
 
 def _certificates(value: bytes) -> list[tuple[x509.Certificate, bytes, bytes]]:
-    """Load certificates as `load`, and return the DER of each; raise `ValueError`.
+    """Load certificates as `load`, and return the DER of each. Raises `ValueError`.
 
-    They are base64 of DER (haproxy's `%[ssl_c_der,base64]`), or PEM with escapes (nginx), or several.
+    They are base64 of DER (haproxy's `%[ssl_c_der,base64]`), or escaped PEM (nginx), or several.
     """
     text = urllib.parse.unquote(value.decode("latin-1")).strip()
     blocks = _PEM.findall(text) or [text]
@@ -168,5 +167,5 @@ def _certificates(value: bytes) -> list[tuple[x509.Certificate, bytes, bytes]]:
         return [(*load(each), each) for each in found]
     except binascii.Error:
         raise ValueError("The certificate in the header of the proxy cannot be read") from None
-    except Exception as error:  # of many classes: the encoding is not ours
+    except Exception as error:  # many kinds of errors: the data is the proxy's
         raise ValueError(UNREADABLE) from error

@@ -1,6 +1,6 @@
-"""The routes of the certificate service (contract 3), and which one a request is for; keys and the audit log are ours.
+"""The routes of the certificate service (contract 3) and their handlers; keys and the audit log are our extensions.
 
-Values of a path are single segments, decoded after the path was cut.
+A variable of a path is one segment, decoded after the path was split.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from ams.authn.http import json_bodies
 from ams.authn.http.errors import MethodNotAllowed
 from ams.authn.http.gate import Gate
 from ams.authn.login import Login
-from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, masked, require_kind, without_logins
+from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, mask_secrets, require_kind, without_logins
 from ams.authn.store import Store
 from ams.authn.store.records import Page, PageRequest
 from ams.authn.values import Peer
@@ -37,7 +37,7 @@ Shown = TypeVar("Shown", bound=Object)
 TYPES = "/service-types"
 TYPE = TYPES + "/{service-type}"
 HOST = TYPE + "/hosts/{host}"
-CHANGES = frozenset(
+CHANGE_ACTIONS = frozenset(
     f"{kind}:{verb}"
     for kind, verbs in {
         "service-types": ("create", "update", "delete"), "auth-methods": ("create", "update", "delete"),
@@ -45,15 +45,15 @@ CHANGES = frozenset(
     }.items()
     for verb in verbs
 )  # fmt: skip
-"""Actions of which there may be events: those of rows with `changes`."""
-NOWHERE = "Page not found"
+"""Audited actions: those of rows with `changes`."""
+PAGE_NOT_FOUND = "Page not found"
 HEALTH_SECONDS = 2.0
 _MAX_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request that was admitted; `names` are values of the path by variable."""
+class Call:
+    """An admitted request; `names` are variables of the path."""
 
     names: Mapping[str, str]
     query: bytes
@@ -62,36 +62,36 @@ class Asked:
     body: Callable[[], Awaitable[bytes]]
 
     @property
-    def expected(self) -> Precondition:
-        """The versions that a change is meant for; raises `InvalidInput`."""
+    def expected_version(self) -> Precondition:
+        """The versions that a change is for (`If-Match`). Raises `InvalidInput`."""
         return read_if_match(",".join(value.decode("latin-1") for name, value in self.headers if name == b"if-match"))
 
     def parameter(self, name: str) -> str:
-        """Return the first value of a query parameter, empty without one."""
+        """Return the first value of a query parameter; empty if absent."""
         return query_value(self.query, name) or ""
 
-    async def read(self, fields: type[T]) -> T:
-        """Return the body as what its fields say; raise `BadRequest`."""
-        return json_bodies.read(await self.body(), fields)
+    async def read_body(self, fields: type[T]) -> T:
+        """Return the parsed body. Raises `BadRequest`."""
+        return json_bodies.read_body(await self.body(), fields)
 
     def page(self) -> PageRequest:
-        """Return which page is asked for; everything unless `pageSize` says otherwise. Raises `BadRequest`."""
+        """Return the requested page; everything without `pageSize`. Raises `BadRequest`."""
         size = self.parameter("pageSize") or "0"
         if not size.isascii() or not size.isdigit() or len(size) > _MAX_DIGITS:
             raise BadRequest("Invalid page size")
         return PageRequest(int(size), self.parameter("pageToken"))
 
 
-class Made(NamedTuple):
-    """An answer: its status, and the object that is written as JSON; nothing for a 204."""
+class Reply(NamedTuple):
+    """An answer: its status, and its JSON object; none for a 204."""
 
     code: int
     body: object = None
-    name: str = ""  # follows the path in the audit log, where the path does not name what was made
-    version: str = ""  # of the object, for `If-Match`; empty for one that has none
+    name: str = ""  # appended to the path in the audit log, if the path does not name the new object
+    version: str = ""  # of the object, for `If-Match`; empty if it has none
 
 
-Handler = Callable[[Asked], Awaitable[Made]]
+Handler = Callable[[Call], Awaitable[Reply]]
 
 
 class Row(NamedTuple):
@@ -101,9 +101,9 @@ class Row(NamedTuple):
     path: str
     action: str
     handler: Handler
-    open: bool = False  # whether no key is needed
-    changes: bool = False  # whether a read-only key is not enough, and the request goes into the audit log
-    of_keys: bool = False  # whether it is about keys or the audit log, which named keys may not use
+    open: bool = False  # True: no key needed
+    changes: bool = False  # True: a read-only key is not enough, and the request is audited
+    of_keys: bool = False  # True: about keys or the audit log, forbidden to named keys
 
 
 class Routes:
@@ -113,12 +113,12 @@ class Routes:
         self._rows = [(row, tuple(f"/v1{row.path}".split("/"))) for row in rows]
 
     def find(self, method: str, scope: Mapping[str, Any]) -> tuple[Row, dict[str, str]]:
-        """Return the route of a request and the values of its path; raise `NotFound` or `MethodNotAllowed`."""
+        """Return the route of a request and its path variables. Raises `NotFound` or `MethodNotAllowed`."""
         raw = scope.get("raw_path")
         segments = [unquote(part) for part in raw.decode("latin-1").split("/")] if raw else scope["path"].split("/")
         found = [(row, names) for row, pattern in self._rows if (names := _match(pattern, segments)) is not None]
         if not found:
-            raise NotFound(NOWHERE)
+            raise NotFound(PAGE_NOT_FOUND)
         for row, names in found:
             if row.method == method:
                 return row, names
@@ -142,13 +142,13 @@ def _match(pattern: Sequence[str], segments: Sequence[str]) -> dict[str, str] | 
     return names
 
 
-AuditAnswer = Callable[[Asked, Collection[str]], Awaitable[object]]
-"""Answers a request for the audit log, whose actions are these, with the object that is written as JSON."""
+AuditAnswer = Callable[[Call, Collection[str]], Awaitable[object]]
+"""Answers a request for the audit log of these actions with the object that is written as JSON."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Handlers:
-    """Answers each route by a use case."""
+    """Handlers of all routes, by use case."""
 
     gate: Gate
     store: Store
@@ -167,7 +167,9 @@ class Handlers:
             Row("GET", TYPES, "service-types:list", self._list_types),
             *_of_one(TYPE, "service-types", self._type, self.service_types, ServiceTypeFields, _service_type),
             Row("POST", TYPE + "/authm", "auth-methods:create", self._create_method, changes=True),
-            *_of_one(method, "auth-methods", self._stored_method, self.auth_methods, AuthMethodFields, _method, masked),
+            *_of_one(
+                method, "auth-methods", self._stored_method, self.auth_methods, AuthMethodFields, _method, mask_secrets
+            ),
             Row("GET", "/authm", "auth-methods:list", self._list_methods),
             Row("GET", HOST + "/bindings", "bindings:list", self._list_host_bindings),
             Row("POST", binding, "bindings:create", self._create_binding, changes=True),
@@ -183,37 +185,37 @@ class Handlers:
         if self.audit is not None:
             audit = self.audit
 
-            async def show_audit(asked: Asked) -> Made:
-                return Made(200, await audit(asked, CHANGES))
+            async def show_audit(asked: Call) -> Reply:
+                return Reply(200, await audit(asked, CHANGE_ACTIONS))
 
             rows.append(Row("GET", "/audit", "audit:list", show_audit, of_keys=True))
         return rows
 
-    async def _create_type(self, asked: Asked) -> Made:
-        made = await self.service_types.create(await asked.read(ServiceTypeFields))
-        return Made(201, _service_type(made), f"/{made.name}")
+    async def _create_type(self, asked: Call) -> Reply:
+        made = await self.service_types.create(await asked.read_body(ServiceTypeFields))
+        return Reply(201, _service_type(made), f"/{made.name}")
 
-    async def _list_types(self, asked: Asked) -> Made:
+    async def _list_types(self, asked: Call) -> Reply:
         page = await self.store.service_types.page(asked.page())
-        return Made(200, wire.ServiceTypes([_service_type(each) for each in page.items], page.next_token))
+        return Reply(200, wire.ServiceTypes([_service_type(each) for each in page.items], page.next_token))
 
-    async def _type(self, asked: Asked) -> values.ServiceType:
+    async def _type(self, asked: Call) -> values.ServiceType:
         return await self.service_types.get(asked.names["service-type"])
 
-    async def _create_method(self, asked: Asked) -> Made:
+    async def _create_method(self, asked: Call) -> Reply:
         service_type = await self._type(asked)
         require_kind(service_type)
-        made = await self.auth_methods.create(service_type, await asked.read(AuthMethodFields))
-        return Made(201, _method(made), f"/{made.host}")
+        made = await self.auth_methods.create(service_type, await asked.read_body(AuthMethodFields))
+        return Reply(201, _method(made), f"/{made.host}")
 
-    async def _stored_method(self, asked: Asked) -> values.AuthMethod:
+    async def _stored_method(self, asked: Call) -> values.AuthMethod:
         return await self.auth_methods.get(await self._type(asked), asked.names["host"])
 
-    async def _list_methods(self, asked: Asked) -> Made:
+    async def _list_methods(self, asked: Call) -> Reply:
         page = await self.store.auth_methods.page(asked.page())
-        return Made(200, wire.AuthMethods([_method(each) for each in page.items], page.next_token))
+        return Reply(200, wire.AuthMethods([_method(each) for each in page.items], page.next_token))
 
-    async def _list_host_bindings(self, asked: Asked) -> Made:
+    async def _list_host_bindings(self, asked: Call) -> Reply:
         service_type = await self._type(asked)
         host, identifier = asked.names["host"], asked.parameter("authID")
         if identifier:
@@ -221,32 +223,32 @@ class Handlers:
             return _binding_page(Page([found]))
         return _binding_page(await self.bindings.of_host(service_type, host, asked.page()))
 
-    async def _create_binding(self, asked: Asked) -> Made:
-        made = await self.bindings.create(asked.names["name"], await asked.read(BindingFields))
-        return Made(201, _binding(made))
+    async def _create_binding(self, asked: Call) -> Reply:
+        made = await self.bindings.create(asked.names["name"], await asked.read_body(BindingFields))
+        return Reply(201, _binding(made))
 
-    async def _list_bindings(self, asked: Asked) -> Made:
+    async def _list_bindings(self, asked: Call) -> Reply:
         return _binding_page(await self.store.bindings.page(asked.page()))
 
-    async def _binding(self, asked: Asked) -> values.Binding:
+    async def _binding(self, asked: Call) -> values.Binding:
         return await self.bindings.get(asked.names["name"])
 
-    async def _list_keys(self, asked: Asked) -> Made:
-        return Made(200, wire.Keys([_key(each) for each in await self.store.keys.all()]))
+    async def _list_keys(self, asked: Call) -> Reply:
+        return Reply(200, wire.Keys([_key(each) for each in await self.store.keys.all()]))
 
-    async def _create_key(self, asked: Asked) -> Made:
-        fields = await asked.read(KeyFields)
-        return Made(201, _key(*await self.keys.create(asked.names["name"], fields.scope)))
+    async def _create_key(self, asked: Call) -> Reply:
+        fields = await asked.read_body(KeyFields)
+        return Reply(201, _key(*await self.keys.create(asked.names["name"], fields.scope)))
 
-    async def _delete_key(self, asked: Asked) -> Made:
+    async def _delete_key(self, asked: Call) -> Reply:
         await self.keys.delete(asked.names["name"])
-        return Made(204)
+        return Reply(204)
 
-    async def _log_in(self, asked: Asked) -> Made:
+    async def _log_in(self, asked: Call) -> Reply:
         token = await self.login.token(asked.names["service-type"], asked.names["host"], asked.peer)
-        return Made(200, wire.Token(token))
+        return Reply(200, wire.Token(token))
 
-    async def _show_version(self, asked: Asked) -> Made:
+    async def _show_version(self, asked: Call) -> Reply:
         """Show the version; the release only to callers with a valid key (contract 3)."""
         known = await self.gate.knows(asked.headers, asked.query, asked.peer.address)
         version = Version(
@@ -258,10 +260,10 @@ class Handlers:
             release=ams.__version__ if known else "",
             distro=_distribution(),
         )
-        return Made(200, version)
+        return Reply(200, version)
 
-    async def _show_health(self, asked: Asked) -> Made:
-        """Show the state of the service and its database; 200 in any case (15, A19)."""
+    async def _show_health(self, asked: Call) -> Reply:
+        """Show the state of the service and its database; always 200 (15, A19)."""
         wrong = self.store.away
         if wrong is None:
             try:
@@ -270,47 +272,48 @@ class Handlers:
             except (RegistryUnavailable, TimeoutError):
                 wrong = "the database does not answer"
         wrong = wrong or self.store.refusal
-        return Made(200, {"status": "warning" if wrong else "ok", "database": wrong or "ok"})
+        return Reply(200, {"status": "warning" if wrong else "ok", "database": wrong or "ok"})
 
 
 def _of_one(
-    path: str, kind: str, find: Callable[[Asked], Awaitable[Any]], cases: Any, fields: type[Request],
+    path: str, kind: str, find: Callable[[Call], Awaitable[Any]], cases: Any, fields: type[Request],
     shape: Callable[[Any], object], seen: Callable[[Any], object] = lambda found: found,
 ) -> Iterable[Row]:  # fmt: skip
-    """Yield the rows that show, change and remove one of a kind; `seen` is what its version is of."""
+    """Yield the rows that show, change and delete one object of a kind; `seen` is the part that has a version."""
 
-    async def show(asked: Asked) -> Made:
+    async def show(asked: Call) -> Reply:
         found = await find(asked)
-        return Made(200, shape(found), version=version_of(seen(found)))
+        return Reply(200, shape(found), version=version_of(seen(found)))
 
-    async def update(asked: Asked) -> Made:
-        return Made(200, shape(await cases.update(await find(asked), await asked.read(fields), asked.expected)))
+    async def update(asked: Call) -> Reply:
+        return Reply(
+            200, shape(await cases.update(await find(asked), await asked.read_body(fields), asked.expected_version))
+        )
 
-    async def delete(asked: Asked) -> Made:
-        await cases.delete(await find(asked), asked.expected)
-        return Made(204)
+    async def delete(asked: Call) -> Reply:
+        await cases.delete(await find(asked), asked.expected_version)
+        return Reply(204)
 
     yield Row("GET", path, f"{kind}:show", show)
     yield Row("PUT", path, f"{kind}:update", update, changes=True)
     yield Row("DELETE", path, f"{kind}:delete", delete, changes=True)
 
 
-def _shown(kind: type[Shown], value: object) -> Shown:
-    """Return a record as it is shown: its fields of the same names, and its times as dates."""
+def _wire_record(kind: type[Shown], value: object) -> Shown:
     said = {name: getattr(value, name) for name in kind.__struct_fields__}
     times = {name: optional_date(said[name]) for name in ("created_on", "updated_on", "last_auth") if name in said}
     return kind(**said | times)
 
 
-_service_type, _binding = partial(_shown, wire.ServiceType), partial(_shown, wire.Binding)
+_service_type, _binding = partial(_wire_record, wire.ServiceType), partial(_wire_record, wire.Binding)
 
 
 def _method(value: values.AuthMethod) -> wire.AuthMethod:
-    return _shown(wire.AuthMethod, masked(value))
+    return _wire_record(wire.AuthMethod, mask_secrets(value))
 
 
-def _binding_page(page: Page[values.Binding]) -> Made:
-    return Made(200, wire.Bindings([_binding(each) for each in page.items], page.next_token))
+def _binding_page(page: Page[values.Binding]) -> Reply:
+    return Reply(200, wire.Bindings([_binding(each) for each in page.items], page.next_token))
 
 
 def _key(value: values.Key, secret: str = "") -> wire.Key:

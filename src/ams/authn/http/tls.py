@@ -1,13 +1,13 @@
-"""The port of the certificate service: TLS that asks every client for a certificate, and the peer of a connection.
+"""The port of the certificate service: TLS that requests a client certificate, and the peer of a connection.
 
-Python's `ssl` can only ask for a certificate by refusing each that it does not trust, and a refused handshake tells a
-client nothing. The contract wants an answer in words (9.3), so any certificate passes here, and proves only that the
-client holds its key: `ams.authn.certificates` judges it, request by request.
+Python's `ssl` can request a certificate only if it refuses untrusted ones, and a failed handshake gives the client no
+reason. The contract wants an error text (9.3). So any certificate passes here and proves only that the client has its
+key: `ams.authn.certificates` validates it at each request.
 
-A client's certificate and its chain have 100 KiB together: OpenSSL's own limit, which no call of pyOpenSSL reaches.
-Beyond it the handshake fails, and the client sees a connection that ended.
+A client's certificate and chain have at most 100 KiB: OpenSSL's limit, which pyOpenSSL cannot change. Beyond it the
+handshake fails, and the client sees a closed connection.
 
-The event loop takes an `ssl.SSLContext` and asks it for `wrap_bio`; ours gives it a connection of pyOpenSSL.
+The event loop calls `wrap_bio` of an `ssl.SSLContext`; ours returns a connection of pyOpenSSL.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from OpenSSL import SSL, crypto
 
 from ams.authn.certificates.reading import issuer_of, load, subject_of
 from ams.authn.http.errors import refusal
-from ams.authn.http.proxies import Malformed, Preface
+from ams.authn.http.proxies import BadPreface, Preface
 from ams.authn.values import PEER, UNREADABLE, Peer, Presented
 from ams.http.asgi import Application, usual_address
 from ams.web.asgi_exchange import AsgiExchange
@@ -35,43 +35,43 @@ from ams.web.server import HttpServer
 
 logger = structlog.get_logger("ams.authn.tls")
 
-REMEMBERED = 2_000  # certificates of clients that were read lately
-REMEMBERED_BYTES = 8 * 1024
-"""Of a certificate that is remembered: any client may show some of 100 kB, and they are not needed again."""
+MAX_CACHED_CERTIFICATES = 2_000  # cached parsed certificates of clients
+MAX_CACHED_BYTES = 8 * 1024
+"""Largest certificate that is cached: any client may send one of 100 kB."""
 _CHUNK = 65536
 
 
 class AskingContext(ssl.SSLContext):
-    """A context of servers whose connections ask for a certificate, and take any, or none.
+    """A server's TLS context that requests a client certificate, and accepts any, or none.
 
-    No sessions are kept and no handshakes are repeated, so that a client has proved its key on this connection.
+    No session resumption and no renegotiation, so the client has proved its key on this connection.
     """
 
     proxied: bool
-    _inner: SSL.Context
+    _openssl_context: SSL.Context
 
     @classmethod
     def make(cls, *, proxied: bool = False) -> "AskingContext":
-        """Return a context without a certificate yet; with `proxied`, a proxy speaks before each handshake."""
+        """Return a context without a certificate; `proxied`: each connection starts with a PROXY preface."""
         context = cls(ssl.PROTOCOL_TLS_SERVER)
         context.proxied = proxied
         return context
 
     def load_cert_chain(self, certfile: Any, keyfile: Any = None, password: Any = None) -> None:
-        """Load the server's chain and key for new connections; on `ssl.SSLError` or `OSError` the old ones stay."""
+        """Load the server's chain and key for new connections. On `ssl.SSLError` or `OSError` the old ones stay."""
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password or _refuse_pass_phrase)
         try:
-            self._inner = _inner(certfile, keyfile or certfile)
+            self._openssl_context = _openssl_context(certfile, keyfile or certfile)
         except SSL.Error as error:
             raise ssl.SSLError(ssl.SSL_ERROR_SSL, _reason(error)) from error
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *_: Any, **__: Any) -> Any:
-        """Return the server's side of a connection, as the event loop asks for it."""
-        return _AskingConnection(self._inner, incoming, outgoing, Preface() if self.proxied else None)
+        """Return the server's side of a connection, for the event loop."""
+        return _AskingConnection(self._openssl_context, incoming, outgoing, Preface() if self.proxied else None)
 
 
 class _AskingConnection:
-    """One connection, with as much of `ssl.SSLObject` as event loops use, and what the client showed."""
+    """One connection, with the part of `ssl.SSLObject` that event loops use, and the client's certificates."""
 
     def __init__(
         self, context: SSL.Context, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, preface: Preface | None
@@ -80,41 +80,41 @@ class _AskingConnection:
         self._connection.set_accept_state()
         self._incoming = incoming
         self._outgoing = outgoing
-        self._awaited = preface  # until it has come
-        self._fed = False  # whether OpenSSL may have something to decrypt
+        self._awaited = preface  # until it is complete
+        self._fed = False  # True: OpenSSL may have data to decrypt
         self.preface = preface
         self.context = None
 
-    def presented(self) -> Presented | None:
+    def read_presented(self) -> Presented | None:
         shown = self._connection.get_peer_certificate()
         if shown is None:
             return None
         der, *chain = map(_der, [shown, *(self._connection.get_peer_cert_chain() or [])])
         try:
             leaf, signed = load(der)
-            leaf = _known(leaf) if len(der) <= REMEMBERED_BYTES else _whole(leaf)
-        except Exception as error:  # of many classes: the encoding is the client's
+            leaf = _cached_certificate(leaf) if len(der) <= MAX_CACHED_BYTES else _parse_fully(leaf)
+        except Exception as error:  # many kinds of errors: the data is the client's
             logger.debug("certificate.unreadable", reason=str(error))
             raise ValueError(UNREADABLE) from error
         return Presented(leaf, tuple(chain), signed)
 
     def do_handshake(self) -> None:
-        self._do(self._connection.do_handshake)
+        self._call_openssl(self._connection.do_handshake)
 
     def read(self, size: int = 1024, buffer: Any = None) -> Any:
-        data = self._do(self._connection.recv, size)
+        data = self._call_openssl(self._connection.recv, size)
         if buffer is None:
             return data
         buffer[: len(data)] = data
         return len(data)
 
     def write(self, data: Any) -> int:
-        taken: int = self._do(self._connection.send, bytes(data))
+        taken: int = self._call_openssl(self._connection.send, bytes(data))
         return taken
 
     def unwrap(self) -> None:
-        """Send close_notify and wait for the client's: without it the client would lose what it has not read yet."""
-        if not self._do(self._connection.shutdown):
+        """Send close_notify and wait for the client's, otherwise the client could lose unread data."""
+        if not self._call_openssl(self._connection.shutdown):
             raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the client has not said goodbye")
 
     def getpeercert(self, binary_form: bool = False) -> dict[str, Any]:
@@ -129,14 +129,14 @@ class _AskingConnection:
         return None
 
     def pending(self) -> int:
-        """Return how much can be read at once, or 1 for bytes that are still to be decrypted.
+        """Return how many bytes can be read at once, or 1 if some are still encrypted.
 
-        The loop reads on only while this is more than 0; a request may come in one packet with the end of the
+        The event loop reads on only while this is positive; a request may come in one packet with the end of the
         handshake.
         """
         return self._connection.pending() or int(self._fed)
 
-    def _do(self, act: Callable[..., Any], *arguments: Any) -> Any:
+    def _call_openssl(self, act: Callable[..., Any], *arguments: Any) -> Any:
         try:
             self._feed()
             return act(*arguments)
@@ -147,10 +147,10 @@ class _AskingConnection:
             raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "more is needed") from None
         except SSL.ZeroReturnError:
             return b""
-        except (SSL.Error, crypto.Error, Malformed) as error:
+        except (SSL.Error, crypto.Error, BadPreface) as error:
             raise ssl.SSLError(ssl.SSL_ERROR_SSL, _reason(error)) from None
         finally:
-            with contextlib.suppress(SSL.Error):  # until there is nothing more
+            with contextlib.suppress(SSL.Error):  # until there is no more
                 while True:
                     self._outgoing.write(self._connection.bio_read(_CHUNK))
 
@@ -167,16 +167,16 @@ class _AskingConnection:
 
 
 def _refuse_pass_phrase() -> bytes:
-    # OpenSSL would ask for it at the terminal, now and whenever the file changes.
+    # OpenSSL would prompt for it at the terminal, now and at each reload.
     raise OSError("the key has a pass phrase; give one without")
 
 
-def _inner(chain: str, key: str) -> SSL.Context:
+def _openssl_context(chain: str, key: str) -> SSL.Context:
     context = SSL.Context(SSL.TLS_SERVER_METHOD)
     context.set_min_proto_version(SSL.TLS1_2_VERSION)
     context.use_certificate_chain_file(chain)
     context.use_privatekey_file(key)
-    # Every certificate passes; the login verifies it, and says in words why it refuses one.
+    # Every certificate passes; the login verifies it, and gives a reason for a refusal.
     context.set_verify(SSL.VERIFY_PEER, lambda *_: True)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_session_id(b"ams authn")
@@ -188,14 +188,14 @@ def _der(shown: crypto.X509) -> bytes:
     return crypto.dump_certificate(crypto.FILETYPE_ASN1, shown)
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
-def _known(certificate: x509.Certificate) -> x509.Certificate:
-    """Return the same object each time a certificate is shown: reading is most of the work."""
-    return _whole(certificate)
+@functools.lru_cache(maxsize=MAX_CACHED_CERTIFICATES)
+def _cached_certificate(certificate: x509.Certificate) -> x509.Certificate:
+    """Return the cached object of an equal certificate: parsing is most of the work."""
+    return _parse_fully(certificate)
 
 
-def _whole(certificate: x509.Certificate) -> x509.Certificate:
-    _ = subject_of(certificate), issuer_of(certificate), certificate.serial_number  # read only when asked for
+def _parse_fully(certificate: x509.Certificate) -> x509.Certificate:
+    _ = subject_of(certificate), issuer_of(certificate), certificate.serial_number  # parsed on first access
     return certificate
 
 
@@ -208,7 +208,7 @@ def _reason(error: Exception) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Front:
-    """Limits and TLS of the port. Read seconds are for a whole request, and again for its body (contract 11)."""
+    """Limits and TLS of the port. Read seconds apply to a whole request, and again to its body (contract 11)."""
 
     context: AskingContext
     limits: ListenerLimits
@@ -218,7 +218,7 @@ class Front:
     max_header_bytes: int = 64 * 2**10
 
     def server(self, app: Application) -> HttpServer:
-        """Return a server for an application, which finds a `Peer` in the scope of each request."""
+        """Return a server of an application, which finds a `Peer` in the scope of each request."""
 
         def open_exchange(connection: HttpConnection, request: RequestHead) -> AsgiExchange:
             peer = cast("_PeerConnection", connection).peer
@@ -246,7 +246,7 @@ class _PeerConnection(HttpConnection):
     def peer(self) -> Peer:
         address = (usual_address(self.client[0]) or self.client[0]) if self.client else ""
         try:
-            return Peer(address, self._tls.presented())
+            return Peer(address, self._tls.read_presented())
         except ValueError as error:
             return Peer(address, unreadable=str(error))
 

@@ -1,4 +1,4 @@
-"""The tables of the certificate service, on SQLite or PostgreSQL, and the records in them."""
+"""The store of the certificate service: tables on SQLite or PostgreSQL, and the records in them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from ams.authn.store.tables import AUTHN, keys, sealing
 from ams.authn.values import Key
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import AlreadyExists, RegistryUnavailable
-from ams.storage.database.database import Database, opened
+from ams.storage.database.database import Database, open_database
 from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.secrets import Secrets
 
@@ -26,7 +26,7 @@ class KeyRecords:
         self._secrets = secrets
 
     async def find(self, secret: str) -> Key | None:
-        """Return the key with this secret, None when there is none."""
+        """Return the key with this secret, or None."""
         query = select(keys).where(keys.c.digest == self._secrets.digest(secret))
         row = await self._database.read(lambda connection: connection.execute(query).first())
         return Key(name=row.name, scope=row.scope, created_on=row.created_on) if row else None
@@ -38,7 +38,7 @@ class KeyRecords:
         return [Key(name=row.name, scope=row.scope, created_on=row.created_on) for row in rows]
 
     async def create(self, made: Key, secret: str) -> None:
-        """Add a key; raise `AlreadyExists` when the name is taken."""
+        """Add a key. Raises `AlreadyExists` if the name is taken."""
         row = insert(keys).values(
             name=made.name, scope=made.scope, digest=self._secrets.digest(secret), created_on=made.created_on
         )
@@ -51,24 +51,24 @@ class KeyRecords:
         await self._database.write(work)
 
     async def delete(self, name: str) -> bool:
-        """Remove a key; False when there is none."""
+        """Delete a key. Returns False if there is none."""
         gone = delete(keys).where(keys.c.name == name)
         return await self._database.change(gone, grows=False) > 0
 
 
-CACHE_SIZE = 50_000  # entries of each kind kept in memory for logins
+CACHE_SIZE = 50_000  # entries of each kind cached for logins
 _OTHER_KEY = "the key of the secrets is not the one they were encrypted with; restore it"
 
 
 class Store:
-    """All records of the service. Its calls raise `RegistryUnavailable` when the database cannot answer."""
+    """All records of the service. Methods raise `RegistryUnavailable` if the database does not answer."""
 
     def __init__(
         self, database: Database, secrets: Secrets, clock: Clock, cache_size: int, space: FreeSpace = UNLIMITED
     ) -> None:
         self.database = database
         self.clock = clock
-        self.refusal: str | None = None  # why nothing is made or changed, as of the last look at the disk
+        self.refusal: str | None = None  # why writes are refused, as of the last look at the disk
         self._space = space
         self.service_types = ServiceTypeRecords(database, cache_size)
         self.auth_methods = AuthMethodRecords(database, secrets, cache_size)
@@ -80,20 +80,20 @@ class Store:
         cls, url: str, key: bytes, *, password: str = "", clock: Clock | None = None, cache_size: int = CACHE_SIZE,
         space: FreeSpace = UNLIMITED,
     ) -> Self:  # fmt: skip
-        """Open the database at `url`, making or migrating its tables; `key` (32 bytes) encrypts secrets.
+        """Open the database at `url` and create or migrate its tables; `key` (32 bytes) encrypts secrets.
 
-        Raises `Unusable` for a wrong database or key; `RegistryUnavailable` for a PostgreSQL that does not answer now.
+        Raises `Unusable` for a wrong database or key, `RegistryUnavailable` if PostgreSQL does not answer now.
         """
         secrets = Secrets(key)
-        await asyncio.to_thread(space.keep_reserve)  # a start on a full disk has it for its own commits
-        database = await opened(
+        await asyncio.to_thread(space.keep_reserve)  # a start on a full disk needs it for its own commits
+        database = await open_database(
             url, AUTHN, sealing, secrets.fingerprint, other_key=_OTHER_KEY, password=password, space=space
         )
         return cls(database, secrets, clock or SystemClock(), cache_size, space)
 
     @property
     def away(self) -> str | None:
-        """The reason why the store cannot be asked now, as far as is known; None while it can."""
+        """Last known reason why the store is unavailable, or None."""
         return self.database.away
 
     async def check(self) -> None:
@@ -101,7 +101,7 @@ class Store:
         await self.database.read(lambda connection: connection.scalar(select(sealing.c.fingerprint)))
 
     async def look_at_space(self) -> None:
-        """Keep the reserve, and note whether the disk has too little space left for anything new."""
+        """Restore the reserve, and note whether the disk has too little space for new records."""
         await asyncio.to_thread(self._space.keep_reserve)
         try:
             await self.database.require_room()
@@ -112,5 +112,5 @@ class Store:
             self.refusal = None
 
     async def close(self) -> None:
-        """Finish what was accepted and let go of the database."""
+        """Finish accepted work and close the database."""
         await self.database.close()

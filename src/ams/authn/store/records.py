@@ -1,8 +1,8 @@
-"""Service types, auth methods and bindings in the store, and how nodes invalidate each other's caches of them.
+"""Records of service types, auth methods and bindings, and cache invalidation between nodes.
 
-Secrets of auth methods are encrypted, and bound to the one they belong to (15, A16). A login finds its binding by
-one short hash, so that 100,000 of them are no slower than 100, and a name of any length can be in a unique index.
-Lists are complete, oldest first, or in pages when that is asked for (15, A20).
+Secrets of auth methods are encrypted, and bound to their auth method (15, A16). A login finds its binding by a short
+hash. So 100,000 bindings are no slower than 100, and names of any length fit into a unique index. Lists are complete,
+oldest first, or paged on demand (15, A20).
 """
 
 import hashlib
@@ -26,24 +26,24 @@ from ams.storage.secrets import Secrets
 
 T = TypeVar("T")
 
-TYPES = "authn_types"  # everything: service types are few and seldom change, and all else hangs on them
+TYPES = "authn_types"  # everything: service types are few, seldom change, and all else depends on them
 METHODS = "authn_methods"  # all auth methods
 BINDING = "authn_binding"  # a binding; key: its `login`
 
 FORGET_TYPES = Invalidation(TYPES, ())
 FORGET_METHODS = Invalidation(METHODS, ())
 
-MOST = 10_000  # items of a page, when pages are asked for
+MAX_PAGE_ITEMS = 10_000  # items of a page
 _MAX_DIGITS = 18
-_ORIGIN = ("uuid", "created_on", "updated_on")
-"""Columns that a change of a record leaves as they are, or sets by itself."""
+_FIXED_COLUMNS = ("uuid", "created_on", "updated_on")
+"""Columns that a change of a record leaves alone, or sets itself."""
 
-Types = Callable[[str], values.ServiceType | None]  # finds a service type by its uuid, in the transaction of a change
+Types = Callable[[str], values.ServiceType | None]  # finds a service type by uuid, in the transaction
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which page is asked for: a size of 0 is everything, an empty token the first page."""
+    """A requested page. Size 0: everything; empty token: the first page."""
 
     size: int = 0
     token: str = ""
@@ -51,7 +51,7 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """A part of a list; `next_token` asks for the next page, and is empty on the last one."""
+    """A part of a list. `next_token` is for the next page; empty on the last one."""
 
     items: Sequence[T]
     next_token: str = ""
@@ -64,13 +64,12 @@ def _read_page(
     page: PageRequest,
     record: Callable[[sa.Row[Any]], T],
 ) -> Page[T]:
-    """Read a page of `query`, ordered by `number`; raise `BadRequest` "Invalid page token"."""
     cut = query.order_by(number)
     if page.token:
         if not page.token.isascii() or not page.token.isdigit() or len(page.token) > _MAX_DIGITS:
             raise BadRequest("Invalid page token")
         cut = cut.where(number > sa.literal(int(page.token), sa.BigInteger))
-    size = min(page.size, MOST)
+    size = min(page.size, MAX_PAGE_ITEMS)
     rows = connection.execute(cut.limit(size + 1) if size > 0 else cut).all()
     shown = rows[:size] if size > 0 else rows
     return Page([record(row) for row in shown], str(shown[-1].number) if len(shown) < len(rows) else "")
@@ -97,13 +96,13 @@ class ServiceTypeRecords:
         database.invalidations.on(TYPES, database.invalidations.forget_all)
 
     async def find(self, name: str) -> values.ServiceType | None:
-        """Return a service type, None when there is none; cached."""
+        """Return a service type, or None; cached."""
         return await self._by_name.find(
             name, lambda: self._database.read(lambda connection: _type(connection, service_types.c.name == name))
         )
 
     async def find_by_uuid(self, uuid: str) -> values.ServiceType | None:
-        """Return a service type, None when there is none."""
+        """Return a service type, or None."""
         return await self._database.read(lambda connection: _type_by_uuid(connection, uuid))
 
     async def page(self, page: PageRequest) -> Page[values.ServiceType]:
@@ -116,7 +115,7 @@ class ServiceTypeRecords:
         return await self._database.read(work)
 
     async def create(self, made: values.ServiceType) -> None:
-        """Add a service type; raise `AlreadyExists` when the name is taken."""
+        """Add a service type. Raises `AlreadyExists` if the name is taken."""
 
         def work(connection: sa.Connection) -> None:
             _require_free_type(connection, made)
@@ -129,7 +128,7 @@ class ServiceTypeRecords:
     async def change(
         self, uuid: values.ServiceTypeId, now: Milliseconds, change: Callable[[values.ServiceType], values.ServiceType]
     ) -> values.ServiceType:
-        """Change a service type in one step; raise `NotFound`, `AlreadyExists`, `Conflict` if in use (15, A6)."""
+        """Change a service type atomically. Raises `NotFound`, `AlreadyExists`, `Conflict` if in use (15, A6)."""
 
         def work(connection: sa.Connection) -> values.ServiceType:
             present = _type_by_uuid(connection, uuid)
@@ -147,7 +146,7 @@ class ServiceTypeRecords:
         return await self._database.write(work, FORGET_TYPES)
 
     async def delete(self, uuid: values.ServiceTypeId, expected: Precondition = ANY_VERSION) -> bool:
-        """Remove a service type with all it has (15, A3); False when there is none. Raises `ChangedMeanwhile`."""
+        """Delete a service type with all it has (15, A3). Returns False if there is none. Raises `ChangedMeanwhile`."""
         gone = sa.delete(service_types).where(service_types.c.uuid == uuid)
 
         def work(connection: sa.Connection) -> bool:
@@ -184,7 +183,7 @@ def _with_hosts(connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> list[
 
 
 def _type_row(of: values.ServiceType) -> dict[str, object]:
-    same = _same(values.ServiceType, of, but=("hosts", "auth_types", *_ORIGIN))
+    same = _same(values.ServiceType, of, but=("hosts", "auth_types", *_FIXED_COLUMNS))
     return {**same, "auth_types": msgspec.json.encode(of.auth_types).decode()}
 
 
@@ -207,7 +206,7 @@ def _require_reachable(connection: sa.Connection, present: values.ServiceType, c
 
 
 def _put_hosts(connection: sa.Connection, of: values.ServiceType) -> None:
-    """Store the list of hosts; those that stay are not taken away for a moment, as others refer to them."""
+    """Update the list of hosts. Unchanged rows stay, because others refer to them."""
     own = hosts.c.service_uuid == of.uuid
     known = set(connection.scalars(sa.select(hosts.c.host).where(own)))
     for host in known - set(of.hosts):
@@ -234,7 +233,7 @@ class AuthMethodRecords:
         database.invalidations.on(METHODS, lambda: self._by_host.forget_where(lambda _key, _value: True))
 
     async def find(self, service_uuid: str, host: str) -> values.AuthMethod | None:
-        """Return the auth method of a host, None when there is none; cached. Raises `Damaged`."""
+        """Return the auth method of a host, or None; cached. Raises `Damaged`."""
 
         def work(connection: sa.Connection) -> values.AuthMethod | None:
             own = sa.select(auth_methods).where(
@@ -253,7 +252,7 @@ class AuthMethodRecords:
         )
 
     async def create(self, made: values.AuthMethod) -> None:
-        """Add an auth method; raise `AlreadyExists`, `NotFound` without its host, `Conflict` for another kind."""
+        """Add an auth method. Raises `AlreadyExists`, `NotFound` without its host, `Conflict` for another kind."""
         row = sa.insert(auth_methods).values(uuid=made.uuid, created_on=made.created_on, **self._row(made))
 
         def work(connection: sa.Connection) -> None:
@@ -266,7 +265,7 @@ class AuthMethodRecords:
     async def change(
         self, uuid: str, now: Milliseconds, change: Callable[[values.AuthMethod, Types], values.AuthMethod]
     ) -> values.AuthMethod:
-        """Change an auth method in one step. Raises as `create`, and what `change` raises."""
+        """Change an auth method atomically. Raises as `create`, and what `change` raises."""
         own = auth_methods.c.uuid == uuid
 
         def work(connection: sa.Connection) -> values.AuthMethod:
@@ -283,7 +282,7 @@ class AuthMethodRecords:
         return await self._database.write(work, FORGET_METHODS)
 
     async def delete(self, uuid: str, expected: Precondition = ANY_VERSION) -> bool:
-        """Remove an auth method; False when there is none. Raises `ChangedMeanwhile`."""
+        """Delete an auth method. Returns False if there is none. Raises `ChangedMeanwhile`."""
         gone = sa.delete(auth_methods).where(auth_methods.c.uuid == uuid)
 
         def work(connection: sa.Connection) -> bool:
@@ -298,7 +297,7 @@ class AuthMethodRecords:
 
     def _row(self, of: values.AuthMethod) -> dict[str, object]:
         kept = msgspec.json.encode(_Kept(of.access_key, dict(of.headers))).decode()
-        same = _same(values.AuthMethod, of, but=("access_key", "headers", *_ORIGIN))
+        same = _same(values.AuthMethod, of, but=("access_key", "headers", *_FIXED_COLUMNS))
         return {**same, "sealed": self._secrets.seal(kept, f"auth method {of.uuid}")}
 
     def _auth_method(self, row: sa.Row[Any]) -> values.AuthMethod:
@@ -308,7 +307,7 @@ class AuthMethodRecords:
 
 
 def _require_kind(connection: sa.Connection, wanted: values.AuthMethod) -> None:
-    """An auth method of another kind than its service type's would never be found right."""
+    """Refuse an auth method of another kind than its service type's: logins could not use it."""
     service_type = _type_by_uuid(connection, wanted.service_uuid)
     if service_type is None:
         raise NotFound(values.SERVICE_TYPE_GONE)
@@ -323,7 +322,7 @@ def _require_free_host(connection: sa.Connection, wanted: values.AuthMethod) -> 
 
 
 class BindingRecords:
-    """Bindings by name, and by what a login shows."""
+    """Bindings by name, and by the subject of a login."""
 
     def __init__(self, database: Database, cache_size: int) -> None:
         self._database = database
@@ -331,11 +330,11 @@ class BindingRecords:
         database.invalidations.on(BINDING, self._by_login.forget)
 
     async def find(self, name: str) -> values.Binding | None:
-        """Return a binding, None when there is none."""
+        """Return a binding, or None."""
         return await self._database.read(lambda connection: _find_binding(connection, bindings.c.name == name))
 
     async def for_login(self, identifier: str, service_uuid: str, host: str, auth_type: str) -> values.Binding | None:
-        """Return the binding of a subject, or None; cached, so that `last_auth` may be that of an earlier login."""
+        """Return the binding of a subject, or None; cached, so `last_auth` may be older."""
         login = _login(service_uuid, host, auth_type, identifier)
         return await self._by_login.find(
             login, lambda: self._database.read(lambda connection: _find_binding(connection, bindings.c.login == login))
@@ -351,7 +350,7 @@ class BindingRecords:
         )
 
     async def create(self, made: values.Binding) -> None:
-        """Add a binding; raise `AlreadyExists` for its identifier, then for its name; `NotFound` without its host."""
+        """Add a binding. Raises `AlreadyExists` for its identifier, then for its name; `NotFound` without its host."""
         row = sa.insert(bindings).values(uuid=made.uuid, created_on=made.created_on, **_binding_row(made))
 
         def work(connection: sa.Connection) -> None:
@@ -363,7 +362,7 @@ class BindingRecords:
     async def change(
         self, name: str, now: Milliseconds, change: Callable[[values.Binding, Types], values.Binding]
     ) -> values.Binding:
-        """Change a binding in one step. Raises `NotFound`, as `create`, and what `change` raises."""
+        """Change a binding atomically. Raises `NotFound`, as `create`, and what `change` raises."""
         while True:
             known = await self.find(name)
             if known is None:
@@ -373,7 +372,7 @@ class BindingRecords:
                 return changed
 
     async def delete(self, name: str, expected: Precondition = ANY_VERSION) -> bool:
-        """Remove a binding; False when there is none. Raises `ChangedMeanwhile`."""
+        """Delete a binding. Returns False if there is none. Raises `ChangedMeanwhile`."""
 
         def work(known: values.Binding, connection: sa.Connection) -> bool:
             own = bindings.c.uuid == known.uuid
@@ -389,7 +388,7 @@ class BindingRecords:
                 return True
 
     async def note_login(self, binding: values.BindingId, at: Milliseconds, subject_sha256: str | None = None) -> bool:
-        """Note a login, and the whole subject if none is noted. Returns False for another subject, or no binding."""
+        """Store a login, and the subject's digest if there is none. Returns False without such a binding."""
         own = bindings.c.uuid == binding
         if subject_sha256 is None:
             return await self._database.put(_rows(sa.update(bindings).where(own).values(last_auth=at))) > 0
@@ -407,7 +406,7 @@ def _change_binding(
     change: Callable[[values.Binding, Types], values.Binding],
     connection: sa.Connection,
 ) -> values.Binding | None:
-    """Change a binding; return None if caches know it by another login by now."""
+    """Change a binding. Returns None if its cache key has changed meanwhile."""
     present = _find_binding(connection, bindings.c.uuid == known.uuid)
     if present is None or _login_of(present) != _login_of(known) or present.name != known.name:
         return None
@@ -428,7 +427,7 @@ def _binding_of(row: sa.Row[Any]) -> values.Binding:
 
 
 def _binding_row(of: values.Binding) -> dict[str, object]:
-    return {**_same(values.Binding, of, but=("last_auth", *_ORIGIN)), "login": _login_of(of)}
+    return {**_same(values.Binding, of, but=("last_auth", *_FIXED_COLUMNS)), "login": _login_of(of)}
 
 
 def _login_of(binding: values.Binding) -> str:
@@ -447,7 +446,7 @@ def _require_free_binding(
     connection: sa.Connection, wanted: values.Binding, present: values.Binding | None = None
 ) -> None:
     login = _login_of(wanted)
-    # Whatever of the four has changed: a binding that moves may meet another there (15, A4).
+    # For each of the four fields: a moved binding may collide with another one (15, A4).
     moves = present is None or _login_of(present) != login
     if moves and _exists(connection, bindings.c.number, bindings.c.login == login):
         raise AlreadyExists(f"binding object with auth_identifier: {wanted.auth_identifier} already exists")

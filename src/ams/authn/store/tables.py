@@ -1,8 +1,7 @@
-"""The tables of the certificate service, one text for SQLite and PostgreSQL.
+"""The tables of the certificate service, for SQLite and PostgreSQL.
 
-`number` gives the order of creation, which is that of lists. Uniqueness and cascades are the database's work (contract
-15, A3 and A4), so no race can pass by them. A change here needs a migration; `tests/storage/database/test_opening.py`
-compares the two.
+`number` is the order of creation, and of lists. The database enforces uniqueness and cascades (contract 15, A3 and A4),
+so no race can bypass them. A change here needs a migration; `tests/storage/database/test_opening.py` compares both.
 """
 
 import sqlalchemy as sa
@@ -13,16 +12,16 @@ from ams.storage.database.schema import NAMING, Schema, outcomes_table
 
 METADATA = sa.MetaData(naming_convention=NAMING)
 
-VERSION = "authn_version"  # table that holds the newest migration
+VERSION = "authn_version"  # table with the newest migration
 
-TAKEN = {
+CONFLICT_TEXTS = {
     "authn_service_types_name_unique": "service-type object with this name already exists",
     "authn_auth_methods_service_uuid_unique": "Auth method object with this host already exists",
     "authn_bindings_name_unique": "binding object with this name already exists",
     "authn_bindings_login_unique": "binding object with this auth_identifier already exists",
     "authn_keys_name_unique": "key object with this name already exists",
 }
-"""Texts for a race that only the database notices: usually each write looks for the value first, and names it."""
+"""Error texts for races that only the database detects: usually each write looks for the value first."""
 
 
 def _identity() -> tuple[sa.Column[int], sa.Column[str]]:
@@ -123,7 +122,7 @@ AUTHN = Schema(
     what="certificate service",
     tables=METADATA,
     outcomes=outcomes_table("authn_outcomes"),
-    taken=TAKEN,
+    taken=CONFLICT_TEXTS,
     absent=HOST_GONE,
     migrations="ams.authn.store:migrations",
     version=VERSION,
@@ -132,4 +131,4 @@ AUTHN = Schema(
     serving=0x616D735F61757468,  # "ams_auth" in ASCII
     owns=lambda table: table.startswith("authn_"),
 )
-"""They may be in one PostgreSQL database with the registry's tables, whichever are made first."""
+"""One PostgreSQL database may have these and the registry's tables, in any order of creation."""

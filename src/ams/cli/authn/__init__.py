@@ -40,7 +40,7 @@ keys = Group(
 
 
 class Scope(StrEnum):
-    """What a key may."""
+    """Scope of a key."""
 
     READ = "read"
     WRITE = "write"
@@ -49,7 +49,7 @@ class Scope(StrEnum):
 @app.command()
 def serve() -> None:
     """Run the certificate service."""
-    # Never runs: `ams.cli.main` gives these two words to `ams.cli.serve`. This line of the overview does.
+    # Never runs: `ams.cli.main` sends these words to `ams.cli.serve`. It is only a line of the overview.
 
 
 app.add_typer(service_types.app, name="service-types")
@@ -116,6 +116,6 @@ def audit(session: AuthnSession, filters: Filters, *, file: File = "", page: Pag
 
 
 def _certificate_changes() -> Collection[str]:
-    from ams.authn.http.routes import CHANGES
+    from ams.authn.http.routes import CHANGE_ACTIONS
 
-    return CHANGES
+    return CHANGE_ACTIONS

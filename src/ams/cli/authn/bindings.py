@@ -11,7 +11,7 @@ from ams.cli.authn.session import AuthnSession, BindingName, service_type_names
 from ams.cli.command import Columns, Group, table
 from ams.cli.exits import Usage, file_named
 from ams.client.wire import Call, authn
-from ams.core.distinguished_names import normalised, of_certificate
+from ams.core.distinguished_names import normalise_name, of_certificate
 from ams.core.errors import BadDocument, InvalidInput
 
 app = Group(
@@ -208,9 +208,8 @@ def _user(session: AuthnSession, user: str | None, unique_key: str | None) -> st
 
 
 def _subject_of(text: str) -> str:
-    """Return the normal form of a name in any spelling; raise `Usage` for what is none."""
     try:
-        return normalised(text)
+        return normalise_name(text)
     except ValueError as error:
         raise Usage(f"{text[:80]!r}: {error}") from None
 
@@ -219,7 +218,7 @@ _PEM = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.
 
 
 def _names_in(path: str) -> tuple[str, str]:
-    """Return subject and issuer of the first certificate of a file, PEM or DER; raise `Usage` when there is none."""
+    """Return subject and issuer of a file's first certificate, PEM or DER. Raises `Usage` if there is none."""
     with file_named(path), open(path, "rb") as file:
         content = file.read(1 << 20)
     try:

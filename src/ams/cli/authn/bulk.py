@@ -1,4 +1,4 @@
-"""Many bindings at once: read from CSV, compared with what there is before any is sent, and reported one by one.
+"""Bulk import of bindings: reads CSV, compares with existing bindings, sends changes and reports each.
 
 CSV has a line of column names, then a binding a line (docs/reference/cli.md).
 """
@@ -14,18 +14,18 @@ from typing import Any
 from ams.cli.command import Session, table
 from ams.client.errors import InvalidInput, NotFound, Refused
 from ams.client.wire import Call, authn
-from ams.core.distinguished_names import normalised
+from ams.core.distinguished_names import normalise_name
 from ams.core.errors import BadDocument
 
-NEEDED = ("name", "service_type", "host", "auth_identifier")
-COLUMNS = (*NEEDED, "unique_key", "user", "auth_type", "issuer")
+REQUIRED_COLUMNS = ("name", "service_type", "host", "auth_identifier")
+COLUMNS = (*REQUIRED_COLUMNS, "unique_key", "user", "auth_type", "issuer")
 
 Ask = Callable[[Call[Any]], Any]
 UuidOf = Callable[[str], str]  # returns the uuid of an AMS user by name; raises a `ClientError`
 
 
 class Outcome(StrEnum):
-    """What becomes of a record."""
+    """Outcome of a record."""
 
     MADE = "made"
     CHANGED = "changed"
@@ -44,17 +44,17 @@ class DeclaredBinding:
     auth_identifier: str
     unique_key: str
     auth_type: str = authn.X509
-    issuer: str | None = None  # none: any issuer; new bindings then have none
+    issuer: str | None = None  # None: any issuer
 
     @property
     def subject(self) -> tuple[str, str, str, str]:
-        """What may be bound once (authn contract 7)."""
+        """Unique key of a binding (authn contract 7)."""
         return self.service_type, self.host, self.auth_type, self.auth_identifier
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What becomes, or became, of a record."""
+    """Report of a record, planned or done."""
 
     place: str
     name: str
@@ -62,39 +62,39 @@ class Report:
     text: str = ""
 
 
-def refused(place: str, name: str, reason: str) -> Report:
-    """Report a record that cannot be."""
+def refuse_record(place: str, name: str, reason: str) -> Report:
+    """Report an invalid record."""
     return Report(place, name, Outcome.REFUSED, reason)
 
 
 def refused_by_service(place: str, name: str, error: Refused) -> Report:
-    """Report a record that the service refused; raise the error when it would refuse all others for the same reason."""
+    """Report a record that the service refused; raise errors that would hit all others too."""
     if error.code in (401, 403) or error.retriable:
         raise error
-    return refused(place, name, error.message)
+    return refuse_record(place, name, error.message)
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A binding and what is to be done with it."""
+class PlannedBinding:
+    """A binding and its planned change."""
 
     wanted: DeclaredBinding
     outcome: Outcome
-    text: str = ""  # why it is refused; of a change, what becomes other
+    text: str = ""  # reason of a refusal, or changed fields
     changes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def report(self) -> Report:
-        """The plan as it is reported."""
+        """The plan as a report."""
         return Report(self.wanted.place, self.wanted.name, self.outcome, self.text)
 
 
 def plan(
     wanted: Sequence[DeclaredBinding], service_types: Iterable[authn.ServiceType], bindings: Iterable[authn.Binding]
-) -> list[Planned]:
-    """Compare bindings with those there are, by name; nothing is removed.
+) -> list[PlannedBinding]:
+    """Compare bindings with existing ones, by name; nothing is removed.
 
-    Of several with one name, or one subject on one host, none is taken: the file does not say which it means.
+    Duplicates, by name or by subject and host, are all refused: the file does not say which one counts.
     """
     types = {each.name: each for each in service_types}
     names_of_types = {each.uuid: each.name for each in types.values()}
@@ -123,20 +123,22 @@ def plan(
         holder = bound.get(each.subject, each.name)
         if not reason and holder != each.name:
             reason = f"the subject is bound there already, by {holder}"
-        planned.append(Planned(each, Outcome.REFUSED, reason) if reason else _compared(each, there.get(each.name)))
+        planned.append(
+            PlannedBinding(each, Outcome.REFUSED, reason) if reason else _compare_binding(each, there.get(each.name))
+        )
     return planned
 
 
-def carry_out(planned: Sequence[Planned], uuids: Mapping[str, str], ask: Ask) -> list[Report]:
-    """Send what is to be done, `uuids` being those of service types by name, and report what became of it.
+def carry_out(planned: Sequence[PlannedBinding], uuids: Mapping[str, str], ask: Ask) -> list[Report]:
+    """Send the planned changes; `uuids` are those of service types by name. Returns a report of each.
 
-    One that the service refuses does not end it; no service, or a wrong key, does: raises that `ClientError`.
+    A refused record does not end it. Raises the `ClientError` of an unreachable service or a wrong key.
     """
-    return [_sent(each, uuids, ask) for each in planned]
+    return [_send_binding(each, uuids, ask) for each in planned]
 
 
 def show(session: Session, reports: Sequence[Report], *, applied: bool) -> None:
-    """Write what becomes of each record, and how many there are of each kind."""
+    """Print the reports, and counts by outcome."""
     counts = Counter(each.outcome for each in reports)
     summary = ", ".join(f"{counts[each]} {each}" for each in Outcome if counts[each]) or "nothing to do"
     lines = table({"PLACE": "place", "NAME": "name", "OUTCOME": "outcome", "WHY": "text"}, reports)
@@ -160,17 +162,17 @@ def _wrong(
 _FIELDS = ("service_type", "host", "auth_identifier", "unique_key", "auth_type", "issuer")
 
 
-def _compared(wanted: DeclaredBinding, there: DeclaredBinding | None) -> Planned:
+def _compare_binding(wanted: DeclaredBinding, there: DeclaredBinding | None) -> PlannedBinding:
     if there is None:
-        return Planned(wanted, Outcome.MADE)
+        return PlannedBinding(wanted, Outcome.MADE)
     said = {name: getattr(wanted, name) for name in _FIELDS if getattr(wanted, name) is not None}
     changes = {name: value for name, value in said.items() if value != getattr(there, name)}
     if not changes:
-        return Planned(wanted, Outcome.SAME)
-    return Planned(wanted, Outcome.CHANGED, ", ".join(changes), changes)
+        return PlannedBinding(wanted, Outcome.SAME)
+    return PlannedBinding(wanted, Outcome.CHANGED, ", ".join(changes), changes)
 
 
-def _sent(planned: Planned, uuids: Mapping[str, str], ask: Ask) -> Report:
+def _send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -> Report:
     wanted = planned.wanted
     try:
         if planned.outcome is Outcome.MADE:
@@ -196,9 +198,9 @@ def _sent(planned: Planned, uuids: Mapping[str, str], ask: Ask) -> Report:
 
 
 def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[DeclaredBinding | Report]:
-    """Yield what each line says; raise `BadDocument` when the file, or its first line, cannot be read at all.
+    """Yield the binding or the error of each line. Raises `BadDocument` for an unreadable file or header.
 
-    Subjects and issuers may be spelled in any way, and come out in normal form.
+    Subjects and issuers are normalised.
     """
     known = functools.cache(uuid_of)
     try:
@@ -208,39 +210,39 @@ def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[DeclaredBinding | Repo
             for name in names:
                 if name not in COLUMNS:
                     raise BadDocument(f"{path}:1: unknown column {name!r}; there are {', '.join(COLUMNS)}")
-            for name in NEEDED:
+            for name in REQUIRED_COLUMNS:
                 if name not in names:
                     raise BadDocument(f"{path}:1: the column {name} is missing")
             for row in reader:
-                yield _read(f"{path}:{reader.line_num}", row, known)
+                yield _read_row(f"{path}:{reader.line_num}", row, known)
     except OSError as error:
         raise BadDocument(f"{path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadDocument(f"{path} is not CSV in UTF-8: {getattr(error, 'reason', None) or error}") from None
 
 
-def _read(place: str, row: Mapping[str | None, object], uuid_of: UuidOf) -> DeclaredBinding | Report:
+def _read_row(place: str, row: Mapping[str | None, object], uuid_of: UuidOf) -> DeclaredBinding | Report:
     said = {name: str(value or "").strip() for name, value in row.items() if name is not None}
     name = said["name"]
     if None in row:
-        return refused(place, name, "more values than columns: a subject with commas stands in quotation marks")
-    empty = [column for column in NEEDED if not said[column]]
+        return refuse_record(place, name, "more values than columns: a subject with commas stands in quotation marks")
+    empty = [column for column in REQUIRED_COLUMNS if not said[column]]
     if empty:
-        return refused(place, name, f"no {empty[0]}")
+        return refuse_record(place, name, f"no {empty[0]}")
     user, unique_key = said.get("user", ""), said.get("unique_key", "")
     if bool(user) == bool(unique_key):
-        return refused(place, name, "give unique_key, or the user of AMS whose it is, one of them")
+        return refuse_record(place, name, "give unique_key, or the user of AMS whose it is, one of them")
     try:
-        subject, issuer = normalised(said["auth_identifier"]), said.get("issuer")
-        issuer = normalised(issuer) if issuer else issuer
+        subject, issuer = normalise_name(said["auth_identifier"]), said.get("issuer")
+        issuer = normalise_name(issuer) if issuer else issuer
     except ValueError as error:
-        return refused(place, name, str(error))
+        return refuse_record(place, name, str(error))
     try:
         unique_key = unique_key or uuid_of(user)
     except NotFound:
-        return refused(place, name, f"AMS has no user {user}")
+        return refuse_record(place, name, f"AMS has no user {user}")
     except InvalidInput as error:
-        return refused(place, name, error.message)
+        return refuse_record(place, name, error.message)
     return DeclaredBinding(
         place=place,
         name=name,

@@ -1,11 +1,10 @@
-"""`ams authn import`: what a database of the reference holds goes into a running certificate service.
+"""`ams authn import`: imports a database of the reference into a running certificate service.
 
-Through its API, so that everything is checked, encrypted and audited as if an administrator had done it, for any
-database of the service. Service types, auth methods and bindings get new uuids and dates; references between them are
-followed.
+It uses the API, so that all data is validated, encrypted and audited. Service types, auth methods and bindings get new
+uuids and dates; references between them are kept.
 
-The database is read as `mongoexport` writes it (authn contract 12): a file holds documents of one collection or of
-several, a line each or as one array; what a document is shows in its fields. `ams migrate authn` reads MongoDB itself.
+The input is the output of `mongoexport` (authn contract 12): files with documents of any collection, one per line or as
+one array; the fields tell the collection. `ams migrate authn` reads MongoDB itself.
 """
 
 import json
@@ -19,17 +18,17 @@ import typer
 
 from ams.cli.arguments import option
 from ams.cli.authn import bulk
-from ams.cli.authn.bulk import Ask, Outcome, Report, refused, refused_by_service
+from ams.cli.authn.bulk import Ask, Outcome, Report, refuse_record, refused_by_service
 from ams.cli.authn.session import AuthnSession
 from ams.cli.output import note, printable
 from ams.client.errors import Refused
 from ams.client.wire import authn
-from ams.core.distinguished_names import normalised
+from ams.core.distinguished_names import normalise_name
 from ams.core.errors import BadDocument, InvalidInput
 
-OIDC = "oidc"  # accepted by the reference, where nothing was behind it (15, A14)
-KINDS = ("service_types", "auth_methods", "bindings")  # collections that are read, first those that the others refer to
-OLD_IDENTIFIER = "dn"  # what `auth_identifier` was called in bindings until 2019, which had no `auth_type` either
+OIDC = "oidc"  # the reference accepted it without implementing it (15, A14)
+KINDS = ("service_types", "auth_methods", "bindings")  # collections, referred ones first
+OLD_IDENTIFIER = "dn"  # old name of `auth_identifier` in bindings, until 2019; those lack `auth_type` too
 NOT_COMPARED = "is there; secrets are not compared"
 
 MAX_BYTES = 1 << 30
@@ -62,7 +61,7 @@ class OldAuthMethod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldBinding:
-    """A document of `bindings`; `unique_key` is `uniquekey` there, by which logins go (authn contract 12)."""
+    """A document of `bindings`; `unique_key` is its `uniquekey`, which logins use (authn contract 12)."""
 
     place: str
     name: str
@@ -71,12 +70,12 @@ class OldBinding:
     auth_identifier: str
     auth_type: str
     unique_key: str
-    asked_for: str = ""  # another user id that was requested by an update, which never came into effect (15, A1)
+    asked_for: str = ""  # user id from an update that never took effect (15, A1)
 
 
 @dataclass(slots=True)
 class OldDatabase:
-    """What the files hold."""
+    """Content of the files."""
 
     service_types: list[OldServiceType] = field(default_factory=list)
     auth_methods: list[OldAuthMethod] = field(default_factory=list)
@@ -85,7 +84,7 @@ class OldDatabase:
 
 
 def read_reference(paths: Iterable[str]) -> OldDatabase:
-    """Read files; raise `BadDocument`, with file and document, for what is no such database."""
+    """Read files. Raises `BadDocument`, with file and document, for other data."""
     found = OldDatabase()
     for path in paths:
         for place, document in _documents(path):
@@ -103,7 +102,7 @@ def read_reference(paths: Iterable[str]) -> OldDatabase:
 
 
 def reference_of(collections: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[OldDatabase, list[Report]]:
-    """Return what collections hold, as the database gives their documents, and which of these cannot be read."""
+    """Convert MongoDB collections; also return reports of unreadable documents."""
     found, unreadable = OldDatabase(), list[Report]()
     readers: dict[str, Callable[[str, Mapping[str, Any]], object]] = dict(
         zip(KINDS, (_service_type, _auth_method, _binding), strict=True)
@@ -114,12 +113,14 @@ def reference_of(collections: Mapping[str, Sequence[Mapping[str, Any]]]) -> tupl
             try:
                 getattr(found, kind).append(readers[kind](place, document))
             except BadDocument as error:
-                unreadable.append(refused(place, str(document.get("name", "")), str(error).removeprefix(f"{place}: ")))
+                unreadable.append(
+                    refuse_record(place, str(document.get("name", "")), str(error).removeprefix(f"{place}: "))
+                )
     return found, unreadable
 
 
-def mended(name: str) -> str:
-    """Return a name made one that something new may have (15, A7)."""
+def mend_name(name: str) -> str:
+    """Replace characters that new names may not have (15, A7)."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", name)
 
 
@@ -194,7 +195,7 @@ def _binding(place: str, document: Mapping[str, Any]) -> OldBinding:
 def _text(place: str, document: Mapping[str, Any], name: str) -> str:
     value = document.get(name)
     if not isinstance(value, str):
-        # The value is not shown: it may be a secret.
+        # Not quoted: it may be a secret.
         raise BadDocument(f"{place}: no text {name}")
     return value
 
@@ -207,7 +208,7 @@ def _texts(place: str, document: Mapping[str, Any], name: str) -> tuple[str, ...
 
 
 def _number(place: str, value: object) -> int:
-    """Return a number, which extended JSON may write as an object around a text."""
+    """Return a number; extended JSON may wrap it in an object."""
     if isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$number"):
         value = next(iter(value.values()))
     text = str(value).removesuffix(".0")
@@ -241,9 +242,9 @@ def import_(
 def bring_in(
     old: OldDatabase, ask: Ask, *, dry_run: bool, mend_names: bool = False
 ) -> tuple[list[Report], Sequence[str]]:
-    """Bring everything into the service that is asked; return what became of each record, and what else is to be known.
+    """Import everything; return a report of each record, and notes.
 
-    `mend_names` writes - for what a name may not hold. Raises a `ClientError` where all would be refused.
+    `mend_names` writes - for invalid characters of names. Raises a `ClientError` that would hit all records.
     """
     importing = _Import(old, ask, dry_run=dry_run, mend_names=mend_names)
     reports = [*importing.service_types(), *importing.auth_methods(), *importing.bindings()]
@@ -253,7 +254,7 @@ def bring_in(
 
 
 class _Import:
-    """One run: service types first, then what refers to them."""
+    """One import: service types first, then records that refer to them."""
 
     def __init__(self, old: OldDatabase, ask: Ask, *, dry_run: bool, mend_names: bool) -> None:
         self._old = old
@@ -262,7 +263,7 @@ class _Import:
         self._mend_names = mend_names
         self._types = {each.name: each for each in ask(authn.list_service_types()).service_types}
         self._names: dict[str, str] = {}
-        """Names here of service types by their uuids there."""
+        """New names of service types by old uuids."""
         self.notes: list[str] = []
 
     def service_types(self) -> list[Report]:
@@ -272,7 +273,7 @@ class _Import:
     def _service_type(self, old: OldServiceType, names: Mapping[str, int]) -> Report:
         name = self._name(old.name)
         if names[name] > 1:
-            return refused(old.place, name, f"{names[name]} service types have this name")
+            return refuse_record(old.place, name, f"{names[name]} service types have this name")
         self._names[old.uuid] = name
         there = self._types.get(name)
         if there:
@@ -286,24 +287,24 @@ class _Import:
             text = f"is there with other {', '.join(differing)}" if differing else ""
             report = Report(old.place, name, Outcome.SAME, text)
         else:
-            report = self._made(old, name)
+            report = self._create_service_type(old, name)
         found = self._types.get(name)
         if found and found.uuid and found.uuid != old.uuid:
             self.notes.append(f"service type {name} was {old.uuid} and is {found.uuid}: scripts may name it by that")
         return report
 
-    def _made(self, old: OldServiceType, name: str) -> Report:
+    def _create_service_type(self, old: OldServiceType, name: str) -> Report:
         if not authn.is_name(name):
-            return refused(old.place, name, f"a name is {authn.NAME_RULE}")
+            return refuse_record(old.place, name, f"a name is {authn.NAME_RULE}")
         auth_types = [each for each in old.auth_types if each != OIDC]
         if not auth_types:
-            return refused(old.place, name, f"it has logins by {OIDC} only, which never worked")
+            return refuse_record(old.place, name, f"it has logins by {OIDC} only, which never worked")
         if OIDC in old.auth_types:
             self.notes.append(f"service type {name}: logins by {OIDC} never worked there and are left out")
         call = authn.create_service_type(
             name, old.hosts, auth_types=auth_types, auth_method=old.auth_method, kind=old.type
         )
-        # As the service would answer: what follows is checked against it, also in a dry run.
+        # Like the service's answer: later records are checked against it, also in a dry run.
         made = authn.ServiceType(
             name=name, hosts=list(old.hosts), auth_types=auth_types, auth_method=old.auth_method, type=old.type, uuid=""
         )
@@ -322,15 +323,15 @@ class _Import:
         service_type = self._types.get(self._names.get(old.service_uuid, ""))
         name = f"{service_type.name if service_type else old.service_uuid}/{old.host}"
         if service_type is None:
-            return refused(old.place, name, "its service type is not there")
+            return refuse_record(old.place, name, "its service type is not there")
         if not 0 < old.port < 65536:
-            return refused(old.place, name, f"a port is from 1 to 65535, and not {old.port}")
+            return refuse_record(old.place, name, f"a port is from 1 to 65535, and not {old.port}")
         if times > 1:
-            return refused(old.place, name, f"{times} auth methods are of this host")
+            return refuse_record(old.place, name, f"{times} auth methods are of this host")
         if (service_type.uuid, old.host) in there:
             return Report(old.place, name, Outcome.SAME, NOT_COMPARED)
         if old.host not in service_type.hosts:
-            return refused(old.place, name, f"{old.host} is no host of {service_type.name}")
+            return refuse_record(old.place, name, f"{old.host} is no host of {service_type.name}")
         call = authn.create_auth_method(
             service_type.name, old.host, old.port, access_key=old.access_key, headers=old.headers
         )
@@ -356,9 +357,9 @@ class _Import:
             for each in old.values()
         ]
         planned = bulk.plan(wanted, self._types.values(), self._ask(authn.list_bindings()).bindings)
-        # No change: what an administrator has done here since is not undone by old data.
+        # No change: old data must not undo an administrator's later changes.
         planned = [
-            bulk.Planned(each.wanted, Outcome.REFUSED, f"is there with other {each.text}")
+            bulk.PlannedBinding(each.wanted, Outcome.REFUSED, f"is there with other {each.text}")
             if each.outcome is Outcome.CHANGED
             else each
             for each in planned
@@ -368,7 +369,7 @@ class _Import:
         return [_with_remarks(each, old[each.place]) for each in sent]
 
     def _name(self, name: str) -> str:
-        return mended(name) if self._mend_names and not authn.is_name(name) else name
+        return mend_name(name) if self._mend_names and not authn.is_name(name) else name
 
 
 def _with_remarks(report: Report, old: OldBinding) -> Report:
@@ -376,7 +377,7 @@ def _with_remarks(report: Report, old: OldBinding) -> Report:
     if old.asked_for:
         remarks.append(f"user {old.asked_for} was asked for and never took effect; {old.unique_key} is kept")
     try:
-        is_normal = normalised(old.auth_identifier) == old.auth_identifier
+        is_normal = normalise_name(old.auth_identifier) == old.auth_identifier
     except ValueError:
         is_normal = False
     if not is_normal:

@@ -1,4 +1,4 @@
-"""What commands that ask the certificate service share: the options of the connection, and names completed from it."""
+"""Connection options for the certificate service: the options of the connection, and names completed from it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -28,7 +28,7 @@ from ams.wire.subscriptions import SubscriptionChanges as SubscriptionChanges
 from ams.wire.users import *
 from ams.wire.users import MembershipBody, Token, UserBody
 
-# What the description of the API calls otherwise.
+# Names that differ from those in the description of the API.
 AuditEvent = Line
 AuditEvents = Lines
 DeadLetterPolicy = DeadLetterPolicyBody

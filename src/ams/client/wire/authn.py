@@ -94,14 +94,14 @@ list_auth_methods = partial(Call, "GET", "/v1/authm", reader(AuthMethods))
 
 
 def get_auth_method(service_type: str, host: str) -> Call[AuthMethod]:
-    """Ask how a host is asked for its users."""
+    """Get the auth method of a host."""
     return Call("GET", _host_path(service_type, host, "/authm"), reader(AuthMethod))
 
 
 def create_auth_method(
     service_type: str, host: str, port: int, *, access_key: str = "", headers: Mapping[str, str] | None = None
 ) -> Call[AuthMethod]:
-    """Say how a host is asked: `access_key` for the kind `api-key`, `headers` for `headers`."""
+    """Make a host's auth method: `access_key` for the kind `api-key`, `headers` for `headers`."""
     body = AuthMethodFields(host=host, port=port, access_key=access_key or None, headers=headers or None)
     return Call(
         "POST", f"{_service_type_path(service_type)}/authm", reader(AuthMethod), json_body(body), successes=_MADE
@@ -114,7 +114,7 @@ def update_auth_method(service_type: str, host: str, changes: AuthMethodFields) 
 
 
 def delete_auth_method(service_type: str, host: str) -> Call[None]:
-    """Forget how a host is asked: logins there fail until another auth method is made."""
+    """Remove a host's auth method: logins there fail until another one is made."""
     return Call("DELETE", _host_path(service_type, host, "/authm"), nothing, successes=_GONE)
 
 
@@ -176,12 +176,12 @@ list_keys = partial(Call, "GET", "/v1/keys", reader(Keys))
 
 
 def create_key(name: str, scope: str) -> Call[Key]:
-    """Make a management key that may `read`, or `write` too; the answer holds it, this once."""
+    """Make a management key with scope `read` or `write`; only this answer holds it."""
     return Call("POST", f"/v1/keys/{_new('key', name)}", reader(Key), json_body(KeyFields(scope)), successes=_MADE)
 
 
 def delete_key(name: str) -> Call[None]:
-    """Take a management key away; it opens nothing any more."""
+    """Revoke a management key."""
     return Call("DELETE", f"/v1/keys/{_segment('key', name)}", nothing, successes=_GONE)
 
 

@@ -1,4 +1,4 @@
-"""A call: what is sent and how its answer reads, apart from any connection."""
+"""A call: the request and the decoder of its answer, independent of connections."""
 
 import functools
 import re
@@ -14,43 +14,43 @@ from ams.client.errors import InvalidInput
 from ams.wire.actions import ACTIONS, takes_google_names
 
 T = TypeVar("T")
-Json = dict[str, Any]  # an object passed on as it came
+Json = dict[str, Any]  # an object passed on unchanged
 
 _VARIABLE = re.compile(r"{(\w+)}")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,255}")
 _RESOURCE = re.compile(r"[a-zA-Z0-9_-]{1,255}|(?![gG][oO][oO][gG])[a-zA-Z][a-zA-Z0-9._~+%-]{2,254}")
-"""Names that a path may hold (contract 2); repeated here, because this package depends on the wire only."""
+"""Valid names in paths (contract 2); repeated here because this package depends only on the wire."""
 
 
 class Versioned(NamedTuple, Generic[T]):
-    """What was read, and in which version."""
+    """A value and its version."""
 
     value: T
     version: str
-    """The `ETag` of the answer; empty when the service gives none."""
+    """The `ETag` of the answer; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One request and the reader of its answer; `T` is what the answer reads into."""
+    """One request and the decoder of its answer, of type `T`."""
 
     method: str
     path: str
     """Path below the endpoint, from `/v1` on."""
     read: Callable[[bytes], T]
-    """Reads the body of a success; raises `msgspec.DecodeError` when it is not what the contract says."""
+    """Decodes the body of a success. Raises `msgspec.DecodeError` if it breaks the contract."""
     body: bytes | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = False
-    """True if sending it again, after an answer that was lost, does no harm; a GET never does any."""
+    """True if idempotent, so that it can be retried after a lost answer; a GET always is."""
     successes: frozenset[int] = frozenset({200})
-    """Statuses of answers that `read` reads; all others of AMS are errors, or of something else."""
+    """Statuses of success; all others are errors, or not from AMS."""
     versioned: bool = False
-    """True if the answer reads into `Versioned`."""
+    """True if the answer is decoded into `Versioned`."""
 
     def with_version(self) -> "Call[Versioned[T]]":
-        """Return the same call, of which the answer comes with its version."""
+        """Return the same call with a `Versioned` answer."""
         return cast("Call[Versioned[T]]", replace(self, versioned=True))
 
     def if_match(self, version: str) -> "Call[T]":
@@ -62,32 +62,32 @@ class Call(Generic[T]):
 
     @property
     def may_repeat(self) -> bool:
-        """True if it may be sent again when it is not known whether it was carried out."""
+        """True if it can be retried without knowing whether it was carried out."""
         return self.repeatable or self.method == "GET"
 
 
 @functools.cache
 def reader(kind: type[T]) -> Callable[[bytes], T]:
-    """Return what reads a JSON body into `kind`, a struct of the wire; `NoneType`: it says nothing but its 200."""
+    """Return the decoder of a JSON body into `kind`, a struct of the wire; `NoneType` for an empty answer."""
     return cast("Callable[[bytes], T]", nothing) if kind is NoneType else msgspec.json.Decoder(kind).decode
 
 
 def nothing(_body: bytes) -> None:
-    """Read an answer that says nothing but its 200: zero bytes or `{}`."""
+    """Decode an empty answer: zero bytes or `{}`."""
 
 
 def json_body(content: object) -> bytes:
-    """Write the body of a request."""
+    """Encode the body of a request."""
     return msgspec.json.encode(content)
 
 
 def page(size: int, token: str) -> dict[str, str]:
     """Return the query of a list (contract 4); size 0 means all."""
-    return given(pageSize=str(size) if size else "", pageToken=token)
+    return non_empty(pageSize=str(size) if size else "", pageToken=token)
 
 
-def given(**values: str) -> dict[str, str]:
-    """Return a query of those values that are not empty."""
+def non_empty(**values: str) -> dict[str, str]:
+    """Return the query of the non-empty values."""
     return {name: value for name, value in values.items() if value}
 
 
@@ -114,21 +114,21 @@ def call_of(
     method, path, kinds = _request_of(action)
     content = body if body is None or isinstance(body, bytes) else json_body(body)
     read = reader(answer)  # type: ignore[arg-type]  # a type is hashable
-    segments = [quote(checked(kind, name, action), safe="") for kind, name in zip(kinds, names, strict=True)]
+    segments = [quote(check_name(kind, name, action), safe="") for kind, name in zip(kinds, names, strict=True)]
     return Call(method, path % tuple(segments), read, content, query or {}, headers or {}, repeatable)
 
 
 @functools.cache
 def _request_of(action: str) -> tuple[str, str, list[str]]:
-    """Return the method, the path with `%s` for each name in it, and of what kinds the names are."""
+    """Return the method, the path with `%s` for each name, and the kinds of the names."""
     row = ACTIONS[action]
     return row.method, _VARIABLE.sub("%s", row.whole_path), _VARIABLE.findall(row.whole_path)
 
 
-def checked(kind: str, text: str, action: str = "") -> str:
-    """Return a name of this kind in a request of `action`; raise `InvalidInput` for what the service would refuse.
+def check_name(kind: str, text: str, action: str = "") -> str:
+    """Return a valid name of a kind in a request of `action`. Raises `InvalidInput` as the service would.
 
-    Checked before sending (contract 2), because a slash or a colon would ask for another resource than the one named.
+    Checked before sending (contract 2): a slash or a colon would address another resource.
     """
     rule = _RESOURCE if takes_google_names(action, kind) else _NAME
     if not rule.fullmatch(text):

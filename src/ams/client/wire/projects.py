@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from types import NoneType
 
-from ams.client.wire.call import Call, Json, call_of, given, page, reader
+from ams.client.wire.call import Call, Json, call_of, non_empty, page, reader
 from ams.wire.projects import NewProject, NewRetention, Project, ProjectChange, ProjectQuotas, Projects, QuotaChanges
 from ams.wire.service import Lines, Metrics, ServiceDiagnosis, UsageReport, VaMetrics
 from ams.wire.users import MemberBody, MemberRoles, MembershipBody, User, Users
@@ -20,7 +20,7 @@ delete_project = partial(call_of, "projects:delete", NoneType)
 get_member = partial(call_of, "projects:showUser", User)
 """Ask for one user of a project."""
 refresh_member_token = partial(call_of, "projects:refreshUserToken", User)
-"""Give a member a new token; the old one is dead at once. A project_admin may for one who is nowhere else."""
+"""Replace a member's token; the old one is invalid at once. A project_admin may if it is in no other project."""
 remove_member = partial(call_of, "projects:removeUser", NoneType)
 """End a user's membership; the user stays."""
 get_version = partial(call_of, "version:list", Json)
@@ -45,18 +45,18 @@ def create_project(project: str, description: str = "") -> Call[Project]:
 def update_project(
     project: str, *, name: str = "", description: str = "", strict_data: bool | None = None
 ) -> Call[Project]:
-    """Rename or describe a project, or say whether it refuses data that is not base64; what is empty or None stays."""
+    """Change a project's name, description or strict_data (refuse data that is not base64); empty or None stays."""
     body = ProjectChange(name=name or None, description=description or None, strict_data=strict_data)
     return call_of("projects:update", Project, project, body=body)
 
 
 def modify_project_retention(project: str, seconds: int) -> Call[Project]:
-    """Say how long messages are kept in topics without a time of their own, at most a year; 0: as the service says."""
+    """Set the retention of topics without their own, at most a year; 0: the service's."""
     return call_of("projects:modifyRetention", Project, project, body=NewRetention(seconds))
 
 
 def modify_project_quotas(project: str, quotas: Mapping[str, int | None]) -> Call[ProjectQuotas]:
-    """Change quotas of a project; 0: no limit, None: the default again. What is not named stays."""
+    """Change quotas of a project; 0: no limit, None: the default. Other quotas stay."""
     return call_of("projects:modifyQuotas", ProjectQuotas, project, body=QuotaChanges(dict(quotas)))
 
 
@@ -100,13 +100,13 @@ def get_va_metrics(*, start: str = "", end: str = "", projects: Sequence[str] = 
 
     What is left out is 1970-01-01, today, all projects.
     """
-    query = given(start_date=start, end_date=end, projects=",".join(projects))
+    query = non_empty(start_date=start, end_date=end, projects=",".join(projects))
     return call_of("ams:vaMetrics", VaMetrics, query=query)
 
 
 def get_usage_report(*, start: str = "", end: str = "", projects: Sequence[str] = ()) -> Call[UsageReport]:
     """Ask for the same of the projects the caller administers."""
-    query = given(start_date=start, end_date=end, projects=",".join(projects))
+    query = non_empty(start_date=start, end_date=end, projects=",".join(projects))
     return call_of("users:usageReport", UsageReport, query=query)
 
 
@@ -125,5 +125,5 @@ def list_events(
 
     A page has at most 1000 of them, and 100 without a size.
     """
-    query = given(since=since, until=until, actor=actor, action=action, address=address, result=result)
+    query = non_empty(since=since, until=until, actor=actor, action=action, address=address, result=result)
     return call_of("audit:list", Lines, query=query | page(page_size, page_token))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ams.client.wire.call import Call, call_of, checked, page
+from ams.client.wire.call import Call, call_of, check_name, page
 from ams.wire.messages import AckBody, PullBody, Received
 from ams.wire.projects import AccessListChange, Acl, NewAccessList
 from ams.wire.push import (
@@ -45,7 +45,7 @@ from ams.wire.subscriptions import Subscriptions as TypedSubscriptions
 
 
 class Subscription(TypedSubscription, frozen=True):
-    """A subscription, its push configuration as it came: the original service leaves out fields of it."""
+    """A subscription with a raw push configuration: the original service leaves out fields."""
 
     push_config: dict[str, Any]  # type: ignore[assignment]
 
@@ -57,13 +57,13 @@ class Subscriptions(TypedSubscriptions, frozen=True):
 
 
 class PushTarget(TypedTarget, frozen=True):
-    """A subscription to deliver, its push configuration as it came."""
+    """A subscription to deliver, with a raw push configuration."""
 
     push_config: dict[str, Any]  # type: ignore[assignment]
 
 
 class PushLease(Lease, frozen=True):
-    """What to deliver until so many seconds after it was asked for; `targets` None: as in the lease before."""
+    """Lease of deliveries, for so many seconds from the request; `targets` None: as in the previous lease."""
 
     targets: Sequence[PushTarget] | None = None
 
@@ -71,19 +71,19 @@ class PushLease(Lease, frozen=True):
 get_subscription = partial(call_of, "subscriptions:show", Subscription)
 """Ask for one subscription."""
 detach_subscription = partial(call_of, "subscriptions:detach", NoneType)
-"""Let a parallel subscription get nothing any more, for good."""
+"""Detach a parallel subscription from its topic, permanently."""
 delete_subscription = partial(call_of, "subscriptions:delete", NoneType)
 """Remove a subscription and its cursor."""
 get_subscription_acl = partial(call_of, "subscriptions:acl", Acl)
 """Get the users who may consume."""
 verify_push_endpoint = partial(call_of, "subscriptions:verifyPushEndpoint", NoneType)
-"""Let the service ask the push endpoint for its verification hash; delivery begins when it has it."""
+"""Verify the push endpoint by its verification hash; delivery begins after that."""
 get_offsets = partial(call_of, "subscriptions:offsets", Offsets)
-"""Ask where the subscription stands between the bounds of its topic."""
+"""Get the subscription's offset and the bounds of its topic."""
 diagnose = partial(call_of, "subscriptions:doctor", Diagnosis)
-"""Ask why nothing arrives."""
+"""Diagnose why no messages arrive."""
 get_push_status = partial(call_of, "subscriptions:pushStatus", PushReport)
-"""Ask how the delivery of a subscription goes; `Conflict` for one that is pulled from."""
+"""Get the push status of a subscription; `Conflict` for a pull subscription."""
 
 
 def list_subscriptions(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Subscriptions]:
@@ -104,14 +104,14 @@ def create_subscription(
 
     `parallel` are the options of a parallel subscription; without them it is an ordered one.
     """
-    reference = f"projects/{project}/topics/{checked('topic', topic)}"
+    reference = f"projects/{project}/topics/{check_name('topic', topic)}"
     options = {} if parallel is None else {"type": "parallel", **msgspec.structs.asdict(parallel)}
     body = NewSubscription(topic=reference, ack_deadline_seconds=ack_deadline, push_config=push, **options)
     return call_of("subscriptions:create", Subscription, project, subscription, body=body)
 
 
 def update_subscription(project: str, subscription: str, changes: SubscriptionChanges) -> Call[Subscription]:
-    """Change options of a parallel subscription; None makes an option what it is without being said."""
+    """Change options of a parallel subscription; None resets an option to its default."""
     return call_of("subscriptions:update", Subscription, project, subscription, body=changes)
 
 
@@ -129,7 +129,7 @@ def modify_subscription_acl(project: str, subscription: str, users: Sequence[str
 
 
 def modify_ack_deadline(project: str, subscription: str, seconds: int) -> Call[None]:
-    """Change how long after a pull an acknowledgement is taken, 0 to 600 seconds."""
+    """Change the ack deadline, 0 to 600 seconds after a pull."""
     return call_of("subscriptions:modifyAckDeadline", NoneType, project, subscription, body=AckDeadline(seconds))
 
 
@@ -140,7 +140,7 @@ def modify_push_config(project: str, subscription: str, push: PushConfigBody | N
 
 
 def rotate_push_secret(project: str, subscription: str, *, keep_seconds: int | None = None) -> Call[NewSecret]:
-    """Ask for a new secret to sign deliveries with; the one before stays valid so long, absent = the service's day."""
+    """Get a new signing secret; the previous one stays valid for `keep_seconds`, default the service's day."""
     body = SecretRotation(keep_seconds)
     return call_of("subscriptions:rotatePushSecret", NewSecret, project, subscription, body=body)
 
@@ -217,7 +217,7 @@ def nack(
 
 
 def extend(project: str, subscription: str, ack_ids: Sequence[str], seconds: int) -> Call[None]:
-    """Let leases of a parallel subscription end so many seconds from now, 0 to 600; 0 gives the messages back."""
+    """Extend leases of a parallel subscription to end so many seconds from now, 0 to 600; 0 releases them."""
     body = AckDeadline(seconds, list(ack_ids))
     return call_of("subscriptions:modifyAckDeadline", NoneType, project, subscription, body=body, repeatable=True)
 
@@ -246,7 +246,7 @@ def lease_push(
     leaving: bool = False,
     version: str = "",
 ) -> Call[PushLease]:
-    """Send a heartbeat with the ids of the subscriptions that a process delivers; get those to deliver from now on.
+    """Send a heartbeat with the ids of subscriptions that a process delivers; get the new list.
 
     `holder` is a name of its own (at most 64 letters, digits, `.`, `_`, `:` and `-`), another one at each start;
     `states` are how deliveries go, of which the first `MAX_STATES` are sent; `version` is that of the targets it has.
@@ -266,8 +266,8 @@ get_snapshot = partial(call_of, "snapshots:show", Snapshot)
 
 
 def create_snapshot(project: str, snapshot: str, subscription: str) -> Call[Snapshot]:
-    """Remember where a parallel subscription of the project stands."""
-    body = NewSnapshot(checked("subscription", subscription))
+    """Make a snapshot of a parallel subscription's position."""
+    body = NewSnapshot(check_name("subscription", subscription))
     return call_of("snapshots:create", Snapshot, project, snapshot, body=body)
 
 

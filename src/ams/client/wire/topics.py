@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ams.client.wire.call import Call, call_of, checked, given, json_body, page
+from ams.client.wire.call import Call, call_of, check_name, json_body, non_empty, page
 from ams.client.wire.subscriptions import zulu
 from ams.wire.messages import Message, Published, ReadMessage
 from ams.wire.projects import (
@@ -53,7 +53,7 @@ list_schemas = partial(call_of, "schemas:list", Schemas)
 get_schema = partial(call_of, "schemas:show", Schema)
 """Ask for one schema."""
 list_revisions = partial(call_of, "schemas:revisions", Revisions)
-"""Ask for all that a schema has said, the newest first."""
+"""Get all revisions of a schema, newest first."""
 delete_schema = partial(call_of, "schemas:delete", NoneType)
 """Remove a schema; its topics take any message from then on."""
 
@@ -70,7 +70,7 @@ def create_topic(project: str, topic: str, *, schema: str = "") -> Call[Topic]:
 
 
 def attach_schema(project: str, topic: str, schema: str) -> Call[None]:
-    """Let a schema check what is published from then on, instead of the one there was."""
+    """Attach a schema to a topic, replacing the previous one; it checks new messages."""
     body = SchemaReference(schema_name(project, schema))
     return call_of("topics:attachSchema", NoneType, project, topic, body=body)
 
@@ -87,13 +87,13 @@ def change_topic_acl(project: str, topic: str, add: Sequence[str] = (), remove: 
 
 
 def modify_topic_retention(project: str, topic: str, seconds: int) -> Call[Topic]:
-    """Say how long a topic's messages are kept, at most a year; 0: as the project says."""
+    """Set a topic's retention, at most a year; 0: the project's."""
     return call_of("topics:modifyRetention", Topic, project, topic, body=NewRetention(seconds))
 
 
 def get_topic_offsets(project: str, topic: str, *, subscription: str = "") -> Call[TopicOffsets]:
     """Ask for the bounds of a topic; a consumer names a subscription to it."""
-    return call_of("topics:offsets", TopicOffsets, project, topic, query=given(subscription=subscription))
+    return call_of("topics:offsets", TopicOffsets, project, topic, query=non_empty(subscription=subscription))
 
 
 def topic_time_to_offset(project: str, topic: str, moment: datetime, *, subscription: str = "") -> Call[OffsetAt]:
@@ -101,7 +101,7 @@ def topic_time_to_offset(project: str, topic: str, moment: datetime, *, subscrip
 
     A consumer names a subscription to the topic.
     """
-    query = {"time": zulu(moment)} | given(subscription=subscription)
+    query = {"time": zulu(moment)} | non_empty(subscription=subscription)
     return call_of("topics:timeToOffset", OffsetAt, project, topic, query=query)
 
 
@@ -120,7 +120,7 @@ def read_topic(
     """
     numbers = {"from": start, "to": stop, "max": most}
     query = {name: str(number) for name, number in numbers.items() if number is not None}
-    query |= given(subscription=subscription)
+    query |= non_empty(subscription=subscription)
     return dataclasses.replace(call_of("topics:read", list[ReadMessage], project, topic, query=query), read=_read)
 
 
@@ -135,7 +135,7 @@ def publish(project: str, topic: str, messages: Sequence[Message], *, key: str =
 
 
 def publish_encoded(project: str, topic: str, body: bytes, *, key: str = "") -> Call[Published]:
-    """Store the messages of a body that is written already, as `publish` would write it."""
+    """Publish an encoded body, as `publish` would encode it."""
     headers = {"Idempotency-Key": key} if key else {}
     return call_of("topics:publish", Published, project, topic, body=body, headers=headers, repeatable=bool(key))
 
@@ -147,46 +147,48 @@ def create_schema(
 
     `attributes` says what attributes must be. One of the two is needed. `AlreadyExists` when the name is taken.
     """
-    body = SchemaBody(type=kind, schema=_known(content), attributes=_known(attributes))
+    body = SchemaBody(type=kind, schema=_optional_dict(content), attributes=_optional_dict(attributes))
     return call_of("schemas:create", Schema, project, schema, body=body)
 
 
 def update_schema(
     project: str, schema: str, content: Rules = None, *, name: str = "", kind: str = "", attributes: Rules = None
 ) -> Call[Schema]:
-    """Rename a schema or change what it says; what is not given stays, empty `attributes` take that part away."""
+    """Rename or change a schema; absent parts stay, empty `attributes` remove that part."""
     reference = schema_name(project, name) if name else None
-    body = SchemaBody(name=reference, type=kind or None, schema=_known(content), attributes=_known(attributes))
+    body = SchemaBody(
+        name=reference, type=kind or None, schema=_optional_dict(content), attributes=_optional_dict(attributes)
+    )
     return call_of("schemas:update", Schema, project, schema, body=body)
 
 
 def validate_document(project: str, schema: str, document: bytes) -> Call[Validated]:
-    """Ask a schema of type json about a payload alone; `InvalidInput` says what is wrong with it."""
+    """Validate a payload by a schema of type json. `InvalidInput` has the errors."""
     return call_of("schemas:validateMessage", Validated, project, schema, body=document)
 
 
 def validate_datum(project: str, schema: str, datum: bytes) -> Call[Validated]:
-    """Ask a schema of type avro or protobuf about a payload alone; `InvalidInput` says what is wrong with it."""
+    """Validate a payload by a schema of type avro or protobuf. `InvalidInput` has the errors."""
     body = CandidateBody(base64.b64encode(datum).decode("ascii"))
     return call_of("schemas:validateMessage", Validated, project, schema, body=body)
 
 
 def validate_message(project: str, schema: str, message: Message) -> Call[Validated]:
-    """Ask a schema that speaks of attributes about a whole message; `InvalidInput` says what is wrong with it."""
+    """Validate a whole message by a schema with attributes. `InvalidInput` has the errors."""
     body = CandidateBody(message.data, dict(message.attributes))
     return call_of("schemas:validateMessage", Validated, project, schema, body=body)
 
 
 def dry_run(project: str, schema: str, topic: str, messages: int = 100) -> Call[DryRun]:
     """Ask which of the newest messages of a topic a schema would refuse; nothing changes."""
-    reference = f"projects/{checked('project', project)}/topics/{checked('topic', topic)}"
+    reference = f"projects/{check_name('project', project)}/topics/{check_name('topic', topic)}"
     return call_of("schemas:dryRun", DryRun, project, schema, body=DryRunBody(reference, messages))
 
 
 def schema_name(project: str, schema: str) -> str:
-    """Return the resource name of a schema; raise `InvalidInput` for what the service would refuse."""
-    return f"projects/{checked('project', project)}/schemas/{checked('schema', schema)}"
+    """Return the resource name of a schema. Raises `InvalidInput` as the service would."""
+    return f"projects/{check_name('project', project)}/schemas/{check_name('schema', schema)}"
 
 
-def _known(part: Rules) -> dict[str, Any] | None:
+def _optional_dict(part: Rules) -> dict[str, Any] | None:
     return None if part is None else dict(part)

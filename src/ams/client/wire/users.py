@@ -6,7 +6,7 @@ from types import NoneType
 
 import msgspec
 
-from ams.client.wire.call import Call, call_of, given, page
+from ams.client.wire.call import Call, call_of, non_empty, page
 from ams.wire.users import (
     ApplicantBody,
     Binding,
@@ -29,7 +29,7 @@ from ams.wire.users import (
 )
 
 OF_SETTINGS = "settings"  # source of issuers that the settings of the service name; they cannot be changed over the API
-KEPT = "***"  # what is shown instead of a secret; sent back, it keeps the secret
+MASK = "***"  # shown instead of a secret; sent back, it keeps the secret
 get_user = partial(call_of, "users:show", User)
 """Ask for a user by name."""
 get_user_by_uuid = partial(call_of, "users:byUUID", User)
@@ -37,7 +37,7 @@ get_user_by_uuid = partial(call_of, "users:byUUID", User)
 get_profile = partial(call_of, "users:profile", User)
 """Get the caller's own user."""
 refresh_token = partial(call_of, "users:refreshToken", User)
-"""Give a user a new token, shown in the answer; the old one is dead at once."""
+"""Replace a user's token; the answer has the new one. The old one is invalid at once."""
 delete_user = partial(call_of, "users:delete", NoneType)
 """Remove a user from the service and from all access lists."""
 list_tokens = partial(call_of, "tokens:list", NamedTokens)
@@ -45,29 +45,29 @@ list_tokens = partial(call_of, "tokens:list", NamedTokens)
 get_token = partial(call_of, "tokens:show", Token)
 """Ask for one named token of a user; its text is not in the answer."""
 revoke_token = partial(call_of, "tokens:revoke", NoneType)
-"""Take a named token away: it opens nothing any more."""
+"""Revoke a named token."""
 get_registration = partial(call_of, "registrations:show", Registration)
 """Ask for one registration."""
 accept_registration = partial(call_of, "registrations:acceptNewUser", User)
-"""Make the user a pending registration asks for; the answer holds the token."""
+"""Accept a pending registration: makes the user; the answer holds the token."""
 delete_registration = partial(call_of, "registrations:delete", NoneType)
-"""Forget a registration, decided or not."""
+"""Delete a registration in any state."""
 list_issuers = partial(call_of, "issuers:list", Issuers)
 """Ask for all issuers."""
 list_bindings = partial(call_of, "bindings:list", Bindings)
 """Ask for the bindings of a user."""
 delete_binding = partial(call_of, "bindings:delete", NoneType)
-"""Let an identity log in as this user no more."""
+"""Remove a binding: the identity cannot log in as this user any more."""
 
 
 def list_users(*, project: str = "", details: bool = False, page_size: int = 0, page_token: str = "") -> Call[Users]:
     """Ask for users, all or those of a project; `details` adds what they may do where."""
-    query = page(page_size, page_token) | given(project=project, details="true" if details else "")
+    query = page(page_size, page_token) | non_empty(project=project, details="true" if details else "")
     return call_of("users:list", Users, query=query)
 
 
 get_user_by_token = partial(call_of, "users:byToken", User)
-"""Ask whose token this is. The token travels in the address, which others may log: prefer `get_profile`."""
+"""Get the owner of a token. The token is in the URL, which may be logged: prefer `get_profile`."""
 
 
 def create_user(user: str, details: UserBody | None = None) -> Call[User]:
@@ -76,7 +76,7 @@ def create_user(user: str, details: UserBody | None = None) -> Call[User]:
 
 
 def update_user(user: str, details: UserBody) -> Call[User]:
-    """Change what is known of a user."""
+    """Change the fields of a user."""
     return call_of("users:update", User, user, body=details)
 
 
@@ -117,7 +117,9 @@ def list_registrations(
     *, status: str = "", name: str = "", email: str = "", organization: str = "", activation_token: str = ""
 ) -> Call[Registrations]:
     """Ask for registrations, oldest first: those that have all the values given."""
-    query = given(status=status, name=name, email=email, organization=organization, activation_token=activation_token)
+    query = non_empty(
+        status=status, name=name, email=email, organization=organization, activation_token=activation_token
+    )
     return call_of("registrations:list", Registrations, query=query)
 
 
@@ -131,17 +133,17 @@ get_issuer = partial(call_of, "issuers:show", Issuer)
 
 
 def create_issuer(issuer: Issuer) -> Call[Issuer]:
-    """Believe the tokens of another issuer; `AlreadyExists` when its name or its URL is taken."""
+    """Add an issuer whose tokens are accepted; `AlreadyExists` if its name or URL is taken."""
     return call_of("issuers:create", Issuer, issuer.name, body=_body(issuer))
 
 
 def update_issuer(issuer: Issuer) -> Call[Issuer]:
-    """Replace all that is set of an issuer; `Conflict` for one of the settings."""
+    """Replace an issuer; `Conflict` for one from the settings."""
     return call_of("issuers:update", Issuer, issuer.name, body=_body(issuer))
 
 
 delete_issuer = partial(call_of, "issuers:delete", NoneType)
-"""Believe the tokens of an issuer no more; `Conflict` for one of the settings."""
+"""Remove an issuer; `Conflict` for one from the settings."""
 
 
 def _body(issuer: Issuer) -> IssuerBody:
@@ -149,5 +151,5 @@ def _body(issuer: Issuer) -> IssuerBody:
 
 
 def create_binding(user: str, name: str, issuer: str, subject: str) -> Call[Binding]:
-    """Let an identity log in as a user; `AlreadyExists` when the name is taken, or the identity is bound already."""
+    """Bind an identity to a user; `AlreadyExists` if the name or the identity is taken."""
     return call_of("bindings:create", Binding, user, name, body=BindingBody(issuer, subject))

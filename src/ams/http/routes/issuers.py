@@ -1,4 +1,4 @@
-"""OpenID Connect (`docs/reference/openid-connect.md`): issuers, and bindings of users to identities at them."""
+"""OpenID Connect (`docs/reference/openid-connect.md`): issuers, and bindings of users to identities."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from ams.service import issuers
 from ams.storage.registry import records
 from ams.wire.users import Binding, BindingBody, Bindings, Issuer, IssuerKeys, Issuers, RoleRule
 
-_SHOWN_ONLY = frozenset({"name", "source", "keys"})  # fields of answers: the path names an issuer
+_ANSWER_FIELDS = frozenset({"name", "source", "keys"})  # fields of answers only: the path has the issuer's name
 _decoder = msgspec.json.Decoder(dict[str, Any])
 _binding = Reader(BindingBody, bad_request)
 
@@ -32,11 +32,11 @@ class IssuerRoutes:
         return Versioned(_shown_issuer(found), issuers.without_secret(found.issuer))
 
     async def issuers_create(self, call: Call) -> Issuer:
-        wanted = _read(_name(call), await call.body())
+        wanted = _read_issuer(_name(call), await call.body())
         return _shown_issuer(await self._issuers.create(call.caller, wanted))
 
     async def issuers_update(self, call: Call) -> Issuer:
-        wanted = _read(_name(call), await call.body())
+        wanted = _read_issuer(_name(call), await call.body())
         return _shown_issuer(await self._issuers.update(call.caller, wanted))
 
     async def issuers_delete(self, call: Call) -> None:
@@ -68,16 +68,16 @@ def _name(call: Call) -> IssuerName:
     return IssuerName(call.names["issuer"])
 
 
-def _read(name: IssuerName, body: bytes) -> issuer.Issuer:
-    """Read a body as the file of issuers is read: an unknown field is refused, as a misspelled one asks for nothing.
+def _read_issuer(name: IssuerName, body: bytes) -> issuer.Issuer:
+    """Parse a body like the file of issuers: unknown fields are refused, because a misspelled one would have no effect.
 
-    What only answers say is passed over, so that an answer may be changed and sent back.
+    Fields of answers are ignored, so that an answer may be changed and sent back.
     """
     try:
         given = _decoder.decode(body)
     except (ValueError, RecursionError):
         raise bad_request() from None
-    fields = {field: value for field, value in given.items() if value is not None and field not in _SHOWN_ONLY}
+    fields = {field: value for field, value in given.items() if value is not None and field not in _ANSWER_FIELDS}
     return issuer.read_issuer({**fields, "name": name})
 
 

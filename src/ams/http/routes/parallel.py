@@ -17,17 +17,17 @@ from ams.wire import subscriptions as wire
 
 _create = Reader(wire.NewSnapshot, lambda: InvalidInput("Invalid Snapshot Arguments"))
 _OPTIONS = {field.encode_name: field.name for field in msgspec.structs.fields(wire.ParallelOptions)}
-"""Fields of a body that only a parallel subscription has."""
-_FIXED = {"type": "type", "filter": "filter", "enableMessageOrdering": "enable_message_ordering"}  # never changed
-_OWN_REQUEST = {
+"""Fields of a body for parallel subscriptions only."""
+_FIXED_FIELDS = {"type": "type", "filter": "filter", "enableMessageOrdering": "enable_message_ordering"}
+_OTHER_FIELDS = {
     "ackDeadlineSeconds": ("ack_deadline_seconds", ":modifyAckDeadline"),
     "pushConfig": ("push_config", ":modifyPushConfig"),
 }
-"""Those that are changed by another request."""
+"""Fields that other requests change."""
 
 
 def asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
-    """Return the options that a body asks for, None for an ordered subscription; raise `InvalidInput`."""
+    """Return the requested options, None for an ordered subscription. Raises `InvalidInput`."""
     if body.type not in (None, "", limits.ORDERED, limits.PARALLEL):
         raise InvalidInput(limits.BAD_TYPE)
     if body.type != limits.PARALLEL:
@@ -48,11 +48,11 @@ def asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
 
 
 def asked_changes(body: wire.SubscriptionChanges) -> Changes:
-    """Return the options that a body changes; raise `InvalidInput` for those that cannot change, and bad spans."""
-    for name, field in _FIXED.items():
+    """Return the changed options. Raises `InvalidInput` for options that cannot change, and bad spans."""
+    for name, field in _FIXED_FIELDS.items():
         if getattr(body, field) is not UNSET:
             raise InvalidInput(f"Field {name} of a subscription cannot change")
-    for name, (field, verb) in _OWN_REQUEST.items():
+    for name, (field, verb) in _OTHER_FIELDS.items():
         if getattr(body, field) is not UNSET:
             raise InvalidInput(f"Field {name} of a subscription is changed by {verb}")
     changes = Changes()
@@ -102,7 +102,7 @@ def _span(field: str, text: str | None) -> Milliseconds | None:
 
 
 def shown_options(project: str, options: ParallelOptions) -> dict[str, object]:
-    """Return the members by which the answer about a parallel subscription shows its options."""
+    """Return the members of an answer that show the options of a parallel subscription."""
     retry, letters = options.retry_policy, options.dead_letter_policy
     ttl, kept = options.expiration_ttl, options.message_retention
     shown_retry = retry and wire.RetryBackoff(seconds_text(retry.minimum_backoff), seconds_text(retry.maximum_backoff))
@@ -129,22 +129,22 @@ class SnapshotRoutes:
 
     async def snapshots_list(self, call: Call) -> wire.Snapshots:
         page = await self._snapshots.list(call.caller, page_request(call))
-        return await shown_page(wire.Snapshots, "snapshots", page, lambda each: _shown(call.project, each))
+        return await shown_page(wire.Snapshots, "snapshots", page, lambda each: _snapshot(call.project, each))
 
     async def snapshots_show(self, call: Call) -> wire.Snapshot:
         found, lost = await self._snapshots.show(call.caller, call.snapshot)
-        return _shown(call.project, found, lost)
+        return _snapshot(call.project, found, lost)
 
     async def snapshots_create(self, call: Call) -> wire.Snapshot:
         wanted = _create.read(await call.body())
         made = await self._snapshots.create(call.caller, call.snapshot, wanted.subscription or "")
-        return _shown(call.project, made)
+        return _snapshot(call.project, made)
 
     async def snapshots_delete(self, call: Call) -> None:
         await self._snapshots.delete(call.caller, call.snapshot)
 
 
-def _shown(project: str, snapshot: records.Snapshot, lost: int | None = None) -> wire.Snapshot:
+def _snapshot(project: str, snapshot: records.Snapshot, lost: int | None = None) -> wire.Snapshot:
     return wire.Snapshot(
         name=snapshot_path(project, snapshot.name),
         topic=topic_path(project, snapshot.topic),

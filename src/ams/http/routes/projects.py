@@ -1,4 +1,4 @@
-"""Projects and their members (contract 7), topics, but for publishing (contract 8), and how long messages are kept."""
+"""Projects and their members (contract 7), topics, except publishing (contract 8), and retention."""
 
 from ams.core.clock import resource_date
 from ams.core.errors import InvalidInput
@@ -20,7 +20,7 @@ _update = Reader(wire.ProjectChange, bad_request)
 _member = Reader(MemberBody, lambda: InvalidInput("Invalid User Arguments"))
 _quotas = Reader(wire.QuotaChanges, lambda: InvalidInput("Invalid Quota Arguments"))
 _add = Reader(MemberRoles, bad_request)
-_BAD_ACCESS_LIST = "Invalid Topic ACL Arguments"
+_BAD_ACCESS_LIST_TEXT = "Invalid Topic ACL Arguments"
 _retention = Reader(wire.NewRetention, lambda: InvalidInput("Invalid Retention Arguments"))
 
 
@@ -102,7 +102,7 @@ class MemberRoutes:
 
 
 def shown_project(project: records.Project) -> wire.Project:
-    """Show a project."""
+    """Return a project for the wire."""
     dates = {"created_on": resource_date(project.created_on), "modified_on": resource_date(project.modified_on)}
     seconds, maker = (project.retention or 0) // 1000, project.created_by or ""
     return shown(wire.Project, project, **dates, created_by=maker, retention_seconds=seconds)
@@ -139,15 +139,15 @@ class TopicRoutes:
         return Versioned(wire.Acl(listed, await self._topics.bound_without_effect(call.caller, call.topic)), listed)
 
     async def topics_modify_acl(self, call: Call) -> None:
-        names = read_access_list(await call.body(), _BAD_ACCESS_LIST)
+        names = read_access_list(await call.body(), _BAD_ACCESS_LIST_TEXT)
         await self._topics.set_access_list(call.caller, call.topic, names)
 
     async def topics_change_acl(self, call: Call) -> wire.Acl:
-        add, remove = read_access_change(await call.body(), _BAD_ACCESS_LIST)
+        add, remove = read_access_change(await call.body(), _BAD_ACCESS_LIST_TEXT)
         return wire.Acl(await self._topics.change_access_list(call.caller, call.topic, add, remove))
 
     async def topics_attach_schema(self, call: Call) -> None:
-        await self._topics.show(call.caller, call.topic)  # the topic comes before the body (contract 8)
+        await self._topics.show(call.caller, call.topic)  # the topic is checked before the body (contract 8)
         schema = strings(await call.body()).get("schema", "")
         await self._topics.attach_schema(call.caller, call.topic, schema)
 
@@ -172,7 +172,7 @@ class RetentionRoutes:
 
 
 def shown_topic(project: str, topic: records.Topic) -> wire.Topic:
-    """Show a topic of a project."""
+    """Return a topic of a project for the wire."""
     schema = schema_path(project, topic.schema.name) if topic.schema else ""
     return wire.Topic(
         topic_path(project, topic.name), resource_date(topic.created_on), schema, (topic.retention or 0) // 1000

@@ -1,7 +1,7 @@
-"""Push delivery: configurations (HTTP contract 13), how deliveries go, requests of processes that deliver, keys.
+"""Push delivery: configurations (HTTP contract 13), delivery states, requests of processes that deliver, public keys.
 
-Processes that deliver (`ams push`) ask for leases, wait for messages, and put dead letters aside; the contract does not
-know them. Receivers of deliveries in Google's form look for keys where OpenID Connect Discovery has them.
+Processes that deliver (`ams push`) request leases, wait for messages, and dead-letter them; these routes are not in the
+contract. Receivers of deliveries in Google's form find the keys by OpenID Connect Discovery.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from ams.core.names import Offset, SubscriptionId, ack_offset, ack_prefix, topic
 from ams.core.push_config import AskedPush
 from ams.http.bodies import Reader
 from ams.http.routing import Call, shown, shown_list
-from ams.push.report import ATTEMPTS
+from ams.push.report import MAX_ATTEMPTS_KEPT
 from ams.push.upstream import Target, Verdict
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
@@ -36,21 +36,21 @@ from ams.wire import push as wire
 from ams.wire.actions import OPENID_KEYS
 from ams.wire.base import Request
 
-MAX_HELD = 10_000  # subscriptions one process may hold
+MAX_HELD_SUBSCRIPTIONS = 10_000  # subscriptions of one process
 MAX_STATE_BYTES = 64 * 1024  # of one state, as JSON
-MAX_WAITED_FOR = 1000  # subscriptions that one request may wait for
+MAX_AWAITED_SUBSCRIPTIONS = 1000  # subscriptions of one request
 MAX_WAIT_SECONDS = 30
 
 _HOLDER = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_ID = re.compile(r"[!-~]{1,36}")  # of a subscription: no database needs to be asked for anything else
-_LAST_MOMENT = 253_402_300_799_999  # the end of the year 9999, in milliseconds: later ones cannot be written
+_ID = re.compile(r"[!-~]{1,36}")  # of a subscription: valid ids, so that others need no look-up
+_MAX_TIME_MS = 253_402_300_799_999  # end of the year 9999, in milliseconds: the last time that can be written
 
 _SAME_NAMES = (
     "type", "max_messages", "mattermost_url", "mattermost_username", "mattermost_channel", "dead_letter_topic",
     "max_delivery_attempts", "max_outstanding",
 )  # fmt: skip
 _CLAIMS = ("aud", "azp", "email", "email_verified", "exp", "iat", "iss", "sub")
-_NOBODY = str(uuid.UUID(int=0))  # stands for the user the service token is not
+_NO_USER = str(uuid.UUID(int=0))  # user id of the service token, which has no user
 
 _heartbeat = Reader(wire.BeatBody, lambda: InvalidInput("Invalid Push Lease Arguments"))
 _wait = Reader(wire.WaitBody, lambda: InvalidInput("Invalid Push Wait Arguments"))
@@ -60,13 +60,13 @@ _letter = Reader(wire.DeadLetter, lambda: InvalidInput("Invalid Dead Letter Argu
 
 
 class PushRoutes:
-    """The routes of push configurations, and of how deliveries go."""
+    """The routes of push configurations and delivery states."""
 
     def __init__(self, pushing: Pushing, secrets: PushSecrets, watcher: PushWatcher) -> None:
         self._pushing, self._secrets, self._watcher = pushing, secrets, watcher
 
     async def subscriptions_modify_push_config(self, call: Call) -> None:
-        wanted = asked(_modify.read(await call.body()).push_config)
+        wanted = requested_push(_modify.read(await call.body()).push_config)
         await self._pushing.modify(call.caller, call.subscription, wanted)
 
     async def subscriptions_verify_push_endpoint(self, call: Call) -> None:
@@ -81,8 +81,8 @@ class PushRoutes:
         return _report(await self._watcher.look(call.caller, call.subscription))
 
 
-def asked(config: wire.PushConfigBody | None) -> AskedPush | None:
-    """Return what a body asks for; None when it is absent, or has only empty values (HTTP contract 9.3)."""
+def requested_push(config: wire.PushConfigBody | None) -> AskedPush | None:
+    """Return the requested configuration; None if it is absent or all empty (HTTP contract 9.3)."""
     if config is None or is_empty(config):
         return None
     header = config.authorization_header or wire.AuthorizationHeaderBody()
@@ -99,21 +99,21 @@ def asked(config: wire.PushConfigBody | None) -> AskedPush | None:
 
 
 def is_empty(value: Any) -> bool:
-    """Return whether a part of a body is absent, or has only empty values."""
+    """Return whether a part of a body is absent or all empty."""
     if isinstance(value, Request):
         return all(is_empty(member) for member in msgspec.structs.astuple(value))
     return not value
 
 
 def shown_push(project: str, config: push_config.PushConfig) -> wire.PushConfig:
-    """Show a push configuration of a project."""
+    """Return a push configuration of a project for the wire."""
     dead_letters, shows_period = config.dead_letter_topic, bool(config.retry_period or config.endpoint)
     return shown(
         wire.PushConfig,
         config,
         push_endpoint=config.endpoint,
         authorization_header=wire.AuthorizationHeader(config.header_type, config.header_value),
-        # Where there is an endpoint, the official library wants a period (clients.md, A8).
+        # With an endpoint, the official library needs a period (clients.md, A8).
         retry_policy=wire.RetryPolicy(config.retry_policy, config.retry_period if shows_period else None),
         dead_letter_topic=topic_path(project, dead_letters) if dead_letters else msgspec.UNSET,
         max_delivery_attempts=config.max_delivery_attempts or msgspec.UNSET,
@@ -135,20 +135,19 @@ def _report(status: PushStatus) -> wire.PushReport:
         last_error=_error(worker.last_failure),
         error=_error(worker.failure),
         next_attempt=_moment(worker.next_attempt),
-        attempts=[shown(wire.PushAttempt, each, time=_written(each.time)) for each in worker.attempts],
+        attempts=[shown(wire.PushAttempt, each, time=_timestamp(each.time)) for each in worker.attempts],
     )
 
 
 def _error(failure: wire.Failure | None) -> wire.PushError | None:
-    return None if failure is None else shown(wire.PushError, failure, time=_written(failure.time))
+    return None if failure is None else shown(wire.PushError, failure, time=_timestamp(failure.time))
 
 
 def _moment(moment: int | None) -> str:
-    return "" if moment is None else _written(moment)
+    return "" if moment is None else _timestamp(moment)
 
 
-def _written(moment: int) -> str:
-    """Write a time, in milliseconds since the epoch, with all three digits of the fraction."""
+def _timestamp(moment: int) -> str:
     return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{moment % 1000:03d}Z"
 
 
@@ -167,9 +166,9 @@ class DeliveryRoutes:
         if not self._pushing.enabled:
             raise Conflict(DISABLED)
         body = _heartbeat.read(await call.body())
-        heartbeat = _checked(body)
-        # Not as another user's holder is called, nor as the service token's.
-        holder = str(uuid.uuid5(uuid.UUID(call.caller.user or _NOBODY), heartbeat.holder))
+        heartbeat = _read_heartbeat(body)
+        # The user is part of the name, so it differs from other users' holders and the service token's.
+        holder = str(uuid.uuid5(uuid.UUID(call.caller.user or _NO_USER), heartbeat.holder))
         targets = await shown_list(await self._assignment.heartbeat(heartbeat._replace(holder=holder)), _target)
         version = hashlib.blake2b(msgspec.json.encode(targets), digest_size=16).hexdigest()
         changed = None if version == body.version else targets
@@ -180,12 +179,12 @@ class DeliveryRoutes:
             raise Conflict(DISABLED)
         body = _wait.read(await call.body())
         subscriptions, seconds = body.subscriptions or [], body.seconds or 0
-        if len(subscriptions) > MAX_WAITED_FOR or not all(map(_ID.fullmatch, subscriptions)):
-            raise InvalidInput(f"A push wait is for {MAX_WAITED_FOR} subscriptions")
+        if len(subscriptions) > MAX_AWAITED_SUBSCRIPTIONS or not all(map(_ID.fullmatch, subscriptions)):
+            raise InvalidInput(f"A push wait is for {MAX_AWAITED_SUBSCRIPTIONS} subscriptions")
         if not 0 <= seconds <= MAX_WAIT_SECONDS:
             raise InvalidInput(f"A push wait is of 0 to {MAX_WAIT_SECONDS} seconds")
         coming = partial(self._puller.coming, holder=holder_of(call.caller))
-        with call.watched() as left:
+        with call.watch_client() as left:
             waited_for = frozenset(map(SubscriptionId, subscriptions))
             ready = await self._deliverer.ready(waited_for, seconds, left, coming)
         return wire.Ready(sorted(ready))
@@ -195,7 +194,7 @@ class DeliveryRoutes:
         prefix, ack_id = ack_prefix(call.project, call.subscription), letter.ack_id or ""
         verdict = Verdict(letter.reason or "", letter.attempts or 0, letter.status or 0)
         if await self._leases.deliverer.is_parallel(call.caller, call.subscription):
-            wait = Milliseconds(letter.wait or 0)  # it has failed, and is put aside when that was as often as it may
+            wait = Milliseconds(letter.wait or 0)  # the attempt has failed; dead-lettered if it was the last
             await self._leases.refuse(call.caller, call.subscription, ack_ids_of(prefix, [ack_id]), wait, verdict)
             return
         offset = ack_offset(prefix, ack_id)
@@ -204,12 +203,12 @@ class DeliveryRoutes:
         await self._dead_letters.dead_letter_for(call.caller, call.subscription, Offset(offset), verdict)
 
 
-def _checked(body: wire.BeatBody) -> Heartbeat:
+def _read_heartbeat(body: wire.BeatBody) -> Heartbeat:
     held, states = body.held or [], body.states or {}
     if not _HOLDER.fullmatch(body.holder or ""):
         raise InvalidInput("Invalid push lease holder")
-    if len(held) > MAX_HELD or not all(map(_ID.fullmatch, held)):
-        raise InvalidInput(f"A push lease holder may hold {MAX_HELD} subscriptions")
+    if len(held) > MAX_HELD_SUBSCRIPTIONS or not all(map(_ID.fullmatch, held)):
+        raise InvalidInput(f"A push lease holder may hold {MAX_HELD_SUBSCRIPTIONS} subscriptions")
     if len(states) > wire.MAX_STATES or not all(_is_good(state) for state in states.values()):
         raise InvalidInput("Invalid push lease states")
     return Heartbeat(
@@ -225,8 +224,8 @@ def _is_good(state: wire.WorkerState) -> bool:
     moments = [each for each in (state.last_success, state.next_attempt) if each is not None]
     moments += [each.time for each in failures] + [each.time for each in state.attempts]
     return (
-        len(state.attempts) <= ATTEMPTS
-        and all(0 <= each <= _LAST_MOMENT for each in moments)
+        len(state.attempts) <= MAX_ATTEMPTS_KEPT
+        and all(0 <= each <= _MAX_TIME_MS for each in moments)
         and len(msgspec.json.encode(state)) <= MAX_STATE_BYTES
     )
 
@@ -252,7 +251,7 @@ def _target(target: Target) -> wire.PushTarget:
 
 
 class PushIdentityRoutes:
-    """The routes of a receiver that looks for keys; open to everybody."""
+    """The routes for receivers that look up keys; open to everybody."""
 
     def __init__(self, identity: PushIdentity) -> None:
         self._identity = identity

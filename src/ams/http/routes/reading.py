@@ -1,8 +1,8 @@
 """Reads of a project: ranges of topics, its last hour or day, and live views.
 
-A range is JSON lines, or an Arrow IPC stream when that is asked for (`docs/reference/reading.md`). A live view is
-Server-Sent Events that go on until the client leaves or may no more. They are read by `fetch`, with the token in a
-header: a browser's `EventSource` cannot send one.
+A range is JSON lines, or on request an Arrow IPC stream (`docs/reference/reading.md`). A live view is Server-Sent
+Events until the client leaves or loses its rights. Clients use `fetch`, with the token in a header: a browser's
+`EventSource` cannot send one.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from ams.http.errors import refusal
 from ams.http.fast import Gate
 from ams.http.routes.subscriptions import zulu_time
 from ams.http.routing import STREAMED_BYTES, Call, Streamed
-from ams.service.history import Asked, History, Past
-from ams.service.live import Live, Tail, Wanted
+from ams.service.history import History, HistoryRequest, MeasuredHistory
+from ams.service.live import Live, Tail, ViewRequest
 from ams.service.reading import Range, RangeReader, RangeRequest
 from ams.wire import service as wire
 from ams.wire.actions import ARROW, EVENTS, LINES
@@ -37,17 +37,17 @@ from ams.workers import NoWorker, Pool, TaskFailed
 
 T = TypeVar("T")
 
-DEFAULT_MESSAGES = 10_000  # when a read does not say how many
-END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of an Arrow IPC stream
-COSTLY = 300  # messages with attributes or keys that are made into Arrow here at once
-_DATA = b'"data"'  # how the fragment of a message begins that has nothing else
-_WORKER_SECONDS = 10.0  # for a worker to make a piece; after that it is made here
-HELD = 64 * 1024  # bytes that a view without a tail counts for in the memory of answers
-SILENCE = 15.0  # seconds after which a comment says that the view is alive: proxies close what is silent for longer
-PROXY = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
+DEFAULT_MESSAGES = 10_000  # default number of messages of a read
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of an Arrow IPC stream
+COSTLY_COUNT = 300  # messages with attributes or keys that are encoded to Arrow here at once
+_DATA = b'"data"'  # start of a fragment with data only
+_WORKER_SECONDS = 10.0  # for a worker to encode a piece; after that it is encoded here
+VIEW_BYTES = 64 * 1024  # bytes of a view without a tail in the memory of answers
+SILENCE = 15.0  # seconds until a comment keeps a silent view open: proxies close silent connections
+VIEW_HEADERS = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_LINES_WILL_DO = frozenset({LINES, "application/json", "application/*", "*/*"})
-_REFUSED = re.compile(r";\s*q=0(\.0*)?\s*(;|$)")
+_TYPES_FOR_LINES = frozenset({LINES, "application/json", "application/*", "*/*"})
+_ZERO_QUALITY = re.compile(r";\s*q=0(\.0*)?\s*(;|$)")
 
 
 class ReadingRoutes:
@@ -55,7 +55,7 @@ class ReadingRoutes:
 
     def __init__(self, reader: RangeReader, workers: Pool | None = None) -> None:
         self._reader, self._workers = reader, workers
-        self._turn = asyncio.Lock()  # one piece is made at a time
+        self._turn = asyncio.Lock()  # encodes one piece at a time
 
     async def topics_offsets(self, call: Call) -> TopicOffsets:
         bounds = await self._reader.bounds(call.caller, call.topic, call.parameter("subscription"))
@@ -78,17 +78,17 @@ class ReadingRoutes:
 
 
 def wanted_form(accept: str) -> str:
-    """Return the form an `Accept` header asks for: Arrow when it is named and can be made, else JSON lines.
+    """Return the form that an `Accept` header selects: Arrow if it is named and available, else JSON lines.
 
-    Raises `NotAcceptable` when Arrow is asked for alone and cannot be made.
+    Raises `NotAcceptable` if only Arrow is acceptable but not available.
     """
     ranges = [each.strip().lower() for each in accept.split(",") if each.strip()]
-    named = {each.split(";")[0].strip() for each in ranges if not _REFUSED.search(each)}
+    named = {each.split(";")[0].strip() for each in ranges if not _ZERO_QUALITY.search(each)}
     if ARROW not in named:
         return LINES
     if importlib.util.find_spec("pyarrow") is not None:
         return ARROW
-    if named & _LINES_WILL_DO:
+    if named & _TYPES_FOR_LINES:
         return LINES
     raise NotAcceptable(f"{ARROW} needs pyarrow, which is not installed here; {LINES} is always there")
 
@@ -98,26 +98,26 @@ async def arrow_stream(
 ) -> AsyncIterator[bytes]:
     """Yield the schema, a record batch for each piece, and the end of an Arrow IPC stream.
 
-    Most pieces are made here, in turn with all other answers: that takes less time than to send them to a worker.
+    Most pieces are encoded here, in turn with all other answers: faster than sending them to a worker.
     """
-    # Not looked for among the loaded modules: there it stands before it is whole, while another thread loads it.
+    # Not looked up in `sys.modules`: an import in another thread may be incomplete there.
     arrow = _arrow() if _arrow.cache_info().currsize else await asyncio.to_thread(_arrow)
 
     async def made(piece: Sequence[Stored]) -> bytes:
         if pool is not None and _is_costly(piece) and pool.is_ready():
             with contextlib.suppress(NoWorker, TaskFailed):
                 parts = arrow.parts_of(piece)
-                async with pool.done(project, arrow.encode, parts, seconds=_WORKER_SECONDS) as [encoded]:
-                    return bytes(encoded)
+                async with pool.done(project, arrow.encode, parts, seconds=_WORKER_SECONDS) as [encoded_piece]:
+                    return bytes(encoded_piece)
         async with turn:
             await asyncio.sleep(0)
-            found: bytes = arrow.encoded(piece)
+            found: bytes = arrow.encoded_piece(piece)
             return found
 
     yield await made(())
     async for piece in pieces:
         yield await made(piece)
-    yield END
+    yield END_OF_STREAM
 
 
 @functools.cache
@@ -126,25 +126,25 @@ def _arrow() -> Any:
 
 
 def _is_costly(piece: Sequence[Stored]) -> bool:
-    """Return whether a piece takes longer than about a millisecond to make: these are read one message at a time."""
-    return len(piece) > COSTLY and sum([not each.fragment.startswith(_DATA) for each in piece]) > COSTLY
+    """Return whether encoding a piece takes more than about a millisecond: such messages are parsed one by one."""
+    return len(piece) > COSTLY_COUNT and sum([not each.fragment.startswith(_DATA) for each in piece]) > COSTLY_COUNT
 
 
 async def in_turn(turn: asyncio.Lock, pieces: AsyncIterator[T], made: Callable[[T], bytes]) -> AsyncIterator[bytes]:
-    """Yield what is made of each piece.
+    """Yield each piece, encoded.
 
-    All answers share one turn, and the one that has it lets other requests go first: however many ranges are read at
-    once, no request waits for more than one piece to be made.
+    All answers share one turn, and its holder yields to other requests. So no request waits for more than one piece,
+    however many ranges are read at once.
     """
     async for piece in pieces:
         async with turn:
             await asyncio.sleep(0)
-            encoded = made(piece)
-        yield encoded
+            encoded_piece = made(piece)
+        yield encoded_piece
 
 
 def encoded_lines(messages: Sequence[Stored]) -> bytes:
-    """Write messages as lines, as `ReadMessage` describes them: one join, so that a fragment is copied once."""
+    """Return messages as lines of `ReadMessage`: a single join, so each fragment is copied once."""
     parts: list[bytes] = []
     for first, time, fragments, *_ in runs_of(messages):
         shown = f'","publishTime":"{publish_time(time)}",'.encode()
@@ -173,36 +173,36 @@ def _number(call: Call, name: str, least: int = 0) -> int | None:
 
 
 class WatchRoutes:
-    """The routes of live views, and of what was measured."""
+    """The routes of live views and of history."""
 
     def __init__(self, live: Live, history: History, gate: Gate) -> None:
         self._live, self._history, self._gate = live, history, gate
 
     async def projects_watch(self, call: Call) -> Streamed:
         tail, chosen = call.parameter("tail") or "", call.parameter("filter") or ""
-        wanted = Wanted(_names(call, "topics"), _names(call, "subscriptions"), tail, chosen)
+        wanted = ViewRequest(_names(call, "topics"), _names(call, "subscriptions"), tail, chosen)
 
         async def admit(action: str, names: Mapping[str, str]) -> Caller:
             return await self._gate.admit_again(action, names, list(call.headers), call.query)
 
-        held = STREAMED_BYTES if wanted.tail else HELD
-        return Streamed(EVENTS, PROXY, events(self._live.view(wanted, call.names, admit)), held, is_endless=True)
+        held = STREAMED_BYTES if wanted.tail else VIEW_BYTES
+        return Streamed(EVENTS, VIEW_HEADERS, events(self._live.view(wanted, call.names, admit)), held, is_endless=True)
 
     async def projects_history(self, call: Call) -> wire.History:
-        asked = Asked(_names(call, "topics"), _names(call, "subscriptions"), call.parameter("span") or "hour")
-        return _shown(await self._history.read(call.caller, asked))
+        asked = HistoryRequest(_names(call, "topics"), _names(call, "subscriptions"), call.parameter("span") or "hour")
+        return _history_answer(await self._history.read(call.caller, asked))
 
 
-def _shown(past: Past) -> wire.History:
+def _history_answer(past: MeasuredHistory) -> wire.History:
     ends, of = past.ends, past.project
-    project = None if of is None else wire.ProjectHistory(of.grown(0), of.grown(1), of.grown(2), of.at_end(3))
+    project = None if of is None else wire.ProjectHistory(of.growth(0), of.growth(1), of.growth(2), of.at_end(3))
     return wire.History(
         past.interval,
         resource_date(Milliseconds(ends[0] - past.interval * 1000)),
         resource_date(Milliseconds(ends[-1])),
-        {name: wire.TopicHistory(of.grown(0), of.grown(1)) for name, of in past.topics.items()},
+        {name: wire.TopicHistory(of.growth(0), of.growth(1)) for name, of in past.topics.items()},
         {
-            name: wire.SubscriptionHistory(of.grown(0), of.at_end(1), _ages(of.at_end(2), ends))
+            name: wire.SubscriptionHistory(of.growth(0), of.at_end(1), _ages(of.at_end(2), ends))
             for name, of in past.subscriptions.items()
         },
         project,
@@ -210,7 +210,7 @@ def _shown(past: Past) -> wire.History:
 
 
 def _ages(oldest: Sequence[int | None], ends: Sequence[int]) -> list[int | None]:
-    """Return for how many seconds what was published then had waited at the ends of intervals."""
+    """Return the age in seconds of the oldest waiting message at the ends of intervals."""
     return [max(end - each, 0) // 1000 if each else None for each, end in zip(oldest, ends, strict=True)]
 
 
@@ -219,14 +219,14 @@ def _names(call: Call, parameter: str) -> list[str]:
 
 
 async def events(view: AsyncGenerator[wire.Counts | Tail | None]) -> AsyncIterator[bytes]:
-    """Yield a view as events, comments after silences, and what ended it; raises what comes before its first one."""
+    """Yield a view as events, comments after silences, and its final error; raises errors before the first event."""
     now, told = asyncio.get_running_loop().time, None
     async with contextlib.aclosing(view):
         try:
             async for each in view:
                 if each is not None:
                     told = now()
-                    yield _written(each)
+                    yield _view_event(each)
                 elif told is not None and now() - told >= SILENCE:
                     told = now()
                     yield b":\n\n"
@@ -236,7 +236,7 @@ async def events(view: AsyncGenerator[wire.Counts | Tail | None]) -> AsyncIterat
             yield event("end", wire.ViewEnd(error.message, refusal(error).code))
 
 
-def _written(seen: wire.Counts | Tail) -> bytes:
+def _view_event(seen: wire.Counts | Tail) -> bytes:
     if isinstance(seen, wire.Counts):
         return event("counts", seen)
     parts = [event("skipped", wire.ViewSkipped(seen.skipped))] if seen.skipped else []
@@ -250,5 +250,5 @@ def _written(seen: wire.Counts | Tail) -> bytes:
 
 
 def event(name: str, said: msgspec.Struct) -> bytes:
-    """Write one event (WHATWG HTML, 9.2.6); JSON has no line ends in it."""
+    """Return one event (WHATWG HTML, 9.2.6). JSON contains no line ends."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(said))

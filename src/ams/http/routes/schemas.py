@@ -1,4 +1,4 @@
-"""Schemas (contract 15), with what is ours: attributes, and dry runs."""
+"""Schemas (contract 15), with our extensions: attributes, and dry runs."""
 
 import contextlib
 from typing import Any
@@ -16,11 +16,11 @@ from ams.service.validators import Candidate
 from ams.storage.registry import records
 from ams.wire import projects as wire
 
-DEFAULT_DRY_RUN = 100  # messages a dry run looks at when the body does not say
+DEFAULT_DRY_RUN = 100  # default number of messages of a dry run
 
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
-    """A message to be validated with its attributes; anything else is a payload."""
+    """A message to validate with its attributes; anything else is a payload."""
 
     attributes: dict[str, str]
     data: str = ""
@@ -39,11 +39,11 @@ class SchemaRoutes:
 
     async def schemas_list(self, call: Call) -> wire.Schemas:
         found = await self._schemas.list(call.caller)
-        return wire.Schemas(await shown_list(found, lambda each: _shown(call, each)))
+        return wire.Schemas(await shown_list(found, lambda each: _wire_schema(call, each)))
 
     async def schemas_show(self, call: Call) -> Versioned:
         schema = await self._schemas.show(call.caller, call.schema)
-        return Versioned(_shown(call, schema), schema)
+        return Versioned(_wire_schema(call, schema), schema)
 
     async def schemas_revisions(self, call: Call) -> wire.Revisions:
         found = await self._schemas.revisions(call.caller, call.schema)
@@ -51,13 +51,13 @@ class SchemaRoutes:
 
     async def schemas_create(self, call: Call) -> wire.Schema:
         details = _details.read_first(await call.body())
-        return _shown(call, await self._schemas.create(call.caller, call.schema, details))
+        return _wire_schema(call, await self._schemas.create(call.caller, call.schema, details))
 
     async def schemas_update(self, call: Call) -> wire.Schema:
         body = await call.body()
         schema = await self._schemas.show(call.caller, call.schema)
         updated = await self._schemas.update(call.caller, schema, _details.read_first(body))
-        return _shown(call, updated)
+        return _wire_schema(call, updated)
 
     async def schemas_delete(self, call: Call) -> None:
         await self._schemas.delete(call.caller, call.schema)
@@ -73,12 +73,12 @@ class SchemaRoutes:
         count = DEFAULT_DRY_RUN if wanted.messages is None else wanted.messages
         if count < 1:
             raise InvalidInput("Invalid Dry Run Arguments")
-        with call.watched() as gone:
+        with call.watch_client() as gone:
             return await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count, gone=gone)
 
 
 def _candidate(schema: records.Schema, body: bytes) -> Candidate:
-    """Read a message if the schema speaks of attributes, else a payload (contract 15.2)."""
+    """Parse a message if the schema has rules for attributes, else a payload (contract 15.2)."""
     if schema.content.attributes is not None:
         with contextlib.suppress(ValueError, RecursionError):
             whole = _message.decode(body)
@@ -97,7 +97,7 @@ def _datum(body: bytes) -> str:
     return data
 
 
-def _shown(call: Call, schema: records.Schema) -> wire.Schema:
+def _wire_schema(call: Call, schema: records.Schema) -> wire.Schema:
     content = schema.content
     return wire.Schema(
         uuid=schema.id,
@@ -120,5 +120,5 @@ def _revision(schema: records.Schema) -> wire.Revision:
 
 
 def _as_stored(part: str | None) -> Any:
-    """Return stored JSON to be written as it is: to read it first would take a list of large schemas long."""
+    """Return stored JSON, unparsed: parsing would be slow for a list of large schemas."""
     return {} if part is None else msgspec.Raw(part)

@@ -1,6 +1,4 @@
-"""The service itself: status and version (contract 14.5 and 14.6), metrics (contract 14.1 to 14.4), and ours:
-why nothing arrives, what is wrong with the service, and the audit log.
-"""
+"""The service itself: status, version, metrics (contract 14), both doctors, and the audit log."""
 
 import asyncio
 
@@ -8,17 +6,17 @@ from ams.core.clock import Milliseconds
 from ams.core.names import subscription_path, topic_path
 from ams.http.routing import Call, page_request
 from ams.service import doctor, metrics
-from ams.service.service_doctor import About, ServiceDoctor
-from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
+from ams.service.service_doctor import ServiceDoctor, ServiceInfo
+from ams.storage.audit.records import FILTERS, AuditRecords, event_filter, listing
 from ams.storage.registry.records import Subscription
 from ams.wire import service as wire
 from ams.wire.actions import RECORDED
 
 
 class ServiceRoutes:
-    """The routes of the service's state, and of metrics."""
+    """The routes of the service's state and of metrics."""
 
-    def __init__(self, about: About, metrics: metrics.Metrics, usage: metrics.Usage) -> None:
+    def __init__(self, about: ServiceInfo, metrics: metrics.Metrics, usage: metrics.Usage) -> None:
         self._about, self._metrics, self._usage = about, metrics, usage
 
     async def ams_health_status(self, call: Call) -> wire.Status:
@@ -53,7 +51,7 @@ class DoctorRoutes:
     """The routes of the doctors."""
 
     def __init__(self, doctor: doctor.Doctor, service: ServiceDoctor, node: str = "") -> None:
-        """`node` is the name of this one, where there are others."""
+        """`node` is the name of this node; empty without others."""
         self._doctor, self._service, self._node = doctor, service, node
 
     async def subscriptions_doctor(self, call: Call) -> wire.Diagnosis:
@@ -84,12 +82,11 @@ class AuditRoutes:
 
     async def audit_list(self, call: Call) -> wire.Lines:
         page = page_request(call)
-        asked = wanted({name: call.parameter(name) or "" for name in FILTERS}, RECORDED)
+        asked = event_filter({name: call.parameter(name) or "" for name in FILTERS}, RECORDED)
         return await listing(self._records, asked, page.size, page.token)
 
 
 def _window(call: Call) -> tuple[str, str, str]:
-    """Return first and last day, and names of projects joined by commas."""
     start, end, projects = (call.parameter(name) or "" for name in ("start_date", "end_date", "projects"))
     return start, end, projects
 
@@ -108,7 +105,7 @@ def _standing(standing: doctor.Standing, subscription: Subscription) -> wire.Sta
         last_pull_seconds_ago=_seconds(standing.pulled_ago),
         last_acknowledgement_seconds_ago=_seconds(standing.acknowledged_ago),
         last_publish_seconds_ago=_seconds(standing.published_ago),
-        oldest_waiting_seconds=_seconds(standing.waiting_since),
+        oldest_waiting_seconds=_seconds(standing.oldest_backlog_age),
         acknowledged=None if subscription.parallel is None else standing.above,
         leased=underway.leased if underway else None,
         waiting=underway.waiting if underway else None,

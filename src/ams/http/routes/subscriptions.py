@@ -1,4 +1,4 @@
-"""Subscriptions over HTTP, but for pull and acknowledge (contract 9), and where they stand (contract 11.3 to 11.5)."""
+"""Subscriptions over HTTP, except pull and acknowledge (contract 9), and their offsets (contract 11.3 to 11.5)."""
 
 import math
 import re
@@ -15,7 +15,7 @@ from ams.core.names import ack_prefix, snapshot_reference, subscription_path, to
 from ams.http.bodies import Reader, read_access_change, read_access_list
 from ams.http.messages import ack_ids_in_turns
 from ams.http.routes.parallel import asked_changes, asked_options, shown_options
-from ams.http.routes.push import asked, shown_push
+from ams.http.routes.push import requested_push, shown_push
 from ams.http.routing import Call, Versioned, page_request, shown_page
 from ams.service import subscriptions
 from ams.service.lookup import without_access_list
@@ -34,7 +34,7 @@ _create = Reader(wire.NewSubscription, lambda: InvalidInput("Invalid Subscriptio
 _update = Reader(wire.SubscriptionChanges, lambda: InvalidInput("Invalid Subscription Arguments"))
 _ack_deadline = Reader(wire.AckDeadline, lambda: InvalidInput(BAD_ACK_DEADLINE))
 _nack = Reader(wire.Nack, lambda: InvalidInput("Invalid ack parameter"))
-_BAD_ACCESS_LIST = "Invalid Subscription ACL Arguments"
+_BAD_ACCESS_LIST_TEXT = "Invalid Subscription ACL Arguments"
 _seek = Reader(wire.Seek, lambda: InvalidInput("Invalid Seek Arguments"))
 _offset = Reader(wire.NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
 
@@ -47,12 +47,14 @@ class SubscriptionRoutes:
 
     async def subscriptions_list(self, call: Call) -> wire.Subscriptions:
         page = await self._subscriptions.list(call.caller, page_request(call))
-        return await shown_page(wire.Subscriptions, "subscriptions", page, lambda each: _shown(call.project, each))
+        return await shown_page(
+            wire.Subscriptions, "subscriptions", page, lambda each: _wire_record(call.project, each)
+        )
 
     async def subscriptions_show(self, call: Call) -> Versioned:
         subscription = await self._subscriptions.show(call.caller, call.subscription)
         status = await self._pushing.status(call.project, subscription)
-        return Versioned(_shown(call.project, subscription, status), without_access_list(subscription))
+        return Versioned(_wire_record(call.project, subscription, status), without_access_list(subscription))
 
     async def subscriptions_create(self, call: Call) -> wire.Subscription:
         wanted = _create.read(await call.body())
@@ -61,15 +63,15 @@ class SubscriptionRoutes:
             call.subscription,
             wanted.topic or "",
             wanted.ack_deadline_seconds or 0,
-            push=asked(wanted.push_config),
+            push=requested_push(wanted.push_config),
             options=asked_options(wanted),
         )
-        return _shown(call.project, subscription)
+        return _wire_record(call.project, subscription)
 
     async def subscriptions_update(self, call: Call) -> wire.Subscription:
         changes = asked_changes(_update.read(await call.body()))
         subscription = await self._subscriptions.change(call.caller, call.subscription, changes)
-        return _shown(call.project, subscription)
+        return _wire_record(call.project, subscription)
 
     async def subscriptions_detach(self, call: Call) -> None:
         await self._subscriptions.detach(call.caller, call.subscription)
@@ -112,11 +114,11 @@ class SubscriptionRoutes:
         return Versioned(Acl(listed, in_vain), listed)
 
     async def subscriptions_modify_acl(self, call: Call) -> None:
-        names = read_access_list(await call.body(), _BAD_ACCESS_LIST)
+        names = read_access_list(await call.body(), _BAD_ACCESS_LIST_TEXT)
         await self._subscriptions.set_access_list(call.caller, call.subscription, names)
 
     async def subscriptions_change_acl(self, call: Call) -> Acl:
-        add, remove = read_access_change(await call.body(), _BAD_ACCESS_LIST)
+        add, remove = read_access_change(await call.body(), _BAD_ACCESS_LIST_TEXT)
         return Acl(await self._subscriptions.change_access_list(call.caller, call.subscription, add, remove))
 
 
@@ -156,7 +158,7 @@ class OffsetRoutes:
         return await self._seeker.seek(call.caller, call.subscription, wanted.offset or 0)
 
 
-def _shown(project: str, subscription: records.Subscription, push_status: str = "") -> wire.Subscription:
+def _wire_record(project: str, subscription: records.Subscription, push_status: str = "") -> wire.Subscription:
     shown = wire.Subscription(
         name=subscription_path(project, subscription.name),
         topic=topic_path(project, subscription.topic),
@@ -170,9 +172,9 @@ def _shown(project: str, subscription: records.Subscription, push_status: str = 
 
 
 def zulu_time(text: str) -> Milliseconds:
-    """Read `YYYY-MM-DDTHH:MM:SS.mmmZ`, with a blank for the T and 0 to 9 digits too (contract 11.4).
+    """Parse `YYYY-MM-DDTHH:MM:SS.mmmZ`, also with a blank for the T, and 0 to 9 digits (contract 11.4).
 
-    What is finer than a millisecond is rounded up: messages carry whole ones, and none before the time is wanted.
+    Fractions of a millisecond are rounded up: times of messages have whole ones, and none before the time is wanted.
     Raises `InvalidInput`.
     """
     found = _ZULU.fullmatch(text)

@@ -50,7 +50,7 @@ class UserRoutes:
         return shown_user(user)
 
     async def users_profile(self, call: Call) -> wire.User:
-        caller = await self._admission.oneself(call.token)
+        caller = await self._admission.admit_oneself(call.token)
         return shown_user(await self._users.profile(caller))
 
     async def users_create(self, call: Call) -> wire.User:
@@ -130,7 +130,7 @@ class RegistrationRoutes:
 
 
 def shown_user(user: records.User) -> wire.User:
-    """Show what the use case left visible of a user."""
+    """Return a user for the wire, with the fields that the use case left visible."""
     dates = {"created_on": resource_date(user.created_on), "modified_on": resource_date(user.modified_on)}
     places = [shown(wire.Membership, each) for each in user.memberships]
     names = {"token": user.token or "", "created_by": user.created_by or ""}
@@ -138,7 +138,7 @@ def shown_user(user: records.User) -> wire.User:
 
 
 def grants(entries: Sequence[wire.MembershipBody]) -> tuple[records.Grant, ...]:
-    """Return the memberships that `entries` ask for."""
+    """Return the memberships in `entries`."""
     return tuple(records.Grant(entry.project or "", tuple(entry.roles or ())) for entry in entries)
 
 
@@ -150,10 +150,10 @@ def _details(body: wire.UserBody) -> UserDetails:
 
 
 def _read_new_token(body: bytes) -> wire.NewToken:
-    """Read what is wanted; an empty body wants nothing.
+    """Parse a request for a token; an empty body is valid.
 
-    Names must be spelled as they are and unknown ones are refused, other than elsewhere: a misspelled `rights` would
-    make a token that is good for everything.
+    Only here names must be exact, and unknown ones are refused: a misspelled `rights` would create a token with all
+    rights.
     """
     if not body.strip():
         return wire.NewToken()

@@ -1,4 +1,4 @@
-"""Definition files of pipelines (docs/reference/pipeline.md): YAML that is checked whole before Spark starts.
+"""Definition files of pipelines (docs/reference/pipeline.md): YAML, validated before Spark starts.
 
-`plans.read_plan` reads one. `payloads` runs in tasks of Spark, which import nothing else of this package.
+`plans.read_plan` reads a file. `payloads` runs in Spark tasks, which import nothing else of this package.
 """

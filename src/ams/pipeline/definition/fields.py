@@ -1,4 +1,4 @@
-"""What a definition file says: its names, types and expressions, and everything that is wrong with it, told at once."""
+"""Reads names, types and expressions of a definition file, and collects all its errors."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -20,9 +20,9 @@ from ams.pipeline.expressions.types import BINARY, STRINGS, struct
 T = TypeVar("T")
 
 SOURCE, ATTRIBUTES = "source", "attributes"
-"""Columns every row has besides those of its record: where its message stands, and the attributes of that."""
+"""Columns of every row beside its record's: position and attributes of the message."""
 ORDERING_KEY = "ordering_key"
-"""A column of messages as they come, for ordering keys alone: it is in no table that a definition makes of them."""
+"""A column of unparsed messages, only for ordering keys; no table of a definition has it."""
 PLACED = {field.name: field.dataType for field in PLACE.fields}
 MESSAGE_TYPES: Mapping[str, DataType] = {**PLACED, ATTRIBUTES: STRINGS, "data": BINARY, SOURCE: struct(PLACED)}
 
@@ -31,19 +31,19 @@ _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 
 
 class Findings:
-    """Gathers what is wrong, so that reading can go on with the rest."""
+    """Collects errors, so that reading can go on."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self._found: list[Finding] = []
 
     def add(self, value: Value, reason: str) -> None:
-        """Remember something wrong with a value."""
+        """Add an error of a value."""
         self._found.append(Finding(value.place.line, reason))
 
     @contextmanager
     def catch(self, value: Value) -> Iterator[None]:
-        """Remember what is raised while a value is read, and go on behind it."""
+        """Collect errors raised while a value is read, and continue after it."""
         try:
             yield
         except BadDocument as error:
@@ -55,7 +55,7 @@ class Findings:
             self.add(value, error.reason)
 
     def mapping(self, value: Value, allowed: Collection[str], needed: Collection[str] = ()) -> Mapping[str, Value]:
-        """Read names and values, of which those not `allowed` and those `needed` and absent are wrong."""
+        """Read a mapping; names that are not `allowed`, and absent `needed` ones, are errors."""
         said: Mapping[str, Value] = {}
         with self.catch(value):
             said = value.mapping()
@@ -68,7 +68,7 @@ class Findings:
         return {name: each for name, each in said.items() if name in allowed}
 
     def values(self, said: Mapping[str, Value], readers: Mapping[str, Callable[[Value], Any]]) -> dict[str, Any]:
-        """Read those values that there is a reader for, in the order of the readers; what is wrong is left out."""
+        """Read the values that have a reader, in the readers' order; invalid ones are left out."""
         found: dict[str, Any] = {}
         for name, reader in readers.items():
             if name in said:
@@ -77,11 +77,11 @@ class Findings:
         return found
 
     def read(self, value: Value, reader: Callable[[Value], T]) -> T | None:
-        """Return what is read of a value; None when that is wrong."""
+        """Read a value; None if it is invalid."""
         return next(iter(self.each([value], reader)), None)
 
     def each(self, values: Iterable[Value], read: Callable[[Value], T]) -> list[T]:
-        """Return what is read of those values that can be."""
+        """Read values; invalid ones are left out."""
         found: list[T] = []
         for value in values:
             with self.catch(value):
@@ -89,14 +89,14 @@ class Findings:
         return found
 
     def end(self) -> None:
-        """Raise `WrongDefinition` when something was wrong, in the order of the lines."""
+        """Raise `WrongDefinition` with all errors by line, if there are any."""
         if self._found:
             unique = dict.fromkeys(sorted(self._found, key=lambda each: each.line))
             raise WrongDefinition(self.file, list(unique))
 
 
 def _place(value: Value, position: int) -> tuple[int, int]:
-    """Return line and column of a text's character in the file, counted by the characters that are no blanks."""
+    """Return line and column of a character in the file, counted without blanks."""
     node, text = value.node, value.text()
     start, end = node.start_mark, node.end_mark
     raw = (start.buffer or "")[start.pointer : end.pointer]
@@ -112,7 +112,7 @@ def _place(value: Value, position: int) -> tuple[int, int]:
 
 
 def check_name(value: Value, name: str, beside: Iterable[str] = (), taken: Collection[str] = (SOURCE,)) -> None:
-    """Raise `BadDocument` for a name that no column can have beside others; to Spark, A and a are one."""
+    """Raise `BadDocument` for an invalid or duplicate column name; Spark ignores case."""
     if not _COLUMN.fullmatch(name):
         raise bad(value.place, f"{name[:64]!r} is no name of a column: letters, digits and _, 64 of them at most")
     if name.lower() in taken:
@@ -131,7 +131,7 @@ def resource_name(value: Value) -> str:
 
 
 def known_column(value: Value, columns: Iterable[str]) -> str:
-    """Read the name of a column there is; raise `BadDocument` for another."""
+    """Read the name of an existing column. Raises `BadDocument`."""
     name, known = value.text(), list(columns)
     if name not in known:
         raise bad(value.place, f"no column {name!r}; {hint(name, known)}")
@@ -139,7 +139,7 @@ def known_column(value: Value, columns: Iterable[str]) -> str:
 
 
 def known_columns(value: Value | None, columns: Iterable[str], findings: Findings) -> list[str]:
-    """Read a list of columns there are, or one of them; none where nothing is said."""
+    """Read existing columns, one or a list; empty if absent."""
     known, found = list(columns), list[str]()
 
     def read(each: Value) -> None:
@@ -162,7 +162,7 @@ def known_keys(value: Value | None, columns: Mapping[str, DataType], findings: F
 
 
 def values_of(value: Value) -> list[Value]:
-    """Return the items of a list; one that is no list is the only one."""
+    """Return the items of a list; any other value is the only item."""
     return [value] if isinstance(value.node, yaml.ScalarNode) and not value.is_null else value.values()
 
 
@@ -172,7 +172,7 @@ def fields(value: Value, findings: Findings, taken: Collection[str] = (SOURCE, A
     for name, each in value.mapping().items():
         with findings.catch(each):
             check_name(each, name, found, taken)
-            found[name] = types.NULL  # fits everywhere, so that what is wrong with it is told only once
+            found[name] = types.NULL  # fits everywhere: its error is reported only once
             found[name] = _type(each, findings)
     if not found:
         findings.add(value, "at least one field is expected here")
@@ -195,7 +195,7 @@ def _type(value: Value, findings: Findings) -> DataType:
 
 
 def condition(value: Value, columns: Mapping[str, DataType], what: str) -> Expression:
-    """Read an expression that is true or not; raise `BadDocument`, naming what needs it, for one of another type."""
+    """Read a boolean expression. Raises `BadDocument`, naming `what`, for another type."""
     found = expression(value.text(), columns)
     if not types.fits(found.type, types.BOOLEAN):
         raise bad(value.place, f"{what} needs boolean, not {types.shown(found.type)}")
@@ -209,7 +209,7 @@ def expressions(
     beside: Collection[str] = (),
     what: str = "an expression",
 ) -> dict[str, Expression]:
-    """Read names with expressions, and remember those that are wrong; columns `beside` stay beside these."""
+    """Read names with expressions; collect errors. Names may not repeat columns `beside`."""
     found: dict[str, Expression] = {}
     for name, each in value.mapping().items():
         with findings.catch(each):
@@ -222,4 +222,4 @@ def expressions(
 
 
 _WRONG = Expression(types.NULL, lambda: F.lit(None))
-"""In the place of an expression that is wrong: it fits everywhere, so that this is told only once."""
+"""Replaces an invalid expression: it fits everywhere, so its error is reported only once."""

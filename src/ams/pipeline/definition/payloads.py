@@ -1,4 +1,4 @@
-"""Records in the payload of a message: JSON, Avro, Protocol Buffers or text, read into the types of a definition."""
+"""Parses payloads (JSON, Avro, Protocol Buffers, text) into records with the types of a definition."""
 
 import base64
 import csv
@@ -19,7 +19,7 @@ from ams.pipeline.jobs.fields import coding_of, in_utf8, is_broken, json_text, p
 from ams.validation.protobuf import ProtobufSchema
 
 Record = Mapping[str, Any]
-Convert = Callable[[Any], Any]  # returns a value as one of a type, None for what is none
+Convert = Callable[[Any], Any]  # converts a value to a type; None if it cannot
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _LAST_SECOND = 253402300799
@@ -33,7 +33,7 @@ class Payload:
     required: frozenset[str] = frozenset()
 
     def __call__(self, data: bytes, attributes: Mapping[str, str]) -> Iterable[Record | Broken]:
-        """Read a message; raise `Broken` for one of which nothing can be read."""
+        """Parse a message. Raises `Broken` if nothing of it can be read."""
         for piece in self._pieces(data):
             if isinstance(piece, Broken):
                 yield piece
@@ -56,7 +56,7 @@ class Payload:
 
 
 class Json(Payload):
-    """A JSON object, or a list of objects, of which each is a record. Fields that are not asked for are left out."""
+    """A JSON object, or a list of objects, each a record. Fields without a type are left out."""
 
     def _pieces(self, data: bytes) -> Iterable[Any]:
         read, mark = parse_with_mark(in_utf8(data, keeps_broken=True), self._parse)
@@ -76,19 +76,19 @@ class Json(Payload):
     def _record(self, piece: Any) -> Record:
         if not isinstance(piece, dict):
             raise Broken("a JSON object is expected")
-        return {name: _read(piece.get(name), wanted, name) for name, wanted in self.fields.items()}
+        return {name: _cast(piece.get(name), wanted, name) for name, wanted in self.fields.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Text(Payload):
-    """Lines of text, each a record: split at a separator, or as a whole the only field."""
+    """Lines of text, each a record: split at a separator, or one field."""
 
     separator: str = ""
 
     def _pieces(self, data: bytes) -> Iterable[str | Broken]:
         text = in_utf8(data, keeps_broken=True)
         try:
-            return [line for line in text.decode().splitlines() if line]  # empty ones say nothing
+            return [line for line in text.decode().splitlines() if line]  # skips empty lines
         except UnicodeDecodeError:
             lines = text.decode("utf-8", "surrogateescape").splitlines()
             return [Broken(f"not text in {coding_of(data)}") if is_broken(line) else line for line in lines if line]
@@ -107,7 +107,7 @@ class Text(Payload):
 
 @dataclass(frozen=True, slots=True)
 class Avro(Payload):
-    """Avro data without header, of one schema; `packed` messages hold several, one behind the other."""
+    """Avro data without header, of one schema; `packed` messages hold several records."""
 
     schema: Mapping[str, Any] = field(default_factory=dict)
     packed: bool = False
@@ -121,7 +121,7 @@ class Avro(Payload):
                 read = _datum(stream, schema)
             except RecursionError:
                 raise Broken("not Avro of this schema: nested too deeply") from None
-            except Exception as error:  # whatever a reader does with bytes that are something else
+            except Exception as error:  # the reader may raise anything for foreign bytes
                 raise Broken(f"not Avro of this schema: {type(error).__name__}") from None
             if stream.tell() == before or (stream.tell() < len(data) and not self.packed):
                 raise Broken("not Avro of this schema: bytes are left over")
@@ -137,7 +137,7 @@ def _datum(stream: io.BytesIO, schema: Any) -> Any:
     before = stream.tell()
     try:
         return fastavro.schemaless_reader(stream, schema, None)
-    except UnicodeDecodeError:  # lengths say where the datum ends: it costs no other one of its message
+    except UnicodeDecodeError:  # the datum's end is known: the message's others can be read
         stream.seek(before)
         fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors="replace")
         return Broken("not Avro of this schema: a text is not UTF-8")
@@ -163,7 +163,7 @@ _protobuf_schema = lru_cache(4)(ProtobufSchema)
 
 
 def _numbers(value: Any, wanted: DataType) -> Any:
-    """Return a value with numbers that JSON of Protocol Buffers writes as texts: those of 64 bits, and NaN."""
+    """Return a value with 64-bit numbers and NaN as numbers; JSON of Protocol Buffers writes them as texts."""
     if isinstance(wanted, spark.ArrayType) and isinstance(value, list):
         return [_numbers(each, wanted.elementType) for each in value]
     if isinstance(wanted, spark.MapType) and isinstance(value, dict):
@@ -176,15 +176,15 @@ def _numbers(value: Any, wanted: DataType) -> Any:
     return value if number is None else number
 
 
-def _read(value: Any, wanted: DataType, name: str) -> Any:
+def _cast(value: Any, wanted: DataType, name: str) -> Any:
     if value is None:
         return None
     if isinstance(wanted, spark.ArrayType) and isinstance(value, list):
-        return [_read(each, wanted.elementType, f"{name}[{place}]") for place, each in enumerate(value)]
+        return [_cast(each, wanted.elementType, f"{name}[{place}]") for place, each in enumerate(value)]
     if isinstance(wanted, spark.MapType) and isinstance(value, dict):
-        return {key: _read(each, wanted.valueType, f"{name}.{key[:40]}") for key, each in value.items()}
+        return {key: _cast(each, wanted.valueType, f"{name}.{key[:40]}") for key, each in value.items()}
     if isinstance(wanted, spark.StructType) and isinstance(value, dict):
-        return {each.name: _read(value.get(each.name), each.dataType, f"{name}.{each.name}") for each in wanted.fields}
+        return {each.name: _cast(value.get(each.name), each.dataType, f"{name}.{each.name}") for each in wanted.fields}
     convert = _CONVERT.get(type(wanted))
     converted = convert(value) if convert else None
     if converted is None:
@@ -194,7 +194,7 @@ def _read(value: Any, wanted: DataType, name: str) -> Any:
 
 
 def from_text(part: str, wanted: DataType, name: str) -> Any:
-    """Return a part of a line as what is wanted; what is empty says nothing; raise `Broken` naming the field."""
+    """Convert a part of a line; empty gives None. Raises `Broken` with the field's name."""
     if part == "" and not isinstance(wanted, spark.StringType):
         return None
     convert = _FROM_TEXT.get(type(wanted))
@@ -219,15 +219,15 @@ def _time(value: Any) -> datetime | None:
     return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
 
 
-def _tried(convert: Convert) -> Convert:
+def _null_on_error(convert: Convert) -> Convert:
 
-    def tried(value: Any) -> Any:
+    def convert_or_null(value: Any) -> Any:
         try:
             return convert(value)
         except (TypeError, ValueError, OverflowError):
             return None
 
-    return tried
+    return convert_or_null
 
 
 _KINDS = {str: "text", bool: "boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
@@ -236,13 +236,13 @@ _CONVERT: Mapping[type[DataType], Convert] = {
     spark.LongType: _whole,
     spark.DoubleType: _number,
     spark.BooleanType: lambda value: value if isinstance(value, bool) else None,
-    spark.TimestampType: _tried(_time),
-    spark.DateType: _tried(date.fromisoformat),
-    spark.BinaryType: _tried(partial(base64.b64decode, validate=True)),
+    spark.TimestampType: _null_on_error(_time),
+    spark.DateType: _null_on_error(date.fromisoformat),
+    spark.BinaryType: _null_on_error(partial(base64.b64decode, validate=True)),
 }
 _FROM_TEXT: Mapping[type[DataType], Convert] = {
     **_CONVERT,
-    spark.LongType: _tried(lambda part: _whole(int(part))),
-    spark.DoubleType: _tried(lambda part: _number(float(part))),
+    spark.LongType: _null_on_error(lambda part: _whole(int(part))),
+    spark.DoubleType: _null_on_error(lambda part: _number(float(part))),
     spark.BooleanType: lambda part: {"true": True, "false": False}.get(part.lower()),
 }

@@ -1,4 +1,4 @@
-"""From a definition file, or the name of a job, to a plan that can be run."""
+"""Turns a definition file, or a job's name, into a plan."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,26 +30,26 @@ from ams.pipeline.tables import Table
 
 _WHAT = ("topic", "topics", "subscription")
 _STARTS = ("earliest", "latest")
-_MOST = 10**9
+_MAX_MESSAGES = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Topics, or a subscription, and the options of `format("ams")` that say how they are read."""
+    """Topics or a subscription, with options of `format("ams")`."""
 
     topics: tuple[str, ...] = ()
     subscription: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return self._told(self.options)
+        return self._describe(self.options)
 
     @property
     def identity(self) -> str:
-        """Return what decides which messages are read; how they are read may be another at each run."""
-        return self._told([name for name in self.options if name.startswith("starting")])
+        """Return the part that decides which messages are read; other options may change between runs."""
+        return self._describe([name for name in self.options if name.startswith("starting")])
 
-    def _told(self, options: Iterable[str]) -> str:
+    def _describe(self, options: Iterable[str]) -> str:
         what = f"subscription {self.subscription}" if self.subscription else f"topic {', '.join(self.topics)}"
         return " ".join([what, *(f"{name}={self.options[name]}" for name in options)])
 
@@ -92,8 +92,8 @@ def _start(value: Value) -> dict[str, str]:
 
 _OPTIONS: Mapping[str, Callable[[Value], dict[str, str]]] = {
     "from": _start,
-    "max_messages": lambda each: {"maxOffsetsPerTrigger": str(each.number(1, _MOST))},
-    "partitions": lambda each: {"minPartitions": str(each.number(1, _MOST))},
+    "max_messages": lambda each: {"maxOffsetsPerTrigger": str(each.number(1, _MAX_MESSAGES))},
+    "partitions": lambda each: {"minPartitions": str(each.number(1, _MAX_MESSAGES))},
     "fail_on_data_loss": lambda each: {"failOnDataLoss": str(each.switch()).lower()},
 }
 
@@ -104,12 +104,12 @@ _ENDINGS = (".yaml", ".yml")
 
 
 def is_file(target: str) -> bool:
-    """Return whether what is to be run names a file, `-` being standard input."""
+    """Return whether a target is a file; `-` is standard input."""
     return target == "-" or target.endswith(_ENDINGS) or "/" in target
 
 
 def read_plan(target: str, settings: Sequence[str] = ()) -> Plan:
-    """Read a file, or a job by its name; `KEY=VALUE` win over its options. Raises `WrongDefinition`, `WrongOption`."""
+    """Read a file or a job; `KEY=VALUE` settings override options. Raises `WrongDefinition`, `WrongOption`."""
     if not is_file(target):
         job = load(target)
         options, wrong = read_options(job.options, _settings(job, settings))
@@ -192,7 +192,6 @@ def _plan_of(job: Job[Any], name: str, options: msgspec.Struct) -> Plan:
 
 
 def _settings(job: Job[Any], settings: Sequence[str]) -> dict[str, Any]:
-    """Read options written KEY=VALUE: as YAML, but for those that are text; raise `WrongOption` for what is none."""
     found: dict[str, Any] = {}
     for each in settings:
         name, equals, text = each.partition("=")
@@ -220,7 +219,7 @@ def _values(said: Mapping[str, Value], job: Job[Any], findings: Findings) -> dic
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """A definition, ready to run. With steps on all rows, they are kept in a table, and the sink gets what it gives."""
+    """A definition, ready to run. Steps on all rows keep the rows in a table; the sink gets their result."""
 
     source: Source
     steps: Steps

@@ -1,4 +1,4 @@
-"""The steps of a definition while they are read, and rows on their way through them: counted, and put in order."""
+"""Steps of a definition while it is read, expectations, and the order of rows."""
 
 import hashlib
 import os
@@ -36,17 +36,17 @@ from ams.pipeline.expressions import Expression, expression, types
 from ams.pipeline.parsing import Parse
 
 SET_ASIDE, FAIL, WARN = "set_aside", "fail", "warn"
-"""What becomes of rows of which an expectation does not hold: they go to quarantine; the run ends; they stay."""
+"""Actions for rows that fail an expectation: quarantine them, end the run, or keep them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """Something that is said of each row."""
+    """A condition that each row should meet."""
 
     name: str
-    rule: str  # as people read it; the name, unless another was given
+    rule: str  # for people; the default name
     holds: Callable[[DataFrame, Column], Column]
-    """Makes the column that is true where it holds, of the rows and of whether each came as far as this expectation."""
+    """Makes a column, true where the rule holds, from the rows and a column that tells whether each row is checked."""
     on_failure: str
     at_least: Decimal = Decimal(1)
 
@@ -55,11 +55,11 @@ class Expectation:
 
     @property
     def share(self) -> str:
-        """Of how many rows in a hundred it must hold."""
+        """The required percentage of rows."""
         return f"{(self.at_least * 100).normalize():f} %"
 
     def judge(self, counted: Counted, where: str) -> str | None:
-        """Return what is to be told when too few rows are as expected."""
+        """Return the message if too few rows meet it, else None."""
         good = counted.rows - counted.failed
         if self.on_failure == SET_ASIDE or good >= self.at_least * counted.rows:
             return None
@@ -68,7 +68,7 @@ class Expectation:
 
 @dataclass(slots=True)
 class Watch:
-    """What is seen of the rows of one batch, or of one result, on their way through the steps."""
+    """Counts of one batch, or one result, on its way through the steps."""
 
     where: str
     say: Callable[[str], None]
@@ -77,9 +77,9 @@ class Watch:
     aside: list[DataFrame] = field(default_factory=list)
 
     def expect(self, expectations: Sequence[Expectation], rows: DataFrame) -> DataFrame:
-        """Count the rows, and return those that go on, expectation by expectation. Raises `CheckFailed`."""
-        marks = {f"#{at}": each for at, each in enumerate(expectations)}  # no column of a definition has such a name
-        # In marked: true where the expectation does not hold, null where a row did not come to it.
+        """Check expectations in order, count rows, and return those that stay. Raises `CheckFailed`."""
+        marks = {f"#{at}": each for at, each in enumerate(expectations)}  # no definition can have such a column
+        # In marked: true where the expectation fails, null where it was not checked.
         marked, passed = rows, F.lit(True)
         for mark, each in marks.items():
             holds = F.coalesce(each.holds(marked, passed), F.lit(False))
@@ -116,18 +116,18 @@ Step = Callable[[DataFrame, Watch], DataFrame]
 
 @dataclass(slots=True)
 class Steps:
-    """Steps in their order, and the columns behind the last of them."""
+    """Steps in order, and the columns after the last one."""
 
-    folder: str  # where the definition is: files it names are relative to it
+    folder: str  # of the definition: its files are relative to it
     before: list[Step] = field(default_factory=list)
     parse: Parse | None = None
     parsed: Mapping[str, DataType] = field(default_factory=dict)
-    """The columns a parse makes, `attributes` among them, `source` not."""
+    """The columns that parsing makes, with `attributes`, without `source`."""
     rows: list[Step] = field(default_factory=list)
     whole: list[Step] = field(default_factory=list)
-    """On all rows there are, computed anew whenever there are more: so it does not matter when a row came."""
+    """Steps on all rows, computed anew when rows are added: the order of arrival does not matter."""
     columns: dict[str, DataType] = field(default_factory=lambda: dict(MESSAGE_TYPES))
-    """At the point that was read up to."""
+    """Columns after the steps read so far."""
     row_columns: dict[str, DataType] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     row_lines: list[str] = field(default_factory=list)
@@ -138,18 +138,18 @@ class Steps:
 
     @property
     def key_columns(self) -> Mapping[str, DataType]:
-        """The columns that ordering keys can be made of: that of the message too, until parse or select leaves it."""
+        """Columns for ordering keys; the message's own too, until parse or select drops it."""
         is_there = {"parse", "select"}.isdisjoint(self.said)
         return {ORDERING_KEY: types.STRING, **self.columns} if is_there else self.columns
 
     def file(self, value: Value) -> bytes:
-        """Return what a file holds that the definition names; raise `BadDocument` if it cannot be read."""
+        """Return the content of a file that the definition names. Raises `BadDocument`."""
         content = read_capped(os.path.join(self.folder, value.text()))
         self.files[value.text()] = hashlib.sha256(content).hexdigest()
         return content
 
     def add(self, step: Step) -> None:
-        """Append a step on rows, which is one on all rows behind another of these."""
+        """Append a step on rows; after a step on all rows, it is one too."""
         (self.whole if self.whole else self.rows).append(step)
 
     def add_whole(self, step: Step) -> None:
@@ -166,18 +166,18 @@ def through(steps: Sequence[Step], rows: DataFrame, watch: Watch) -> DataFrame:
     return rows
 
 
-ORDER = ("publish_time", "project", "topic", "offset")  # of what `source` holds, what messages are put in order by
+ORDER = ("publish_time", "project", "topic", "offset")  # fields of `source` that order messages
 _NUMBER = "#number"
-"""A name that no column of a definition can have."""
+"""No column of a definition can have this name."""
 
 
 def one_of_each(rows: DataFrame, by: Sequence[str], *, last: bool) -> DataFrame:
-    """Return of the rows that are equal in `by` the first that was published, or the last."""
+    """Return one row of those equal in `by`: the first published, or the last."""
     return rows.withColumn(_NUMBER, place_among(rows, by, last=last)).where(F.col(_NUMBER) == 1).drop(_NUMBER)
 
 
 def place_among(rows: DataFrame, by: Sequence[str | Column], *, last: bool = False) -> Column:
-    """Return the place of each row, from 1, among those equal in `by`; by content where they are of one message."""
+    """Return each row's rank, from 1, among those equal in `by`; rows of one message are ordered by content."""
     order = [F.col(SOURCE).getField(name) for name in ORDER] if SOURCE in rows.columns else []
     order.append(F.to_json(F.struct(*sorted(name for name in rows.columns if name != SOURCE))))
     window = Window.partitionBy(*by).orderBy(*(each.desc() if last else each.asc() for each in order))
@@ -185,7 +185,7 @@ def place_among(rows: DataFrame, by: Sequence[str | Column], *, last: bool = Fal
 
 
 Rule = tuple[str, Callable[[DataFrame, Column], Column]]
-"""What is said, as text, and as what makes the column that is true where it holds."""
+"""A rule as text, and the function that makes its boolean column."""
 _SHARE = re.compile(r"0?\.\d{1,9}|[01](\.0{1,9})?", re.ASCII)
 _LONGEST_NAME = 200
 
@@ -208,7 +208,7 @@ def _expectation(item: Value, steps: Steps, findings: Findings) -> list[Expectat
     if len(kinds) != 1:
         raise bad(item.place, f"one of {', '.join(_RULES)} must be said{', not several' if kinds else ''}")
     [kind] = kinds
-    # Only rows of a batch can be set aside, as a result is made anew each time.
+    # Only rows of a batch can be set aside: a result is computed anew each time.
     choices = [FAIL, WARN] if steps.whole or kind == "share" else [SET_ASIDE, FAIL, WARN]
     on_failure = choices[0]
     if "on_failure" in said:

@@ -1,4 +1,4 @@
-"""The section `sink` of a definition: where rows go, and how often each may come."""
+"""The section `sink` of a definition: where rows go."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from ams.pipeline.expressions import Expression, expression, types
 from ams.pipeline.options import KEY_WINDOW_SECONDS
 from ams.pipeline.running import Run
 
-ROWS = "rows"  # the table that keeps the rows which steps on all of them are computed from
+ROWS = "rows"  # table of the rows that steps on all rows read
 
 _TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _PARTITIONS = (types.STRING, types.BIGINT, types.DATE, types.BOOLEAN)
@@ -40,15 +40,15 @@ Said = Mapping[str, Value]
 
 
 class Sink(NamedTuple):
-    """Takes rows."""
+    """Writes rows."""
 
-    add: Callable[[Run, DataFrame, int], None]  # takes the rows of a batch, exactly once
+    add: Callable[[Run, DataFrame, int], None]  # writes a batch, exactly once
     replace: Callable[[Run, DataFrame], None] | None
-    """Takes all rows there are, in the place of those it took before; None where these cannot be taken back."""
+    """Replaces all rows written before; None if they cannot be replaced."""
 
 
 def read_sink(value: Value, steps: Steps, findings: Findings) -> Sink | None:
-    """Read the section `sink`; None when something is wrong with it."""
+    """Read the section `sink`; None if it is invalid."""
     said = findings.mapping(value, [*_KINDS, *(name for _, names in _KINDS.values() for name in names)])
     kinds = [name for name in _KINDS if name in said]
     if len(kinds) != 1:
@@ -63,7 +63,7 @@ def read_sink(value: Value, steps: Steps, findings: Findings) -> Sink | None:
 
 
 def _table(said: Said, steps: Steps, findings: Findings) -> Sink:
-    """Rows of single messages say from which in `topic` and `offset`, unless the definition has such columns."""
+    """Rows of single messages get columns `topic` and `offset`, unless the definition has them."""
     name, columns = said["table"].text(), steps.columns
     if not NAME.fullmatch(name) or name == ROWS:
         raise bad(said["table"].place, f"a name in the folder of the run is expected, such as sites, and not {ROWS}")
@@ -78,7 +78,7 @@ def _table(said: Said, steps: Steps, findings: Findings) -> Sink:
 
     def made(rows: DataFrame) -> DataFrame:
         placed = [F.col(SOURCE).getField(each).alias(each) for each in lineage]
-        return _without_nul(rows.select("*", *placed), {each: columns[each] for each in by})  # names of folders
+        return _without_nul(rows.select("*", *placed), {each: columns[each] for each in by})  # folder names
 
     return Sink(
         lambda run, rows, batch_id: run.append(run.table(name, schema, by), made(rows), batch_id),
@@ -102,7 +102,7 @@ def _postgres(said: Said, steps: Steps, findings: Findings) -> Sink:
             findings.add(said["postgres"], f"{name} is a {kind.typeName()}: select what goes into the table")
 
     def put(_: Run, rows: DataFrame) -> None:
-        """Put the rows in the place of those with the same keys; what has no counterpart stays."""
+        """Insert or update rows by key; others stay."""
         from ams.pipeline.postgres import address, upsert
 
         upsert(_without_nul(rows, sent).select(*sent), address(""), table, key)
@@ -128,7 +128,7 @@ def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
     data, key = read.get("data"), read.get(ORDERING_KEY)
 
     def put(run: Run, rows: DataFrame, _: int) -> None:
-        """Publish a batch in the order of its messages; raise `StaleCheckpoint` where some could be published twice."""
+        """Publish a batch in the order of its messages. Raises `StaleCheckpoint` if some could be published twice."""
         from ams.pipeline.sink import publish
         from ams.pipeline.sink.writer import refuse_stale
 
@@ -176,7 +176,7 @@ def _no_text(given: Expression) -> str:
 
 
 def _without_nul(rows: DataFrame, columns: Mapping[str, DataType]) -> DataFrame:
-    """Return rows whose texts in these columns have U+FFFD for each NUL, which no folder or database takes."""
+    """Replace NUL by U+FFFD in texts of these columns: folders and databases reject NUL."""
     texts = [name for name, kind in columns.items() if kind == types.STRING]
     return rows.withColumns({name: F.translate(name, "\0", "\ufffd") for name in texts}) if texts else rows
 

@@ -1,4 +1,4 @@
-"""The section `steps` of a definition: what can be said of each step, and what it does to rows."""
+"""The section `steps` of a definition: reads each step and builds its function on rows."""
 
 import csv
 import io
@@ -129,11 +129,11 @@ _NO_SCHEMA = (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType,
 
 
 class _Odd(Exception):
-    """A schema that no columns can be made of."""
+    """A schema that fits no columns."""
 
 
 def _avro_type(schema: Any) -> DataType:
-    """Return the type of a schema in which each name stands for a record that it is in, as others are expanded."""
+    """Return the type of an expanded schema: a name in it refers to an enclosing record."""
     if isinstance(schema, list):
         branches = [each for each in schema if each != "null"]
         if len(branches) != 1:
@@ -188,15 +188,15 @@ def _step(item: Value, steps: Steps, findings: Findings) -> None:
     with findings.catch(value):
         _STEPS[word](value, steps, findings)
     steps.said.append(word)
-    steps.lines.append(f"{word:11} {_shown(value.plain())}")
+    steps.lines.append(f"{word:11} {_format_value(value.plain())}")
     if not steps.whole and word != "expect":
         steps.row_lines.append(steps.lines[-1])
 
 
-def _shown(said: object) -> str:
+def _format_value(said: object) -> str:
     if isinstance(said, dict):
-        return ", ".join(f"{name}: {_shown(each)}" for name, each in said.items())
-    return f"[{', '.join(map(_shown, said))}]" if isinstance(said, list) else str(said)
+        return ", ".join(f"{name}: {_format_value(each)}" for name, each in said.items())
+    return f"[{', '.join(map(_format_value, said))}]" if isinstance(said, list) else str(said)
 
 
 def _filter(value: Value, steps: Steps, _: Findings) -> None:
@@ -208,7 +208,7 @@ def _derive(value: Value, steps: Steps, findings: Findings) -> None:
     before = dict(steps.columns)
     found = expressions(value, lambda text: expression(text, before), findings, before)
     steps.columns |= {name: each.type for name, each in found.items()}
-    steps.add(lambda rows, _: rows.withColumns(_made(found)))
+    steps.add(lambda rows, _: rows.withColumns(_cast_columns(found)))
 
 
 def _select(value: Value, steps: Steps, findings: Findings) -> None:
@@ -220,7 +220,7 @@ def _select(value: Value, steps: Steps, findings: Findings) -> None:
         found = expressions(value, lambda text: expression(text, before), findings)
     source = [SOURCE] if SOURCE in before else []
     steps.columns = {name: each.type for name, each in found.items()} | {name: before[name] for name in source}
-    steps.add(lambda rows, _: rows.select(*_named(found), *source))
+    steps.add(lambda rows, _: rows.select(*_alias_columns(found), *source))
 
 
 def _explode(value: Value, steps: Steps, findings: Findings) -> None:
@@ -303,17 +303,17 @@ def _aggregate(value: Value, steps: Steps, findings: Findings) -> None:
         figures = expressions(said["values"], lambda text: aggregate(text, before, by), findings, by, "a figure")
         for name in figures.keys() & set(by):
             findings.add(said["values"].mapping()[name], f"{name!r} is said twice")
-    steps.add_whole(lambda rows, _: rows.groupBy(*by).agg(*_named(figures)))
+    steps.add_whole(lambda rows, _: rows.groupBy(*by).agg(*_alias_columns(figures)))
     steps.columns = {name: before[name] for name in by} | {name: each.type for name, each in figures.items()}
 
 
-def _made(columns: Mapping[str, Expression]) -> dict[str, Column]:
+def _cast_columns(columns: Mapping[str, Expression]) -> dict[str, Column]:
     kinds = types.struct({name: each.type for name, each in columns.items()})
     return {name: each.column().cast(kinds[name].dataType) for name, each in columns.items()}
 
 
-def _named(columns: Mapping[str, Expression]) -> list[Column]:
-    return [value.alias(name) for name, value in _made(columns).items()]
+def _alias_columns(columns: Mapping[str, Expression]) -> list[Column]:
+    return [value.alias(name) for name, value in _cast_columns(columns).items()]
 
 
 _STEPS: Mapping[str, Callable[[Value, Steps, Findings], None]] = {

@@ -1,8 +1,8 @@
-"""Expressions of pipeline definitions: SQL, as Spark writes it, of operators and functions that are on a list.
+"""Expressions of pipeline definitions: Spark's SQL, limited to an allow-list of operators and functions.
 
-`expression` reads text over columns, finds what is wrong with it before Spark starts, and gives a Spark column that is
-made function by function. No text of a definition reaches Spark's parser: there is no way to name a class, a file, a
-table or a function that is not in `functions.FUNCTIONS`.
+`expression` validates a text before Spark starts, and builds a Spark column function by function. No text of a
+definition reaches Spark's parser, so it cannot name a class, a file, a table or a function outside
+`functions.FUNCTIONS`.
 """
 
 from ams.pipeline.expressions.checking import aggregate, expression, hint

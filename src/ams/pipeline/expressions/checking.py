@@ -1,7 +1,7 @@
-"""A tree of SQL into a checked expression: what is not on the lists here and in `functions` does not exist.
+"""Validates a tree of SQL and builds its Spark column; only nodes and functions on the allow-lists exist.
 
-Names, numbers of arguments and types are found wrong before Spark starts. The column is made node by node, by calls of
-`pyspark.sql.functions`: no text of a definition reaches Spark's own parser.
+Names, argument counts and types are checked before Spark starts. The column is built node by node by calls of
+`pyspark.sql.functions`: no text of a definition reaches Spark's parser.
 """
 
 import math
@@ -23,7 +23,7 @@ from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DOUBLE, NULL
 
 Columns = Mapping[str, DataType]
 
-_SHOWN = 12  # names an error lists at most
+_MAX_LISTED_NAMES = 12  # names in an error
 _HIGHEST = 2**63 - 1
 
 
@@ -31,31 +31,31 @@ _HIGHEST = 2**63 - 1
 class _Scope:
     columns: Columns
     rows: Columns | None = None
-    """Of an expression over the rows of a key: the columns of these, for the arguments of aggregates."""
+    """In an aggregation: the columns of the rows of a key, for arguments of aggregates."""
 
 
 def expression(text: str, columns: Columns) -> Expression:
-    """Read an expression over columns; raise `WrongExpression` with the place of what is wrong."""
-    return _checked(parse(text), _Scope(columns))
+    """Read an expression over columns. Raises `WrongExpression` with the position."""
+    return _check_node(parse(text), _Scope(columns))
 
 
 def aggregate(text: str, rows: Columns, keys: Iterable[str]) -> Expression:
-    """Read an expression over the rows of each key; raise `WrongExpression` with the place of what is wrong."""
-    return _checked(parse(text), _Scope({name: rows[name] for name in keys}, rows))
+    """Read an aggregate over the rows of each key. Raises `WrongExpression` with the position."""
+    return _check_node(parse(text), _Scope({name: rows[name] for name in keys}, rows))
 
 
 def hint(name: str, known: Iterable[str], otherwise: Mapping[str, str] | None = None) -> str:
-    """Return what may have been meant by `name`, or what there is."""
+    """Return the names closest to `name`, or all known names."""
     if otherwise and name.lower() in otherwise:
         return f"write {otherwise[name.lower()]}"
     names = sorted(known)
     if near := get_close_matches(name, names, n=1):
         return f"did you mean {near[0]}?"
-    more = ", ..." if len(names) > _SHOWN else ""
-    return f"there are {', '.join(names[:_SHOWN])}{more}" if names else "there are none"
+    more = ", ..." if len(names) > _MAX_LISTED_NAMES else ""
+    return f"there are {', '.join(names[:_MAX_LISTED_NAMES])}{more}" if names else "there are none"
 
 
-def _checked(node: exp.Expr, scope: _Scope) -> Expression:
+def _check_node(node: exp.Expr, scope: _Scope) -> Expression:
     rule = _RULES.get(type(node))
     if rule is None:
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
@@ -91,7 +91,7 @@ def _column(node: exp.Column, scope: _Scope) -> Expression:
             raise _wrong(first, f"{name[:40]!r} is no number; they are written as 1, 1.5 or 1e3")
         raise _wrong(first, f"no column {name!r}; {hint(name, scope.columns)}")
     kind = scope.columns[name]
-    # What is always null is kept as text.
+    # A column that is always null is stored as text.
     found = Expression(kind, lambda: F.lit(None) if kind == NULL else F.col(f"`{name}`"))
     for each in fields:
         found = _field(found, each)
@@ -101,7 +101,7 @@ def _column(node: exp.Column, scope: _Scope) -> Expression:
 def _dot(node: exp.Dot, scope: _Scope) -> Expression:
     if isinstance(node.expression, exp.Anonymous):
         raise _wrong(node.expression, "the name of a field is expected behind the point")
-    return _field(_checked(node.this, scope), node.expression)
+    return _field(_check_node(node.this, scope), node.expression)
 
 
 def _field(of: Expression, name: exp.Expr) -> Expression:
@@ -116,7 +116,7 @@ def _field(of: Expression, name: exp.Expr) -> Expression:
 
 
 def _item(node: exp.Bracket, scope: _Scope) -> Expression:
-    [of, *keys] = (_checked(each, scope) for each in (node.this, *node.expressions))
+    [of, *keys] = (_check_node(each, scope) for each in (node.this, *node.expressions))
     if not isinstance(of.type, ArrayType | MapType) or len(keys) != 1:
         raise _wrong(node, f"one item of an array or a map is asked for in [ ], not of {shown(of.type)}")
     [key], wanted = keys, BIGINT if isinstance(of.type, ArrayType) else STRING
@@ -124,18 +124,18 @@ def _item(node: exp.Bracket, scope: _Scope) -> Expression:
         raise _wrong(node.expressions[0], f"items are asked for by {shown(wanted)}, not {shown(key.type)}")
     if isinstance(of.type, MapType):
         return Expression(of.type.valueType, lambda: F.try_element_at(of.column(), key.column()))
-    # A place out of the array is null; one that no array can have must not overflow.
+    # An index outside the array gives null; one beyond all arrays must not overflow.
     kind = of.type.elementType
     return Expression(kind, lambda: F.get(of.column(), F.coalesce(key.column().try_cast("int"), F.lit(-1))))
 
 
 def _operator(node: exp.Expr, scope: _Scope) -> Expression:
     given = [node.this, node.expression] if isinstance(node, exp.Binary) else [node.this]
-    return _called(node, *OPERATORS[type(node)], given, scope)
+    return _call_function(node, *OPERATORS[type(node)], given, scope)
 
 
 def _comparison(node: exp.Binary, scope: _Scope) -> Expression:
-    left, right = _checked(node.this, scope), _checked(node.expression, scope)
+    left, right = _check_node(node.this, scope), _check_node(node.expression, scope)
     _check_compared(node, left, right)
     return Expression(BOOLEAN, lambda: COMPARISONS[type(node)](left.column(), right.column()))
 
@@ -155,11 +155,11 @@ def _between(node: exp.Between, scope: _Scope) -> Expression:
         raise _wrong(node, "BETWEEN is written without SYMMETRIC")
     least = exp.GTE(this=node.this, expression=node.args["low"])
     most = exp.LTE(this=node.this, expression=node.args["high"])
-    return _checked(exp.And(this=least, expression=most), scope)
+    return _check_node(exp.And(this=least, expression=most), scope)
 
 
 def _in(node: exp.In, scope: _Scope) -> Expression:
-    of, options = _checked(node.this, scope), [_checked(each, scope) for each in node.expressions]
+    of, options = _check_node(node.this, scope), [_check_node(each, scope) for each in node.expressions]
     if not options:
         raise _wrong(node, "at least one value is expected in the brackets")
     for place, option in zip(node.expressions, options, strict=True):
@@ -168,7 +168,7 @@ def _in(node: exp.In, scope: _Scope) -> Expression:
 
 
 def _is(node: exp.Is, scope: _Scope) -> Expression:
-    of, said = _checked(node.this, scope), node.expression
+    of, said = _check_node(node.this, scope), node.expression
     if isinstance(said, exp.Null):
         return Expression(BOOLEAN, lambda: of.column().isNull())
     if not isinstance(said, exp.Boolean) or not types.fits(of.type, BOOLEAN):
@@ -182,7 +182,7 @@ def _case(node: exp.Case, scope: _Scope) -> Expression:
         test = exp.EQ(this=node.this, expression=branch.this) if node.this else branch.this
         given += [test, branch.args["true"]]
     given.append(node.args.get("default") or exp.Null())
-    return _called(node, "CASE", known.choice(len(given) // 2), given, scope)
+    return _call_function(node, "CASE", known.choice(len(given) // 2), given, scope)
 
 
 def _cast(node: exp.Cast, scope: _Scope) -> Expression:
@@ -193,7 +193,7 @@ def _cast(node: exp.Cast, scope: _Scope) -> Expression:
 
 
 def _as(wanted: DataType, node: exp.Expr, scope: _Scope) -> Expression:
-    of = _checked(node, scope)
+    of = _check_node(node, scope)
     if of.type not in (wanted, *known.CASTS[wanted]):
         raise _wrong(node, f"{shown(of.type)} cannot be cast as {shown(wanted)}")
     return Expression(wanted, lambda: known.cast(of.column(), of.type, wanted))
@@ -213,21 +213,23 @@ def _call(node: exp.Anonymous, scope: _Scope) -> Expression:
             if len(given) == 1 and isinstance(given[0], exp.Star):
                 return Expression(BIGINT, lambda: F.count(F.lit(1)))
             if len(given) == 1 and isinstance(given[0], exp.Distinct):
-                return _called(node, "count(DISTINCT ...)", known.DISTINCT, given[0].expressions, inside)
-        return _called(node, name, known.AGGREGATES[name], given, inside)
+                return _call_function(node, "count(DISTINCT ...)", known.DISTINCT, given[0].expressions, inside)
+        return _call_function(node, name, known.AGGREGATES[name], given, inside)
     if name in known.CASTING and len(node.expressions) == 1:
         return _as(known.CASTING[name], node.expressions[0], scope)
     if name not in known.FUNCTIONS:
         meant = hint(name, (*known.FUNCTIONS, *known.CASTING), known.OTHER_NAMES)
         raise _wrong(node, f"no function {node.name!r}; {meant}")
-    return _called(node, name, known.FUNCTIONS[name], node.expressions, scope)
+    return _call_function(node, name, known.FUNCTIONS[name], node.expressions, scope)
 
 
-def _called(node: exp.Expr, name: str, function: Function, given: Sequence[exp.Expr], scope: _Scope) -> Expression:
+def _call_function(
+    node: exp.Expr, name: str, function: Function, given: Sequence[exp.Expr], scope: _Scope
+) -> Expression:
     kinds = function.kinds(len(given))
     if kinds is None:
         raise _wrong(node, f"{name} takes ({function.takes}), not {len(given)} arguments")
-    arguments = [_checked(each, scope) for each in given]
+    arguments = [_check_node(each, scope) for each in given]
     for place, argument, kind in zip(given, arguments, kinds, strict=True):
         if reason := known.refusal(argument, kind):
             advice = "; texts are joined by ||" if name == "+" and argument.type == STRING else ""
@@ -238,7 +240,7 @@ def _called(node: exp.Expr, name: str, function: Function, given: Sequence[exp.E
         told = ", ".join(shown(each.type) for each in arguments)
         raise _wrong(node, f"the arguments of {name} do not go together: {told}")
     kept = STRING if result == NULL else result
-    return Expression(result, lambda: function.build(*map(known.passed, arguments, kinds)).cast(kept))
+    return Expression(result, lambda: function.build(*map(known.builder_argument, arguments, kinds)).cast(kept))
 
 
 _EQUAL = (exp.EQ, exp.NEQ, exp.NullSafeEQ)
@@ -249,7 +251,7 @@ _RULES: Mapping[type[exp.Expr], Callable[[Any, _Scope], Expression]] = {
     exp.Column: _column,
     exp.Dot: _dot,
     exp.Bracket: _item,
-    exp.Paren: lambda node, scope: _checked(node.this, scope),
+    exp.Paren: lambda node, scope: _check_node(node.this, scope),
     **dict.fromkeys(OPERATORS, _operator),
     **dict.fromkeys(COMPARISONS, _comparison),
     exp.Between: _between,

@@ -1,7 +1,7 @@
-"""The functions of expressions: the allow-list, with the names that Spark's SQL has for them.
+"""Functions of expressions: the allow-list, with the names of Spark's SQL.
 
-What a function cannot make of its arguments is null, never an error: a record that is odd must not end a job. So casts
-and sums are Spark's `try_` forms here.
+A function returns null for arguments it cannot handle, never an error: one odd record must not end a job. So casts and
+sums are Spark's `try_` forms.
 """
 
 import operator
@@ -19,8 +19,8 @@ from ams.pipeline.expressions import types
 from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, NULL, STRING, TIMESTAMP
 
 _FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
-"""From year 1 to year 9999: what Spark's times can be, in seconds since 1970."""
-_YEAR = r"^\s*(?!0000)[0-9]{4}(-|\s*$)"  # how a text begins that says a day of the years 1 to 9999
+"""Range of Spark's times, years 1 to 9999, in seconds since 1970."""
+_YEAR = r"^\s*(?!0000)[0-9]{4}(-|\s*$)"  # beginning of a date of the years 1 to 9999
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _FORMAT = re.compile(r"(yyyy|MM|dd|HH|mm|ss|[-/:. ])+")
 _PATTERN = re.compile(r"\\|.[\[({*+?^$]|[\[({*+?^$].", re.DOTALL)
@@ -30,24 +30,24 @@ Plain = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression that was found right: of which type it is, and how Spark computes it."""
+    """A valid expression: its type, and how to build its column."""
 
     type: DataType
-    column: Callable[[], Column]  # makes the column; for this Spark must run
-    written: Plain = None  # the value, where it is written down
+    column: Callable[[], Column]  # builds the column; Spark must run
+    written: Plain = None  # the value of a literal
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function: what it takes, what it makes of it, and how."""
+    """A function: kinds of arguments, type of the result, and how to build its column."""
 
-    takes: str  # a kind for each argument, as the reference and errors say them; `...` behind one that may be repeated
+    takes: str  # kinds of arguments, as in the reference and in errors; `...` after a repeated one
     gives: DataType | Callable[[Sequence[DataType]], DataType | None]
-    """The type of what comes out; worked out of the arguments', None when these do not go together."""
+    """Type of the result, or a function of the arguments' types; None if they do not fit together."""
     build: Callable[..., Column]
 
     def kinds(self, count: int) -> list[str] | None:
-        """Return the kind of each of `count` arguments; None when it takes another number of them."""
+        """Return the kinds of `count` arguments; None if the number is wrong."""
         kinds = self.takes.removesuffix(", ...").split(", ")
         if self.takes.endswith("..."):
             kinds += kinds[-1:] * (count - len(kinds))
@@ -62,13 +62,13 @@ _WRITTEN: Mapping[str, tuple[DataType, Callable[[Plain], bool]]] = {
     "|".join(_UNITS): (STRING, lambda said: said in _UNITS),
     "share from 0 to 1": (DOUBLE, lambda said: isinstance(said, int | float) and 0 <= said <= 1),
 }
-"""Kinds of arguments that must be written down, so that they are the same for all records."""
+"""Kinds of arguments that must be literals: the same for all records."""
 _KINDS = {**types.WORDS, "number": DOUBLE}
 _NESTED = {"array": ArrayType, "map": MapType, "struct": StructType}
 
 
 def refusal(given: Expression, kind: str) -> str | None:
-    """Return why it is not of a kind that functions take: types with | between them, `any`, or what is written down."""
+    """Return why a value does not fit a kind: types separated by |, `any`, or a kind of literal."""
     if kind in _WRITTEN:
         base, right = _WRITTEN[kind]
         return None if types.fits(given.type, base) and right(given.written) else f"a {kind}, written down"
@@ -82,8 +82,8 @@ def refusal(given: Expression, kind: str) -> str | None:
     )
 
 
-def passed(given: Expression, kind: str) -> Any:
-    """Return what the builder of a function gets of an argument of a kind; a null that is of no type, as one of it."""
+def builder_argument(given: Expression, kind: str) -> Any:
+    """Return the argument for a function's builder; an untyped null gets the type of the kind."""
     if kind in _WRITTEN:
         return given.written
     return given.column().cast(_KINDS[kind]) if given.type == NULL and kind in _KINDS else given.column()
@@ -101,7 +101,7 @@ CASTS: Mapping[DataType, Sequence[DataType]] = {
 
 
 def cast(value: Column, given: DataType, wanted: DataType) -> Column:
-    """Return a value as another type that is on `CASTS`; null where it cannot be."""
+    """Cast a value to a type of `CASTS`; null if it cannot be cast."""
     if given == wanted:
         return value
     if wanted == STRING:
@@ -110,16 +110,15 @@ def cast(value: Column, given: DataType, wanted: DataType) -> Column:
     made = value.try_cast(wanted)
     if given != STRING or wanted not in (DATE, TIMESTAMP):
         return made
-    # Spark would take more: words such as `today`, and times without a day, which to it are of today.
+    # Spark would also accept words such as `today`, and times without a day.
     made = F.when(value.rlike(_YEAR), made)
     if wanted == DATE:
         return made
     bounds = [F.timestamp_seconds(F.lit(each)) for each in (_FIRST_SECOND, _LAST_SECOND)]
-    return F.when(made.between(*bounds), made)  # a zone may bring it beyond the first or the last year
+    return F.when(made.between(*bounds), made)  # a zone may move it out of range
 
 
 def _abs(value: Column) -> Column:
-    """Take the sign away; the lowest whole number has no counterpart and becomes null."""
     return F.when(value < 0, F.try_subtract(F.lit(0), value)).otherwise(value)
 
 
@@ -128,7 +127,7 @@ def _timestamp_seconds(seconds: Column) -> Column:
 
 
 def choice(count: int) -> Function:
-    """Return the function of `count` conditions, each with what it gives if it is true, and what else there is."""
+    """Return the CASE function of `count` conditions with their results and a default."""
 
     def build(*given: Column) -> Column:
         made: Any = F
@@ -159,7 +158,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "length": Function("string|binary", BIGINT, F.length),
     "concat": Function("string, ...", STRING, F.concat),
     "substring": Function(
-        "string, bigint, bigint",  # a place or a length that no text can have makes null
+        "string, bigint, bigint",  # an impossible position or length gives null
         STRING,
         lambda text, place, count: F.substring(text, place.try_cast("int"), count.try_cast("int")),
     ),
@@ -168,7 +167,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "endswith": Function("string, string", BOOLEAN, F.endswith),
     "contains": Function("string, string", BOOLEAN, F.contains),
     "split": Function(
-        "string, separator that is no pattern",  # to Spark it is one, so it is quoted
+        "string, separator that is no pattern",  # Spark would read a pattern, so it is quoted
         ArrayType(STRING),
         lambda text, separator: F.split(text, f"\\Q{separator}\\E"),
     ),
@@ -245,4 +244,4 @@ OTHER_NAMES = {
     "average": "avg(x)",
     "p95": "percentile(x, 0.95)",
 }
-"""Names that people try, and the function that a hint names instead."""
+"""Common other names, and the function that a hint suggests."""

@@ -1,8 +1,8 @@
-"""Text into a tree of sqlglot: SQL as Spark writes it, cut down to what an expression can hold.
+"""Parses text with sqlglot: Spark's SQL, limited to expressions.
 
-Words that are no part of expressions are names of columns here, and no function is known by name: which there are is
-decided by `ams.pipeline.expressions.functions` alone. So sqlglot rewrites nothing, and whatever it may learn to read,
-nothing comes in by it: tokens are on a list, and so are the nodes of the tree (`ams.pipeline.expressions.checking`).
+Keywords outside expressions are column names here. No function is known to the parser: only
+`ams.pipeline.expressions.functions` decides. So sqlglot rewrites nothing, and its new features cannot slip in: tokens
+and nodes (`ams.pipeline.expressions.checking`) are on allow-lists.
 """
 
 import re
@@ -20,14 +20,14 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ams.pipeline.errors import PipelineError
 
 MAX_LENGTH = 4000  # characters of an expression
-MAX_DEPTH = 20  # brackets and CASE in one another: sqlglot goes some 25 calls deep for each
+MAX_DEPTH = 20  # nested brackets and CASE: sqlglot uses about 25 stack frames for each
 MAX_LEVELS = 120  # levels of the tree; each operator of a chain is one
 MAX_WEIGHT = 5_000
-"""Nodes of the column that Spark gets, which takes it seconds at most. Some write an argument several times."""
+"""Nodes of the resulting Spark column; some nodes copy an argument several times. Spark needs seconds at most."""
 
 
 class WrongExpression(PipelineError):
-    """An expression that cannot be; `position` is the character it goes wrong at, from 1."""
+    """An invalid expression; `position` is the character of the error, from 1."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"at character {position}: {reason}")
@@ -55,10 +55,10 @@ _NODES: Final[Mapping[str, tuple[type[exp.Expr], ...]]] = {
     "DISTINCT": (exp.Distinct, exp.NullSafeNEQ),
 }
 _SAME_AS: Final = dict.fromkeys((TokenType.DATE, TokenType.TIMESTAMP), TokenType.ALIAS)
-"""What else makes such nodes: types before a text."""
+"""Other tokens that make such nodes: types before a text."""
 _COPIES: Final[Mapping[type[exp.Expr], int]] = {exp.Between: 2, exp.Cast: 6, exp.TryCast: 6}
 _COPIES_OF: Final = dict.fromkeys(("to_date", "to_timestamp", "timestamp_seconds", "abs", "size"), 6)
-"""How often nodes, and functions, write an argument at most."""
+"""How many copies of an argument nodes and functions make at most."""
 _OPENING: Final = {TokenType.L_PAREN, TokenType.L_BRACKET}
 _CLOSING: Final = {TokenType.R_PAREN, TokenType.R_BRACKET}
 _ADVICE: Final = {
@@ -80,13 +80,13 @@ _NOT_TAKEN: Final = {
     "INTERVAL": "there are no intervals",
     "FILTER": "write if(..., x, null) in the brackets",
 }
-"""Words of SQL that may be names of columns too, told where a text cannot be read."""
+"""SQL words that may also be column names; named when a text cannot be parsed."""
 
 
 class _Cut(Spark):
     """Spark's SQL without statements, queries, functions that it knows, and literals with letters."""
 
-    SUPPORTS_USER_DEFINED_TYPES = True  # so that the name of a type stays as it is written
+    SUPPORTS_USER_DEFINED_TYPES = True  # keeps the name of a type as written
 
     class Tokenizer(Spark.Tokenizer):
         KEYWORDS: ClassVar = {**_KEYWORDS, **dict.fromkeys(("::", "->", "=>", "&&"), TokenType.UNKNOWN)}
@@ -164,7 +164,7 @@ def _tokens(text: str) -> list[Token]:
 
 
 def _check_neighbours(token: Token, then: Token) -> None:
-    """Refuse what sqlglot reads as if it were not there; know `DATE '...'` and `TIMESTAMP '...'`."""
+    """Refuse tokens that sqlglot would skip; mark `DATE '...'` and `TIMESTAMP '...'`."""
     kinds = (token.token_type, then.token_type)
     if kinds == (TokenType.STRING, TokenType.STRING):
         raise WrongExpression(then.start + 1, "two texts side by side are joined by ||")
@@ -191,7 +191,7 @@ def _check_size(tree: exp.Expr) -> None:
 
 
 def _check_words(tree: exp.Expr, tokens: Sequence[Token]) -> None:
-    """Refuse texts of which sqlglot left a word out, or added one: it reads `BETWEEN 1 2`, and `concat(a, AS)`."""
+    """Refuse texts in which sqlglot drops or adds words: it accepts `BETWEEN 1 2` and `concat(a, AS)`."""
     written = Counter(_SAME_AS.get(token.token_type, token.token_type) for token in tokens)
     for word, nodes in _NODES.items():
         kind, found = _KEYWORDS[word], sum(1 for _ in tree.find_all(*nodes))

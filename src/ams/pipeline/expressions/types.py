@@ -27,7 +27,7 @@ _ORDERED = (STRING, BIGINT, DOUBLE, BOOLEAN, TIMESTAMP, DATE)
 
 
 def struct(columns: Mapping[str, DataType]) -> StructType:
-    """Return the schema of columns; each may be null. What is always null is kept as text."""
+    """Return the schema of columns, all nullable. A column that is always null is stored as text."""
     return StructType([spark.StructField(name, STRING if kind == NULL else kind) for name, kind in columns.items()])
 
 

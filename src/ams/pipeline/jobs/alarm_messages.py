@@ -1,8 +1,8 @@
 """Reading alarms, status events and alerts: three shapes of the same news, a status of something at a time.
 
 - An *alarm* comes from a monitoring box: one metric of a service on a host.
-- A *status event* comes from the computation of statuses, for a metric, an endpoint, a service or a group of
-  endpoints (a site), within a report. On the higher levels it also names the metric that caused it.
+- A *status event* comes from the computation of statuses. It is about a metric, an endpoint, a service or a group of
+  endpoints (a site), within a report. On higher levels it also names the metric that caused it.
 - An *alert* is a status event on its way to Alerta.
 
 A field that fills no column and is not known to fill none is named in `not_taken`: nothing is dropped without a word.
@@ -31,7 +31,7 @@ STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
 """All statuses, the best first. Of two reports of the same second the worse one counts as the later."""
 
 LEVELS = ("endpoint_group", "service", "endpoint", "metric")
-"""What a status may be of, the widest first: each is named by one more of site, service, hostname and metric."""
+"""Levels of a status, widest first: each adds one of site, service, hostname and metric."""
 _PLACES = ("site", "service", "hostname", "metric")
 
 ALARM = names(

@@ -1,9 +1,8 @@
 """The job `alarms`: alarms, status events and alerts into PostgreSQL, and all reports into a table.
 
-The history keeps each report once, and `alarms` is what follows from it. One transaction first takes the alarms it is
-about, in the order of their ids, and holds them until its end; then it adds to the history, and then reads the whole
-history of these alarms anew. So of two tasks that write the same alarm, the second sees what the first has written, and
-the rows do not depend on who came first.
+The history keeps each report once, and `alarms` is computed from it. A transaction locks its alarms in the order of
+their ids, adds to the history, then reads the whole history of these alarms. If two tasks write one alarm, the second
+sees the rows of the first, and the result does not depend on their order.
 """
 
 import time
@@ -19,26 +18,28 @@ from pyspark.sql import functions as F
 from ams.pipeline.jobs.alarm_messages import parse
 from ams.pipeline.jobs.base import NOT_TAKEN, UNKNOWN, Job, columns, unknown
 from ams.pipeline.parsing import parsed
-from ams.pipeline.postgres import Rows, Session, address, check_table, connected, load, told, write
+from ams.pipeline.postgres import Rows, Session, address, check_table, load, map_errors, open_session, write
 from ams.pipeline.running import Run
 
 KEY = ("project", "kind", "report", "level", "site", "service", "hostname", "metric")
-TOLD = ("details", "cause", "monitoring_host", "vo", "roc", "url_history", "url_help")
-"""What comes with a report; an alarm has what came with the last one."""
-PLACED = ("published", "topic", "offset")  # which of two messages that tell the same report is the newer one
+DETAILS = ("details", "cause", "monitoring_host", "vo", "roc", "url_history", "url_help")
+"""Details of a report; an alarm has those of its last report."""
+RECENCY = ("published", "topic", "offset")  # the newer of two messages with the same report
 
-_CREATE_LOCK = 7_245_301_001  # an advisory lock: two jobs that make the tables at once would get in each other's way
+_CREATE_LOCK = 7_245_301_001  # advisory lock: two jobs must not make the tables at once
 
-REPORT = columns(("string", " ".join(KEY[1:])), ("timestamp", "at"), ("string", "status"), ("string", " ".join(TOLD)))
+REPORT = columns(
+    ("string", " ".join(KEY[1:])), ("timestamp", "at"), ("string", "status"), ("string", " ".join(DETAILS))
+)
 READ = columns(REPORT, UNKNOWN)
 REPORTS = columns(
     ("string", "alarm project"), REPORT, ("timestamp", "published"), ("string", "topic"), ("bigint", "offset")
 )
-"""Every report there was, also such as were told again, and where it is from."""
+"""All reports with their messages, including repeated ones."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be said to the job."""
+    """Options of the job."""
 
     topics: tuple[str, ...] = ("alarms",)
     """Topics, or patterns of them, with alarms, status events or alerts, in any mixture."""
@@ -49,17 +50,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def run(run: Run, options: Options) -> None:
-    """Write what the topics tell into `alarms` and `alarm_history`, and set aside what cannot be read."""
+    """Write reports to `alarms` and `alarm_history`; unreadable messages go to quarantine."""
     to = address(options.database)
     kept, others = run.table("reports", REPORTS), run.table("not_taken", NOT_TAKEN)
-    with connected(to) as connection:
+    with open_session(to) as connection:
         prepare(connection)
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         latest = time.time() + 86_400  # clocks differ, but not by a day
         with parsed(messages, partial(parse, latest=latest), READ) as (reports, broken):
             placed = reports.select("*", "source.*").withColumnRenamed("publish_time", "published")
-            # The id of an alarm is a hash of all that makes it.
+            # The id of an alarm is a hash of its key.
             found = placed.withColumn("alarm", F.md5(F.to_json(F.array(*KEY)))).select(*REPORTS.names)
             write(found, to, ["alarm"], _write_reports)
             run.append(kept, found, batch_id)
@@ -71,16 +72,16 @@ def run(run: Run, options: Options) -> None:
 
 def prepare(connection: Session) -> None:
     """Make the tables and views where they are missing; raises `WrongTable` if there are others of these names."""
-    with told("table alarms"), connection.transaction():
+    with map_errors("table alarms"), connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
         connection.execute(_statements("alarms_tables.sql"))
-    check_table(connection, "alarms", ["alarm", *KEY, "status", "since", *TOLD], ["alarm"])
-    check_table(connection, "alarm_history", ["alarm", "at", "status", *TOLD, *PLACED], ["alarm", "at", "status"])
+    check_table(connection, "alarms", ["alarm", *KEY, "status", "since", *DETAILS], ["alarm"])
+    check_table(connection, "alarm_history", ["alarm", "at", "status", *DETAILS, *RECENCY], ["alarm", "at", "status"])
 
 
 def _write_reports(connection: Session, rows: Rows) -> int:
     like = SQL("SELECT * FROM alarm_history JOIN (SELECT alarm, {} FROM alarms) AS named USING (alarm)")
-    with told("table alarms"), connection.cursor() as cursor:
+    with map_errors("table alarms"), connection.cursor() as cursor:
         load(cursor, like.format(SQL(", ").join(map(Identifier, KEY))), REPORTS.names, rows)
         return cursor.execute(_statements("alarms_write.sql")).rowcount
 

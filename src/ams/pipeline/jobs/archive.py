@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ams.pipeline import messages
-from ams.pipeline.archiving import closed, is_kept_here
+from ams.pipeline.archiving import closed_partitions, is_kept_here
 from ams.pipeline.errors import CheckFailed, WrongOption, WrongTable
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.messages import PARTITIONS
@@ -24,12 +24,12 @@ from ams.tables.location import Location
 from ams.tables.snapshot import open_table
 
 ARCHIVE: StructType = from_arrow_schema(messages.ARCHIVE)
-MOST = 1000  # steps in offsets that are told, at most
+MAX_REPORTED_STEPS = 1000  # gaps in offsets that are reported
 _DAY_MILLISECONDS = 86_400_000
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be said to `archive`."""
+    """Options of `archive`."""
 
     topics: tuple[str, ...] = ("*",)
     """Topics of the project; `*` and `?` in them stand for any characters. With such, topics that are made later are
@@ -51,7 +51,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(run: Run, options: Options) -> None:
-    """Archive what there is, then merge the days that are closed."""
+    """Archive new messages, then merge closed days."""
     archive = archive_table(run.spark, options.path or str(run.work / "tables" / "archive"))
     if archive.exists() and is_kept_here(open_table(archive.root).query):
         raise WrongTable(
@@ -60,10 +60,10 @@ def run(run: Run, options: Options) -> None:
         )
 
     def handle(messages: DataFrame, batch_id: int) -> None:
-        run.append(archive, dated(messages), batch_id)
+        run.append(archive, with_date(messages), batch_id)
 
     def refresh() -> None:
-        days = closed(archive.partitions_since(-1), options.closed_after) if options.merge else []
+        days = closed_partitions(archive.partitions_since(-1), options.closed_after) if options.merge else []
         if merged := archive.merge(days, file_bytes=options.file_mib * 2**20):
             run.say(f"archive: merged {merged} files of days that are closed")
 
@@ -75,15 +75,15 @@ def archive_table(spark: SparkSession, path: str) -> Table:
     return Table(spark, path, ARCHIVE, PARTITIONS, order="offset")
 
 
-def dated(messages: DataFrame) -> DataFrame:
+def with_date(messages: DataFrame) -> DataFrame:
     """Return messages (`MESSAGES`) as rows of an archive (`ARCHIVE`)."""
     days = F.floor(F.unix_millis("publish_time") / _DAY_MILLISECONDS).cast("int")
-    date = F.date_add(F.lit("1970-01-01").cast("date"), days)  # by number: of whatever time zone the session is
+    date = F.date_add(F.lit("1970-01-01").cast("date"), days)  # by number: independent of the session's time zone
     return messages.withColumn("date", date).select(*ARCHIVE.names)
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which part of an archive is meant, as options of jobs say it; the default is all of it."""
+    """Part of an archive, as options of jobs; default: all."""
 
     project: str = "*"
     """A project of the archive, or a pattern."""
@@ -104,20 +104,20 @@ class Selection(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(self, name, day)
 
     def holds(self, partition: Partition) -> bool:
-        """Return whether a partition is meant."""
+        """Return whether a partition is selected."""
         project, topic, date = (partition[name] or "" for name in PARTITIONS)
         if not fnmatchcase(project, self.project) or not any(fnmatchcase(topic, each) for each in self.topics):
             return False
         return (not self.first or self.first <= date) and (not self.last or date <= self.last)
 
 
-def archived(spark: SparkSession, path: str, selection: Selection | None = None) -> DataFrame:
-    """Return archived messages (`ARCHIVE`) as they are now; raises `WrongTable` where there is no archive."""
-    return frame(spark, Location.of(path), selected(path, selection or Selection()), ARCHIVE)
+def read_archive(spark: SparkSession, path: str, selection: Selection | None = None) -> DataFrame:
+    """Return the current archived messages (`ARCHIVE`). Raises `WrongTable` if there is no archive."""
+    return frame(spark, Location.of(path), select_files(path, selection or Selection()), ARCHIVE)
 
 
-def selected(path: str, selection: Selection) -> list[File]:
-    """Return the files of a part of an archive; raise `WrongTable` where there is none, or another table."""
+def select_files(path: str, selection: Selection) -> list[File]:
+    """Return the files of a part of an archive. Raises `WrongTable` if there is none, or another table."""
     found = open_table(path)
     if found.partition_by != PARTITIONS:
         raise WrongTable(f"{path} is no archive: its partitions are {', '.join(found.partition_by) or 'none'}")
@@ -125,14 +125,14 @@ def selected(path: str, selection: Selection) -> list[File]:
 
 
 class CheckOptions(Selection, frozen=True, kw_only=True):
-    """What can be said to `archive-check`."""
+    """Options of `archive-check`."""
 
     archive: str
     """The folder of the archive."""
 
 
 def run_check(run: Run, options: CheckOptions) -> None:
-    """Tell what an archive holds and everything that is wrong with it; raise `CheckFailed` for anything."""
+    """Report an archive's content and all its errors. Raises `CheckFailed` if there are any."""
     found, wrong = check(run.spark, options.archive, options)
     run.count(sum(file.rows for file in found))
     topics: dict[str, tuple[int, int, int, int]] = {}
@@ -146,31 +146,31 @@ def run_check(run: Run, options: CheckOptions) -> None:
     if wrong:
         print("\n".join(wrong), flush=True)
         count = "1 thing is" if len(wrong) == 1 else f"{len(wrong)} things are"
-        more = ", and there may be more" if len(wrong) >= MOST else ""
+        more = ", and there may be more" if len(wrong) >= MAX_REPORTED_STEPS else ""
         raise CheckFailed(f"{count} not as it should be in {options.archive}{more}")
 
 
 def check(spark: SparkSession, path: str, selection: Selection) -> tuple[list[File], list[str]]:
-    """Return the files that were looked at, and all that is wrong with them, in words."""
-    found = selected(path, selection)
+    """Return the checked files, and their errors as texts."""
+    found = select_files(path, selection)
     wrong = upkeep.check(path).wrong
     if wrong:
         return found, wrong
     columns = StructType([ARCHIVE[name] for name in ("project", "topic", "offset")])
     offsets = frame(spark, Location.of(path), found, columns)
-    taken = steps(offsets).orderBy("project", "topic", "offset").limit(MOST).collect()
+    taken = steps(offsets).orderBy("project", "topic", "offset").limit(MAX_REPORTED_STEPS).collect()
     return found, [told((row.project, row.topic, row.previous, row.offset)) for row in taken]
 
 
 def steps(messages: DataFrame) -> DataFrame:
-    """Return where the offsets of a topic do not follow each other: `project`, `topic`, `previous`, `offset`."""
+    """Return gaps and repetitions in the offsets of topics: `project`, `topic`, `previous`, `offset`."""
     in_order = Window.partitionBy("project", "topic").orderBy("offset").rowsBetween(-1, -1)
     following = messages.select("project", "topic", "offset", F.max("offset").over(in_order).alias("previous"))
     return following.where(F.col("offset") != F.col("previous") + 1).select("project", "topic", "previous", "offset")
 
 
 def told(step: tuple[str, str, int, int]) -> str:
-    """Say one step in words."""
+    """Return a gap as text."""
     project, topic, previous, offset = step
     if offset == previous:
         return f"{project}/{topic}: offset {offset} is there twice"

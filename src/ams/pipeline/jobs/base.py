@@ -1,4 +1,4 @@
-"""A job, its options (read strictly, all mistakes at once), and schemas and rows as jobs write them down.
+"""Jobs, their options (strict, all errors at once), and helpers for schemas and rows.
 
 Fields of messages that no row of the reference knows are counted by their names, in a table of the run.
 """
@@ -26,7 +26,7 @@ O = TypeVar("O", bound=msgspec.Struct)  # noqa: E741  # O for options
 
 @dataclass(frozen=True, slots=True)
 class Job(Generic[O]):
-    """A job. `run` may be killed at any moment: what it writes is known by its batch, or replaces all there was."""
+    """A job. `run` may be killed at any moment: writes are idempotent, by batch number or by replacement."""
 
     name: str
     summary: str
@@ -34,7 +34,7 @@ class Job(Generic[O]):
     """A frozen Struct of keyword fields with defaults, each with a docstring that the reference repeats."""
     run: Callable[[Run, O], None]
     harmless: frozenset[str] = frozenset({"batch_messages"})
-    """Options that may be others at each run: they decide nothing of what tables and results hold."""
+    """Options that may change between runs: tables and results do not depend on them."""
 
 
 _MARKER = re.compile(r" - at `\$[^`]*`")
@@ -51,7 +51,7 @@ class Described(NamedTuple):
 def read_options(
     kind: type[msgspec.Struct], given: Mapping[str, Any]
 ) -> tuple[msgspec.Struct | None, list[WrongOption]]:
-    """Read options as plain values; return them, or everything that is wrong with them."""
+    """Read options from plain values; return them, or all errors."""
     fields = {each.name: each for each in msgspec.structs.fields(kind)}
     wrong: list[WrongOption] = []
     read: dict[str, Any] = {}
@@ -78,12 +78,12 @@ def read_options(
 
 
 def takes_text(kind: type[msgspec.Struct], name: str) -> bool:
-    """Return whether an option is text, so that what is typed for it is it, also if it looks like a number."""
+    """Return whether an option is text, so that `1` stays a text."""
     found = {each.name: each.type for each in msgspec.structs.fields(kind)}.get(name)
     return found is str or (found is not None and found == str | None)
 
 
-def described(kind: type[msgspec.Struct]) -> list[Described]:
+def describe_options(kind: type[msgspec.Struct]) -> list[Described]:
     """Return the options of a job with their defaults and the docstrings under them."""
     found: dict[str, str] = {}
     for each in (each for each in kind.__mro__ if issubclass(each, msgspec.Struct) and each is not msgspec.Struct):
@@ -129,7 +129,7 @@ def columns(*parts: tuple[str | T.DataType, str] | T.StructType) -> T.StructType
 
 
 def first(frame: DataFrame, by: Sequence[str], *order: str | Column) -> DataFrame:
-    """Keep one row of each group, the first in an order."""
+    """Keep the first row of each group in an order."""
     place = F.row_number().over(Window.partitionBy(*by).orderBy(*order))
     return frame.withColumn("_place", place).where("_place = 1").drop("_place")
 
@@ -138,7 +138,7 @@ UNKNOWN = columns((ArrayType(StringType()), "not_taken"))
 """The column of a record with the names of its message's unknown fields."""
 
 NOT_TAKEN = columns(("string", "project topic kind name"), ("bigint", "times offset"))
-"""In how many messages of a batch a field stood, and the offset of the first of them."""
+"""Unknown fields: number of messages in a batch, and offset of the first."""
 
 
 def unknown(records: DataFrame) -> DataFrame:

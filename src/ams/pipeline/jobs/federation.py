@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 
 from ams.pipeline.columns import PLACE
 from ams.pipeline.jobs.base import NOT_TAKEN, UNKNOWN, Job, columns, first, unknown
-from ams.pipeline.jobs.federation_messages import parse, redacted
+from ams.pipeline.jobs.federation_messages import parse, redact_payload
 from ams.pipeline.parsing import parsed
 from ams.pipeline.running import Run
-from ams.pipeline.session import persisted
+from ams.pipeline.session import persist_rows
 
 RECORD = columns(
     ("string", "kind!"),
@@ -26,8 +26,8 @@ RECORD = columns(
     ("string", "deployer error"),
 )
 
-KEPT = columns(PLACE, ("string", "registry"), RECORD)
-"""A record and where it stands; ids are those of a registry, named by its topics up to the first underscore."""
+RECORDS = columns(PLACE, ("string", "registry"), RECORD)
+"""A record and its message; ids are per registry, which is the topic's name up to the first underscore."""
 
 KEY = ("project", "registry", "id")
 
@@ -49,13 +49,13 @@ the configuration to that state, and null while it is pending. An answer to no c
 the state `unknown`."""
 
 DEPLOYMENTS = columns(VERSIONS, ("int", "deployed_version"))
-"""The last version of each service, and the last one that was put in place."""
+"""The last version of each service, and the last deployed one."""
 
 _CONFIGURED = ("deployment_type", "service_name", "tenant", "protocol", "environment")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be said to the job."""
+    """Options of the job."""
 
     configurations: tuple[str, ...] = ("*_*_service_*_*",)
     """Topics the registries configure by, or patterns of them. New ones are found by themselves."""
@@ -66,9 +66,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def run(run: Run, options: Options) -> None:
-    """Keep what was said, without its secrets, and tell from it where each deployment stands."""
-    table, others = run.table("records", KEPT), run.table("not_taken", NOT_TAKEN)
-    redact = F.udf(redacted, "binary", useArrow=False)
+    """Store records without secrets, and compute the state of each deployment."""
+    table, others = run.table("records", RECORDS), run.table("not_taken", NOT_TAKEN)
+    redact = F.udf(redact_payload, "binary", useArrow=False)
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         with parsed(messages, parse, columns(RECORD, UNKNOWN)) as (records, broken):
@@ -78,7 +78,7 @@ def run(run: Run, options: Options) -> None:
             run.quarantine(broken.withColumn("data", redact("data")), batch_id)
 
     def refresh() -> None:
-        with persisted(versions(table.read())) as found:
+        with persist_rows(versions(table.read())) as found:
             run.result("versions", VERSIONS).replace(found)
             run.result("deployments", DEPLOYMENTS).replace(deployments(found))
 
@@ -87,8 +87,8 @@ def run(run: Run, options: Options) -> None:
 
 
 def versions(kept: DataFrame) -> DataFrame:
-    """Return the versions that records (`KEPT`) tell of."""
-    numbered = _numbered(kept)
+    """Return the versions in records (`RECORDS`)."""
+    numbered = _number_versions(kept)
     configured = numbered.where(F.col("kind") == "configuration").groupBy(*KEY, "version")
     wanted = configured.agg(
         F.min("publish_time").alias("wanted_since"),
@@ -115,13 +115,13 @@ def versions(kept: DataFrame) -> DataFrame:
 
 
 def deployments(found: DataFrame) -> DataFrame:
-    """Return where each service stands, from its versions."""
+    """Return the state of each service, from its versions."""
     in_place = F.max(F.when(F.col("state").isin("deployed", "deleted"), F.col("version")))
     told = found.withColumn("deployed_version", in_place.over(Window.partitionBy(*KEY)))
     return first(told, KEY, F.desc("version")).select(*DEPLOYMENTS.names)
 
 
-def _numbered(kept: DataFrame) -> DataFrame:
+def _number_versions(kept: DataFrame) -> DataFrame:
     configures = F.col("kind") == "configuration"
     order = [F.col("publish_time"), F.when(configures, 0).otherwise(1), F.col("topic"), F.col("offset")]
     told = Window.partitionBy(*KEY).orderBy(*order)
@@ -131,7 +131,7 @@ def _numbered(kept: DataFrame) -> DataFrame:
 
 
 def _answers(numbered: DataFrame) -> DataFrame:
-    """Return a row for each version that was answered: of several deployers the worst, of equal ones the last."""
+    """Return a row for each answered version: the worst answer of its deployers, the last of equal ones."""
     of_deployer, order = (*KEY, "version", "deployer"), ("publish_time", "topic", "offset")
     said = F.struct("state", "status_code", "error")
     before = F.lag(said).over(Window.partitionBy(*of_deployer).orderBy(*order))

@@ -1,4 +1,4 @@
-"""Reading what a federation registry and its deployers say to each other, and keeping secrets out of what is kept.
+"""Parses messages between a federation registry and its deployers, and removes secrets before storage.
 
 - A *configuration* goes from the registry to the deployers: the service `id` shall be created, edited or deleted. It
   travels with the secrets of the services it configures.
@@ -27,28 +27,28 @@ _ANY = re.compile("|".join("\0*".join(word) for word in (*_WORDS, *_WHOLE)).enco
 """Any of these, also in an encoding of two or four bytes a letter."""
 
 
-def masked(value: Any) -> Any:
+def mask_secrets(value: Any) -> Any:
     """Return a JSON value with every field that may hold a secret replaced by `MASK`, at any depth."""
     if isinstance(value, list):
-        return [masked(each) for each in value]
+        return [mask_secrets(each) for each in value]
     if not isinstance(value, dict):
         return value
-    return {name: MASK if inner and _SECRET.search(name) else masked(inner) for name, inner in value.items()}
+    return {name: MASK if inner and _SECRET.search(name) else mask_secrets(inner) for name, inner in value.items()}
 
 
-def redacted(data: bytes) -> bytes:
-    """Return a payload that can be kept: JSON is masked, of anything else all is cut from the first such word on."""
+def redact_payload(data: bytes) -> bytes:
+    """Return a payload without secrets: JSON is masked; other data is cut before the first suspicious word."""
     with suppress(Broken):
         data = fields.in_utf8(data)
     try:
         value = msgspec.json.decode(data)
-        safe = masked(value)
+        safe = mask_secrets(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = None
     if not isinstance(value, dict | list):
         found = _ANY.search(data)
         return data[: found.start()] if found else data
-    # Of a field that stands there twice the first one is not among what was decoded.
+    # A duplicate field: the decoded value lacks the first one.
     harmless = safe == value and not _ANY.search(data) and b"\\" not in data
     return data if harmless else msgspec.json.encode(safe)
 
@@ -80,7 +80,7 @@ _ERROR_CHARACTERS = 500
 
 
 def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[fields.Record]:
-    """Return the one configuration or answer that a message holds; no secret of it is kept."""
+    """Return the message's one configuration or answer, without secrets."""
     record = fields.json_object(data)
     if "deployment_type" not in record and "state" not in record:
         raise Broken("neither a configuration nor an answer")
@@ -100,7 +100,7 @@ def _configuration(record: fields.Record) -> fields.Record:
         fields.one_of(fields.needed(record, "protocol"), "protocol", ("oidc", "saml"))
     client = fields.text(record, "client_id") or fields.text(record, "entity_id")
     try:  # configurations are told apart by all but their secrets, of which not even a digest is kept
-        told = msgspec.json.encode(masked(record), order="sorted")
+        told = msgspec.json.encode(mask_secrets(record), order="sorted")
     except RecursionError:
         raise Broken("nested too deeply") from None
     digest = hashlib.sha256(told).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Reading JSON payloads field by field: what is not as promised is broken, and the reason names the field.
+"""Reads JSON payloads field by field; errors (`Broken`) name the field.
 
 Pure Python, for the parsers of several jobs. Reasons hold field names and at most the beginning of a short value.
 """
@@ -16,7 +16,7 @@ from ams.pipeline.errors import Broken
 Record = dict[str, Any]
 Names = Mapping[str, tuple[str, Callable[[Record, str], Any]]]
 
-_SHOWN = 40  # how many characters of a wrong value a reason shows
+_QUOTED_CHARACTERS = 40  # of a wrong value in an error
 _WHOLE = re.compile(r"\s*-?[0-9]{1,18}\s*")
 _MIDNIGHT = re.compile(r"([T ])24:00(?=(?::00(?:\.0+)?)?(?:$|[Z+-]))")
 _LEAP_SECOND = re.compile(r"([T ][0-9]{2}:[0-9]{2}):60")
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 def coding_of(data: bytes) -> str:
-    """Return the coding of a text by its byte order mark: UTF-8 without one, UTF-16 or UTF-32."""
+    """Return a text's encoding by its byte order mark: UTF-16 or UTF-32, else UTF-8."""
     mark = next(filter(data.startswith, _MARKS), codecs.BOM_UTF8)
     return _MARKS[mark].upper()
 
@@ -119,8 +119,8 @@ def field_names(own: str, *tables: Names) -> frozenset[str]:
     return frozenset((*own.split(), *(name for table in tables for name, _ in table.values())))
 
 
-MAX_NAMES = 200  # names of fields that fill no column, of a message at most
-MAX_NAME = 120  # characters of such a name that are kept
+MAX_NAMES = 200  # ignored field names per message
+MAX_NAME = 120  # characters of an ignored name
 
 
 def unknown_fields(record: Record, known: Collection[str], path: str = "") -> list[str]:
@@ -152,7 +152,7 @@ def objects(record: Record, name: str) -> list[Record]:
 
 
 def text(record: Record, name: str) -> str | None:
-    """Return a field that has to be text; missing, null and empty are `None`."""
+    """Return a text field; missing, null and empty are `None`."""
     value = _text(record, name)
     if value and "\0" in value:
         raise Broken(f"{name} holds a NUL character")
@@ -169,7 +169,7 @@ def _text(record: Record, name: str) -> str | None:
 
 
 def needed(record: Record, name: str) -> str:
-    """Return a text that has to be there."""
+    """Return a required text."""
     value = text(record, name)
     if value is None:
         raise Broken(f"{name} is missing")
@@ -179,7 +179,7 @@ def needed(record: Record, name: str) -> str:
 def one_of(word: str, name: str, words: Collection[str]) -> str:
     """Return a text that has to be one of some words."""
     if word not in words:
-        raise Broken(f"{name} is none of {', '.join(words)}: {shown(word)}")
+        raise Broken(f"{name} is none of {', '.join(words)}: {abbreviate(word)}")
     return word
 
 
@@ -197,7 +197,7 @@ def whole(record: Record, name: str) -> int | None:
     is_whole = _WHOLE.fullmatch(value) if isinstance(value, str) else isinstance(value, float) and value.is_integer()
     number = int(value) if is_whole else value
     if not isinstance(number, int) or isinstance(number, bool) or abs(number) > _MAX_LONG:
-        raise Broken(f"{name} is not a whole number: {shown(value)}")
+        raise Broken(f"{name} is not a whole number: {abbreviate(value)}")
     return number
 
 
@@ -207,9 +207,9 @@ def moment(record: Record, name: str) -> datetime:
     try:
         found = utc(value)
     except ValueError as error:
-        raise Broken(f"{name} is not a time: {shown(value)}") from error
+        raise Broken(f"{name} is not a time: {abbreviate(value)}") from error
     if "T" not in value and " " not in value:
-        raise Broken(f"{name} is a day and not a time: {shown(value)}")
+        raise Broken(f"{name} is a day and not a time: {abbreviate(value)}")
     return found
 
 
@@ -227,12 +227,12 @@ def utc(text: str) -> datetime:
 
 
 def join(separator: str, *texts: str | None) -> str | None:
-    """Return those texts that there are, as one; None without any."""
+    """Join the texts that are present; None without any."""
     return separator.join(filter(None, texts)) or None
 
 
 def total(numbers: Iterable[int | None], name: str) -> int | None:
-    """Add up whole numbers of several objects; None where none of them tells it."""
+    """Sum an integer field over objects; None if all lack it."""
     known = [number for number in numbers if number is not None]
     found = sum(known)
     if abs(found) > _MAX_LONG:
@@ -240,9 +240,9 @@ def total(numbers: Iterable[int | None], name: str) -> int | None:
     return found if known else None
 
 
-def shown(value: object) -> str:
-    """Return the beginning of a value, for a reason; of lists and objects nothing, as anything may stand in them."""
+def abbreviate(value: object) -> str:
+    """Return the beginning of a value for an error; lists and objects only by kind: they may hold anything."""
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     words = repr(value)
-    return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}..."
+    return words if len(words) <= _QUOTED_CHARACTERS else f"{words[:_QUOTED_CHARACTERS]}..."

@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.jobs.archive import Selection, archived, dated
+from ams.pipeline.jobs.archive import Selection, read_archive, with_date
 from ams.pipeline.jobs.base import Job, columns
 from ams.pipeline.report import plots
 from ams.pipeline.report.page import Figure, Rows, Section, page, put, table
 from ams.pipeline.running import Run
-from ams.pipeline.session import activated, persisted
+from ams.pipeline.session import make_active, persist_rows
 
 USAGE = columns(
     ("string", "project topic publisher"),
@@ -32,13 +32,13 @@ FIGURES = USAGE.names[4:-1]
 interpolated; the largest size; how many were published in the minute with the most; the first and last publish time."""
 BY_DAY = ("project", "topic", "date", "publisher")
 BY_MONTH = ("project", "topic", "publisher")
-MOST = 7  # topics or publishers that have a colour of their own in a plot; the rest is one
+COLOURED_NAMES = 7  # topics or publishers with their own colour in a plot
 _CSV = ("date", *BY_MONTH, *FIGURES[:4], "per_second", *FIGURES[4:])
 _DAY_SECONDS = 86400
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be said to `metrics`."""
+    """Options of `metrics`."""
 
     month: str = ""
     """The month, such as 2024-03; without it the one that is."""
@@ -75,17 +75,19 @@ def read(run: Run, options: Options, first: date) -> DataFrame:
     """Return the messages of the month that begins with a day, as rows of an archive."""
     last = following(first)
     if options.archive:
-        found = archived(run.spark, options.archive, Selection(options.project, options.topics, f"{first}", f"{last}"))
+        found = read_archive(
+            run.spark, options.archive, Selection(options.project, options.topics, f"{first}", f"{last}")
+        )
     else:
-        reader = activated(run.spark).read.format("ams").options(**run.source, topicPattern=",".join(options.topics))
-        found = dated(reader.load())
+        reader = make_active(run.spark).read.format("ams").options(**run.source, topicPattern=",".join(options.topics))
+        found = with_date(reader.load())
     return found.where((F.col("date") >= F.lit(first)) & (F.col("date") < F.lit(last)))
 
 
 def sizes(messages: DataFrame, publisher: str) -> DataFrame:
-    """Return what is counted of each message (`columns.MESSAGES`): keys, `publish_time`, `bytes`."""
+    """Return keys, `publish_time` and `bytes` of each message (`columns.MESSAGES`)."""
     who: Column = F.coalesce(F.col("attributes")[publisher], F.lit("")) if publisher else F.lit("")
-    days = messages if "date" in messages.columns else dated(messages)
+    days = messages if "date" in messages.columns else with_date(messages)
     size = F.length("data").cast("long")
     return days.select("project", "topic", "date", who.alias("publisher"), "publish_time", size.alias("bytes"))
 
@@ -107,7 +109,7 @@ def figures(counted: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """What is reported."""
+    """Figures of the report."""
 
     name: str
     days: pd.DataFrame
@@ -116,20 +118,20 @@ class Month:
 
     @property
     def length(self) -> int:
-        """How many days it has, those that nothing was published on too."""
+        """Number of days in the month."""
         first = first_day(self.name)
         return (following(first) - first).days
 
 
 def count(messages: DataFrame, name: str, publisher: str) -> Month:
     """Return the figures of messages of one month."""
-    with persisted(sizes(messages, publisher), StorageLevel.DISK_ONLY) as counted:
+    with persist_rows(sizes(messages, publisher), StorageLevel.DISK_ONLY) as counted:
         days, totals = (figures(counted, keys).orderBy(*keys).toArrow().to_pandas() for keys in (BY_DAY, BY_MONTH))
     return Month(name, days, totals, bool(publisher))
 
 
 def first_day(month: str) -> date:
-    """Return the first day of a month; raise `WrongOption` for what is none."""
+    """Return the first day of a month. Raises `WrongOption`."""
     if not month:
         return datetime.now(UTC).date().replace(day=1)
     try:
@@ -196,9 +198,9 @@ def _section(month: Month, title: str, names: pd.Series) -> Section:
 
 def _series(month: Month, names: pd.Series, values: pd.Series) -> Mapping[str, Sequence[float]]:
     totals = values.groupby(names).sum().sort_index().sort_values(ascending=False, kind="stable")
-    shown = names.where(names.isin(totals.index[:MOST]), "others")
+    shown = names.where(names.isin(totals.index[:COLOURED_NAMES]), "others")
     by_day = values.groupby([shown, month.days["date"].map(lambda day: day.day)]).sum()
-    order = [*totals.index[:MOST], *(["others"] if len(totals) > MOST else [])]
+    order = [*totals.index[:COLOURED_NAMES], *(["others"] if len(totals) > COLOURED_NAMES else [])]
     return {name: by_day[name].reindex(range(1, month.length + 1), fill_value=0.0).tolist() for name in order}
 
 

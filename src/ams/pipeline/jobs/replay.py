@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 from ams.core.names import is_name, is_resource_name
 from ams.pipeline import checkpoint
 from ams.pipeline.errors import ChangedDefinition, StaleCheckpoint, WrongOption
-from ams.pipeline.jobs.archive import Selection, archived
+from ams.pipeline.jobs.archive import Selection, read_archive
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.options import KEY_WINDOW_SECONDS, moment
 from ams.pipeline.running import Run, Stopped
 from ams.pipeline.sink import publish
-from ams.pipeline.sink.requests import marked
+from ams.pipeline.sink.requests import with_attributes
 
 FROM, OFFSET, TIME = "ams-replayed-from", "ams-replayed-offset", "ams-replayed-time"
 """Attributes of a replayed message: where it was (PROJECT/TOPIC), its offset there, and when it was published."""
@@ -68,12 +68,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def place(self) -> list[str]:
-        """The project and the topic that were archived."""
+        """Project and topic of the archived messages."""
         return self.topic.split("/")
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """A replay under way. What it will publish is settled when it begins, however the archive grows meanwhile."""
+    """A replay under way. Its range of offsets is fixed when it begins, even if the archive grows."""
 
     replay: str  # identity of what is replayed; its idempotency keys begin with it
     messages: int
@@ -83,31 +83,31 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     begun: float  # when that slice was begun, in seconds since 1970
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """True if everything is published."""
         return self.next >= self.stop
 
     def behind(self, offset: int) -> "Progress":
-        """Return the progress when all before `offset` is published and the next slice begins."""
+        """Return the progress after publishing all before `offset`."""
         return msgspec.structs.replace(self, next=offset, begun=time.time())
 
 
 def run(run: Run, options: Options) -> None:
     """Publish archived messages again, each once, in their order, marked with where they were."""
-    progress = _begun(run, options)
+    progress = _begin_or_resume(run, options)
     refuse_stale(progress, options.key_window)
     left = progress.messages
     if progress.next != progress.start:
         between = F.col("offset").between(progress.next, progress.stop - 1)
-        left = 0 if progress.done else selected(run.spark, options).where(between).count()
-    while not progress.done:
+        left = 0 if progress.is_done else select_messages(run.spark, options).where(between).count()
+    while not progress.is_done:
         if run.stopping.is_set():
             raise Stopped
         end = min(progress.next + options.slice, progress.stop)
-        rows = selected(run.spark, options).where(F.col("offset").between(progress.next, end - 1))
+        rows = select_messages(run.spark, options).where(F.col("offset").between(progress.next, end - 1))
         key = f"{progress.replay}/{progress.next}"
         told = {"topic": options.to, "idempotencyKey": key, "createTopics": str(options.create_topics)}
-        publish(replayed(rows), {**run.source, **told}, ["offset"])
+        publish(with_origin(rows), {**run.source, **told}, ["offset"])
         progress = progress.behind(end)
         keep(run.work, progress)
         run.say(f"replay: offset {end} of {progress.start} to {progress.stop}")
@@ -115,12 +115,12 @@ def run(run: Run, options: Options) -> None:
     run.say(f"replay: messages {progress.messages} of {options.topic} in {options.to}")
 
 
-def selected(spark: SparkSession, options: Options) -> DataFrame:
-    """Return the archived messages that are meant."""
+def select_messages(spark: SparkSession, options: Options) -> DataFrame:
+    """Return the selected archived messages."""
     project, topic = options.place
     start, stop = moment(options.start), moment(options.stop)
     first, last = (each.date().isoformat() if each else "" for each in (start, stop))
-    rows = archived(spark, options.archive, Selection(project, (topic,), first, last))
+    rows = read_archive(spark, options.archive, Selection(project, (topic,), first, last))
     meant = F.col("offset").between(options.from_offset, options.to_offset - 1)
     if start:
         meant &= F.col("publish_time") >= F.lit(start)
@@ -129,19 +129,19 @@ def selected(spark: SparkSession, options: Options) -> DataFrame:
     return rows.where(meant)
 
 
-def replayed(messages: DataFrame) -> DataFrame:
-    """Return messages as they are published again, and `offset`, to order them by."""
+def with_origin(messages: DataFrame) -> DataFrame:
+    """Return messages with attributes of their origin, and `offset` for the order."""
     utc = F.to_utc_timestamp("publish_time", F.current_timezone())
     marks = {
         FROM: F.concat_ws("/", "project", "topic"),
         OFFSET: F.col("offset").cast("string"),
         TIME: F.date_format(utc, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"),
     }
-    return messages.select("data", marked(marks).alias("attributes"), "ordering_key", "offset")
+    return messages.select("data", with_attributes(marks).alias("attributes"), "ordering_key", "offset")
 
 
 def read_progress(work: Path, replay: str) -> Progress | None:
-    """Return how far the replay of a folder is, None before it began; raise `ChangedDefinition` for another one."""
+    """Return the progress of a folder's replay, None before. Raises `ChangedDefinition` for another replay."""
     found = checkpoint.read(work / FILE, Progress)
     if found is not None and found.replay != replay:
         raise ChangedDefinition(
@@ -151,15 +151,15 @@ def read_progress(work: Path, replay: str) -> Progress | None:
 
 
 def keep(work: Path, progress: Progress) -> None:
-    """Write down how far it is."""
+    """Store the progress."""
     work.mkdir(parents=True, exist_ok=True)
     checkpoint.write(work / FILE, progress)
 
 
 def refuse_stale(progress: Progress, window: float) -> None:
-    """Raise `StaleCheckpoint` when the slice at work was begun longer ago than the service knows keys."""
+    """Raise `StaleCheckpoint` if the current slice began before the idempotency window."""
     age = time.time() - progress.begun
-    if not progress.done and age > window:
+    if not progress.is_done and age > window:
         raise StaleCheckpoint(
             f"the replay was left {age / 3600:.0f} hours ago within offsets {progress.next} and following, and the "
             f"service knows keys for {window / 3600:.0f} (key_window), so some could be published twice; look what the "
@@ -167,14 +167,14 @@ def refuse_stale(progress: Progress, window: float) -> None:
         )
 
 
-def _begun(run: Run, options: Options) -> Progress:
+def _begin_or_resume(run: Run, options: Options) -> Progress:
     told = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in HARMLESS}
     replay = f"{options.name}/{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]}"
     known = read_progress(run.work, replay)
     if known is not None:
         return known
     first, stop = F.coalesce(F.min("offset"), F.lit(0)), F.coalesce(F.max("offset") + 1, F.lit(0))
-    [(start, end, count)] = selected(run.spark, options).agg(first, stop, F.count(F.lit(1))).collect()
+    [(start, end, count)] = select_messages(run.spark, options).agg(first, stop, F.count(F.lit(1))).collect()
     progress = Progress(replay=replay, messages=count, start=start, stop=end, next=start, begun=time.time())
     keep(run.work, progress)
     return progress

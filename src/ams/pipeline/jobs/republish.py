@@ -1,8 +1,8 @@
 """The job `republish`: messages published on, to topics by attribute and value, to several, or under another name.
 
-A request holds many messages, and the service refuses it whole. So what a topic's schema would refuse is taken out
-before, by the schemas as they are when a batch begins. What a schema refuses that was attached meanwhile ends the run,
-and the next one finds it.
+A request holds many messages, and the service refuses it whole. So messages that a topic's schema would refuse are set
+aside before, by the schemas at the start of the batch. If a schema attached meanwhile refuses one, the run ends; the
+next run sets the message aside.
 """
 
 import re
@@ -25,21 +25,21 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.schema_check import Rules, Verdicts, rules_named
 from ams.pipeline.options import KEY_WINDOW_SECONDS
 from ams.pipeline.running import Run, Source
-from ams.pipeline.service import asked
-from ams.pipeline.session import persisted
+from ams.pipeline.service import open_service
+from ams.pipeline.session import persist_rows
 from ams.pipeline.sink import publish
-from ams.pipeline.sink.requests import marked
+from ams.pipeline.sink.requests import with_attributes
 from ams.pipeline.sink.writer import refuse_stale
 
-SOURCE_TOPIC = "topic"  # in a name between braces: the topic a message was read from, and no attribute
+SOURCE_TOPIC = "topic"  # `{topic}` in a name: the source topic, not an attribute
 ORDER = ("source", "offset", "copy")
 """The order of the copies in a topic: that of the messages in the topic each was read from."""
 ORIGIN_TOPIC, ORIGIN_OFFSET = "ams-origin-topic", "ams-origin-offset"
 
-_HOLE = re.compile(r"\{([^{}]+)\}")
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _LITERAL = re.compile(r"[a-zA-Z0-9._~+%-]*")
-_THERE = rf"^(?:{RESOURCE_NAME})\z"  # names of topics that are there
-_MADE = r"^[a-zA-Z0-9_-]{1,255}\z"  # of topics that may be made by the job
+_EXISTING_NAME = rf"^(?:{RESOURCE_NAME})\z"  # existing topics
+_NEW_NAME = r"^[a-zA-Z0-9_-]{1,255}\z"  # topics that the job may make
 _TARGETS = "array<struct<name:string,topic:string>>"
 
 
@@ -61,7 +61,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is read, and where each message goes."""
+    """Options of `republish`."""
 
     topics: tuple[str, ...]
     """Topics that are read, each a name or PROJECT/NAME."""
@@ -95,7 +95,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def run(run: Run, options: Options) -> None:
-    """Publish each message on by the rules, once and in order; what makes no name or is refused is set aside."""
+    """Publish each message by the rules, once and in order; messages without a target, or refused, are set aside."""
     refuse_stale(run.work / CHECKPOINT, options.key_window)
     target = {**run.source, "project": options.project} if options.project else run.source
     written = {**target, "createTopics": str(options.create_topics), "keyWindow": str(options.key_window)}
@@ -105,12 +105,12 @@ def run(run: Run, options: Options) -> None:
 
     def handle(batch: DataFrame, batch_id: int) -> None:
         with ExitStack() as stack:
-            copies = judged = stack.enter_context(persisted(_routed(batch, options, barred)))
+            copies = judged = stack.enter_context(persist_rows(_route_messages(batch, options, barred)))
             topics = copies.where("to IS NOT NULL").select("to").distinct().collect()
             rules = _rules_of(target, (each.to for each in topics))
             if rules:
                 sent = _sent_attributes(origin=options.origin)
-                judged = stack.enter_context(persisted(_fitting(copies, rules, sent)))
+                judged = stack.enter_context(persist_rows(_fitting(copies, rules, sent)))
             publish(_to_publish(judged, origin=options.origin), written, ORDER)
             run.quarantine(judged.where("reason IS NOT NULL").select(*BROKEN.names), batch_id)
 
@@ -119,7 +119,7 @@ def run(run: Run, options: Options) -> None:
 
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
-        if not all(_LITERAL.fullmatch(text) for text in _HOLE.split(name)[::2]):
+        if not all(_LITERAL.fullmatch(text) for text in _PLACEHOLDER.split(name)[::2]):
             raise ValueError(f"{name!r} is no name of a topic: letters, digits, - _ . ~ + % and {{ATTRIBUTE}}")
         if not name:
             raise ValueError("a topic has a name")
@@ -127,14 +127,14 @@ def _check_names(names: Sequence[str]) -> None:
         raise ValueError("a topic stands there twice")
 
 
-def _routed(messages: DataFrame, options: Options, barred: Sequence[str]) -> DataFrame:
+def _route_messages(messages: DataFrame, options: Options, barred: Sequence[str]) -> DataFrame:
     """Return a row for each copy: the columns of a message, `copy` (a number), and `to` or the `reason` for none."""
     targets = _targets(options.default)
     for rule in reversed(options.rules):
         targets = F.when(_holds(rule), _targets(rule.to)).otherwise(targets)
     copies = messages.select(*MESSAGES.names, F.posexplode(targets).alias("copy", "target"))
     name, topic = F.col("target.name"), F.col("target.topic")
-    a_name = _MADE if options.create_topics else _THERE
+    a_name = _NEW_NAME if options.create_topics else _EXISTING_NAME
     reason = (
         F.when(topic.isNull(), F.concat(F.lit("it lacks an attribute that makes the name of the topic "), name))
         .when(~topic.rlike(a_name), F.concat(F.lit("its attributes make no name of a topic for "), name))
@@ -153,7 +153,7 @@ def _to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
 
 def _sent_attributes(*, origin: bool) -> Column:
     marks = {ORIGIN_TOPIC: _source(), ORIGIN_OFFSET: F.col("offset").cast("string")}
-    return marked(marks) if origin else F.col("attributes")
+    return with_attributes(marks) if origin else F.col("attributes")
 
 
 def _source() -> Column:
@@ -174,16 +174,16 @@ def _targets(names: Sequence[str]) -> Column:
 
 def _topic(name: str) -> Column:
     parts = []
-    for number, piece in enumerate(_HOLE.split(name)):  # texts and attributes by turns
+    for number, piece in enumerate(_PLACEHOLDER.split(name)):  # texts and attributes alternate
         attribute = F.col("topic") if piece == SOURCE_TOPIC else F.col("attributes").getItem(piece)
         parts.append(attribute if number % 2 else F.lit(piece))
     return F.concat(*parts)
 
 
 def _rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
-    """Ask what messages of topics must be; of topics and schemas that cannot be seen, publishing will tell."""
+    """Ask for the schemas of topics; those that cannot be read are checked by publishing."""
     found = {}
-    with asked(source) as (service, project):
+    with open_service(source) as (service, project):
         for topic in topics:
             try:
                 schema = service.call(wire.get_topic(project, topic)).schema
@@ -196,18 +196,18 @@ def _rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
 
 
 def _fitting(copies: DataFrame, rules: Mapping[str, Rules], attributes: Column) -> DataFrame:
-    """Return copies of `_routed`; those whose attributes or data their topic would refuse go nowhere, and say why."""
+    """Return the copies of `_route_messages`; those that their topic would refuse get a reason instead of a target."""
 
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with ExitStack() as stack:
             verdicts = {topic: stack.enter_context(Verdicts(each)) for topic, each in rules.items()}
             for batch in batches:
-                yield _judged(batch, verdicts)
+                yield _check_copies(batch, verdicts)
 
     return copies.withColumn("sent", attributes).mapInArrow(judge, copies.schema)
 
 
-def _judged(batch: pa.RecordBatch, verdicts: Mapping[str, Verdicts]) -> pa.RecordBatch:
+def _check_copies(batch: pa.RecordBatch, verdicts: Mapping[str, Verdicts]) -> pa.RecordBatch:
     to, reasons = batch.column("to").to_pylist(), batch.column("reason").to_pylist()
     told = zip(*(batch.column(name).to_pylist() for name in ("offset", "data", "sent")), strict=True)
     for number, (offset, data, sent) in enumerate(told):

@@ -1,7 +1,6 @@
-"""The job `schema-check`: which archived messages a schema would have refused, in the words of the service.
+"""The job `schema-check`: which archived messages a schema would have refused, with the service's own errors.
 
-What takes longer than the service lets others wait is checked as it does it: by a worker process, in limited time and
-memory, so that the verdict is the same.
+Long checks run in a worker process with limited time and memory, as in the service, so that the verdict is the same.
 """
 
 import asyncio
@@ -22,17 +21,17 @@ from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import message
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import Broken, CheckFailed, WrongOption
-from ams.pipeline.jobs.archive import Selection, archived
+from ams.pipeline.jobs.archive import Selection, read_archive
 from ams.pipeline.jobs.base import Job, columns
 from ams.pipeline.jobs.fields import in_utf8
 from ams.pipeline.protobuf import compile_definition
 from ams.pipeline.report.page import table
 from ams.pipeline.running import Run
-from ams.pipeline.service import Service, asked
-from ams.pipeline.session import persisted
+from ams.pipeline.service import Service, open_service
+from ams.pipeline.session import persist_rows
 from ams.validation import compile_stored
 from ams.validation.compiled import PROTOBUF
-from ams.validation.cost import INLINE, Budget, TooMuch
+from ams.validation.cost import INLINE_UNITS, Budget, OverBudget
 from ams.validation.long_checks import MESSAGE, LongChecks, Piece, Task
 from ams.validation.protobuf import with_descriptor
 from ams.workers import Pool
@@ -41,7 +40,7 @@ CHECKED = columns(StructType(PLACE.fields[:3]), ("string", "reason"))
 
 
 class Options(Selection, frozen=True, kw_only=True):
-    """What can be said to `schema-check`."""
+    """Options of `schema-check`."""
 
     archive: str
     """The folder of the archive."""
@@ -71,16 +70,16 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def run(run: Run, options: Options) -> None:
-    """Print how many messages of each topic would be refused, and the first of them; raise `CheckFailed` for any."""
+    """Print refused messages: a count per topic, and the first ones. Raises `CheckFailed` if there are any."""
     if options.schema:
-        with asked(run.source) as (service, project):
+        with open_service(run.source) as (service, project):
             if not project:
                 raise WrongOption("schema", "is one of a project, and none is named")
             rules = rules_named(service, project, options.schema)
     else:
         rules = of_files(options.type, options.file, options.attributes_file)
-    verdicts = _checked(archived(run.spark, options.archive, options), rules)
-    with persisted(verdicts, StorageLevel.DISK_ONLY) as found:
+    verdicts = _check_messages(read_archive(run.spark, options.archive, options), rules)
+    with persist_rows(verdicts, StorageLevel.DISK_ONLY) as found:
         topic = F.concat_ws("/", "project", "topic").alias("topic")
         sums = F.count("*").alias("checked"), F.count("reason").alias("refused")
         counts = found.groupBy(topic).agg(*sums).orderBy("topic").collect()
@@ -94,7 +93,7 @@ def run(run: Run, options: Options) -> None:
         raise CheckFailed(f"{total} of {messages} messages would be refused")
 
 
-def _checked(messages: DataFrame, rules: Rules) -> DataFrame:
+def _check_messages(messages: DataFrame, rules: Rules) -> DataFrame:
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with Verdicts(rules) as verdicts:
@@ -110,8 +109,8 @@ def _checked(messages: DataFrame, rules: Rules) -> DataFrame:
 def of_files(kind: str, payload: str, attributes: str) -> Rules:
     """Read a schema from the files that `ams schemas create` would take; raise `WrongOption`."""
     try:
-        read = _compiled if kind == PROTOBUF else _read
-        rules = Rules(kind, read("file", payload), _read("attributes_file", attributes))
+        read = _compiled if kind == PROTOBUF else _read_json_schema
+        rules = Rules(kind, read("file", payload), _read_json_schema("attributes_file", attributes))
         compile_stored(rules.type, rules.payload, rules.attributes)
     except InvalidInput as error:
         raise WrongOption("file" if payload else "attributes_file", error.message) from None
@@ -124,7 +123,7 @@ def rules_named(service: Service, project: str, name: str) -> Rules:
     return Rules(found.type, _text(found.schema), _text(found.attributes))
 
 
-def _read(option: str, path: str) -> str | None:
+def _read_json_schema(option: str, path: str) -> str | None:
     if not path:
         return None
     try:
@@ -168,15 +167,15 @@ class Verdicts:
         self._runner.close()
 
     def refusal(self, offset: int, data: bytes, attributes: Mapping[str, str]) -> str | None:
-        """Return why a message would be refused, None when it would not. Never tells what stands in it."""
-        budget = Budget(INLINE)
+        """Return why a message would be refused, or None. Never quotes its content."""
+        budget = Budget(INLINE_UNITS)
         try:
             self._compiled.check_payload(offset, data, budget)
             if self._compiled.attributes is not None:
                 self._compiled.attributes.check(offset, attributes, budget)
         except InvalidInput as error:
             return error.message
-        except TooMuch:
+        except OverBudget:
             fragment = message(base64.b64encode(data).decode("ascii"), attributes, plain=True).fragment
             pieces = [Piece(offset, MESSAGE, fragment)]
             task = Task(self._rules.type, self._rules.payload, self._rules.attributes, pieces, all=False)

@@ -1,1 +1,1 @@
-"""Pages with plots, for people who would rather look: `plots` draws plain rows, `page` puts figures together."""
+"""HTML reports: `plots` draws figures, `page` puts them together."""

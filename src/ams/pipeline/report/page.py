@@ -1,4 +1,4 @@
-"""Tables for terminals, and HTML pages that stand alone: no script, nothing fetched, readable without their style."""
+"""Tables for terminals, and self-contained HTML pages without scripts."""
 
 import os
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return rows as columns of text, numbers to the right and parted by thousands.
+    """Return rows as columns of text; numbers are right-aligned, with thousands separators.
 
     >>> print(table(("TOPIC", "MESSAGES"), [("a", 1200), ("long", None)]))
     TOPIC  MESSAGES
@@ -26,12 +26,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def cell(value: Any) -> str:
-    """Return a value as it is shown: thousands parted, floats with two digits, small ones with four, None as a dash.
+    """Format a value: thousands separators, floats with two digits, small ones with four, None as a dash.
 
     >>> [cell(value) for value in (12000, 1234.5, 0.0046, 0.0, None, float("nan"))]
     ['12,000', '1,234.50', '0.0046', '0.00', '-', '-']
     """
-    if value is None or value != value:  # as NaN alone is
+    if value is None or value != value:  # NaN
         return "-"
     if isinstance(value, float):
         return f"{value:.4f}" if 0 < abs(value) < 0.01 else f"{value:,.2f}"
@@ -39,18 +39,18 @@ def cell(value: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is set to the right."""
+    """Return whether a value is right-aligned."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def numeric(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[bool]:
-    """Return of each column whether it holds numbers and nothing else."""
+    """Return, for each column, whether it holds only numbers."""
     return [all(row[at] is None or is_number(row[at]) for row in rows) for at in range(len(head))]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A plot (of `plots`, which escapes every label) with what it shows, said in words."""
+    """A plot of `plots`, which escapes labels, with its description."""
 
     svg: str
     caption: str
@@ -58,7 +58,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A table; numbers are set to the right."""
+    """A table; numbers are right-aligned."""
 
     head: Sequence[str]
     body: Sequence[Sequence[Any]]
@@ -80,7 +80,7 @@ class Section:
 
 
 def page(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """Return the page; texts and cells are escaped, only the plots are taken as they are."""
+    """Return the HTML; everything but the plots is escaped."""
     environment = Environment(
         loader=PackageLoader("ams.pipeline.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
@@ -91,7 +91,7 @@ def page(title: str, lead: str, sections: Sequence[Section]) -> str:
 
 
 def put(path: Path, content: str) -> None:
-    """Write a file in the place of the one before, in one step."""
+    """Replace a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.new")
     beside.write_text(content, encoding="utf-8")

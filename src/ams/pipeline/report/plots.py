@@ -1,6 +1,6 @@
-"""Figures as SVG, drawn from plain numbers; text stays text, so that it can be searched and copied.
+"""SVG figures from plain numbers; text stays text, so it can be searched and copied.
 
-Colours are those of Okabe and Ito, which people with any kind of colour vision can tell apart.
+Colours: Okabe and Ito, safe for colour blindness.
 """
 
 import io
@@ -43,7 +43,7 @@ class Span:
 
 
 def stacked_bars(series: Mapping[str, Sequence[float]], labels: Sequence[str], unit: str) -> str:
-    """Draw a bar for each label, stacked of one piece for each series."""
+    """Draw a bar for each label, stacked by series."""
     figure, axes = _axes(height=3.2)
     base = [0.0] * len(labels)
     for number, (name, values) in enumerate(series.items()):
@@ -85,7 +85,7 @@ def timelines(rows: Mapping[str, Sequence[Span]]) -> str:
             axes.barh(row, width, left=left, height=0.7, color=STATUS_COLOURS.get(span.status, _UNDEFINED))
     axes.xaxis_date()
     axes.xaxis.set_major_formatter(dates.DateFormatter("%H:%M"))
-    # Not by bars of no width, which would stand at the beginning of all time and stretch the axis to it.
+    # Bars of no width would start at 1970 and stretch the axis.
     known = [Patch(color=colour, label=status) for status, colour in STATUS_COLOURS.items()]
     figure.legend(handles=known, loc="outside lower center", ncols=len(known), frameon=False, fontsize=8)
     _name_rows(axes, list(rows))

@@ -1,4 +1,4 @@
-"""Publishing rows: `format("ams")` to write with, and the rows brought into an order that makes it exactly once."""
+"""Publishes rows through `format("ams")`, in a deterministic order that makes it exactly once."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,22 +6,22 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.options import KEY_WINDOW_SECONDS, Given
-from ams.pipeline.session import activated
-from ams.pipeline.sink.requests import arranged, written_down
+from ams.pipeline.options import KEY_WINDOW_SECONDS, RawOptions
+from ams.pipeline.session import make_active
+from ams.pipeline.sink.requests import arrange_rows, written_down
 from ams.pipeline.sink.writer import local_folder, refuse_stale
 
 
 def publish(
     rows: DataFrame, options: Mapping[str, str], order_by: Sequence[str] = (), lane: Column | None = None
 ) -> None:
-    """Publish rows, arranged, with the options of `format("ams")`.
+    """Arrange and publish rows, with the options of `format("ams")`.
 
-    Within `foreachBatch` each message is stored exactly once; a batch that publishes more than once to a topic gives
-    each time another `idempotencyKey`.
+    Within `foreachBatch` each message is stored exactly once. A batch that publishes to a topic several times needs a
+    different `idempotencyKey` each time.
     """
-    activated(rows.sparkSession)
-    writer = arranged(rows, order_by, lane).write.format("ams").mode("append").options(**options)
+    make_active(rows.sparkSession)
+    writer = arrange_rows(rows, order_by, lane).write.format("ams").mode("append").options(**options)
     writer.option("orderBy", ",".join(order_by)).save()
 
 
@@ -34,16 +34,15 @@ def publish_stream(
     lane: Column | None = None,
     write_down: bool = False,
 ) -> DataStreamWriter:
-    """Return a stream that publishes each batch arranged, ready to be given a trigger and started.
+    """Return a stream writer that arranges and publishes each batch; the caller adds a trigger and starts it.
 
-    With `write_down`, batches are kept in the checkpoint until they are published: for rows that come differently each
-    time they are computed. Raises `StaleCheckpoint` for a checkpoint that is too old to go on from, and `WrongOption`
-    for one that is not on a file system.
+    `write_down` keeps batches in the checkpoint until they are published: for rows that differ each time they are
+    computed. Raises `StaleCheckpoint` if the checkpoint is too old, and `WrongOption` if it is not on a file system.
     """
     folder = local_folder(checkpoint)
     if folder is None:
         raise WrongOption("checkpointLocation", f"{checkpoint} is not on a file system")
-    refuse_stale(folder, Given(options).seconds("keyWindow", KEY_WINDOW_SECONDS))
+    refuse_stale(folder, RawOptions(options).seconds("keyWindow", KEY_WINDOW_SECONDS))
 
     def batch(each: DataFrame, batch_id: int) -> None:
         kept = written_down(each, batch_id, folder / "published") if write_down else each

@@ -1,26 +1,24 @@
-"""From rows to messages to requests: which travel together, under which idempotency key, and how they are sent.
+"""Turns rows into publish requests with idempotency keys, and sends them.
 
-    data         binary or string     what the message holds; needed
-    attributes   map<string,string>   absent: none
-    ordering_key string               absent, null or empty: none
-    topic        string               where to, unless the option `topic` says it for all rows
-    lane         integer              whose order is kept (`arranged`); absent: the partition
+    data         binary or string     content of the message; required
+    attributes   map<string,string>   may be absent
+    ordering_key string               may be absent, null or empty
+    topic        string               target, unless the option `topic` names one for all rows
+    lane         integer              rows of one lane keep their order (`arrange_rows`); absent: the partition
 
-The columns that only the service gives (`project`, `offset`, `message_id`, `publish_time`) are passed over, so that
-messages can be published as they were read. Any other column is refused: it would be lost without a word.
+Columns that only the service sets (`project`, `offset`, `message_id`, `publish_time`) are ignored, so that read
+messages can be published again. Any other column is refused: it would be lost silently.
 
-Spark promises neither how rows are parted nor in which order they come once they were shuffled, and a batch that is
-tried again must send the same requests. So all rows of a topic, or of a lane of it, go to one partition, whichever that
-is, and are sorted there by everything that tells them apart. The same rows make the same requests, and the service
-knows these by their keys. Rows that themselves come differently each time are written down first.
+A retried batch must send the same requests, but Spark does not fix partitions and order after a shuffle. So all rows of
+a topic, or of one lane of it, go to one partition and are sorted by all columns. The same rows give the same requests,
+and the service recognises their keys. Rows that differ each time are written down first.
 
     spark/QUERY/BATCH[/NAME]/PLACE/NUMBER      of a streaming query, also from within its foreachBatch
     spark/NAME/PLACE/NUMBER                    of a batch write with the option idempotencyKey
 
-QUERY is the id that stands in the checkpoint, so it stays the same however often the query is started. PLACE is the
-lane of rows that say one, else the number of their partition, which only a stream may go by: its requests are kept and
-not made again. A batch write without the option has a new name each time a task is tried: each request is stored once,
-but a task that is tried again sends all of its messages again.
+QUERY is the id in the checkpoint, the same at every start of the query. PLACE is the lane of the rows, else their
+partition's number. Only a stream may use the latter: it keeps its requests and does not make them again. A batch write
+without the option has a new name for each try of a task: a retried task stores all its messages again.
 """
 
 import contextlib
@@ -63,17 +61,17 @@ _TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
 
 
 class Lane(NamedTuple):
-    """Rows of a topic that keep their order; requests are numbered in each lane by itself."""
+    """Rows of a topic that keep their order; each lane numbers its requests."""
 
     topic: str
     place: str
 
 
-class Encoded(NamedTuple):
-    """A message as it travels, and where it comes from."""
+class EncodedMessage(NamedTuple):
+    """An encoded message and the name of its row."""
 
     body: bytes
-    where: str  # tells a person which row it is; quotes nothing of its data
+    where: str  # names the row in errors, without its data
 
 
 class _Message(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -87,15 +85,15 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the columns of a frame are read."""
+    """Layout of a frame's columns."""
 
-    topic: str | None  # where all rows go; None when each says it
-    order_by: tuple[str, ...]  # columns that must never fall within a lane
+    topic: str | None  # None: each row names its topic
+    order_by: tuple[str, ...]  # columns that must not decrease within a lane
     columns: frozenset[str]
 
 
 def layout(schema: StructType, topic: str | None, order_by: Sequence[str] = ()) -> Layout:
-    """Look at the columns of a frame; raise `WrongOption` for a frame that cannot be published."""
+    """Return the layout of a frame. Raises `WrongOption` if it cannot be published."""
     for name, (kinds, said) in _TYPES.items():
         if name in schema.names and not _is(schema[name].dataType, kinds):
             raise WrongOption("columns", f"{name} is {schema[name].dataType.simpleString()}; it must be {said}")
@@ -123,7 +121,7 @@ def _is(kind: DataType, kinds: tuple[type[DataType], ...]) -> bool:
 
 
 class Rows:
-    """Reads the rows of one partition in their order; raises `WrongRow` for the first that is no message."""
+    """Reads one partition's rows in order. Raises `WrongRow` for the first invalid one."""
 
     def __init__(self, layout: Layout, partition: int) -> None:
         self._layout, self._partition = layout, partition
@@ -131,7 +129,7 @@ class Rows:
         self._last: dict[Lane, tuple[Any, ...]] = {}
         self._row = -1
 
-    def messages(self, batch: pa.RecordBatch) -> Iterator[tuple[Lane, Encoded]]:
+    def messages(self, batch: pa.RecordBatch) -> Iterator[tuple[Lane, EncodedMessage]]:
         """Yield the messages of a batch, each with its lane."""
         given = self._layout
 
@@ -149,10 +147,10 @@ class Rows:
                 if rank < self._last.get(where, rank):
                     raise self._wrong(f"comes after a larger one of topic {topic}; sort within partitions by orderBy")
                 self._last[where] = rank
-            yield where, Encoded(self._encoded(data, attributes, key or ""), self.name(order))
+            yield where, EncodedMessage(self._encode_row(data, attributes, key or ""), self.name(order))
 
     def name(self, order: tuple[Any, ...]) -> str:
-        """Say which row is at hand, by its place and the columns it is ordered by."""
+        """Name the current row in errors, by its place and its order columns."""
         row = f"row {self._row} of partition {self._partition}"
         if not order:
             return row
@@ -168,7 +166,7 @@ class Rows:
         self._lanes[topic, lane] = found = Lane(topic, place)
         return found
 
-    def _encoded(self, data: bytes | str | None, attributes: list[tuple[str, str]] | None, key: str) -> bytes:
+    def _encode_row(self, data: bytes | str | None, attributes: list[tuple[str, str]] | None, key: str) -> bytes:
         given = data.encode() if isinstance(data, str) else data or b""
         if not is_ordering_key(key):
             raise self._wrong(f"has an ordering key of more than {MAX_ORDERING_KEY} bytes")
@@ -183,17 +181,17 @@ class Rows:
         return WrongRow(f"{self.name(())} {reason}")
 
 
-def arranged(rows: DataFrame, order_by: Sequence[str] = (), lane: Column | None = None) -> DataFrame:
-    """Return the rows with a column `lane`, in an order that depends on nothing but the rows.
+def arrange_rows(rows: DataFrame, order_by: Sequence[str] = (), lane: Column | None = None) -> DataFrame:
+    """Return the rows with a column `lane`, in an order that depends only on the rows.
 
-    The rows of a topic are ordered by the columns `order_by`, and then by content. With `lane`, a whole number, only
-    the rows of the same lane keep their order, and lanes are published side by side.
+    Rows of a topic are ordered by `order_by`, then by content. With `lane`, an integer column, only rows of one lane
+    keep their order, and lanes are published in parallel.
     """
     topic = [TOPIC] if TOPIC in rows.columns else []
     content: list[str | Column] = [DATA]
     if ATTRIBUTES in rows.columns:
         content.append(F.array_sort(F.map_entries(ATTRIBUTES)))
-    # A number of partitions that is said is one that Spark does not change while it runs.
+    # Spark does not change an explicit number of partitions at run time.
     partitions = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     return (
         rows.withColumn(LANE, F.lit(0) if lane is None else lane)
@@ -203,7 +201,7 @@ def arranged(rows: DataFrame, order_by: Sequence[str] = (), lane: Column | None 
 
 
 def written_down(batch: DataFrame, batch_id: int, folder: Path) -> DataFrame:
-    """Return the rows of a batch as they were the first time it was tried; they are kept in `folder` until the next."""
+    """Return the rows of the batch's first try; they are kept in `folder` until the next batch."""
     mine = folder / f"batch-{batch_id:06d}"
     if not mine.exists():
         work = folder / "_work"
@@ -218,8 +216,8 @@ def written_down(batch: DataFrame, batch_id: int, folder: Path) -> DataFrame:
     return batch.sparkSession.read.schema(batch.schema).parquet(str(mine))
 
 
-def marked(marks: Mapping[str, Column]) -> Column:
-    """Return the attributes of a message with these among them; those of the same names are replaced."""
+def with_attributes(marks: Mapping[str, Column]) -> Column:
+    """Return the message's attributes with `marks` added or replaced."""
     kept = F.map_filter("attributes", lambda name, _: ~name.isin(*marks))
     pairs = [each for name, value in marks.items() for each in (F.lit(name), value)]
     return F.map_concat(kept, F.create_map(*pairs))
@@ -235,7 +233,7 @@ class Chunk:
 
     lane: Lane
     number: int
-    messages: list[Encoded] = field(default_factory=list)
+    messages: list[EncodedMessage] = field(default_factory=list)
     size: int = _EMPTY  # bytes of the body
 
     def body(self) -> bytes:
@@ -244,7 +242,7 @@ class Chunk:
 
 
 class Chunker:
-    """Puts messages into requests, those of a lane in the order in which they come."""
+    """Groups messages into requests; each lane keeps its order."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -252,8 +250,8 @@ class Chunker:
         self._numbers: Counter[Lane] = Counter()
         self._bytes = 0
 
-    def add(self, lane: Lane, message: Encoded) -> Iterator[Chunk]:
-        """Take a message and yield the requests that are complete because of it."""
+    def add(self, lane: Lane, message: EncodedMessage) -> Iterator[Chunk]:
+        """Add a message; yield the requests that are now complete."""
         size = len(message.body) + 1
         chunk = self._open.get(lane)
         if chunk is not None and chunk.size + size > self._limits.bytes:
@@ -268,11 +266,11 @@ class Chunker:
         if len(chunk.messages) >= self._limits.messages:
             yield self._close(chunk)
         if self._bytes > self._limits.open_bytes:
-            # Not that of this lane: where it ends must not depend on which other lanes are in the same partition.
+            # Not this lane's: its end must not depend on other lanes in the partition.
             yield from self.rest(but=lane)
 
     def rest(self, but: Lane | None = None) -> Iterator[Chunk]:
-        """Yield the requests that were begun, in the order of their first messages, except that of one lane."""
+        """Yield the open requests in the order of their first messages, except that of lane `but`."""
         for chunk in [each for each in self._open.values() if each.lane != but]:
             yield self._close(chunk)
 
@@ -286,7 +284,7 @@ QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 def key_prefix(name: str | None, task: TaskContext) -> str:
-    """Return what the keys of a task begin with; `name` is what the option idempotencyKey says."""
+    """Return the key prefix of a task; `name` is the option idempotencyKey."""
     query, batch = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
     if query is None or batch is None:
         return f"spark/{name or uuid4()}"
@@ -295,14 +293,14 @@ def key_prefix(name: str | None, task: TaskContext) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Publishes the requests of one task, also from several threads, each again under its key until it is answered."""
+    """Publishes one task's requests, each retried under its key. Thread-safe."""
 
     service: Service
     writing: Writing
     key_prefix: str
 
     def send(self, chunk: Chunk) -> None:
-        """Store the messages of a request; raise a `ClientError` that names topic and rows when they are not stored."""
+        """Publish a request. Raises a `ClientError` that names topic and rows."""
         project, topic = self.writing.project, chunk.lane.topic
         key = f"{self.key_prefix}/{chunk.lane.place}/{chunk.number}"
         call = wire.publish_encoded(project, topic, chunk.body(), key=key)
@@ -316,7 +314,7 @@ class Publisher:
                     self.service.call(replace(wire.create_topic(project, topic), repeatable=True))
                 self.service.call(call)
         except ClientError as error:
-            # Of the same class, so that whoever gets it knows as much as from the service.
+            # Same class as the service's error, so that callers can tell it.
             raise type(error)(f"topic {project}/{topic}: {_reason(chunk, error)}") from None
 
 
@@ -347,14 +345,14 @@ def _extent(chunk: Chunk) -> str:
     return f"{len(chunk.messages)} messages, from {first.where} to {last.where},"
 
 
-THREADS = 4  # requests under way at once, each to another topic
-WAITING = 2  # requests that wait for each thread: the next one is made while one is under way
+THREADS = 4  # parallel requests, each to another topic
+WAITING_PER_THREAD = 2  # queued requests per thread
 
 
 class Sender:
-    """Hands requests to threads; a topic always has the same thread, so the order of its requests is kept.
+    """Sends requests on threads; a topic always has the same thread, which keeps its order.
 
-    After a failure, or when a `with` is left by an error, nothing more is sent; `put` and the end of a `with` raise it.
+    After a failure, or an error in the `with` block, nothing more is sent; `put` and the end of the block raise it.
     """
 
     def __init__(self, send: Callable[[Chunk], None], threads: int = THREADS) -> None:
@@ -364,10 +362,10 @@ class Sender:
         self._error: BaseException | None = None
 
     def put(self, chunk: Chunk) -> None:
-        """Have a request sent after the earlier ones of its topic; waits while too many are under way."""
+        """Queue a request after the earlier ones of its topic; blocks while the queue is full (back-pressure)."""
         number = zlib.crc32(chunk.lane.topic.encode()) % len(self._threads)
         waiting = self._waiting[number]
-        if len(waiting) > WAITING:
+        if len(waiting) > WAITING_PER_THREAD:
             waiting.popleft().result()
         self._raise()
         waiting.append(self._threads[number].submit(self._try, chunk))
@@ -387,7 +385,7 @@ class Sender:
             return
         try:
             self._send(chunk)
-        except BaseException as error:  # raised again by whoever hands over the next request
+        except BaseException as error:  # the next `put` raises it
             self._error = error
 
     def _raise(self) -> None:

@@ -1,19 +1,19 @@
-"""Writers that Spark calls: made on the driver, carried to the executors, one `write` for each partition.
+"""Spark's writers: made on the driver, pickled to the executors, one `write` per partition.
 
-The tasks of a batch write publish. Those of a stream write down their requests, and `commit` publishes them on the
-driver, as a batch may come again with other rows in other partitions. Requests are in the checkpoint, readable for the
-owner only, from before the first is published until all are. All machines must see the folder by the same path:
+Tasks of a batch write publish directly. Tasks of a stream write their requests to the checkpoint, and `commit`
+publishes them on the driver: a retried batch may have other rows in other partitions. The files are readable for the
+owner only and stay until all are published. All machines must see the folder by the same path:
 
     CHECKPOINT/unpublished/batch-000007/part-00000-ID   requests of one task
     CHECKPOINT/unpublished/batch-000007/plan.json       which parts count, and whether all are published
 
-The driver writes the plan when all tasks are done; without one, nothing of the batch was published. A batch that comes
-again is published from its plan, whatever rows it has now.
+The driver writes the plan after all tasks; without a plan nothing was published. A retried batch is published from its
+plan, whatever rows it has now.
 
-A batch that was begun and not finished is published again when its query starts again. The service knows what it has
-stored of it by the keys, but not for ever: for the setting `idempotency_window`, and no longer than the topic keeps its
-messages. No route tells these, so the option `keyWindow` does, and checkpoints that are too old to go on from are
-refused. A checkpoint whose last batch is finished may be of any age.
+An unfinished batch is published again when its query restarts. The service recognises stored requests by their keys,
+but only for its setting `idempotency_window`, and no longer than the topic keeps messages. No route tells these times,
+so the option `keyWindow` does, and older checkpoints are refused. A checkpoint whose last batch is finished may have
+any age.
 """
 
 import json
@@ -58,9 +58,9 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a batch publishes."""
+    """The requests that a batch publishes."""
 
-    project: str  # whose topics it publishes to
+    project: str  # project of the topics
     key_prefix: str
     parts: tuple[Part, ...]
     is_published: bool = False
@@ -79,14 +79,14 @@ class BatchFolder:
 
     @property
     def plan(self) -> Plan | None:
-        """The plan; None while nothing of the batch may be published."""
+        """The plan; None until the batch may be published."""
         try:
             return msgspec.json.decode((self.path / PLAN).read_bytes(), type=Plan)
         except FileNotFoundError:
             return None
 
     def keep(self, partition: int, chunks: Iterable[Chunk]) -> Part:
-        """Write down the requests of a task, on stable storage, in a new file each time; runs on executors."""
+        """Write a task's requests to a new file on stable storage; runs on executors."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = f"part-{partition:05d}-{uuid4().hex}"
         with open(os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
@@ -99,7 +99,7 @@ class BatchFolder:
             return Part(name, file.tell())
 
     def seal(self, plan: Plan) -> Plan:
-        """Write the plan and return it; raise `PipelineError` where a part of it cannot be seen here."""
+        """Write the plan and return it. Raises `PipelineError` if a part is not visible here."""
         for part in plan.parts:
             path = self.path / part.file
             if not path.is_file() or path.stat().st_size != part.size:
@@ -112,14 +112,14 @@ class BatchFolder:
         return plan
 
     def chunks(self, part: Part) -> Iterator[Chunk]:
-        """Yield the requests of a part in their order."""
+        """Yield a part's requests in order."""
         with open(self.path / part.file, "rb") as file:
             while length := file.read(_LENGTH_BYTES):
                 yield _decode(file.read(int.from_bytes(length, "big")))
 
     def finish(self, plan: Plan) -> None:
-        """Note that all is published; what this batch and those before it kept goes."""
-        # The plan stays until the next batch: this one comes again when Spark could not note its end.
+        """Mark the plan as published, and remove the parts of this and earlier batches."""
+        # The plan stays until the next batch: Spark may retry this one.
         self._write(Plan(plan.project, plan.key_prefix, (), is_published=True))
         for each in self.path.glob("part-*"):
             each.unlink(missing_ok=True)
@@ -129,24 +129,24 @@ class BatchFolder:
 
     def _write(self, plan: Plan) -> None:
         write_whole(Disk(), str(self.path / PLAN), msgspec.json.encode(plan))
-        for each in (self.path.parent, self.path.parent.parent):  # the first batch makes them
+        for each in (self.path.parent, self.path.parent.parent):  # made by the first batch
             sync(str(each))
 
 
 def local_folder(checkpoint: str | None) -> Path | None:
-    """Return the folder of a checkpoint that is on a file system of this machine, None of any other."""
+    """Return the checkpoint's local folder; None if it is not on a local file system."""
     if checkpoint is None or urlsplit(checkpoint).scheme not in ("", "file"):
         return None
     return Path(unquote(urlsplit(checkpoint).path) if checkpoint.startswith("file:") else checkpoint)
 
 
 def refuse_stale(checkpoint: Path, window: float, now: float | None = None) -> None:
-    """Raise `StaleCheckpoint` if a batch was begun more than `window` seconds before `now` and never finished."""
+    """Raise `StaleCheckpoint` if an unfinished batch began more than `window` seconds before `now`."""
     number = _last(checkpoint / "offsets")
     if number <= _last(checkpoint / "commits"):
         return
     folder = BatchFolder.of(checkpoint, number)
-    plan = folder.plan  # without one nothing was published yet
+    plan = folder.plan  # no plan: nothing was published
     if folder.path.is_dir() and (plan is None or plan.is_published):
         return
     # A line with a version, one of JSON about the batch, and one for each source.
@@ -177,14 +177,14 @@ class _Published(WriterCommitMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept(WriterCommitMessage):
-    """What a task of a stream wrote down."""
+class WrittenRequests(WriterCommitMessage):
+    """Requests that a stream's task wrote down."""
 
     key_prefix: str
-    part: Part | None  # None where the batch has a plan already
+    part: Part | None  # None if the batch has a plan already
 
 
-PARTS_AT_ONCE = 4  # partitions of a stream's batch that are published side by side
+PARTS_AT_ONCE = 4  # partitions of a stream's batch published in parallel
 
 
 class _Writer:
@@ -201,13 +201,13 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """Of `frame.write`. What a task sent stays sent when the job fails: trying again sends the same requests."""
+    """Writer of `frame.write`. Sent requests stay when the job fails; a retry sends the same ones."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Published:
-        """Publish the rows of a partition in their order; raise `WrongRow` or a `ClientError`."""
+        """Publish a partition's rows in order. Raises `WrongRow` or a `ClientError`."""
         task = _task()
         is_repeatable = self._writing.idempotency_key is not None or task.getLocalProperty(BATCH_ID) is not None
-        if is_repeatable and LANE not in self._layout.columns:  # keys would follow from the partitions of the rows
+        if is_repeatable and LANE not in self._layout.columns:  # keys would depend on the partitioning
             raise WrongOption(
                 "columns",
                 "a batch write with an idempotencyKey, or within foreachBatch, may come again in other partitions and"
@@ -224,7 +224,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Of `frame.writeStream`; `StaleCheckpoint` is raised as well."""
+    """Writer of `frame.writeStream`. Also raises `StaleCheckpoint`."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
@@ -238,21 +238,21 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._checkpoint = folder.absolute()
         refuse_stale(self._checkpoint, self._writing.key_window)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Kept:
-        """Write down the requests of a partition; raise `WrongRow`."""
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRequests:
+        """Write down a partition's requests. Raises `WrongRow`."""
         task = _task()
         folder = BatchFolder.of(self._checkpoint, int(task.getLocalProperty(BATCH_ID) or 0))
         prefix = key_prefix(self._writing.idempotency_key, task)
         if folder.plan is not None:
-            for _ in iterator:  # Spark wants its rows to be taken
+            for _ in iterator:  # Spark requires the rows to be consumed
                 pass
-            return Kept(prefix, None)
-        return Kept(prefix, folder.keep(task.partitionId(), self._chunks(iterator, task.partitionId())))
+            return WrittenRequests(prefix, None)
+        return WrittenRequests(prefix, folder.keep(task.partitionId(), self._chunks(iterator, task.partitionId())))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Publish a batch from its plan, which is made first; raise a `ClientError`."""
+        """Write the batch's plan, then publish from it. Raises a `ClientError`."""
         folder = BatchFolder.of(self._checkpoint, batchId)
-        kept = [each for each in messages if isinstance(each, Kept)]
+        kept = [each for each in messages if isinstance(each, WrittenRequests)]
         prefix = next((each.key_prefix for each in kept), "")
         parts = tuple(each.part for each in kept if each.part is not None)
         plan = folder.plan or folder.seal(Plan(self._writing.project, prefix, parts))

@@ -1,4 +1,4 @@
-"""A push server elsewhere: calls that end soon and are worded for people, and deliveries as they are wanted."""
+"""Client of a push server elsewhere: calls with short timeouts, and a loop that keeps its deliveries in step."""
 
 import asyncio
 import random
@@ -11,20 +11,20 @@ from grpc_health.v1 import health_pb2
 
 from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import AmsError, BadSettings
-from ams.core.supervisor import Rounds, Supervisor
+from ams.core.supervisor import Supervisor, Ticker
 from ams.push.rpc import push_service_pb2 as pb
 from ams.push.rpc import wire
 from ams.push.rpc.wire import A, Method, PushServerAddress, Q, connect, trust
 from ams.push.upstream import Target
 
 CALL_SECONDS = 3.0  # for a call, connecting included (push contract 15, P29)
-AWAY = "Push server is currently unavailable"
-_AWAY_CODES = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+UNAVAILABLE = "Push server is currently unavailable"
+_UNAVAILABLE_CODES = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 logger = structlog.get_logger("ams.push_rpc")
 
 WORK = "driving of the push server"
-AT_ONCE = 8  # calls under way at the same time
+MAX_CONCURRENT_CALLS = 8  # calls under way at the same time
 ROUND_SECONDS = 60.0  # from one round to the next, a tenth more or less
 _BACKOFF = Backoff(1.0, 10.0)  # seconds between rounds in which it did not answer
 
@@ -37,28 +37,28 @@ class Outcome(NamedTuple):
 
     @property
     def is_ok(self) -> bool:
-        """Return whether it was carried out."""
+        """True if the call succeeded."""
         return self.code is grpc.StatusCode.OK
 
     @property
     def is_away(self) -> bool:
-        """Return whether there was no answer."""
-        return self.code in _AWAY_CODES
+        """True if there was no answer."""
+        return self.code in _UNAVAILABLE_CODES
 
     @property
     def is_unknown(self) -> bool:
-        """Return whether the push server has no such subscription."""
+        """True if the push server has no such subscription."""
         return self.code is grpc.StatusCode.NOT_FOUND
 
-    def worded(self) -> str:
-        """Return what clients of the service read (push contract 13.2)."""
+    def client_text(self) -> str:
+        """Return the text for clients of the service (push contract 13.2)."""
         if self.is_ok:
             return self.text
-        return AWAY if self.is_away else f"Error: {self.text}"
+        return UNAVAILABLE if self.is_away else f"Error: {self.text}"
 
 
 class GrpcPushServer:
-    """A push server, ours or the reference's, over one connection. Raises `BadSettings` for certificates' files."""
+    """A push server, ours or the reference's, over one connection. Raises `BadSettings` for bad certificate files."""
 
     def __init__(self, place: PushServerAddress, seconds: float = CALL_SECONDS) -> None:
         self._place, self._seconds = place, seconds
@@ -67,46 +67,46 @@ class GrpcPushServer:
         self._connecting = asyncio.Lock()
 
     async def close(self) -> None:
-        """Let go of the connection; calls under way end."""
+        """Close the connection; calls under way fail."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
 
     async def activate(self, target: Target) -> Outcome:
-        """Let it deliver a target; it may answer that it does so already."""
+        """Start the delivery of a target; the answer may be that it is active already."""
         request = pb.ActivateSubscriptionRequest(subscription=wire.subscription(target))
         return await self._ask(wire.ACTIVATE, request, lambda answer: answer.message)
 
     async def deactivate(self, path: str) -> Outcome:
-        """Let it deliver a subscription no more."""
+        """Stop the delivery of a subscription."""
         request = pb.DeactivateSubscriptionRequest(full_name=path)
         return await self._ask(wire.DEACTIVATE, request, lambda answer: answer.message)
 
     async def look(self, path: str) -> Outcome:
-        """Ask how the delivery of a subscription goes."""
+        """Ask for the status of a delivery."""
         request = pb.SubscriptionStatusRequest(full_name=path)
         return await self._ask(wire.SUBSCRIPTION_STATUS, request, lambda answer: answer.status)
 
     async def status(self, path: str) -> str:
-        """Return how the delivery of a subscription goes; `path` is its resource name."""
-        return (await self.look(path)).worded()
+        """Return the status of a delivery; `path` is the resource name of its subscription."""
+        return (await self.look(path)).client_text()
 
-    async def deactivated(self, path: str) -> str:
-        """Return what becomes of the delivery of a subscription that was deleted."""
-        return (await self.deactivate(path)).worded()
+    async def deactivation_outcome(self, path: str) -> str:
+        """Stop the delivery of a deleted subscription; return the outcome."""
+        return (await self.deactivate(path)).client_text()
 
     async def health(self, *, details: bool) -> str:
-        """Return the health of the server itself (P34); with `details`, as its transport words it (14.5)."""
+        """Return the health of the server (P34); with `details`, the text of its transport (14.5)."""
         shown = health_pb2.HealthCheckResponse.ServingStatus.Name
         checked = await self._ask(wire.CHECK, health_pb2.HealthCheckRequest(), lambda answer: str(shown(answer.status)))
         if not checked.is_ok and not checked.is_away:
             checked = await self._ask(wire.STATUS, pb.StatusRequest(), lambda _: "ok")
-        return checked.text if checked.is_away and details else checked.worded()
+        return checked.text if checked.is_away and details else checked.client_text()
 
     async def _ask(self, method: Method[Q, A], request: Q, text: Callable[[A], str]) -> Outcome:
         try:
             async with asyncio.timeout(self._seconds):
-                ask = (await self._connected()).unary_unary(
+                ask = (await self._open_channel()).unary_unary(
                     method.path,
                     request_serializer=method.request.SerializeToString,
                     response_deserializer=method.answer.FromString,
@@ -122,64 +122,64 @@ class GrpcPushServer:
             await self.close()
         return outcome
 
-    async def _connected(self) -> grpc.aio.Channel:
+    async def _open_channel(self) -> grpc.aio.Channel:
         async with self._connecting:
             if self._channel is None:
                 self._channel = await connect(self._place, self._trust)
             return self._channel
 
     def _has_changed(self) -> bool:
-        """Return whether a new connection may do better, with other files of ours or an unverified server."""
+        """Return whether to reconnect: our certificate files changed, or the server is not verified."""
         if not self._place.tls:
             return False
         before = self._trust
         try:
             self._trust = trust(self._place)
-        except BadSettings as error:  # they are being written, perhaps; the next call looks again
+        except BadSettings as error:  # perhaps being written; the next call reads them again
             logger.warning("push_server.certificates_unusable", reason=str(error))
         return self._trust != before or not self._place.verify
 
 
 class Driving:
-    """Keeps what a push server delivers as `targets` says, after any failure on either side.
+    """Keeps the deliveries of a push server equal to `targets`, after any failure on either side.
 
-    Both are compared at every change and every minute; differences are repaired (push contract 15, P3, P28, P31). What
-    it has and this process did not give it is sent again: it may be of before a change it was not there for.
+    Compares both at every change and every minute, and repairs differences (push contract 15, P3, P28, P31). A delivery
+    that this process did not send is sent again, as it may be outdated.
     """
 
     def __init__(
         self, server: GrpcPushServer, targets: Callable[[], Awaitable[Sequence[Target]]], seconds: float = ROUND_SECONDS
     ) -> None:
         self._server, self._targets, self._seconds = server, targets, seconds
-        self._given: dict[str, Target] = {}  # what this process made it deliver, and how
+        self._given: dict[str, Target] = {}  # targets that this process sent
         self.results: dict[str, Outcome] = {}  # of the last call about each subscription
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._places = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
         self._turn = asyncio.Lock()
-        self._away: Outcome | None = None  # the answer of this round that it is away: it is asked nothing more
+        self._away: Outcome | None = None  # first missing answer of this round: no more calls in it
         self._asked: set[asyncio.Task[bool]] = set()
         self._pauses = Pauses(_BACKOFF)
-        self._rounds = Rounds(WORK, seconds, self._go_on)
+        self._rounds = Ticker(WORK, seconds, self._go_on)
 
-    def changed(self) -> None:
-        """Say that something else is wanted than before; the next round begins at once."""
+    def note_change(self) -> None:
+        """Begin a round at once, as targets changed."""
         self._rounds.soon()
 
     async def settle(self, seconds: float) -> None:
-        """Compare and repair now; return when that is done, or after `seconds`."""
+        """Run a round now; return when it is done, or after `seconds`."""
         asked = asyncio.create_task(self.round())
         self._asked.add(asked)
         asked.add_done_callback(self._asked.discard)
         await asyncio.wait({asked}, timeout=seconds)
         if not asked.done() or not asked.result():
-            self.changed()
+            self.note_change()
 
     async def start(self, supervisor: Supervisor) -> None:
-        """Begin; the first round goes on in the background."""
+        """Start the rounds in the background."""
         self._rounds.soon()
         await self._rounds.start(supervisor)
 
     async def close(self) -> None:
-        """Stop. The push server delivers on."""
+        """Stop the rounds. The push server continues its deliveries."""
         await self._rounds.close()
 
     async def _go_on(self) -> None:
@@ -192,7 +192,7 @@ class Driving:
             self._rounds.seconds = pause * random.uniform(0.9, 1.1)  # noqa: S311
 
     async def round(self) -> bool:
-        """Compare and repair once; return whether everybody answered. Raises nothing."""
+        """Compare and repair once; return whether all calls were answered. Raises nothing."""
         async with self._turn:
             try:
                 wanted = {target.path: target for target in await self._targets()}
@@ -219,12 +219,12 @@ class Driving:
         return outcome
 
     async def _bring(self, target: Target) -> Outcome:
-        outcome = await self._one_of_several(target.path, self._brought(target))
+        outcome = await self._one_of_several(target.path, self._activate_target(target))
         self._note(target.path, outcome)
         return outcome
 
     async def _one_of_several(self, path: str, work: Awaitable[Outcome]) -> Outcome:
-        """Do the work on one target, when it has a place; its fault must not keep others from being driven (P4)."""
+        """Run the calls of one target in a slot. A defect must not stop other targets (P4)."""
         try:
             async with self._places:
                 return await work
@@ -232,8 +232,8 @@ class Driving:
             logger.exception("push_server.failed", subscription=path, kind=type(error).__name__)
             return Outcome(grpc.StatusCode.INTERNAL, f"unexpected {type(error).__name__}")
 
-    async def _brought(self, target: Target) -> Outcome:
-        """Make the push server deliver this target, and not another one of the same name."""
+    async def _activate_target(self, target: Target) -> Outcome:
+        """Make the push server deliver exactly this target, not an older one of the same name."""
         if self._away is not None:
             return self._away
         seen = await self._server.look(target.path)
@@ -259,21 +259,21 @@ class Driving:
         before = self.results.get(path)
         self.results[path] = outcome
         if not outcome.is_ok and (before is None or before.code is not outcome.code):
-            logger.warning("push_server.refused", subscription=path, reason=outcome.worded())
+            logger.warning("push_server.refused", subscription=path, reason=outcome.client_text())
 
 
 class DrivenPushServer(GrpcPushServer):
-    """A push server elsewhere that delivers what is wanted, as long as this runs. Raises as `GrpcPushServer` does."""
+    """A push server elsewhere that is kept in step with the registry. Raises as `GrpcPushServer`."""
 
     def __init__(self, place: PushServerAddress) -> None:
         super().__init__(place)
         self._driving: Driving | None = None
 
     async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]], supervisor: Supervisor) -> None:
-        """Begin to keep it in step with `targets`, in the background.
+        """Keep it in step with `targets`, in the background.
 
-        Those whose topic is gone are left out: a push server of another make would pull them for ever (P31). So are
-        parallel ones, whose messages it would acknowledge by the last of them.
+        Left out are targets without a topic, which other push servers would pull for ever (P31), and parallel ones,
+        whose messages they would acknowledge cumulatively.
         """
 
         async def deliverable() -> Sequence[Target]:
@@ -283,12 +283,12 @@ class DrivenPushServer(GrpcPushServer):
         await self._driving.start(supervisor)
 
     async def settle(self) -> None:
-        """Bring it in step now, in a few seconds at most; what fails is tried again in the background."""
+        """Bring it in step now, within a few seconds; failures are retried in the background."""
         if self._driving is not None:
             await self._driving.settle(CALL_SECONDS)
 
     async def close(self) -> None:
-        """Let go of the connection; what the push server delivers goes on."""
+        """Close the connection; the push server continues its deliveries."""
         if self._driving is not None:
             await self._driving.close()
         await super().close()

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
 from ams.core.errors import BadSettings
-from ams.core.push_config import MATTERMOST, MOST_PERIOD
+from ams.core.push_config import MATTERMOST, MAX_PERIOD_MS
 from ams.push.rpc import push_service_pb2 as pb
 from ams.push.upstream import Target
 
@@ -63,7 +63,7 @@ def subscription(target: Target) -> pb.Subscription:
         push_endpoint=config.endpoint,
         max_messages=config.max_messages,
         authorization_header=config.header_value,
-        retry_policy=pb.RetryPolicy(type=config.retry_policy, period=min(config.retry_period, MOST_PERIOD)),
+        retry_policy=pb.RetryPolicy(type=config.retry_policy, period=min(config.retry_period, MAX_PERIOD_MS)),
         mattermost_url=config.mattermost_url,
         mattermost_username=config.mattermost_username,
         mattermost_channel=config.mattermost_channel,

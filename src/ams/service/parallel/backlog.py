@@ -1,35 +1,35 @@
-"""Backlog of one parallel subscription: what is done, what is on lease, what comes again, and when.
+"""Backlog of one parallel subscription: the state of each message that is not acknowledged.
 
-A pure state machine: no I/O and no clock. Times are milliseconds of a monotonic clock and are given. Methods return the
-changes to store. The caller says when they are on disk (`stored`) or cannot be (`not_stored`).
+A pure state machine: no I/O and no clock. The caller passes times, in milliseconds of a monotonic clock. Methods return
+the changes to store; the caller reports the outcome with `note_stored` or `note_not_stored`.
 
 Every offset from the floor on is in one of these states:
 
-    unseen      at or above `scan`: never looked at since this process took the subscription over. It may be leased or
-                settling all the same, by an id of before: then it is passed by, and its key is under way
+    unseen      at or above `scan`: not looked at since this process took the subscription over. A lease of the previous
+                run may cover it: then the scan skips it, and its ordering key counts as under way
     leased      given to a consumer, until a deadline
     held        acknowledged, while an earlier message of its ordering key is out: leased without a deadline
     settling    its acknowledgement, or its failure, is being stored
-    waiting     it failed, and its time has not come; or it may be out since before the last start (exactly-once)
-    ready       to be given again
+    waiting     it failed and its backoff goes on; or it may be out since before the last start (exactly-once)
+    ready       to be redelivered
     blocked     an earlier message of its ordering key is not done, and not out to the same consumer
-    done        acknowledged, passed over by the filter, or put aside as a dead letter
+    done        acknowledged, skipped by the filter, or dead-lettered
 
-Laws, walked by Hypothesis against a naive model (`tests/service/parallel/test_backlog.py`):
+Laws, checked by Hypothesis against a naive model (`tests/service/parallel/test_backlog.py`):
 
-- What is done does not come again, unless it is sought; what is not done comes again, unless retention takes it.
-- A message is leased to one consumer at a time. Only the id of its newest hand-out settles it, and only until its
+- A done message is not redelivered, except after a seek. A message that is not done is redelivered until retention
+  removes it.
+- A message is leased to one consumer at a time. Only the ack id of its newest hand-out settles it, and only until the
   deadline.
-- An id of the run before this one is the newest until the message is given again, for the time that leases of then may
-  last at most. Ids of older runs count no more.
-- The number of failures is stored before the message is given again, and never falls.
-- Of an ordering key messages are out to one consumer together, in order. When one fails, those behind it are taken
-  back, the held ones too: they have not failed, their ids count no more, and they come again behind it (decision 61).
-- Of an ordering key messages are done in order. With exactly-once delivery none is held: ids that are out of order
-  are refused, and count later.
+- An ack id of the previous run stays valid until the message is given again, and no longer than its lease could last.
+  Ids of older runs are invalid.
+- The failure count is stored before the message is redelivered, and never falls.
+- Messages of an ordering key are out to one consumer together, in order. When one fails, those behind it are taken
+  back, held ones too. They did not fail; their ids become invalid, and they are redelivered behind it (decision 61).
+- Messages of an ordering key are done in order. With exactly-once delivery none is held: an acknowledgement out of
+  order is refused, and may be repeated later.
 
-Each consumer has a fair share of what may be on lease and of what may be held back. So no consumer, also one that never
-comes back, leaves nothing to others.
+Each consumer has a fair share of the leases and of the waiting messages, so that none starves the others.
 """
 
 import heapq
@@ -46,47 +46,47 @@ from ams.service.parallel.hand_out_ids import HandOutIds, NamedLeases, RestartGr
 from ams.service.parallel.message_state import (
     Done,
     Failures,
+    FlowWindow,
     HandOut,
     KeyConsumer,
     KeyQueue,
     LeaseTable,
     OrderingKeys,
     Rules,
-    Window,
 )
 from ams.storage.cursors.acks import Mark, Progress
 
 MAX_OUT = 100_000
-"""Messages that may be given and not settled; each takes about as much memory as a tuple in a dictionary."""
+"""Messages on lease or being settled; each costs about the memory of a tuple in a dictionary."""
 MAX_OUT_BYTES = 2**30
 MAX_HELD_BACK = 200_000
-"""Messages that wait, are ready again, or are blocked by their key, before no new ones are looked at."""
+"""Back-pressure: with so many messages waiting, ready or blocked, no new ones are scanned."""
 MAX_SPAN = 2**24
-"""Offsets from the floor to the newest that was given: one message that is never settled holds the others up then."""
+"""Offsets from the floor to the scan. One message that is never settled stops the subscription at this distance."""
 DEAD_LETTER_RETRY_MS = Milliseconds(10_000)
-"""A message that could not be put aside waits at least so long."""
+"""Backoff of a message whose dead letter could not be stored, at least."""
 UNKNOWN_HOLDER = "a consumer of before the restart"
 """Holder of a lease of the previous run, until its consumer extends it."""
 
 
 @dataclass(slots=True)
 class Settling:
-    """Messages that one call is about to settle. Nobody has them until `stored` or `not_stored` is called."""
+    """Messages that one call settles. They are in no other state until `note_stored` or `note_not_stored`."""
 
     done: list[Offset] = field(default_factory=list)
     failures: dict[Offset, int] = field(default_factory=dict)
     failed_with: dict[Offset, str] = field(default_factory=dict)
     waits: Milliseconds | None = None
-    """How long those that failed are to wait; None: as the rules say."""
+    """Backoff of the failed messages; None: by the retry policy."""
     late: list[AckId] = field(default_factory=list)
-    """Ids that do not count, for which nothing is changed."""
+    """Ids that are not valid any more: they change nothing."""
     out_of_order: set[AckId] = field(default_factory=set)
-    """Those of them that will count: acknowledged before earlier messages of their keys, with exactly-once delivery."""
+    """Late ids that may be repeated: earlier messages of their keys are not acknowledged (exactly-once)."""
     unsure: dict[str, list[Offset]] = field(default_factory=dict)
-    """Ids whose messages another call is settling: they count no more, or are to be settled yet."""
+    """Ids whose messages another call is settling: retry them when it is done."""
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
     taken_back: dict[Offset, Mark] = field(default_factory=dict)
-    """Messages behind those that failed, of their ordering keys."""
+    """Messages behind the failed ones, of the same ordering keys."""
 
     @property
     def is_empty(self) -> bool:
@@ -95,7 +95,7 @@ class Settling:
 
 
 class Backlog:
-    """One subscription's messages, from its floor on."""
+    """Messages of one subscription, from its floor on."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Backlog:
         grace_until: Milliseconds,
         longest_until: Milliseconds | None = None,
     ) -> None:
-        """Take a subscription over; the times are those of `RestartGrace`, `longest_until` absent: as `grace_until`."""
+        """Take over a subscription. `longest_until` defaults to `grace_until`; see `RestartGrace` for both."""
         self.epoch, self.run = progress.epoch, progress.run
         self.done = Done(progress)
         self.leases = LeaseTable()
@@ -117,13 +117,13 @@ class Backlog:
         self.restart_grace = RestartGrace(progress.run, end, grace_until, longest_until)
         self._ids = HandOutIds(progress, identity, self.restart_grace, self.leases, self.done, self.failures)
         self._ready: list[Offset] = []
-        """A heap. An offset may be there twice, or be given or done by now."""
+        """A heap. It may hold an offset twice, or one that is leased or done by now."""
 
-    def go_by(self, rules: Rules) -> None:
-        """Let other rules hold from now on."""
+    def set_rules(self, rules: Rules) -> None:
+        """Replace retry policy, dead letter policy and delivery guarantee."""
         if rules.exactly_once and not self.failures.rules.exactly_once:
             self._ids.finishers.forget_all(self._ids.number)
-            if self._before_until > self.restart_grace.grace_until:
+            if self._previous_run_until > self.restart_grace.grace_until:
                 self.restart_grace.withhold_longest()
         self.failures.rules = rules
 
@@ -136,74 +136,74 @@ class Backlog:
 
     @property
     def scan(self) -> Offset:
-        """Where to look for messages that were not given yet."""
+        """The next offset to scan."""
         return self.done.scan
 
     @property
     def out(self) -> int:
-        """How many messages are given and not settled."""
+        """Number of messages on lease or being settled."""
         return len(self.leases) + len(self.done.being_stored) + len(self.failures.being_stored)
 
     @property
     def waiting(self) -> int:
-        """How many messages wait to be given again, or may be by now."""
+        """Number of messages that wait for redelivery or are ready for it."""
         return len(self.leases.waiting) + len(self._ready)
 
     @property
     def held_back(self) -> int:
-        """How many wait, are ready again, or are blocked."""
+        """Number of messages that wait, are ready, or are blocked."""
         return self.waiting + self.keys.blocked
 
     @property
-    def is_again_ready(self) -> bool:
-        """True if something is to be given again, to whomever."""
+    def has_ready(self) -> bool:
+        """True if a message is ready that any consumer may get."""
         while self._ready and not self._may_take(self._ready[0], self.keys.get(self._ready[0]), None):
             heapq.heappop(self._ready)
         return bool(self._ready)
 
-    def has_again(self, consumer: KeyConsumer | None) -> bool:
-        """Return whether something may be given again, also of keys that are bound to this consumer."""
-        return self.is_again_ready or (consumer is not None and bool(consumer.ready))
+    def has_ready_for(self, consumer: KeyConsumer | None) -> bool:
+        """Return whether a message is ready for any consumer, or for this one by its ordering keys."""
+        return self.has_ready or (consumer is not None and bool(consumer.ready))
 
     def room(self, holder: str) -> int:
-        """Return how many messages a consumer may be given now."""
+        """Return how many more messages a consumer may lease."""
         if not self.room_bytes(holder):
             return 0
         return fair_room(MAX_OUT, self.out, self.leases.holders.get(holder, 0))
 
     def room_bytes(self, holder: str) -> int:
-        """Return how many bytes of messages a consumer may be given now."""
+        """Return how many more bytes of messages a consumer may lease."""
         return fair_room(MAX_OUT_BYTES, self.leases.bytes, self.leases.bytes_held_by[holder])
 
     def may_scan(self, holder: str) -> bool:
-        """Return whether a consumer may be given new messages: too many held back, or waits of its own, stop it."""
+        """Return whether to scan new messages for a consumer; its share of `MAX_HELD_BACK` may be used up."""
         room = fair_room(MAX_HELD_BACK, self.held_back, self.leases.waits_of[holder])
         return bool(room) and self.scan - self.floor < MAX_SPAN
 
     def out_until(self, now: Milliseconds) -> Milliseconds:
-        """Return when the last lease ends, also of those of the previous run."""
+        """Return when the last lease ends, leases of the previous run included."""
         return max(now, self.restart_grace.grace_until, self.leases.latest or now)
 
     def may_be_out(self, now: Milliseconds) -> tuple[Offset, Milliseconds] | None:
-        """Return below which offset messages may be on lease, with whomever, and until when; None: nothing is."""
-        before = self._before_until
+        """Return the offset below which messages may be on lease, and when the last lease ends; None: no leases."""
+        before = self._previous_run_until
         until = max(before, self.leases.latest or now)
         return (max(self.scan, self.restart_grace.end if before else self.scan), until) if until > now else None
 
     @property
-    def _before_until(self) -> Milliseconds:
+    def _previous_run_until(self) -> Milliseconds:
         return self.restart_grace.is_out_until(self.done, has_given=self._ids.number > 0)
 
     def next_due(self) -> Milliseconds | None:
-        """Return when `expire` has something to do; None while it has not."""
+        """Return when to call `expire`; None: nothing is due."""
         return self.leases.next_due()
 
     # Giving
 
-    def again(self, most: int, consumer: KeyConsumer | None = None) -> list[Offset]:
-        """Take up to so many messages that are to be given again, oldest first: `give` them, or `give_back`.
+    def ready_messages(self, most: int, consumer: KeyConsumer | None = None) -> list[Offset]:
+        """Take up to `most` messages for redelivery, oldest first. The caller must `give` them or `give_back`.
 
-        `consumer` gets several messages of an ordering key, None: one of each.
+        `consumer` gets several messages of an ordering key; None: one of each key.
         """
         found: list[Offset] = []
         own = consumer.ready if consumer is not None else []
@@ -211,7 +211,7 @@ class Backlog:
             is_own = bool(own) and not (self._ready and self._ready[0] < own[0])
             offset = heapq.heappop(own if is_own else self._ready)
             queue = self.keys.get(offset)
-            if is_own and queue is None:  # the stream has it from before the subscription was opened anew
+            if is_own and queue is None:  # from before the subscription was reopened
                 continue
             if not self._may_take(offset, queue, consumer) or found[-1:] == [offset]:
                 continue
@@ -222,9 +222,9 @@ class Backlog:
         return found
 
     def give_back(self, offsets: Iterable[Offset]) -> None:
-        """Let messages be given again that were taken by `again` or `may_give`, or whose wait is over."""
+        """Make messages ready again: taken by `ready_messages` or `may_give`, or whose backoff is over."""
         for offset in offsets:
-            if offset >= self.scan or offset in self.done:  # unseen ones are found when they are looked at
+            if offset >= self.scan or offset in self.done:  # the scan finds unseen ones
                 continue
             queue = self.keys.get(offset)
             if queue is None:
@@ -234,15 +234,15 @@ class Backlog:
             if queue.next == offset:
                 self._offer(queue)
 
-    def undone(self, begin: Offset, end: Offset) -> Sequence[Offset]:
-        """Return which of the unseen offsets from `begin` to `end` are not done."""
+    def unfinished_offsets(self, begin: Offset, end: Offset) -> Sequence[Offset]:
+        """Return the unseen offsets from `begin` to `end` that are not done."""
         found = cast("Sequence[Offset]", range(max(begin, self.floor), end))
         if begin >= self.restart_grace.end or not self.done.count(begin, end):
             return found
         return [each for each in found if each not in self.done]
 
     def may_give_all(self, begin: Offset, end: Offset) -> bool:
-        """Return whether all unseen messages from `begin` to `end` may be given that have no ordering keys."""
+        """Return whether all unseen messages from `begin` to `end` may be given. They have no ordering keys."""
         if begin >= self.restart_grace.end:  # none was given before the restart
             return True
         if self.restart_grace.withholds_from(begin):
@@ -251,14 +251,14 @@ class Backlog:
         return self._are_free(here) and self.failures.counts.keys().isdisjoint(here)
 
     def may_give(self, offset: Offset, key: str, now: Milliseconds, consumer: KeyConsumer | None = None) -> bool:
-        """Return whether an unseen message with a key (empty: none) may be given; it is held back otherwise.
+        """Return whether an unseen message may be given; otherwise it waits or is blocked. An empty key means none.
 
-        `consumer` is as in `again`. What may be given is to be given, or given back.
+        `consumer` is as in `ready_messages`. When True, the caller must `give` the message or `give_back`.
         """
         queue = self.keys.add(offset, key) if key else None
-        if not self._is_free(offset):  # by an id of before the restart
+        if not self._is_free(offset):  # leased by an ack id of the previous run
             return False
-        if self.failures.has_failed_out(offset):  # the process ended before it was put aside
+        if self.failures.is_exhausted(offset):  # the process ended before it was dead-lettered
             self.failures.die(offset)
             return False
         withheld_until = self.restart_grace.withheld_until(offset, now)
@@ -274,18 +274,18 @@ class Backlog:
             self._offer(queue)
         return False
 
-    def taken_of(self, offsets: Sequence[Offset]) -> Collection[Offset]:
-        """Return which of the messages that are about to be given may not be, by what happened meanwhile.
+    def find_taken(self, offsets: Sequence[Offset]) -> Collection[Offset]:
+        """Return the messages that must not be given after all, by what happened since they were taken.
 
-        Ids of the previous run have taken them, or they were taken back with one before them in their ordering key.
+        An ack id of the previous run leased them, or they were taken back behind a failed message of their key.
         """
         if self.keys:
-            return self._taken_in_order(offsets)
+            return self._find_taken_in_order(offsets)
         if offsets[0] >= max(self.floor, self.restart_grace.end) or self._are_free(offsets):
             return ()
         return {each for each in offsets if not self._is_free(each)}
 
-    def _taken_in_order(self, offsets: Sequence[Offset]) -> Collection[Offset]:
+    def _find_taken_in_order(self, offsets: Sequence[Offset]) -> Collection[Offset]:
         taken: set[Offset] = set()
         for offset in offsets:
             queue = self.keys.get(offset)
@@ -304,9 +304,9 @@ class Backlog:
         size: int,
         deadline: Milliseconds,
         holder: str,
-        window: Window | None = None,
+        window: FlowWindow | None = None,
     ) -> str:
-        """Lease messages of one attempt, `size` bytes together; return the text of the hand-out for their ids."""
+        """Lease messages of one attempt, `size` bytes in all; return the hand-out part of their ack ids."""
         text = self._ids.new(attempt)
         count = len(offsets)
         self.leases.lease(HandOut(text, offsets, count, deadline, size // count, holder, window))
@@ -315,15 +315,15 @@ class Backlog:
     # Settling
 
     def check(self, ids: AckIds, now: Milliseconds) -> bool:
-        """Return whether one of these has a lease, and change nothing; raises as `acknowledge`."""
+        """Return whether any of these ids has a lease. Changes nothing. Raises as `acknowledge`."""
         named = self._ids.named(ids, now)
         return bool(named.leases or named.from_before)
 
     def acknowledge(self, ids: AckIds, now: Milliseconds) -> Settling:
-        """Return what is to be stored for an acknowledgement of these, and of what was held behind them.
+        """Acknowledge messages, and those held behind them; return the change to store.
 
-        Raises `NeverGiven` for all that were never given by this subscription, as far as is known of the end of the
-        topic, `InvalidInput` for one that cannot be read; nothing is changed then.
+        Raises `NeverGiven` with all ids that this subscription never gave, by the known end of the topic, and
+        `InvalidInput` for an unreadable id. Nothing is changed then.
         """
         named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
         settling = Settling(late=named.late, unsure=named.unsure, leases=named.leases)
@@ -338,17 +338,17 @@ class Backlog:
         return settling
 
     def nack(self, ids: AckIds, now: Milliseconds, waits: Milliseconds | None = None) -> Settling:
-        """Return what is to be stored as consumers cannot process these; raises as `acknowledge`.
+        """Count a failure of each message; return the change to store. Raises as `acknowledge`.
 
-        They come again after `waits`, None: as the rules say. With exactly-once delivery a nack that was done may come
-        again: it changes nothing, and is not late.
+        They are redelivered after `waits`; None: by the retry policy. With exactly-once delivery a repeated nack
+        changes nothing and is not late.
         """
         named = self._not_held(ids, now, UNKNOWN_HOLDER)
         settling = Settling(unsure=named.unsure, leases=named.leases, waits=waits)
-        for each in self._ids.late_of(named):
+        for each in self._ids.late_ids(named):
             if self._ids.nacks.peek(each.offset) != each.hand_out:
                 settling.late.append(each)
-            elif each.offset in self.failures.being_stored:  # by the nack that this one repeats: that may fail
+            elif each.offset in self.failures.being_stored:  # by the nack that this one repeats, which may fail
                 settling.unsure.setdefault(each.hand_out, []).append(each.offset)
         for lease, offsets in settling.leases:
             if self.failures.rules.exactly_once:
@@ -361,9 +361,9 @@ class Backlog:
         return settling
 
     def release(self, ids: AckIds, now: Milliseconds) -> list[AckId]:
-        """Let messages be given again without a failure, storing nothing; return late ids. Raises as `acknowledge`.
+        """End leases without counting a failure; return late ids. Stores nothing. Raises as `acknowledge`.
 
-        What is out behind them, of their ordering keys, is given again too.
+        Messages that are out behind them in their ordering keys are released too.
         """
         named = self._not_held(ids, now, UNKNOWN_HOLDER)
         released = [offset for _, offsets in named.leases for offset in offsets]
@@ -377,14 +377,14 @@ class Backlog:
     def extend(
         self, ids: AckIds, deadline: Milliseconds, now: Milliseconds, holder: str = UNKNOWN_HOLDER
     ) -> list[AckId]:
-        """Let leases end at `deadline`, taken over by `holder`; return late ids. Raises as `acknowledge`."""
+        """Move leases to another deadline and to `holder`; return late ids. Raises as `acknowledge`."""
         named = self._not_held(ids, now, holder)
         for lease, offsets in named.leases:
             self.leases.extend(lease, offsets, deadline)
-        return self._ids.late_of(named)
+        return self._ids.late_ids(named)
 
     def expire(self, now: Milliseconds) -> Settling:
-        """Return what is to be stored as leases have ended by `now`; let those be given again whose wait is over."""
+        """End leases and backoffs that are over by `now`; return the change to store."""
         settling = Settling()
         for each in self.leases.take_due(now):
             if isinstance(each, tuple):
@@ -401,7 +401,7 @@ class Backlog:
         return settling
 
     def put_aside(self, offset: Offset) -> Settling:
-        """Return what is to be stored as a dead message was put aside: nobody is given it any more."""
+        """Settle a message whose dead letter is stored; return the change to store."""
         self.failures.dying.discard(offset)
         self.failures.letters.add(offset)
         self.done.being_stored.add(offset)
@@ -409,29 +409,26 @@ class Backlog:
             self._ids.finishers.note([offset], "", self._ids.number)
         return Settling(done=[offset])
 
-    def keep(self, offset: Offset, now: Milliseconds) -> None:
-        """Let a dead message come again after a while: to be given, or to be put aside if only that was not stored."""
+    def retry_dead_letter(self, offset: Offset, now: Milliseconds) -> None:
+        """Retry a dead message later: redeliver it, or store the end of it if its dead letter is there already."""
         self.failures.dying.discard(offset)
         if offset not in self.done:
             self._hold_back(offset, max(self.failures.wait_of(offset), DEAD_LETTER_RETRY_MS), now)
 
     def _not_held(self, ids: AckIds, now: Milliseconds, holder: str) -> NamedLeases:
-        """Find leases for other calls than acknowledgements, which change nothing of what is held."""
+        """Find leases that are not held: only an acknowledgement may touch held ones."""
         named = self._ids.leased(ids, now, holder)
         named.leases = [each for each in named.leases if not each[0].is_held]
         return named
 
     def _hold(self, settling: Settling) -> None:
-        """Hold acknowledgements behind messages of their keys that are out; add what was held behind the others.
-
-        An id of the run before holds for its own message.
-        """
+        """Hold acknowledgements that are out of order in their key; release those held behind the others."""
         acked = {each for _, offsets in settling.leases for each in offsets}
-        first = {each for queue in self._firsts(acked) for each in self._acknowledged(queue, acked)}
+        first = {each for queue in self._firsts(acked) for each in self._acknowledged_prefix(queue, acked)}
         leases, settling.leases = settling.leases, []
         for lease, offsets in leases:
-            behind = [each for each in offsets if each not in first and self.keys.of_out(each) is not None]
-            if not behind or self._ids.is_of_before(lease):
+            behind = [each for each in offsets if each not in first and self.keys.queue_if_out(each) is not None]
+            if not behind or self._ids.is_from_previous_run(lease):
                 settling.leases.append((lease, offsets))
                 continue
             if self.failures.rules.exactly_once:
@@ -445,8 +442,8 @@ class Backlog:
                 settling.leases.append((lease, sorted(others)))
         settling.leases += self.leases.of(first - acked).items()
 
-    def _acknowledged(self, queue: KeyQueue, acked: Collection[Offset] = ()) -> Iterable[Offset]:
-        """Return the first messages out of a key that are acknowledged: `acked`, held, or being stored."""
+    def _acknowledged_prefix(self, queue: KeyQueue, acked: Collection[Offset] = ()) -> Iterable[Offset]:
+        """Return the leading messages out of a key that are acknowledged: in `acked`, held, or being stored."""
 
         def is_acknowledged(offset: Offset) -> bool:
             lease = self.leases.get(offset)
@@ -460,11 +457,11 @@ class Backlog:
         settling.failed_with.update(dict.fromkeys(offsets, lease.holder))
 
     def _fail_in_order(self, settling: Settling) -> None:
-        """Let messages fail whose leases have ended: of those out of an ordering key the first one has failed."""
+        """Count failures of expired leases. Only the first expired message of an ordering key counts as failed."""
         firsts = self._firsts([offset for _, offsets in settling.leases for offset in offsets])
 
         def has_failed(offset: Offset) -> bool:
-            queue = self.keys.of_out(offset)
+            queue = self.keys.queue_if_out(offset)
             return queue is None or firsts[queue] == offset
 
         for lease, offsets in settling.leases:
@@ -472,14 +469,14 @@ class Backlog:
         self._take_back(settling)
 
     def _take_back(self, settling: Settling) -> None:
-        """Take back what is out behind the messages that fail, of their ordering keys."""
+        """Take back the messages that are out behind failed ones in their ordering keys."""
         behind, leases = self._end_behind(settling.failures)
         settling.leases += leases
         settling.taken_back = dict.fromkeys(behind, Mark(self.run, self._ids.number))
         self.failures.being_taken.update(behind)
 
     def _end_behind(self, offsets: Collection[Offset]) -> tuple[list[Offset], list[tuple[HandOut, list[Offset]]]]:
-        """End the leases of what is out behind messages, and not one of them; return it, and the leases."""
+        """End leases of messages out behind others in their keys; return these messages and their leases."""
         behind = [
             each
             for queue, first in self._firsts(offsets).items()
@@ -492,18 +489,18 @@ class Backlog:
         return behind, leases
 
     def _firsts(self, offsets: Iterable[Offset]) -> dict[KeyQueue, Offset]:
-        """Return the first of these messages that is out of each ordering key."""
+        """Return, for each ordering key, the first of these messages that is out."""
         firsts: dict[KeyQueue, Offset] = {}
         for offset in offsets:
-            queue = self.keys.of_out(offset)
+            queue = self.keys.queue_if_out(offset)
             if queue is not None:
                 firsts[queue] = min(offset, firsts.get(queue, offset))
         return firsts
 
     # Outcomes
 
-    def stored(self, settling: Settling, now: Milliseconds) -> None:
-        """Note that it is on disk."""
+    def note_stored(self, settling: Settling, now: Milliseconds) -> None:
+        """Apply a change that is on disk."""
         if settling.done:
             self.done.add(settling.done)
             self._forget(settling.done)
@@ -511,7 +508,7 @@ class Backlog:
             return
         self.failures.being_stored.difference_update(settling.failures)
         if settling.taken_back:
-            self.failures.end_taking(settling.taken_back)
+            self.failures.end_taking_back(settling.taken_back)
             self._ids.taken_back |= {each: mark for each, mark in settling.taken_back.items() if each not in self.done}
         if self.keys:
             for offset in sorted((*settling.failures, *settling.taken_back)):
@@ -520,41 +517,41 @@ class Backlog:
             if offset in self.done:  # retention took it meanwhile
                 continue
             self.failures.counts[offset] = failures
-            if not self.failures.has_failed_out(offset):
+            if not self.failures.is_exhausted(offset):
                 wait = self.failures.wait_of(offset) if settling.waits is None else settling.waits
                 self._hold_back(offset, wait, now, settling.failed_with[offset])
-            elif offset < self.scan:  # else it is found dead when it is looked at
+            elif offset < self.scan:  # else the scan finds it dead
                 self.failures.die(offset)
         if settling.taken_back:
-            self._go_on(self.keys.queues_of(settling.taken_back))  # those that failed may be lost meanwhile
+            self._go_on(self.keys.queues_of(settling.taken_back))  # retention may have taken the failed ones
 
-    def not_stored(self, settling: Settling) -> None:
-        """Let leases go on as they were: nothing of it is on disk."""
+    def note_not_stored(self, settling: Settling) -> None:
+        """Restore the leases of a change that could not be stored."""
         self.done.being_stored.difference_update(settling.done)
         self._ids.finishers.forget(settling.done)
         for offset in settling.failures:
             self._ids.nacks.discard(offset)
         self.failures.being_stored.difference_update(settling.failures)
-        self.failures.end_taking(settling.taken_back)
+        self.failures.end_taking_back(settling.taken_back)
         for lease, offsets in settling.leases:
             kept = [each for each in offsets if each not in self.done and not self._is_back(lease, each)]
             if kept:
                 self.leases.lease_again(lease, kept, lease.deadline)
         for offset in sorted(settling.taken_back):
-            if self.keys.of_out(offset) is not None and self._is_free(offset):  # nor could it be settled itself
+            if self.keys.queue_if_out(offset) is not None and self._is_free(offset):  # nor could it be settled itself
                 self._ids.overtaken.add(offset)
                 self.keys.take_back(offset)
         if self.keys:
             settled = [offset for _, offsets in settling.leases for offset in offsets]
             self._go_on(self.keys.queues_of([*settled, *settling.taken_back]))
 
-    def lose(self, offsets: Sequence[Offset]) -> None:
-        """Note that messages do not exist any more."""
+    def note_lost(self, offsets: Sequence[Offset]) -> None:
+        """Treat messages that the log does not have any more as done."""
         self.done.add_unstored(offsets)
         self._forget(offsets)
 
     def retain(self, oldest: Offset) -> int:
-        """Move the floor up to the oldest message that is kept; return how many were lost."""
+        """Move the floor up to the oldest kept message; return how many unacknowledged messages were lost."""
         if oldest <= self.floor:
             return 0
         lost = oldest - self.floor - self.done.count(self.floor, oldest)
@@ -579,7 +576,7 @@ class Backlog:
             self.give_back([offset])
 
     def _forget(self, offsets: Sequence[Offset]) -> None:
-        self.failures.are_done(offsets)
+        self.failures.forget_done(offsets)
         if self._ids.overtaken or self._ids.taken_back:
             self._ids.forget(offsets)
         if self.keys:
@@ -592,7 +589,7 @@ class Backlog:
             self._offer(queue)
 
     def _offer(self, queue: KeyQueue, asks: KeyConsumer | None = None) -> None:
-        """Let the next message of an ordering key be given to whom it may be given; `asks` looks for itself."""
+        """Make the next message of an ordering key ready. `asks` is not notified: it is pulling now."""
         offset = queue.next
         if offset is None or not self._is_free(offset):
             return
@@ -604,28 +601,28 @@ class Backlog:
                 queue.consumer.notify()
 
     def _go_on(self, queues: Iterable[KeyQueue]) -> None:
-        """Let ordering keys go on of which messages were taken back or lost: what is held behind lost ones is done."""
+        """Continue ordering keys after messages were taken back or lost; acknowledgements held behind them are done."""
         for queue in queues:
-            for lease, held in self.leases.of([*self._acknowledged(queue)]).items():
+            for lease, held in self.leases.of([*self._acknowledged_prefix(queue)]).items():
                 self.leases.end(lease, held)
                 self.done.add_unstored(held)
                 self._forget(held)
             self._offer(queue)
 
     def _may_take(self, offset: Offset, queue: KeyQueue | None, consumer: KeyConsumer | None) -> bool:
-        """Return whether a consumer may be given a message that is to be given again; `queue`: of its key."""
+        """Return whether a consumer may get a ready message; `queue` is that of its ordering key."""
         if queue is not None and not (queue.next == offset and self._takes(queue, consumer)):
             return False
         return self._is_free(offset)
 
     def _takes(self, queue: KeyQueue, consumer: KeyConsumer | None) -> bool:
-        """Return whether a consumer may have the next message of a key: not while a failure in it is being stored."""
+        """Return whether a consumer may get the next message of a key: not while a failure in it is being stored."""
         return queue.takes(consumer) and not (queue.out and self.failures.has(next(reversed(queue.out))))
 
     def _is_back(self, lease: HandOut, offset: Offset) -> bool:
-        """Return whether a message was, or is being, taken back while it was being settled by a lease of this run."""
+        """Return whether a message was taken back, or is, while a lease of this run settled it."""
         queue = self.keys.get(offset)
-        if queue is None or self._ids.is_of_before(lease):
+        if queue is None or self._ids.is_from_previous_run(lease):
             return False
         return offset not in queue.out or offset in self.failures.being_taken
 
@@ -634,7 +631,7 @@ class Backlog:
         return not (in_hands or offset in self.done or offset in self.leases.waiting)
 
     def _are_free(self, offsets: Sequence[int]) -> bool:
-        """Return whether all messages, in their order, are free, and nothing between is done."""
+        """Return whether all messages are free and none between them is done. They are in offset order."""
         begin, end = Offset(offsets[0]), Offset(offsets[-1] + 1)
         if begin < self.floor or self.done.count(begin, end) or self.leases.has_any(offsets):
             return False

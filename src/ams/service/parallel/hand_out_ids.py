@@ -1,13 +1,13 @@
-"""Ack ids of one subscription: which ones count, and which one settled each message.
+"""Ack ids of one subscription: which ones are valid, and which one settled each message.
 
-An id of the newest hand-out of a message counts until its deadline. One of the previous run counts until the message is
-given again, for the time that leases of then may last at most: whoever uses it has the lease again. Ids of older runs
-count no more.
+The ack id of a message's newest hand-out is valid until its deadline. An ack id of the previous run is valid until the
+message is given again, and no longer than its lease could last: using it renews the lease. Ids of older runs are
+invalid.
 
-With exactly-once delivery an acknowledgement by an older id is refused although the message is done: else two consumers
-would each believe that theirs counted. Mostly nothing has to be remembered for this: a message that was given by one id
-in this run was settled by that one. Only messages that have failed before, or were settled by an id of the previous
-run, are noted. A nack that was done and comes again is answered as done, as clients repeat calls without an answer.
+With exactly-once delivery an acknowledgement by an older id is refused even if the message is done. Otherwise two
+consumers would both believe that they acknowledged it. Most messages need no record for this: given once in this run,
+they were settled by that one id. Only messages that failed before, or were settled by an id of the previous run, are
+recorded. A repeated nack succeeds again, as clients repeat calls that got no answer.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,19 +20,19 @@ from ams.core.names import Offset
 from ams.service.parallel.message_state import Done, Failures, HandOut, LeaseTable
 from ams.storage.cursors.acks import Mark, Progress
 
-MOST_NOTED = 100_000
-"""Messages whose ids are remembered; of settled ones the newer half at least. Repeated calls come soon."""
-NEVER = Mark(0, 0)
+MAX_REMEMBERED_IDS = 100_000
+"""Messages whose ids are remembered; of settled ones at least the newer half. Clients repeat calls soon."""
+NO_MARK = Mark(0, 0)
 
 
 class RestartGrace:
     """Leases granted by the previous run. Their ack ids stay valid for a grace period after a restart."""
 
     def __init__(self, run: int, end: Offset, grace_until: Milliseconds, longest_until: Milliseconds) -> None:
-        """Others gave nothing at or above `end`.
+        """`end`: other processes gave nothing at or above it.
 
-        Ids of the previous run are good until `grace_until`. Its longest leases may last until `longest_until`; that
-        counts when exactly-once delivery is switched on before anything is given.
+        Ids of the previous run are valid until `grace_until`. Its longest leases may last until `longest_until`, which
+        matters when exactly-once delivery is switched on before this run gives anything.
         """
         self._is_first = run == 1
         self.end = end
@@ -43,36 +43,36 @@ class RestartGrace:
         self._withheld_until = Milliseconds(0)
 
     def grow(self, end: Offset) -> bool:
-        """Note where the topic ends by now; return whether that is farther than was known."""
+        """Note the present end of the topic; return whether it has grown."""
         before, self._topic_end = self._topic_end, max(self._topic_end, end)
         return self._topic_end > before
 
     def may_have_given(self, offset: Offset) -> bool:
-        """Return whether a message existed, so that a process may have given it that did not know of this run yet."""
+        """Return whether a message existed, so that a former owner may have given it."""
         return offset < self._topic_end
 
     def is_out_until(self, done: Done, *, has_given: bool) -> Milliseconds:
-        """Return when the last lease of the previous run expires, or 0. `has_given`: whether this run gave anything."""
+        """Return when the last lease of the previous run expires, or 0. `has_given`: this run gave messages."""
         left = self.end - done.floor
         if self._is_first or left <= 0 or left == done.count(done.floor, self.end):
             return Milliseconds(0)
         return self.grace_until if has_given else max(self.grace_until, self._longest_until)
 
     def withhold(self, below: Offset, until: Milliseconds) -> None:
-        """Give nothing below an offset until a time, as it may be out (exactly-once)."""
+        """Give nothing below an offset until a time: it may be on lease (exactly-once)."""
         self._withheld_below, self._withheld_until = below, until
 
     def withhold_longest(self) -> None:
-        """Give nothing that may be out as long as the longest leases may last, and let their ids be good until then."""
+        """Withhold messages, and keep old ids valid, until the longest leases of the previous run are over."""
         self.grace_until = self._longest_until
         self.withhold(self.end, self._longest_until)
 
     def withholds_from(self, offset: Offset) -> bool:
-        """Return whether some at or above an offset was withheld, perhaps no more."""
+        """Return whether messages at or above an offset are withheld, or were."""
         return offset < self._withheld_below
 
     def withheld_until(self, offset: Offset, now: Milliseconds) -> Milliseconds | None:
-        """Return until when a message is withheld; None: it is not."""
+        """Return until when a message is withheld; None: not at all."""
         return self._withheld_until if offset < self._withheld_below and now < self._withheld_until else None
 
 
@@ -86,30 +86,30 @@ class FinalIds:
         self._newer: dict[Offset, str] = {}
         self._older: dict[Offset, str] = {}
         self._older_until = 0
-        """Number of the newest hand-out when the last of the older ones was noted."""
+        """Number of the newest hand-out when the last entry of `_older` was recorded."""
         self._unknown_until = 0
-        """Likewise of those that are forgotten: of hand-outs up to it, only noted ids are known."""
+        """The same for forgotten entries: up to this hand-out, an id without an entry is unknown."""
 
     def note(self, offsets: Iterable[Offset], text: str, number: int) -> None:
-        """Note by which hand-out messages were finished, empty: by none; `number` is that of the newest there is."""
+        """Record the hand-out that settled messages, empty for none; `number` is that of the newest hand-out."""
         self._newer.update(dict.fromkeys(offsets, text))
-        if len(self._newer) >= MOST_NOTED // 2:
+        if len(self._newer) >= MAX_REMEMBERED_IDS // 2:
             self._unknown_until, self._older_until = self._older_until, number
             self._older, self._newer = self._newer, {}
 
     def forget(self, offsets: Iterable[Offset]) -> None:
-        """Forget messages that are not finished after all."""
+        """Forget messages whose end could not be stored."""
         for offset in offsets:
             self._newer.pop(offset, None)
             self._older.pop(offset, None)
 
     def forget_all(self, number: int) -> None:
-        """Know nothing of hand-outs up to a number."""
+        """Forget all hand-outs up to a number."""
         self._newer, self._older = {}, {}
         self._unknown_until = self._older_until = number
 
-    def is_by(self, ack_id: AckId, given: HandOutId, now: Milliseconds) -> bool:
-        """Return whether this id finished a message that is done, or is being stored as done, as far as is known."""
+    def is_final_id(self, ack_id: AckId, given: HandOutId, now: Milliseconds) -> bool:
+        """Return whether this id settled a done message, or one being stored as done, as far as is known."""
         offset, text = ack_id
         if offset < self._before.floor or offset in self._before.done:
             return now <= self._grace_until
@@ -121,21 +121,21 @@ class FinalIds:
 
 @dataclass(slots=True)
 class NamedLeases:
-    """Leases that ids name, and ids that name none."""
+    """Result of looking up ack ids."""
 
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
     from_before: dict[Offset, str] = field(default_factory=dict)
-    """Leases of the previous run that are not taken over yet: the text of their hand-outs."""
+    """Hand-out text of leases of the previous run that are not taken over yet."""
     late: list[AckId] = field(default_factory=list)
     never_given: list[AckId] = field(default_factory=list)
     finished: list[AckId] = field(default_factory=list)
-    """Ids whose messages are done, and that may say so again: for an acknowledgement they are good."""
+    """Ids whose messages are done by them: a repeated acknowledgement succeeds."""
     unsure: dict[str, list[Offset]] = field(default_factory=dict)
-    """Ids whose messages are being acknowledged by another call: they count no more, or are to be settled yet."""
+    """Ids whose messages another call is acknowledging: retry them when it is done."""
 
 
 class HandOutIds:
-    """The ack ids that were given."""
+    """Looks up ack ids, and makes new ones."""
 
     def __init__(
         self,
@@ -154,23 +154,22 @@ class HandOutIds:
         self._done = done
         self._failures = failures
         self.overtaken: set[Offset] = set()
-        """Messages whose older ids count no more although no failure says so: they were taken back unused, or an id of
-        the previous run has the lease again."""
+        """Messages whose older ids are invalid without a failure: released, or leased by an id of the previous run."""
         self.taken_back = dict(progress.taken_back)
-        """Messages that were taken back as one before them in their ordering key failed: older ids count no more."""
+        """Messages taken back behind a failed one of their ordering key: ids up to the mark are invalid."""
         self.finishers = FinalIds(progress, before.grace_until)
-        self.nacks: LruCache[Offset, str] = LruCache(MOST_NOTED)
-        """Hand-out of the last nack of each message: the same nack again is answered as done."""
+        self.nacks: LruCache[Offset, str] = LruCache(MAX_REMEMBERED_IDS)
+        """Hand-out of the last nack of each message: repeating that nack succeeds."""
 
     def new(self, attempt: int) -> str:
-        """Return the text of the next hand-out, for the ids of its messages."""
+        """Return the text of a new hand-out, for the ack ids of its messages."""
         self.number += 1
         return HandOutId(attempt, self._epoch, self._run, self.number, self._identity).text
 
     def leased(self, ids: AckIds, now: Milliseconds, holder: str) -> NamedLeases:
-        """Find leases as `named`, and take over those of the previous run for this holder, for the grace period.
+        """Look up leases as `named`, and renew those of the previous run for `holder`, for the grace period.
 
-        They count no bytes, as the sizes of their messages are not known here.
+        Renewed leases count no bytes: the sizes of their messages are unknown.
         """
         named = self.named(ids, now)
         if not named.from_before:
@@ -187,7 +186,7 @@ class HandOutIds:
         return named
 
     def named(self, ids: AckIds, now: Milliseconds) -> NamedLeases:
-        """Find the leases that these name, also those of the previous run; changes nothing.
+        """Look up the leases of ack ids, those of the previous run included. Changes nothing.
 
         Raises `NeverGiven` for ids beyond the known end of the topic or of others, `InvalidInput` for unreadable ones.
         """
@@ -203,7 +202,7 @@ class HandOutIds:
         return named
 
     def _are_all_of(self, lease: HandOut, offsets: Sequence[Offset]) -> bool:
-        """Return whether each offset is leased by it, and none is named twice, as in most requests."""
+        """Return whether it leases every offset, with no offset twice: the fast path of most requests."""
         return len(set(offsets)) == len(offsets) == [*map(self._leases.get, offsets)].count(lease)
 
     def _find_each(self, named: NamedLeases, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
@@ -211,7 +210,7 @@ class HandOutIds:
         for offset in dict.fromkeys(offsets):
             lease = self._leases.get(offset)
             if lease is None or lease.text != text:
-                if self._is_good_from_before(named, AckId(offset, text), now):
+                if self._is_valid_from_previous_run(named, AckId(offset, text), now):
                     named.from_before[offset] = text
             elif now > lease.deadline:
                 named.late.append(AckId(offset, text))
@@ -219,8 +218,8 @@ class HandOutIds:
                 by_lease.setdefault(lease, []).append(offset)
         named.leases += by_lease.items()
 
-    def _is_good_from_before(self, named: NamedLeases, ack_id: AckId, now: Milliseconds) -> bool:
-        """Return whether an id without a lease is the newest of the previous run, of a message not given since."""
+    def _is_valid_from_previous_run(self, named: NamedLeases, ack_id: AckId, now: Milliseconds) -> bool:
+        """Return whether an id without a lease is a valid one of the previous run; else sort it into `named`."""
         offset, text = ack_id
         given = read_hand_out(text)
         newest = self._epoch, self._run, self.number
@@ -232,7 +231,7 @@ class HandOutIds:
             return False
         is_being_stored = offset in self._done.being_stored
         if is_being_stored or offset in self._done:
-            if self._failures.rules.exactly_once and not self.finishers.is_by(ack_id, given, now):
+            if self._failures.rules.exactly_once and not self.finishers.is_final_id(ack_id, given, now):
                 named.late.append(ack_id)
             elif is_being_stored:
                 named.unsure.setdefault(text, []).append(offset)
@@ -244,16 +243,16 @@ class HandOutIds:
             named.never_given.append(ack_id)
             return False
         is_good = (
-            given.run == self._run - 1  # an older one may have been followed by another of the same attempt
-            and offset < self._before.end  # else an owner gave it that did not know yet that it is none any more
+            given.run == self._run - 1  # an id of an older run may be superseded in the same attempt
+            and offset < self._before.end  # else a former owner gave it after it had lost the subscription
             and now <= self._before.grace_until
             and given.attempt == self._failures.attempt_of(offset)
-            and not (self._failures.has_failed_out(offset) and offset < scan)  # it is being put aside
+            and not (self._failures.is_exhausted(offset) and offset < scan)  # it is being dead-lettered
             and offset not in self._leases
             and offset not in self._failures.being_stored
             and offset not in self._failures.being_taken
             and offset not in self.overtaken
-            and (given.run, given.number) > self.taken_back.get(offset, NEVER)
+            and (given.run, given.number) > self.taken_back.get(offset, NO_MARK)
             and offset not in named.from_before
         )
         if not is_good:
@@ -261,7 +260,7 @@ class HandOutIds:
         return is_good
 
     def finish(self, leases: Iterable[tuple[HandOut, list[Offset]]]) -> None:
-        """Note by which ids messages are finished that had several: exactly-once delivery."""
+        """Record which id settled each message that had several (exactly-once)."""
         counts, taken_back = self._failures.counts, self.taken_back
         if not (counts or self.overtaken or taken_back):
             return
@@ -280,10 +279,10 @@ class HandOutIds:
         self.overtaken = {offset for offset in self.overtaken if offset >= oldest}
         self.taken_back = {offset: mark for offset, mark in self.taken_back.items() if offset >= oldest}
 
-    def is_of_before(self, lease: HandOut) -> bool:
-        """Return whether a lease is one of the previous run that was taken over."""
+    def is_from_previous_run(self, lease: HandOut) -> bool:
+        """Return whether a lease was renewed from the previous run."""
         return read_hand_out(lease.text).run != self._run
 
-    def late_of(self, named: NamedLeases) -> list[AckId]:
-        """Return late ids, for other calls than acknowledgements: with exactly-once also finished ones."""
+    def late_ids(self, named: NamedLeases) -> list[AckId]:
+        """Return late ids for a nack or an extension: with exactly-once also those of done messages."""
         return [*named.late, *named.finished] if self._failures.rules.exactly_once else named.late

@@ -1,11 +1,11 @@
 """State of the messages of one subscription: done, leased, waiting for a retry, failed, blocked by an ordering key.
 
-Ordering keys are known only of messages that are not done. So their state comes back with the messages, and no topic
-is ever scanned for it.
+Ordering keys are known only for messages that are not done. After a restart their state is rebuilt while messages are
+read; no topic is scanned for it.
 
-Lease ends are looked for in slots of a tenth of a second. So a lease costs one entry in a dictionary and its share of a
-hand-out, and nothing is ever scanned to find those that have ended. A slot may hold messages that were settled or
-extended since: that is found out when its time comes.
+Expiry uses a timer wheel with slots of 100 ms, so no scan looks for expired leases. A lease costs one dictionary entry
+and its share of a hand-out. A slot may hold messages that were settled or extended since; that is checked when it is
+due.
 """
 
 import heapq
@@ -23,11 +23,11 @@ from ams.core.offsets import Range, first_missing
 from ams.storage.cursors.acks import Progress
 
 MAX_OUT_OF_KEY = 10_000
-"""Messages of one ordering key that are out together: all of them are taken back when the first one fails."""
+"""Messages of one ordering key on lease together: all are taken back when the first one fails."""
 NO_DEADLINE = Milliseconds(2**62)
-"""Of leases whose messages are acknowledged, while that is held."""
-SLOT = 100
-"""Milliseconds: leases and waits that end within one slot are looked at together."""
+"""Deadline of a lease whose acknowledgement is held."""
+SLOT_MS = 100
+"""Slot of the timer wheel: leases and backoffs that end within one are handled together."""
 
 
 class Done:
@@ -37,12 +37,12 @@ class Done:
         self.floor = progress.floor
         """The oldest message that is not done."""
         self.scan = progress.floor
-        """Where to look for messages that were not given yet."""
+        """The next offset to scan."""
         self._above: BitMap64 = progress.done.copy()
         self.being_stored: set[Offset] = set()
         """Offsets whose acknowledgement is being written. Not leased, not yet done."""
         self._passed: list[Range] = []
-        """Ranges that were passed over and are not stored yet. They may be lost: they are passed over again."""
+        """Ranges that the filter skipped and that are not stored yet. After a crash they are skipped again."""
 
     def __contains__(self, offset: Offset) -> bool:
         return offset < self.floor or offset in self._above
@@ -53,15 +53,15 @@ class Done:
         return len(self._above)
 
     def count(self, begin: Offset, end: Offset) -> int:
-        """Return how many messages from `begin` to `end` are done, of those above the floor."""
+        """Return how many messages from `begin` to `end` are done; counts only those above the floor."""
         return int(self._above.range_cardinality(begin, end))
 
-    def scanned(self, end: Offset) -> None:
-        """Note that everything below `end` was looked at."""
+    def note_scanned(self, end: Offset) -> None:
+        """Move the scan up to `end`."""
         self.scan = max(self.scan, end)
 
     def add(self, offsets: Sequence[Offset]) -> None:
-        """Note that messages are done."""
+        """Mark messages as done."""
         if not offsets:
             return
         self.being_stored.difference_update(offsets)
@@ -73,7 +73,7 @@ class Done:
             self.raise_floor(self.floor)
 
     def raise_floor(self, floor: Offset) -> None:
-        """Move the floor up to an offset, and over what is done from there on."""
+        """Move the floor up to an offset, and past the done messages that follow."""
         floor = first_missing(self._above, floor)
         if self._above:
             self._above.remove_range(0, floor)
@@ -81,7 +81,7 @@ class Done:
         self.scan = max(self.scan, floor)
 
     def pass_over(self, begin: Offset, end: Offset) -> None:
-        """Note that the unseen offsets from `begin` to `end` are done: nothing there is for this subscription."""
+        """Mark unseen offsets as done: filtered out, damaged, or removed by retention."""
         goes_on = self._passed and self._passed[-1][1] == begin
         self._passed.append((self._passed.pop()[0] if goes_on else begin, end))
         if begin == self.floor:
@@ -90,22 +90,22 @@ class Done:
             self._above.add_range(begin, end)
 
     def add_unstored(self, offsets: Sequence[Offset]) -> None:
-        """Note that messages are done, and store it with what was passed over."""
+        """Mark messages as done; it is stored with the next skipped ranges."""
         self._passed += [(each, Offset(each + 1)) for each in offsets]
         self.add(offsets)
 
     @property
     def has_passed(self) -> bool:
-        """True if ranges were passed over that are not stored."""
+        """True if skipped ranges are not stored yet."""
         return bool(self._passed)
 
     def take_passed(self) -> list[Range]:
-        """Return the ranges that were passed over, to be stored."""
+        """Return the skipped ranges, to be stored."""
         passed, self._passed = self._passed, []
         return passed
 
-    def passed_again(self, passed: Sequence[Range]) -> None:
-        """Take back what `take_passed` returned: it could not be stored."""
+    def restore_passed(self, passed: Sequence[Range]) -> None:
+        """Keep ranges of `take_passed` that could not be stored."""
         self._passed[:0] = passed
 
 
@@ -113,14 +113,14 @@ class Rules(NamedTuple):
     """Retry policy, dead letter policy and delivery guarantee of a subscription."""
 
     least_wait: Milliseconds = Milliseconds(0)
-    """After the first failure of a message; doubled after each further one."""
+    """Backoff after the first failure of a message; doubled after each further one."""
     most_wait: Milliseconds = Milliseconds(0)
     most_attempts: int = 0
     """Failures after which a message becomes a dead letter; 0: never."""
     exactly_once: bool = False
 
     def wait(self, failures: int) -> Milliseconds:
-        """Return the backoff of a message that has failed so often."""
+        """Return the backoff of a message after this many failures."""
         return Milliseconds(min(self.least_wait << min(failures - 1, 32), self.most_wait))
 
 
@@ -131,15 +131,15 @@ class Failures:
         self.rules = rules
         self.counts = dict(counts)
         self.being_stored: set[Offset] = set()
-        """Messages whose failure is being written; nobody has them until that is known."""
+        """Messages whose failure is being written. Not leased, not ready."""
         self.being_taken: Counter[Offset] = Counter()
-        """Messages behind some whose failure is being written, of their ordering key, by how many: nobody has them."""
+        """Messages behind those in their ordering key, with how many failures are being written before each."""
         self.dead: list[Offset] = []
-        """Messages to be put aside as dead letters. The sweeper takes them from here."""
+        """Messages to dead-letter. The sweeper takes them from here."""
         self.dying: set[Offset] = set()
-        """These, and those that are being put aside: nobody has them."""
+        """Messages in `dead`, and those that the sweeper is working on. Not leased, not ready."""
         self.letters: set[Offset] = set()
-        """Messages that are in the dead letter topic, while that is not stored."""
+        """Messages that are in the dead letter topic, but whose end is not stored yet."""
 
     def of(self, offset: Offset) -> int:
         """Return how often a message has failed."""
@@ -153,8 +153,8 @@ class Failures:
         """Return the backoff of a message that has failed."""
         return self.rules.wait(self.counts.get(offset, 1))
 
-    def has_failed_out(self, offset: Offset) -> bool:
-        """Return whether a message has failed as often as it may."""
+    def is_exhausted(self, offset: Offset) -> bool:
+        """Return whether a message has used up its attempts."""
         return 0 < self.rules.most_attempts <= self.of(offset)
 
     def begin(self, offsets: Sequence[Offset]) -> Mapping[Offset, int]:
@@ -163,26 +163,26 @@ class Failures:
         return {each: self.attempt_of(each) for each in offsets}
 
     def die(self, offset: Offset) -> None:
-        """Let a message be put aside."""
+        """Queue a message for the dead letter topic."""
         self.dead.append(offset)
         self.dying.add(offset)
 
     def has(self, offset: Offset) -> bool:
-        """Return whether nobody may have a message: a failure is being stored, or it is to be put aside."""
+        """Return whether a message is unavailable: its failure is being stored, or it is to be dead-lettered."""
         return offset in self.being_stored or offset in self.dying or offset in self.being_taken
 
-    def end_taking(self, offsets: Collection[Offset]) -> None:
-        """Note that the failure is stored, or cannot be, for which messages are being taken back."""
+    def end_taking_back(self, offsets: Collection[Offset]) -> None:
+        """Note that the failure before these messages is stored, or cannot be."""
         for offset in offsets:
             self.being_taken[offset] -= 1
             if not self.being_taken[offset]:
                 del self.being_taken[offset]
 
     def has_any(self, offsets: Collection[int]) -> bool:
-        """Return whether `has` holds for one of these, which have no ordering keys."""
+        """Return whether any of these is unavailable. They have no ordering keys."""
         return not (self.being_stored.isdisjoint(offsets) and self.dying.isdisjoint(offsets))
 
-    def are_done(self, offsets: Sequence[Offset]) -> None:
+    def forget_done(self, offsets: Sequence[Offset]) -> None:
         """Forget messages that are done."""
         if self.counts:
             for offset in offsets:
@@ -200,40 +200,40 @@ class Failures:
 
 @dataclass(slots=True, eq=False)
 class KeyConsumer:
-    """Consumer to which ordering keys are bound while it has messages of them: a stream, or one pull."""
+    """A stream or a pull. An ordering key is bound to it while it has messages of that key on lease."""
 
     ready: list[Offset] = field(default_factory=list, init=False)
-    """A heap: the next messages of its keys, for it alone. One may be there twice, or be given or done by now."""
+    """A heap of the next messages of its keys. It may hold one twice, or one that is leased or done by now."""
 
     def notify(self) -> None:
-        """Hear that something is ready for it alone."""
+        """Called when a message is ready for this consumer alone."""
 
 
 @dataclass(slots=True, eq=False)
 class KeyQueue:
-    """Messages of an ordering key that were looked at and are not done, in two parts that are in offset order."""
+    """Scanned messages of an ordering key that are not done, in offset order: first `out`, then `rest`."""
 
     key: str
     out: dict[Offset, None] = field(default_factory=dict)
-    """Those that its consumer has, or is about to get."""
+    """Messages that a consumer has, or is about to get."""
     rest: deque[Offset] = field(default_factory=deque)
-    """Those behind: the first is the next to be given. Some may be done, by ids of before a restart."""
+    """Messages behind `out`; the first is next. Some may be done by ack ids of the previous run."""
     consumer: KeyConsumer | None = None
-    """Who has `out`; None: nobody, or somebody who takes one message at a time."""
+    """Consumer of `out`; None: `out` is empty, or the consumer takes one message at a time."""
 
     @property
     def next(self) -> Offset | None:
-        """The next message to be given."""
+        """The next message to give."""
         return self.rest[0] if self.rest else None
 
     def takes(self, consumer: KeyConsumer | None) -> bool:
-        """Return whether a consumer may have the next message, as far as others have none and it has not too many."""
+        """Return whether a consumer may get the next message: no other one is bound, and its `out` is not full."""
         if not self.out:
             return True
         return consumer is not None and consumer is self.consumer and len(self.out) < MAX_OUT_OF_KEY
 
     def behind(self, offset: Offset) -> list[Offset]:
-        """Return what is out behind a message; nothing for one that is not out."""
+        """Return the messages out behind a message; empty if it is not out."""
         if offset not in self.out:
             return []
         found = [*takewhile(lambda each: each != offset, reversed(self.out))]
@@ -241,39 +241,39 @@ class KeyQueue:
 
 
 class OrderingKeys:
-    """Ordering keys: which message of each is next, and who may have it."""
+    """Queues of all ordering keys of one subscription."""
 
     def __init__(self) -> None:
         self._queues: dict[str, KeyQueue] = {}
         self._queue_of: dict[Offset, KeyQueue] = {}
-        """Of all messages that were looked at and are not done."""
+        """Queue of each scanned message that is not done."""
         self._resting = 0
         self._bound = 0
-        """How many queues have something out."""
+        """Number of queues with messages out."""
 
     def __bool__(self) -> bool:
         return bool(self._queues)
 
     @property
     def blocked(self) -> int:
-        """How many messages are behind others of their keys: all but those next in a key of which nothing is out."""
+        """Number of messages behind others of their keys."""
         return self._resting - (len(self._queues) - self._bound)
 
     def get(self, offset: Offset) -> KeyQueue | None:
-        """Return the queue of a message; None: it has no key, was not looked at yet, or is done."""
+        """Return the queue of a message; None: it has no key, is unseen, or is done."""
         return self._queue_of.get(offset)
 
     def queues_of(self, offsets: Iterable[Offset]) -> set[KeyQueue]:
         """Return the queues of messages."""
         return {self._queue_of[each] for each in offsets if each in self._queue_of}
 
-    def of_out(self, offset: Offset) -> KeyQueue | None:
-        """Return the queue of a message that is out; None: it is not, or has no key."""
+    def queue_if_out(self, offset: Offset) -> KeyQueue | None:
+        """Return the queue of a message that is out; None: it is not out, or has no key."""
         queue = self._queue_of.get(offset)
         return queue if queue is not None and offset in queue.out else None
 
     def add(self, offset: Offset, key: str) -> KeyQueue:
-        """Add a message that was not looked at before, behind all others of its key; return its queue."""
+        """Append an unseen message to the queue of its key; return the queue."""
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = KeyQueue(key)
@@ -283,7 +283,7 @@ class OrderingKeys:
         return queue
 
     def take(self, queue: KeyQueue, consumer: KeyConsumer | None, is_done: Callable[[Offset], bool]) -> None:
-        """Let a consumer have the next message of a key."""
+        """Move the next message of a key to `out`, for a consumer."""
         if not queue.out:
             self._bound += 1
             queue.consumer = consumer
@@ -292,8 +292,8 @@ class OrderingKeys:
         self._find_next(queue, is_done)
 
     def take_back(self, offset: Offset) -> list[Offset]:
-        """Let a message that is out be the next again, with what is out behind it; return these."""
-        queue = self.of_out(offset)
+        """Move a message that is out, and those out behind it, back to `rest`; return the latter."""
+        queue = self.queue_if_out(offset)
         if queue is None:
             return []
         behind = queue.behind(offset)
@@ -305,7 +305,7 @@ class OrderingKeys:
         return behind
 
     def end(self, offset: Offset, is_done: Callable[[Offset], bool]) -> KeyQueue | None:
-        """Forget a message that is done; return its queue if the next one of it may have to be given now."""
+        """Forget a done message; return its queue if another message of it may be ready now."""
         queue = self._queue_of.pop(offset, None)
         if queue is None:
             return None
@@ -323,11 +323,11 @@ class OrderingKeys:
         return queue if is_news and queue.rest else None
 
     def below(self, offset: Offset) -> Sequence[Offset]:
-        """Return the messages below an offset. Looks at all."""
+        """Return the messages below an offset. Scans all messages."""
         return sorted([each for each in self._queue_of if each < offset])
 
-    def blocks_most(self) -> tuple[Offset, str, int] | None:
-        """Return the message that blocks most, its key, and how many it blocks. Looks at all keys."""
+    def largest_blocker(self) -> tuple[Offset, str, int] | None:
+        """Return the message that blocks most others, its key, and how many it blocks. Scans all keys."""
         if not self.blocked:
             return None
         found = [(*_first_of(each), each.key) for each in self._queues.values()]
@@ -340,79 +340,79 @@ class OrderingKeys:
             queue.consumer = None
 
     def _find_next(self, queue: KeyQueue, is_done: Callable[[Offset], bool]) -> None:
-        """Pass by what is done, by ids of before a restart."""
+        """Drop leading messages that are done, by ack ids of the previous run."""
         while queue.rest and is_done(queue.rest[0]):
             self._queue_of.pop(queue.rest.popleft(), None)
             self._resting -= 1
 
 
 def _first_of(queue: KeyQueue) -> tuple[int, Offset]:
-    """Return how many messages are blocked of a key, and the first one that is not done."""
+    """Return how many messages of a key are blocked, and its first message that is not done."""
     if queue.out:
         return len(queue.rest), next(iter(queue.out))
     return len(queue.rest) - 1, queue.rest[0]
 
 
 @dataclass(slots=True, eq=False)
-class Window(KeyConsumer):
+class FlowWindow(KeyConsumer):
     """Flow control of one stream: how many messages and bytes it may still have on lease."""
 
     messages: int
-    """Negative after the extension of leases that were about to end."""
+    """Messages left; negative after an extension of expired leases."""
     bytes: int
-    """Negative when the last message was larger than the rest of the window."""
+    """Bytes left; negative when the last message was larger than the rest of the window."""
     freed: Callable[[], None] = lambda: None
-    """Is called when leases have ended, or something is ready for this stream alone."""
+    """Called when leases have ended, or a message is ready for this stream alone."""
 
     def notify(self) -> None:
-        """Hear that something is ready for it alone."""
+        """Call `freed`."""
         self.freed()
 
     @property
     def is_full(self) -> bool:
-        """True if nothing more may be given."""
+        """True if the stream may lease nothing more."""
         return self.messages <= 0 or self.bytes <= 0
 
 
 @dataclass(slots=True, eq=False)
 class HandOut:
-    """Messages that were given by one answer, as long as their leases are the same."""
+    """Messages leased by one response, while they share a deadline."""
 
     text: str
-    """The part of their ids behind the dash (`ams.core.ack_ids`)."""
+    """The part of their ack ids behind the dash (`ams.core.ack_ids`)."""
     offsets: list[Offset]
-    """Messages that were leased by it once; `live` of them still are."""
+    """Messages that it leased; `live` of them still are on lease."""
     live: int
     deadline: Milliseconds
     bytes_each: int
     holder: str
-    window: Window | None = None
-    """Of the stream that has them; None: they are not on a stream."""
+    window: FlowWindow | None = None
+    """Flow control of the stream that has them; None: no stream."""
     slot: int = -1
 
     @property
     def is_held(self) -> bool:
-        """True if its messages are acknowledged, while earlier ones of their ordering keys are out."""
+        """True if its messages are acknowledged while earlier ones of their ordering keys are out."""
         return self.deadline == NO_DEADLINE
 
 
 class LeaseTable:
-    """Lease table: who has which messages until when, and which messages wait for a retry."""
+    """Holder and deadline of each leased message, and the messages that wait for a retry."""
 
     def __init__(self) -> None:
         self._by_offset: dict[Offset, HandOut] = {}
         self.holders: Counter[str] = Counter()
         self.bytes_held_by: Counter[str] = Counter()
-        """How many bytes each consumer has, about."""
+        """Approximate bytes on lease by consumer."""
         self.waiting: dict[Offset, tuple[Milliseconds, str | None]] = {}
-        """Until when messages wait, and who had them when they failed (None: nobody)."""
+        """End of each message's backoff, and the consumer with which it failed (None: unknown)."""
         self.waits_of: Counter[str] = Counter()
-        """How many messages wait that failed with each consumer."""
+        """Number of waiting messages by the consumer with which they failed."""
         self._due: dict[int, list[HandOut | Offset]] = {}
         self._slots: list[int] = []
         """A heap of the keys of `_due`."""
         self.bytes = 0
-        """Of all messages that are leased, about."""
+        """Approximate bytes of all leased messages."""
         self._fill_windows = True
 
     def __len__(self) -> int:
@@ -423,11 +423,11 @@ class LeaseTable:
 
     @property
     def latest(self) -> Milliseconds | None:
-        """When the last lease ends by time; None while there is none. Looks at all hand-outs."""
+        """Latest deadline; None without leases. Scans all hand-outs."""
         return max((each.deadline for each in set(self._by_offset.values()) if not each.is_held), default=None)
 
     def get(self, offset: Offset) -> HandOut | None:
-        """Return the hand-out by which a message is leased now."""
+        """Return the hand-out that leases a message now."""
         return self._by_offset.get(offset)
 
     def lease(self, hand_out: HandOut) -> None:
@@ -445,7 +445,7 @@ class LeaseTable:
         self._watch(hand_out)
 
     def lease_again(self, hand_out: HandOut, offsets: list[Offset], deadline: Milliseconds) -> None:
-        """Lease some of a hand-out's messages that are not leased now, until another time."""
+        """Lease some messages of a hand-out, which are not leased now, until another deadline."""
         text, size, holder, window = hand_out.text, hand_out.bytes_each, hand_out.holder, hand_out.window
         self.lease(HandOut(text, offsets, len(offsets), deadline, size, holder, window))
 
@@ -467,8 +467,8 @@ class LeaseTable:
         if hand_out.live * 4 < len(hand_out.offsets):  # mostly gone: forget the others
             hand_out.offsets = self._live(hand_out)
 
-    def free_windows(self) -> None:
-        """Let no stream be filled by these leases any more: the subscription is let go of."""
+    def release_windows(self) -> None:
+        """Stop counting these leases in the flow control of streams: the subscription is closed here."""
         self._fill_windows = False
         for each in {*self._by_offset.values()}:
             window, each.window = each.window, None
@@ -478,7 +478,7 @@ class LeaseTable:
                 window.freed()
 
     def extend(self, hand_out: HandOut, offsets: list[Offset], deadline: Milliseconds) -> None:
-        """Let the leases of some of a hand-out's messages end at another time."""
+        """Move the deadline of some messages of a hand-out."""
         if hand_out.live == len(offsets):
             hand_out.deadline = deadline
             self._watch(hand_out)
@@ -487,16 +487,16 @@ class LeaseTable:
         self.lease_again(hand_out, offsets, deadline)
 
     def hold(self, hand_out: HandOut, offsets: list[Offset]) -> None:
-        """Let the leases of some of a hand-out's messages not end by time, as an acknowledgement of them is held."""
+        """Remove the deadline of some messages of a hand-out, as their acknowledgement is held."""
         self.end(hand_out, offsets)
         self.lease_again(hand_out, offsets, NO_DEADLINE)
 
     def has_any(self, offsets: Collection[int]) -> bool:
-        """Return whether one of these is leased or waits."""
+        """Return whether any of these is leased or waits."""
         return not (self._by_offset.keys().isdisjoint(offsets) and self.waiting.keys().isdisjoint(offsets))
 
     def of(self, offsets: Iterable[Offset]) -> Mapping[HandOut, list[Offset]]:
-        """Return those of some messages that are leased, by their hand-outs."""
+        """Return the leased ones of these messages, by hand-out."""
         found: dict[HandOut, list[Offset]] = {}
         for each in offsets:
             hand_out = self._by_offset.get(each)
@@ -505,19 +505,19 @@ class LeaseTable:
         return found
 
     def below(self, offset: Offset) -> Mapping[HandOut, list[Offset]]:
-        """Return the messages below an offset that are leased."""
+        """Return the leased messages below an offset, by hand-out."""
         return self.of([each for each in self._by_offset if each < offset])
 
     def wait(self, offset: Offset, until: Milliseconds, holder: str | None = None) -> None:
-        """Let a message wait until a time, also one that waits; `holder` had it when it failed."""
+        """Start or replace the backoff of a message; `holder` had it when it failed."""
         self.stop_waiting(offset)
         self.waiting[offset] = until, holder
         if holder is not None:
             self.waits_of[holder] += 1
-        self._add(-(-until // SLOT), offset)
+        self._add(-(-until // SLOT_MS), offset)
 
     def stop_waiting(self, offset: Offset) -> None:
-        """Let a message wait no more, if it does."""
+        """End the backoff of a message, if any."""
         _, holder = self.waiting.pop(offset, (0, None))
         if holder is None:
             return
@@ -526,12 +526,12 @@ class LeaseTable:
             del self.waits_of[holder]
 
     def next_due(self) -> Milliseconds | None:
-        """Return when there may be something to `take_due`; None while there is nothing to wait for."""
-        return Milliseconds(self._slots[0] * SLOT) if self._slots else None
+        """Return when to call `take_due`; None: nothing is due."""
+        return Milliseconds(self._slots[0] * SLOT_MS) if self._slots else None
 
     def take_due(self, now: Milliseconds) -> Iterator[tuple[HandOut, list[Offset]] | Offset]:
-        """Yield leases that have ended, with their messages, and messages whose wait is over; they are gone then."""
-        while self._slots and self._slots[0] * SLOT <= now:
+        """Remove and yield expired leases with their messages, and messages whose backoff is over."""
+        while self._slots and self._slots[0] * SLOT_MS <= now:
             slot = heapq.heappop(self._slots)
             for each in self._due.pop(slot):
                 if not isinstance(each, HandOut):
@@ -553,7 +553,7 @@ class LeaseTable:
     def _watch(self, hand_out: HandOut) -> None:
         if hand_out.is_held:
             return
-        slot = -(-(hand_out.deadline + 1) // SLOT)
+        slot = -(-(hand_out.deadline + 1) // SLOT_MS)
         if slot != hand_out.slot:
             hand_out.slot = slot
             self._add(slot, hand_out)

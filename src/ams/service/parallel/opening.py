@@ -1,4 +1,4 @@
-"""The subscriptions that this process works on: which ones are open, how one is taken over, and when it is let go.
+"""Open subscriptions of this process: takeover, ownership, closing, and the timer for lease expiry.
 
 Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
@@ -23,33 +23,33 @@ from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
 from ams.service.lookup import topic_of
 from ams.service.parallel.backlog import Backlog, Settling
-from ams.service.parallel.message_state import SLOT, Rules
+from ams.service.parallel.message_state import SLOT_MS, Rules
 from ams.service.retention import oldest_for
 from ams.storage.cursors.acks import CursorStore, Horizon, Progress, ended
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
-LONGEST_LEASE = Milliseconds(MAX_ACK_DEADLINE * 1000)
+MAX_LEASE_MS = Milliseconds(MAX_ACK_DEADLINE * 1000)
 STORE_PASSED_MS = 1000
-"""Ranges that the filter passed over are stored after so long."""
-LOOK_MS = 60_000
-"""Between two looks at a subscription of which nothing is due, as retention may have passed it."""
+"""Ranges that the filter skipped are stored after this time."""
+MAX_SWEEP_INTERVAL_MS = 60_000
+"""Longest time between two sweeps, to follow retention where nothing is due."""
 
 logger = structlog.get_logger("ams.parallel")
 
 
 class WaitReason(NamedTuple):
-    """The reason for which a pull waits."""
+    """Why a pull waits."""
 
     holder: str
     for_room: bool
-    """For room; else for something to be ready again, as its consumer has room."""
+    """True: the consumer's share of leases is used up. False: no message is ready."""
 
 
 @dataclass(slots=True, eq=False)
 class OpenSubscription:
-    """A subscription that this process works on."""
+    """A subscription that this process has open."""
 
     subscription: Subscription
     options: ParallelOptions
@@ -62,30 +62,30 @@ class OpenSubscription:
     is_covered: bool
     """True if the stored horizon covers all leases: with exactly-once delivery, or just before it is switched on.
 
-    Not where it was switched on, and this process has only heard of it.
+    False if another process switched it on.
     """
     failures: int = 0
     dead_letters: int = 0
-    """Messages put aside since it was opened."""
+    """Messages dead-lettered since it was opened."""
     large: tuple[Offset, int] | None = None
     """The last message that was too large for some clients of streams, and its bytes."""
     giving: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the one pull that is served at a time."""
+    """Held by a pull: pulls of a subscription are served one at a time."""
     waiting: dict[WaitReason, set[asyncio.Future[None]]] = field(default_factory=dict)
     storing: set[asyncio.Task[None]] = field(default_factory=set)
     verdicts: dict[Offset, Verdict] = field(default_factory=dict)
-    """Why messages are about to be put aside, where their consumer said it."""
+    """Reasons for dead letters that the consumers gave."""
     kept_because: str = ""
-    """Why the last message that should be put aside could not be; empty: it could."""
+    """Why the last dead letter could not be stored; empty: it was."""
 
     def wake(self) -> None:
-        """Let all pulls that wait look again."""
+        """Wake all waiting pulls."""
         self._wake(list(self.waiting))
 
     def wake_served(self) -> None:
-        """Let those pulls look again that may find something: of many that wait, an acknowledgement wakes none."""
+        """Wake the waiting pulls that may get messages now."""
         if self.waiting:
-            is_ready = self.backlog.is_again_ready
+            is_ready = self.backlog.has_ready
             self._wake([each for each in self.waiting if self._may_find(each, is_ready=is_ready)])
 
     def _may_find(self, each: WaitReason, *, is_ready: bool) -> bool:
@@ -100,22 +100,22 @@ class OpenSubscription:
                     woken.set_result(None)
 
     def note(self, verdict: Verdict, settling: Settling) -> None:
-        """Note why messages failed that failed as often as they may."""
+        """Note why messages failed that have used up their attempts."""
         most = self.backlog.failures.rules.most_attempts
         dead = [each for each, failures in settling.failures.items() if 0 < most <= failures]
         self.verdicts.update(dict.fromkeys(dead, verdict))
 
     def follow(self, subscription: Subscription) -> None:
-        """Go by the options as they are now; leases that were given stay as they were."""
+        """Apply changed options; existing leases keep their deadlines."""
         before, self.options = self.options, options_of(subscription)
         self.subscription = subscription
         if before.enable_exactly_once_delivery and not self.options.enable_exactly_once_delivery:
             self.is_covered = False
-        self.backlog.go_by(_rules(self.options))
+        self.backlog.set_rules(_rules(self.options))
 
 
 def options_of(subscription: Subscription) -> ParallelOptions:
-    """Return its options; raise `InvalidInput` when an ordered one took its place while the request came."""
+    """Return the options; raise `InvalidInput` if an ordered subscription took its place meanwhile."""
     if subscription.parallel is None:
         raise InvalidInput("Invalid ack id")
     return subscription.parallel
@@ -132,7 +132,7 @@ def _rules(options: ParallelOptions) -> Rules:
 
 
 class OpenSubscriptions:
-    """Opens subscriptions when they are used first, and knows which ones are open."""
+    """Table of open subscriptions; opens one at its first use."""
 
     def __init__(
         self,
@@ -147,48 +147,48 @@ class OpenSubscriptions:
         self._clock, self._retention_clock = clock, retention_clock
         self._ownership = ownership
         self._sooner = asyncio.Event()
-        """Something is due sooner than the sweeper looks."""
+        """Set when something is due before the next sweep."""
         self._looks_at = Milliseconds(0)
         self._open: dict[SubscriptionId, OpenSubscription] = {}
         self._opening: dict[SubscriptionId, asyncio.Lock] = {}
         self._ends: Mapping[TopicId, Offset] | None = None
-        """Where topics ended when this process began, which works alone; None: that is not known."""
+        """Ends of topics when this process started, if it works alone; None: unknown."""
         self._began = clock.monotonic()
         self._worked_on: set[SubscriptionId] = set()
-        """Subscriptions opened by this process; of others it gave nothing, and `_ends` says what others may have."""
+        """Subscriptions that this process has opened. For all others `_ends` bounds what was given before."""
 
     async def start(self, supervisor: Supervisor) -> None:
-        """Renew in the background what this process owns."""
+        """Renew the ownership of subscriptions in the background."""
         await self.note_ends()
         await self._ownership.start(supervisor, self._forget_all)
 
     async def note_ends(self) -> None:
-        """Note where topics end before anything is published: what comes later, no process before this one gave."""
+        """Note the ends of topics before anything is published: no former process gave later messages."""
         if not self._ownership.has_others:
             with contextlib.suppress(AmsError):
                 self._ends = {topic: bounds.end for topic, bounds in (await self._log.all_bounds()).items()}
 
     async def hand_over(self) -> None:
-        """Let other nodes have everything: this one stops soon."""
+        """Close all subscriptions and give them up to other nodes, before this one stops."""
         self._forget_all()
         await self._ownership.leave()
 
     async def close(self) -> None:
-        """End the background work, and own nothing any more."""
+        """End the background work, and give up all subscriptions."""
         await self._ownership.close()
 
     # Which ones are open
 
     def get(self, subscription: SubscriptionId) -> OpenSubscription | None:
-        """Return a subscription that this process works on."""
+        """Return a subscription if it is open here."""
         return self._open.get(subscription)
 
     def all(self) -> Collection[OpenSubscription]:
-        """Return all subscriptions that this process works on."""
+        """Return all open subscriptions."""
         return self._open.values()
 
     def has(self, opened: OpenSubscription) -> bool:
-        """Return whether it is still open, and nobody has opened it anew."""
+        """Return whether it is still open, and was not reopened."""
         return self._open.get(opened.subscription.id) is opened
 
     def holds(self, subscription: SubscriptionId) -> bool:
@@ -196,14 +196,14 @@ class OpenSubscriptions:
         return self._ownership.holds(subscription)
 
     async def here(self, subscription: SubscriptionId) -> OpenSubscription | None:
-        """Return a subscription that this process works on, None when nobody does; raise `OwnedElsewhere`."""
+        """Return a subscription if it is open here; None: on no node. Raises `OwnedElsewhere`."""
         if self._ownership.holds(subscription):
             return self._open.get(subscription)
         await self._ownership.look(subscription)
         return None
 
     async def retain(self, opened: OpenSubscription) -> None:
-        """Follow what retention took."""
+        """Drop messages that retention removed."""
         bounds = await self._log.bounds(opened.topic)
         oldest = await oldest_for(self._log, opened.topic, opened.subscription, bounds, self._retention_clock)
         if oldest <= opened.backlog.floor:
@@ -216,26 +216,26 @@ class OpenSubscriptions:
     # Timer for lease expiry: wakes the sweeper when the next lease or retry is due
 
     def note_due(self, opened: OpenSubscription) -> None:
-        """Note that something was given, stored, or passed over."""
+        """Wake the sweeper if something is due before its next sweep."""
         due = opened.backlog.next_due()
         if opened.backlog.failures.dead:
             due = Milliseconds(0)
         elif due is None and opened.backlog.done.has_passed:
             due = Milliseconds(self._clock.monotonic() + STORE_PASSED_MS)
         if due is not None and due < self._looks_at:
-            self.look_now()
+            self.wake_sweeper()
 
-    def look_now(self) -> None:
-        """Let the sweeper look at once."""
+    def wake_sweeper(self) -> None:
+        """Let the sweeper run at once."""
         self._sooner.set()
 
     async def wait_until_due(self) -> None:
-        """Wait until something is due of a subscription, also of one that is noted meanwhile."""
+        """Wait until something is due, or `wake_sweeper` is called."""
         now = self._clock.monotonic()
         has_passed = any(each.backlog.done.has_passed for each in self.all())
-        dues = [now + (STORE_PASSED_MS if has_passed else LOOK_MS)]
+        dues = [now + (STORE_PASSED_MS if has_passed else MAX_SWEEP_INTERVAL_MS)]
         dues += [due for each in self.all() if (due := each.backlog.next_due()) is not None]
-        self._looks_at = Milliseconds(max(min(dues), now + SLOT))
+        self._looks_at = Milliseconds(max(min(dues), now + SLOT_MS))
         seconds = (self._looks_at - self._clock.monotonic()) / 1000
         with contextlib.suppress(TimeoutError):  # `wait_for` would forget that it is cancelled in some moments
             async with asyncio.timeout(max(seconds, 0)):
@@ -245,14 +245,14 @@ class OpenSubscriptions:
     # Letting go
 
     def forget(self, subscription: SubscriptionId) -> None:
-        """Let go of a subscription that was sought, deleted, or changed: the next use opens it anew."""
+        """Close a subscription after a seek, deletion or change: the next use reopens it."""
         opened = self._open.pop(subscription, None)
         if opened is not None:
-            opened.backlog.leases.free_windows()  # else a stream that is full would wait for ever
+            opened.backlog.leases.release_windows()  # else a full stream would wait for ever
             opened.wake()
 
     def leave(self, subscription: SubscriptionId) -> None:
-        """Let go of a subscription, so that another node may have it, or as it was deleted."""
+        """Close a subscription and give up its ownership."""
         self.forget(subscription)
         self._ownership.release(subscription)
 
@@ -263,16 +263,16 @@ class OpenSubscriptions:
     # Opening
 
     async def own(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
-        """Own a subscription, with `seizes` also one of another node: for push delivery.
+        """Own a subscription. Push delivery `seizes` it from another node, which is fenced then.
 
-        That node can store nothing of it any more. Raises `OwnedElsewhere`, `SubscriptionGone`.
+        Raises `OwnedElsewhere`, `SubscriptionGone`.
         """
         if seizes or not self._ownership.holds(subscription):
-            self.forget(subscription)  # what is known of it may be from before another node had it
+            self.forget(subscription)  # its state may be older than another node's
             await self._ownership.claim(subscription, seizes=seizes)
 
     async def use(self, subscription: Subscription, project: ProjectName) -> OpenSubscription:
-        """Return a subscription, open. Raises `OwnedElsewhere`, `SubscriptionGone`, or `Conflict` without its topic."""
+        """Return a subscription, opened if needed. Raises `OwnedElsewhere`, `SubscriptionGone`, `Conflict`."""
         opened = self._open.get(subscription.id)
         topic = await topic_of(self._registry, subscription)
         if opened is not None and opened.topic == topic.id and self._ownership.holds(subscription.id):
@@ -282,23 +282,20 @@ class OpenSubscriptions:
             return opened
         await self.own(subscription.id)
         async with self._opening.setdefault(subscription.id, asyncio.Lock()):
-            await self.own(subscription.id)  # again, should it have taken long to get here
+            await self.own(subscription.id)  # again: the lock may have taken long
             opened = self._open.get(subscription.id)
             if opened is not None and opened.topic == topic.id:
                 return opened
             self.forget(subscription.id)
-            opened = await self._taken_over(subscription, project, topic.id)
+            opened = await self._take_over(subscription, project, topic.id)
             await self.retain(opened)
             self._open[subscription.id] = opened
             self._worked_on.add(subscription.id)
         self._opening.pop(subscription.id, None)
         return opened
 
-    async def _taken_over(self, subscription: Subscription, project: ProjectName, topic: TopicId) -> OpenSubscription:
-        """Return a subscription as it is stored, with the leases that the previous run may have given.
-
-        Offsets beyond the end of the topic are of a log that was put back to an older state: they are not done.
-        """
+    async def _take_over(self, subscription: Subscription, project: ProjectName, topic: TopicId) -> OpenSubscription:
+        """Load a subscription. Drops done offsets beyond the topic's end: the log was restored from an older copy."""
         progress = await self._cursors.take_over(subscription.id, topic)
         end = (await self._log.bounds(topic)).end
         kept = ended(progress, end)
@@ -306,13 +303,13 @@ class OpenSubscriptions:
             logger.warning("parallel.past_the_end", subscription=subscription.name, end=end)
             await self._cursors.restore(subscription.id, topic, kept.floor, kept.done)
             progress = await self._cursors.take_over(subscription.id, topic)
-        end, since = self._given_before(subscription.id, topic, progress, end)
+        end, since = self._end_of_previous_leases(subscription.id, topic, progress, end)
         now, options, horizon = self._clock.monotonic(), options_of(subscription), progress.horizon
         exactly_once = options.enable_exactly_once_delivery
         left = subscription.ack_deadline_seconds * 1000
         if exactly_once:
             left = max(horizon.until - self._clock.wall(), 0) if horizon is not None else 0
-            left = min(left, since + LONGEST_LEASE - now)  # the time of day may have been set back
+            left = min(left, since + MAX_LEASE_MS - now)  # the time of day may have been set back
         until = Milliseconds(now + left)
         backlog = Backlog(
             progress,
@@ -320,24 +317,20 @@ class OpenSubscriptions:
             _rules(options),
             end=end,
             grace_until=until,
-            longest_until=Milliseconds(since + LONGEST_LEASE),
+            longest_until=Milliseconds(since + MAX_LEASE_MS),
         )
         if horizon is not None and exactly_once:
             backlog.restart_grace.withhold(min(horizon.below, end), until)
         chosen = parse(options.filter) if options.filter else None
         return OpenSubscription(subscription, options, project, topic, backlog, chosen, horizon, now, exactly_once)
 
-    def _given_before(
+    def _end_of_previous_leases(
         self, subscription: SubscriptionId, topic: TopicId, progress: Progress, end: Offset
     ) -> tuple[Offset, Milliseconds]:
-        """Return below which offset, and until when, others may have given what this process takes over at `end`.
-
-        Nothing from there on is done or has failed: what a snapshot of another subscription brought may be above where
-        the topic ended at the start.
-        """
+        """Return the offset below which former owners may have given messages, and since when they gave none."""
         if self._ends is None or subscription in self._worked_on:
             return end, self._clock.monotonic()
-        known = max(progress.failures, default=-1)
+        known = max(progress.failures, default=-1)  # done offsets of a restored snapshot may be above the end
         if progress.done:
             known = max(known, progress.done.max())
         return min(max(self._ends.get(topic, Offset(0)), Offset(known + 1)), end), self._began

@@ -1,4 +1,4 @@
-"""Pulling from a parallel subscription: messages are found and leased to a consumer, and one that got none may wait.
+"""Pulls from parallel subscriptions: finds messages, leases them to a consumer, and waits when there are none.
 
 Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
@@ -19,24 +19,24 @@ from ams.core.runs import runs_of, sizes
 from ams.service.delivering import Deliverer, Gone
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Backlog
-from ams.service.parallel.message_state import KeyConsumer, Window
+from ams.service.parallel.message_state import FlowWindow, KeyConsumer
 from ams.service.parallel.opening import OpenSubscription, OpenSubscriptions, WaitReason
-from ams.service.parallel.storing import Moved, Storer
+from ams.service.parallel.storing import Storer, SubscriptionMoved
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 
-SLICE = 1000
-"""Messages of one read at most, or as many as are asked for, of a pull for which nothing was found at first."""
-SLICE_BYTES = 2**22
+MAX_READ_MESSAGES = 1000
+"""Messages per read after an empty first read, unless the pull asks for more."""
+MAX_READ_BYTES = 2**22
 GROWTH_FACTOR = 8
-SCAN_MS = 1000
-"""For so long one pull looks at messages that are not for it, as those the filter passes over."""
+MAX_SCAN_MS = 1000
+"""A pull scans messages that are not for it, such as filtered ones, for this time."""
 
 logger = structlog.get_logger("ams.parallel")
 
 
 class Finder:
-    """Finds messages to lease or give back; one call for a subscription at a time."""
+    """Finds messages to lease. One call per subscription at a time."""
 
     def __init__(self, log: Log, opened: OpenSubscriptions, clock: Clock) -> None:
         self._log = log
@@ -46,32 +46,34 @@ class Finder:
     async def find(
         self, opened: OpenSubscription, most: int, max_bytes: int, holder: str, keys: KeyConsumer | None
     ) -> Sequence[Stored]:
-        """Return messages to give, in offset order: those that come again, and behind them as many new ones as fit.
+        """Return messages to give, in offset order: those to be redelivered, then as many new ones as fit.
 
-        At least one, or at most so many bytes. Empty when there is nothing, or nothing was found within `SCAN_MS`: the
-        next call goes on from there.
+        At least one message, or at most `max_bytes`. Empty if the backlog is empty, or the filter passed over all of it
+        for `MAX_SCAN_MS`: the next call goes on there.
         """
-        again = await self._again(opened, most, max_bytes, keys) if opened.backlog.has_again(keys) else []
-        left = max_bytes - sizes(again)[0]
-        if again and (len(again) == most or left <= 0):
-            return again
+        ready_messages = (
+            await self._read_ready(opened, most, max_bytes, keys) if opened.backlog.has_ready_for(keys) else []
+        )
+        left = max_bytes - sizes(ready_messages)[0]
+        if ready_messages and (len(ready_messages) == most or left <= 0):
+            return ready_messages
         try:
-            new = await self._new(opened, most - len(again), left, holder, keys)
+            new = await self._read_new(opened, most - len(ready_messages), left, holder, keys)
         except BaseException:
-            opened.backlog.give_back(offsets_of(again))
+            opened.backlog.give_back(offsets_of(ready_messages))
             raise
-        if not again:
+        if not ready_messages:
             return new
         if sizes(new)[0] > left:  # one at least was read
             opened.backlog.give_back(offsets_of(new))
-            return again
-        return [*again, *new]
+            return ready_messages
+        return [*ready_messages, *new]
 
-    async def _again(
+    async def _read_ready(
         self, opened: OpenSubscription, most: int, max_bytes: int, keys: KeyConsumer | None
     ) -> list[Stored]:
         backlog, found = opened.backlog, []
-        offsets = backlog.again(most, keys)
+        offsets = backlog.ready_messages(most, keys)
         left = max_bytes
         try:
             for begin, end in ranges_of(bitmap_of([(each, Offset(each + 1)) for each in offsets])):
@@ -82,7 +84,7 @@ class Finder:
                 if lost:  # retention took them, or they are damaged
                     name = opened.subscription.name
                     logger.warning("subscription.lost", subscription=name, first=lost[0], messages=len(lost))
-                    backlog.lose(lost)
+                    backlog.note_lost(lost)
                 found += [each for each in read if each.offset < end]
                 left -= sizes(read)[0]
                 if left <= 0:
@@ -94,27 +96,27 @@ class Finder:
         backlog.give_back([each for each in offsets if each not in taken])
         return found
 
-    async def _new(
+    async def _read_new(
         self, opened: OpenSubscription, most: int, max_bytes: int, holder: str, keys: KeyConsumer | None
     ) -> Sequence[Stored]:
-        backlog, until = opened.backlog, self._clock.monotonic() + SCAN_MS
+        backlog, until = opened.backlog, self._clock.monotonic() + MAX_SCAN_MS
         many, room = most, max_bytes
         while backlog.may_scan(holder):
             start = backlog.scan
             read = await self._log.read(opened.topic, start, max_messages=many, max_bytes=room)
             if not read and not await self._is_hole(opened, start):
                 break
-            found = self._chosen(opened, read, most, max_bytes, keys)
+            found = self._choose(opened, read, most, max_bytes, keys)
             if found or self._clock.monotonic() >= until:
                 return found
-            many, room = max(most, min(GROWTH_FACTOR * many, SLICE)), max(max_bytes, SLICE_BYTES)
+            many, room = max(most, min(GROWTH_FACTOR * many, MAX_READ_MESSAGES)), max(max_bytes, MAX_READ_BYTES)
             await asyncio.sleep(0)  # for the other requests
         return ()
 
-    def _chosen(
+    def _choose(
         self, opened: OpenSubscription, read: Sequence[Stored], most: int, max_bytes: int, keys: KeyConsumer | None
     ) -> Sequence[Stored]:
-        """Return which of the messages that were read may be given, as many as fit; what is behind was not seen."""
+        """Return the read messages that may be given, as many as fit; the scan stops behind the last one."""
         backlog, now = opened.backlog, self._clock.monotonic()
         looks = opened.filter is not None or opened.options.enable_message_ordering
         runs = runs_of(read)
@@ -131,13 +133,13 @@ class Finder:
                 if self._may_give(opened, each, now, keys):
                     chosen.append(each)
                     left -= len(each.fragment)
-                backlog.done.scanned(Offset(each.offset + 1))
-            backlog.done.scanned(run.end)
+                backlog.done.note_scanned(Offset(each.offset + 1))
+            backlog.done.note_scanned(run.end)
         return read if takes_all else chosen
 
     def _may_give(self, opened: OpenSubscription, message: Stored, now: Milliseconds, keys: KeyConsumer | None) -> bool:
         backlog, (offset, _, fragment) = opened.backlog, message
-        if not backlog.undone(offset, Offset(offset + 1)):
+        if not backlog.unfinished_offsets(offset, Offset(offset + 1)):
             return False
         if opened.filter is not None and not opened.filter.matches(attributes_of(fragment)):
             backlog.done.pass_over(offset, Offset(offset + 1))
@@ -150,12 +152,12 @@ class Finder:
         if bounds.end <= start:
             return False
         await self._opened.retain(opened)
-        # What was published since it was read is no hole.
+        # Read again: messages published since the last read are no hole.
         late = await self._log.read(opened.topic, start, max_messages=1, max_bytes=1)
         if not late and opened.backlog.scan == start:
             logger.warning("parallel.hole", subscription=opened.subscription.name, offset=start)
             opened.backlog.done.pass_over(start, bounds.end)
-            opened.backlog.done.scanned(bounds.end)
+            opened.backlog.done.note_scanned(bounds.end)
         return True
 
 
@@ -164,13 +166,13 @@ def offsets_of(messages: Sequence[Stored]) -> list[Offset]:
     return [Offset(each) for run in runs_of(messages) for each in range(run.first, run.end)]
 
 
-class Lot(NamedTuple):
-    """Messages of a pull that are leased together, whose ack ids have the same text behind the dash."""
+class LeaseBatch(NamedTuple):
+    """Messages of a pull that are leased together: their ack ids share the part behind the dash."""
 
     hand_out: str
-    """The text behind the dash."""
+    """Part of the ack ids behind the dash."""
     attempt: int
-    """Number of this delivery of each of them: one more than it has failed."""
+    """Delivery attempt of each message, from 1."""
     messages: Sequence[Stored]
 
 
@@ -178,16 +180,16 @@ class _Consumer(NamedTuple):
     holder: str
     held_for: str | None
     lease_ms: Milliseconds
-    window: Window | None
+    window: FlowWindow | None
     keys: KeyConsumer | None
-    """To which ordering keys are bound; None: it takes one message of each."""
+    """Ordering keys are bound to it; None: it takes one message of each key."""
 
 
 class Puller:
     """Leases messages to consumers."""
 
     def __init__(self, deliverer: Deliverer, opened: OpenSubscriptions, storer: Storer, clock: Clock) -> None:
-        """`deliverer` has the limits that both types share, and the pulls that wait."""
+        """`deliverer` has the limits and the waiting pulls of both types of subscriptions."""
         self._deliverer, self._log = deliverer, deliverer.log
         self._opened = opened
         self._finder = Finder(deliverer.log, opened, clock)
@@ -205,14 +207,14 @@ class Puller:
         wait: bool = False,
         max_bytes: int | None = None,
         seconds: int | None = None,
-        window: Window | None = None,
+        window: FlowWindow | None = None,
         one_of_each_key: bool = False,
-    ) -> Sequence[Lot]:
-        """Lease up to `most` messages to a consumer for so many `seconds`, None: for the subscription's deadline.
+    ) -> Sequence[LeaseBatch]:
+        """Lease up to `most` messages to a consumer for so many `seconds`; None: for the subscription's deadline.
 
-        `window` is that of the stream they go to. Of an ordering key a stream gets more while it has some; what another
-        pull has of a key is to be settled before. `holder` names the consumer, whose share is bounded; `held_for` is
-        the `project` of `Deliverer.pull`, and `wait` and `max_bytes` are as there.
+        `window` is the flow control of the stream they go to. A stream gets more messages of an ordering key while it
+        has some; any other pull gets none before those are settled. `holder` names the consumer, for its fair share.
+        `held_for` is the `project` of `Deliverer.pull`; `wait` and `max_bytes` are as there.
         """
         limit = max_bytes or self._deliverer.max_bytes
         length = Milliseconds((seconds or subscription.ack_deadline_seconds) * 1000)
@@ -224,7 +226,7 @@ class Puller:
         with no_topic_is_a_conflict:
             while True:
                 opened = await self._opened.use(subscription, project)
-                with contextlib.suppress(Moved):  # then it is not open any more
+                with contextlib.suppress(SubscriptionMoved):  # then it is not open any more
                     async with opened.giving:
                         if self._opened.has(opened):
                             lots = await self._give(opened, most, consumer, limit)
@@ -235,7 +237,9 @@ class Puller:
 
     # Giving
 
-    async def _give(self, opened: OpenSubscription, most: int, consumer: _Consumer, max_bytes: int) -> Sequence[Lot]:
+    async def _give(
+        self, opened: OpenSubscription, most: int, consumer: _Consumer, max_bytes: int
+    ) -> Sequence[LeaseBatch]:
         await self._storer.expire(opened)
         most = min(most, self._deliverer.max_messages, opened.backlog.room(consumer.holder))
         if consumer.window is not None:
@@ -248,19 +252,21 @@ class Puller:
             self._opened.note_due(opened)
         return await self._lease(opened, messages, consumer)
 
-    async def _lease(self, opened: OpenSubscription, messages: Sequence[Stored], consumer: _Consumer) -> Sequence[Lot]:
+    async def _lease(
+        self, opened: OpenSubscription, messages: Sequence[Stored], consumer: _Consumer
+    ) -> Sequence[LeaseBatch]:
         if not messages:
             return ()
         backlog = opened.backlog
         try:
-            await self._storer.reach(opened, backlog.scan, consumer.lease_ms)
-            kept = await self._afforded(opened.subscription.id, messages, consumer.held_for)
+            await self._storer.extend_horizon(opened, backlog.scan, consumer.lease_ms)
+            kept = await self._limit_to_memory(opened.subscription.id, messages, consumer.held_for)
         except BaseException:
             backlog.give_back(offsets_of(messages))
             raise
         if len(kept) < len(messages):
             backlog.give_back(offsets_of(messages)[len(kept) :])
-        taken = backlog.taken_of(offsets_of(kept)) if kept else ()
+        taken = backlog.find_taken(offsets_of(kept)) if kept else ()
         if taken:
             kept = [each for each in kept if each.offset not in taken]
         deadline = Milliseconds(self._clock.monotonic() + consumer.lease_ms)
@@ -269,14 +275,14 @@ class Puller:
             if lot:
                 offsets, size = offsets_of(lot), sizes(lot)[0]
                 hand_out = backlog.give(offsets, attempt, size, deadline, consumer.holder, consumer.window)
-                lots.append(Lot(hand_out, attempt, lot))
+                lots.append(LeaseBatch(hand_out, attempt, lot))
         self._opened.note_due(opened)
         return lots
 
-    async def _afforded(
+    async def _limit_to_memory(
         self, subscription: SubscriptionId, messages: Sequence[Stored], held_for: str | None
     ) -> Sequence[Stored]:
-        """Return as many of the first messages as there is memory for, when it is the turn of their answer."""
+        """Return as many of the first messages as fit the memory for unread answers, at this answer's turn."""
         unread = self._deliverer.unread
         size, data_bytes = sizes(messages)
         if held_for is not None and size > unread.left(held_for):
@@ -292,31 +298,31 @@ class Puller:
     async def wait(
         self, subscription: Subscription, project: ProjectName, holder: str, until: float, left: Gone | None = None
     ) -> bool:
-        """Wait after an empty pull as `Deliverer.wait` does; return whether to pull again."""
+        """Wait after an empty pull, as `Deliverer.wait`; return whether to pull again."""
         loop = asyncio.get_running_loop()
         with no_topic_is_a_conflict:
             opened = await self._opened.use(subscription, project)
-            if until > loop.time() and opened.backlog.room(holder) and opened.backlog.is_again_ready:
+            if until > loop.time() and opened.backlog.room(holder) and opened.backlog.has_ready:
                 return True
             return await self._deliverer.wait_for(
                 subscription.id, lambda seconds: self._change(opened, holder, seconds), until, left
             )
 
     def coming(self, subscription: SubscriptionId, seconds: float, *, holder: str) -> Coroutine[Any, Any, None] | None:
-        """Return a wait for messages that raises `TimeoutError`; None if the subscription is not open here."""
+        """Return a coroutine that waits for messages or raises `TimeoutError`; None: not open here."""
         opened = self._opened.get(subscription)
         if opened is None or not self._opened.holds(subscription):
             return None
 
         async def come() -> None:
-            is_ready = opened.backlog.room(holder) and opened.backlog.is_again_ready
+            is_ready = opened.backlog.room(holder) and opened.backlog.has_ready
             if not (is_ready or await self._change(opened, holder, seconds)):
                 raise TimeoutError
 
         return come()
 
     async def _change(self, opened: OpenSubscription, holder: str, seconds: float) -> bool:
-        """Wait until something is to be given again, there is room again, or the topic has grown; return whether."""
+        """Wait for a ready message, for room, or for growth of the topic; return whether any came."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         has_room = bool(opened.backlog.room(holder)) and opened.backlog.may_scan(holder)
         kind = WaitReason(holder, for_room=not has_room)

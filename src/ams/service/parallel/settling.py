@@ -1,6 +1,6 @@
-"""Settling leased messages by their ack ids: acknowledge, nack, extend, give back.
+"""Settles leased messages by their ack ids: acknowledge, nack, extend, give back.
 
-Each id counts for itself. Those that count no more are named in an error, and the others are settled.
+Each id is settled independently. An error names the late ones; the others are settled.
 
 Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ams.access.admission import Caller
-from ams.core.ack_ids import MAX_ACK_DEADLINE, AckId, AckIds, NeverGiven, in_order_of_hand_outs, slices_of
+from ams.core.ack_ids import MAX_ACK_DEADLINE, AckId, AckIds, NeverGiven, slice_ids, sort_by_hand_out
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AckTimeout, InvalidInput
 from ams.core.names import ProjectName, SubscriptionId, SubscriptionName
@@ -22,26 +22,26 @@ from ams.service.delivering import Deliverer
 from ams.service.lookup import no_topic_is_a_conflict, parallel_options
 from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.opening import OpenSubscription, OpenSubscriptions
-from ams.service.parallel.storing import MAX_TRIES, Moved, Storer, failed_of
+from ams.service.parallel.storing import MAX_TRIES, Storer, SubscriptionMoved, storing_error
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.registry.records import Subscription
 
 SLICE = 1000
-"""Ids that are looked up in one turn of the event loop."""
+"""Ids looked up in one iteration of the event loop."""
 LATE, OUT_OF_ORDER = "ack timeout", "ack out of order"
 SHOWN_IDS = 100
-"""Ids that an error names at most: clients that want to know of each send no more at a time."""
+"""Ids that an error names at most. Clients that need all of them send fewer at a time."""
 
 T = TypeVar("T")
 Look = Callable[[Backlog, AckIds, Milliseconds], T]
-"""Looks ids up in a backlog at a time."""
+"""Looks up ids in a backlog at a moment."""
 
 
 class LateIds(AckTimeout):
-    """Some ids came after their deadline, or count no more; what was asked for the others is done."""
+    """Some ids came after their deadline, or are invalid by now. The others are settled."""
 
     def __init__(self, message: str, ids: Sequence[AckId], out_of_order: AbstractSet[AckId] = frozenset()) -> None:
-        """`out_of_order` are those that came too soon: they count when earlier messages of their keys are done."""
+        """`out_of_order`: ids to repeat when earlier messages of their keys are acknowledged."""
         super().__init__(message)
         self.ids, self.out_of_order = ids, out_of_order
 
@@ -57,11 +57,10 @@ class Settler:
     clock: Clock
 
     async def acknowledge(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
-        """Acknowledge each of these; durable when it returns, but for those behind others of their keys that are out.
+        """Acknowledge messages. Durable when it returns, except for those held behind others of their ordering keys.
 
-        Raises `NeverGiven` for ids that were never given, `InvalidInput` for one that cannot be read, and nothing is
-        done. Raises `LateIds`, naming them, when some came after their deadline, or with exactly-once delivery before
-        those of earlier messages of their keys: the others are acknowledged.
+        Raises `NeverGiven` or `InvalidInput` for unknown or unreadable ids; nothing is acknowledged then. Raises
+        `LateIds` if some are late, or out of order with exactly-once delivery; the others are acknowledged.
         """
         out_of_order: set[AckId] = set()
 
@@ -72,8 +71,8 @@ class Settler:
 
         options = subscription.parallel
         if options is not None and options.enable_message_ordering and not _are_few(ids):
-            ids = in_order_of_hand_outs(ids)  # in parts, of which none is to be out of order for a later one
-        late = await self._settled(subscription, project, ids, acknowledge)
+            ids = sort_by_hand_out(ids)  # so that no slice is out of order because of a later one
+        late = await self._settle_all(subscription, project, ids, acknowledge)
         self.deliverer.counts.note_acknowledgement(subscription.id)
         _refuse(late, out_of_order)
 
@@ -85,9 +84,9 @@ class Settler:
         wait: Milliseconds | None = None,
         verdict: Verdict | None = None,
     ) -> None:
-        """Give messages back, so that they come again after `wait`, None: as the retry policy says. Durable.
+        """Count a failure of messages, which are redelivered after `wait`; None: by the retry policy. Durable.
 
-        `verdict` says why, for those that become dead letters by this. Raises as `acknowledge`.
+        `verdict` is the reason, for those that become dead letters now. Raises as `acknowledge`.
         """
 
         def settle(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
@@ -97,12 +96,12 @@ class Settler:
                 opened.note(verdict, settling)
             return settling
 
-        _refuse(await self._settled(subscription, project, ids, settle))
+        _refuse(await self._settle_all(subscription, project, ids, settle))
 
     async def refuse(
         self, subscription: Subscription, project: ProjectName, ids: AckIds, wait: Milliseconds, verdict: Verdict
     ) -> None:
-        """Let messages fail that an endpoint refused; `wait` is for a subscription without a retry policy."""
+        """Nack messages that an endpoint refused; `wait` applies to a subscription without a retry policy."""
         options = subscription.parallel
         own = None if options is not None and options.retry_policy is not None else wait
         await self.nack(subscription, project, ids, own, verdict)
@@ -110,7 +109,7 @@ class Settler:
     async def extend(
         self, subscription: Subscription, project: ProjectName, ids: AckIds, seconds: int, *, holder: str
     ) -> None:
-        """Let leases end so many seconds from now, taken over by `holder`; 0 is a nack. Raises likewise."""
+        """Move leases to `holder`, to end in so many `seconds`; 0 is a nack. Raises as `acknowledge`."""
         if seconds == 0:
             await self.nack(subscription, project, ids)
             return
@@ -120,89 +119,86 @@ class Settler:
             return backlog.extend(ids, Milliseconds(now + length), now, holder)
 
         late: list[AckId] = []
-        async for some in self._in_turns(subscription, project, ids):
-            opened, is_leased = await self._looked_up(subscription, project, some, Backlog.check)
+        async for some in self._in_slices(subscription, project, ids):
+            opened, is_leased = await self._look_up(subscription, project, some, Backlog.check)
             if is_leased:
-                await self.storer.reach(opened, opened.backlog.scan, length)
-            opened, counted_no_more = await self._looked_up(subscription, project, some, extend)
+                await self.storer.extend_horizon(opened, opened.backlog.scan, length)
+            opened, counted_no_more = await self._look_up(subscription, project, some, extend)
             late += counted_no_more
             self.opened.note_due(opened)
         _refuse(late)
 
     async def give_back(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
-        """Let messages be given again at once, without counting a failure, storing nothing. Raises as `acknowledge`."""
+        """End leases without counting a failure; nothing is stored. Raises as `acknowledge`."""
         late: list[AckId] = []
-        async for some in self._in_turns(subscription, project, ids):
-            opened, counted_no_more = await self._looked_up(subscription, project, some, Backlog.release)
+        async for some in self._in_slices(subscription, project, ids):
+            opened, counted_no_more = await self._look_up(subscription, project, some, Backlog.release)
             opened.wake_served()
             late += counted_no_more
         _refuse(late)
 
     def release(self, subscription: SubscriptionId, ids: AckIds) -> Sequence[AckId]:
-        """Do what `give_back` does, of a subscription that is used here; return the ids that count no more."""
+        """Give back messages of a subscription that is open here; return late ids."""
         opened = self.opened.get(subscription)
-        if opened is None:  # the next use finds them
+        if opened is None:  # the leases ended with it
             return ()
         late = opened.backlog.release(ids, self.clock.monotonic())
         opened.wake_served()
         return late
 
-    async def _settled(
+    async def _settle_all(
         self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Look[Settling]
     ) -> Sequence[AckId]:
-        """Store what is to be settled; return the ids that count no more."""
+        """Settle ids in slices; return late ones."""
         if _are_few(ids):
-            return await self._settled_at_once(subscription, project, ids, settle)
+            return await self._settle_slice(subscription, project, ids, settle)
         late: list[AckId] = []
-        async for some in self._in_turns(subscription, project, ids):
-            late += await self._settled_at_once(subscription, project, some, settle)
+        async for some in self._in_slices(subscription, project, ids):
+            late += await self._settle_slice(subscription, project, some, settle)
         return late
 
-    async def _in_turns(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> AsyncIterator[AckIds]:
-        """Yield ids, many of them in slices with turns of others between; nothing is done when one was never given."""
+    async def _in_slices(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> AsyncIterator[AckIds]:
+        """Yield ids in slices, yielding to the event loop; raise `NeverGiven` before the first one is settled."""
         if _are_few(ids):
             yield ids
             return
         never_given: list[AckId] = []
-        for some in slices_of(ids, SLICE):
+        for some in slice_ids(ids, SLICE):
             try:
-                await self._looked_up(subscription, project, some, Backlog.check)
+                await self._look_up(subscription, project, some, Backlog.check)
             except NeverGiven as error:
                 never_given += error.ids
             await asyncio.sleep(0)
         if never_given:
             raise NeverGiven(never_given)
-        for some in slices_of(ids, SLICE):
+        for some in slice_ids(ids, SLICE):
             yield some
             await asyncio.sleep(0)
 
-    async def _settled_at_once(
+    async def _settle_slice(
         self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Look[Settling]
     ) -> Sequence[AckId]:
-        """Settle a few ids; again when the subscription was moved, or another call, which may fail, settles them.
-
-        Raises the error of the last try.
-        """
+        """Settle a few ids. Retries when the subscription moved, or while another call settles them and may fail."""
         late: list[AckId] = []
-        failed: BaseException = Moved()
+        failed: BaseException = SubscriptionMoved()
         for _ in range(MAX_TRIES):
-            opened, settling = await self._looked_up(subscription, project, ids, settle)
-            with contextlib.suppress(Moved):
+            opened, settling = await self._look_up(subscription, project, ids, settle)
+            with contextlib.suppress(SubscriptionMoved):
                 await self.storer.settle(opened, settling)
                 late += settling.late
                 if not settling.unsure:
                     return late
                 ids = settling.unsure
-                failed = await failed_of(opened.storing) or Moved()
+                failed = await storing_error(opened.storing) or SubscriptionMoved()
         raise failed
 
-    async def _looked_up(
+    async def _look_up(
         self, subscription: Subscription, project: ProjectName, ids: AckIds, look: Look[T]
     ) -> tuple[OpenSubscription, T]:
-        """Open a subscription and look ids up in it; returns both.
+        """Open a subscription and look up ids in it; return both.
 
-        Again when the topic has grown, as a former owner may have given late what is new. And anew when another process
-        took the subscription over, and gave the ids, while this one believed that it owns it.
+        Retries when the topic has grown: a former owner may have given the new messages. Reopens the subscription when
+        another process took it over and gave the ids.
         """
         opened = await self.opened.use(subscription, project)
         try:
@@ -225,7 +221,7 @@ class Settler:
 
 
 def _are_few(ids: AckIds) -> bool:
-    """Return whether ids may be looked up in one turn of the event loop."""
+    """Return whether ids may be looked up in one iteration of the event loop."""
     return len(ids) <= SLICE and sum(map(len, ids.values())) <= SLICE
 
 
@@ -240,13 +236,13 @@ def _refuse(late: Sequence[AckId], out_of_order: AbstractSet[AckId] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequests:
-    """Extends leases, and takes messages back."""
+    """Requests of the HTTP API with ack ids, but for acknowledgements."""
 
     deliverer: Deliverer
     settler: Settler
 
     async def extend(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int) -> None:
-        """Let leases end so many seconds from now; 0 gives the messages back.
+        """Let leases end in so many `seconds`; 0 is a nack.
 
         Raises `InvalidInput`, `NotFound`, `NotAllowed`, `Conflict` for an ordered subscription, and as
         `Settler.extend`.
@@ -255,20 +251,20 @@ class LeaseRequests:
         await self.settler.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))
 
     async def nack(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int | None) -> None:
-        """Give messages back, to come again after so many seconds, None: as the retry policy says; raises likewise."""
+        """Count a failure of messages; redelivery after `seconds`, None: by the retry policy. Raises as `extend`."""
         subscription = await self._to_settle(caller, name, ids, seconds or 0)
         wait = None if seconds is None else Milliseconds(seconds * 1000)
         await self.settler.nack(subscription, caller.here.name, ids, wait)
 
     async def give_back(self, caller: Caller, name: SubscriptionName, ids: AckIds) -> None:
-        """Give messages back that nobody has worked on: they come again at once. Raises likewise."""
+        """Give back messages without counting a failure: they are ready at once. Raises as `extend`."""
         subscription = await self._to_settle(caller, name, ids, 0)
         await self.settler.give_back(subscription, caller.here.name, ids)
 
     async def refuse(
         self, caller: Caller, name: SubscriptionName, ids: AckIds, wait: Milliseconds, verdict: Verdict
     ) -> None:
-        """Let messages fail that an endpoint refused, as `Settler.refuse` does; raises likewise."""
+        """Nack messages that an endpoint refused, as `Settler.refuse` does. Raises as `extend`."""
         subscription = await self._to_settle(caller, name, ids, 0)
         await self.settler.refuse(subscription, caller.here.name, ids, wait, verdict)
 

@@ -1,7 +1,7 @@
-"""Storing settled messages before the answer, in tasks of their own that go on when the caller leaves.
+"""Stores settled messages before the answer, in separate tasks that continue if the caller leaves.
 
-With exactly-once delivery a horizon is stored ahead: below which offset, and until when, messages may be out. After a
-restart nothing below it is given before that time (`RestartGrace.withhold`), as a consumer may still work on it.
+With exactly-once delivery a horizon is stored ahead of leases: an offset, and a time, up to which messages may be on
+lease. After a restart nothing below it is given before that time (`RestartGrace.withhold`).
 """
 
 import asyncio
@@ -16,18 +16,18 @@ from ams.core.offsets import Range
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Settling
 from ams.service.parallel.opening import OpenSubscription, OpenSubscriptions
-from ams.storage.cursors.acks import Change, CursorStore, Horizon, farther
+from ams.storage.cursors.acks import Change, CursorStore, Horizon, join_horizons
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
-HORIZON_AHEAD = 10_000
-"""Offsets: the stored horizon is so far ahead of the leases, so that it is stored seldom."""
+HORIZON_AHEAD_OFFSETS = 10_000
+"""Distance from the leases to the stored horizon, so that it is rarely stored."""
 MAX_TRIES = 5
-"""Of work on a subscription that is moved meanwhile."""
+"""Tries of a call whose subscription is moved meanwhile."""
 
 
-class Moved(Overloaded):
-    """The subscription was sought, or another process works on it now: the same may be asked again."""
+class SubscriptionMoved(Overloaded):
+    """A seek moved the subscription, or another process owns it now. The call may be retried."""
 
     def __init__(self) -> None:
         super().__init__("Subscription was moved")
@@ -42,10 +42,10 @@ class Storer:
         self._cursors = cursors
         self._clock = clock
         self.failures = 0
-        """Deliveries that failed, since the start."""
+        """Failed deliveries since the start."""
 
     async def settle(self, opened: OpenSubscription, settling: Settling) -> None:
-        """Store it, also when the caller leaves. Raises `Moved`, and what the cursors raise."""
+        """Store a change, even if the caller leaves. Raises `SubscriptionMoved`, and what the cursors raise."""
         if settling.is_empty:
             return
         storing = asyncio.create_task(self.store(opened, settling))
@@ -54,28 +54,28 @@ class Storer:
         await asyncio.shield(storing)
 
     async def store(self, opened: OpenSubscription, settling: Settling, horizon: Horizon | None = None) -> None:
-        """Store it, with what was passed over by now, and up to where messages may be out. Raises likewise."""
+        """Store a change with the skipped ranges, and a new horizon if given. Raises as `settle`."""
         backlog, passed = opened.backlog, opened.backlog.done.take_passed()
         change = Change([*passed, *_ranges(settling.done)], settling.failures, horizon, settling.taken_back)
         try:
             is_stored = await self._cursors.settle(opened.subscription.id, backlog.epoch, backlog.run, change)
         except BaseException:
-            backlog.not_stored(settling)
-            backlog.done.passed_again(passed)
-            self._opened.note_due(opened)  # leases of before a restart go on as well
+            backlog.note_not_stored(settling)
+            backlog.done.restore_passed(passed)
+            self._opened.note_due(opened)  # leases of the previous run continue too
             raise
         if not is_stored:
             if self._opened.has(opened):
-                self._opened.leave(opened.subscription.id)  # another node may have it: the next use claims it anew
-            raise Moved
-        backlog.stored(settling, self._clock.monotonic())
+                self._opened.leave(opened.subscription.id)  # another node may own it: the next use claims it again
+            raise SubscriptionMoved
+        backlog.note_stored(settling, self._clock.monotonic())
         opened.failures += len(settling.failures)
         self.failures += len(settling.failures)
         opened.wake_served()
         self._opened.note_due(opened)
 
     async def expire(self, opened: OpenSubscription) -> None:
-        """Let leases and waits end whose time is over. Raises likewise."""
+        """Expire leases and backoffs that are due. Raises as `settle`."""
         due, now = opened.backlog.next_due(), self._clock.monotonic()
         if due is None or due > now:
             return
@@ -83,40 +83,42 @@ class Storer:
         opened.wake_served()
 
     async def finish(self) -> None:
-        """Wait until all is stored that is on its way."""
+        """Wait for all changes being stored."""
         storing = [task for opened in self._opened.all() for task in opened.storing]
         if storing:
             await asyncio.wait(storing)
 
     # Horizons of exactly-once delivery
 
-    async def reach(self, opened: OpenSubscription, below: Offset, length: Milliseconds) -> None:
-        """With exactly-once delivery: store that leases may be out below an offset, which last so long."""
+    async def extend_horizon(self, opened: OpenSubscription, below: Offset, length: Milliseconds) -> None:
+        """With exactly-once delivery, store a horizon for leases below an offset, of this length, if needed."""
         if not (opened.options.enable_exactly_once_delivery or opened.is_covered):
             return
         until, known = Milliseconds(self._clock.wall() + length), opened.horizon
-        if not opened.is_covered:  # exactly-once delivery was switched on: leases of before may last longer
+        if not opened.is_covered:  # exactly-once delivery was just switched on: older leases may last longer
             now = self._clock.monotonic()
             until = max(until, Milliseconds(self._clock.wall() + opened.backlog.out_until(now) - now))
         elif known is not None and below <= known.below and until <= known.until:
             return
-        horizon = farther(known, Horizon(Offset(below + HORIZON_AHEAD), Milliseconds(until + length // 2)))
+        horizon = join_horizons(
+            known, Horizon(Offset(below + HORIZON_AHEAD_OFFSETS), Milliseconds(until + length // 2))
+        )
         await self.store(opened, Settling(), horizon)
         opened.horizon, opened.is_covered = horizon, True
 
     async def cover(self, subscription: Subscription, project: ProjectName) -> None:
-        """Store leases of a subscription that gets exactly-once delivery, later ones too; raise as `Puller.pull`."""
+        """Store a horizon before exactly-once delivery is switched on. Raises as `Puller.pull`."""
         if await self._registry.topics.find(subscription.project_id, subscription.topic) is None:
             return
         for _ in range(MAX_TRIES):
             with no_topic_is_a_conflict:
                 opened = await self._opened.use(subscription, project)
-            with contextlib.suppress(Moved):
-                async with opened.giving:  # so that no pull is about to give what it has found
+            with contextlib.suppress(SubscriptionMoved):
+                async with opened.giving:  # so that no pull is about to lease what it has found
                     if self._opened.has(opened):
                         await self._cover(opened)
                         return
-        raise Moved
+        raise SubscriptionMoved
 
     async def _cover(self, opened: OpenSubscription) -> None:
         opened.is_covered = True
@@ -131,11 +133,11 @@ class Storer:
         except BaseException:
             opened.is_covered = False
             raise
-        opened.horizon = farther(opened.horizon, horizon)
+        opened.horizon = join_horizons(opened.horizon, horizon)
 
 
-async def failed_of(storing: Collection[asyncio.Task[None]]) -> BaseException | None:
-    """Wait until all is stored that is on its way; return why some could not be."""
+async def storing_error(storing: Collection[asyncio.Task[None]]) -> BaseException | None:
+    """Wait for changes being stored; return the first error."""
     if not storing:
         return None
     ended, _ = await asyncio.wait(set(storing))
@@ -143,7 +145,7 @@ async def failed_of(storing: Collection[asyncio.Task[None]]) -> BaseException | 
 
 
 def _ranges(offsets: Sequence[Offset]) -> list[Range]:
-    """Return offsets, none of them twice, as few ranges."""
+    """Return distinct offsets as ranges."""
     if not offsets:
         return []
     in_order = sorted(offsets)

@@ -15,13 +15,13 @@ from ams.service.parallel.opening import OpenSubscription, OpenSubscriptions
 from ams.service.parallel.storing import Storer
 
 IDLE_MS = Milliseconds(600_000)
-"""A subscription that was not used for so long, and has nothing out, is not kept in memory."""
+"""A subscription that is unused for this time, without leases or retries, is closed."""
 
 logger = structlog.get_logger("ams.parallel")
 
 
 class Sweeper:
-    """Sweeps the subscriptions that are open."""
+    """Sweeps the open subscriptions."""
 
     def __init__(self, opened: OpenSubscriptions, storer: Storer, dead_letters: DeadLetters, clock: Clock) -> None:
         self._opened = opened
@@ -30,7 +30,7 @@ class Sweeper:
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self.dead_letters = 0
-        """Messages put aside, since the start."""
+        """Dead letters stored since the start."""
 
     def start(self, supervisor: Supervisor) -> None:
         """Sweep in the background, until `close`."""
@@ -49,18 +49,18 @@ class Sweeper:
             await asyncio.wait((self._task,))
 
     async def look(self, survive: Callable[[str], None]) -> None:
-        """Sweep once: leases that have ended, waits that are over, messages to be put aside."""
+        """Sweep once: expired leases, ended backoffs, messages to dead-letter."""
         for opened in list(self._opened.all()):
             try:
-                await self._look_after(opened)
+                await self._sweep_subscription(opened)
             except NotFound:  # deleted, perhaps on another node
                 self._opened.leave(opened.subscription.id)
             except AmsError as error:
                 logger.warning("leases.put_off", subscription=opened.subscription.name, reason=error.message)
-            except Exception:  # a defect of one must not end the looking after the others
+            except Exception:  # a defect of one must not stop the sweep of others
                 survive("leases of messages")
 
-    async def _look_after(self, opened: OpenSubscription) -> None:
+    async def _sweep_subscription(self, opened: OpenSubscription) -> None:
         if not self._opened.holds(opened.subscription.id):
             self._opened.forget(opened.subscription.id)
             return
@@ -76,7 +76,7 @@ class Sweeper:
             self._opened.leave(opened.subscription.id)
 
     async def _put_aside(self, opened: OpenSubscription) -> None:
-        """Put messages aside that have failed as often as they may; what cannot be put aside comes again later."""
+        """Store dead letters of messages that used up their attempts; retry later what cannot be stored."""
         backlog = opened.backlog
         while backlog.failures.dead:
             offset = backlog.failures.dead.pop()
@@ -93,7 +93,7 @@ class Sweeper:
                 name = opened.subscription.name
                 logger.warning("dead_letter.put_off", subscription=name, offset=offset, reason=error.message)
                 opened.kept_because = error.message
-                backlog.keep(offset, self._clock.monotonic())
+                backlog.retry_dead_letter(offset, self._clock.monotonic())
             except BaseException:
                 backlog.failures.dead.append(offset)
                 raise

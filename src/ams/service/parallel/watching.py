@@ -1,4 +1,4 @@
-"""Figures and findings of the parallel subscriptions that this node works on; each node knows its own alone."""
+"""Metrics and findings of the parallel subscriptions that are open on this node."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -9,61 +9,61 @@ import structlog
 from ams.core.clock import Clock, Milliseconds
 from ams.core.names import SubscriptionId
 from ams.core.observing import Figure, figure
-from ams.core.supervisor import Rounds
+from ams.core.supervisor import Ticker
 from ams.service.parallel.backlog import MAX_HELD_BACK, MAX_OUT, MAX_OUT_BYTES, MAX_SPAN, Backlog
 from ams.service.parallel.opening import OpenSubscription
-from ams.service.parallel.working import Working
+from ams.service.parallel.working import ParallelSubscriptions
 from ams.service.retention import oldest_time
 from ams.storage.log.base import Log
 from ams.wire.service import Finding
 
 LOOK_SECONDS = 15.0
 MANY_MESSAGES = 1000
-"""So many held up by one other, of its key or above where the subscription stands, are wrong."""
+"""So many messages blocked by one other are a finding."""
 MANY_FAILURES = 5
-"""So many failures of one message are wrong."""
+"""So many failures of one message are a finding."""
 SHOWN_HOLDERS = 10
 
 logger = structlog.get_logger("ams.parallel")
 
 
-class Underway(NamedTuple):
-    """Counts of messages of one subscription."""
+class MessageCounts(NamedTuple):
+    """Message counts of one subscription."""
 
     acknowledged: int
-    """Above where it stands; also what the filter passed over."""
+    """Done messages above the floor, filtered ones included."""
     leased: int
     waiting: int
     blocked: int
     failed: int
-    """Not done, and failed at least once."""
+    """Messages that failed at least once and are not done."""
     holders: Mapping[str, int]
     failures: int
-    """Deliveries that failed since this node works on it."""
+    """Failed deliveries since it was opened here."""
     dead_letters: int
 
 
-def underway(opened: OpenSubscription) -> Underway:
+def underway(opened: OpenSubscription) -> MessageCounts:
     """Return the counts of a subscription."""
     backlog = opened.backlog
-    return Underway(
+    return MessageCounts(
         backlog.done.above, len(backlog.leases), backlog.waiting, backlog.keys.blocked, len(backlog.failures.counts),
         dict(backlog.leases.holders), opened.failures, opened.dead_letters,
     )  # fmt: skip
 
 
 def findings(opened: OpenSubscription, *, names_holders: bool, streams: int = 0) -> Iterator[Finding]:
-    """Yield findings; consumers are named if the caller may know them. `streams` are open to consumers."""
+    """Yield findings. `names_holders`: the caller may know the consumers. `streams`: number of open streams."""
     backlog = opened.backlog
     if streams:
         yield Finding(False, f"{streams} stream{'s are' if streams != 1 else ' is'} open to consumers.")
-    yield from _of_large(opened)
+    yield from _large_message_finding(opened)
     if backlog.leases:
         yield Finding(False, _holders(backlog, names_holders=names_holders))
-    yield from _of_room(backlog)
-    yield from _of_floor(backlog, names_holders=names_holders)
-    yield from _of_failures(opened)
-    blocking = backlog.keys.blocks_most()
+    yield from _room_findings(backlog)
+    yield from _floor_findings(backlog, names_holders=names_holders)
+    yield from _failure_findings(opened)
+    blocking = backlog.keys.largest_blocker()
     if blocking is not None:
         offset, key, count = blocking
         yield Finding(count >= MANY_MESSAGES, f"Message {offset} blocks {_messages(count)} of its ordering key {key}.")
@@ -78,7 +78,7 @@ def _holders(backlog: Backlog, *, names_holders: bool) -> str:
     return f"{leased} on lease: {shown}{more}."
 
 
-def _of_room(backlog: Backlog) -> Iterator[Finding]:
+def _room_findings(backlog: Backlog) -> Iterator[Finding]:
     most_waits = max(backlog.leases.waits_of.values(), default=0)
     until = "pulls wait until some are acknowledged or their leases end."
     if backlog.out >= MAX_OUT:
@@ -98,7 +98,7 @@ def _of_room(backlog: Backlog) -> Iterator[Finding]:
         yield Finding(True, text)
 
 
-def _of_floor(backlog: Backlog, *, names_holders: bool) -> Iterator[Finding]:
+def _floor_findings(backlog: Backlog, *, names_holders: bool) -> Iterator[Finding]:
     if not backlog.done.above:
         return
     floor, lease = backlog.floor, backlog.leases.get(backlog.floor)
@@ -114,7 +114,7 @@ def _of_floor(backlog: Backlog, *, names_holders: bool) -> Iterator[Finding]:
     )
 
 
-def _of_large(opened: OpenSubscription) -> Iterator[Finding]:
+def _large_message_finding(opened: OpenSubscription) -> Iterator[Finding]:
     if opened.large is None or opened.large[0] in opened.backlog.done:
         return
     offset, size = opened.large
@@ -125,7 +125,7 @@ def _of_large(opened: OpenSubscription) -> Iterator[Finding]:
     )
 
 
-def _of_failures(opened: OpenSubscription) -> Iterator[Finding]:
+def _failure_findings(opened: OpenSubscription) -> Iterator[Finding]:
     failures = opened.backlog.failures.counts
     if not failures:
         return
@@ -150,26 +150,26 @@ _GAUGES: Sequence[tuple[str, str, Callable[[Backlog], float]]] = (
 )
 
 
-class Watched:
-    """Figures of all parallel subscriptions here; ages of messages are looked up every quarter of a minute."""
+class ParallelMetrics:
+    """Metrics of all open parallel subscriptions. Ages are read from the log every `LOOK_SECONDS`."""
 
-    def __init__(self, working: Working, log: Log, clock: Clock, *, by_name: bool) -> None:
+    def __init__(self, working: ParallelSubscriptions, log: Log, clock: Clock, *, by_name: bool) -> None:
         """`by_name`: with labels for each subscription."""
         self._working = working
         self._log = log
         self._clock = clock
         self._by_name = by_name
         self._oldest: dict[SubscriptionId, Milliseconds] = {}
-        self.rounds = Rounds("ages of messages", LOOK_SECONDS, self.look, partial(logger.warning, "ages.put_off"))
+        self.rounds = Ticker("ages of messages", LOOK_SECONDS, self.look, partial(logger.warning, "ages.put_off"))
 
     async def look(self) -> None:
-        """Look up how old the oldest messages are. Raises what the log raises."""
+        """Read the ages of the oldest messages. Raises what the log raises."""
         opened = list(self._working.opened.all())
         found = {each.subscription.id: await oldest_time(self._log, each.topic, each.backlog.floor) for each in opened}
         self._oldest = {subscription: time for subscription, time in found.items() if time is not None}
 
     def gauges(self) -> Iterator[Figure]:
-        """Yield figures that go up and down."""
+        """Yield gauges."""
         opened = list(self._working.opened.all())
         yield figure("ams_parallel_subscriptions", "Parallel subscriptions that this node works on.", len(opened))
         for name, text, value in _GAUGES:
@@ -193,7 +193,7 @@ class Watched:
         return Figure(name, text, list(zip(labels, values, strict=True)))
 
     def counters(self) -> Iterator[Figure]:
-        """Yield figures that only grow while the service runs."""
+        """Yield counters since the start."""
         failures, dead_letters = self._working.storer.failures, self._working.sweeper.dead_letters
         yield figure("ams_parallel_failures", "Deliveries that failed: given back, or not in time.", failures)
         yield figure("ams_parallel_dead_letters", "Messages put aside after their last attempt.", dead_letters)

@@ -1,7 +1,7 @@
-"""Work on parallel subscriptions: the parts together, and their start and end.
+"""All parts of parallel subscriptions, with their start and stop.
 
-A subscription that is used is open: its `Backlog` is in memory, of one process at a time (`ownership`). `Storer` stores
-settled messages before the answer; leases are not stored.
+A subscription in use is open: its `Backlog` is in the memory of one process, its owner. `Storer` stores settled
+messages before the answer; leases are not stored.
 """
 
 from collections import Counter
@@ -21,8 +21,8 @@ from ams.service.parallel.sweeper import Sweeper
 from ams.storage.cursors.acks import CursorStore
 
 
-class Working:
-    """The parts that work on parallel subscriptions."""
+class ParallelSubscriptions:
+    """Parallel subscriptions of this process."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class Working:
         ownership: Ownership | None = None,
         retention_clock: RetentionClock | None = None,
     ) -> None:
-        """`ownership` absent: no other process works on subscriptions. Else requests may raise `OwnedElsewhere`.
+        """Without `ownership` no other process uses subscriptions; with it requests may raise `OwnedElsewhere`.
 
-        Messages go by `retention_clock`, absent: by one of its own.
+        `retention_clock` decides when messages expire; by default it is a new one.
         """
         ownership, retention_clock = ownership or Ownership(), retention_clock or RetentionClock(clock)
         self.opened = OpenSubscriptions(deliverer.registry, deliverer.log, cursors, clock, ownership, retention_clock)
@@ -44,20 +44,20 @@ class Working:
         self.settler = Settler(deliverer, cursors, self.opened, self.storer, clock)
         self.sweeper = Sweeper(self.opened, self.storer, dead_letters, clock)
         self.streams: Counter[SubscriptionId] = Counter()
-        """Streams that consumers have open here; `ams.pubsub` counts them."""
+        """Open streams by subscription; `ams.pubsub` counts them."""
 
     async def start(self, supervisor: Supervisor) -> None:
-        """Look after leases in the background, until `close`."""
+        """Renew ownership and sweep leases in the background, until `close`."""
         await self.opened.start(supervisor)
         self.sweeper.start(supervisor)
 
     async def hand_over(self) -> None:
-        """Let other nodes have everything, after what is being stored: this one stops soon."""
+        """Finish storing, then give up all subscriptions to other nodes."""
         await self.storer.finish()
         await self.opened.hand_over()
 
     async def close(self) -> None:
-        """End the background work, let what is being stored be stored, and let go of everything."""
+        """End the background work, finish storing, and give up all subscriptions."""
         await self.sweeper.close()
         await self.storer.finish()
         await self.opened.close()

@@ -1,7 +1,7 @@
-"""The use cases of push delivery: configurations, who delivers what, and its state.
+"""The use cases of push delivery.
 
-pushing         configurations: checked, stored, verified; secrets replaced, and status shown
-assignment      which subscriptions are delivered, by which process, and how that goes
+pushing         push configurations, verification, secrets and status
+assignment      shares subscriptions among the processes that deliver
 identity        identity tokens of deliveries in Google's form
-runner          the workers that deliver inside the service, and the engines as their upstream
+runner          workers inside the service, with the engines as their upstream
 """

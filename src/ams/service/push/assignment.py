@@ -1,7 +1,7 @@
-"""Assignment of push deliveries: which subscriptions are delivered, by which process, and how that goes.
+"""Assignment of push deliveries to processes, and the state of each delivery.
 
-Every subscription in the registry whose push configuration is verified is delivered. The registry is asked with every
-heartbeat of every process that delivers, so no change has to be announced.
+Every subscription with a verified push configuration is delivered. The registry is read at every heartbeat of every
+process that delivers, so changes need no announcement.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -44,27 +44,27 @@ class Assignment:
     _known: _Targets = _Targets((), {}, {}, ())  # immutable
 
     async def targets(self) -> Sequence[Target]:
-        """Return all that shall be delivered, oldest first."""
-        return (await self._wanted()).targets
+        """Return all targets, oldest first."""
+        return (await self._find_targets()).targets
 
     async def heartbeat(self, heartbeat: Heartbeat) -> Sequence[Target]:
-        """Note that a holder lives; return what it shall deliver from now on."""
+        """Renew the leases of a holder; return its targets."""
         if heartbeat.leaving:
             await self.leases.heartbeat(heartbeat, frozenset())
             return []
-        wanted = await self._wanted()
+        wanted = await self._find_targets()
         assigned = await self.leases.heartbeat(heartbeat, wanted.ids)
         return [each for each in wanted.targets if each.id in assigned]
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return how a delivery goes: as its worker knows now, or else as its holder reported last; None: unknown."""
+        """Return the state of a delivery, from its worker here, or from the last report; None: unknown."""
         return (self.live and self.live(subscription)) or await self.leases.state(subscription)
 
     async def is_held(self) -> bool:
-        """Return whether any process delivers at all."""
+        """Return whether any process delivers."""
         return await self.leases.is_held()
 
-    async def _wanted(self) -> _Targets:
+    async def _find_targets(self) -> _Targets:
         pushed = await self.registry.subscriptions.pushed()
         secrets = await self.secrets() if self.secrets else {}
         tokens = await self.tokens(each.config for each in pushed) if self.tokens else {}

@@ -1,8 +1,8 @@
-"""Identity of deliveries in Google's form: OpenID Connect tokens, and what receivers check them with.
+"""Identity of deliveries in Google's form: OpenID Connect tokens, and the public keys to verify them.
 
-A token is a JWT by RS256 that says which service account delivers, and to whom. It is signed by one key of the whole
-installation, made when it is first needed and kept in the registry, so all nodes sign alike. Its public half is
-published as OpenID Connect Discovery says, at the issuer's URL.
+A token is a JWT (RS256) with the service account that delivers, and the audience. All nodes sign with one key of the
+installation, made at its first use and stored in the registry. OpenID Connect Discovery publishes the public key at the
+issuer's URL.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Claim(NamedTuple):
 
 
 def claim_of(config: PushConfig) -> Claim | None:
-    """Return what the deliveries of a configuration say of themselves; None: they have no token."""
+    """Return the claim of a configuration's deliveries; None: they have no token."""
     if config.google is None or not config.google.service_account:
         return None
     return Claim(config.google.service_account, config.google.audience or config.endpoint)
@@ -64,7 +64,7 @@ class _Token(NamedTuple):
 
 
 class PushIdentity:
-    """Signs tokens, and shows what they are checked with. All calls raise `RegistryUnavailable`."""
+    """Signs tokens, and returns the public keys. All calls raise `RegistryUnavailable`."""
 
     def __init__(self, records: SigningKeyRecords, issuer: str, clock: Clock) -> None:
         """`issuer` is the URL that receivers know the installation by, without a slash at its end."""
@@ -75,16 +75,16 @@ class PushIdentity:
 
     async def keys(self) -> Sequence[Mapping[str, Any]]:
         """Return the public keys, as JWKs. Raises `Damaged`."""
-        return [(await self._own()).public]
+        return [(await self._own_key()).public]
 
     async def tokens(self, configs: Iterable[PushConfig]) -> Mapping[Claim, str]:
-        """Return tokens for the deliveries of these; none at all while the key cannot be read: that is logged."""
+        """Return tokens for the deliveries of these; none while the key cannot be read, which is logged."""
         wanted = {claim for each in configs if (claim := claim_of(each)) is not None}
         if not wanted:
             self._tokens = {}
             return {}
         try:
-            key = await self._own()
+            key = await self._own_key()
         except Damaged as error:
             logger.error("push_key.damaged", reason=str(error))
             return {}
@@ -96,11 +96,11 @@ class PushIdentity:
         }
         missing = wanted - fresh.keys()
         if missing:  # a signature takes about a millisecond, and there may be thousands
-            fresh |= await asyncio.to_thread(lambda: {each: self._signed(key, each, now) for each in missing})
+            fresh |= await asyncio.to_thread(lambda: {each: self._sign(key, each, now) for each in missing})
         self._tokens = fresh
         return {each: token.text for each, token in fresh.items()}
 
-    def _signed(self, key: _Key, claim: Claim, now: int) -> _Token:
+    def _sign(self, key: _Key, claim: Claim, now: int) -> _Token:
         said = {
             "iss": self.issuer,
             "aud": claim.audience,
@@ -113,19 +113,19 @@ class PushIdentity:
         }
         return _Token(jwt.encode(said, key.private, ALGORITHM, headers={"kid": key.id}), now)
 
-    async def _own(self) -> _Key:
+    async def _own_key(self) -> _Key:
         async with self._making:
             if self._key is None:
                 found = await self._records.find(PUSH)
                 if found is None:
-                    found = await self._records.add(PUSH, await asyncio.to_thread(_made))
+                    found = await self._records.add(PUSH, await asyncio.to_thread(_make_key))
                 private = load_pem_private_key(found.pem.encode(), None)
                 assert isinstance(private, rsa.RSAPrivateKey)
                 self._key = _Key(found.id, private)
             return self._key
 
 
-def _made() -> SigningKey:
+def _make_key() -> SigningKey:
     """Make a key; takes a good part of a second."""
     key = rsa.generate_private_key(_EXPONENT, _BITS)
     public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

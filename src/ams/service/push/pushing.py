@@ -1,8 +1,8 @@
-"""Push as state: configurations are checked, stored and verified here; secrets are replaced, and status is shown.
+"""Push configurations: checks, storage, verification, secrets, and status of deliveries.
 
-Workers follow the stored configurations after any failure (HTTP contract 13, 17.2 A13). They are in this service
-(`ams.service.push.runner`), in `ams push` processes that share the work with it by leases
-(`ams.service.push.assignment`), or in a push server that is driven by gRPC (`ams.push.rpc`).
+Workers follow the stored configurations after any failure (HTTP contract 13, 17.2 A13). They run in this
+service (`ams.service.push.runner`), in `ams push` processes that share the work by leases, or in a push server driven
+by gRPC (`ams.push.rpc`).
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from ams.access.permissions import CONSUMER, PUSH_WORKER
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAuthenticated, TopicGone, Unavailable
 from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
-from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
+from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modify_push_config, verified
 from ams.push.delivery import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.report import PARALLEL_ELSEWHERE, text
 from ams.service.leftovers import finish_or_leave
 from ams.service.lookup import expected_subscription, find_dead_letter_topic, find_subscription
-from ams.service.parallel.working import Working
+from ams.service.parallel.working import ParallelSubscriptions
 from ams.service.push.assignment import Assignment
 from ams.service.retention import lag_of
 from ams.storage.cursors.acks import CursorStore
@@ -43,37 +43,37 @@ KEEP_SECONDS = 86_400  # how long the previous secret stays valid by default
 MAX_KEEP_SECONDS = 30 * 86_400
 NOT_HTTP = "Subscription is not in http push mode"
 UNVERIFIED, INACTIVE, UNKNOWN = "unverified", "inactive", "unknown"
-"""States beside a worker's phases: the endpoint did not show the hash yet; no process delivers at all; no worker
-reported, as of a push server over gRPC, of which there is a text only."""
+"""States beside a worker's phases: the endpoint is not verified yet; no process delivers; no worker reported (a push
+server over gRPC has only a text)."""
 
 
 async def no_push_server() -> None:
-    """Do nothing, where nothing is delivered by push."""
+    """Do nothing: there is no push delivery."""
 
 
 class PushServer(Protocol):
     """A push server. Calls end within a few seconds, and return texts of HTTP contract 13.6."""
 
     async def status(self, path: str) -> str:
-        """Return how the delivery of a subscription goes; `path` is its resource name."""
+        """Return the status of a delivery; `path` is the resource name of its subscription."""
 
-    async def deactivated(self, path: str) -> str:
+    async def deactivation_outcome(self, path: str) -> str:
         """Return the outcome for the delivery of a subscription that was deleted. Raises no `AmsError`."""
 
     async def health(self, *, details: bool) -> str:
-        """Return the health of the server itself; with `details`, as its transport words it (HTTP contract 14.5)."""
+        """Return the health of the server; with `details`, the text of its transport (HTTP contract 14.5)."""
 
     async def settle(self) -> None:
-        """Follow changed configurations at once; what fails is tried again later. Raises no `AmsError`."""
+        """Apply changed configurations at once; failures are retried later. Raises no `AmsError`."""
 
 
 class NoPushServer:
-    """Stands where no push server is connected: nothing is delivered, and every answer says so."""
+    """Stand-in without a push server: nothing is delivered, and every answer says so."""
 
     async def status(self, path: str) -> str:
         return UNREACHABLE
 
-    async def deactivated(self, path: str) -> str:
+    async def deactivation_outcome(self, path: str) -> str:
         return UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
@@ -84,18 +84,18 @@ class NoPushServer:
 
 
 class Leaseholders:
-    """The workers that deliver by leases, wherever they are, as a push server."""
+    """All workers that deliver by leases, as a push server."""
 
     def __init__(self, assignment: Assignment, settle: Callable[[], Awaitable[None]]) -> None:
-        """`settle` lets the workers in this process look at once; others do so within two seconds."""
+        """`settle` updates the workers in this process at once; others follow within two seconds."""
         self._assignment, self._settle = assignment, settle
 
     async def status(self, path: str) -> str:
         """Return that no worker reports on a subscription (`Pushing.status` asks those first)."""
         return f"Error: Subscription {path} is not active" if await self._assignment.is_held() else UNREACHABLE
 
-    async def deactivated(self, path: str) -> str:
-        """Return that it is delivered no more: its worker finds that it is gone."""
+    async def deactivation_outcome(self, path: str) -> str:
+        """Return that it is deactivated: its worker stops by itself."""
         await self._settle()
         is_held = await finish_or_leave(self._assignment.is_held(), "push")
         return f"Subscription {path} deactivated" if is_held else UNREACHABLE
@@ -107,7 +107,7 @@ class Leaseholders:
         return "No worker has a lease" if details else UNREACHABLE
 
     async def settle(self) -> None:
-        """Let the workers in this process look at once."""
+        """Update the workers in this process at once."""
         await self._settle()
 
 
@@ -129,12 +129,12 @@ class Pushing:
     async def for_creation(
         self, caller: Caller, topic: TopicName, asked: AskedPush, *, parallel: bool = False
     ) -> tuple[PushConfig, UserId]:
-        """Return the configuration of a new subscription to `topic`, and who delivers it.
+        """Return the configuration of a new subscription to `topic`, and the user that delivers it.
 
         Raises, as HTTP contract 13.2 orders: `Conflict`, `Unavailable`, `InvalidInput`; then `TopicGone` and
         `InvalidInput` for the dead letter topic.
         """
-        worker = self._required(await self.worker() if self.enabled else None)
+        worker = self._require_worker(await self.worker() if self.enabled else None)
         config = created(asked, new_token, parallel=parallel, local_http=self.local_http)
         if not config.dead_letter_topic:
             return config, worker
@@ -151,8 +151,8 @@ class Pushing:
         if asked is not None and (asked.dead_letter_topic or asked.max_outstanding):
             subscription = await find_subscription(self.registry, caller, name)
             is_parallel = subscription.parallel is not None
-            self._required(worker)
-            modified(subscription.push, asked, new_token, parallel=is_parallel, local_http=self.local_http)
+            self._require_worker(worker)
+            modify_push_config(subscription.push, asked, new_token, parallel=is_parallel, local_http=self.local_http)
         if asked is not None and asked.dead_letter_topic:
             found = await find_dead_letter_topic(self.registry, caller, subscription.topic, asked.dead_letter_topic)
             asked = replace(asked, dead_letter_topic=found)
@@ -160,8 +160,8 @@ class Pushing:
         def change(existing: PushConfig | None) -> PushConfig | None:
             if asked is None:
                 return None
-            self._required(worker)
-            return modified(existing, asked, new_token, parallel=is_parallel, local_http=self.local_http)
+            self._require_worker(worker)
+            return modify_push_config(existing, asked, new_token, parallel=is_parallel, local_http=self.local_http)
 
         expected = expected_subscription(caller)
         changed = await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
@@ -174,22 +174,22 @@ class Pushing:
         Raises, as HTTP contract 13.4 orders: `Conflict`, `Unavailable`, `NotFound`, `Conflict`, `NotAuthenticated`.
         `Overloaded` comes before the last when too many endpoints are asked at once.
         """
-        worker = self._required(await self.worker() if self.enabled else None)
+        worker = self._require_worker(await self.worker() if self.enabled else None)
         subscription = await find_subscription(self.registry, caller, name)
-        asked = _unverified(subscription.push)
-        with self.check_slots.taken(caller.here.id):
+        asked = _require_unverified(subscription.push)
+        with self.check_slots.hold_slot(caller.here.id):
             assert self.endpoints is not None
             host, port = authority(asked.endpoint)
             try:
                 await self.endpoints.check(host, port, asked.verification_hash)
             except CheckFailed as error:
-                raise _failed(str(error)) from error
+                raise _verification_error(str(error)) from error
 
         def change(present: PushConfig | None) -> PushConfig:
-            # The configuration may have changed while the endpoint was asked: what it showed must be the present hash.
-            config = _unverified(present)
+            # The configuration may have changed meanwhile: the endpoint must have shown the present hash.
+            config = _require_unverified(present)
             if config.verification_hash != asked.verification_hash:
-                raise _failed("Wrong verification hash")
+                raise _verification_error("Wrong verification hash")
             return verified(config)
 
         expected = expected_subscription(caller)
@@ -197,7 +197,7 @@ class Pushing:
         await self.server.settle()
 
     async def created(self, subscription: Subscription) -> None:
-        """Begin to deliver a new subscription, if it needs no verifying (HTTP contract 13.2)."""
+        """Start the delivery of a new subscription, if it needs no verification (HTTP contract 13.2)."""
         if subscription.push is not None and subscription.push.verified:
             await self.server.settle()
 
@@ -206,7 +206,7 @@ class Pushing:
         await self.server.settle()
 
     async def status(self, project: str, subscription: Subscription) -> str:
-        """Return how delivery goes; empty for what is not to be delivered (HTTP contract 9.1)."""
+        """Return the status of a delivery; empty if there is none (HTTP contract 9.1)."""
         if subscription.push is None or not subscription.push.verified:
             return ""
         path = subscription_path(project, subscription.name)
@@ -217,11 +217,11 @@ class Pushing:
             return f"Error: {PARALLEL_ELSEWHERE}"
         return await self.server.status(path)
 
-    async def deleted(self, project: str, subscription: Subscription) -> str:
+    async def deletion_outcome(self, project: str, subscription: Subscription) -> str:
         """Return the outcome for the delivery of a deleted subscription; empty without one (HTTP contract 9.2)."""
         if subscription.push is None or not subscription.push.verified:
             return ""
-        return await self.server.deactivated(subscription_path(project, subscription.name))
+        return await self.server.deactivation_outcome(subscription_path(project, subscription.name))
 
     async def place_worker(self) -> bool:
         """Put the worker on access lists, at the start (HTTP contract 13.5); False when there is none."""
@@ -231,14 +231,14 @@ class Pushing:
         return worker is not None
 
     async def worker(self) -> UserId | None:
-        """Return the user who delivers; None when the token belongs to no user, or the service's own worker is gone."""
+        """Return the user that delivers; None if the token belongs to no user, or the service's worker is deleted."""
         if self.worker_token:
             principal = await self.registry.users.principal(self.worker_token)
             return principal.id if principal else None
         user = await self.registry.users.by_name(FIRST_WORKER)
         return user.id if user and PUSH_WORKER in user.service_roles else None
 
-    def _required(self, worker: UserId | None) -> UserId:
+    def _require_worker(self, worker: UserId | None) -> UserId:
         if not self.enabled:
             raise Conflict(DISABLED)
         if worker is None:
@@ -246,20 +246,20 @@ class Pushing:
         return worker
 
 
-def _http(config: PushConfig | None) -> PushConfig:
+def _require_http(config: PushConfig | None) -> PushConfig:
     if config is None or config.type != HTTP_ENDPOINT:
         raise Conflict(NOT_HTTP)
     return config
 
 
-def _unverified(config: PushConfig | None) -> PushConfig:
-    found = _http(config)
+def _require_unverified(config: PushConfig | None) -> PushConfig:
+    found = _require_http(config)
     if found.verified:
         raise Conflict("Push endpoint is already verified")
     return found
 
 
-def _failed(reason: str) -> NotAuthenticated:
+def _verification_error(reason: str) -> NotAuthenticated:
     return NotAuthenticated(f"Endpoint verification failed.{reason}")
 
 
@@ -279,7 +279,7 @@ class PushSecrets:
     changed: Callable[[], Awaitable[None]] = no_push_server
 
     async def rotate(self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS) -> RotatedSecret:
-        """Make a new secret, the first one too; deliveries are signed with the previous one as well for a while.
+        """Make a new secret, also the first one; for a while deliveries are signed with the previous one too.
 
         Raises, in this order: `InvalidInput`, `NotFound`, `Conflict` unless messages go to an endpoint.
         """
@@ -294,12 +294,12 @@ class PushSecrets:
 
 
 def _require_endpoint(config: PushConfig | None) -> None:
-    _http(config)
+    _require_http(config)
 
 
 @dataclass(frozen=True, slots=True)
 class PushStatus:
-    """How a delivery goes."""
+    """Status of a delivery."""
 
     text: str  # `pushStatus` of the subscription; empty for one that is not verified
     state: str
@@ -309,17 +309,17 @@ class PushStatus:
 
 @dataclass(frozen=True, slots=True)
 class PushWatcher:
-    """Looks at deliveries. The access list binds as for a pull."""
+    """Shows deliveries. The access list applies as for a pull."""
 
     registry: Registry
     log: Log
     cursors: CursorStore
     pushing: Pushing
     assignment: Assignment
-    working: Working | None = None
+    working: ParallelSubscriptions | None = None
 
     async def look(self, caller: Caller, name: SubscriptionName) -> PushStatus:
-        """Return how a delivery goes, to consumers without the endpoint's answers.
+        """Return the status of a delivery; consumers do not see the endpoint's answers.
 
         Raises `NotFound`, `NotAllowed` outside the access list, `Conflict` for a pull subscription, `OwnedElsewhere`.
         """

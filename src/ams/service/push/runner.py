@@ -19,25 +19,25 @@ from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAllowed, NotFound, OwnedElsewhere, TooLarge
 from ams.core.messages import Stored
 from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName
-from ams.core.supervisor import Rounds, Supervisor
+from ams.core.supervisor import Supervisor, Ticker
 from ams.push.holding import Holding, LeaseReply, Unanswered
 from ams.push.report import Tally
 from ams.push.upstream import Away, Gone, HandOut, HandOuts, NotTaken, Pulled, Refused, Target, Verdict
 from ams.push.workers import Workers
 from ams.service.dead_letters import DeadLetters, NotNext
 from ams.service.delivering import Deliverer
-from ams.service.parallel.pulling import Lot
-from ams.service.parallel.storing import Moved
-from ams.service.parallel.working import Working
+from ams.service.parallel.pulling import LeaseBatch
+from ams.service.parallel.storing import SubscriptionMoved
+from ams.service.parallel.working import ParallelSubscriptions
 from ams.service.push.assignment import Assignment
 from ams.storage.cursors.base import Cursors, TopicOffset
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
-DRAIN_SECONDS = 4.0  # deliveries under way may take so long to end when the service stops
-SETTLE_SECONDS = 2.0  # a request that changed a configuration waits so long for the workers to have heard of it
-LOOK_SECONDS = 4.0  # how soon a cursor that another node moved is noticed
-LONGEST_WAIT_SECONDS = 3600.0  # an idle worker looks at its cursor once an hour, beside when it is woken
+DRAIN_SECONDS = 4.0  # for deliveries under way when the service stops
+SETTLE_SECONDS = 2.0  # a request that changed a configuration waits so long for the workers to apply it
+LOOK_SECONDS = 4.0  # until a cursor that another node moved is noticed
+MAX_WAIT_SECONDS = 3600.0  # an idle worker looks at its cursor once an hour, beside when it is woken
 HOLDER = "push"
 
 logger = structlog.get_logger("ams.push")
@@ -61,11 +61,11 @@ class PushRunner:
             await self._moves.rounds.start(supervisor)
 
     async def settle(self) -> None:
-        """Let the workers follow what is wanted now; returns when they do, or after a while."""
+        """Let the workers apply the present targets; returns when they have, or after a while."""
         await self._holding.settle(SETTLE_SECONDS)
 
     async def close(self) -> None:
-        """Finish what is being delivered, and leave the rest to others; once closed, it stays so."""
+        """Finish deliveries under way, and give up the leases. It cannot be started again."""
         beats, self._beats = self._beats, None
         if beats is None:
             return
@@ -88,10 +88,10 @@ class Moves:
     def __init__(self, cursors: Cursors, deliverer: Deliverer) -> None:
         self._cursors, self._deliverer = cursors, deliverer
         self._known: Mapping[SubscriptionId, TopicOffset] = {}
-        self.rounds = Rounds("moves of cursors", LOOK_SECONDS, self.look, partial(logger.debug, "push.moves_unknown"))
+        self.rounds = Ticker("moves of cursors", LOOK_SECONDS, self.look, partial(logger.debug, "push.moves_unknown"))
 
     async def look(self) -> None:
-        """Wake the pulls that wait on a cursor that stands elsewhere than at the last look."""
+        """Wake pulls that wait on a cursor that has moved since the last look."""
         places = await self._cursors.places()
         for subscription in self._deliverer.waited_on():
             if places.get(subscription) != self._known.get(subscription):
@@ -111,11 +111,11 @@ class EnginesUpstream:
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
         with _as_upstream_errors():
             subscription = await _subscription_of(self.registry, target)
-            until = asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
+            until = asyncio.get_running_loop().time() + MAX_WAIT_SECONDS
             found = await self.deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
             while not found and await self.deliverer.wait(subscription, until):
                 found = await self.deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
-        return _pulled(found)
+        return _to_pulled(found)
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
         with _as_upstream_errors():
@@ -139,11 +139,11 @@ class EnginesUpstream:
         """Do nothing: the engines remember all by themselves."""
 
     def patience(self, target: Target) -> float | None:
-        """Return that any time will do: no other process delivers it meanwhile."""
+        """Return None: no deadline, as no other process delivers it."""
         return None
 
 
-def _pulled(messages: Sequence[Stored]) -> Sequence[Pulled]:
+def _to_pulled(messages: Sequence[Stored]) -> Sequence[Pulled]:
     return [Pulled(each.offset, str(each.offset), publish_time(each.time), each.fragment) for each in messages]
 
 
@@ -178,7 +178,7 @@ class EngineHandOuts:
     """Messages of parallel subscriptions for the workers of this process (`ams.push.upstream.HandOuts`)."""
 
     registry: Registry
-    working: Working
+    working: ParallelSubscriptions
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
         with _as_upstream_errors():
@@ -187,45 +187,45 @@ class EngineHandOuts:
             except OwnedElsewhere:  # it was delivered there before, or somebody looked at it there
                 await self.working.opened.own(SubscriptionId(target.id), seizes=True)
                 lots = await self._pull(target, max_messages, max_bytes)
-        return [HandOut(each.hand_out, each.attempt, _pulled(each.messages)) for each in lots]
+        return [HandOut(each.hand_out, each.attempt, _to_pulled(each.messages)) for each in lots]
 
-    async def _pull(self, target: Target, most: int, max_bytes: int) -> Sequence[Lot]:
-        subscription, project = await self._found(target)
+    async def _pull(self, target: Target, most: int, max_bytes: int) -> Sequence[LeaseBatch]:
+        subscription, project = await self._find_subscription(target)
         try:
             return await self.working.puller.pull(
                 subscription, most, project=project, holder=HOLDER, wait=True, max_bytes=max_bytes, one_of_each_key=True
             )
-        except Moved as error:
+        except SubscriptionMoved as error:
             raise Away(error.message) from error
 
     async def wait(self, target: Target) -> None:
         """Wait for messages, or for the time of some that failed."""
         with _as_upstream_errors(), contextlib.suppress(OwnedElsewhere):  # leasing takes it back
-            subscription, project = await self._found(target)
+            subscription, project = await self._find_subscription(target)
             await self.working.puller.wait(
-                subscription, project, HOLDER, asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
+                subscription, project, HOLDER, asyncio.get_running_loop().time() + MAX_WAIT_SECONDS
             )
 
     async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
         with _settling():
-            subscription, project = await self._found(target)
+            subscription, project = await self._find_subscription(target)
             await self.working.settler.extend(subscription, project, _ids(hand_out), seconds, holder=HOLDER)
 
     async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
         with _settling():
-            subscription, project = await self._found(target)
+            subscription, project = await self._find_subscription(target)
             await self.working.settler.acknowledge(subscription, project, _ids(hand_out))
 
     async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
         with _settling():
-            subscription, project = await self._found(target)
+            subscription, project = await self._find_subscription(target)
             await self.working.settler.refuse(subscription, project, _ids(hand_out), wait, verdict)
 
     def release(self, target: Target, hand_out: HandOut) -> None:
-        with contextlib.suppress(InvalidInput):  # the topic was made anew
+        with contextlib.suppress(InvalidInput):  # the topic was recreated
             self.working.settler.release(SubscriptionId(target.id), _ids(hand_out))
 
-    async def _found(self, target: Target) -> tuple[Subscription, ProjectName]:
+    async def _find_subscription(self, target: Target) -> tuple[Subscription, ProjectName]:
         return await _subscription_of(self.registry, target), _names_of(target)[0]
 
 
@@ -235,9 +235,9 @@ def _ids(hand_out: HandOut) -> AckIds:
 
 @contextlib.contextmanager
 def _settling() -> Iterator[None]:
-    """Raise `NotTaken` for leases that are no more, as after a seek, and other errors as workers know them."""
+    """Convert errors for workers: `NotTaken` for leases that have ended, as after a seek."""
     with _as_upstream_errors():
         try:
             yield
-        except (AckTimeout, InvalidInput, Moved) as error:
+        except (AckTimeout, InvalidInput, SubscriptionMoved) as error:
             raise NotTaken(error.message) from error

@@ -1,6 +1,6 @@
-"""The audit log: who did which change, from where, when, and how it ended; and who failed to log in.
+"""The audit log: changes with actor, address, time and result, and failed logins.
 
-event       one event: a value, a line of the file, an item of a list
-records     the table, to which rows are only added, and its queries
-trail       the file of JSON lines, and the table that follows it, as services record into them; failed logins
+- event: an event and its JSON
+- records: the append-only table and its queries
+- trail: the file of JSON lines that services write to, and from which the table is filled; failed logins
 """

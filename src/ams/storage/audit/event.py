@@ -1,4 +1,4 @@
-"""One event of the audit log: as a value, as a line of the file, and as an item of the list that the API answers."""
+"""Events of the audit log, as values and as JSON for the file and the API."""
 
 import re
 from dataclasses import dataclass, fields, replace
@@ -15,7 +15,7 @@ DONE, REFUSED, FAILED = "done", "refused", "failed"  # carried out, refused (4xx
 
 LOGIN = "login"  # action of a login, by token or by certificate; only failed ones are recorded for tokens
 
-MAX_CHARACTERS = 500  # of a text: clients write most of them, and no index takes one without end
+MAX_CHARACTERS = 500  # of a text: most come from clients, and indexes limit their size
 _TOKEN = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)
 
 
@@ -23,25 +23,25 @@ _TOKEN = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)
 class AuditEvent:
     """One action: actor, address, time and result. Never holds a token, a payload or a secret."""
 
-    id: str  # a UUID: a line of the file and a row of the table that have one id are one event
+    id: str  # UUID, the same in the file and the table
     at: Milliseconds
     service: str  # `ams` or `authn`
-    action: str  # of the table of permissions, or the certificate service's (`bindings:update`)
+    action: str  # of the table of permissions, or of the certificate service (`bindings:update`)
     resource: str  # path below `/v1`, never with a token
-    actor: str  # name of the user or key; the normal form of a certificate's subject; empty: not known
-    address: str  # of the client, or IP address and port of a trusted proxy's connection that is one client's
+    actor: str  # name of user or key, or normal form of a certificate's subject; empty: unknown
+    address: str  # of the client, or IP:PORT of a trusted proxy's connection for one client
     code: int  # HTTP status
     result: str
-    reason: str = ""  # the text of the error; when done, how the actor logged in if not with its own token
+    reason: str = ""  # error text; if done, how the actor logged in, unless with its own token
     request: str = ""
-    times: int = 1  # requests: those beyond the first few refusals of a user or an address in a minute are put together
+    times: int = 1  # requests that this event stands for: repeated refusals in a minute are aggregated
 
 
 FIELDS = tuple(each.name for each in fields(AuditEvent))
 
 
 def result_of(code: int) -> str:
-    """Return how a request ended that was answered with this status."""
+    """Return the result for an HTTP status."""
     if code < 400:
         return DONE
     return REFUSED if code < 500 else FAILED
@@ -50,13 +50,13 @@ def result_of(code: int) -> str:
 def new_event(
     at: Milliseconds, service: str, action: str, resource: str, *, code: int = 200, **said: str
 ) -> AuditEvent:
-    """Return an event with a new id and the result that the status says; `said` are its other texts, if not empty."""
+    """Return an event with a new id, and the result of the status `code`; `said` are its other texts."""
     texts: dict[str, Any] = {"actor": "", "address": "", "result": result_of(code), **said}
     return AuditEvent(id=new_uuid(), at=at, service=service, action=action, resource=resource, code=code, **texts)
 
 
-def fitting(event: AuditEvent) -> AuditEvent:
-    """Return an event as it may be kept: each text short and valid, and without tokens."""
+def sanitize_event(event: AuditEvent) -> AuditEvent:
+    """Return an event with texts shortened, made valid Unicode, and stripped of tokens."""
     texts = {name: _TOKEN.sub("***", getattr(event, name)) for name in ("resource", "reason", "request")}
     texts |= {"actor": event.actor, "address": event.address}
     cut = {name: text[:MAX_CHARACTERS].encode("utf-8", "replace").decode() for name, text in texts.items()}
@@ -68,18 +68,18 @@ _decode = msgspec.json.Decoder(Line).decode
 
 
 def shown(event: AuditEvent) -> Line:
-    """Return an event as it is shown."""
+    """Return the event as an object of the wire format."""
     same = {name: getattr(event, name) for name in FIELDS if name != "at"}
     return Line(time=publish_time(event.at), **same)
 
 
 def written(event: AuditEvent) -> bytes:
-    """Return an event as a line of the file, with its end."""
+    """Encode an event as a line of the file, with its newline."""
     return msgspec.json.encode(shown(event)) + b"\n"
 
 
-def read(line: bytes) -> AuditEvent:
-    """Read a line of the file; raise `ValueError` for any other, as one that a crash cut short."""
+def decode_event(line: bytes) -> AuditEvent:
+    """Parse a line of the file. Raises `ValueError`, also for a line truncated by a crash."""
     said = _decode(line)
     if len(said.id) > _MAX_ID_CHARACTERS or not 0 <= said.code < 1000 or not 0 < said.times <= _MAX_TIMES:
         raise ValueError("no line that was written here")
@@ -89,7 +89,7 @@ def read(line: bytes) -> AuditEvent:
 
 
 def moment(text: str) -> Milliseconds:
-    """Read a time of RFC 3339, or a date, as UTC unless it says otherwise. Raises `ValueError`."""
+    """Parse a time of RFC 3339, or a date; UTC without an offset. Raises `ValueError`."""
     said = datetime.fromisoformat(text)
     if said.tzinfo is None:
         said = datetime.fromisoformat(text + ("+00:00" if "T" in text or " " in text else "T00:00:00+00:00"))

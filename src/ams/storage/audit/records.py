@@ -1,8 +1,7 @@
-"""The table of the audit log, for each that keeps one: its rows, queries, and the changes that it refuses.
+"""The append-only table of the audit log, its queries and triggers.
 
-Rows are added and never changed. They may be deleted only up to a moment that a row of the table of prunings says, so
-that every removal is known. This holds for the statements of every client; it is no protection from
-a user who may drop triggers (`docs/decisions/0022`).
+Rows never change. They may be deleted only if older than the newest row of the table of prunings, so each removal is
+recorded. Triggers enforce this for all clients, except for users who may drop triggers (`docs/decisions/0022`).
 """
 
 import base64
@@ -18,25 +17,25 @@ from sqlalchemy.event import listens_for
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
-from ams.storage.audit.event import DONE, FAILED, FIELDS, LOGIN, REFUSED, AuditEvent, fitting, moment, shown
+from ams.storage.audit.event import DONE, FAILED, FIELDS, LOGIN, REFUSED, AuditEvent, moment, sanitize_event, shown
 from ams.storage.database.database import Database
 from ams.wire.service import EVENT_FILTERS, Lines
 
-USUAL_SIZE = 100  # events of a page by default
-MOST = 1000  # most events of a page
-PORTION = 10_000  # rows pruned by one statement: there may be more old ones than one has the time for
+DEFAULT_PAGE_SIZE = 100  # events
+MAX_PAGE_SIZE = 1000  # events
+MAX_ROWS_PER_PRUNING = 10_000  # per statement, because of its timeout
 _TOKEN = re.compile(rb"([0-9]{1,18})\.([0-9]{1,18})")
 _TEXTS = ("resource", "actor", "address", "reason", "request")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Conditions for events; None and empty texts set none."""
+    """Conditions for events; None and empty texts match all."""
 
-    since: Milliseconds | None = None  # from that moment on
+    since: Milliseconds | None = None  # inclusive
     until: Milliseconds | None = None
     actor: str = ""
-    action: str = ""  # prefix of the action: `topics:` for all that happens to topics
+    action: str = ""  # prefix of the action: `topics:` matches all actions on topics
     address: str = ""
     result: str = ""
 
@@ -46,46 +45,46 @@ class Events:
     """A page of events, newest first."""
 
     items: Sequence[AuditEvent]
-    next_token: str  # of the next page; empty on the last one
+    next_token: str  # of the next page; empty on the last page
 
 
 class AuditRecords:
-    """Rows of the table. Calls raise `RegistryUnavailable` when the database cannot answer."""
+    """Rows of the table. Calls raise `RegistryUnavailable` if the database does not answer."""
 
     def __init__(self, database: Database, table: sa.Table) -> None:
         self._database, self._table = database, table
         self._prunings = table.metadata.tables[f"{table.name}_prunings"]
 
     async def add(self, events: Sequence[AuditEvent]) -> None:
-        """Add events, all or none, but for those that are there already or older than the last pruning."""
-        rows = [_row(fitting(event)) for event in events]
+        """Add events atomically, except existing ones and those older than the last pruning."""
+        rows = [_row(sanitize_event(event)) for event in events]
 
         def work(connection: sa.Connection) -> None:
-            pruned = self._pruned(connection)
+            pruned = self._delete_portion(connection)
             new = [row for row in rows if row["at"] >= pruned]
             if new:
                 dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-                adding = dialect.insert(self._table)  # lines are brought in again after a crash
+                adding = dialect.insert(self._table)  # lines may be added again after a crash
                 connection.execute(adding.on_conflict_do_nothing(index_elements=[self._table.c.id]), new)
 
         if rows:
             await self._database.put(work)
 
     async def holds(self, events: Sequence[AuditEvent]) -> set[str]:
-        """Return the ids of those events that are in the table, or were pruned from it."""
+        """Return the ids of the events that are in the table or were pruned from it."""
 
         def work(connection: sa.Connection) -> set[str]:
             ids = self._table.c.id
             found = set(connection.scalars(sa.select(ids).where(ids.in_([event.id for event in events]))))
-            pruned = self._pruned(connection)
+            pruned = self._delete_portion(connection)
             return found | {event.id for event in events if event.at < pruned}
 
         return await self._database.read(work)
 
-    async def list(self, wanted: EventFilter, size: int = 0, token: str = "") -> Events:
-        """Return a page of events, newest first; size 0: `USUAL_SIZE`. Raises `InvalidInput` "Invalid page token"."""
-        most = min(size if size > 0 else USUAL_SIZE, MOST)
-        query = self._query(wanted, token).limit(most + 1)
+    async def list(self, event_filter: EventFilter, size: int = 0, token: str = "") -> Events:
+        """Return a page of events, newest first. Size 0: default. Raises `InvalidInput` "Invalid page token"."""
+        most = min(size if size > 0 else DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+        query = self._query(event_filter, token).limit(most + 1)
         rows = await self._database.read(lambda connection: connection.execute(query).all())
         events = [AuditEvent(**{name: getattr(row, name) for name in FIELDS}) for row in rows[:most]]
         if len(rows) <= most:
@@ -93,7 +92,7 @@ class AuditRecords:
         return Events(events, base64.b64encode(b"%d.%d" % (rows[most].at, rows[most].number)).decode("ascii"))
 
     async def prune(self, until: Milliseconds, now: Milliseconds) -> int:
-        """Delete rows older than `until`, and record that in the table of prunings; return how many rows."""
+        """Delete rows older than `until`, record it in the table of prunings, and return the number of rows."""
         table, prunings = self._table, self._prunings
         old = sa.select(table.c.number).where(table.c.at < until)
 
@@ -103,38 +102,38 @@ class AuditRecords:
                 connection.execute(sa.insert(prunings).values(at=now, until=until))
             return is_any
 
-        removal = sa.delete(table).where(table.c.number.in_(old.limit(PORTION)))
+        removal = sa.delete(table).where(table.c.number.in_(old.limit(MAX_ROWS_PER_PRUNING)))
         total = 0
         if await self._database.put(begin):
             while gone := await self._database.put(lambda connection: connection.execute(removal).rowcount):
                 total += gone
         return total
 
-    def _pruned(self, connection: sa.Connection) -> int:
+    def _delete_portion(self, connection: sa.Connection) -> int:
         return connection.scalar(sa.select(sa.func.max(self._prunings.c.until))) or 0
 
-    def _query(self, wanted: EventFilter, token: str) -> sa.Select[Any]:
+    def _query(self, event_filter: EventFilter, token: str) -> sa.Select[Any]:
         table = self._table.c
         conditions: list[sa.ColumnElement[bool]] = []
-        if wanted.since is not None:
-            conditions.append(table.at >= wanted.since)
-        if wanted.until is not None:
-            conditions.append(table.at < wanted.until)
-        if wanted.action:
+        if event_filter.since is not None:
+            conditions.append(table.at >= event_filter.since)
+        if event_filter.until is not None:
+            conditions.append(table.at < event_filter.until)
+        if event_filter.action:
             # Not LIKE, which ignores letter case on SQLite.
-            conditions.append(sa.func.substr(table.action, 1, len(wanted.action)) == wanted.action)
-        said = {name: getattr(wanted, name) for name in ("actor", "address", "result")}
+            conditions.append(sa.func.substr(table.action, 1, len(event_filter.action)) == event_filter.action)
+        said = {name: getattr(event_filter, name) for name in ("actor", "address", "result")}
         conditions += [table[name] == value for name, value in said.items() if value]
         if token:
             at, number = _start(token)
-            conditions.append(table.at <= at)  # alone it is what the index can be asked for
+            conditions.append(table.at <= at)  # the part that the index can answer
             conditions.append(sa.or_(table.at < at, sa.and_(table.at == at, table.number <= number)))
         return sa.select(self._table).where(*conditions).order_by(table.at.desc(), table.number.desc())
 
 
 def _row(event: AuditEvent) -> dict[str, Any]:
     row = asdict(event)
-    for name in _TEXTS:  # PostgreSQL keeps no text with a zero in it
+    for name in _TEXTS:  # PostgreSQL texts cannot hold NUL
         row[name] = row[name].replace("\0", "\N{REPLACEMENT CHARACTER}")
     return row
 
@@ -154,7 +153,7 @@ _KEPT = "old.at >= coalesce((SELECT max(until) FROM {name}_prunings), 0)"
 _SQLITE = (
     f"CREATE TRIGGER {{name}}_unchanged BEFORE UPDATE ON {{name}} BEGIN SELECT raise(ABORT, '{_REFUSAL}'); END",
     f"CREATE TRIGGER {{name}}_kept BEFORE DELETE ON {{name}} WHEN {_KEPT} BEGIN SELECT raise(ABORT, '{_REFUSAL}'); END",
-    # REPLACE takes rows away without those two; adding an event that is there already adds nothing.
+    # REPLACE deletes rows without firing the other two triggers; adding an existing event adds nothing.
     "CREATE TRIGGER {name}_once BEFORE INSERT ON {name}"
     " WHEN EXISTS (SELECT 1 FROM {name} WHERE id = new.id OR number = new.number) BEGIN SELECT raise(IGNORE); END",
 )
@@ -168,7 +167,7 @@ _POSTGRESQL = (
 
 
 def audit_table(metadata: sa.MetaData, name: str) -> sa.Table:
-    """Make the table of events, and that of prunings beside it, with triggers that refuse changes."""
+    """Make the tables of events and of prunings, with triggers that refuse changes."""
     sa.Table(
         f"{name}_prunings",
         metadata,
@@ -201,8 +200,8 @@ def audit_table(metadata: sa.MetaData, name: str) -> sa.Table:
 FILTERS = EVENT_FILTERS
 
 
-def wanted(said: Mapping[str, str], actions: Collection[str] = ()) -> EventFilter:
-    """Read the filters; `actions` are those with events besides logins, empty: any. Raises `InvalidInput`."""
+def event_filter(said: Mapping[str, str], actions: Collection[str] = ()) -> EventFilter:
+    """Parse filters; `actions` are the valid ones besides logins (empty: any). Raises `InvalidInput`."""
     result = said.get("result", "")
     if result and result not in (DONE, REFUSED, FAILED):
         raise InvalidInput(f"Invalid result: it is one of {DONE}, {REFUSED} and {FAILED}")
@@ -215,13 +214,13 @@ def wanted(said: Mapping[str, str], actions: Collection[str] = ()) -> EventFilte
 
 
 async def listing(records: AuditRecords, asked: EventFilter, size: int, token: str) -> Lines:
-    """Return a page for an answer. Raises `InvalidInput` "Invalid page token", `RegistryUnavailable`."""
+    """Return a page in the wire format. Raises `InvalidInput` "Invalid page token", `RegistryUnavailable`."""
     page = await records.list(asked, size, token)
     return Lines([shown(event) for event in page.items], page.next_token)
 
 
 def matches(asked: EventFilter, event: AuditEvent) -> bool:
-    """Return whether an event is one of those asked for."""
+    """Return whether an event matches a filter."""
     return (
         (asked.since is None or event.at >= asked.since)
         and (asked.until is None or event.at < asked.until)

@@ -1,11 +1,11 @@
-"""Where each subscription stands.
+"""Cursors: the committed offset of each subscription, and acknowledgements of single messages.
 
-base                     the promise of a cursor store, and the rules of a cursor that every engine goes by
-acks                     the promise of a store of acknowledgements one by one, and its step
-entries                  acknowledgements as the bytes that a store keeps
-embedded                 the embedded shape: in memory, and durable as records of the log
-embedded_rows            cursors and entries as bytes of these records, and groups of changes on their way there
-postgresql               the cluster shape: keeps nothing in memory that another node needs
-postgresql_rows          cursors and entries as rows that go by a version
-mover                    moves of cursors there: calls of one turn go as one statement
+- `base`: protocol of a cursor store; state machine of a cursor.
+- `acks`: protocol and state machine for acknowledgements of single messages.
+- `entries`: encoding of acknowledgements.
+- `embedded`: store of one node: in memory, durable in the log.
+- `embedded_rows`: encoding of cursors and of groups of changes.
+- `postgresql`: store of clusters: no state in memory that other nodes need.
+- `postgresql_rows`: cursors and entries as rows with a version.
+- `mover`: batched updates of these rows.
 """

@@ -1,23 +1,22 @@
-"""The promise of a store of acknowledgements one by one, and the step by which they are stored.
+"""Acknowledgements of single messages, for parallel subscriptions: the protocol of their store and its state machine.
 
-It is kept by the same objects as `ams.storage.cursors.base.Cursors`, of which all stays true for a parallel
-subscription too: its *floor*, below which everything is done, is its cursor's offset, and its *epoch* the cursor's
-generation. Everything above the floor is here, and checked by `tests/storage/cursors/test_acks_contract.py`:
+The same objects implement `ams.storage.cursors.base.Cursors`. A parallel subscription's *floor* is its cursor's offset:
+all messages below are done. Its *epoch* is the cursor's generation. This module has the state above the floor.
+`tests/storage/cursors/test_acks_contract.py` checks:
 
-1. A change is durable before the call that asked for it returns, whole or not at all; if it could not be stored the
-   call raises `CursorsUnavailable`, as a call that moves a cursor does.
-2. A change of another epoch or another run than the stored ones changes nothing, and is answered so.
-3. A seek, another topic, or a new creation forgets everything: all that was done, failures and horizon.
-   Retention forgets what is below the new floor, keeps the epoch, and counts as lost only what was not done.
+1. A change is durable, whole or not at all, before the call returns. Otherwise the call raises `CursorsUnavailable`.
+2. A change with an old epoch or run stores nothing, and the answer says so.
+3. A seek, another topic or a new creation resets done messages, failures and horizon.
+   Retention drops the state below the new floor, keeps the epoch, and counts only messages not done as lost.
 
 `hand_out` and `acknowledge` are for ordered subscriptions alone. An unknown subscription is `SubscriptionGone`.
 
-    done        acknowledged, passed over by a filter, or put aside as a dead letter
-    failure     a nack, or a deadline that passed
+    done        acknowledged, skipped by a filter, or sent to the dead-letter topic
+    failure     a nack or an expired lease
     epoch       raised by each seek
-    run         raised each time a process takes a subscription over: the process before can store nothing any more
-    taken back  ids of a message that count no more, as an earlier one of its ordering key failed
-    horizon     what may be out after a crash, where a message that is out must not be given to another
+    run         fencing token: raised when a process takes a subscription over; older runs can store nothing
+    taken back  ack ids that are void because an earlier message with the same ordering key failed
+    horizon     messages that may be leased after a crash, for exactly-once delivery
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,29 +34,29 @@ T = TypeVar("T")
 
 
 class Horizon(NamedTuple):
-    """Messages that may be out after a crash, of a subscription with exactly-once delivery."""
+    """Messages that may be leased after a crash, for exactly-once delivery."""
 
     below: Offset
-    until: Milliseconds  # wall time at which the last lease given ends at the latest
+    until: Milliseconds  # wall time by which all leases have expired
 
 
 class Mark(NamedTuple):
-    """Newest hand-out that there was at a moment: ids of it and of all before count no more."""
+    """Newest hand-out at some moment: ack ids up to this one are void."""
 
     run: int
     number: int
 
 
 class Progress(NamedTuple):
-    """Acknowledgements of a parallel subscription. A value: nobody changes one that somebody else has."""
+    """Acknowledgements of a parallel subscription. Treat as immutable; `copy_progress` makes a private copy."""
 
     floor: Offset
     epoch: int
     run: int  # 0: no process took it over yet
     done: BitMap64  # offsets above the floor that are done; the floor itself never is
-    failures: Mapping[Offset, int]  # how often offsets that are not done failed; only those that did
+    failures: Mapping[Offset, int]  # failure counts of offsets that are not done
     horizon: Horizon | None = None  # None as well when everything below it is done
-    taken_back: Mapping[Offset, Mark] = {}  # when offsets that are not done were taken back last; only those that were
+    taken_back: Mapping[Offset, Mark] = {}  # last mark of offsets that are not done
 
 
 class Change(NamedTuple):
@@ -65,43 +64,44 @@ class Change(NamedTuple):
 
     done: Sequence[Range] = ()
     failures: Mapping[Offset, int] = {}  # the new counts
-    horizon: Horizon | None = None  # the least the horizon must reach; None: it stays
+    horizon: Horizon | None = None  # minimum for the new horizon; None: unchanged
     taken_back: Mapping[Offset, Mark] = {}  # the new marks
 
 
 class Acks(Protocol):
-    """Acknowledgements of parallel subscriptions; the module's docstring is its promise."""
+    """Acknowledgements of parallel subscriptions; the module's docstring is the contract."""
 
     async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> Progress:
-        """Begin a run, durably, and return what is stored; another topic than before restarts it at 0.
+        """Begin a run, durably, and return the stored progress. A new topic id resets it to offset 0.
 
-        Raises `TopicGone` for one that is deleted by now, where several nodes use the store.
+        Raises:
+            TopicGone: the topic was deleted (stores of several nodes only).
         """
 
     async def progress(self, subscription: SubscriptionId) -> Progress:
-        """Return what is stored, without beginning a run; of an ordered subscription too."""
+        """Return the stored progress without beginning a run; for ordered subscriptions too."""
 
     async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: Change) -> bool:
-        """Store a change; durable when it returns. False, and nothing stored, when epoch or run has moved on."""
+        """Store a change; durable when it returns. Returns False and stores nothing if epoch or run is old."""
 
     async def restore(self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: BitMap64) -> int | None:
-        """Stand at a snapshot, durably: this floor, and this done above it, in a new epoch, which is returned.
+        """Restore a snapshot, durably, and return the new epoch; None if the cursor is on another topic.
 
-        Failures and horizon are forgotten; the run goes on. None, and no move, for a cursor on another topic.
+        Failures and horizon are reset. The run stays.
         """
 
 
 class CursorStore(Cursors, Acks, Protocol):
-    """Both promises, as every engine keeps them."""
+    """Both protocols together: every engine implements this."""
 
 
-def unsettled(floor: Offset, epoch: int, run: int) -> Progress:
-    """Return the progress of a subscription of which nothing is known above its floor."""
+def empty_progress(floor: Offset, epoch: int, run: int) -> Progress:
+    """Return a progress with no state above its floor."""
     return Progress(floor, epoch, run, BitMap64(), {})
 
 
-def joined(changes: Iterable[Change]) -> Change:
-    """Return one change that does what several do one after the other."""
+def join_changes(changes: Iterable[Change]) -> Change:
+    """Merge changes, in order, into one."""
     done: list[Range] = []
     failures: dict[Offset, int] = {}
     horizon: Horizon | None = None
@@ -109,13 +109,13 @@ def joined(changes: Iterable[Change]) -> Change:
     for each in changes:
         done += each.done
         failures |= each.failures
-        horizon = farther(horizon, each.horizon)
+        horizon = join_horizons(horizon, each.horizon)
         taken_back |= each.taken_back
     return Change(done, failures, horizon, taken_back)
 
 
 def settled(progress: Progress, change: Change) -> Progress:
-    """Store a change: the floor moves up over all that is done. Without a change, returns the same object."""
+    """Apply a change, and move the floor up over done messages. Returns the same object if nothing changes."""
     done, failures, taken_back = progress.done, progress.failures, progress.taken_back
     asked = bitmap_of(change.done)
     asked.remove_range(0, progress.floor)
@@ -128,7 +128,7 @@ def settled(progress: Progress, change: Change) -> Progress:
         done.remove_range(0, floor)
     failures = _with(failures, change.failures, floor, done)
     taken_back = _with(taken_back, change.taken_back, floor, done)
-    horizon = _above(farther(progress.horizon, change.horizon), floor)
+    horizon = _above(join_horizons(progress.horizon, change.horizon), floor)
     is_same = failures is progress.failures and taken_back is progress.taken_back and horizon == progress.horizon
     if not asked and is_same:
         return progress
@@ -136,9 +136,9 @@ def settled(progress: Progress, change: Change) -> Progress:
 
 
 def sought(progress: Progress, floor: Offset, epoch: int, done: BitMap64 | None = None) -> Progress:
-    """Stand at `floor` in another epoch, with what is `done` above it; all else is forgotten."""
+    """Seek to `floor` in another epoch, with the offsets `done` above it; the other state is reset."""
     if done is None:
-        return unsettled(floor, epoch, progress.run)
+        return empty_progress(floor, epoch, progress.run)
     above = done.copy()
     floor = first_missing(above, floor)
     above.remove_range(0, floor)
@@ -146,14 +146,14 @@ def sought(progress: Progress, floor: Offset, epoch: int, done: BitMap64 | None 
 
 
 def lost(progress: Progress, oldest: Offset) -> int:
-    """Return how many messages below the oldest that is kept were not done."""
+    """Return how many messages below `oldest` were not done."""
     if oldest <= progress.floor:
         return 0
     return oldest - progress.floor - progress.done.range_cardinality(progress.floor, oldest)
 
 
-def retained(progress: Progress, oldest: Offset) -> Progress:
-    """Move the floor up to the oldest kept message; the epoch, and so acknowledgements of what is left, stay."""
+def raise_floor(progress: Progress, oldest: Offset) -> Progress:
+    """Move the floor up to the oldest kept message. The epoch stays, so that later ack ids stay valid."""
     if oldest <= progress.floor:
         return progress
     floor = first_missing(progress.done, oldest)
@@ -166,7 +166,7 @@ def retained(progress: Progress, oldest: Offset) -> Progress:
 
 
 def ended(progress: Progress, end: Offset) -> Progress:
-    """Forget everything from the end of the topic on: what is published there next is not done."""
+    """Drop all state from the topic's end on: messages published there later are not done."""
     done = progress.done.copy()
     done.remove_range(end, _NO_END)
     failures = {offset: count for offset, count in progress.failures.items() if offset < end}
@@ -176,28 +176,28 @@ def ended(progress: Progress, end: Offset) -> Progress:
     return progress if kept == progress else kept
 
 
-def remembers_nothing(progress: Progress) -> bool:
-    """Say whether floor, epoch and run are all there is."""
+def is_empty(progress: Progress) -> bool:
+    """Return whether there is no state besides floor, epoch and run."""
     return not (progress.done or progress.failures or progress.horizon or progress.taken_back)
 
 
 def is_parallel(progress: Progress) -> bool:
-    """Say whether a store knows by it that a subscription is a parallel one."""
-    return progress.run > 0 or not remembers_nothing(progress)
+    """Return whether the subscription is known to be a parallel one."""
+    return progress.run > 0 or not is_empty(progress)
 
 
-def copied(progress: Progress) -> Progress:
-    """Return a copy that its owner may change."""
+def copy_progress(progress: Progress) -> Progress:
+    """Return a deep copy that the caller may change."""
     failures, taken_back = dict(progress.failures), dict(progress.taken_back)
     return progress._replace(done=progress.done.copy(), failures=failures, taken_back=taken_back)
 
 
 @overload
-def farther(one: Horizon | None, other: Horizon) -> Horizon: ...
+def join_horizons(one: Horizon | None, other: Horizon) -> Horizon: ...
 @overload
-def farther(one: Horizon | None, other: Horizon | None) -> Horizon | None: ...
-def farther(one: Horizon | None, other: Horizon | None) -> Horizon | None:
-    """Return what covers both."""
+def join_horizons(one: Horizon | None, other: Horizon | None) -> Horizon | None: ...
+def join_horizons(one: Horizon | None, other: Horizon | None) -> Horizon | None:
+    """Return a horizon that covers both."""
     if one is None or other is None:
         return one or other
     return Horizon(max(one.below, other.below), max(one.until, other.until))
@@ -208,7 +208,6 @@ def _above(horizon: Horizon | None, floor: Offset) -> Horizon | None:
 
 
 def _with(known: Mapping[Offset, T], new: Mapping[Offset, T], floor: Offset, done: BitMap64) -> Mapping[Offset, T]:
-    """Add what is said of offsets that are not done; without news, returns the same object."""
     added = {
         offset: value
         for offset, value in new.items()
@@ -218,7 +217,6 @@ def _with(known: Mapping[Offset, T], new: Mapping[Offset, T], floor: Offset, don
 
 
 def _without(known: Mapping[Offset, T], done: BitMap64) -> Mapping[Offset, T]:
-    """Leave out the offsets that are done, looking at the fewer of both."""
     if len(done) < len(known):
         gone = [Offset(each) for each in done if each in known]
     else:

@@ -1,27 +1,25 @@
-"""The promise of a cursor store, and the rules of a cursor that every engine goes by.
+"""The protocol of a cursor store, and the state machine of a cursor, shared by all engines.
 
-The promise is checked by `tests/storage/cursors/test_contract.py`:
+`tests/storage/cursors/test_contract.py` checks the protocol:
 
-1. A cursor that moved is durable before the call that moved it returns; if it could not be stored the call raises
-   `CursorsUnavailable` and the cursor stands where it stood, also after a restart. With the text `OUTCOME_UNKNOWN` it
-   may have moved, as the call would have had it: where the store is another machine, whose answer was lost, it has or
-   has not by now; where it is a file whose syncs fail, a restart shows it.
-2. Each call is one atomic step of a cursor's rules, however many run at once.
-3. A hand-out is recorded only if the generation is the one its reader saw; and, where the position was only expected,
-   if the cursor still stands there.
-4. A seek moves the cursor only on the topic its offset is of.
+1. A move is durable before its call returns. Otherwise the call raises `CursorsUnavailable` and the cursor stays, also
+   after a restart. With the text `OUTCOME_UNKNOWN` the move may have happened: the database's answer was lost, or a
+   sync failed and only a restart shows the outcome.
+2. Each call is atomic, also when many run at once.
+3. A hand-out is recorded only if the generation is still the one its reader saw. If the position was only expected, the
+   cursor must also still be there.
+4. A seek moves the cursor only on the topic that its offset belongs to.
 
 An unknown subscription is `SubscriptionGone`.
 
-The rules are a pure value: cursor, event, now -> cursor or error. Source: HTTP contract sections 10 and 11 in the
-wanted form of 17.1 and 17.2 (M12, A1 to A4, A9). No I/O and no clock: time is given as monotonic milliseconds of the
-engine, so all engines share the rules and Hypothesis can walk them (`tests/storage/cursors/test_base.py`).
+The state machine is pure: cursor, event, now -> cursor or error. Source: HTTP contract sections 10 and 11 in the wanted
+form of 17.1 and 17.2 (M12, A1 to A4, A9). No I/O and no clock: time is the engine's monotonic milliseconds, so that
+Hypothesis can explore it (`tests/storage/cursors/test_base.py`).
 
     offset      the next message to deliver; everything below is acknowledged
-    handed      hand-outs still acknowledgeable: pairs (end, time); newer pairs have smaller ends, as a newer and
-                larger one makes an older and smaller one needless
-    generation  raised by each move of the cursor other than an acknowledgement, so that a hand-out read before a
-                seek is not recorded after it
+    handed      hand-outs that can still be acknowledged: pairs (end, time). Newer pairs have smaller ends: a newer
+                hand-out replaces older ones with smaller ends
+    generation  raised by every move except acknowledgements: fences off hand-outs that were read before a seek
 """
 
 from collections.abc import Mapping
@@ -31,18 +29,18 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import AckTimeout, InvalidInput
 from ams.core.names import Offset, SubscriptionId, TopicId
 
-NO_DEADLINE = Milliseconds(2**62)  # for a process that has a subscription to itself, by a lease
-NOTHING = Offset(0)
-Oldest = Mapping[TopicId, Offset]  # the oldest kept offsets of topics from which retention took something
-MAX_HANDED = 8  # more are merged, oldest first, in favour of the client: larger end, later time
+NO_DEADLINE = Milliseconds(2**62)  # for a process that owns the subscription by a lease
+NO_HAND_OUT = Offset(0)
+Oldest = Mapping[TopicId, Offset]  # oldest kept offsets of topics in which retention removed messages
+MAX_HANDED = 8  # beyond this the oldest pairs are merged, in favour of the client: larger end, later time
 
 
 class Position(NamedTuple):
-    """Where to read for a pull, and the generation of the cursor."""
+    """Offset to read for a pull, and the generation of the cursor."""
 
     offset: Offset
     generation: int
-    lost: int  # messages that retention took before they were acknowledged, in all
+    lost: int  # messages that retention removed before their acknowledgement, in total
 
 
 class Outstanding(NamedTuple):
@@ -60,63 +58,64 @@ class TopicOffset(NamedTuple):
 
 
 class Cursors(Protocol):
-    """A cursor per subscription; the module's docstring is its promise."""
+    """A cursor per subscription; the module's docstring is the contract."""
 
     async def create(
-        self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0, handed: Offset = NOTHING
+        self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0, handed: Offset = NO_HAND_OUT
     ) -> None:
-        """Make a cursor at `offset`, replacing one that is there; `lost` is the loss of one that was elsewhere.
+        """Create or replace a cursor at `offset`.
 
-        Messages below `handed` were handed out elsewhere: they may still be acknowledged (a file: after the next
-        start).
+        Args:
+            lost: lost messages of the cursor so far, if it moved here from another store.
+            handed: messages below were handed out elsewhere and may still be acknowledged (embedded: after a restart).
         """
 
     async def drop(self, subscription: SubscriptionId) -> None:
-        """Remove a cursor, but keep its number of lost messages; no error when there is none."""
+        """Remove a cursor, but keep its count of lost messages. An unknown subscription is no error."""
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
         """Return every subscription that has a cursor."""
 
     async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
-        """Return the stored offset of every cursor; nothing moves, also when the topic is gone."""
+        """Return the stored offset of every cursor, without moving any, also if the topic is deleted."""
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
-        """Return where the cursor stands; another topic identity than before restarts it at 0 (`meet`).
+        """Return where the cursor stands. A new topic id resets it to offset 0 (`follow_topic`).
 
-        Where several nodes use the store, raises `TopicGone` instead of restarting on a topic that is deleted by now.
+        Stores of several nodes raise `TopicGone` if the new topic is deleted by now.
         """
 
     def expected(self, subscription: SubscriptionId, topic: TopicId) -> Position | None:
-        """Return where the cursor most likely stands, for a `hand_out` with `at` to confirm; None: ask `position`."""
+        """Return the cached position, for `hand_out` with `at` to confirm; None: call `position`."""
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
-        """Return how many messages retention took before they were acknowledged, in all (`lost`); moves nothing."""
+        """Return how many messages retention removed before their acknowledgement, in total. Moves nothing."""
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
-        """Return the same of all subscriptions together, with those that are gone; never under `least`.
+        """Return the sum of `lost` over all subscriptions, also deleted ones; at least `least`.
 
-        A rest of `least` that no cursor accounts for is counted for good, durably, and once for several callers.
+        If no cursor accounts for the difference to `least`, it is added to the stored total, once, durably.
         """
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
-        """Move up to `oldest` if retention has passed the cursor (`retain`), and the generation is still this one."""
+        """Move up to `oldest` if the cursor is below it and the generation is still this one."""
 
     async def hand_out(
         self, subscription: SubscriptionId, generation: int, end: Offset, at: Offset | None = None
     ) -> bool:
-        """Record a hand-out (`hand_out`); False when the generation is another, or the cursor not `at` this offset."""
+        """Record a hand-out. Returns False if the generation is old, or the cursor is not `at` this offset."""
 
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
-        """Acknowledge up to `last` (`acknowledge`, whose errors it raises); durable when it returns."""
+        """Acknowledge up to `last`; durable when it returns. Raises the errors of the function `acknowledge`."""
 
     async def handed(self, subscription: SubscriptionId) -> Outstanding | None:
-        """Return the newest hand-out that is not acknowledged; None without one since this process started."""
+        """Return the newest hand-out since the start that is not acknowledged, or None."""
 
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
-        """Move to `offset` of `topic` (`seek`), durably; False, and no move, when the cursor is on another topic."""
+        """Move to `offset` of `topic`, durably. Returns False and moves nothing if the cursor is on another topic."""
 
     async def close(self) -> None:
-        """Finish what was accepted and let go."""
+        """Finish accepted calls and close files and connections."""
 
 
 class HandOut(NamedTuple):
@@ -127,12 +126,12 @@ class HandOut(NamedTuple):
 
 
 class Grace(NamedTuple):
-    """After a restart: the stored end at the start counts as handed out then, as hand-outs are not stored."""
+    """Grace after a restart: messages below `end` count as handed out at `time`, because hand-outs are not stored."""
 
     end: Offset
     time: Milliseconds
     quiet: Milliseconds
-    """Time from the last creation or seek to the restart. Within a deadline of these there is no grace."""
+    """Time from the last creation or seek to the restart. If it is shorter than the deadline, there is no grace."""
 
 
 class Cursor(NamedTuple):
@@ -147,7 +146,7 @@ class Cursor(NamedTuple):
 
 
 def hand_out(cursor: Cursor, end: Offset, now: Milliseconds) -> Cursor:
-    """Record that messages below `end` were given to a consumer. An empty hand-out changes nothing."""
+    """Record that a consumer got the messages below `end`. An empty hand-out changes nothing."""
     if end <= cursor.offset:
         return cursor
     handed = (*[pair for pair in cursor.handed if pair.end > end], HandOut(end, now))
@@ -158,14 +157,16 @@ def hand_out(cursor: Cursor, end: Offset, now: Milliseconds) -> Cursor:
 
 
 def acknowledge(cursor: Cursor, last: Offset, deadline: Milliseconds, now: Milliseconds) -> Cursor:
-    """Acknowledge everything up to and including `last`; the cursor stays for an id below the offset (A1).
+    """Acknowledge everything up to and including `last`; an id below the offset changes nothing (A1).
 
-    Raises `InvalidInput` "no ack pending" or "wrong ack", `AckTimeout` when the hand-out is older than `deadline`.
+    Raises:
+        InvalidInput: "no ack pending" or "wrong ack".
+        AckTimeout: the hand-out is older than `deadline`.
     """
     if last < cursor.offset:
         return cursor
     handed, end, count = cursor.handed, Offset(last + 1), len(cursor.handed)
-    while count and handed[count - 1].end < end:  # the newer, the smaller
+    while count and handed[count - 1].end < end:  # newest last, with the smallest end
         count -= 1
     grace = cursor.grace
     if grace and (grace.quiet <= deadline or now - grace.time > deadline):
@@ -188,26 +189,26 @@ def seek(cursor: Cursor, offset: Offset) -> Cursor:
 
 
 def retain(cursor: Cursor, oldest: Offset) -> Cursor:
-    """Move up to the oldest kept message when retention has passed the cursor; what it took is counted."""
+    """Move up to the oldest kept message if the cursor is below it, and count the lost messages."""
     if cursor.offset >= oldest:
         return cursor
     return seek(cursor, oldest)._replace(lost=cursor.lost + oldest - cursor.offset)
 
 
 def lost(cursor: Cursor, oldest: Mapping[TopicId, Offset]) -> int:
-    """Return what retention took before it was acknowledged, also what it took since the cursor was last moved up."""
+    """Return all messages lost to retention, including those that `retain` has not counted yet."""
     return cursor.lost + max(oldest.get(cursor.topic, 0) - cursor.offset, 0)
 
 
-def meet(cursor: Cursor, topic: TopicId) -> Cursor:
-    """Follow the topic: another identity under the same name means a new log, delivered from its beginning (A9)."""
+def follow_topic(cursor: Cursor, topic: TopicId) -> Cursor:
+    """Reset to offset 0 if the topic has a new id: it was created anew under the same name (A9)."""
     if cursor.topic == topic:
         return cursor
     return seek(cursor, Offset(0))._replace(topic=topic)
 
 
 def undo(before: Cursor, moved: Cursor) -> Cursor:
-    """Stand again where `before` stood: the move could not be stored. Hand-outs of the same generation stay good."""
+    """Undo a move that could not be stored. Hand-outs of the same generation stay valid."""
     if moved.generation != before.generation:
         return before._replace(generation=max(before.generation, moved.generation) + 1)
     handed: list[HandOut] = []

@@ -1,9 +1,9 @@
-"""Cursors of the embedded shape: in memory, and durable as records of the log.
+"""The cursor store of one node: in memory, and durable as records of the log.
 
-Changes go to the journal of the log as groups: all cursors that moved while the last group was being synced go into the
-next one, which is synced by the same call as the messages of that moment. An acknowledgement is answered when its group
-is on disk. Hand-outs live in memory only; after a restart `Grace` stands in for them. Acknowledgements of parallel
-subscriptions (`ams.storage.cursors.acks`) go into the same groups.
+Changes are written to the log's journal by group commit: cursors that move during one sync form the next group. The
+group shares its sync with the messages of that moment. An acknowledgement is answered when its group is on disk.
+Hand-outs are in memory only; `Grace` replaces them after a restart. Acknowledgements of parallel subscriptions
+(`ams.storage.cursors.acks`) are part of the same groups.
 """
 
 import asyncio
@@ -28,42 +28,42 @@ from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.cursors import acks, base
 from ams.storage.cursors.acks import Change, Progress
-from ams.storage.cursors.base import NOTHING, Cursor, Grace, Oldest, Outstanding, Position, TopicOffset
+from ams.storage.cursors.base import NO_HAND_OUT, Cursor, Grace, Oldest, Outstanding, Position, TopicOffset
 from ams.storage.cursors.embedded_rows import AckChange, CursorState, Group, OnDisk, encode_group, encode_image, replay
 
 PART = "memory of the cursors"
-_LONG_AGO = Milliseconds(2**62)
-_AT_ONCE = 500  # cursors that are collected for an image before other tasks get their turn
+_MAX_QUIET_MS = Milliseconds(2**62)
+_CURSORS_PER_TURN = 500  # cursors collected for an image in one turn of the event loop
 
 log = structlog.get_logger("ams.cursors")
 Bodies = Callable[[], Iterator[bytes]]
 
 
 class Journal(Protocol):
-    """Keeps bodies in their order, each whole or not at all; an image takes the place of all before it."""
+    """Ordered journal of bodies, each stored wholly or not at all. An image is a checkpoint: it replaces all before."""
 
     def read(self) -> Sequence[bytes]:
-        """Return all that is kept, the image first; once, after the start."""
+        """Return all stored bodies, the image first. Call once, after the start."""
 
     def submit(self, body: bytes, ended: Callable[[LogUnavailable | None], None]) -> None:
-        """Store a body; the one before has ended. Raises `LogUnavailable` when nothing can be stored any more.
+        """Store a body; the one before has ended. Raises `LogUnavailable` if the log has failed.
 
-        `ended` is called on the event loop: with None when it is durable, with `OutcomeUnknown` when a restart may
-        find it, and with another error when it will not.
+        Args:
+            ended: called on the event loop. None: durable. `OutcomeUnknown`: a restart may find it. Else: not stored.
         """
 
     def collect_by(self, collect: Callable[[], Awaitable[Bodies]]) -> None:
-        """Have images made of what `collect` gives; the bodies are then made on a thread.
+        """Set the source of images. The returned `Bodies` is called on a thread.
 
-        They hold at least what was durable when `collect` was called, and nothing that is not durable.
+        An image holds all that was durable at the call of `collect`, and nothing that is not durable.
         """
 
     async def store_image(self) -> None:
-        """Store an image, so that the next start reads little. Raises `OSError` and `LogUnavailable`."""
+        """Store an image: a checkpoint for the next start. Raises `OSError` and `LogUnavailable`."""
 
 
 class EmbeddedCursors:
-    """Keeps `ams.storage.cursors.acks.CursorStore` in the journal of an embedded log."""
+    """Implements `ams.storage.cursors.acks.CursorStore` with the journal of an embedded log."""
 
     def __init__(self, journal: Journal, clock: Clock, supervisor: Supervisor) -> None:
         self._journal, self._clock, self._supervisor = journal, clock, supervisor
@@ -71,7 +71,7 @@ class EmbeddedCursors:
         self._changes = itertools.count(1)
         self._entries: dict[SubscriptionId, CursorState] = {}
         self._dropped: dict[SubscriptionId, CursorState] = {}  # still on disk
-        self._gone = self._settled_gone = 0  # messages lost that no cursor counts any more; as the disk has it
+        self._gone = self._settled_gone = 0  # lost messages of deleted cursors; the same as on disk
         self._group = Group()
         self._writing: Group | None = None
         self._has_failed = False
@@ -85,9 +85,10 @@ class EmbeddedCursors:
         clock: Clock | None = None,
         supervisor: Supervisor | None = None,
     ) -> Self:
-        """Take what a journal keeps. Raises `Unusable`.
+        """Restore the cursors from a journal. Raises `Unusable`.
 
-        `ends` are the ends of all topics: a cursor beyond the end of its topic goes back to it, and this is logged.
+        Args:
+            ends: ends of all topics; a cursor beyond the end of its topic is moved back to it, with a warning.
         """
         cursors = cls(journal, clock or SystemClock(), supervisor or Supervisor())
         try:
@@ -105,15 +106,15 @@ class EmbeddedCursors:
         return cursors
 
     async def create(
-        self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0, handed: Offset = NOTHING
+        self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0, handed: Offset = NO_HAND_OUT
     ) -> None:
-        """Make a cursor. One whose messages were handed out elsewhere gets the grace of one made long ago."""
+        """Create a cursor. With `handed` it counts as created long ago, so that the next start gives it grace."""
         old, now = self._entries.get(subscription), Milliseconds(0) if handed > offset else self._clock.wall()
         cursor = Cursor(topic, offset, lost=lost)
         entry = self._entries[subscription] = CursorState(cursor, now, next(self._changes), cursor)
         if old is not None:
             entry.settled, entry.disk, entry.settled_progress = old.settled, old.disk, old.settled_progress
-        self._leave(subscription, entry, old or self._dropped.get(subscription), cursor)
+        self._reset_acks(subscription, entry, old or self._dropped.get(subscription), cursor)
         await self._join(subscription, entry)
 
     async def drop(self, subscription: SubscriptionId) -> None:
@@ -137,9 +138,9 @@ class EmbeddedCursors:
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
         entry = self._entry(subscription)
         if entry.cursor.topic != topic:
-            cursor = base.meet(entry.cursor, topic)
-            self._leave(subscription, entry, entry, cursor)
-            if self._is_to_store(entry, cursor):
+            cursor = base.follow_topic(entry.cursor, topic)
+            self._reset_acks(subscription, entry, entry, cursor)
+            if self._must_store(entry, cursor):
                 await self._join(subscription, entry)
         return base.position_of(entry.cursor)
 
@@ -147,13 +148,13 @@ class EmbeddedCursors:
         """Return None: `position` is in memory."""
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
-        return _lost(self._entry(subscription), oldest)
+        return _lost_messages(self._entry(subscription), oldest)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
-        found = self._gone + sum([_lost(entry, oldest) for entry in self._entries.values()])
+        found = self._gone + sum([_lost_messages(entry, oldest) for entry in self._entries.values()])
         if found >= least:
             return found
-        # At once, so that no other call counts the same, and then durably.
+        # No await before both sums are changed: a concurrent call must not count the same loss.
         joined = self._joined()
         self._gone += least - found
         self._group.lost += least - found
@@ -166,11 +167,11 @@ class EmbeddedCursors:
             progress = entry.progress
             if progress is not None and acks.is_parallel(progress):
                 cursor = entry.cursor._replace(lost=entry.cursor.lost + acks.lost(progress, oldest))
-                await self._settle_if_changed(subscription, entry, acks.retained(progress, oldest), cursor)
+                await self._settle_if_changed(subscription, entry, acks.raise_floor(progress, oldest), cursor)
                 return base.position_of(entry.cursor)
             cursor = base.retain(entry.cursor, oldest)
-            self._leave(subscription, entry, entry, cursor)
-            if self._is_to_store(entry, cursor):
+            self._reset_acks(subscription, entry, entry, cursor)
+            if self._must_store(entry, cursor):
                 await self._join(subscription, entry)
         return base.position_of(entry.cursor)
 
@@ -184,10 +185,10 @@ class EmbeddedCursors:
         return True
 
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
-        """Acknowledge up to `last`; an id acknowledged by a group still being written waits for it too."""
+        """Acknowledge up to `last`. A repeated id waits for the group that is still being written."""
         entry = self._entry(subscription)
         cursor = base.acknowledge(entry.cursor, last, deadline, self._clock.monotonic())
-        if self._is_to_store(entry, cursor):
+        if self._must_store(entry, cursor):
             await self._join(subscription, entry)
 
     async def handed(self, subscription: SubscriptionId) -> Outstanding | None:
@@ -201,7 +202,7 @@ class EmbeddedCursors:
         if entry.cursor.topic != topic:
             return False
         cursor = base.seek(entry.cursor, offset)
-        self._leave(subscription, entry, entry, cursor)
+        self._reset_acks(subscription, entry, entry, cursor)
         entry.move(cursor, next(self._changes))
         entry.sought = self._clock.wall()
         await self._join(subscription, entry)
@@ -213,14 +214,14 @@ class EmbeddedCursors:
         progress = entry.progress or _start(entry.cursor)
         progress = progress._replace(run=progress.run + 1)
         await self._settle(subscription, entry, progress, entry.cursor)
-        return acks.copied(progress)
+        return acks.copy_progress(progress)
 
     async def progress(self, subscription: SubscriptionId) -> Progress:
         entry = self._entry(subscription)
-        return acks.copied(entry.progress or _start(entry.cursor))
+        return acks.copy_progress(entry.progress or _start(entry.cursor))
 
     async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: Change) -> bool:
-        """Store a change of this epoch and run; what is done already waits for its group."""
+        """Store a change of this epoch and run. A repeated change waits for the group that has it."""
         entry = self._entry(subscription)
         progress = entry.progress
         if progress is None or not run or (progress.epoch, progress.run) != (epoch, run):
@@ -239,7 +240,7 @@ class EmbeddedCursors:
         return progress.epoch
 
     async def close(self) -> None:
-        """Write what is waiting, and an image."""
+        """Write the waiting changes, and an image."""
         while self._writing or self._group.waiting:
             self._send()
             if self._writing:
@@ -255,8 +256,8 @@ class EmbeddedCursors:
         except KeyError:
             raise SubscriptionGone from None
 
-    def _is_to_store(self, entry: CursorState, cursor: Cursor) -> bool:
-        """Move in memory; True when the caller has to wait for the disk, for this move or those before."""
+    def _must_store(self, entry: CursorState, cursor: Cursor) -> bool:
+        """Move in memory. Returns True if the caller must wait for the disk, for this or an earlier move."""
         if cursor is not entry.cursor:
             entry.move(cursor, next(self._changes))
         return not entry.is_stored
@@ -264,7 +265,7 @@ class EmbeddedCursors:
     async def _settle_if_changed(
         self, subscription: SubscriptionId, entry: CursorState, after: Progress, cursor: Cursor
     ) -> None:
-        """Store a progress; without a change, wait for the changes before: the caller may have seen them."""
+        """Store a progress. Without a change, wait for earlier changes, which the caller may have seen."""
         if after is not entry.progress:
             await self._settle(subscription, entry, after, cursor)
         elif not entry.is_stored:
@@ -279,16 +280,16 @@ class EmbeddedCursors:
         *,
         anew: bool = False,
     ) -> None:
-        """Store a progress, and always the row: after a failed seek the disk has an epoch without entries."""
+        """Store a progress and always the row: after a failed seek the disk has an epoch without entries."""
         entry.move(cursor._replace(offset=progress.floor), next(self._changes))
         entry.progress = progress
         self._note_acks(subscription, AckChange(progress, anew))
         await self._join(subscription, entry)
 
-    def _leave(
+    def _reset_acks(
         self, subscription: SubscriptionId, entry: CursorState, before: CursorState | None, cursor: Cursor
     ) -> None:
-        """Forget what was done of a parallel subscription, as its cursor goes elsewhere."""
+        """Reset the acknowledgements of a parallel subscription whose cursor seeks."""
         if before is not None and before.progress is not None:
             entry.progress = acks.sought(before.progress, cursor.offset, cursor.generation)
             self._note_acks(subscription, AckChange(entry.progress, anew=True))
@@ -299,7 +300,6 @@ class EmbeddedCursors:
         self._group.acks[subscription] = AckChange(change.progress, is_anew)
 
     def _join(self, subscription: SubscriptionId, entry: CursorState | None) -> asyncio.Future[None]:
-        """Put a change into the next group; the future completes when it is on disk."""
         self._group.rows[subscription] = entry.row if entry else None
         return self._joined()
 
@@ -319,15 +319,15 @@ class EmbeddedCursors:
         self._group = Group()
         before = {each: entry.settled_progress for each in group.acks if (entry := self._on_disk(each)) is not None}
         try:
-            self._journal.submit(encode_group(group, before, self._gone), partial(self._ended, group))
+            self._journal.submit(encode_group(group, before, self._gone), partial(self._end_group, group))
         except Exception as error:  # any error: waiting callers must get a result
-            self._failed(group, error)
+            self._undo_group(group, error)
 
-    def _ended(self, group: Group, error: LogUnavailable | None) -> None:
+    def _end_group(self, group: Group, error: LogUnavailable | None) -> None:
         if self._writing is not group:  # it was given up
             return
         try:
-            self._stored(group) if error is None else self._failed(group, error)
+            self._stored(group) if error is None else self._undo_group(group, error)
         except Exception as defect:
             self._supervisor.failed(PART, defect, self._give_up)
 
@@ -356,11 +356,11 @@ class EmbeddedCursors:
         self._send()
 
     def _on_disk(self, subscription: SubscriptionId) -> CursorState | None:
-        """Return the cursor of the row on disk: a dropped one until its end is on disk too."""
+        """Return the cursor that the row on disk belongs to: a dropped one until the drop is on disk too."""
         return self._dropped.get(subscription) or self._entries.get(subscription)
 
-    def _failed(self, group: Group, error: Exception) -> None:
-        """Undo a group, and all that came after it and may build on it."""
+    def _undo_group(self, group: Group, error: Exception) -> None:
+        """Undo a failed group, and all later changes, which may depend on it."""
         is_unknown = isinstance(error, OutcomeUnknown)
         reason = f"{type(error).__name__}: {error}"
         log.error("cursors.unavailable", reason=reason, cursors=len(group.rows), outcome_unknown=is_unknown)
@@ -374,18 +374,18 @@ class EmbeddedCursors:
                 self._entries[subscription] = entry
         for failed in (group, later):
             self._gone -= failed.lost
-            # Later callers may have waited for what is in this group.
+            # Callers of the later group may have waited for a change in the failed one.
             failed.end(CursorsUnavailable(OUTCOME_UNKNOWN) if is_unknown else CursorsUnavailable())
         self._writing = None
 
     async def _collect(self) -> Bodies:
-        """Return the bodies of an image. What a later group brings may be in it: its rows are absolute."""
+        """Return the bodies of an image. Rows of a later group do no harm: rows are absolute."""
         lost, states = self._settled_gone, dict[SubscriptionId, OnDisk]()
         for number, key in enumerate([*self._entries, *self._dropped]):
             entry = self._on_disk(key)
             if entry is not None and entry.disk is not None:
                 states[key] = OnDisk(entry.disk, entry.settled_progress)
-            if number % _AT_ONCE == _AT_ONCE - 1:
+            if number % _CURSORS_PER_TURN == _CURSORS_PER_TURN - 1:
                 await asyncio.sleep(0)
         return partial(encode_image, states, lost)
 
@@ -397,8 +397,8 @@ class EmbeddedCursors:
             progress = acks.ended(known, end) if known is not None and topic in ends else known
             offset = progress.floor if progress else row.cursor.offset
             is_past = topic in ends and offset > end
-            # A time in the future was written before the clock was set back: long ago, for all we know.
-            quiet = Milliseconds(wall - row.sought) if wall >= row.sought else _LONG_AGO
+            # A time in the future was written before the clock was set back: treat it as long ago.
+            quiet = Milliseconds(wall - row.sought) if wall >= row.sought else _MAX_QUIET_MS
             grace = Grace(end, now, quiet) if end > offset else None
             cursor = row.cursor._replace(offset=end if is_past else offset, grace=grace)
             disk = row._replace(change=next(self._changes))
@@ -413,10 +413,10 @@ class EmbeddedCursors:
 
 
 def _start(cursor: Cursor) -> Progress:
-    return acks.unsettled(cursor.offset, cursor.generation, run=0)
+    return acks.empty_progress(cursor.offset, cursor.generation, run=0)
 
 
-def _lost(entry: CursorState, oldest: Oldest) -> int:
+def _lost_messages(entry: CursorState, oldest: Oldest) -> int:
     if entry.progress is None:
         return base.lost(entry.cursor, oldest)
     return entry.cursor.lost + acks.lost(entry.progress, oldest.get(entry.cursor.topic, Offset(0)))

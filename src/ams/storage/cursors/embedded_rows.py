@@ -1,9 +1,9 @@
-"""Cursors of the embedded shape: as they are in memory and on disk, and groups of changes as bytes of the journal.
+"""Cursors of one node in memory and on disk, and the encoding of groups in the journal.
 
-The journal (`ams.storage.log.embedded.journal`) keeps bodies in their order. A body is a MessagePack array: rows of
-cursors, subscriptions that are gone, the messages lost that no cursor counts any more, in all, and entries of parallel
-subscriptions (`ams.storage.cursors.entries`), each with whether it takes the place of all before. Rows are absolute, so
-bodies that are read once more after an image which knows them change nothing.
+The journal (`ams.storage.log.embedded.journal`) stores bodies in order. A body is a MessagePack array of: rows of
+cursors, deleted subscriptions, the total of lost messages of deleted cursors, and entries of parallel subscriptions
+(`ams.storage.cursors.entries`). An entry has a flag if it replaces all before. Rows are absolute, so replaying a body
+that is already in the image changes nothing.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from ams.storage.cursors.acks import Progress
 from ams.storage.cursors.base import Cursor
 from ams.storage.cursors.entries import Entry
 
-_SLICE = 256  # subscriptions of a body of an image: encoding one keeps the interpreter
+_SLICE = 256  # subscriptions per body of an image: encoding one holds the GIL
 
 
-class Row(NamedTuple):
-    """What the disk holds, or is to hold, of a cursor."""
+class CursorRow(NamedTuple):
+    """A cursor as it is, or will be, on disk."""
 
     cursor: Cursor
     sought: Milliseconds  # wall time of its creation or last seek
-    change: int  # the number of the change; no two changes have the same
+    change: int  # unique number of the change
     run: int = 0  # of a parallel subscription
 
 
@@ -44,7 +44,7 @@ class _StoredRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 class _StoredEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     subscription: str
-    clears: bool  # whether all entries before go
+    clears: bool  # whether to drop all earlier entries
     data: bytes  # empty: there is no entry
 
 
@@ -56,46 +56,46 @@ class _Body(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AckChange(NamedTuple):
-    """Acknowledgements of a subscription that the disk is to hold."""
+    """New acknowledgements of a subscription, to be stored."""
 
-    progress: Progress | None  # None: the subscription is gone
-    anew: bool = False  # whether nothing that is there belongs to it
+    progress: Progress | None  # None: the subscription is deleted
+    anew: bool = False  # whether to replace all stored entries
 
 
 @dataclass(slots=True, eq=False)
 class CursorState:
-    """A cursor in memory, and as the disk holds it."""
+    """A cursor in memory and on disk."""
 
     cursor: Cursor
     sought: Milliseconds
-    change: int  # the number of its last change that the disk is to hold
-    settled: Cursor  # the cursor as it was when it last stood where the disk says
-    disk: Row | None = None  # None: nothing of it is there
-    progress: Progress | None = None  # of a parallel subscription; floor and epoch are those of the cursor
+    change: int  # number of its last change to be stored
+    settled: Cursor  # the last state in memory that matched the disk
+    disk: CursorRow | None = None  # None: not on disk
+    progress: Progress | None = None  # of a parallel subscription; same floor and epoch as the cursor
     settled_progress: Progress | None = None
 
     @property
-    def row(self) -> Row:
-        """The row that the disk is to hold."""
-        return Row(self.cursor, self.sought, self.change, self.progress.run if self.progress else 0)
+    def row(self) -> CursorRow:
+        """The row to store."""
+        return CursorRow(self.cursor, self.sought, self.change, self.progress.run if self.progress else 0)
 
     @property
     def is_stored(self) -> bool:
-        """Whether the disk holds its last change."""
+        """True if its last change is on disk."""
         return self.disk is not None and self.disk.change == self.change
 
     def move(self, cursor: Cursor, change: int) -> None:
-        """Move in memory; the disk follows."""
+        """Move in memory; the caller writes the row later."""
         if self.is_stored:
             self.settled = self.cursor
         self.cursor, self.change = cursor, change
 
-    def settle(self, row: Row) -> None:
-        """Take note that a row is on the disk."""
+    def settle(self, row: CursorRow) -> None:
+        """Note that a row is on disk."""
         self.settled, self.disk = row.cursor, row
 
-    def fall_back(self, disk: Row) -> None:
-        """Stand again where the disk says, in a new generation that only this process knows."""
+    def fall_back(self, disk: CursorRow) -> None:
+        """Return to the state on disk, in a new generation that fences off hand-outs of the failed one."""
         self.cursor = self.settled = base.undo(self.settled, self.cursor)
         self.sought, self.change = disk.sought, disk.change
         self.progress = self.settled_progress and self.settled_progress._replace(epoch=self.cursor.generation)
@@ -103,16 +103,16 @@ class CursorState:
 
 @dataclass(slots=True)
 class Group:
-    """Changes that become durable together; None is a cursor that is gone."""
+    """Group commit of changes; None stands for a deleted cursor."""
 
-    rows: dict[SubscriptionId, Row | None] = field(default_factory=dict)
+    rows: dict[SubscriptionId, CursorRow | None] = field(default_factory=dict)
     acks: dict[SubscriptionId, AckChange] = field(default_factory=dict)
-    lost: int = 0  # messages that are lost though no cursor counts them any more
+    lost: int = 0  # lost messages of the deleted cursors
     dropped: set[SubscriptionId] = field(default_factory=set)
-    waiting: list[asyncio.Future[None]] = field(default_factory=list)  # one for each caller, who may leave
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)  # one for each caller; may be cancelled
 
     def end(self, error: Exception | None = None) -> None:
-        """Tell all who still wait."""
+        """Complete all waiting futures."""
         for each in self.waiting:
             if each.done():
                 continue
@@ -123,38 +123,38 @@ class Group:
 
 
 class OnDisk(NamedTuple):
-    """A cursor and what is done of it, as the disk holds them."""
+    """A cursor and its acknowledgements on disk."""
 
-    row: Row
+    row: CursorRow
     progress: Progress | None
 
 
 def encode_group(group: Group, before: Mapping[SubscriptionId, Progress | None], lost: int) -> bytes:
-    """Return the body of a group; `before` is what the disk holds of the subscriptions in `group.acks`."""
-    rows = [_stored(key, row) for key, row in group.rows.items() if row is not None]
+    """Return the body of a group; `before` has the stored progress of the subscriptions in `group.acks`."""
+    rows = [_encode_row(key, row) for key, row in group.rows.items() if row is not None]
     gone = [key for key, row in group.rows.items() if row is None]
     changes = [(key, change) for key, change in group.acks.items() if change.progress is not None]
-    found = [entry for key, change in changes if (entry := _entry(key, before.get(key), change)) is not None]
+    found = [entry for key, change in changes if (entry := _encode_entry(key, before.get(key), change)) is not None]
     return msgspec.msgpack.encode(_Body(rows, gone, lost, found))
 
 
 def encode_image(states: Mapping[SubscriptionId, OnDisk], lost: int) -> Iterator[bytes]:
-    """Yield bodies that hold everything, some subscriptions each."""
+    """Yield the bodies of an image, `_SLICE` subscriptions each."""
     keys = list(states)
-    for start in range(0, max(len(keys), 1), _SLICE):  # without cursors too: for what was lost
+    for start in range(0, max(len(keys), 1), _SLICE):  # one body even without cursors: it has `lost`
         part = keys[start : start + _SLICE]
         images = [(key, states[key].progress) for key in part]
         found = [
             _StoredEntry(key, True, entries.image(progress))
             for key, progress in images
-            if progress is not None and not acks.remembers_nothing(progress)
+            if progress is not None and not acks.is_empty(progress)
         ]
-        rows = [_stored(key, states[key].row) for key in part]
+        rows = [_encode_row(key, states[key].row) for key in part]
         yield msgspec.msgpack.encode(_Body(rows, [], lost, found))
 
 
 def replay(bodies: Iterable[bytes]) -> tuple[dict[SubscriptionId, OnDisk], int]:
-    """Return what bodies hold, one after the other, and the messages lost beside. Raises `ValueError`."""
+    """Replay bodies; return the cursors, and the lost messages of deleted ones. Raises `ValueError`."""
     rows: dict[str, _StoredRow] = {}
     found: dict[str, list[Entry]] = {}
     lost = 0
@@ -174,31 +174,31 @@ def replay(bodies: Iterable[bytes]) -> tuple[dict[SubscriptionId, OnDisk], int]:
                 own.clear()
             if entry.data:
                 own.append(Entry(len(own), entry.data))
-    return {SubscriptionId(key): _loaded(row, found.get(key, ())) for key, row in rows.items()}, lost
+    return {SubscriptionId(key): _decode_row(row, found.get(key, ())) for key, row in rows.items()}, lost
 
 
-def _stored(key: SubscriptionId, row: Row) -> _StoredRow:
+def _encode_row(key: SubscriptionId, row: CursorRow) -> _StoredRow:
     topic, offset, generation, _, lost, _ = row.cursor
     return _StoredRow(key, topic, offset, generation, lost, row.sought, row.run)
 
 
-def _entry(key: SubscriptionId, before: Progress | None, change: AckChange) -> _StoredEntry | None:
+def _encode_entry(key: SubscriptionId, before: Progress | None, change: AckChange) -> _StoredEntry | None:
     progress = change.progress
     assert progress is not None
     if change.anew or before is None or before.epoch != progress.epoch:
-        return _StoredEntry(key, True, b"" if acks.remembers_nothing(progress) else entries.image(progress))
+        return _StoredEntry(key, True, b"" if acks.is_empty(progress) else entries.image(progress))
     data = entries.delta(before, progress)
     return None if data is None else _StoredEntry(key, False, data)
 
 
-def _loaded(row: _StoredRow, found: Sequence[Entry]) -> OnDisk:
+def _decode_row(row: _StoredRow, found: Sequence[Entry]) -> OnDisk:
     cursor = Cursor(TopicId(row.topic), Offset(row.offset), row.generation, lost=row.lost)
     progress = None
     if row.run or found:
         try:
-            start = acks.unsettled(cursor.offset, cursor.generation, row.run)
-            progress = entries.replayed(start, found).progress
+            start = acks.empty_progress(cursor.offset, cursor.generation, row.run)
+            progress = entries.replay_entries(start, found).progress
         except ValueError as error:
             raise ValueError(f"of subscription {row.subscription} {error}") from None
         cursor = cursor._replace(offset=progress.floor)
-    return OnDisk(Row(cursor, Milliseconds(row.sought), 0, row.run), progress)
+    return OnDisk(CursorRow(cursor, Milliseconds(row.sought), 0, row.run), progress)

@@ -1,17 +1,16 @@
-"""Acknowledgements of a parallel subscription, as the entries that a store keeps.
+"""Acknowledgements of a parallel subscription as stored entries: deltas and checkpoints (images).
 
-An entry is a byte that says its kind and format, a checksum (CRC-32 of the rest, the lowest byte first), and a
-MessagePack array. A *delta* holds what a change added; an
-*image* holds everything and takes the place of all entries before. Floor and run stand in the cursor's row, which is
-written together with them. Each entry names its epoch: one of another epoch than the cursor's is of before a seek and
-counts for nothing, so a seek needs to write nothing here.
+An entry has a byte for kind and format, a checksum (CRC-32 of the rest, lowest byte first), and a MessagePack array. A
+*delta* holds one change. An *image* holds the whole state and replaces all entries before. Floor and run are in the
+cursor's row, written in the same step. Each entry has its epoch. Entries of another epoch than the cursor's are from
+before a seek and are ignored, so a seek writes nothing here.
 
     3  delta   [epoch, ranges, failures, horizon, taken back]     ranges: gap, length, gap, length, ... upwards from 0
-    4  image   [epoch, bitmap, failures, horizon, taken back]     bitmap: `ams.core.offsets.packed`
+    4  image   [epoch, bitmap, failures, horizon, taken back]     bitmap: `ams.core.offsets.encode_bitmap`
 
     failures     gap, count, gap, count, ... upwards from 0, the gap from the offset before
-    horizon      [below, until], or null: as before in a delta, none in an image
-    taken back   of each newest hand-out one list: run, number, and the messages taken back then, as ranges
+    horizon      [below, until], or null: unchanged in a delta, none in an image
+    taken back   one list for each mark: run, number, and its messages as ranges
 """
 
 import zlib
@@ -24,13 +23,13 @@ from pyroaring import BitMap64
 
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
-from ams.core.offsets import Range, packed, ranges_of, unpacked
+from ams.core.offsets import Range, decode_bitmap, encode_bitmap, ranges_of
 from ams.storage.cursors import acks
 from ams.storage.cursors.acks import Change, Horizon, Mark, Progress
 
 MAX_DELTAS = 256
 MAX_DELTA_BYTES = 256 << 10
-"""With more deltas than that, or more bytes of them, an image is written in their place: a start is to read little."""
+"""Beyond this number or size of deltas, an image replaces them: it bounds the time of a start."""
 _DELTA, _IMAGE = b"\x03", b"\x04"
 _HEAD = 5
 T = TypeVar("T")
@@ -53,89 +52,93 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Entry(NamedTuple):
-    """An entry and its place among those of its subscription."""
+    """An entry and its sequence number within the subscription."""
 
     number: int
     data: bytes
 
 
-class Kept(NamedTuple):
-    """A progress and the entries that a store keeps of it."""
+class StoredProgress(NamedTuple):
+    """A progress and statistics of its stored entries."""
 
     progress: Progress
-    entries: int = 0  # also those that count for nothing
+    entries: int = 0  # including those of other epochs
     number: int = 0  # of the newest one
     size: int = 0  # bytes of the deltas
     is_stale: bool = False  # whether there are entries of another epoch
 
 
-class Write(NamedTuple):
-    """Rows to write so that a store keeps a progress."""
+class EntryUpdate(NamedTuple):
+    """Rows to delete and insert so that the store matches the new progress."""
 
-    clears: bool  # whether all entries before go
+    clears: bool  # whether to delete all earlier entries
     entry: Entry | None
-    after: Kept
+    after: StoredProgress
 
 
-def written(kept: Kept, progress: Progress, *, anew: bool = False) -> Write:
-    """Return the write after `kept`; with `anew` nothing of what was kept belongs to `progress`."""
-    if acks.remembers_nothing(progress):
-        return Write(kept.entries > 0, None, Kept(progress, number=kept.number))
+def next_write(kept: StoredProgress, progress: Progress, *, anew: bool = False) -> EntryUpdate:
+    """Return the rows to write; `anew`: the stored entries do not belong to `progress`."""
+    if acks.is_empty(progress):
+        return EntryUpdate(kept.entries > 0, None, StoredProgress(progress, number=kept.number))
     number = kept.number + 1
     is_due = kept.entries >= MAX_DELTAS or kept.size >= MAX_DELTA_BYTES
     if anew or is_due or kept.is_stale or kept.progress.epoch != progress.epoch:
         entry = Entry(number, image(progress))
-        return Write(kept.entries > 0, entry, Kept(progress, 1, number))
+        return EntryUpdate(kept.entries > 0, entry, StoredProgress(progress, 1, number))
     data = delta(kept.progress, progress)
     if data is None:
-        return Write(False, None, kept._replace(progress=progress))
-    return Write(False, Entry(number, data), Kept(progress, kept.entries + 1, number, kept.size + len(data)))
+        return EntryUpdate(False, None, kept._replace(progress=progress))
+    return EntryUpdate(
+        False, Entry(number, data), StoredProgress(progress, kept.entries + 1, number, kept.size + len(data))
+    )
 
 
-def replayed(start: Progress, entries: Iterable[Entry]) -> Kept:
-    """Return the progress in entries of a cursor with this floor, epoch and run. Raises `ValueError`."""
+def replay_entries(start: Progress, entries: Iterable[Entry]) -> StoredProgress:
+    """Apply entries to the floor, epoch and run of `start`. Raises `ValueError` for damaged entries."""
     progress, count, newest, size, is_stale = start, 0, 0, 0, False
     deltas: list[Change] = []
     for number, data in entries:
         count, newest = count + 1, number
-        found = _read(data)
+        found = _decode_entry(data)
         if found.epoch != start.epoch:
             is_stale = True
         elif isinstance(found, _Image):
-            above = acks.sought(start, start.floor, start.epoch, unpacked(found.bitmap))
+            above = acks.sought(start, start.floor, start.epoch, decode_bitmap(found.bitmap))
             progress = acks.settled(above, _change((), found))
             deltas = []
         else:
             deltas.append(_change(_ranges(found.ranges), found))
             size += len(data)
-    return Kept(acks.settled(progress, acks.joined(deltas)), count, newest, size, is_stale)
+    return StoredProgress(acks.settled(progress, acks.join_changes(deltas)), count, newest, size, is_stale)
 
 
 def image(progress: Progress) -> bytes:
-    """Write everything."""
+    """Encode the whole state."""
     counts = _gaps_of_failures(progress.failures)
     taken_back = _lists_of_marks(progress.taken_back)
-    return _framed(_IMAGE, _Image(progress.epoch, packed(progress.done), counts, progress.horizon, taken_back))
+    return _frame_entry(
+        _IMAGE, _Image(progress.epoch, encode_bitmap(progress.done), counts, progress.horizon, taken_back)
+    )
 
 
 def delta(before: Progress, after: Progress) -> bytes | None:
-    """Write what a progress has more than the one before it; None when the cursor's row says it all."""
+    """Encode the difference of two progresses; None if the cursor's row already has it."""
     added = after.done - before.done
-    failures = _news(before.failures, after.failures)
-    taken_back = _news(before.taken_back, after.taken_back)
+    failures = _changed_values(before.failures, after.failures)
+    taken_back = _changed_values(before.taken_back, after.taken_back)
     horizon = after.horizon if after.horizon != before.horizon else None
     if not (added or failures or horizon or taken_back):
         return None
     counts, marks = _gaps_of_failures(failures), _lists_of_marks(taken_back)
-    return _framed(_DELTA, _Delta(after.epoch, _gaps(added), counts, horizon, marks))
+    return _frame_entry(_DELTA, _Delta(after.epoch, _gaps(added), counts, horizon, marks))
 
 
-def _framed(kind: bytes, array: _Delta | _Image) -> bytes:
+def _frame_entry(kind: bytes, array: _Delta | _Image) -> bytes:
     content = msgspec.msgpack.encode(array)
     return kind + _checksum(content) + content
 
 
-def _read(data: bytes) -> _Delta | _Image:
+def _decode_entry(data: bytes) -> _Delta | _Image:
     kind, checksum, content = data[:1], data[1:_HEAD], data[_HEAD:]
     if checksum != _checksum(content):
         raise ValueError("an entry that does not match its checksum")
@@ -156,7 +159,7 @@ def _checksum(content: bytes) -> bytes:
 def _change(done: Sequence[Range], found: _Delta | _Image) -> Change:
     horizon = found.horizon and Horizon(Offset(found.horizon[0]), Milliseconds(found.horizon[1]))
     offset, failures = 0, dict[Offset, int]()
-    for gap, count in _twos(found.failures):
+    for gap, count in _pairs(found.failures):
         offset += gap
         failures[Offset(offset)] = count
     taken_back = {
@@ -168,7 +171,7 @@ def _change(done: Sequence[Range], found: _Delta | _Image) -> Change:
     return Change(done, failures, horizon, taken_back)
 
 
-def _news(before: Mapping[Offset, T], after: Mapping[Offset, T]) -> Mapping[Offset, T]:
+def _changed_values(before: Mapping[Offset, T], after: Mapping[Offset, T]) -> Mapping[Offset, T]:
     if after is before:
         return {}
     return {each: value for each, value in after.items() if before.get(each) != value}
@@ -184,7 +187,7 @@ def _gaps(offsets: BitMap64) -> list[int]:
 
 def _ranges(gaps: Sequence[int]) -> list[Range]:
     last, ranges = 0, []
-    for gap, length in _twos(gaps):
+    for gap, length in _pairs(gaps):
         begin = last + gap
         last = begin + length
         ranges.append((Offset(begin), Offset(last)))
@@ -204,5 +207,5 @@ def _gaps_of_failures(failures: Mapping[Offset, int]) -> list[int]:
     return list(chain.from_iterable(zip(gaps, (failures[each] for each in offsets), strict=True)))
 
 
-def _twos(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _pairs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     return zip(numbers[::2], numbers[1::2], strict=True)

@@ -1,10 +1,10 @@
-"""Moving cursors: all calls of one turn of the event loop go as one statement, whichever cursors they move.
+"""Batched updates of cursors in PostgreSQL, with optimistic locking.
 
-A call that moves is a function of a cursor (`ams.storage.cursors.base`), or of what is done of a parallel subscription
-(`ams.storage.cursors.postgresql_rows`), which has a mover of its own. It is computed on the row last seen here,
-several calls for one cursor one after the other, and what comes of it is true if the row is still the same when it is
-written. A call that finds it changed reads it again and computes again. An answer without a write, an
-error too, is given only from a row that was read after the call came.
+All calls of one turn of the event loop become one statement. A call is a function of a cursor
+(`ams.storage.cursors.base`) or of a parallel subscription's acknowledgements (`ams.storage.cursors.postgresql_rows`);
+each kind has a mover of its own. The call is computed on the cached row, several calls for one cursor in order. The
+write succeeds if the row's version is unchanged. Otherwise the row is read and the call computed again. An answer
+without a write, also an error, always comes from a row read after the call began.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ import structlog
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError, CursorsUnavailable, SubscriptionGone
 from ams.core.names import SubscriptionId
 from ams.storage import postgresql
-from ams.storage.cursors.postgresql_rows import DatabaseTime, Moves, Row
+from ams.storage.cursors.postgresql_rows import DatabaseTime, Moves, TableRow
 from ams.storage.postgresql import Connection, Interrupted, ReconnectingConnection
 
 T = TypeVar("T")
 V = TypeVar("V")
 log = structlog.get_logger("ams.cursors")
-Step = Callable[[V], tuple[V, Any]]  # moves a cursor and gives the answer, or raises an `AmsError`
-Read = Callable[[Connection, DatabaseTime, Iterable[SubscriptionId]], Awaitable[Mapping[SubscriptionId, Row[V]]]]
+Step = Callable[[V], tuple[V, Any]]  # returns the moved cursor and the answer, or raises an `AmsError`
+Read = Callable[[Connection, DatabaseTime, Iterable[SubscriptionId]], Awaitable[Mapping[SubscriptionId, TableRow[V]]]]
 Write = Callable[
-    [Connection, DatabaseTime, Moves[V], float], Awaitable[Mapping[SubscriptionId, Row[V]]]
-    # Writes rows within seconds, where those that were read are still the same; returns those that it wrote.
+    [Connection, DatabaseTime, Moves[V], float], Awaitable[Mapping[SubscriptionId, TableRow[V]]]
+    # Writes rows whose versions are unchanged, within a number of seconds; returns the written rows.
 ]
-MAX_SEEN = 20_000  # rows remembered: a shortcut, so when there are more all are forgotten
-LEFT_ALONE = 4  # moves in a row that found a cursor as this process had left it, after which the next is expected to
+MAX_SEEN = 20_000  # cached rows; the whole cache is cleared when it is full
+MIN_OWN_MOVES = 4  # consecutive moves without another writer, after which the cached cursor is trusted
 
 
 @dataclass(slots=True, eq=False)
@@ -39,16 +39,16 @@ class Call(Generic[V]):
     """One call that waits for its answer."""
 
     step: Step[V]
-    give_up: float  # in the time of the event loop
+    give_up: float  # event loop time
     answer: asyncio.Future[Any]
-    series: int | None = None  # first version if this call moves the cursor: when it is unsure, the row shows by it
-    found: Callable[[V], Any] = lambda _: True  # the answer when it shows
-    refused: Any = None  # the answer that says that nothing was ever written, which an unsure call cannot know
+    series: int | None = None  # first version written by this call: after a lost answer, the row shows its success
+    found: Callable[[V], Any] = lambda _: True  # the answer in that case
+    refused: Any = None  # the answer "nothing was written", which an unsure call must not give
     unsure: bool = False
-    """It was sent without an answer. Something is then written in any case: reads may show an older state."""
+    """The answer of the database was lost. The retry always writes, because reads may show an older state."""
 
     def finish(self, outcome: Any) -> None:
-        """Answer, unless the caller has left."""
+        """Answer, unless the caller was cancelled."""
         if self.answer.done():
             return
         if isinstance(outcome, AmsError):
@@ -61,16 +61,16 @@ Calls = Mapping[SubscriptionId, Sequence[Call[V]]]
 
 
 class AppliedCalls(NamedTuple, Generic[V]):
-    """The result of a cursor's calls, one after the other, and their answers if the row is still the same."""
+    """The result of a cursor's calls, in order; valid if the row is unchanged when it is written."""
 
-    before: Row[V]
-    after: Row[V]
+    before: TableRow[V]
+    after: TableRow[V]
     calls: Sequence[Call[V]]
     outcomes: Sequence[Any]
 
     @property
     def moves(self) -> bool:
-        """Return whether there is something to write."""
+        """True if there is a row to write."""
         return self.after is not self.before
 
     def finish(self) -> None:
@@ -79,8 +79,8 @@ class AppliedCalls(NamedTuple, Generic[V]):
             call.finish(outcome)
 
 
-def fold(row: Row[V], calls: Sequence[Call[V]]) -> AppliedCalls[V]:
-    """Compute calls on a row, one after the other."""
+def fold(row: TableRow[V], calls: Sequence[Call[V]]) -> AppliedCalls[V]:
+    """Compute calls on a row, in order."""
     after, outcomes = row, []
     for call in calls:
         after, outcome = _apply(after, call)
@@ -88,7 +88,7 @@ def fold(row: Row[V], calls: Sequence[Call[V]]) -> AppliedCalls[V]:
     return AppliedCalls(row, after, calls, outcomes)
 
 
-def _apply(row: Row[V], call: Call[V]) -> tuple[Row[V], Any]:
+def _apply(row: TableRow[V], call: Call[V]) -> tuple[TableRow[V], Any]:
     if call.unsure and call.series is not None and row.stems_from(call.series):
         value, outcome = row.value, call.found(row.value)
     else:
@@ -99,14 +99,14 @@ def _apply(row: Row[V], call: Call[V]) -> tuple[Row[V], Any]:
     if call.unsure and call.refused is not None and outcome == call.refused:
         return row, CursorsUnavailable(OUTCOME_UNKNOWN)
     if value is not row.value and call.series is not None:
-        return Row(value, call.series), outcome
+        return TableRow(value, call.series), outcome
     if value is not row.value or call.unsure:
-        return Row(value, row.version + 1), outcome
+        return TableRow(value, row.version + 1), outcome
     return row, outcome
 
 
 class Mover(Generic[V]):
-    """Gathers calls while the last group is on its way, and sends the next."""
+    """Group commit of calls: collects them while one group is being written, then sends the next."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Mover(Generic[V]):
         self._write_rows, self._max_seen = write, max_seen
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[SubscriptionId, list[Call[V]]] = {}
-        self._seen: dict[SubscriptionId, Row[V]] = {}
+        self._seen: dict[SubscriptionId, TableRow[V]] = {}
         self._own_moves: dict[SubscriptionId, int] = {}  # in a row, of cursors in `_seen`
         self._running: asyncio.Task[None] | None = None
 
@@ -133,74 +133,74 @@ class Mover(Generic[V]):
         found: Callable[[V], T] | None = None,
         refused: T | None = None,
     ) -> T:
-        """Do one atomic step; its answer is given when the move is stored. `Call` explains the other arguments."""
+        """Do one atomic step; return its answer when the move is stored. `Call` explains the other arguments."""
         give_up = self._loop.time() + postgresql.CALL_SECONDS
         call: Call[V] = Call(step, give_up, self._loop.create_future(), series, refused=refused)
         if found is not None:
             call.found = found
         self._waiting.setdefault(subscription, []).append(call)
         if self._running is None:
-            self._running = asyncio.create_task(self._run(), name="ams-cursors-move")
+            self._running = asyncio.create_task(self._send_waiting(), name="ams-cursors-move")
         answer: T = await call.answer
         return answer
 
-    def saw(self, subscription: SubscriptionId, row: Row[V]) -> None:
-        """Remember a row that was read, unless a later one is known."""
+    def note_row(self, subscription: SubscriptionId, row: TableRow[V]) -> None:
+        """Cache a row that was read, unless the cached one is newer."""
         known = self._seen.get(subscription)
         if known is not None and known.stems_from(row.version):
             return
         self._own_moves.pop(subscription, None)
         self._remember(subscription, row)
 
-    def left_alone(self, subscription: SubscriptionId) -> V | None:
-        """Return a cursor as this process left it, if it found it so the last few times; else None."""
-        if self._own_moves.get(subscription, 0) < LEFT_ALONE:
+    def expected_value(self, subscription: SubscriptionId) -> V | None:
+        """Return the cached cursor if lately no other process moved it, else None."""
+        if self._own_moves.get(subscription, 0) < MIN_OWN_MOVES:
             return None
         return self._seen[subscription].value
 
-    def _remember(self, subscription: SubscriptionId, row: Row[V]) -> None:
+    def _remember(self, subscription: SubscriptionId, row: TableRow[V]) -> None:
         if len(self._seen) >= self._max_seen:
             self._seen.clear()
             self._own_moves.clear()
         self._seen[subscription] = row
 
     def forget(self, subscription: SubscriptionId) -> None:
-        """Remove a cursor from memory."""
+        """Remove a cursor from the cache."""
         self._seen.pop(subscription, None)
         self._own_moves.pop(subscription, None)
 
     async def close(self) -> None:
-        """Finish what was accepted."""
+        """Finish the accepted calls."""
         if self._running is not None:
             await asyncio.wait((self._running,))
 
-    async def _run(self) -> None:
+    async def _send_waiting(self) -> None:
         while self._waiting:
             calls, self._waiting = self._waiting, {}
             try:
                 await self._send(calls)
             except Interrupted:
-                self._again(calls)
+                self._retry(calls)
             except CursorsUnavailable as error:
                 for call in chain.from_iterable(calls.values()):
                     call.finish(CursorsUnavailable(OUTCOME_UNKNOWN) if call.unsure else error)
-            except Exception:  # a defect: those who wait must get an answer
+            except Exception:  # a defect: waiting callers must get an answer
                 log.exception("cursors.failed")
                 _finish(chain.from_iterable(calls.values()), CursorsUnavailable())
         self._running = None
 
     async def _send(self, calls: Calls[V]) -> None:
         give_up = min(call.give_up for each in calls.values() for call in each)
-        moving = {each: made for each, made in _folded(calls, self._seen).items() if made.moves}
+        moving = {each: made for each, made in _fold_calls(calls, self._seen).items() if made.moves}
         doubtful = {each: waiting for each, waiting in calls.items() if each not in moving}
-        if doubtful:  # a row that is read now answers the calls that write nothing
+        if doubtful:  # calls that write nothing need a fresh row
             ask = self._read
             known = await self._connection.run(lambda link, _: ask(link, self._time, doubtful), give_up)
             for subscription in doubtful.keys() - known.keys():
                 self.forget(subscription)
                 _finish(calls[subscription], SubscriptionGone())
-            for subscription, made in _folded(doubtful, known).items():
-                self.saw(subscription, made.before)
+            for subscription, made in _fold_calls(doubtful, known).items():
+                self.note_row(subscription, made.before)
                 if made.moves:
                     moving[subscription] = made
                 else:
@@ -225,10 +225,10 @@ class Mover(Generic[V]):
                 self._own_moves[subscription] = self._own_moves.get(subscription, 0) + 1 if is_own else 0
                 made.finish()
             else:
-                self._again({subscription: made.calls})
+                self._retry({subscription: made.calls})
 
-    def _again(self, calls: Calls[V]) -> None:
-        """Compute calls again, on rows read anew, before those that came meanwhile."""
+    def _retry(self, calls: Calls[V]) -> None:
+        """Queue calls again, before newer ones; their rows are read anew."""
         for subscription, each in calls.items():
             self.forget(subscription)
             left = [call for call in each if not call.answer.done()]
@@ -236,7 +236,7 @@ class Mover(Generic[V]):
                 self._waiting[subscription] = left + self._waiting.get(subscription, [])
 
 
-def _folded(calls: Calls[V], known: Mapping[SubscriptionId, Row[V]]) -> dict[SubscriptionId, AppliedCalls[V]]:
+def _fold_calls(calls: Calls[V], known: Mapping[SubscriptionId, TableRow[V]]) -> dict[SubscriptionId, AppliedCalls[V]]:
     return {each: fold(known[each], waiting) for each, waiting in calls.items() if each in known}
 
 

@@ -1,11 +1,10 @@
-"""The cursor store of the cluster shape: it keeps nothing that another node needs.
+"""The cursor store of clusters: all state is in PostgreSQL, none in memory that other nodes need.
 
-Two connections: one reads, one moves, so that a look at a cursor does not wait for a commit; and a third for what is
-done of parallel subscriptions, once there are any. All cursors that are asked for in one turn of the event loop are
-read by one statement, sent after it. Hand-outs are in the row like all else, so one node may pull and another
-acknowledge, and a restart loses nothing. A cursor beyond the end of its topic, as after a log was put back from an
-older copy, stays where it is: pulls are empty until the topic has grown up to it or the cursor is sought, and `ams
-doctor` names it.
+One connection reads and one writes, so that reads do not wait for commits. A third writes acknowledgements of parallel
+subscriptions. All cursors requested in one turn of the event loop are read by one statement. Hand-outs are in the row,
+so one node may pull and another acknowledge, and a restart loses nothing. A cursor beyond the end of its topic (after
+the restore of an older log) stays there: pulls are empty until the topic reaches it or a seek moves it. `ams doctor`
+reports it.
 """
 
 import asyncio
@@ -23,9 +22,9 @@ from ams.storage import postgresql
 from ams.storage.cursors import acks, base
 from ams.storage.cursors import postgresql_rows as rows
 from ams.storage.cursors.acks import Change, Progress
-from ams.storage.cursors.base import NOTHING, Cursor, Oldest, Outstanding, Position, TopicOffset
+from ams.storage.cursors.base import NO_HAND_OUT, Cursor, Oldest, Outstanding, Position, TopicOffset
 from ams.storage.cursors.mover import MAX_SEEN, Mover
-from ams.storage.cursors.postgresql_rows import DatabaseTime, Row, Standing
+from ams.storage.cursors.postgresql_rows import DatabaseTime, Standing, TableRow
 from ams.storage.postgresql import Connection, Interrupted, ReconnectingConnection
 
 if TYPE_CHECKING:
@@ -39,14 +38,14 @@ log = structlog.get_logger("ams.cursors")
 
 
 class PostgresCursors:
-    """Keeps `ams.storage.cursors.acks.CursorStore` in a PostgreSQL database that several nodes use at once."""
+    """Implements `ams.storage.cursors.acks.CursorStore` with a PostgreSQL database shared by several nodes."""
 
     def __init__(self, conninfo: str, time: DatabaseTime, exists: Exists | None) -> None:
         self._time, self._exists = time, exists
         self._reading = ReconnectingConnection(conninfo, partial(rows.ask_time, time=time))
         self._moving = ReconnectingConnection(conninfo, self._begin_moving)
         self._settling = ReconnectingConnection(conninfo, self._begin_moving)
-        self._rows: BatchedRequest[SubscriptionId, Row[Cursor]] = BatchedRequest(self._read_rows, MAX_SEEN)
+        self._rows: BatchedRequest[SubscriptionId, TableRow[Cursor]] = BatchedRequest(self._read_rows, MAX_SEEN)
         self._mover = Mover(self._moving, time, rows.read_cursors, rows.write_cursors)
         self._settler = Mover(self._settling, time, rows.read_standings, rows.write_standings, rows.MAX_STANDINGS_SEEN)
         self._asking: set[asyncio.Task[Any]] = set()
@@ -61,9 +60,11 @@ class PostgresCursors:
         time: DatabaseTime | None = None,
         exists: Exists | None = None,
     ) -> Self:
-        """Open or make the tables in the database at a `postgresql://` URL. `exists` says if a topic is there now.
+        """Open or create the tables in the database at a `postgresql://` URL. `exists` tells if a topic exists now.
 
-        Raises `CursorsUnavailable` when the database cannot be reached now, `Unusable` when it cannot be used at all.
+        Raises:
+            CursorsUnavailable: the database cannot be reached now.
+            Unusable: the database can never be used.
         """
         try:
             conninfo = postgresql.conninfo(url, password)
@@ -78,10 +79,10 @@ class PostgresCursors:
         return cursors
 
     async def create(
-        self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0, handed: Offset = NOTHING
+        self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0, handed: Offset = NO_HAND_OUT
     ) -> None:
         cursor = Cursor(topic, offset, lost=lost)
-        row = Row(cursor, rows.new_series())
+        row = TableRow(cursor, rows.new_series())
         unsure = False
 
         async def attempt(connection: Connection, seconds: float) -> None:
@@ -116,23 +117,23 @@ class PostgresCursors:
         return await self._ask(self._reading.insist(lambda connection, _: rows.fetch(connection, statement)))
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
-        """Return where the cursor stands now, also if another node moved it a moment ago.
+        """Return where the cursor stands now, also if another node has just moved it.
 
         Raises `TopicGone` for a deleted topic: another node may have acknowledged on its successor already.
         """
-        while (cursor := await self._read(subscription)).topic != topic:
+        while (cursor := await self._read_cursor(subscription)).topic != topic:
             if self._exists is not None and not await self._exists(topic):
                 raise TopicGone
             await self._mover.move(subscription, partial(_meet_from, before=cursor.topic, topic=topic))
         return base.position_of(cursor)
 
     def expected(self, subscription: SubscriptionId, topic: TopicId) -> Position | None:
-        """Return where the cursor was left by this process, if lately no other one has moved it."""
-        cursor = self._mover.left_alone(subscription)
+        """Return the cached position if lately no other process moved the cursor."""
+        cursor = self._mover.expected_value(subscription)
         return base.position_of(cursor) if cursor is not None and cursor.topic == topic else None
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
-        cursor = await self._read(subscription)
+        cursor = await self._read_cursor(subscription)
         kept_from = oldest.get(cursor.topic, Offset(0))
         if kept_from <= cursor.offset:
             return cursor.lost
@@ -150,7 +151,7 @@ class PostgresCursors:
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
         def step(standing: Standing) -> tuple[Standing, Position]:
-            moved = rows.retained(standing, oldest) if standing.progress.epoch == generation else standing
+            moved = rows.raise_floor(standing, oldest) if standing.progress.epoch == generation else standing
             return moved, rows.position_of(moved)
 
         return await self._settle(subscription, step)
@@ -167,7 +168,7 @@ class PostgresCursors:
         return await self._mover.move(subscription, step)
 
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
-        """Acknowledge up to `last`, as of when the call came: a wait for a new primary makes it no later."""
+        """Acknowledge up to `last`. The time of the call counts: a wait for a new primary does not make it late."""
         came = self._time.moment()
 
         def step(cursor: Cursor) -> tuple[Cursor, None]:
@@ -176,7 +177,7 @@ class PostgresCursors:
         await self._mover.move(subscription, step)
 
     async def handed(self, subscription: SubscriptionId) -> Outstanding | None:
-        handed = (await self._read(subscription)).handed
+        handed = (await self._read_cursor(subscription)).handed
         if not handed:
             return None
         return Outstanding(handed[-1].end, Milliseconds(self._time.now() - handed[-1].time))
@@ -198,13 +199,13 @@ class PostgresCursors:
         while taken is None:
             await self.position(subscription, topic)
             taken = await self._settle(subscription, step)
-        return acks.copied(taken)
+        return acks.copy_progress(taken)
 
     async def progress(self, subscription: SubscriptionId) -> Progress:
-        return acks.copied((await self._standing(subscription)).progress)
+        return acks.copy_progress((await self._standing(subscription)).progress)
 
     async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: Change) -> bool:
-        """Store a change of this epoch and run; also one that changes nothing shows a row that is still there."""
+        """Store a change of this epoch and run. Without a change, still checks that the row exists."""
 
         def step(standing: Standing) -> tuple[Standing, bool]:
             progress = standing.progress
@@ -228,7 +229,7 @@ class PostgresCursors:
         return await self._settle(subscription, step, series=series, found=lambda found: found.progress.epoch)
 
     async def close(self) -> None:
-        """Finish what was accepted and let the connections go."""
+        """Finish accepted calls and close the connections."""
         await self._mover.close()
         await self._settler.close()
         await self._rows.finish()
@@ -238,27 +239,26 @@ class PostgresCursors:
         await self._settling.close()
         await self._reading.close()
 
-    async def _read(self, subscription: SubscriptionId) -> Cursor:
+    async def _read_cursor(self, subscription: SubscriptionId) -> Cursor:
         row = await self._rows(subscription)
-        self._mover.saw(subscription, row)
+        self._mover.note_row(subscription, row)
         return row.value
 
     async def _settle(self, subscription: SubscriptionId, step: Step[T], **more: Any) -> T:
-        """Do one step; raises `Damaged` where the entries cannot be read."""
-        return await self._settler.move(subscription, lambda standing: step(rows.readable(standing)), **more)
+        return await self._settler.move(subscription, lambda standing: step(rows.check_readable(standing)), **more)
 
     async def _standing(self, subscription: SubscriptionId) -> Standing:
         asked = self._reading.insist(lambda connection, _: rows.read_standings(connection, self._time, [subscription]))
         found = (await self._ask(asked)).get(subscription)
         if found is None:
             raise SubscriptionGone
-        return rows.readable(found.value)
+        return rows.check_readable(found.value)
 
     def _forget(self, subscription: SubscriptionId) -> None:
         self._mover.forget(subscription)
         self._settler.forget(subscription)
 
-    async def _read_rows(self, subscriptions: Sequence[SubscriptionId]) -> list[Row[Cursor] | AmsError]:
+    async def _read_rows(self, subscriptions: Sequence[SubscriptionId]) -> list[TableRow[Cursor] | AmsError]:
         wanted = set(subscriptions)
         try:
             known = await self._reading.insist(lambda connection, _: rows.read_cursors(connection, self._time, wanted))
@@ -270,16 +270,16 @@ class PostgresCursors:
         return [known.get(each) or SubscriptionGone() for each in subscriptions]
 
     async def _ask(self, question: Coroutine[Any, Any, T]) -> T:
-        """Ask to the end even if the caller leaves: a statement is never cancelled (`postgresql.limited`)."""
+        """Run to the end even if the caller is cancelled: a statement is never cancelled (`postgresql.limit_time`)."""
         asking = asyncio.create_task(question)
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
         return await asyncio.shield(asking)
 
     async def _begin_moving(self, connection: Connection) -> None:
-        await connection.execute(rows.ORDERLY)
+        await connection.execute(rows.FIXED_LOCK_ORDER)
         await rows.ask_time(connection, self._time)
 
 
 def _meet_from(cursor: Cursor, *, before: TopicId, topic: TopicId) -> tuple[Cursor, None]:
-    return (base.meet(cursor, topic) if cursor.topic == before else cursor), None
+    return (base.follow_topic(cursor, topic) if cursor.topic == before else cursor), None

@@ -1,13 +1,12 @@
-"""Cursors, and what is done of parallel subscriptions, as rows in PostgreSQL, and the statements over such rows.
+"""Cursors and acknowledgements as rows in PostgreSQL, and the statements for them.
 
-Every statement is a transaction of its own, so no lock outlives one. A row's version is raised by every write, and a
-write names the version it was computed from: the second of two writes nothing, and sees that. A creation and a seek
-begin a new series of versions at a random number; so a caller that lost the answer to one finds out by the row, also
-after others have written it.
+Every statement is its own transaction, so no lock outlives one. Optimistic locking: every write raises the row's
+version, and names the version it was computed from. If two writes race, the second one stores nothing and sees that. A
+creation or seek begins a new series of versions at a random number. If its answer is lost, the caller recognises its
+success by the series, also after later writes.
 
-A *standing* is a cursor's row and its entries together, with the version of the row: entries are written with the row,
-in the same statement. So nothing is stored by a process whose run or epoch is over, and nothing twice. A seek writes
-the cursor alone: entries name their epoch.
+A *standing* is a cursor's row with its entries. One statement writes both, under the row's version. So a process with
+an old run or epoch stores nothing, and nothing is stored twice. A seek writes only the cursor: entries have an epoch.
 """
 
 import secrets
@@ -25,7 +24,7 @@ from ams.storage import postgresql
 from ams.storage.cursors import acks, base, entries
 from ams.storage.cursors.acks import Progress
 from ams.storage.cursors.base import Cursor, HandOut, Oldest, Position
-from ams.storage.cursors.entries import Entry, Kept
+from ams.storage.cursors.entries import Entry, StoredProgress
 from ams.storage.postgresql import Connection
 
 T = TypeVar("T")
@@ -62,14 +61,14 @@ CREATE TABLE acks (  -- what is done of parallel subscriptions (ams.storage.curs
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
 );
 """
-SERIES = 2**32  # versions of one series: more than a cursor is written between two seeks
-ORDERLY = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off"
-"""Rows are found, and so locked, in the order they are named: no two groups wait for each other."""
-NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-IN_TIME = "statement_timestamp() < to_timestamp(%(expires)s::float8 / 1000)"
-"""A statement that was held up does nothing after its time: its caller got an error long ago."""
+SERIES_VERSIONS = 2**32  # versions per series: more than the writes of a cursor between two seeks
+FIXED_LOCK_ORDER = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off"
+"""Forces lookups by index, so that rows are locked in the order of the statement: no deadlock of two groups."""
+NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+BEFORE_EXPIRY = "statement_timestamp() < to_timestamp(%(expires)s::float8 / 1000)"
+"""Condition that makes a delayed statement do nothing once its caller got an error."""
 _READ_CURSORS = f"""
-SELECT subscription, topic, "offset", generation, handed, lost, version, {NOW}
+SELECT subscription, topic, "offset", generation, handed, lost, version, {NOW_MS}
 FROM cursors WHERE subscription = ANY(%s)
 """
 _WRITE_CURSORS = f"""
@@ -80,13 +79,13 @@ FROM unnest(
     %(subscriptions)s::text[], %(read)s::bigint[], %(topics)s::uuid[], %(offsets)s::bigint[], %(generations)s::bigint[],
     %(handed)s::text[], %(lost)s::bigint[], %(versions)s::bigint[]
 ) AS m(subscription, read, topic, "offset", generation, handed, lost, version)
-WHERE c.subscription = m.subscription COLLATE "C" AND c.version = m.read AND {IN_TIME}
-RETURNING c.subscription, {NOW}
+WHERE c.subscription = m.subscription COLLATE "C" AND c.version = m.read AND {BEFORE_EXPIRY}
+RETURNING c.subscription, {NOW_MS}
 """
 _CREATE = f"""
-WITH forgotten AS (DELETE FROM acks WHERE subscription = %(subscription)s AND {IN_TIME})
+WITH forgotten AS (DELETE FROM acks WHERE subscription = %(subscription)s AND {BEFORE_EXPIRY})
 INSERT INTO cursors (subscription, topic, "offset", generation, handed, lost, version)
-SELECT %(subscription)s, %(topic)s::uuid, %(offset)s, 0, '{{}}', %(lost)s, %(version)s WHERE {IN_TIME}
+SELECT %(subscription)s, %(topic)s::uuid, %(offset)s, 0, '{{}}', %(lost)s, %(version)s WHERE {BEFORE_EXPIRY}
 ON CONFLICT (subscription) DO UPDATE SET
     topic = excluded.topic, "offset" = excluded."offset", generation = 0, handed = '{{}}',
     lost = excluded.lost, version = excluded.version
@@ -98,10 +97,10 @@ UPDATE cursor_store SET lost = cursor_store.lost + dropped.lost FROM dropped WHE
 
 
 async def prepare(connection: Connection) -> None:
-    """Make the tables unless they are there. Raises `Unusable` when that cannot be, or for a newer format."""
+    """Create the tables if they are missing. Raises `Unusable` if that fails, or for a newer format."""
     try:
         if not await _is_there(connection):
-            async with connection.transaction():  # of several nodes that start at once the first makes them
+            async with connection.transaction():  # several nodes may start at once; the first creates them
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
                 if not await _is_there(connection):
                     await connection.execute(_TABLES)
@@ -114,83 +113,83 @@ async def prepare(connection: Connection) -> None:
 
 
 async def _is_there(connection: Connection) -> bool:
-    # A look into the catalogue, as a name resolved (to_regclass) may be answered from before the wait for the lock.
+    # Query the catalogue: to_regclass may answer with the state before the wait for the lock.
     words = "SELECT FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'cursor_store'"
     return (await connection.execute(words)).rowcount == 1
 
 
 class DatabaseTime:
-    """The database's clock as it was last read, and the monotonic time that has passed here since."""
+    """Estimate of the database's clock: its last known time plus the monotonic time since."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ahead = 0  # milliseconds of the database's time of day before our monotonic clock
+        self._ahead = 0  # the database's time minus our monotonic clock, in milliseconds
 
     def note(self, now: int) -> None:
-        """Take note of the database's time: milliseconds since the epoch."""
+        """Set the database's time: milliseconds since the epoch."""
         self._ahead = now - self._clock.monotonic()
 
     def now(self) -> Milliseconds:
-        """Return the time that hand-outs and acknowledgements are judged by."""
+        """Return the database's time, for hand-outs and acknowledgements."""
         return self.after(0)
 
     def moment(self) -> Milliseconds:
-        """Return this moment, for `at`."""
+        """Return the current monotonic time, for `at`."""
         return self._clock.monotonic()
 
     def at(self, moment: Milliseconds) -> Milliseconds:
-        """Return the database's time at a moment, by what was read last: that may be another one by now."""
+        """Convert a monotonic time to the database's time, by the newest estimate."""
         return Milliseconds(moment + self._ahead)
 
     def after(self, seconds: float) -> Milliseconds:
-        """Return the database's time in so many seconds, as well as it is known here."""
+        """Return the database's time in `seconds` from now."""
         return Milliseconds(self._clock.monotonic() + self._ahead + round(seconds * 1000))
 
 
-class Row(NamedTuple, Generic[V]):
-    """A cursor, or more that stands in its row or goes by it, as it was read or written."""
+class TableRow(NamedTuple, Generic[V]):
+    """A cursor or a standing, with the version of its row."""
 
     value: V
     version: int
 
     def stems_from(self, series: int) -> bool:
-        """Return whether the seek or creation that began a series of versions put the cursor where it is."""
-        return 0 <= self.version - series < SERIES
+        """Return whether the row's version belongs to a series, begun by a seek or creation."""
+        return 0 <= self.version - series < SERIES_VERSIONS
 
 
-Moves = Mapping[SubscriptionId, tuple[Row[V], Row[V]]]  # rows as they were read, and as they are to be
+Moves = Mapping[SubscriptionId, tuple[TableRow[V], TableRow[V]]]  # rows as read, and as they shall become
 
 
 def new_series() -> int:
-    """Return a number for the versions of a series to begin at."""
+    """Return a random first version of a series."""
     return secrets.randbits(62)
 
 
 async def ask_time(connection: Connection, time: DatabaseTime) -> None:
-    """Ask what time it is."""
-    answer = await (await connection.execute(f"SELECT {NOW}")).fetchone()
+    """Update `time` from the database's clock."""
+    answer = await (await connection.execute(f"SELECT {NOW_MS}")).fetchone()
     if answer is not None:
         time.note(answer[0])
 
 
 async def read_cursors(
     connection: Connection, time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
-) -> dict[SubscriptionId, Row[Cursor]]:
-    """Return the rows of subscriptions that have one."""
+) -> dict[SubscriptionId, TableRow[Cursor]]:
+    """Return the rows of subscriptions; those without a cursor are left out."""
     found = await fetch(connection, _READ_CURSORS, (list(subscriptions),))
     if found:
         time.note(found[-1][-1])
-    known: dict[SubscriptionId, Row[Cursor]] = {}
+    known: dict[SubscriptionId, TableRow[Cursor]] = {}
     for subscription, topic, offset, generation, handed, lost, version, _ in found:
         pairs = tuple(map(HandOut, map(Offset, handed[::2]), map(Milliseconds, handed[1::2])))
-        known[subscription] = Row(Cursor(TopicId(topic.bytes), offset, generation, pairs, lost), version)
+        known[subscription] = TableRow(Cursor(TopicId(topic.bytes), offset, generation, pairs, lost), version)
     return known
 
 
 async def write_cursors(
     connection: Connection, time: DatabaseTime, moves: Moves[Cursor], seconds: float
-) -> dict[SubscriptionId, Row[Cursor]]:
-    """Put rows in the place of those that were read, wherever they are still the same; return those."""
+) -> dict[SubscriptionId, TableRow[Cursor]]:
+    """Write rows whose version is unchanged; return the written ones."""
     subscriptions = sorted(moves)
     before, after = zip(*(moves[each] for each in subscriptions), strict=True)
     cursors: list[Cursor] = [row.value for row in after]
@@ -199,13 +198,13 @@ async def write_cursors(
         _WRITE_CURSORS,
         {
             "subscriptions": subscriptions,
-            "read": array(row.version for row in before),
-            "topics": array(cursor.topic.hex() for cursor in cursors),
-            "offsets": array(cursor.offset for cursor in cursors),
-            "generations": array(cursor.generation for cursor in cursors),
-            "handed": [array(number for pair in cursor.handed for number in pair) for cursor in cursors],
-            "lost": array(cursor.lost for cursor in cursors),
-            "versions": array(row.version for row in after),
+            "read": pg_array(row.version for row in before),
+            "topics": pg_array(cursor.topic.hex() for cursor in cursors),
+            "offsets": pg_array(cursor.offset for cursor in cursors),
+            "generations": pg_array(cursor.generation for cursor in cursors),
+            "handed": [pg_array(number for pair in cursor.handed for number in pair) for cursor in cursors],
+            "lost": pg_array(cursor.lost for cursor in cursors),
+            "versions": pg_array(row.version for row in after),
             "expires": time.after(seconds),
         },
     )
@@ -215,9 +214,9 @@ async def write_cursors(
 
 
 async def create(
-    connection: Connection, time: DatabaseTime, subscription: SubscriptionId, row: Row[Cursor], seconds: float
+    connection: Connection, time: DatabaseTime, subscription: SubscriptionId, row: TableRow[Cursor], seconds: float
 ) -> bool:
-    """Make or replace a row, and return whether that was done in time."""
+    """Create or replace a row; return whether that was done in time."""
     values = {
         "subscription": subscription,
         "topic": topic_id_text(row.value.topic),
@@ -234,15 +233,15 @@ async def fetch(connection: Connection, statement: str, values: Any = None) -> l
     return await (await connection.execute(statement, values)).fetchall()
 
 
-def array(numbers: Iterable[object]) -> str:
-    """Write an array of numbers as PostgreSQL reads it; as the driver would, but in one type for all sizes."""
+def pg_array(numbers: Iterable[object]) -> str:
+    """Format numbers as a PostgreSQL array. Unlike the driver, gives one type for all sizes of numbers."""
     return "{" + ",".join(map(str, numbers)) + "}"
 
 
-MAX_STANDINGS_SEEN = 2_000  # standings remembered: those of the subscriptions that this process settles for
+MAX_STANDINGS_SEEN = 2_000  # cached standings: those of the subscriptions this process owns
 
 _READ_STANDINGS = f"""
-SELECT c.subscription, c.topic, c."offset", c.generation, c.lost, c.run, c.version, {NOW}, k.number, k.entry
+SELECT c.subscription, c.topic, c."offset", c.generation, c.lost, c.run, c.version, {NOW_MS}, k.number, k.entry
 FROM cursors AS c LEFT JOIN acks AS k USING (subscription)
 WHERE c.subscription = ANY(%s) ORDER BY c.subscription, k.number
 """
@@ -256,7 +255,7 @@ WITH moved AS (
         %(lost)s::bigint[], %(runs)s::bigint[], %(versions)s::bigint[], %(clears)s::boolean[], %(numbers)s::bigint[],
         %(entries)s::bytea[]
     ) AS m(subscription, read, "offset", generation, lost, run, version, clears, number, entry)
-    WHERE c.subscription = m.subscription COLLATE "C" AND c.version = m.read AND {IN_TIME}
+    WHERE c.subscription = m.subscription COLLATE "C" AND c.version = m.read AND {BEFORE_EXPIRY}
     RETURNING m.*
 ), cleared AS (
     DELETE FROM acks AS k USING moved AS m WHERE m.clears AND k.subscription = m.subscription COLLATE "C"
@@ -264,83 +263,83 @@ WITH moved AS (
     INSERT INTO acks (subscription, number, entry)
     SELECT subscription, number, entry FROM moved WHERE entry IS NOT NULL
 )
-SELECT subscription, {NOW} FROM moved
+SELECT subscription, {NOW_MS} FROM moved
 """
 
 
 class Standing(NamedTuple):
-    """A cursor, and acknowledgements above it; of an ordered subscription none."""
+    """A cursor and the acknowledgements above it (none for an ordered subscription)."""
 
     topic: TopicId
     lost: int
     progress: Progress
-    kept: Kept
-    damage: str = ""  # why the entries cannot be read; empty: they can
+    kept: StoredProgress
+    damage: str = ""  # why the entries cannot be read; empty: not damaged
 
 
-def readable(standing: Standing) -> Standing:
-    """Return the standing; raises `Damaged` when its entries cannot be read."""
+def check_readable(standing: Standing) -> Standing:
+    """Return the standing; raises `Damaged` if its entries cannot be read."""
     if standing.damage:
         raise Damaged(standing.damage)
     return standing
 
 
-def retained(standing: Standing, oldest: Offset) -> Standing:
-    """Move up to the oldest kept message; an ordered subscription by the rule of its cursor."""
+def raise_floor(standing: Standing, oldest: Offset) -> Standing:
+    """Move up to the oldest kept message (`acks.raise_floor`, or `base.retain` for an ordered subscription)."""
     progress = standing.progress
     if oldest <= progress.floor:
         return standing
     lost = standing.lost + acks.lost(progress, oldest)
     if acks.is_parallel(progress):
-        return standing._replace(progress=acks.retained(progress, oldest), lost=lost)
+        return standing._replace(progress=acks.raise_floor(progress, oldest), lost=lost)
     cursor = base.retain(Cursor(standing.topic, progress.floor, progress.epoch), oldest)
     return standing._replace(progress=acks.sought(progress, cursor.offset, cursor.generation), lost=lost)
 
 
 def position_of(standing: Standing) -> Position:
-    """Return what a pull needs to know."""
+    """Return the position that a pull needs."""
     return Position(standing.progress.floor, standing.progress.epoch, standing.lost)
 
 
 async def read_standings(
     connection: Connection, time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
-) -> dict[SubscriptionId, Row[Standing]]:
-    """Return the standings of subscriptions that have a cursor."""
+) -> dict[SubscriptionId, TableRow[Standing]]:
+    """Return the standings of subscriptions; those without a cursor are left out."""
     found = await (await connection.execute(_READ_STANDINGS, (list(subscriptions),), binary=True)).fetchall()
-    rows: dict[SubscriptionId, Row[Standing]] = {}
+    rows: dict[SubscriptionId, TableRow[Standing]] = {}
     for subscription, group in groupby(found, key=itemgetter(0)):
         lines = list(group)
         _, topic, offset, generation, lost, run, version, now, _, _ = lines[0]
         time.note(now)
-        start = acks.unsettled(offset, generation, run)
-        kept, damage = replayed(subscription, start, [line[-2:] for line in lines])
-        rows[subscription] = Row(Standing(TopicId(topic.bytes), lost, kept.progress, kept, damage), version)
+        start = acks.empty_progress(offset, generation, run)
+        kept, damage = replay_entries(subscription, start, [line[-2:] for line in lines])
+        rows[subscription] = TableRow(Standing(TopicId(topic.bytes), lost, kept.progress, kept, damage), version)
     return rows
 
 
 async def write_standings(
     connection: Connection, time: DatabaseTime, moves: Moves[Standing], seconds: float
-) -> dict[SubscriptionId, Row[Standing]]:
-    """Store standings in the place of those that were read, wherever those are still there; return those."""
+) -> dict[SubscriptionId, TableRow[Standing]]:
+    """Write standings whose version is unchanged; return the written ones."""
     subscriptions = sorted(moves)
-    after: dict[SubscriptionId, Row[Standing]] = {}
+    after: dict[SubscriptionId, TableRow[Standing]] = {}
     writes = []
     for each in subscriptions:
         standing, version = moves[each][1]
-        write = entries.written(standing.kept, standing.progress)
-        after[each] = Row(standing._replace(kept=write.after), version)
+        write = entries.next_write(standing.kept, standing.progress)
+        after[each] = TableRow(standing._replace(kept=write.after), version)
         writes.append(write)
     progresses = [row.value.progress for row in after.values()]
     values: dict[str, Any] = {
         "subscriptions": subscriptions,
-        "read": array(moves[each][0].version for each in subscriptions),
-        "offsets": array(progress.floor for progress in progresses),
-        "generations": array(progress.epoch for progress in progresses),
-        "lost": array(row.value.lost for row in after.values()),
-        "runs": array(progress.run for progress in progresses),
-        "versions": array(row.version for row in after.values()),
+        "read": pg_array(moves[each][0].version for each in subscriptions),
+        "offsets": pg_array(progress.floor for progress in progresses),
+        "generations": pg_array(progress.epoch for progress in progresses),
+        "lost": pg_array(row.value.lost for row in after.values()),
+        "runs": pg_array(progress.run for progress in progresses),
+        "versions": pg_array(row.version for row in after.values()),
         "clears": [write.clears for write in writes],
-        "numbers": array(write.after.number for write in writes),
+        "numbers": pg_array(write.after.number for write in writes),
         "entries": [write.entry and write.entry.data for write in writes],
         "expires": time.after(seconds),
     }
@@ -350,14 +349,14 @@ async def write_standings(
     return {subscription: after[subscription] for subscription, _ in won}
 
 
-def replayed(
+def replay_entries(
     subscription: SubscriptionId, start: Progress, found: Iterable[tuple[int | None, bytes]]
-) -> tuple[Kept, str]:
-    """Return what entries hold, as they were read (number and data, None when there are none), and what damage."""
+) -> tuple[StoredProgress, str]:
+    """Replay rows of entries (number and data; None: no entry); return the result, and any damage as text."""
     try:
-        return entries.replayed(start, [Entry(number, data) for number, data in found if number is not None]), ""
+        return entries.replay_entries(start, [Entry(number, data) for number, data in found if number is not None]), ""
     except ValueError as error:
-        return Kept(start), f"the cursors' tables hold of subscription {subscription} {error}"
+        return StoredProgress(start), f"the cursors' tables hold of subscription {subscription} {error}"
 
 
 _TOTAL = """
@@ -377,27 +376,27 @@ _LOST = f"""
     SELECT c.subscription, c."offset", c.generation, c.run, t.oldest, k.number, k.entry
     FROM cursors AS c JOIN oldest AS t USING (topic) JOIN acks AS k USING (subscription) WHERE c."offset" < t.oldest
 )
-SELECT total.cursors, total.gone, {NOW}, behind.* FROM total LEFT JOIN behind ON true
+SELECT total.cursors, total.gone, {NOW_MS}, behind.* FROM total LEFT JOIN behind ON true
 ORDER BY behind.subscription, behind.number
 """
 _KEEP_LOST = f"""
 {_TOTAL} UPDATE cursor_store SET lost = greatest(lost, %(least)s - (total.cursors - %(done)s)) FROM total
 WHERE lost = total.gone AND total.cursors = %(cursors)s
-RETURNING lost + total.cursors - %(done)s, {NOW}
+RETURNING lost + total.cursors - %(done)s, {NOW_MS}
 """
 
 
 async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest, least: int) -> int | None:
-    """Return the lost messages of all, at least `least`, and store that; None when it must be asked again."""
-    values: dict[str, Any] = {"topics": array(topic.hex() for topic in oldest), "oldest": array(oldest.values())}
+    """Return and store the total of lost messages, at least `least`; None: another node counted, try again."""
+    values: dict[str, Any] = {"topics": pg_array(topic.hex() for topic in oldest), "oldest": pg_array(oldest.values())}
     rows = await (await connection.execute(_LOST, values, binary=True)).fetchall()
     cursors, gone, now, *_ = rows[0]
     time.note(now)
-    done = 0  # above floors, and below the oldest that are kept
+    done = 0  # done messages between the floors and the oldest kept offsets
     for subscription, group in groupby([row[3:] for row in rows if row[3] is not None], key=itemgetter(0)):
         lines = list(group)
         _, floor, epoch, run, kept_from, _, _ = lines[0]
-        kept, _ = replayed(subscription, acks.unsettled(floor, epoch, run), [line[-2:] for line in lines])
+        kept, _ = replay_entries(subscription, acks.empty_progress(floor, epoch, run), [line[-2:] for line in lines])
         done += kept_from - floor - acks.lost(kept.progress, kept_from)
     if cursors - done + gone >= least:
         return int(cursors - done + gone)

@@ -1,8 +1,7 @@
-"""The database: transactions as functions of a connection, on SQLite or PostgreSQL, for each that keeps tables.
+"""Databases on SQLite or PostgreSQL: transactions are functions of a connection.
 
-schema                   the tables of the registry and of the certificate service; making them; what errors mean
-database                 the face: opening, reading, writing, and forgetting what was written
-sqlite, postgresql       the two engines; postgresql needs the driver and is loaded only where it is used. It also waits
-                         for a server that is away, and listens for changes made by other nodes
-invalidation             caches, and how they are invalidated
+- schema: tables of the registry and of the certificate service, migrations, and the meaning of errors
+- database: the interface: opening, reading, writing, cache invalidation
+- sqlite, postgresql: the engines; postgresql needs the driver, so it is imported only where it is used
+- invalidation: caches and their invalidation
 """

@@ -1,8 +1,7 @@
-"""The database: transactions as functions of a connection, and invalidation of caches by them.
+"""Databases: transactions as functions of a connection, with cache invalidation.
 
-Work runs in a thread as one transaction: on SQLite (`ams.storage.database.sqlite`) or on PostgreSQL
-(`ams.storage.database.postgresql`), where it may run several times until it is whole. A driver's exceptions never leave
-those.
+Work runs in a thread as one transaction, on SQLite (`ams.storage.database.sqlite`) or on PostgreSQL
+(`ams.storage.database.postgresql`), where it may be retried. Exceptions of the drivers never leave these modules.
 """
 
 import asyncio
@@ -24,18 +23,18 @@ T = TypeVar("T")
 
 
 def sqlite_url(path: str) -> str:
-    """Return the URL of a SQLite database file; any path will do."""
+    """Return the URL of a SQLite database file; `path` may have any characters."""
     return URL.create("sqlite", database=path).render_as_string()
 
 
 class Database:
-    """Runs work against the database at a URL, SQLite's or PostgreSQL's (then without password).
+    """Runs work against a database, given by an SQLite or PostgreSQL URL without password.
 
-    When the disk of a file is full, the reserve of `space` is given back, and the work is tried again.
+    When the disk of an SQLite file is full, the reserve of `space` is released and the work is retried.
     """
 
     def __init__(self, url: str, schema: Schema, space: FreeSpace = UNLIMITED, *, password: str = "") -> None:
-        self.invalidations = Invalidations()  # where caches of what is in the database are made
+        self.invalidations = Invalidations()  # makes caches of the database's records
         self._writing: set[asyncio.Future[Any]] = set()
         self._store: SqliteStore | PostgresStore
         if not is_postgresql(url):
@@ -51,15 +50,15 @@ class Database:
         self._store = postgresql.PostgresStore(url, schema, password, self.invalidations)
 
     async def prepare(self, work: Work[T]) -> T:
-        """Run the work that makes or migrates the tables, on one node after the other. Raises `RegistryUnavailable`."""
+        """Run the work that creates or migrates the tables, on one node at a time. Raises `RegistryUnavailable`."""
         return await self._store.prepare(work)
 
     async def listen(self) -> None:
-        """Begin to receive the changes of other nodes; only then are caches used, where there can be other nodes."""
+        """Start to receive changes of other nodes. With PostgreSQL, caches are disabled before."""
         await self._store.listen()
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that changes nothing; it sees one state of the database. Raises `RegistryUnavailable`."""
+        """Run read-only work on one snapshot of the database. Raises `RegistryUnavailable`."""
         return await self._store.read(work)
 
     async def rows(self, query: Select[Any], make: Callable[[Row[Any]], T]) -> list[T]:
@@ -75,59 +74,66 @@ class Database:
         return await self.read(lambda connection: connection.scalar(query))
 
     async def change(self, statement: Delete | Update | Insert, *forgets: Invalidation, grows: bool = True) -> int:
-        """Run one statement; return how many rows it changed. Otherwise as `write`."""
+        """Run one statement as `write` does; return the number of changed rows."""
         return await self.write(lambda connection: connection.execute(statement).rowcount, *forgets, grows=grows)
 
     async def write(self, work: Work[T], *forgets: Invalidation, large: bool = False, grows: bool = True) -> T:
-        """Run work and commit it; all of it is stored durably, or nothing. A `large` one is given more time.
+        """Run work and commit it, atomically and durably.
 
-        Work that `grows` the database is refused while its disk has little space left. `forgets` are forgotten before
-        anyone sees the outcome, also when the caller has left meanwhile. Raises `AlreadyExists` for a name that is
-        taken, `NotFound` for a project that is gone, `RegistryUnavailable`, and errors of the work.
+        Args:
+            work: the transaction; may run more than once.
+            forgets: cache entries to drop before anyone sees the outcome, even if the caller is cancelled.
+            large: allow more time.
+            grows: refuse the work while the disk is nearly full.
+
+        Raises:
+            AlreadyExists: a name is taken.
+            NotFound: a project is deleted.
+            RegistryUnavailable: the database does not answer, or its disk is full.
         """
         writing = asyncio.ensure_future(self._store.write(work, forgets, large=large, grows=grows))
         writing.add_done_callback(lambda _: self.invalidations.apply(forgets))
-        return await self._to_its_end(writing)
+        return await self._finish_write(writing)
 
     async def put(self, work: Work[T], *, grows: bool = False) -> T:
-        """Run one statement, which may run repeatedly, and commit it; cheaper than `write`. Raises as `write`."""
-        return await self._to_its_end(asyncio.ensure_future(self._store.put(work, grows=grows)))
+        """Run one idempotent statement and commit it; cheaper than `write`. Raises as `write`."""
+        return await self._finish_write(asyncio.ensure_future(self._store.put(work, grows=grows)))
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
-        """Run work and commit it; work of the same `turn` runs on one node after the other. Raises as `write`.
+        """Run work and commit it; work of the same `turn` (lock key) runs on one node at a time. Raises as `write`.
 
-        Cheaper than `write` for work that is in its own way often. It may run again after it was committed.
+        Cheaper than `write` for work that often conflicts with itself. It may run again after it was committed.
         """
-        return await self._to_its_end(asyncio.ensure_future(self._store.in_turn(work, turn)))
+        return await self._finish_write(asyncio.ensure_future(self._store.in_turn(work, turn)))
 
     async def require_room(self) -> None:
-        """Raise `RegistryUnavailable` while what grows is refused; for who makes something elsewhere first."""
+        """Raise `RegistryUnavailable` while growth is refused; to check before creating something elsewhere."""
         await self._store.require_room()
 
     @property
     def away(self) -> str | None:
-        """Why the database cannot be asked now, as far as is known; None while it can, as always a file's."""
-        return None if self.invalidations.trusted else "PostgreSQL does not answer"
+        """Known reason why the database is unavailable; None if available, as always for SQLite."""
+        return None if self.invalidations.is_trusted else "PostgreSQL does not answer"
 
-    async def at_length(self, work: Work[T]) -> T:
-        """Run work on the whole database, once, without a time limit; no process makes or migrates tables meanwhile.
+    async def run_long(self, work: Work[T]) -> T:
+        """Run work on the whole database, once, without time limit; migrations are locked out.
 
-        For an installation that no node serves. Raises `RegistryUnavailable`, and all that the work raises.
+        For an installation that no node serves. Raises `RegistryUnavailable` and errors of the work.
         """
-        return await self._to_its_end(asyncio.ensure_future(self._store.prepare(work, waits=True)))
+        return await self._finish_write(asyncio.ensure_future(self._store.prepare(work, waits=True)))
 
     async def alone(self, work: Work[T]) -> T:
-        """Run work and commit it while no other node serves; else raise `Unusable`. Caches are not used afterwards."""
-        return await self._to_its_end(asyncio.ensure_future(self._store.alone(work)))
+        """Run work and commit it; raise `Unusable` if another node serves. Caches are not used afterwards."""
+        return await self._finish_write(asyncio.ensure_future(self._store.alone(work)))
 
     async def close(self) -> None:
-        """Finish what was accepted and close all connections."""
+        """Finish accepted work and close all connections."""
         if self._writing:
             await asyncio.wait(self._writing)
         await self._store.close()
 
-    async def _to_its_end(self, writing: "asyncio.Future[T]") -> T:
-        """Wait for what is written; it goes on when the caller leaves."""
+    async def _finish_write(self, writing: "asyncio.Future[T]") -> T:
+        """Wait for a write, which continues if the caller is cancelled."""
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
         return await asyncio.shield(writing)
@@ -140,11 +146,11 @@ def first(connection: Connection, query: Executable, make: Callable[[Row[Any]], 
 
 
 def is_postgresql(url: str) -> bool:
-    """Return whether a URL is PostgreSQL's."""
+    """Return whether this is a PostgreSQL URL."""
     return url.startswith(("postgresql://", "postgres://"))
 
 
-async def opened(
+async def open_database(
     url: str,
     schema: Schema,
     keys: Table,
@@ -154,9 +160,9 @@ async def opened(
     password: str = "",
     space: FreeSpace = UNLIMITED,
 ) -> Database:
-    """Open the database at `url`; `keys` is the table of the fingerprint of its secrets' key.
+    """Open the database at `url`; the table `keys` holds the fingerprint of the key of its secrets.
 
-    Raises `Unusable` if it is not ours, or has another key (`other_key`); `RegistryUnavailable` if it does not answer.
+    Raises `Unusable` if it is foreign or has another key (text `other_key`), or `RegistryUnavailable`.
     """
     database = Database(url, schema, space, password=password)
 
@@ -174,7 +180,7 @@ async def opened(
     except RegistryUnavailable as error:
         await database.close()
         said = reason(error.__cause__)
-        if is_postgresql(url):  # a server comes back by itself; a file does not
+        if is_postgresql(url):  # a server may come back; a file does not
             raise RegistryUnavailable(f"the {schema.what}'s database does not answer: {said}") from None
         raise Unusable(f"the {schema.what}'s database is not usable: {said}") from None
     except BaseException:

@@ -1,10 +1,10 @@
-"""The database on PostgreSQL: transactions in threads, waiting for a server that is away, changes of other nodes.
+"""The database on PostgreSQL: transactions in threads, waiting for an unavailable server, changes of other nodes.
 
-Writes are serializable: the database sees to it that they end as if each had run alone, as on SQLite, and has one of
-two that are in each other's way run again. A server that is lost is waited for (`Patience`), and a commit that was
-not answered is looked up rather than done twice: each transaction leaves a mark of its own in a table. Once the
-transaction is surely not under way any more, the mark is there or it is not. Its number alone would not do: a standby
-that took over may never have heard of the transaction and give its number to another.
+Writes are serializable: they have the same result as one after the other, as on SQLite, and one of two conflicting
+writes is retried. Calls wait for a lost server (`Patience`). A commit without an answer is looked up, not repeated:
+each transaction writes a unique mark to a table. When the transaction is surely no longer running, the mark tells
+whether it was committed. The transaction id alone is not enough: a promoted standby may not know the transaction, and
+may assign its id again.
 """
 
 import asyncio
@@ -34,70 +34,69 @@ from ams.storage.postgresql import (
     conninfo,
     is_passing,
     keeps_connection,
-    limited,
+    limit_time,
     reason,
 )
 
 T = TypeVar("T")
 
 READERS, WRITERS, PUTTERS = 4, 2, 2
-"""Threads, with a connection each. The more writers work at once, the more are in each other's way."""
-BACKOFF = Backoff(0.001, 0.1, jitter=(0.5, 1.0))  # seconds before an attempt is made again
-RETRY_BACKOFF = Backoff(0.005, 0.2, jitter=(0.0, 1.0))  # seconds; calls in each other's way get out of it
-WRITES_BETWEEN_PRUNINGS = 1_000  # after so many writes the marks of those of long ago are removed
-READING_SECONDS = 60.0  # of a transaction that only reads: a long list takes a busy node seconds
-LARGE_SECONDS = 60.0  # of a statement of a large write: a project goes with hundreds of thousands of rows
-ASKED_ALONE = 10  # how often it is asked whether other nodes have gone
+"""Threads, with a connection each. More concurrent writers cause more conflicts."""
+BACKOFF = Backoff(0.001, 0.1, jitter=(0.5, 1.0))  # seconds before a retry in the thread
+RETRY_BACKOFF = Backoff(0.005, 0.2, jitter=(0.0, 1.0))  # seconds before a retry on the event loop
+WRITES_BETWEEN_PRUNINGS = 1_000  # old marks are deleted once per so many writes
+READING_SECONDS = 60.0  # idle timeout of a read-only transaction: a busy node may take seconds for a long list
+LARGE_SECONDS = 60.0  # timeout of a statement in a large write: a project may have hundreds of thousands of rows
+MAX_ALONE_CHECKS = 10
 
 _AUTOCOMMIT = ""
-_READ = (
+_BEGIN_READ = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
     f" SET LOCAL idle_in_transaction_session_timeout = {READING_SECONDS * 1000:.0f}"
 )
-_WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE"
-_IN_TURN = "BEGIN"  # not serializable: having waited for its turn it must see what the one before did
-
-_MY_TURN = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "ams_regi" in ASCII
-# A transaction that is idle in its turn is ended within a second: others wait for theirs.
+_BEGIN_WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE"
+_BEGIN_IN_TURN = "BEGIN"  # not serializable: after waiting for the lock it must see the previous holder's changes
+_LOCK_TABLES = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "ams_regi" in ASCII
+# The server ends a transaction that idles for a second with this lock, as others wait for it.
 _TURN = text("SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)")
-_ALONE = text("SELECT pg_try_advisory_xact_lock(:serving)")
+_TRY_ALONE = text("SELECT pg_try_advisory_xact_lock(:serving)")
 _ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
-_NUMBER = text("SELECT CAST(pg_current_xact_id() AS text)")
-_STATE = text("SELECT pg_xact_status(CAST(CAST(:number AS text) AS xid8))")
+_TRANSACTION_ID = text("SELECT CAST(pg_current_xact_id() AS text)")
+_TRANSACTION_STATE = text("SELECT pg_xact_status(CAST(CAST(:number AS text) AS xid8))")
 _NO_LIMITS = text(
     "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true),"
     " set_config('idle_in_transaction_session_timeout', '0', true)"
 )
-_MORE_TIME = text("SELECT set_config('statement_timeout', :milliseconds, true)")
+_SET_TIMEOUT = text("SELECT set_config('statement_timeout', :milliseconds, true)")
 
 # SQLSTATEs.
-_NOT_IN_TIME = "55P03"  # a lock was not to be had in time
-_FOREIGN = "23503"  # what a row refers to is not there
-_NEVER_HEARD_OF = "22023"  # the number of a transaction is of one that is to come
-_OTHERS_TURN = RuntimeError("a node makes or migrates tables, or an import or export is at work")
+_LOCK_TIMEOUT = "55P03"
+_FOREIGN_KEY_VIOLATION = "23503"
+_UNKNOWN_TRANSACTION = "22023"  # a transaction id in the future
+_LOCKED_BY_OTHERS = RuntimeError("a node makes or migrates tables, or an import or export is at work")
 
 
 class CommitAttempt(NamedTuple, Generic[T]):
-    """A transaction that was asked to commit."""
+    """A transaction whose commit was sent."""
 
     mark: str
     number: str
-    result: T  # what its work returned
+    result: T  # of its work
 
 
 class Write(Generic[T]):
-    """A write that is done once, over all attempts at it."""
+    """State of a write over all its attempts; it is committed at most once."""
 
     def __init__(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False) -> None:
         self.work, self.forgets, self.large = work, forgets, large
-        self.asked: CommitAttempt[T] | None = None  # the attempt that may have been committed
-        self.refused = False  # whether an attempt broke a rule
-        self.running = False  # an attempt is being made: it goes on when no caller waits any more
+        self.asked: CommitAttempt[T] | None = None  # attempt that may be committed
+        self.refused = False  # an attempt violated a constraint
+        self.running = False  # an attempt is running; it continues if the caller is cancelled
 
 
 class PostgresStore:
-    """Runs work against a server, or against whichever of several takes writes."""
+    """Runs work against a server, or against the primary of several."""
 
     def __init__(self, url: str, schema: Schema, password: str, invalidations: Invalidations) -> None:
         self._schema = schema
@@ -112,14 +111,14 @@ class PostgresStore:
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="registry-writer")
         self._putters = ThreadPoolExecutor(PUTTERS, thread_name_prefix="registry-putter")
         self._writes = 0
-        # No transaction is in doubt so long.
+        # Longer than the outcome of any transaction can be unknown.
         is_old = schema.outcomes.c.made_at < func.now() - text("interval '1 hour'")
         self._pruning = delete(schema.outcomes).where(is_old)
 
     async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
-        """Run the work that makes or migrates the tables, once: one node at a time, however long it takes.
+        """Run the work that creates or migrates the tables: once, on one node at a time, without time limit.
 
-        Raises `RegistryUnavailable`; unless it `waits`, also when others are at it for longer than `LOCK_SECONDS`.
+        Raises `RegistryUnavailable`; without `waits` also if another node holds the lock for `LOCK_SECONDS`.
         """
         try:
             await postgresql.require_sessions(self._to)
@@ -131,40 +130,40 @@ class PostgresStore:
                 raise Unusable(f"the {self._schema.what}'s database must have the encoding UTF8")
             if not waits:
                 try:
-                    connection.execute(_MY_TURN)  # it may be taken again by the transaction that has it
+                    connection.execute(_LOCK_TABLES)  # the lock is reentrant
                 except DBAPIError as error:
-                    if driver_error(error).sqlstate != _NOT_IN_TIME:
+                    if driver_error(error).sqlstate != _LOCK_TIMEOUT:
                         raise
-                    raise RegistryUnavailable from _OTHERS_TURN
+                    raise RegistryUnavailable from _LOCKED_BY_OTHERS
             with more_time(connection):
-                connection.execute(_MY_TURN)
+                connection.execute(_LOCK_TABLES)
                 return work(connection)
 
         try:
-            return await in_thread(self._writers, self._run, after_others, _IN_TURN)
-        except Passing as passing:
-            raise RegistryUnavailable from passing.__cause__  # not logged: who starts says what it waits for
+            return await in_thread(self._writers, self._execute, after_others, _BEGIN_IN_TURN)
+        except TransientFailure as passing:
+            raise RegistryUnavailable from passing.__cause__  # the caller logs it
 
     async def read(self, work: Work[T]) -> T:
-        return await self._patiently(self._readers, self._run, work, _READ)
+        return await self._in_pool(self._readers, self._execute, work, _BEGIN_READ)
 
     async def put(self, work: Work[T], *, grows: bool = False) -> T:
-        return await self._patiently(self._putters, self._run, work, _AUTOCOMMIT)
+        return await self._in_pool(self._putters, self._execute, work, _AUTOCOMMIT)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
         def after_others(connection: Connection) -> T:
             connection.execute(_TURN, {"turn": turn})
             return work(connection)
 
-        return await self._patiently(self._putters, self._run, after_others, _IN_TURN)
+        return await self._in_pool(self._putters, self._execute, after_others, _BEGIN_IN_TURN)
 
     async def write(
         self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False, grows: bool = True
     ) -> T:
-        """Run work and commit it, once, and invalidate caches of other nodes. The server's disk is not looked at."""
+        """Run work, commit it once, and invalidate caches of other nodes. Ignores `grows`: the disk is the server's."""
         write = Write(work, forgets, large=large)
         try:
-            return await self._patiently(self._writers, self._commit, write)
+            return await self._in_pool(self._writers, self._commit, write)
         except RegistryUnavailable as error:
             if not write.running and write.asked is None:
                 raise
@@ -173,32 +172,32 @@ class PostgresStore:
     async def alone(self, work: Work[T]) -> T:
         served = {"serving": self._schema.serving}
         await self._listener.close()
-        for _ in range(ASKED_ALONE):  # whose connection is closed, ours too, is noticed in a moment
-            if await self.put(lambda connection: connection.scalar(_ALONE, served)):
+        for _ in range(MAX_ALONE_CHECKS):  # the server notices closed connections, also ours, with a delay
+            if await self.put(lambda connection: connection.scalar(_TRY_ALONE, served)):
                 break
             await asyncio.sleep(0.1)
 
-        def checked(connection: Connection) -> T:
-            if not connection.scalar(_ALONE, served):
+        def require_alone(connection: Connection) -> T:
+            if not connection.scalar(_TRY_ALONE, served):
                 raise Unusable(f"other services use this {self._schema.what}; stop them first")
             return work(connection)
 
-        return await self.write(checked, (), large=True)
+        return await self.write(require_alone, (), large=True)
 
     async def require_room(self) -> None:
-        """Refuse nothing: the disk of the server is not looked at from here."""
+        """Do nothing: the disk is the server's."""
 
     async def listen(self) -> None:
         self._listener.start()
 
     async def close(self) -> None:
         await self._listener.close()
-        await asyncio.to_thread(self._close)  # one call: it ends also when who waits for it is cancelled
+        await asyncio.to_thread(self._close)  # one call, which completes even if the caller is cancelled
 
-    async def _patiently(self, pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
+    async def _in_pool(self, pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
         return await self._patience.keep_trying(lambda asks: in_thread(pool, self._attempt, asks, function, *given))
 
-    # In the threads.
+    # The methods below run in threads.
 
     def _close(self) -> None:
         for pool in (self._readers, self._writers, self._putters):
@@ -206,24 +205,24 @@ class PostgresStore:
         self._engine.dispose()
 
     def _attempt(self, asks: bool, function: Callable[..., T], *given: object) -> T:
-        """Make an attempt, and again here when others are in the way, unless the database is away by now."""
+        """Make an attempt, and retry after conflicts, unless the database is unavailable."""
         away = self._patience.away
         if away is not None and not asks:
-            raise Passing(away=True, since=away.since, made=False) from away.__cause__
+            raise TransientFailure(away=True, since=away.since, made=False) from away.__cause__
         began, pauses = time.monotonic(), Pauses(BACKOFF)
         while True:
             try:
                 return function(*given)
-            except Passing as passing:
+            except TransientFailure as passing:
                 self._patience.note(passing)
                 if passing.away:
                     raise
                 if time.monotonic() - began > CALL_SECONDS:
-                    raise Passing(away=False, since=began) from passing.__cause__
+                    raise TransientFailure(away=False, since=began) from passing.__cause__
             time.sleep(pauses.next())
 
-    def _run(self, work: Work[T], begin: str) -> T:
-        with _meanings(self._schema), self._connected(begin) as connection, connection.begin():
+    def _execute(self, work: Work[T], begin: str) -> T:
+        with _translate_errors(self._schema), self._connect(begin) as connection, connection.begin():
             return work(connection)
 
     def _commit(self, write: Write[T]) -> T:
@@ -235,47 +234,51 @@ class PostgresStore:
 
     def _commit_once(self, write: Write[T]) -> T:
         before = write.asked
-        if before is not None and self._run(lambda connection: self._is_committed(connection, before), _AUTOCOMMIT):
+        if before is not None and self._execute(lambda connection: self._is_committed(connection, before), _AUTOCOMMIT):
             return before.result
         write.asked = None
-        with _meanings(self._schema, write), self._connected(_WRITE) as connection, connection.begin() as transaction:
+        with (
+            _translate_errors(self._schema, write),
+            self._connect(_BEGIN_WRITE) as connection,
+            connection.begin() as transaction,
+        ):
             with more_time(connection, LARGE_SECONDS) if write.large else contextlib.nullcontext():
                 result = write.work(connection)
             for forget in write.forgets:
                 connection.execute(_NOTIFY, {"channel": self._schema.channel, "payload": forget.text()})
-            # The mark is the last thing the transaction does. Before it is stored, no commit was asked for.
-            asked = CommitAttempt(new_uuid(), connection.execute(_NUMBER).scalar_one(), result)
+            # The mark is the last statement: without it no commit was sent.
+            asked = CommitAttempt(new_uuid(), connection.execute(_TRANSACTION_ID).scalar_one(), result)
             connection.execute(insert(self._schema.outcomes).values(id=asked.mark))
             write.asked = asked
             transaction.commit()
         self._writes += 1
         if self._writes % WRITES_BETWEEN_PRUNINGS == 0:
-            with contextlib.suppress(Passing, RegistryUnavailable):
-                self._run(lambda connection: connection.execute(self._pruning), _AUTOCOMMIT)
+            with contextlib.suppress(TransientFailure, RegistryUnavailable):
+                self._execute(lambda connection: connection.execute(self._pruning), _AUTOCOMMIT)
         return result
 
-    def _connected(self, begin: str) -> Connection:
+    def _connect(self, begin: str) -> Connection:
         return self._engine.connect().execution_options(begin=begin)
 
     def _is_committed(self, connection: Connection, asked: CommitAttempt[T]) -> bool:
-        """Say whether an attempt that was asked to commit did; raise `Passing` while that is open."""
+        """Return whether an attempt was committed. Raises `TransientFailure` while it is still running."""
         try:
-            is_under_way = connection.scalar(_STATE, {"number": asked.number}) == "in progress"
+            is_under_way = connection.scalar(_TRANSACTION_STATE, {"number": asked.number}) == "in progress"
         except DBAPIError as error:
-            if driver_error(error).sqlstate != _NEVER_HEARD_OF:
+            if driver_error(error).sqlstate != _UNKNOWN_TRANSACTION:
                 raise
             is_under_way = False
         if is_under_way:
-            raise Passing(away=False, since=time.monotonic())
+            raise TransientFailure(away=False, since=time.monotonic())
         outcomes = self._schema.outcomes
         return connection.scalar(select(outcomes.c.id).where(outcomes.c.id == asked.mark)) is not None
 
 
 @contextlib.contextmanager
-def _meanings(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
-    """Turn errors of the driver into ours, or into `Passing` when another attempt may do.
+def _translate_errors(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
+    """Translate the driver's errors into ours, or into `TransientFailure` if a retry may succeed.
 
-    A violated constraint counts at the second attempt: the first may have met a row that came after its own begin.
+    A violated constraint is reported at the second attempt: the first may have met a row committed after its snapshot.
     """
     began = time.monotonic()
     try:
@@ -283,20 +286,20 @@ def _meanings(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
     except DBAPIError as error:
         cause = driver_error(error)
         if is_passing(cause):
-            raise Passing(away=not keeps_connection(cause), since=began) from error
+            raise TransientFailure(away=not keeps_connection(cause), since=began) from error
         if not isinstance(error, IntegrityError):
             raise unavailable(error) from error
         if write is not None and not write.refused:
             write.refused = True
-            raise Passing(away=False, since=began) from error
+            raise TransientFailure(away=False, since=began) from error
         name = cause.diag.constraint_name or ""
-        raise broken_rule(error, schema, foreign=cause.sqlstate == _FOREIGN, constraint=name) from error
+        raise broken_rule(error, schema, foreign=cause.sqlstate == _FOREIGN_KEY_VIOLATION, constraint=name) from error
     except SQLAlchemyError as error:
         raise unavailable(error) from error
 
 
 def engine_to(to: str, connections: int) -> Engine:
-    """Return an engine of so many connections at most; transactions begin with the options of the connection."""
+    """Return an engine with at most `connections`; the execution option `begin` of a connection starts transactions."""
     engine = create_engine(
         "postgresql+psycopg://",
         creator=lambda: connect_thread(to),
@@ -313,7 +316,7 @@ def engine_to(to: str, connections: int) -> Engine:
 
     @event.listens_for(engine, "handle_error")
     def give_up_connection(context: ExceptionContext) -> None:
-        """Give up connections that are of no use any more, also when they lead to what is a standby by now."""
+        """Discard unusable connections, also those to a server that became a standby."""
         error = driver_error(context.original_exception)
         if is_passing(error) and not keeps_connection(error):
             context.is_disconnect = True
@@ -323,7 +326,7 @@ def engine_to(to: str, connections: int) -> Engine:
 
 @contextlib.contextmanager
 def more_time(connection: Connection, seconds: float = math.inf) -> Iterator[None]:
-    """Let each statement of the rest of a transaction take so long; by default without any limit, of waits too."""
+    """Raise the statement timeout for the rest of a transaction; by default remove it and the lock timeout."""
     link = connection.connection.driver_connection
     assert isinstance(link, ThreadConnection)
     link.silence = seconds + 0.5
@@ -331,65 +334,65 @@ def more_time(connection: Connection, seconds: float = math.inf) -> Iterator[Non
         if seconds == math.inf:
             connection.execute(_NO_LIMITS)
         else:
-            connection.execute(_MORE_TIME, {"milliseconds": f"{seconds * 1000:.0f}"})
+            connection.execute(_SET_TIMEOUT, {"milliseconds": f"{seconds * 1000:.0f}"})
         yield
     finally:
         link.silence = SILENCE_SECONDS
 
 
-class Passing(Exception):
-    """Raised by an attempt that may well succeed in a moment; its cause says why."""
+class TransientFailure(Exception):
+    """An attempt failed and a retry may succeed; the cause says why."""
 
     def __init__(self, *, away: bool, since: float, made: bool = True) -> None:
         super().__init__("the database is away" if away else "others are in the way")
-        self.made = made  # False: it was left off, because another had met a database that is away
-        self.away = away  # whether the database did not answer, rather than that others were in the way
-        self.since = since  # when the attempt began to be made: a moment of `time.monotonic`
+        self.made = made  # False: skipped, because another attempt found the database unavailable
+        self.away = away  # True: the database did not answer; False: a conflict
+        self.since = since  # start of the attempt (`time.monotonic`)
 
 
 class Patience:
-    """Tries again what fails for a moment: a call that met trouble has `CALL_SECONDS` in all.
+    """Retries transient failures for `CALL_SECONDS` per call, with a circuit breaker.
 
-    As soon as one meets a database that is away, only one call at a time tries it; when that one gets an answer, the
-    others go on. So a database that is away costs no threads, however many calls wait; once it has been away for
-    `CALL_SECONDS` they do not wait any more. Where it works, a call waits for its turn as long as that takes.
+    While the database is unavailable, only one call at a time tries it; the others continue when it gets an answer. So
+    waiting calls occupy no threads. After `CALL_SECONDS` of unavailability calls fail at once. While the database
+    works, calls wait for a free thread without limit.
     """
 
     def __init__(self, seconds: float = CALL_SECONDS) -> None:
         self._seconds = seconds
-        self._one_asks = asyncio.Lock()
-        self.away: Passing | None = None  # the first sign that the database is away
+        self._probe_lock = asyncio.Lock()
+        self.away: TransientFailure | None = None  # first failure since the database is unavailable
 
-    def note(self, failure: Passing) -> None:
-        """Note what a failure shows; from any thread, so that those who wait for one do not fail in the same way."""
+    def note(self, failure: TransientFailure) -> None:
+        """Note a failure, so that calls that wait for a thread do not try in vain. Thread safe."""
         if failure.made:
             self.away = (self.away or failure) if failure.away else None
 
     async def keep_trying(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
-        """Return the result of `attempt` once it raises no `Passing`; raise `RegistryUnavailable` when time is over.
+        """Retry `attempt` until it raises no `TransientFailure`; raise `RegistryUnavailable` on timeout.
 
-        Its argument says whether it is the attempt for all, which is made although the database is away.
+        Its argument is True for the one attempt that probes an unavailable database.
         """
         began = time.monotonic()
         failure = self.away
         if failure is None:
             try:
-                return await self._made(attempt, asks=False)
-            except Passing as error:
+                return await self._make_attempt(attempt, asks=False)
+            except TransientFailure as error:
                 failure = error
         elif began - failure.since > self._seconds:
-            # Try a database that has been away for long, unless another call does; do not wait.
-            if not self._one_asks.locked():
-                async with self._one_asks:
-                    with contextlib.suppress(Passing):
-                        return await self._made(attempt, asks=True)
-            raise RegistryUnavailable from failure.__cause__  # not logged: calls that waited before did it
+            # Probe a database that is unavailable for long, unless another call does; do not wait.
+            if not self._probe_lock.locked():
+                async with self._probe_lock:
+                    with contextlib.suppress(TransientFailure):
+                        return await self._make_attempt(attempt, asks=True)
+            raise RegistryUnavailable from failure.__cause__  # earlier calls logged it
         try:
             async with asyncio.timeout(max(began, failure.since) + self._seconds - time.monotonic()):
                 pauses = Pauses(RETRY_BACKOFF)
                 while True:
                     await asyncio.sleep(pauses.next())
-                    with contextlib.suppress(Passing):
+                    with contextlib.suppress(TransientFailure):
                         return await self._in_turn(attempt)
         except TimeoutError:
             failure = self.away or failure
@@ -397,16 +400,16 @@ class Patience:
 
     async def _in_turn(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
         if self.away is not None:
-            async with self._one_asks:
+            async with self._probe_lock:
                 if self.away is not None:
-                    return await self._made(attempt, asks=True)
-        return await self._made(attempt, asks=False)
+                    return await self._make_attempt(attempt, asks=True)
+        return await self._make_attempt(attempt, asks=False)
 
-    async def _made(self, attempt: Callable[[bool], Awaitable[T]], *, asks: bool) -> T:
-        """Make an attempt, and note its result: a database that responds, also with an error, is not away."""
+    async def _make_attempt(self, attempt: Callable[[bool], Awaitable[T]], *, asks: bool) -> T:
+        """Make an attempt and note its result: a database that answers, even with an error, is available."""
         try:
             value = await attempt(asks)
-        except Passing as error:
+        except TransientFailure as error:
             self.note(error)
             raise
         except RegistryUnavailable:
@@ -419,16 +422,16 @@ class Patience:
 
 
 PROBE_SECONDS = 0.3  # between two probes
-TRUST_SECONDS = 1.0  # how long an answered probe is good for
-LISTENING_SILENCE_SECONDS = 2.0  # after this a connection is given up and made anew
+TRUST_SECONDS = 1.0  # caches may be used for so long after sending an answered probe
+LISTENING_SILENCE_SECONDS = 2.0  # timeout of a probe, after which the connection is replaced
 
 
 class Listener:
-    """Applies what other nodes say is to be forgotten.
+    """Applies cache invalidations of other nodes.
 
-    Its connection is probed all the time. Notifications sent before the answer to a probe have arrived with it, so from
-    the sending of an answered probe the caches are used for a second, and no longer. A connection that is lost, or that
-    transports nothing, thus ends the use of caches; the registry is then read each time until it is back.
+    It probes its connection periodically. Notifications sent before the answer to a probe arrive before it, so caches
+    may be used for `TRUST_SECONDS` from sending an answered probe. A lost or silent connection disables the caches, and
+    each read goes to the database until the connection is back.
     """
 
     def __init__(self, to: str, schema: Schema, invalidations: Invalidations) -> None:
@@ -438,11 +441,11 @@ class Listener:
         invalidations.distrust()
 
     def start(self) -> None:
-        """Begin; until it is connected, caches are not used."""
+        """Start to listen; caches are disabled until it is connected."""
         self._listening = asyncio.create_task(self._keep_listening())
 
     async def close(self) -> None:
-        """Hear no more."""
+        """Stop listening."""
         if self._listening is None:
             return
         self._listening.cancel()
@@ -459,7 +462,7 @@ class Listener:
                 if reason(error) != said:
                     said = reason(error)
                     logger.warning("registry.not_listening", reason=said)
-            except Exception:  # a defect must not end the listening for good
+            except Exception:  # a defect must not stop the listener
                 logger.exception("registry.not_listening")
             await asyncio.sleep(self._pauses.next())
 
@@ -470,15 +473,15 @@ class Listener:
     async def _listen(self) -> None:
         connection = await postgresql.connect(self._to, self._begin)
         try:
-            self._invalidations.forget_all()  # what was said before is not known
+            self._invalidations.forget_all()  # earlier notifications were missed
             logger.info("registry.listening")
             self._pauses.reset()
             while True:
                 sent = time.monotonic()
-                with limited(connection, LISTENING_SILENCE_SECONDS):
+                with limit_time(connection, LISTENING_SILENCE_SECONDS):
                     await connection.execute("SELECT 1")
                 self._invalidations.trust(sent + TRUST_SECONDS)
-                # Notifications that came in with the answer are applied now, before anything else runs.
+                # Notifications received with the answer are applied now, before any other task runs.
                 async for said in connection.notifies(timeout=PROBE_SECONDS):
                     forget = Invalidation.read(said.payload)
                     if forget is None:

@@ -1,8 +1,8 @@
-"""A schema: the tables of the registry, or of the certificate service; how they are made; and what errors mean.
+"""Schemas: tables of the registry or the certificate service, their creation and migration, and the meaning of errors.
 
-Two may share one database of PostgreSQL: the names of their tables, locks and channels differ. A new database gets the
-tables at once and is marked as having had all migrations; an old one is migrated. Only then is the migration library
-loaded, as that alone would take a third of the time a start may take.
+Both may share one PostgreSQL database, as the names of their tables, locks and channels differ. A new database gets the
+current tables and is marked as migrated. An old one is migrated; only then the migration library is imported, which is
+slow.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from ams.core.errors import AlreadyExists, AmsError, NotFound, RegistryUnavailable, Unusable
 
 T = TypeVar("T")
-Work = Callable[[sa.Connection], T]  # one transaction; it may be run again, so it does nothing elsewhere
+Work = Callable[[sa.Connection], T]  # one transaction; may run again, so it must have no other side effects
 
 # Names of constraints and indexes.
 NAMING = {
@@ -34,23 +34,23 @@ logger = structlog.get_logger("ams.registry")
 
 @dataclass(frozen=True)
 class Schema:
-    """Tables, and what belongs to them."""
+    """Tables, with their error texts, migrations and locks."""
 
-    what: str  # what a person calls it: `registry`
+    what: str  # its name for people: `registry`
     tables: sa.MetaData
-    outcomes: sa.Table  # made by `outcomes_table`; only on PostgreSQL, which several nodes may share
-    taken: Mapping[str, str]  # unique constraints a client can meet, and their error texts
-    absent: str  # the error text for a client when what a row refers to is not there
-    migrations: str  # where Alembic finds the migrations: `package:folder`
-    version: str  # table that holds the newest migration the database has had
-    head: str  # the newest migration
-    channel: str  # the channel through which nodes on PostgreSQL notify each other
-    serving: int  # key of the lock that each node on PostgreSQL shares while it serves
-    owns: Callable[[str], bool]  # whether a table of this name would be one of these, or of nothing known
+    outcomes: sa.Table  # made by `outcomes_table`; only on PostgreSQL
+    taken: Mapping[str, str]  # error texts by unique constraint that a client can violate
+    absent: str  # error text for a violated foreign key
+    migrations: str  # path of the migrations for Alembic: `package:folder`
+    version: str  # table with the newest applied migration
+    head: str  # newest migration
+    channel: str  # PostgreSQL channel for notifications between nodes
+    serving: int  # key of the advisory lock that each node shares while it serves
+    owns: Callable[[str], bool]  # whether a table of this name belongs to this schema, or is unknown
 
 
 def outcomes_table(name: str) -> sa.Table:
-    """Make the table of marks: one of each transaction of the last hour, to look up how a commit ended."""
+    """Make the table of marks: one per transaction of the last hour, to look up whether a commit succeeded."""
     return sa.Table(
         name,
         sa.MetaData(naming_convention=NAMING),
@@ -61,24 +61,24 @@ def outcomes_table(name: str) -> sa.Table:
 
 
 async def in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
-    """Run a function in a thread of a pool, as the present request, which lines of the log then name."""
+    """Run a function in a thread of a pool, in the current context, so that log lines name the request."""
     run = contextvars.copy_context().run
     return await asyncio.get_running_loop().run_in_executor(pool, run, function, *given)
 
 
 def driver_error(error: BaseException | None) -> Any:
-    """Return what the driver raised."""
+    """Return the driver's exception."""
     return error.orig if isinstance(error, DBAPIError) else error
 
 
 def reason(error: BaseException | None) -> str:
-    """Return what the driver said, in one line and without any values."""
+    """Return the driver's message in one line, without values."""
     lines = str(driver_error(error)).strip().splitlines()
     return lines[0] if lines else type(driver_error(error)).__name__
 
 
 def unavailable(error: BaseException) -> RegistryUnavailable:
-    """Say in the log why the database could not do its work, and return the error for the caller."""
+    """Log why the database failed, and return the error for the caller."""
     logger.error("registry.failed", reason=reason(error))
     failure = RegistryUnavailable()
     failure.__cause__ = error
@@ -86,7 +86,7 @@ def unavailable(error: BaseException) -> RegistryUnavailable:
 
 
 def broken_rule(error: BaseException, schema: Schema, *, foreign: bool, constraint: str) -> AmsError:
-    """Say what a row means to a client that was refused by a constraint of this name, or for what it refers to."""
+    """Return the error for a client that violated a constraint of this name or a foreign key."""
     if foreign:
         return NotFound(schema.absent)
     taken = schema.taken.get(constraint)
@@ -94,7 +94,7 @@ def broken_rule(error: BaseException, schema: Schema, *, foreign: bool, constrai
 
 
 def prepare(connection: sa.Connection, schema: Schema) -> None:
-    """Make or migrate the tables. Raises `Unusable` for a database that is not ours, or of a newer version."""
+    """Create or migrate the tables. Raises `Unusable` for a foreign database or one of a newer version."""
     names = [name for name in sa.inspect(connection).get_table_names() if schema.owns(name)]
     if not names:
         create(connection, schema)
@@ -106,7 +106,7 @@ def prepare(connection: sa.Connection, schema: Schema) -> None:
 
 
 def create(connection: sa.Connection, schema: Schema) -> None:
-    """Create all tables in an empty database, and mark it as having had all migrations."""
+    """Create all tables in an empty database and mark it as migrated."""
     create_tables(connection, schema)
     version = _version(schema)
     version.create(connection)
@@ -114,14 +114,14 @@ def create(connection: sa.Connection, schema: Schema) -> None:
 
 
 def create_tables(connection: sa.Connection, schema: Schema) -> None:
-    """Create all tables but that of the version."""
+    """Create all tables except that of the version."""
     schema.tables.create_all(connection, checkfirst=False)
     if connection.dialect.name == "postgresql":
         schema.outcomes.metadata.create_all(connection, checkfirst=False)
 
 
 def migrate(connection: sa.Connection, schema: Schema) -> None:
-    """Run the migrations that the database has not had."""
+    """Run the missing migrations."""
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError

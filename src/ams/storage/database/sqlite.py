@@ -1,11 +1,11 @@
-"""Tables in a SQLite file, which one process has for itself.
+"""SQLite databases, each used by one process.
 
-Writes go through one thread, one after the other, as SQLite requires; reads run beside them.
+One thread writes, as SQLite requires; other threads read in parallel.
 
-A commit that failed must not be there after a restart. In WAL mode a commit appends its pages to the file `-wal` and
-syncs it. When the sync fails, SQLite rolls back, but only in memory: the pages stay in the file with valid checksums,
-and the next process that opens the database takes the commit for made (https://www.sqlite.org/walformat.html, 4). So
-one more commit, which changes nothing, is written in their place. Once that is synced, a restart finds the old state.
+A failed commit must not reappear after a restart. In WAL mode a commit appends its pages to the file `-wal` and syncs
+it. If the sync fails, SQLite rolls back only in memory: the pages stay in the file with valid checksums, and the next
+process treats the commit as done (https://www.sqlite.org/walformat.html, 4). So an empty commit overwrites these pages.
+Once it is synced, a restart finds the old state.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from ams.storage.free_space import FreeSpace
 
 T = TypeVar("T")
 
-FULL = "Backend Error"  # the error of a write for which the disk has too little space: that of the log
-ROOM_IN_FILE = 4 * 2**20  # bytes of free pages with which the file need not grow: more than any request brings
-READERS = 2  # threads for reads: hot paths are answered by the cache, so few are enough
+DISK_FULL_ERROR = "Backend Error"  # same text as that of the log
+ROOM_IN_FILE = 4 * 2**20  # with so many bytes in free pages the file need not grow: more than any request needs
+READERS = 2  # threads; few, as caches serve the hot paths
 
 logger = structlog.get_logger("ams.registry")
 
 
-OVERWRITE = "PRAGMA user_version = 0"  # writes a page without changing anything: the version is always 0
+EMPTY_COMMIT = "PRAGMA user_version = 0"  # writes a page without changing anything: the version is always 0
 
-# Errors after which the file holds no whole commit that failed.
-_NOTHING_WRITTEN = frozenset(
+# Errors after which the file cannot hold a complete failed commit.
+_ERRORS_WITHOUT_COMMIT = frozenset(
     {
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_CONSTRAINT,
@@ -51,19 +51,19 @@ _NOTHING_WRITTEN = frozenset(
 
 
 class Commits:
-    """Tells whether a restart would find the state that this process sees. For one writer at a time."""
+    """Tracks whether a restart would find the state that this process sees. For one writer at a time."""
 
     def __init__(self) -> None:
         self._in_doubt = False
 
-    def succeeded(self) -> None:
-        """Note a commit: it was written in the place of any that had failed before."""
+    def note_commit(self) -> None:
+        """Note a successful commit: it has overwritten any failed one."""
         self._in_doubt = False
 
     def is_undone(self, error: BaseException | None, overwrite: Callable[[], object]) -> bool:
-        """Tell if a failed commit is surely not there after a restart; `overwrite` commits `OVERWRITE`."""
+        """Return whether a restart surely does not find a failed commit; `overwrite` commits `EMPTY_COMMIT`."""
         code = getattr(error, "sqlite_errorcode", None)
-        has_written = code is not None and code & 0xFF not in _NOTHING_WRITTEN  # the low byte is the kind of error
+        has_written = code is not None and code & 0xFF not in _ERRORS_WITHOUT_COMMIT  # low byte: kind of error
         if not self._in_doubt and not has_written:
             return True
         self._in_doubt = True
@@ -74,12 +74,12 @@ class Commits:
 
 
 class SqliteStore:
-    """Runs work in threads against a file. On a full disk, it is tried once more with the reserve of `space`."""
+    """Runs work in threads against a file. On a full disk it releases the reserve of `space` and retries once."""
 
     def __init__(self, url: str, schema: Schema, space: FreeSpace) -> None:
         self._schema, self._space = schema, space
         self._engine = _engine(url)
-        # SQLite names no constraint that is broken, but its columns.
+        # SQLite names the columns of a violated constraint, not the constraint.
         self._unique = {
             ", ".join(f"{table.name}.{column.name}" for column in rule.columns): str(rule.name)
             for table in schema.tables.tables.values()
@@ -115,12 +115,12 @@ class SqliteStore:
         await in_thread(self._readers, self._require_room)
 
     async def listen(self) -> None:
-        """No other process writes."""
+        """Do nothing: no other process writes."""
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._close)  # one call: it ends also when who waits for it is cancelled
+        await asyncio.to_thread(self._close)  # one call, which completes even if the caller is cancelled
 
-    # In the threads.
+    # The methods below run in threads.
 
     def _close(self) -> None:
         self._readers.shutdown()
@@ -139,7 +139,7 @@ class SqliteStore:
             self._refusal = refusal
             logger.error("registry.refusing", reason=refusal) if refusal else logger.info("registry.resumed")
         if refusal is not None:
-            raise RegistryUnavailable(FULL)
+            raise RegistryUnavailable(DISK_FULL_ERROR)
 
     def _attempt_write(self, work: Work[T]) -> T:
         try:
@@ -147,11 +147,11 @@ class SqliteStore:
         except RegistryUnavailable as error:
             if self._commits.is_undone(driver_error(error.__cause__), self._overwrite):
                 if _is_full(error):
-                    raise RegistryUnavailable(FULL) from error.__cause__
+                    raise RegistryUnavailable(DISK_FULL_ERROR) from error.__cause__
                 raise
             logger.error("registry.outcome_unknown")
             raise RegistryUnavailable(OUTCOME_UNKNOWN) from error.__cause__
-        self._commits.succeeded()
+        self._commits.note_commit()
         return result
 
     def _attempt_with_room(self, work: Work[T]) -> T:
@@ -166,7 +166,7 @@ class SqliteStore:
     def _overwrite(self) -> None:
         try:
             with self._engine.connect().execution_options(begin="BEGIN IMMEDIATE") as connection, connection.begin():
-                connection.exec_driver_sql(OVERWRITE)
+                connection.exec_driver_sql(EMPTY_COMMIT)
         except SQLAlchemyError as error:
             raise sqlite3.OperationalError from error
 
@@ -187,20 +187,20 @@ def _engine(url: str) -> Engine:
     engine = create_engine(url, hide_parameters=True, pool_size=READERS + 1)
     path = make_url(url).database or ""
     try:
-        make_private(path)  # before SQLite makes it; its journals inherit the mode
+        make_private(path)  # before SQLite creates it; journals inherit the mode
     except OSError as error:
         raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: object) -> None:
-        connection.isolation_level = None  # transactions are begun below, not guessed by the driver
+        connection.isolation_level = None  # transactions begin explicitly below
         try:
             connection.execute("PRAGMA busy_timeout = 5000")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the first read makes the WAL
-            Disk().sync_folder(os.path.dirname(path) or ".")  # SQLite passes over an error
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the first read creates the WAL
+            Disk().sync_folder(os.path.dirname(path) or ".")  # SQLite ignores errors of its own sync
         except OSError as error:
             connection.close()
             raise sqlite3.OperationalError(f"its folder cannot be synced: {error.strerror}") from error
@@ -220,6 +220,6 @@ def _is_full(error: RegistryUnavailable) -> bool:
 
 
 def _free_bytes(connection: Connection) -> int:
-    """Return how much of the file is free: what was deleted leaves pages that are used again."""
+    """Return the bytes of free pages in the file; deletions leave them for reuse."""
     pages, size = (connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("freelist_count", "page_size"))
     return int(pages or 0) * int(size or 0)

@@ -1,1 +1,1 @@
-"""The ordered log of a topic: the promise (`base`) and its keepers."""
+"""The ordered log of a topic: the protocol (`base`) and its engines."""

@@ -1,13 +1,14 @@
-"""The registry: projects, users, topics, subscriptions and who is on which access list.
+"""The registry: projects, users, topics, subscriptions, access lists and related records.
 
-registry          the face: one database, a part for each kind of record
-tables            the tables; records has their rows as values; statements are those that both databases take
-projects, users   and quotas; memberships and registrations; logins has named tokens, issuers and identities bound there
-resources         topics and subscriptions; policies has their access lists, and IAM policies; schemas
-parallel          options of parallel subscriptions, and snapshots of where they stood
-push              subscriptions to deliver, and secrets of signatures
-counts            tallies, days and figures for metrics; history has measurements of the last day
-keys              keys that the installation signs with, and changing the key that encrypts secrets
-idempotency       idempotency keys for the log on Kafka
-export            all of it as lines of an export, and back
+- registry: the interface: one database, with a part for each kind of record
+- tables, records, statements: tables; rows as values; statements for both databases
+- projects, users: projects and quotas; users, memberships and registrations
+- logins: named tokens, issuers and bindings to identities
+- resources, policies, schemas: topics and subscriptions; access lists and IAM policies; schemas
+- parallel: snapshots of parallel subscriptions
+- push: subscriptions to deliver, and signing secrets
+- counts, history: counters and metrics; measurements of the last day
+- keys: signing keys, and rotation of the encryption key
+- idempotency: idempotency keys for the log on Kafka
+- export: export and import of all records
 """

@@ -1,4 +1,4 @@
-"""Counters in the registry: what was published by topic, project and day, and what subscriptions handed out."""
+"""Counters in the registry: published messages by topic, project and day, and messages delivered by subscriptions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
@@ -28,7 +28,7 @@ Days = Mapping[str, int]  # messages by day, `YYYY-MM-DD`
 
 
 class Rate(NamedTuple):
-    """The messages of the last request, and the times of it and the one before."""
+    """Messages and time of the last request, and time of the one before."""
 
     messages: int = 0
     last: Milliseconds | None = None
@@ -62,20 +62,20 @@ class DayCount(NamedTuple):
     bytes: int
 
 
-class Advance(NamedTuple):
-    """How a topic's tally moves on."""
+class TallyStep(NamedTuple):
+    """Increment of a topic's tally."""
 
     topic: TopicId
-    base: int  # messages counted before; when others were counted meanwhile, nothing moves
+    base: int  # expected messages of the tally; if it differs, nothing is added
     tally: Tally
     days: Sequence[DayCount]
 
 
 class TallyRecords(Records):
-    """Counts of topics and subscriptions; they go with these, but for a project's days."""
+    """Counts of topics and subscriptions, deleted with them, except a project's days."""
 
     async def of(self, identities: Iterable[TopicId]) -> Sequence[TopicTally]:
-        """Return the topics among these that exist, with their tallies."""
+        """Return the existing ones of these topics with their tallies."""
         texts = [topic_id_text(each) for each in identities]
 
         def work(connection: sa.Connection) -> Sequence[TopicTally]:
@@ -89,7 +89,7 @@ class TallyRecords(Records):
         return await self._database.rows(_TALLIES, _topic_tally)
 
     async def topic(self, topic: TopicId, newest: int) -> tuple[TopicTally | None, Days]:
-        """Return a topic with its tally, None when it is gone, and the newest days on which it was published to."""
+        """Return a topic with its tally, or None, and its newest days with messages."""
         identity = topic_id_text(topic)
         query = sa.select(daily_messages.c.day, daily_messages.c.messages).where(daily_messages.c.topic_id == identity)
 
@@ -101,13 +101,13 @@ class TallyRecords(Records):
         return await self._database.read(work)
 
     async def project_days(self, project: ProjectId, newest: int) -> Days:
-        """Return the newest days on which something was published in a project, also to topics that are gone."""
+        """Return the newest days with messages of a project, including deleted topics."""
         query = sa.select(project_days.c.day, project_days.c.messages).where(project_days.c.project_id == project)
         query = query.order_by(project_days.c.day.desc()).limit(newest)
         return dict(await self._database.rows(query, lambda row: (row.day, row.messages)))
 
     async def pulled(self, subscription: SubscriptionId) -> Tally:
-        """Return the counts of pulls of a subscription."""
+        """Return the counts of messages delivered by a subscription."""
         query = sa.select(subscription_tallies).where(subscription_tallies.c.subscription_id == subscription)
 
         def tally(row: sa.Row[Any]) -> Tally:
@@ -116,14 +116,14 @@ class TallyRecords(Records):
         return await self._database.row(query, tally) or Tally()
 
     async def all_pulled(self) -> Mapping[SubscriptionId, int]:
-        """Return how many messages were handed out of each subscription of which some were, repeats included."""
+        """Return the number of delivered messages by subscription, including redeliveries, without zeros."""
         query = sa.select(subscription_tallies.c.subscription_id, subscription_tallies.c.messages)
         return dict(await self._database.rows(query, lambda row: (row.subscription_id, row.messages)))
 
-    async def store(self, advances: Sequence[Advance], pulled: Mapping[SubscriptionId, Tally]) -> frozenset[TopicId]:
-        """Move tallies of topics on, and add `pulled` to those of subscriptions; return the topics that moved.
+    async def store(self, advances: Sequence[TallyStep], pulled: Mapping[SubscriptionId, Tally]) -> frozenset[TopicId]:
+        """Add to the tallies of topics and of subscriptions (`pulled`); return the topics that were updated.
 
-        Not those that are gone, or that another node counted. A rate without a time before keeps the stored one.
+        Skips topics that are deleted or counted by another node. A rate without previous time keeps the stored one.
         """
 
         def work(connection: sa.Connection) -> frozenset[TopicId]:
@@ -139,12 +139,12 @@ class TallyRecords(Records):
                 (topic_id_text(each.topic), each.base, each.tally.messages, each.tally.bytes, *each.tally.rate)
                 for each in advances
             ]
-            return frozenset(map(topic_id, _MOVE.run(connection, tallies).scalars()))
+            return frozenset(map(topic_id, _UPDATE_TALLIES.run(connection, tallies).scalars()))
 
         return await self._database.write(work, grows=False)
 
     async def restart(self, identities: Iterable[TopicId]) -> None:
-        """Reset the counts of topics that lost their logs; their projects' days stay."""
+        """Reset the counts of topics whose logs were lost; the days of their projects stay."""
         texts = [topic_id_text(each) for each in identities]
 
         def work(connection: sa.Connection) -> None:
@@ -154,8 +154,8 @@ class TallyRecords(Records):
         await self._database.write(work, grows=False)
 
 
-def add_to_project(connection: sa.Connection, last: Sequence[Advance]) -> None:
-    """Add the last messages of a topic that goes to the days of its project, unless they were counted meanwhile."""
+def add_to_project(connection: sa.Connection, last: Sequence[TallyStep]) -> None:
+    """Add the last uncounted messages of a deleted topic to the days of its project."""
     if last:
         _ADD_PROJECT_DAYS.run(connection, _day_rows(last))
 
@@ -173,7 +173,7 @@ _OF_TOPICS = """
     LEFT JOIN topic_tallies AS known ON known.topic_id = topics.id
     WHERE coalesce(known.messages, 0) = number(1)
 """
-"""Rows of a topic: its id, its messages counted before, and more; those out of date are left out."""
+"""Rows of topics: id, expected messages, and more; outdated ones are skipped."""
 
 _ADD_DAYS = Statement(f"""
     INSERT INTO daily_messages (topic_id, day, messages, bytes)
@@ -188,7 +188,7 @@ _ADD_PROJECT_DAYS = Statement(f"""
     ON CONFLICT (project_id, day) DO UPDATE SET
         messages = project_days.messages + excluded.messages, bytes = project_days.bytes + excluded.bytes
     """)
-_MOVE = Statement(f"""
+_UPDATE_TALLIES = Statement(f"""
     INSERT INTO topic_tallies (topic_id, messages, bytes, last_messages, last_publish, previous_publish)
     SELECT topics.id, number(2), number(3), number(4), number(5), number(6) {_OF_TOPICS}
     ON CONFLICT (topic_id) DO UPDATE SET
@@ -209,7 +209,7 @@ _ADD_PULLED = Statement("""
     """)
 
 
-def _day_rows(advances: Sequence[Advance]) -> list[tuple[object, ...]]:
+def _day_rows(advances: Sequence[TallyStep]) -> list[tuple[object, ...]]:
     return [(topic_id_text(each.topic), each.base, *day) for each in advances for day in each.days]
 
 
@@ -219,7 +219,7 @@ def _topic_tally(row: sa.Row[Any]) -> TopicTally:
     return TopicTally(topic_id(row.id), row.project_id, row.project, row.name, row.created_on, tally)
 
 
-Listed = Sequence[tuple[UserName, int]]  # members, and on how many access lists of a kind they are, if any
+Listed = Sequence[tuple[UserName, int]]  # members, and the number of access lists with them, if any
 
 
 class ProjectFigures(NamedTuple):
@@ -235,23 +235,23 @@ class Activity(NamedTuple):
     """Activity in a project in a window of days."""
 
     messages: int = 0
-    topics: int = 0  # created, and still there
+    topics: int = 0  # created and not deleted
     subscriptions: int = 0
-    users: int = 0  # members who were created
+    users: int = 0  # created members
 
 
 class FigureRecords(Records):
-    """Counts over the tables."""
+    """Counts of rows for metrics."""
 
     async def of_project(self, project: ProjectId) -> ProjectFigures:
-        """Return what a project has, and which members are on its access lists, oldest member first."""
+        """Return figures of a project, and members on its access lists, oldest member first."""
 
         def work(connection: sa.Connection) -> ProjectFigures:
             return ProjectFigures(
                 _count(connection, topics, topics.c.project_id == project),
                 _count(connection, subscriptions, subscriptions.c.project_id == project),
-                _listed(connection, topics, topic_access, project),
-                _listed(connection, subscriptions, subscription_access, project),
+                _count_entries(connection, topics, topic_access, project),
+                _count_entries(connection, subscriptions, subscription_access, project),
             )
 
         return await self._database.read(work)
@@ -262,7 +262,7 @@ class FigureRecords(Records):
         return await self._database.read(lambda connection: _count(connection, subscriptions, condition))
 
     async def activity(self, first: date, last: date) -> Mapping[ProjectId, Activity]:
-        """Return by project what happened from one day to another, both included; no entry for nothing."""
+        """Return activity by project from `first` to `last`, inclusive; projects without activity are omitted."""
         window = {"first": day_number(first) * DAY, "end": (day_number(last) + 1) * DAY}
         days = {"first_day": first.isoformat(), "last_day": last.isoformat()}
 
@@ -279,8 +279,8 @@ def _count(connection: sa.Connection, table: sa.Table, condition: sa.ColumnEleme
     return connection.scalar(sa.select(sa.func.count()).select_from(table).where(condition)) or 0
 
 
-def _listed(connection: sa.Connection, resources: sa.Table, access: sa.Table, project: ProjectId) -> Listed:
-    """Count a project's entries on access lists by user: from the lists, which are short where resources are many."""
+def _count_entries(connection: sa.Connection, resources: sa.Table, access: sa.Table, project: ProjectId) -> Listed:
+    """Count a project's access list entries by user, starting from the lists, which are short."""
     of_project = sa.exists().where(resources.c.id == access.c.resource_id, resources.c.project_id == project)
     counted = sa.select(access.c.user_id, sa.func.count().label("lists")).where(of_project).group_by(access.c.user_id)
     counts = {row.user_id: row.lists for row in connection.execute(counted)}
@@ -296,23 +296,23 @@ def _listed(connection: sa.Connection, resources: sa.Table, access: sa.Table, pr
 
 
 def _activity() -> sa.CompoundSelect[Any]:
-    """Return field of `Activity`, project and count, in one statement: each costs more than what it counts."""
+    """Return a query for field of `Activity`, project and count; one statement, as round trips dominate the cost."""
     first, end = sa.bindparam("first", type_=sa.BigInteger), sa.bindparam("end", type_=sa.BigInteger)
 
-    def created(table: sa.Table) -> sa.Select[Any]:
+    def created_in_window(table: sa.Table) -> sa.Select[Any]:
         counted = sa.select(sa.literal(table.name), table.c.project_id, sa.func.count()).group_by(table.c.project_id)
         return counted.where(table.c.created_on >= first, table.c.created_on < end)
 
-    # Those outside a window are few as a rule: far fewer look-ups than one for each member.
+    # Few users are outside a window, so this needs fewer lookups than one per member.
     outside = sa.select(users.c.id).where((users.c.created_on < first) | (users.c.created_on >= end))
     of = memberships.c.project_id
     members = sa.select(sa.literal("users"), of, sa.func.count()).group_by(of)
-    total = sa.cast(sa.func.sum(project_days.c.messages), sa.BigInteger)  # PostgreSQL makes a decimal number of it
+    total = sa.cast(sa.func.sum(project_days.c.messages), sa.BigInteger)  # PostgreSQL sums to numeric
     messages = sa.select(sa.literal("messages"), project_days.c.project_id, total)
     days = project_days.c.day.between(sa.bindparam("first_day"), sa.bindparam("last_day"))
     return sa.union_all(
-        created(topics),
-        created(subscriptions),
+        created_in_window(topics),
+        created_in_window(subscriptions),
         members.where(memberships.c.user_id.not_in(outside)),
         messages.where(days).group_by(project_days.c.project_id),
     )

@@ -1,4 +1,4 @@
-"""The registry as lines of an export (`ams.storage.export_format`), and back: a field is the column of its name."""
+"""Export and import of the registry (`ams.storage.export_format`): fields of lines have the names of columns."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, Select, Table, delete, insert, select
 
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset, SubscriptionId, TokenId, TopicId, UserId, new_uuid, topic_id, topic_id_text
-from ams.core.offsets import Range, bitmap_of, packed, ranges_of
+from ams.core.offsets import Range, bitmap_of, encode_bitmap, ranges_of
 from ams.core.public_keys import PublicKey
 from ams.core.push_config import AUTOGEN, HTTP_ENDPOINT, PushConfig
 from ams.storage import export_format as kinds
@@ -25,7 +25,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 Name = tuple[str, str]  # the name of a project, and of something in it
 
-_FETCH = {"yield_per": 1000}  # rows a database hands over at a time: nothing large is in memory
+_FETCH = {"yield_per": 1000}  # rows fetched at a time, to bound memory
 _TABLES: Mapping[type[msgspec.Struct], Table] = {
     kinds.User: tables.users,
     kinds.Project: tables.projects,
@@ -53,15 +53,15 @@ _OF_SUBSCRIPTIONS = _Tallies(tables.subscription_tallies, "subscription_id", "la
 
 
 class CursorPosition(NamedTuple):
-    """Where a subscription's cursor stands."""
+    """Position of a subscription's cursor."""
 
     offset: int
     lost: int
-    done: Sequence[Range] = ()  # above the offset, of a parallel subscription
+    done: Sequence[Range] = ()  # acknowledged above the offset; parallel subscriptions only
 
 
 class Contents:
-    """Reads one state of the registry; `secrets` is None to leave tokens and other secrets out."""
+    """Lines of one state of the registry; without `secrets`, tokens and other secrets are left out."""
 
     def __init__(
         self, connection: Connection, secrets: Secrets | None, standings: Mapping[SubscriptionId, CursorPosition]
@@ -69,14 +69,14 @@ class Contents:
         self._connection, self._secrets, self._standings = connection, secrets, standings
 
     def lines(self) -> Iterator[Line]:
-        """Yield everything, each line after those it refers to. Raises `Damaged` for an unreadable token."""
+        """Yield all lines, each after those that it refers to. Raises `Damaged` for an unreadable token."""
         secrets, days = self._secrets, tables.project_days
         yield from self._rows(
-            _made(tables.users),
+            _with_maker(tables.users),
             lambda row: _line(kinds.User, row, token=secrets.decrypt(row.token_sealed, row.id) if secrets else ""),
         )
         yield from self._rows(
-            _made(tables.projects),
+            _with_maker(tables.projects),
             lambda row: _line(kinds.Project, row, days=self._days(days, days.c.project_id == row.id)),
         )
         yield from self._rows(_MEMBERSHIPS, partial(_line, kinds.Membership))
@@ -86,17 +86,17 @@ class Contents:
         done_of = parallel.done_of
         yield from self._rows(_SNAPSHOTS, lambda row: _line(kinds.Snapshot, row, done=tuple(ranges_of(done_of(row)))))
         yield from self._rows(
-            _made(tables.registrations, "modified_by"),
+            _with_maker(tables.registrations, "modified_by"),
             lambda row: _line(kinds.Registration, row, activation_token=row.activation_token if secrets else ""),
         )
-        if secrets is not None:  # a named token is nothing but a secret: no other could be made for it
+        if secrets is not None:  # the import cannot make new named tokens
             named_tokens = with_user_and_creator(tables.named_tokens)
             yield from self._rows(named_tokens, lambda row: _line(kinds.NamedToken, row, hash=hash_of(secrets, row)))
         yield from self._rows(with_user_and_creator(tables.bindings), partial(_line, kinds.Binding))
-        yield from self._rows(_made(tables.issuers), self._issuer)
+        yield from self._rows(_with_maker(tables.issuers), self._issuer)
 
     def _rows(self, query: Select[Any], read: Callable[[Row[Any]], Line]) -> Iterator[Line]:
-        # Rows are read within: the database's cursor is closed at once when one is damaged.
+        # The context manager closes the database cursor at once if a row is damaged.
         with self._connection.execute(query, execution_options=_FETCH) as rows:
             for row in rows:
                 yield read(row)
@@ -110,7 +110,7 @@ class Contents:
     def _topic(self, row: Row[Any]) -> Line:
         days = tables.daily_messages
         return _line(
-            kinds.Topic, row, authorized=self._listed(tables.topic_access, row.id),
+            kinds.Topic, row, authorized=self._names_on_list(tables.topic_access, row.id),
             tally=self._tally(_OF_TOPICS, row.id), days=self._days(days, days.c.topic_id == row.id),
             deleted_schema=row.deleted_schema or "", schema_encoding=row.encoding or "",
         )  # fmt: skip
@@ -122,7 +122,7 @@ class Contents:
             config = replace(config, header_value="", verification_hash="")
         return _line(
             kinds.Subscription, row, push=config, push_secrets=self._push_secrets(row.id),
-            authorized=self._listed(tables.subscription_access, row.id),
+            authorized=self._names_on_list(tables.subscription_access, row.id),
             offset=standing.offset, lost=standing.lost, done=tuple(standing.done),
             tally=self._tally(_OF_SUBSCRIPTIONS, row.id),
         )  # fmt: skip
@@ -152,21 +152,21 @@ class Contents:
         query = select(table.c.day, table.c.messages, table.c.bytes).where(condition).order_by(table.c.day)
         return tuple(kinds.Day(*row) for row in self._connection.execute(query))
 
-    def _listed(self, access: Table, resource: str) -> tuple[str, ...]:
+    def _names_on_list(self, access: Table, resource: str) -> tuple[str, ...]:
         query = select(tables.users.c.name).join(access, access.c.user_id == tables.users.c.id)
         query = query.where(access.c.resource_id == resource).order_by(access.c.position)
         return tuple(self._connection.scalars(query))
 
 
 def _line(kind: type[S], row: Row[Any], **more: Any) -> S:
-    """Make a line of a row: a field is the column of its name, unless it is in `more`."""
+    """Convert a row to a line; fields are the columns of the same name, except those in `more`."""
     found = row._mapping
     values = {name: found[name] for name in kind.__struct_fields__ if name in found and name not in more}
     values |= {name: row.creator for name in ("created_by", "modified_by") if name in values}
     return kind(**values, **more)
 
 
-def _made(table: Table, made_by: str = "created_by") -> Select[Any]:
+def _with_maker(table: Table, made_by: str = "created_by") -> Select[Any]:
     return with_creator(table, made_by).order_by(table.c.number)
 
 
@@ -196,40 +196,39 @@ _SNAPSHOTS = (
 
 
 class Loaded(NamedTuple):
-    """A topic whose messages are in the log already."""
+    """A topic whose messages are already in the log."""
 
     topic: TopicId
-    bytes: int  # published to it in all
+    bytes: int  # published in total
 
 
-class Placed(NamedTuple):
-    """A subscription and where its cursor has to stand."""
+class ImportedCursor(NamedTuple):
+    """A subscription and the position for its cursor."""
 
     subscription: SubscriptionId
-    topic: TopicId | None  # None: there is no such topic now
+    topic: TopicId | None  # None: deleted
     offset: int
     lost: int
     done: Sequence[Range] = ()
 
 
 def empty(connection: Connection) -> None:
-    """Remove all that lines of an export are stored as; rows that belong to it go along."""
+    """Delete all rows of export lines; dependent rows are deleted by cascade."""
     owners = ("subscriptions", "snapshots", "topics", "schemas", "registrations", "bindings", "issuers", "projects")
     for name in (*owners, "users"):
         connection.execute(delete(tables.METADATA.tables[name]))
 
 
 class RegistryImport:
-    """Adds lines to an empty registry, in one transaction; they were judged before (`ams.app.moving.rules`).
+    """Adds validated lines (`ams.app.moving.rules`) to an empty registry, in one transaction.
 
-    A missing identity is made; a missing time is that of the import. `logs` are topics whose messages are there
-    already.
+    Missing identities are created, and missing times are that of the import. `logs` are topics already in the log.
     """
 
     def __init__(
         self, connection: Connection, secrets: Secrets, now: Milliseconds, logs: Mapping[Name, Loaded]
     ) -> None:
-        self.cursors: list[Placed] = []  # of the subscriptions added
+        self.cursors: list[ImportedCursor] = []  # of the subscriptions added
         self._connection, self._secrets, self._now, self._logs = connection, secrets, now, logs
         self._users: dict[str, str] = {}
         self._projects: dict[str, str] = {}
@@ -273,7 +272,7 @@ class RegistryImport:
         log = self._logs.get(name)
         identity = self._topics[name] = topic_id_text(log.topic) if log else line.id or new_uuid()
         self._insert_line(line, id=identity, deleted_schema=line.deleted_schema or None)
-        if log and log.bytes:  # for a log that cannot keep them itself (`ams.storage.registry.idempotency`)
+        if log and log.bytes:  # used by the log on Kafka (`ams.storage.registry.idempotency`)
             self._insert(tables.topic_sizes, topic_id=identity, bytes=log.bytes)
         if line.schema is not None:
             self._insert(
@@ -296,13 +295,13 @@ class RegistryImport:
         self._insert_access(tables.subscription_access, identity, line.authorized)
         self._insert_tally(_OF_SUBSCRIPTIONS, identity, line.tally)
         topic = self._topics.get((line.project, line.topic))
-        if line.parallel is None or not line.parallel.detached:  # a detached one stands nowhere
+        if line.parallel is None or not line.parallel.detached:  # a detached one has no cursor
             place = topic_id(topic) if topic else None
-            self.cursors.append(Placed(identity, place, line.offset, line.lost, _ranges(line.done)))
+            self.cursors.append(ImportedCursor(identity, place, line.offset, line.lost, _ranges(line.done)))
 
     @add.register
     def _(self, line: kinds.Snapshot) -> None:
-        done = packed(bitmap_of(_ranges(line.done)))
+        done = encode_bitmap(bitmap_of(_ranges(line.done)))
         self._insert_line(line, topic_id=self._topics[line.project, line.topic], done=done)
 
     @add.register
@@ -327,11 +326,11 @@ class RegistryImport:
 
     @property
     def topics(self) -> Mapping[Name, TopicId]:
-        """The topics added, by name."""
+        """Added topics by name."""
         return {name: topic_id(identity) for name, identity in self._topics.items()}
 
     def _insert_line(self, line: msgspec.Struct, **more: Any) -> None:
-        """Add the row of a line: a column is the field of its name, unless it is in `more`."""
+        """Insert the row of a line; columns are the fields of the same name, except those in `more`."""
         table = _TABLES[type(line)]
         values = {name: getattr(line, name) for name in line.__struct_fields__ if name in table.c}
         self._insert(table, **values | self._origin(line, table) | more)
@@ -376,7 +375,7 @@ class RegistryImport:
         return None if name is None else self._users[name]
 
     def _time(self, *given: int | None) -> int:
-        """Return the first time that is given; now, when none was."""
+        """Return the first given time, else the time of the import."""
         return next((each for each in given if each is not None), self._now)
 
 
@@ -385,7 +384,7 @@ def _ranges(pairs: Iterable[tuple[int, int]]) -> list[Range]:
 
 
 def _with_secrets(config: PushConfig | None) -> PushConfig | None:
-    """Give a push configuration that came without its secrets new ones."""
+    """Add new secrets to a push configuration without secrets."""
     if config is None or config.type != HTTP_ENDPOINT:
         return config
     header = config.header_value or (new_token() if config.header_type == AUTOGEN else "")

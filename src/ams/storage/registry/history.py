@@ -1,7 +1,6 @@
-"""Measurements of topics, subscriptions and projects in the last day: a row for each of them and each hour.
+"""Measurements of the last day: a row per hour and topic, subscription or project.
 
-For eyes, not for accounts: a row may be lost with the minutes that were not written yet, and a file that cannot be read
-is made anew. It is in no backup.
+For display, not for accounting: unwritten minutes may be lost, and an unreadable file is replaced. Not in backups.
 """
 
 import asyncio
@@ -27,52 +26,52 @@ T = TypeVar("T")
 
 
 class Row(NamedTuple):
-    """Measurements of one thing from a minute to the end of its hour, or to the end of the process."""
+    """Measurements from a minute to the end of its hour or of the process."""
 
-    of: str  # the identity of a topic, a subscription or a project, or `SERVICE` of the service
+    of: str  # identity of a topic, subscription or project, or `SERVICE`
     began: int  # the minute, since 1970
-    data: bytes  # as `ams.service.history` writes it
+    data: bytes  # in the format of `ams.service.history`
 
 
 class HistoryStore(Protocol):
-    """Keeps rows. Raises `Unavailable` when it cannot."""
+    """Storage of rows. Raises `Unavailable`."""
 
-    write_minutes: int  # how often to write rows: readers on other nodes see only written ones
+    write_minutes: int  # interval of writes: readers on other nodes see only written rows
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
-        """Return the rows of some things that began at the minute `first` or later."""
+        """Return the rows of `of` that began at the minute `first` or later."""
 
     async def write(self, rows: Sequence[Row], oldest: int) -> None:
-        """Write rows in the place of those of the same minute, and remove all that began before `oldest`."""
+        """Insert or replace rows, and delete all that began before `oldest`."""
 
     async def close(self) -> None:
-        """Let go of files."""
+        """Close files."""
 
 
 class FileHistory:
-    """Keeps rows in a SQLite file of their own, so that nothing else waits for them. Nothing is synced.
+    """Rows in their own SQLite file, without syncs, so that nothing else waits for them.
 
-    While `space` refuses growth, rows are not written: acknowledgements need the rest of the disk.
+    While `space` refuses growth, rows are not written.
     """
 
     write_minutes = 5
 
     def __init__(self, path: str, space: FreeSpace = UNLIMITED) -> None:
-        """Open the file, or make it anew if it cannot be read."""
+        """Open the file; replace it if it is unreadable."""
         self._space = space
         self._one = threading.Lock()
         try:
-            self._connection = _opened(path)
+            self._connection = _open_file(path)
         except sqlite3.DatabaseError:
             for each in (path, f"{path}-wal", f"{path}-shm"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(each)
-            self._connection = _opened(path)
+            self._connection = _open_file(path)
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
         query = "SELECT of, began, data FROM history WHERE of IN (SELECT value FROM json_each(?)) AND began >= ?"
         given = (json.dumps(list(of)), first)
-        return await self._run(lambda: [Row(*row) for row in self._connection.execute(query, given)])
+        return await self._run_in_thread(lambda: [Row(*row) for row in self._connection.execute(query, given)])
 
     async def write(self, rows: Sequence[Row], oldest: int) -> None:
         def work() -> str | None:
@@ -83,14 +82,14 @@ class FileHistory:
                     self._connection.executemany("INSERT OR REPLACE INTO history VALUES (?, ?, ?)", rows)
             return refusal
 
-        refusal = await self._run(work)
+        refusal = await self._run_in_thread(work)
         if refusal is not None:
             raise Unavailable(f"The history cannot be written: {refusal}")
 
     async def close(self) -> None:
-        await self._run(self._connection.close)
+        await self._run_in_thread(self._connection.close)
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
         def alone() -> T:
             with self._one:
                 return work()
@@ -101,8 +100,8 @@ class FileHistory:
             raise Unavailable(f"The history cannot be used: {error}") from error
 
 
-def _opened(path: str) -> sqlite3.Connection:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # for nobody else to read
+def _open_file(path: str) -> sqlite3.Connection:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # readable by the owner only
     connection = sqlite3.connect(path, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = OFF")
@@ -111,7 +110,7 @@ def _opened(path: str) -> sqlite3.Connection:
 
 
 class SharedHistory:
-    """Keeps rows in the registry's PostgreSQL, for all nodes."""
+    """Rows in the registry's PostgreSQL, shared by all nodes."""
 
     write_minutes = 1
 
@@ -136,4 +135,4 @@ class SharedHistory:
         await self._database.write(work, grows=False)
 
     async def close(self) -> None:
-        """Nothing: the database is the registry's."""
+        """Do nothing: the database is the registry's."""

@@ -1,8 +1,7 @@
 """Idempotency keys and sizes of topics, kept for the log on Kafka (`ams.storage.log.kafka.idempotency_store`).
 
-Publish requests wait for claims, so each step on one is a single statement: right beside all other statements, and
-right again when its answer was lost, as a claim has the mark of its maker. Times are the database's where several nodes
-share it.
+Publish requests wait for claims, so each step is a single statement. It is safe with concurrent statements, and may be
+retried after a lost answer, as a claim has the mark of its owner. On PostgreSQL times are the database's.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,12 +17,12 @@ from ams.storage.log.kafka.idempotency_store import Claim
 from ams.storage.registry.statements import Records, Statement
 from ams.storage.registry.tables import publish_claims, topic_sizes
 
-PORTION = 20_000  # claims forgotten by one statement: there may be more old ones than one has the time for
-RECENT = Milliseconds(600_000)  # younger claims stay until their topic goes, and are few enough to go with it
+PORTION = 20_000  # claims deleted per statement, because of its timeout
+RECENT_CLAIM_MS = Milliseconds(600_000)  # younger claims are few enough to be deleted together with their topic
 
 
 class IdempotencyRecords(Records):
-    """Implements `IdempotencyStore` of the log on Kafka. Rows of a topic go with it."""
+    """Implements `IdempotencyStore` of the log on Kafka. Rows are deleted with their topic."""
 
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
         said: dict[str, Any] = {
@@ -43,11 +42,11 @@ class IdempotencyRecords(Records):
         except NotFound:
             raise TopicGone from None
 
-    async def known(self, topic: TopicId, key: bytes) -> Claim | None:
+    async def stored_claim(self, topic: TopicId, key: bytes) -> Claim | None:
         said: dict[str, Any] = {"topic": topic_id_text(topic), "key": key}
 
         def work(connection: Connection) -> Claim | None:
-            row = _KNOWN.run(connection, retention_clock=self._retention_clock, **said).first()
+            row = _FIND_CLAIM.run(connection, retention_clock=self._retention_clock, **said).first()
             return _claim(row) if row else None
 
         return await self._database.read(work)
@@ -93,15 +92,15 @@ class IdempotencyRecords(Records):
         said: dict[str, Any] = {"most": PORTION, "youngest": min(ages.values(), default=0)}
 
         def work(connection: Connection) -> int:
-            forgetting = _FORGET_OLD[connection.dialect.name]
+            forgetting = _DELETE_OLD[connection.dialect.name]
             return forgetting.run(connection, rows, retention_clock=self._retention_clock, **said).rowcount
 
         while await self._database.put(work) >= PORTION:
             pass
 
     async def lighten(self, topics: Iterable[TopicId]) -> None:
-        """Remove all but the newest claims of topics that are about to go with the rest, in one statement."""
-        await self.forget_old(dict.fromkeys(topics, RECENT))
+        """Delete all but recent claims of topics before the topics are deleted."""
+        await self.forget_old(dict.fromkeys(topics, RECENT_CLAIM_MS))
 
     async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
         rows = sorted((topic_id_text(topic), added) for topic, added in published.items())
@@ -132,26 +131,26 @@ _CLAIM = Statement(f"""
     ON CONFLICT (topic_id, key) DO UPDATE SET version = publish_claims.version
     RETURNING {_COLUMNS}
     """)  # noqa: S608 - nothing but constants is joined
-"""Returns the existing row, of any maker; RETURNING needs an update, so it is set to its own values."""
-_KNOWN = Statement(f"SELECT {_COLUMNS} FROM publish_claims WHERE topic_id = :topic AND key = :key")  # noqa: S608 - as above
+"""Returns the existing row of any owner. RETURNING needs an update, so the row is set to its own values."""
+_FIND_CLAIM = Statement(f"SELECT {_COLUMNS} FROM publish_claims WHERE topic_id = :topic AND key = :key")  # noqa: S608 - as above
 _TAKE_OVER = Statement("""
     UPDATE publish_claims SET claimed_at = {now}, version = version + 1, content = :content, mark = :mine
     WHERE topic_id = :topic AND key = :key AND version = :version AND first IS NULL
     """)
-_OLD = """
+_OLD_CLAIMS = """
     SELECT old.{row} FROM {{given}}
     JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {{believed}} - number(1)
     LIMIT :most
 """
-# Old rows are found by their place: by their key it takes ten times as long. The age stands here once more, as a claim
-# that is taken over at this moment is new.
-_FORGET_OLD = {
+# Old rows are deleted by row id, ten times faster than by key. The age is tested again, as a claim may be taken over
+# meanwhile.
+_DELETE_OLD = {
     "sqlite": Statement(
-        f"DELETE FROM publish_claims WHERE rowid IN ({_OLD.format(row='rowid')})"  # noqa: S608 - as above
+        f"DELETE FROM publish_claims WHERE rowid IN ({_OLD_CLAIMS.format(row='rowid')})"  # noqa: S608 - as above
         " AND claimed_at < {believed} - :youngest"
     ),
     "postgresql": Statement(
-        f"DELETE FROM publish_claims WHERE ctid = ANY(ARRAY({_OLD.format(row='ctid')}))"  # noqa: S608 - as above
+        f"DELETE FROM publish_claims WHERE ctid = ANY(ARRAY({_OLD_CLAIMS.format(row='ctid')}))"  # noqa: S608 - as above
         " AND claimed_at < {believed} - :youngest"
     ),
 }

@@ -1,16 +1,15 @@
-"""Keys in the registry: those that the installation signs with, and changing the key that encrypts all secrets.
+"""Signing keys of the installation, and rotation of the key that encrypts all secrets.
 
-All nodes sign with the same key. A private key is sealed as tokens are. When the key that seals them is changed it is
-forgotten, as both may have become known together, and a new one is made at its next use.
+All nodes sign with the same key, which is encrypted as tokens are. A rotation of the encryption key deletes the signing
+keys, as both may have leaked together; a new one is made at its next use.
 
-A change of the key that encrypts leaves the tokens themselves as they are. With the key in a file it has three steps,
-each of them whole or not at all:
+A rotation does not change the tokens. With the key in a file it has three atomic steps:
 
-1. the new key is written beside the old one, under the old one's name with `.next` behind it;
-2. one transaction encrypts all secrets anew and notes the new key's fingerprint;
-3. the new key's file takes the place of the old one.
+1. write the new key beside the old one, with the suffix `.next`;
+2. encrypt all secrets again and store the new key's fingerprint, in one transaction;
+3. replace the old key's file.
 
-A crash leaves both files or one of them; `settle` finds out by the fingerprint which key is right.
+After a crash `settle` finds the right key by the fingerprint.
 """
 
 import os
@@ -27,7 +26,7 @@ from ams.storage.registry.statements import Records, with_user_and_creator
 from ams.storage.registry.tables import REGISTRY, issuers, keys, named_tokens, push_secrets, signing_keys, users
 from ams.storage.secrets import Secrets, key_file
 
-PUSH = "push"  # signs the tokens of deliveries in Google's form
+PUSH = "push"  # purpose: tokens of deliveries in Google's form
 
 
 class SigningKey(NamedTuple):
@@ -38,20 +37,20 @@ class SigningKey(NamedTuple):
 
 
 class SigningKeyRecords(Records):
-    """Signing keys by what they are for, one for each."""
+    """Signing keys, one per purpose."""
 
     async def find(self, purpose: str) -> SigningKey | None:
-        """Return the key, None before there is one. Raises `Damaged` for one that cannot be read."""
+        """Return the key, or None. Raises `Damaged` for an unreadable key."""
         return await self._database.read(lambda connection: self._find(connection, purpose))
 
     async def add(self, purpose: str, key: SigningKey) -> SigningKey:
-        """Keep a key; return the one that is kept, another one where another node was first."""
-        sealed = self._secrets.seal(key.pem, _bound(purpose))
+        """Store a key unless there is one; return the stored one, which may be another node's."""
+        sealed = self._secrets.seal(key.pem, _owner_of(purpose))
         values = {"purpose": purpose, "id": key.id, "sealed": sealed, "created_on": self._clock.wall()}
 
         def work(connection: Connection) -> SigningKey:
             known = self._find(connection, purpose)
-            if known is None:  # where another node is first just now, this is run again
+            if known is None:  # on a conflict with another node this runs again
                 connection.execute(insert(signing_keys).values(**values))
             return known or key
 
@@ -59,19 +58,19 @@ class SigningKeyRecords(Records):
 
     def _find(self, connection: Connection, purpose: str) -> SigningKey | None:
         row = connection.execute(select(signing_keys).where(signing_keys.c.purpose == purpose)).first()
-        return None if row is None else SigningKey(row.id, self._secrets.open(row.sealed, _bound(purpose)))
+        return None if row is None else SigningKey(row.id, self._secrets.open(row.sealed, _owner_of(purpose)))
 
 
-def _bound(purpose: str) -> str:
-    """Return the owner that a key is sealed for; no identity of anything else looks so."""
+def _owner_of(purpose: str) -> str:
+    """Return the owner that a key is encrypted for; no other identity has this form."""
     return f"signing key {purpose}"
 
 
-NEXT = ".next"  # ending of the file of a key that is going to be used
+NEXT_KEY_ENDING = ".next"  # suffix of the file of the next key
 
 
 def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
-    """Encrypt all secrets with another key and forget signing keys; return how many tokens. Raises `Damaged`."""
+    """Encrypt all secrets with another key and delete signing keys; return the number of tokens. Raises `Damaged`."""
     tokens, owners = [], connection.execute(select(users.c.id, users.c.token_sealed)).all()
     for row in owners:
         token = old.decrypt(row.token_sealed, row.id)
@@ -99,9 +98,9 @@ def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
 
 
 async def settle(url: str, path: str, files: Disk | None = None) -> None:
-    """End or undo a change of the key at `path` that a crash cut short, before the key is read. Raises `Unusable`."""
+    """Complete or undo an interrupted rotation of the key at `path`; call before reading it. Raises `Unusable`."""
     files = files or Disk()
-    draft = path + NEXT
+    draft = path + NEXT_KEY_ENDING
     if not files.exists(draft):
         return
     database = Database(url, REGISTRY)

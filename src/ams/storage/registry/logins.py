@@ -1,9 +1,8 @@
-"""How users log in besides with their own tokens: named tokens, and identities at issuers, in the registry.
+"""Other ways to log in than own tokens: named tokens, and identities at issuers.
 
-A named token is known by a hash, so that its text is nowhere (docs/reference/tokens.md). A binding says which
-identity at an issuer logs in as which user (docs/reference/openid-connect.md). An identity is the issuer's URL and a
-subject there (OpenID Connect Core 1.0, 2), so a binding outlives the issuer. Issuers are those that are set over the
-API, with their secrets sealed.
+Only a hash of a named token is stored (docs/reference/tokens.md). A binding maps an identity at an issuer to a user
+(docs/reference/openid-connect.md). An identity is the issuer's URL and a subject (OpenID Connect Core 1.0, 2), so
+bindings survive the deletion of the issuer. Issuers here are those created over the API; their secrets are encrypted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from ams.storage import export_format
 from ams.storage.database.database import first
 from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Cache, Invalidation
 from ams.storage.registry.records import Binding, KeyHolder, NamedToken, Principal, User, UserDetails
-from ams.storage.registry.statements import Records, Shared, Statement, existing, record, with_user_and_creator
+from ams.storage.registry.statements import Records, RegistryContext, Statement, existing, record, with_user_and_creator
 from ams.storage.registry.tables import TAKEN, bindings, issuers, named_tokens, users
 from ams.storage.registry.users import Roles, UserRecords, bound_principal, key_holder, put_memberships, roles_to_change
 from ams.storage.secrets import Secrets, new_token, token_hash
@@ -34,7 +33,7 @@ logger = structlog.get_logger("ams.registry")
 
 
 class NamedTokenRecords(Records):
-    """Named tokens by user and name; `UserRecords.principal` finds whom one stands for."""
+    """Named tokens by user and name; `UserRecords.principal` finds the user of a token."""
 
     async def create(
         self,
@@ -46,9 +45,9 @@ class NamedTokenRecords(Records):
         created_by: UserId | None,
         key: PublicKey | None = None,
     ) -> tuple[NamedToken, str]:
-        """Make a token of a user; return it with its text, which is empty with a key, and cannot be read again.
+        """Create a token; return it with its text, which is not stored, and empty if `key` is given.
 
-        Raises `AlreadyExists` for a name that the user has, or a key that any token has; `NotFound` without the user.
+        Raises `AlreadyExists` for a name of the user or a key of any token, `NotFound` for the user.
         """
         token, identity = new_token(), TokenId(new_uuid())
         row = insert(named_tokens).values(
@@ -64,31 +63,31 @@ class NamedTokenRecords(Records):
         return await self._database.write(work), token if key is None else ""
 
     async def holder(self, key: str) -> KeyHolder | None:
-        """Return whose key this is, by its id; None when it is no token's."""
+        """Return the holder of a key by its id, or None."""
         return await self._database.read(lambda connection: key_holder(connection, key))
 
     async def of(self, user: UserId) -> Sequence[NamedToken]:
-        """Return the named tokens of a user, oldest first, those that have expired too."""
+        """Return the named tokens of a user, oldest first, including expired ones."""
         return await self._database.rows(_TOKENS.where(named_tokens.c.user_id == user), _named_token)
 
     async def find(self, user: UserId, name: TokenName) -> NamedToken | None:
-        """Return a named token, None when there is none."""
+        """Return a named token, or None."""
         return await self._database.row(_TOKENS.where(_is_token(user, name)), _named_token)
 
     async def revoke(self, user: UserId, name: TokenName) -> bool:
-        """Remove a named token: it is dead when this returns. False when it is gone already."""
+        """Delete a named token, invalid on return; return whether it existed."""
         removal = delete(named_tokens).where(_is_token(user, name))
         return await self._database.change(removal, Invalidation(PRINCIPAL, (user,)), grows=False) > 0
 
     async def note_uses(self, uses: Mapping[TokenId, Milliseconds]) -> None:
-        """Store when tokens were last used, the latest of all nodes; tokens that are gone are skipped."""
+        """Store the last uses of tokens; the latest of all nodes wins. Skips deleted tokens."""
         if uses:
             rows = list(uses.items())
             await self._database.put(lambda connection: _NOTE_USES.run(connection, rows))
 
 
 def sealed(secrets: Secrets, hashed: str, identity: TokenId) -> dict[str, Any]:
-    """Return the columns by which a token is known, from its hash as `ams.storage.secrets.token_hash` gives it."""
+    """Return the columns for a token with a hash of `ams.storage.secrets.token_hash`."""
     return {"digest": secrets.digest(hashed), "sealed": secrets.seal(hashed, identity)}
 
 
@@ -98,7 +97,7 @@ def key_columns(key: PublicKey | None) -> dict[str, str | None]:
 
 
 def hash_of(secrets: Secrets, row: Row[Any]) -> str:
-    """Return the token's hash in a row with its `user`; raise `Damaged` when it cannot be read."""
+    """Decrypt the token's hash in a row with its `user`. Raises `Damaged`."""
     try:
         return secrets.open(row.sealed, row.id)
     except Damaged:
@@ -121,16 +120,16 @@ def _named_token(row: Row[Any]) -> NamedToken:
     return record(NamedToken, row, created_by=row.creator)
 
 
-FIRST_LOGIN = BindingName("first-login")  # name of the binding that is made with its user
+FIRST_LOGIN = BindingName("first-login")  # name of the binding created with its user
 
-_BOUND = TAKEN["bindings_issuer_unique"]
+_IDENTITY_TAKEN = TAKEN["bindings_issuer_unique"]
 _Identity = tuple[str, str]
 
 
 class BindingRecords(Records):
     """Bindings by user and name, and by identity."""
 
-    def __init__(self, shared: Shared, made_users: UserRecords) -> None:
+    def __init__(self, shared: RegistryContext, made_users: UserRecords) -> None:
         super().__init__(shared)
         self._users = made_users
         invalidations = shared.database.invalidations
@@ -138,12 +137,12 @@ class BindingRecords(Records):
         invalidations.on(PRINCIPAL, self._forget)
 
     def known_principal(self, issuer: str, subject: str) -> Principal | None:
-        """Return the user bound to an identity if that is in memory; None says nothing: `principal` does."""
+        """Return the user bound to an identity from the cache only; on None ask `principal`."""
         bound = self._principals.known((issuer, subject))
         return None if bound is None else bound[0]
 
     async def principal(self, issuer: str, subject: str) -> tuple[Principal, bool] | None:
-        """Return the user bound to an identity, if any, and whether that was at the first login; cached."""
+        """Return the user bound to an identity and whether it was created at the first login, or None. Cached."""
         return await self._principals.find((issuer, subject), lambda: self._read_principal(issuer, subject))
 
     async def of(self, user: UserId) -> Sequence[Binding]:
@@ -163,14 +162,14 @@ class BindingRecords(Records):
         return await self._database.write(work)
 
     async def delete(self, user: UserId, name: BindingName) -> bool:
-        """Remove a binding: no login by it succeeds when this returns. False when it is gone already."""
+        """Delete a binding, invalid on return; return whether it existed."""
         removal = delete(bindings).where(bindings.c.user_id == user, bindings.c.name == name)
         return await self._database.change(removal, Invalidation(PRINCIPAL, (user,)), grows=False) > 0
 
     async def first_login(self, name: UserName, details: UserDetails, roles: Roles, issuer: str, subject: str) -> User:
-        """Make a user with memberships and bind it to an identity, all or nothing; the user has no creator.
+        """Create a user with memberships and a binding, atomically; the user has no creator.
 
-        Raises `AlreadyExists` for a bound identity, then for a name that is taken; `NotFound` when a project is gone.
+        Raises `AlreadyExists` for a bound identity, then for a taken name, `NotFound` for a deleted project.
         """
         creation = self._users.creation(name, details, roles, None)
 
@@ -184,12 +183,12 @@ class BindingRecords(Records):
         except AlreadyExists as taken:
             if await self._read_principal(issuer, subject) is None:
                 raise
-            raise AlreadyExists(_BOUND) from taken  # who was faster has the name too, and that is met first
+            raise AlreadyExists(_IDENTITY_TAKEN) from taken  # by a concurrent first login, which took the name too
 
     async def follow(self, user: UserId, roles: Roles) -> bool:
-        """Give a user these roles in these projects, none of them ending the membership; other projects stay.
+        """Set a user's roles in these projects; empty roles end the membership, other projects are unchanged.
 
-        Returns whether anything changed. Raises `NotFound` when user or project are gone.
+        Returns whether anything changed. Raises `NotFound` for a deleted user or project.
         """
         if not await self._database.read(lambda connection: roles_to_change(connection, user, roles)):
             return False
@@ -207,7 +206,7 @@ class BindingRecords(Records):
     async def _read_principal(self, issuer: str, subject: str) -> tuple[Principal, bool] | None:
         try:
             (issuer + subject).encode()
-        except UnicodeEncodeError:  # texts of JSON may hold halves of characters, which cannot be stored
+        except UnicodeEncodeError:  # lone surrogates from JSON, which cannot be stored
             return None
         return await self._database.read(lambda connection: bound_principal(connection, issuer, subject))
 
@@ -238,67 +237,67 @@ def _binding(row: Row[Any]) -> Binding:
     return record(Binding, row, created_by=row.creator)
 
 
-_ALL = ""
-_CHANGED = Invalidation(ISSUERS, ())
+_ALL_ISSUERS = ""
+_ISSUERS_CHANGED = Invalidation(ISSUERS, ())
 _COLUMNS = ("name", "url", "client_secret")  # of an issuer; its other fields are one text
 
 
 class IssuerRecords(Records):
-    """Issuers: few, and looked up for every token that is not known yet, so all of them are in memory."""
+    """Issuers. All are cached, as they are few and needed for each new token."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: RegistryContext) -> None:
         super().__init__(shared)
         self._all: Cache[str, Sequence[Issuer]] = shared.database.invalidations.new_cache(1)
-        shared.database.invalidations.on(ISSUERS, lambda: self._all.forget(_ALL))
+        shared.database.invalidations.on(ISSUERS, lambda: self._all.forget(_ALL_ISSUERS))
 
     async def all(self) -> Sequence[Issuer]:
-        """Return all issuers, oldest first; cached. One whose stored secret is damaged comes without it."""
-        return await self._all.find(_ALL, lambda: self._database.read(self._read)) or ()
+        """Return all issuers, oldest first, cached; a damaged secret is left out."""
+        return await self._all.find(_ALL_ISSUERS, lambda: self._database.read(self._read_all)) or ()
 
     async def create(self, issuer: Issuer, created_by: UserId | None) -> None:
-        """Add an issuer; raise `AlreadyExists` when its name or its URL is another one's."""
+        """Create an issuer. Raises `AlreadyExists` for a taken name or URL."""
         identity, now = new_uuid(), self._clock.wall()
         row = insert(issuers).values(
             id=identity, created_on=now, modified_on=now, **columns(self._secrets, issuer, identity),
             created_by=existing(created_by),
         )  # fmt: skip
-        await self._database.change(row, _CHANGED)
+        await self._database.change(row, _ISSUERS_CHANGED)
 
     async def update(self, name: IssuerName, issuer: Issuer, expected: Precondition = ANY_VERSION) -> bool:
-        """Replace an issuer; False when there is none. Raises `AlreadyExists` when its name or URL is another one's."""
+        """Replace an issuer; return whether it existed. Raises `AlreadyExists` for a taken name or URL."""
         now = self._clock.wall()
 
         def work(connection: Connection) -> bool:
             identity = connection.scalar(select(issuers.c.id).where(issuers.c.name == name))
             if identity is None:
                 return False
-            expected.check(lambda: self._named(connection, name))
+            expected.check(lambda: self._find_named(connection, name))
             change = update(issuers).where(issuers.c.id == identity)
             change = change.values(modified_on=now, **columns(self._secrets, issuer, identity))
-            return connection.execute(change).rowcount > 0  # another node may have removed it meanwhile
+            return connection.execute(change).rowcount > 0  # another node may have deleted it meanwhile
 
-        return await self._database.write(work, _CHANGED)
+        return await self._database.write(work, _ISSUERS_CHANGED)
 
     async def delete(self, name: IssuerName, expected: Precondition = ANY_VERSION) -> bool:
-        """Remove an issuer; bindings to identities there stay. False when it is gone already."""
+        """Delete an issuer, but not its bindings; return whether it existed."""
         removal = delete(issuers).where(issuers.c.name == name)
 
         def work(connection: Connection) -> bool:
-            expected.check(lambda: self._named(connection, name))
+            expected.check(lambda: self._find_named(connection, name))
             return connection.execute(removal).rowcount > 0
 
-        return await self._database.write(work, _CHANGED, grows=False)
+        return await self._database.write(work, _ISSUERS_CHANGED, grows=False)
 
-    def _named(self, connection: Connection, name: IssuerName) -> Issuer | None:
+    def _find_named(self, connection: Connection, name: IssuerName) -> Issuer | None:
         return first(connection, select(issuers).where(issuers.c.name == name), self._issuer)
 
-    def _read(self, connection: Connection) -> Sequence[Issuer]:
+    def _read_all(self, connection: Connection) -> Sequence[Issuer]:
         return tuple(self._issuer(row) for row in connection.execute(select(issuers).order_by(issuers.c.number)))
 
     def _issuer(self, row: Row[Any]) -> Issuer:
         try:
             secret = secret_of(row, self._secrets)
-        except Damaged as error:  # a damaged one must not take the other issuers away
+        except Damaged as error:  # a damaged secret must not disable the other issuers
             logger.error("issuer.secret_damaged", issuer=row.name, reason=error.message)
             secret = ""
         return msgspec.convert(fields_of(row, secret), Issuer)
@@ -318,13 +317,13 @@ def fields_of(row: Row[Any], secret: str) -> dict[str, Any]:
 
 
 def issuer_on(line: export_format.Issuer) -> Issuer:
-    """Return the issuer of a line of an export, not yet checked."""
+    """Return the issuer of an export line, not yet validated."""
     said: Mapping[str, Any] = msgspec.to_builtins(line)
     return msgspec.convert({each.name: said[each.name] for each in fields(Issuer) if each.name in said}, Issuer)
 
 
 def secret_of(row: Row[Any], secrets: Secrets) -> str:
-    """Return the secret in a row, empty for none; raise `Damaged` when it cannot be read."""
+    """Decrypt the secret in a row; empty if it has none. Raises `Damaged`."""
     if row.secret is None:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Access lists of topics and subscriptions (contract 3.5), and IAM policies: these lists and what is without effect."""
+"""Access lists of topics and subscriptions (contract 3.5), and IAM policies with further bindings without effect."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -13,7 +13,7 @@ from ams.core.names import ProjectId, UserId, UserName
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.invalidation import SUBSCRIPTION, TOPIC, Cache, Invalidation
 from ams.storage.registry.records import NO_USERS, Page, PageRequest, Subscription, Topic
-from ams.storage.registry.statements import Records, Shared, page_of
+from ams.storage.registry.statements import Records, RegistryContext, page_of
 from ams.storage.registry.tables import (
     memberships,
     schemas,
@@ -47,17 +47,17 @@ class PolicyRecords(Records):
     """Policies by kind, project and name."""
 
     async def find(self, kind: str, project: ProjectId, name: str) -> Policy | None:
-        """Return a policy; None when the resource is not there."""
-        return await self._database.read(lambda connection: _read(connection, _KINDS[kind], project, name))
+        """Return a policy; None if the resource does not exist."""
+        return await self._database.read(lambda connection: _read_policy(connection, _KINDS[kind], project, name))
 
     async def set(
         self, kind: str, project: ProjectId, name: str, role: str, bindings: Bindings, expected: Precondition
     ) -> Policy | None:
-        """Replace a policy, with the list for `role`; return it, None: no such resource. Raises `ChangedMeanwhile`."""
+        """Replace a policy, and the access list for `role`; return it, or None. Raises `ChangedMeanwhile`."""
         table, access, cached_as = _KINDS[kind]
 
         def work(connection: sa.Connection) -> Policy | None:
-            before = _read(connection, _KINDS[kind], project, name)
+            before = _read_policy(connection, _KINDS[kind], project, name)
             if before is None:
                 return None
             expected.check(lambda: before)
@@ -77,7 +77,7 @@ def _is(table: sa.Table, project: ProjectId, name: str) -> sa.ColumnElement[bool
     return (table.c.project_id == project) & (table.c.name == name)
 
 
-def _read(connection: sa.Connection, kind: _Kind, project: ProjectId, name: str) -> Policy | None:
+def _read_policy(connection: sa.Connection, kind: _Kind, project: ProjectId, name: str) -> Policy | None:
     table, access, _ = kind
     row = connection.execute(sa.select(table.c.iam).where(_is(table, project, name))).first()
     if row is None:
@@ -103,33 +103,33 @@ def _replace_list(connection: sa.Connection, access: sa.Table, identity: str | N
 
 
 class ResourceRecords(Records, Generic[R, N]):
-    """Common parts of topics and subscriptions: names in a project, a cache, pages, and access lists."""
+    """Base class for topics and subscriptions: lookup by name, cache, pages, access lists."""
 
-    _kind: str  # its name in caches (`ams.storage.database.invalidation`)
+    _kind: str  # kind of invalidation (`ams.storage.database.invalidation`)
     _gone: type[TopicGone | SubscriptionGone]
     _table: sa.Table
     _access: sa.Table
     _query: sa.Select[Any]
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: RegistryContext) -> None:
         super().__init__(shared)
         invalidations = shared.database.invalidations
         self._by_name: Cache[tuple[str, str], R] = invalidations.new_cache(shared.cache_size)
-        # By project and name, in memory; None: see `find`.
+        # By project and name, cache only; on None ask `find`.
         self.known: Callable[[tuple[str, str]], R | None] = self._by_name.known
         invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
 
     async def find(self, project: ProjectId, name: N) -> R | None:
-        """Return a topic or subscription with its access list, None when there is none; cached."""
+        """Return a topic or subscription with its access list, or None. Cached."""
         read = partial(self._find, project=project, name=name)
         return await self._by_name.find((project, name), lambda: self._database.read(read))
 
     async def page(self, project: ProjectId, page: PageRequest, *, listed: UserId | None = None) -> Page[R]:
-        """Return a page of those of a project, newest first; with `listed`, of those with this user on their list."""
+        """Return a page of a project's resources, newest first; with `listed` those with this user on their list."""
         number = self._table.c.number
         query = self._query.where(self._table.c.project_id == project)
         if listed is not None:
-            # By number, as these are few of many: a page begins with them instead of going through all of a project.
+            # Few of many: this starts from the access lists instead of scanning the project.
             resources = self._table.alias("listed")
             numbers = sa.select(resources.c.number).join(self._access, self._access.c.resource_id == resources.c.id)
             query = query.where(number.in_(numbers.where(self._access.c.user_id == listed)))
@@ -137,7 +137,7 @@ class ResourceRecords(Records, Generic[R, N]):
 
     async def access_list(self, project: ProjectId, name: N) -> Sequence[UserName]:
         """Return the names on an access list, in stored order."""
-        return await self._database.read(lambda connection: [*self._listed(connection, project, name)])
+        return await self._database.read(lambda connection: [*self._listed_users(connection, project, name)])
 
     async def set_access_list(
         self, project: ProjectId, name: N, wanted: Sequence[str], expected: Precondition = ANY_VERSION
@@ -153,9 +153,9 @@ class ResourceRecords(Records, Generic[R, N]):
         remove: Collection[str] | None,
         expected: Precondition = ANY_VERSION,
     ) -> Sequence[UserName]:
-        """Change an access list and return its names; a user in both stays. None removes all who are not added.
+        """Change an access list and return its names. A user in both lists stays; `remove=None` removes all others.
 
-        Raises `NotFound` for users who are no members, then for the resource.
+        Raises `NotFound` for users who are not members, then for the resource.
         """
 
         def work(connection: sa.Connection) -> Sequence[UserName]:
@@ -165,16 +165,16 @@ class ResourceRecords(Records, Generic[R, N]):
             identity: str | None = connection.scalar(sa.select(self._table.c.id).where(self._is(project, name)))
             if identity is None:
                 raise self._gone
-            present: Mapping[UserName, UserId] = self._listed(connection, project, name)
+            present: Mapping[UserName, UserId] = self._listed_users(connection, project, name)
             expected.check(lambda: [*present])
             kept: list[UserId] = [user for each, user in present.items() if remove is not None and each not in remove]
             _replace_list(connection, self._access, identity, dict.fromkeys([*kept, *(members[user] for user in add)]))
-            return [*self._listed(connection, project, name)]
+            return [*self._listed_users(connection, project, name)]
 
         return await self._database.write(work, self._forget(project, name))
 
     async def set_labels(self, project: ProjectId, name: N, labels: Mapping[str, str]) -> R | None:
-        """Replace the labels; return the topic or subscription, None when there is none."""
+        """Replace the labels; return the topic or subscription, or None."""
         return await self._change(project, name, ANY_VERSION, grows=True, labels=labels)
 
     async def _change(
@@ -196,7 +196,7 @@ class ResourceRecords(Records, Generic[R, N]):
         listed = sa.select(self._access.c.user_id).where(self._access.c.resource_id == row.id)
         return self._record(row, frozenset(connection.scalars(listed)))
 
-    def _listed(self, connection: sa.Connection, project: ProjectId, name: N) -> Mapping[UserName, UserId]:
+    def _listed_users(self, connection: sa.Connection, project: ProjectId, name: N) -> Mapping[UserName, UserId]:
         query = (
             sa.select(users.c.name, users.c.id)
             .join(self._access, self._access.c.user_id == users.c.id)

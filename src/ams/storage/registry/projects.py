@@ -1,4 +1,4 @@
-"""Projects in the registry; and quotas of what it stores, checked in the transaction that adds to it."""
+"""Projects in the registry, and its quotas, which are checked in the transaction that adds records."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ from ams.core import quotas
 from ams.core.clock import Milliseconds
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
 from ams.core.quotas import (
-    COUNTED,
     MEMBERS,
     NO_LIMITS,
+    REGISTRY_QUOTAS,
     REVISION_BYTES,
     SCHEMA_BYTES,
     SCHEMAS,
@@ -36,12 +36,12 @@ from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import Database, first
 from ams.storage.database.invalidation import PROJECT, Cache, Invalidation
 from ams.storage.registry.records import Project
-from ams.storage.registry.statements import Records, Shared, existing, record, with_creator
+from ams.storage.registry.statements import Records, RegistryContext, existing, record, with_creator
 from ams.storage.registry.tables import memberships, projects, schema_revisions, schemas, subscriptions, topics, users
 
 
 class Owned(NamedTuple):
-    """Logs and cursors that a deleted project leaves outside the registry."""
+    """Logs and cursors of a deleted project, to be deleted outside the registry."""
 
     topics: Sequence[TopicId]
     subscriptions: Sequence[SubscriptionId]
@@ -50,14 +50,14 @@ class Owned(NamedTuple):
 class ProjectRecords(Records):
     """Projects by name and identity."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: RegistryContext) -> None:
         super().__init__(shared)
         self._by_name: Cache[str, Project] = shared.database.invalidations.new_cache(shared.cache_size)
-        self.known = self._by_name.known  # by name, in memory; None says nothing: `find` does
+        self.known = self._by_name.known  # by name, cache only; on None ask `find`
         shared.database.invalidations.on(PROJECT, self._forget)
 
     async def find(self, name: str) -> Project | None:
-        """Return a project, None when there is none; cached."""
+        """Return a project, or None. Cached."""
         query = _PROJECTS.where(projects.c.name == name)
         return await self._by_name.find(name, lambda: self._database.row(query, _project))
 
@@ -66,7 +66,7 @@ class ProjectRecords(Records):
         return await self._database.rows(_PROJECTS, _project)
 
     async def create(self, name: ProjectName, description: str, created_by: UserId | None) -> Project:
-        """Make a project; raise `AlreadyExists` when the name is taken."""
+        """Create a project. Raises `AlreadyExists` for a taken name."""
         identity, now = ProjectId(new_uuid()), self._clock.wall()
         row = insert(projects).values(
             id=identity, name=name, description=description, created_on=now, modified_on=now,
@@ -90,7 +90,7 @@ class ProjectRecords(Records):
         *,
         strict_data: bool | None = None,
     ) -> Project | None:
-        """Change what is neither empty nor None; None when it is gone. Raises `AlreadyExists` for a taken name."""
+        """Change the given fields (not empty, not None); return the project, or None. Raises `AlreadyExists`."""
         values = {"name": name or None, "description": description or None, "strict_data": strict_data}
         given = {column: value for column, value in values.items() if value is not None}
         return await self._change(project, expected, given)
@@ -98,13 +98,13 @@ class ProjectRecords(Records):
     async def set_retention(
         self, project: ProjectId, retention: Milliseconds | None, expected: Precondition = ANY_VERSION
     ) -> Project | None:
-        """Change the age limit of a project's topics; return the project, None when it is gone."""
+        """Change the age limit of a project's topics; return the project, or None."""
         return await self._change(project, expected, {"retention": retention}, grows=False)
 
     async def change_quotas(
         self, project: ProjectId, changes: Mapping[str, int | None], expected: Precondition = ANY_VERSION
     ) -> Project | None:
-        """Change a project's own quotas, None: the default again; return the project. Raises `InvalidInput`."""
+        """Change a project's own quotas (None: default); return the project. Raises `InvalidInput`."""
 
         def work(connection: Connection) -> Project | None:
             there = projects.c.id == project
@@ -119,7 +119,7 @@ class ProjectRecords(Records):
         return await self._database.write(work, Invalidation(PROJECT, (project,)), grows=False)
 
     async def delete(self, project: ProjectId, expected: Precondition = ANY_VERSION) -> Owned | None:
-        """Remove a project with all in it; return its logs and cursors, None to all but one of many who delete it."""
+        """Delete a project with its contents; return its logs and cursors. Only one of concurrent calls gets them."""
 
         def work(connection: Connection) -> Owned | None:
             expected.check(lambda: _find(connection, project))
@@ -144,7 +144,7 @@ class ProjectRecords(Records):
         return await self._database.write(work, Invalidation(PROJECT, (project,)), grows=grows)
 
     def _forget(self, project: str) -> None:
-        # Cached topics and subscriptions need no forgetting: they are found by the identity, which never comes back.
+        # Cached topics and subscriptions may stay: they are keyed by the identity, which is never used again.
         self._by_name.forget_where(lambda _, known: known.id == project)
 
 
@@ -160,7 +160,7 @@ def _project(row: Row[Any]) -> Project:
 
 
 class QuotaRecords:
-    """The quotas of every project, and what is used of those that the registry counts."""
+    """Quotas of projects, and the use of those that the registry counts."""
 
     def __init__(self, database: Database, quotas: Quotas) -> None:
         self._database, self.rules = database, quotas
@@ -168,10 +168,10 @@ class QuotaRecords:
     def require(
         self, connection: Connection, project: str, *names: str, more: Mapping[str, int] = quotas.NO_LIMITS
     ) -> None:
-        """Raise `QuotaExceeded` when a project has more than it may. Call it after the addition, in its transaction.
+        """Raise `QuotaExceeded` if a project is over a quota. Call it after the addition, in its transaction.
 
-        So a name that is taken is said first. Writes run as if one after the other: two at once cannot pass together.
-        `more` is what it does not have yet, by the name of the quota.
+        So a taken name is reported first. Writes are serializable, so concurrent additions cannot both pass. `more` is
+        a planned addition by quota.
         """
         own = connection.scalar(_QUOTAS_OF_ONE, {"project": project}) or NO_LIMITS
         for name in names:
@@ -179,19 +179,21 @@ class QuotaRecords:
                 self.rules.check(own, name, _use(connection, name, project) + more.get(name, 0))
 
     async def require_room(self, project: ProjectId, more: Mapping[str, int]) -> None:
-        """Raise `QuotaExceeded`, or `RegistryUnavailable` on a full disk, for so much more; two at once may pass."""
+        """Raise `QuotaExceeded` for `more`, or `RegistryUnavailable` on a full disk; concurrent calls may all pass."""
         await self._database.read(lambda connection: self.require(connection, project, *more, more=more))
         await self._database.require_room()
 
     async def used(self, project: ProjectId) -> quotas.Limits:
-        """Return how much a project uses of each quota that the registry counts."""
-        return await self._database.read(lambda connection: {name: _use(connection, name, project) for name in COUNTED})
+        """Return a project's use of each quota that the registry counts."""
+        return await self._database.read(
+            lambda connection: {name: _use(connection, name, project) for name in REGISTRY_QUOTAS}
+        )
 
     async def all_used(self) -> Mapping[ProjectId, quotas.Limits]:
-        """Return how much each project uses of each quota that the registry counts."""
+        """Return each project's use of each quota that the registry counts."""
 
         def count(connection: Connection) -> Mapping[ProjectId, quotas.Limits]:
-            counts = {name: _counts(connection, name) for name in COUNTED}
+            counts = {name: _counts(connection, name) for name in REGISTRY_QUOTAS}
             every = set[str]().union(*counts.values())
             return {ProjectId(each): {name: count[each] for name, count in counts.items()} for each in every}
 
@@ -199,7 +201,7 @@ class QuotaRecords:
 
 
 def _use(connection: Connection, name: str, project: str) -> int:
-    """Return how much of a quota one project uses."""
+    """Return a project's use of a quota."""
     return sum(connection.scalar(each, {"project": project}) or 0 for each in _USES_OF_ONE[name])
 
 
@@ -228,11 +230,11 @@ _USES: Mapping[str, Sequence[_Use]] = {
     ],
     MEMBERS: [
         (memberships.c.project_id, _NUMBER, memberships),
-        # Also users who were made here and removed: without them a project_admin could fill the registry with users.
+        # Also removed members that were created here: else a project_admin could fill the registry with users.
         (users.c.made_in, _NUMBER, users, ~exists().where(memberships.c.user_id == users.c.id)),
     ],
 }
-"""Column of the project, use, and tables and conditions, of each quota that the registry counts; several add up."""
+"""Per quota: column of the project, use, tables and conditions; several entries are added."""
 _QUOTAS_OF_ONE = select(projects.c.quotas).where(projects.c.id == bindparam("project"))
 _USES_OF_ONE = {
     name: [
@@ -241,4 +243,4 @@ _USES_OF_ONE = {
     ]
     for name, uses in _USES.items()
 }
-"""Statements that are asked with each addition, made once."""
+"""Statements of each addition, built once."""

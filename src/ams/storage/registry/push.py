@@ -1,4 +1,4 @@
-"""Push in the registry: what is to be delivered, and what deliveries are signed with."""
+"""Push in the registry: subscriptions to deliver, and signing secrets."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -19,33 +19,33 @@ logger = structlog.get_logger("ams.registry")
 
 
 class Pushed(NamedTuple):
-    """A subscription that is to be delivered."""
+    """A subscription with push delivery."""
 
     id: SubscriptionId
     project: ProjectName
     name: SubscriptionName
     topic: TopicName
-    topic_id: str  # as text; empty: the topic is gone
+    topic_id: str  # as text; empty: the topic is deleted
     ack_deadline_seconds: int
     config: PushConfig
     is_parallel: bool = False
-    counts_attempts: bool = False  # whether it is a parallel one with a dead letter policy
+    counts_attempts: bool = False  # it is parallel and has a dead letter policy
 
 
 class PushedRecords:
-    """All subscriptions to deliver. They are used often and change seldom, so they are read after a change only."""
+    """All subscriptions to deliver. Rows are read only after a change, as they are used often and change seldom."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: tuple[str | None, Sequence[Pushed]] = None, ()
 
     async def all(self) -> Sequence[Pushed]:
-        """Return them, oldest first; the same object as before when nothing has changed."""
-        self._known = await self._database.read(self._read)
+        """Return them, oldest first; the same object if nothing has changed."""
+        self._known = await self._database.read(self._read_rows)
         return self._known[1]
 
-    def _read(self, connection: Connection) -> tuple[str | None, Sequence[Pushed]]:
-        stamp, known = connection.scalar(_STAMP[connection.dialect.name]), self._known
+    def _read_rows(self, connection: Connection) -> tuple[str | None, Sequence[Pushed]]:
+        stamp, known = connection.scalar(_FINGERPRINT[connection.dialect.name]), self._known
         if stamp == known[0]:
             return known
         found = [
@@ -71,39 +71,39 @@ _PUSHED = (
     .where(subscriptions.c.push.is_not(None))
     .order_by(subscriptions.c.number)
 )  # fmt: skip
-_GATHERED = {"sqlite": "group_concat({each}, ' ')", "postgresql": "md5(string_agg({each}, ' '))"}
+_CONCATENATED = {"sqlite": "group_concat({each}, ' ')", "postgresql": "md5(string_agg({each}, ' '))"}
 _EACH = (
     "subscriptions.id || projects.name || ' ' || subscriptions.name || ' ' || subscriptions.topic || ' '"
     " || COALESCE(topics.id, '') || CAST(subscriptions.ack_deadline_seconds AS TEXT) || subscriptions.push"
     " || COALESCE(subscriptions.parallel, '')"
 )
-_STAMP = {
+_FINGERPRINT = {
     dialect: text(f"""
         SELECT {gathered.format(each=_EACH)} FROM subscriptions
         JOIN projects ON projects.id = subscriptions.project_id
         LEFT JOIN topics ON topics.project_id = subscriptions.project_id AND topics.name = subscriptions.topic
         WHERE subscriptions.push IS NOT NULL
         """)  # noqa: S608 - nothing but constants is joined
-    for dialect, gathered in _GATHERED.items()
+    for dialect, gathered in _CONCATENATED.items()
 }
-"""A text that is another one when anything of it has changed: reading the rows takes five times as long."""
+"""A fingerprint that changes with any row; reading the rows takes five times as long."""
 
 
 Check = Callable[[PushConfig | None], None]  # raises when a subscription may have no secret
 
 
 class PushSecretRecords(Records):
-    """Secrets that sign the deliveries of a subscription, sealed as tokens are, and bound to the subscription.
+    """Signing secrets of subscriptions, encrypted as tokens are.
 
-    A subscription has none, one, or, for a while after a rotation, two that are valid.
+    A subscription has no secret, one, or two for a while after a rotation.
     """
 
     async def rotate(
         self, subscription: SubscriptionId, secret: str, keep: Milliseconds, check: Check
     ) -> Milliseconds | None:
-        """Sign with another secret from now on; the one before, if any, stays valid for `keep`: return its end.
+        """Add a new signing secret; the previous one stays valid for `keep`. Return its end, or None.
 
-        Raises `SubscriptionGone`, then all that `check` raises: nothing has changed then.
+        Raises `SubscriptionGone`, and errors of `check`; then nothing has changed.
         """
         now = self._clock.wall()
         sealed = self._secrets.seal_push(secret, subscription)
@@ -122,7 +122,7 @@ class PushSecretRecords(Records):
         return await self._database.write(work)
 
     async def all_valid(self) -> Mapping[SubscriptionId, Sequence[str]]:
-        """Return the valid secrets of all subscriptions that have one, newest first."""
+        """Return the valid secrets by subscription, newest first."""
         query = select(push_secrets).where(_is_valid(self._clock.wall()))
         query = query.order_by(push_secrets.c.number.desc())
         rows = await self._database.read(lambda connection: connection.execute(query).all())
@@ -130,20 +130,20 @@ class PushSecretRecords(Records):
         for row in rows:
             try:
                 found[row.subscription_id].append(self._secrets.open_push(row.sealed, row.subscription_id))
-            except Damaged as error:  # it must not stop other subscriptions' deliveries
+            except Damaged as error:  # must not stop deliveries of other subscriptions
                 logger.error("push_secret.damaged", reason=str(error))
         return dict(found)
 
 
 def forget_secrets(connection: Connection, subscription: SubscriptionId) -> None:
-    """Remove the secrets of a subscription, in the connection's transaction."""
+    """Delete the secrets of a subscription, in the connection's transaction."""
     connection.execute(delete(push_secrets).where(push_secrets.c.subscription_id == subscription))
 
 
 def _end_others(
     connection: Connection, subscription: SubscriptionId, now: Milliseconds, keep: Milliseconds
 ) -> Milliseconds | None:
-    """End the newest secret after `keep`, or before if it would anyway, and the others now; return when it ends."""
+    """End the newest secret after `keep`, or at its earlier end, and the others now; return the end."""
     own = push_secrets.c.subscription_id == subscription
     query = select(push_secrets.c.number, push_secrets.c.until).where(own, _is_valid(now))
     newest = connection.execute(query.order_by(push_secrets.c.number.desc())).first() if keep else None

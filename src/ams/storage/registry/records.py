@@ -39,7 +39,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A page of a list (contract 4): size 0 or less is everything, an empty token the first page."""
+    """Request for a page (contract 4): size 0 or less means everything, an empty token the first page."""
 
     size: int = 0
     token: str = ""
@@ -47,35 +47,35 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """A part of a list."""
+    """A page of a list."""
 
     items: Sequence[T]
-    next_token: str  # the page token of the next page; empty on the last one
-    total: int  # items of the whole list, not of the page
+    next_token: str  # page token of the next page; empty on the last page
+    total: int  # items of the whole list
 
     def map(self, change: Callable[[T], U]) -> "Page[U]":
-        """Return the page with each item changed."""
+        """Return the page with `change` applied to each item."""
         return Page(tuple(change(item) for item in self.items), self.next_token, self.total)
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A tenant: the owner of topics, subscriptions and memberships."""
+    """A tenant: owner of topics, subscriptions and memberships."""
 
-    id: ProjectId  # stays when the project is renamed; never shown
+    id: ProjectId  # survives renames; never shown
     name: ProjectName
     description: str
     created_on: Milliseconds
     modified_on: Milliseconds
-    created_by: UserName | None  # None when made by the service token, or when its maker is gone
-    retention: Milliseconds | None = None  # of messages in topics without their own; None: the log's default
-    quotas: Limits = field(default_factory=lambda: NO_LIMITS)  # the others are the defaults
-    strict_data: bool | None = None  # whether data that is not base64 is refused; None: as the setting says
+    created_by: UserName | None  # None: by the service token, or by a deleted user
+    retention: Milliseconds | None = None  # default of its topics; None: the log's default
+    quotas: Limits = field(default_factory=lambda: NO_LIMITS)  # own values; others have the default
+    strict_data: bool | None = None  # refuse data that is not base64; None: as the setting
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A user's place in one project, and the resources there whose access lists hold the user (short names)."""
+    """A user's membership in a project, and the resources (short names) with the user on their access lists."""
 
     project: ProjectName
     roles: tuple[str, ...]
@@ -85,7 +85,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user as the contract shows one (5.1)."""
+    """A user (contract 5.1)."""
 
     id: UserId
     name: UserName
@@ -99,28 +99,28 @@ class User:
     created_on: Milliseconds
     modified_on: Milliseconds
     created_by: UserName | None
-    token: str | None = field(repr=False)  # None where the asker may not see it, or it is damaged
+    token: str | None = field(repr=False)  # None: the caller may not see it, or it is damaged
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How a client logged in without the user's own token."""
+    """Login with a named token or an issuer's token."""
 
     name: str  # of the named token, or of the issuer
     token: TokenId | None = None  # the named token; None: an issuer's
     expires_on: Milliseconds | None = None
-    rights: Rights | None = None  # what it is good for, of what its user may do; None: all of it
+    rights: Rights | None = None  # of the token; None: all of the user's
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The user of a token, as much as deciding a request needs."""
+    """The user of a token, with the fields that authorisation needs."""
 
     id: UserId
     name: UserName
     service_roles: frozenset[str]
-    project_roles: Mapping[ProjectId, frozenset[str]]  # also without roles
-    login: Login | None = None  # None: with the user's own token
+    project_roles: Mapping[ProjectId, frozenset[str]]  # memberships, also those without roles
+    login: Login | None = None  # None: the user's own token
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +128,12 @@ class SchemaContent:
     """One revision of a schema."""
 
     type: str  # `json`, `avro` or `protobuf`
-    payload: str | None  # the schema of the data, as JSON; None: only attributes are checked
-    attributes: str | None  # what attributes must be, as JSON; None: anything
+    payload: str | None  # schema of the data, as JSON; None: data is not checked
+    attributes: str | None  # rules for attributes, as JSON; None: not checked
 
     @property
     def bytes(self) -> int:
-        """How large it is."""
+        """Size of its texts."""
         return len((self.payload or "").encode()) + len((self.attributes or "").encode())
 
 
@@ -144,13 +144,13 @@ class Schema:
     id: SchemaId
     project_id: ProjectId
     name: SchemaName
-    revision: int  # from 1; the newest unless another was asked for
+    revision: int  # from 1
     content: SchemaContent
-    created_on: Milliseconds  # when this revision was made
+    created_on: Milliseconds  # of this revision
 
 
 class SchemaUse(NamedTuple):
-    """How a topic is to use a schema, as `AttachedSchema` says it."""
+    """Use of a schema by a topic; fields as in `AttachedSchema`."""
 
     encoding: str = ""
     first_revision: int | None = None
@@ -162,14 +162,14 @@ ANY_USE = SchemaUse()
 
 @dataclass(frozen=True, slots=True)
 class AttachedSchema:
-    """The revision of a schema that the messages of a topic must keep."""
+    """Schema revision that the messages of a topic must match."""
 
     id: SchemaId
     name: SchemaName
     revision: int
-    encoding: str = ""  # how data is written: `JSON` or `BINARY`; empty: it was not said
-    first_revision: int | None = None  # oldest that messages may keep; None: any. It may be deleted, as the last may
-    last_revision: int | None = None  # the newest revision that messages may keep; None: any
+    encoding: str = ""  # of data: `JSON` or `BINARY`; empty: not given
+    first_revision: int | None = None  # oldest revision that messages may use, perhaps deleted; None: any
+    last_revision: int | None = None  # newest one, likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,53 +179,53 @@ class Topic:
     id: TopicId
     project_id: ProjectId
     name: TopicName
-    schema: AttachedSchema | None  # the attached schema as it is now
+    schema: AttachedSchema | None  # current state of the attached schema
     retention: Milliseconds | None  # age limit of its messages; None: the project's, then the log's default
     created_on: Milliseconds
-    authorized: frozenset[UserId] = NO_USERS  # its access list; filled by `find` only
+    authorized: frozenset[UserId] = NO_USERS  # access list; only `find` fills it
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
-    deleted_schema: str = ""  # encoding of its schema, which was deleted since
+    deleted_schema: str = ""  # encoding of its deleted schema
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscription; `id` is the key of its cursor. It names its topic, which may be gone (contract 8)."""
+    """A subscription; `id` is the key of its cursor. Its topic may be deleted (contract 8)."""
 
     id: SubscriptionId
     project_id: ProjectId
     name: SubscriptionName
     topic: TopicName
-    ack_deadline_seconds: int  # Seconds, 0 to 600
+    ack_deadline_seconds: int  # 0 to 600
     push: PushConfig | None  # None: a pull subscription
     created_on: Milliseconds
-    authorized: frozenset[UserId] = NO_USERS  # its access list, as in `Topic`
+    authorized: frozenset[UserId] = NO_USERS  # access list; only `find` fills it
     parallel: ParallelOptions | None = None  # None: an ordered subscription
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def is_detached(self) -> bool:
-        """Return whether it gets nothing any more, for good."""
+        """Return whether it gets no more messages, permanently."""
         return self.parallel is not None and self.parallel.detached
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Where a parallel subscription stood when it was made."""
+    """State of a parallel subscription when the snapshot was created."""
 
     project_id: ProjectId
     name: SnapshotName
     topic_id: TopicId
     topic: TopicName
-    floor: Offset  # all messages before it were done
+    floor: Offset  # all messages before it were acknowledged
     created_on: Milliseconds
-    expires_on: Milliseconds  # when it is gone by itself
-    done: BitMap64 = field(default_factory=BitMap64, repr=False)  # above the floor; lists leave it out
+    expires_on: Milliseconds
+    done: BitMap64 = field(default_factory=BitMap64, repr=False)  # acknowledged above the floor; empty in lists
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Membership asked for in a body: names as they came, not yet checked."""
+    """Membership requested in a body; names are not yet validated."""
 
     project: str
     roles: tuple[str, ...] = ()
@@ -235,7 +235,7 @@ class Grant:
 class Applicant:
     """A person who applies to become a user (contract 6)."""
 
-    name: str  # the name the user is to have
+    name: str  # of the future user
     email: str = ""
     first_name: str = ""
     last_name: str = ""
@@ -245,16 +245,16 @@ class Applicant:
 
 @dataclass(frozen=True, slots=True)
 class UserDetails(Applicant):
-    """A body about a user (contract 5.3). Empty text and None mean: not said."""
+    """Body of a request about a user (contract 5.3). Empty text and None: not given."""
 
-    name: str = ""  # a new name; ignored at creation, where the path decides
-    grants: tuple[Grant, ...] | None = None  # all memberships that the user will have
+    name: str = ""  # new name; ignored at creation, where the path has it
+    grants: tuple[Grant, ...] | None = None  # all memberships of the user
     service_roles: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """An applicant, and what was decided (contract 6)."""
+    """An applicant and the decision (contract 6)."""
 
     id: RegistrationId
     applicant: Applicant
@@ -262,13 +262,13 @@ class Registration:
     activation_token: str = field(repr=False)  # empty once decided; no route uses it
     decline_comment: str
     registered_at: Milliseconds
-    modified_at: Milliseconds | None  # when it was decided; None while pending
-    modified_by: UserName | None  # None while pending, for the service token, or a user that is gone
+    modified_at: Milliseconds | None  # time of the decision; None while pending
+    modified_by: UserName | None  # None: pending, by the service token, or by a deleted user
 
 
 @dataclass(frozen=True, slots=True)
 class NamedToken:
-    """A token of a user besides its own; its text was shown once and is nowhere. With a public key it has none."""
+    """A named token of a user. Its text was shown once and is not stored; with a public key it has no text."""
 
     id: TokenId
     user: UserName
@@ -276,13 +276,13 @@ class NamedToken:
     created_on: Milliseconds
     created_by: UserName | None
     expires_on: Milliseconds | None  # None: never
-    last_used: Milliseconds | None  # to about a minute; None: never
-    rights: Rights | None  # what it is good for, of what its user may do; None: all of it
-    key_id: str | None = None  # of its public key; None: it has none
+    last_used: Milliseconds | None  # accurate to about a minute; None: never
+    rights: Rights | None  # None: all of the user's
+    key_id: str | None = None  # of its public key; None: none
 
 
 class KeyHolder(NamedTuple):
-    """Whose key it is that a program signs its tokens with."""
+    """Owner of a public key of a program."""
 
     principal: Principal  # with the named token as `login`
     key: PublicKey
@@ -290,7 +290,7 @@ class KeyHolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """By which identity at an issuer a user logs in (docs/reference/openid-connect.md)."""
+    """Identity at an issuer that logs in as a user (docs/reference/openid-connect.md)."""
 
     user: UserName
     name: BindingName
@@ -298,4 +298,4 @@ class Binding:
     subject: str  # as tokens say it in `sub`
     created_on: Milliseconds
     created_by: UserName | None
-    by_login: bool  # made with its user at the first login; then entitlements decide the user's roles
+    by_login: bool  # created with its user at the first login; then entitlements determine the roles

@@ -1,4 +1,4 @@
-"""The face of the registry: one database, one cache, a part for each kind of record."""
+"""The interface of the registry: one database and cache, with a part for each kind of record."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Self, TypeVar
@@ -11,7 +11,7 @@ from ams.core.names import SubscriptionId
 from ams.core.quotas import Quotas
 from ams.core.retention_clock import RetentionClock
 from ams.storage.audit.records import AuditRecords
-from ams.storage.database.database import Database, opened
+from ams.storage.database.database import Database, open_database
 from ams.storage.database.invalidation import Invalidations
 from ams.storage.export_format import Line
 from ams.storage.free_space import UNLIMITED, FreeSpace
@@ -27,7 +27,7 @@ from ams.storage.registry.projects import ProjectRecords, QuotaRecords
 from ams.storage.registry.push import PushSecretRecords
 from ams.storage.registry.resources import SubscriptionRecords, TopicRecords
 from ams.storage.registry.schemas import SchemaRecords
-from ams.storage.registry.statements import Shared
+from ams.storage.registry.statements import RegistryContext
 from ams.storage.registry.tables import REGISTRY, audit, keys
 from ams.storage.registry.users import RegistrationRecords, UserRecords
 from ams.storage.secrets import Secrets
@@ -39,7 +39,7 @@ _OTHER_KEY = "the token key is not the one this registry's tokens were encrypted
 
 
 class Registry:
-    """All records. Calls raise `RegistryUnavailable` when the database cannot answer."""
+    """All records. Calls raise `RegistryUnavailable` if the database does not answer."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Registry:
         self._database, self._secrets, self._clock = database, secrets, clock
         self.quotas = QuotaRecords(database, quotas or Quotas())
         retention_clock = retention_clock or RetentionClock(clock)
-        self.shared = shared = Shared(database, secrets, clock, retention_clock, self.quotas, cache_size)
+        self.shared = shared = RegistryContext(database, secrets, clock, retention_clock, self.quotas, cache_size)
         self.users = UserRecords(shared)
         self.named_tokens = NamedTokenRecords(shared)
         self.bindings = BindingRecords(shared, self.users)
@@ -85,81 +85,81 @@ class Registry:
         quotas: Quotas | None = None,
         retention_clock: RetentionClock | None = None,
     ) -> Self:
-        """Open the database at `url`, making or migrating its tables; `key` (32 bytes) encrypts the tokens.
+        """Open the database at `url` and create or migrate its tables; `key` (32 bytes) encrypts the tokens.
 
-        Snapshots and idempotency keys end by `retention_clock`, absent: by one of the registry's own.
-        Raises `Unusable` for another database or key; `RegistryUnavailable` for a PostgreSQL that does not answer.
+        Snapshots and idempotency keys expire by `retention_clock` (None: its own).
+        Raises `Unusable` for a foreign database or another key, `RegistryUnavailable` if PostgreSQL does not answer.
         """
         secrets = Secrets(key)
-        database = await opened(
+        database = await open_database(
             url, REGISTRY, keys, secrets.fingerprint, other_key=_OTHER_KEY, password=password, space=space
         )
         return cls(database, secrets, clock or SystemClock(), cache_size, quotas, retention_clock)
 
     def history(self) -> SharedHistory:
-        """Return the history that all nodes share."""
+        """Return the history shared by all nodes."""
         return SharedHistory(self._database)
 
     @property
     def invalidations(self) -> Invalidations:
-        """For caches that are made of the registry's records."""
+        """Hub for caches of the registry's records."""
         return self._database.invalidations
 
     @property
     def away(self) -> str | None:
-        """Why the registry cannot be asked now, as far as is known; None while it can."""
+        """Known reason why the registry is unavailable, or None."""
         return self._database.away
 
     async def is_empty(self) -> bool:
-        """Return whether the registry has no user and no topic: it is new, or it was lost."""
+        """Return whether the registry has neither users nor topics: it is new or was lost."""
         return not await self.users.exist() and not await self.topics.ids()
 
     async def change_key(self, key: bytes) -> int:
-        """Encrypt all tokens with another key (32 bytes), all or none; return how many. Then close this registry.
+        """Encrypt all tokens with another key (32 bytes), atomically; return their number. Then close this registry.
 
-        Raises `Unusable` while another service uses this registry, `Damaged` for a token that cannot be read.
+        Raises `Unusable` while another service uses this registry, `Damaged` for an unreadable token.
         """
         new = Secrets(key)
         return await self._database.alone(lambda connection: encrypt_anew(connection, self._secrets, new))
 
-    async def read_out(
+    async def export_lines(
         self,
         take: Callable[[Iterator[Line]], T],
         standings: Mapping[SubscriptionId, CursorPosition],
         *,
         with_secrets: bool,
     ) -> T:
-        """Give everything to `take` as lines of an export; on a thread. No process may change it meanwhile.
+        """Pass all records to `take` as export lines, on a thread. No process may change the registry meanwhile.
 
-        `standings` are the cursors of the subscriptions. Raises `Damaged` for a token that cannot be read, if wanted.
+        `standings` are the cursors of the subscriptions. Raises `Damaged` for an unreadable token, if `with_secrets`.
         """
         secrets = self._secrets if with_secrets else None
-        return await self._database.at_length(lambda connection: take(Contents(connection, secrets, standings).lines()))
+        return await self._database.run_long(lambda connection: take(Contents(connection, secrets, standings).lines()))
 
     async def fill(
         self, lines: Iterable[Line], logs: Mapping[Name, Loaded], finish: Callable[[RegistryImport], None]
     ) -> None:
-        """Add the lines of an export to an empty registry, all or none; on a thread.
+        """Add export lines to an empty registry, atomically, on a thread.
 
-        `logs` are the topics whose messages are there already; `finish` is called before anything of it is stored.
+        `logs` are the topics whose messages are already in the log; `finish` is called before the commit.
         """
         given, now = iter([lines]), self._clock.wall()
 
         def work(connection: Connection) -> None:
             once = next(given, None)
-            if once is None:  # tried again, as on a disk that was full: lines that were read are gone
+            if once is None:  # a retry, such as after a full disk, cannot read the lines again
                 raise RegistryUnavailable
             filling = RegistryImport(connection, self._secrets, now, logs)
             for line in once:
                 filling.add(line)
             finish(filling)
 
-        await self._database.at_length(work)
+        await self._database.run_long(work)
 
     async def clear(self) -> None:
-        """Forget all that `fill` stores, in one transaction; raise `Unusable` while another process serves it."""
+        """Delete all that `fill` stores, in one transaction. Raises `Unusable` while another process serves it."""
         await self._database.alone(empty)
 
     async def close(self) -> None:
-        """Finish what was accepted and let go of the database."""
+        """Finish accepted work and close the database."""
         await self._database.close()

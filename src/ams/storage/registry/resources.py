@@ -26,7 +26,7 @@ from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import first
 from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC
 from ams.storage.registry import parallel, push
-from ams.storage.registry.counts import Advance, add_to_project
+from ams.storage.registry.counts import TallyStep, add_to_project
 from ams.storage.registry.policies import ResourceRecords
 from ams.storage.registry.records import (
     ANY_USE,
@@ -39,7 +39,7 @@ from ams.storage.registry.records import (
     Subscription,
     Topic,
 )
-from ams.storage.registry.statements import Shared, page_of, record
+from ams.storage.registry.statements import RegistryContext, page_of, record
 from ams.storage.registry.tables import (
     memberships,
     projects,
@@ -53,7 +53,7 @@ from ams.storage.registry.tables import (
 )
 from ams.storage.registry.users import add_memberships
 
-PushChange = Callable[[PushConfig | None], PushConfig | None]  # of the present one; if it raises, nothing changes
+PushChange = Callable[[PushConfig | None], PushConfig | None]  # of the current one; if it raises, nothing changes
 
 
 class TopicRecords(ResourceRecords[Topic, TopicName]):
@@ -69,7 +69,7 @@ class TopicRecords(ResourceRecords[Topic, TopicName]):
         .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
     )  # fmt: skip
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: RegistryContext) -> None:
         super().__init__(shared)
 
         def forget_schema(schema: str) -> None:
@@ -78,7 +78,7 @@ class TopicRecords(ResourceRecords[Topic, TopicName]):
         shared.database.invalidations.on(SCHEMA, forget_schema)
 
     async def exists(self, topic: TopicId) -> bool:
-        """Return whether a topic is there now; never answered from what was read before."""
+        """Return whether a topic exists now. Not cached."""
         query = select(topics.c.number).where(topics.c.id == topic_id_text(topic))
         return await self._database.value(query) is not None
 
@@ -128,7 +128,7 @@ class TopicRecords(ResourceRecords[Topic, TopicName]):
         use: SchemaUse = ANY_USE,
         expected: Precondition = ANY_VERSION,
     ) -> Topic:
-        """Attach another schema, or none; return the topic. Raises `NotFound` for the topic, then the schema."""
+        """Attach or detach a schema; return the topic. Raises `NotFound` for the topic, then the schema."""
 
         def work(connection: Connection) -> Topic:
             identity = connection.scalar(select(topics.c.id).where(self._is(project, name)))
@@ -149,24 +149,24 @@ class TopicRecords(ResourceRecords[Topic, TopicName]):
     async def set_retention(
         self, project: ProjectId, name: TopicName, retention: Milliseconds | None, expected: Precondition = ANY_VERSION
     ) -> Topic | None:
-        """Change a topic's own age limit; return the topic, None when there is none."""
+        """Change a topic's own age limit; return the topic, or None."""
         return await self._change(project, name, expected, retention=retention)
 
     async def without_retention(self, project: ProjectId) -> Sequence[TopicId]:
-        """Return the topics of a project that have no age limit of their own."""
+        """Return the topics of a project without their own age limit."""
         return await self._ids((topics.c.project_id == project) & topics.c.retention.is_(None))
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
-        """Return the age limit of a topic: its own, else its project's; None where neither has one, or it is gone."""
+        """Return the age limit of a topic: its own, else its project's, else None; also None for a deleted topic."""
         query = _RETENTIONS.where(topics.c.id == topic_id_text(topic))
         return await self._database.row(query, lambda row: row.retention)
 
     async def retentions(self) -> Mapping[TopicId, Milliseconds | None]:
-        """Return the age limit of every topic: its own, else its project's; None where neither has one."""
+        """Return the age limit of every topic: its own, else its project's, else None."""
         return dict(await self._database.rows(_RETENTIONS, lambda row: (topic_id(row.id), row.retention)))
 
-    async def delete(self, topic: Topic, last: Sequence[Advance] = (), expected: Precondition = ANY_VERSION) -> bool:
-        """Remove a topic, and add its `last` messages to its project's days unless counted; False if it is gone."""
+    async def delete(self, topic: Topic, last: Sequence[TallyStep] = (), expected: Precondition = ANY_VERSION) -> bool:
+        """Delete a topic, and add its uncounted `last` messages to its project's days; return whether it existed."""
         removal = delete(topics).where(topics.c.id == topic_id_text(topic.id)).returning(topics.c.id)
 
         def work(connection: Connection) -> bool:
@@ -213,16 +213,16 @@ class Title(NamedTuple):
 
 
 class Expiring(NamedTuple):
-    """A subscription that goes when it is not used for a time."""
+    """A subscription that is deleted if it is unused for a time."""
 
     id: SubscriptionId
     title: Title
     ttl: Milliseconds
-    noted: Milliseconds  # until when its use is stored
-    used: Milliseconds  # last use as far as is stored, or creation
+    noted: Milliseconds  # uses until then are stored
+    used: Milliseconds  # last stored use, or creation
 
 
-# Those that may go when they are not used for a time.
+# Subscriptions that may expire.
 PARALLEL = (
     select(
         subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name, subscriptions.c.parallel,
@@ -241,7 +241,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
     _kind, _gone, _table, _access = SUBSCRIPTION, SubscriptionGone, subscriptions, subscription_access
     _query = select(subscriptions)
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: RegistryContext) -> None:
         super().__init__(shared)
         self._pushed = push.PushedRecords(shared.database)
 
@@ -252,7 +252,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         return await self._database.rows(query, lambda row: row.name)
 
     async def page_of_topic(self, project: ProjectId, topic: TopicName, page: PageRequest) -> Page[SubscriptionName]:
-        """Return a page of the names of subscriptions to a topic's name, newest first, without detached ones."""
+        """Return a page of the names of a topic's subscriptions, newest first, without detached ones."""
         is_asked = (subscriptions.c.project_id == project) & (subscriptions.c.topic == topic)
         query = select(subscriptions.c.number, subscriptions.c.name).where(is_asked & parallel.IS_ATTACHED)
         return await page_of(self._database, query, subscriptions.c.number, page, lambda row: row.name)
@@ -266,12 +266,12 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         return frozenset(await self._database.rows(select(subscriptions.c.id), lambda row: row.id))
 
     async def attached_ids(self) -> frozenset[SubscriptionId]:
-        """Return the identities of all subscriptions but those that are detached, which stand nowhere."""
+        """Return the identities of all subscriptions except detached ones, which have no cursor."""
         query = select(subscriptions.c.id).where(parallel.IS_ATTACHED)
         return frozenset(await self._database.rows(query, lambda row: row.id))
 
     async def expiring(self) -> Sequence[Expiring]:
-        """Return all subscriptions that go when they are not used for a time."""
+        """Return all subscriptions that expire when unused."""
         rows = await self._database.read(lambda connection: connection.execute(PARALLEL).all())
         return [
             Expiring(
@@ -283,7 +283,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         ]  # fmt: skip
 
     async def note_uses(self, uses: Mapping[SubscriptionId, Milliseconds]) -> None:
-        """Store when subscriptions were last used, the latest of all nodes; those that are gone are skipped."""
+        """Store the last uses of subscriptions; the latest of all nodes wins. Skips deleted subscriptions."""
 
         def work(connection: Connection) -> None:
             for identity, moment in uses.items():
@@ -295,7 +295,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
             await self._database.write(work, grows=False)
 
     async def delete_unused(self, identity: SubscriptionId, since: Milliseconds) -> Subscription | None:
-        """Remove a subscription if no use of it is stored since a moment; return it as it was."""
+        """Delete a subscription if no use since `since` is stored; return its last state."""
         last = func.coalesce(subscriptions.c.used_on, subscriptions.c.created_on)
         found = await self._database.row(select(subscriptions).where(subscriptions.c.id == identity), self._record)
         if found is None:
@@ -309,7 +309,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         )  # fmt: skip
 
     async def titles(self, identities: Collection[SubscriptionId]) -> Mapping[SubscriptionId, Title]:
-        """Return project and name of those of a few subscriptions that exist."""
+        """Return project and name of the subscriptions that exist."""
         query = (
             select(subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name)
             .join(projects, projects.c.id == subscriptions.c.project_id)
@@ -318,7 +318,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         return dict(await self._database.rows(query, lambda row: (row.id, Title(row.project, row.name))))
 
     async def pushed(self) -> Sequence[push.Pushed]:
-        """Return all subscriptions that are to be delivered, oldest first; the same object when nothing has changed."""
+        """Return all subscriptions with push delivery, oldest first; the same object if nothing has changed."""
         return await self._pushed.all()
 
     async def create(
@@ -334,9 +334,9 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         options: ParallelOptions | None = None,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> Subscription:
-        """Register a subscription; `worker` is put on its access list if `config` is to be delivered from now on.
+        """Register a subscription; if `config` is verified, `worker` gets onto its access list.
 
-        Without `options` it is an ordered one. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` without the project.
+        Without `options` it is ordered. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` for the project.
         """
         now = self._clock.wall()
         row = insert(subscriptions).values(
@@ -358,17 +358,17 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
     async def set_ack_deadline(
         self, project: ProjectId, name: SubscriptionName, seconds: int, expected: Precondition = ANY_VERSION
     ) -> Subscription | None:
-        """Change the deadline; return the subscription, None when there is none."""
+        """Change the deadline; return the subscription, or None."""
         return await self._change(project, name, expected, ack_deadline_seconds=seconds)
 
     async def change_options(
         self, project: ProjectId, name: SubscriptionName, change: OptionsChange, expected: Precondition = ANY_VERSION
     ) -> Subscription:
-        """Replace the options in one step; return the subscription. Raises `SubscriptionGone`, then as `change`."""
+        """Replace the options atomically; return the subscription. Raises `SubscriptionGone`, then as `change`."""
 
         def work(connection: Connection) -> Subscription:
-            row = self._locked(connection, project, name, expected)
-            return self._put(connection, project, name, parallel=change(row.parallel))
+            row = self._lock_row(connection, project, name, expected)
+            return self._update_row(connection, project, name, parallel=change(row.parallel))
 
         return await self._database.write(work, self._forget(project, name))
 
@@ -380,12 +380,12 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         worker: UserId | None,
         expected: Precondition = ANY_VERSION,
     ) -> Subscription:
-        """Replace the options and end pushing in one step, as `change_options` and `change_push` do."""
+        """Replace the options and stop push delivery atomically, as `change_options` and `change_push` do."""
 
         def work(connection: Connection) -> Subscription:
-            row = self._locked(connection, project, name, expected)
+            row = self._lock_row(connection, project, name, expected)
             _follow_push(connection, row, None, worker)
-            return self._put(connection, project, name, parallel=change(row.parallel), push=None)
+            return self._update_row(connection, project, name, parallel=change(row.parallel), push=None)
 
         return await self._database.write(work, self._forget(project, name))
 
@@ -397,21 +397,21 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         worker: UserId | None,
         expected: Precondition = ANY_VERSION,
     ) -> Subscription:
-        """Replace the push configuration in one step, and put the worker where it has to deliver now.
+        """Replace the push configuration atomically, and update the worker's access.
 
-        Without an endpoint, its secrets go. Returns the subscription. Raises `SubscriptionGone`, then as `change`.
+        Without endpoint its secrets are deleted. Returns the subscription. Raises `SubscriptionGone`, then as `change`.
         """
 
         def work(connection: Connection) -> Subscription:
-            row = self._locked(connection, project, name, expected)
+            row = self._lock_row(connection, project, name, expected)
             after = change(row.push)
             _follow_push(connection, row, after, worker)
-            return self._put(connection, project, name, push=after)
+            return self._update_row(connection, project, name, push=after)
 
         return await self._database.write(work, self._forget(project, name))
 
     async def place_worker(self, worker: UserId) -> None:
-        """Put the worker where it has to deliver, wherever it is missing. For the start, before anything is cached."""
+        """Add the worker to all access lists where it delivers. Call at the start, before anything is cached."""
         query = select(subscriptions).where(subscriptions.c.push.is_not(None))
 
         def work(connection: Connection) -> None:
@@ -424,7 +424,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
     async def delete(
         self, project: ProjectId, name: SubscriptionName, expected: Precondition = ANY_VERSION
     ) -> Subscription | None:
-        """Remove a subscription and its access list; return what it was, None when there was none."""
+        """Delete a subscription and its access list; return its last state, or None."""
         removal = delete(subscriptions).where(self._is(project, name)).returning(*subscriptions.c)
 
         def work(connection: Connection) -> Subscription | None:
@@ -433,7 +433,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
 
         return await self._database.write(work, self._forget(project, name), grows=False)
 
-    def _locked(
+    def _lock_row(
         self, connection: Connection, project: ProjectId, name: SubscriptionName, expected: Precondition
     ) -> Row[Any]:
         row = connection.execute(select(subscriptions).where(self._is(project, name)).with_for_update()).first()
@@ -442,7 +442,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         expected.check(lambda: self._find(connection, project, name))
         return row
 
-    def _put(
+    def _update_row(
         self, connection: Connection, project: ProjectId, name: SubscriptionName, **values: object
     ) -> Subscription:
         connection.execute(update(subscriptions).where(self._is(project, name)).values(**values))
@@ -455,7 +455,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
 
 
 def _follow_push(connection: Connection, row: Row[Any], after: PushConfig | None, worker: UserId | None) -> None:
-    """Let secrets and access list of a subscription follow its push configuration."""
+    """Update secrets and access list of a subscription after a change of its push configuration."""
     if after is None or after.type != HTTP_ENDPOINT:
         push.forget_secrets(connection, row.id)
     is_delivered = after is not None and after.verified
@@ -466,9 +466,9 @@ def _follow_push(connection: Connection, row: Row[Any], after: PushConfig | None
 def _place_worker(
     connection: Connection, project: ProjectId, subscription: SubscriptionId, worker: UserId | None, *, delivered: bool
 ) -> None:
-    """Put the worker where the subscription is, or take it off its list; without a worker nothing changes (17.3, U2).
+    """Add the worker to the access list, or remove it; without a worker do nothing (17.3, U2).
 
-    It needs a membership to find what to deliver (HTTP contract 13.5); a member keeps its roles (17.3, U14).
+    The worker also needs a membership (HTTP contract 13.5); an existing member keeps its roles (17.3, U14).
     """
     if worker is None:
         return

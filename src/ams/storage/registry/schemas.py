@@ -23,7 +23,7 @@ class SchemaRecords(Records):
     """Schemas by project and name, and their revisions by identity. Not cached: their texts are large."""
 
     async def find(self, project: ProjectId, name: SchemaName) -> Schema | None:
-        """Return a schema at its newest revision, None when there is none."""
+        """Return a schema at its newest revision, or None."""
         condition = (schemas.c.project_id == project) & (schemas.c.name == name)
         return await self._database.row(_NEWEST_SCHEMAS.where(condition), _schema)
 
@@ -33,17 +33,17 @@ class SchemaRecords(Records):
         return await self._database.rows(query, _schema)
 
     async def revision(self, schema: SchemaId, revision: int) -> Schema | None:
-        """Return a schema at any of its revisions, None when there is none, as when the schema is gone."""
+        """Return a schema at a revision, or None."""
         query = _SCHEMAS.where((schemas.c.id == schema) & (schema_revisions.c.revision == revision))
         return await self._database.row(query, _schema)
 
     async def revisions(self, schema: SchemaId) -> Sequence[Schema]:
-        """Return a schema at each of its revisions, the newest first; empty when it is gone."""
+        """Return a schema at each of its revisions, newest first; empty if it does not exist."""
         query = _SCHEMAS.where(schemas.c.id == schema).order_by(schema_revisions.c.revision.desc())
         return await self._database.rows(query, _schema)
 
     async def numbers(self, schema: SchemaId, first: int | None, last: int | None, most: int) -> Sequence[int]:
-        """Return the numbers of the newest revisions from `first` to `last`, None: any; the newest first."""
+        """Return the numbers of the newest revisions from `first` to `last` (None: unbounded), newest first."""
         number = schema_revisions.c.revision
         query = select(number).where(schema_revisions.c.schema_id == schema).order_by(number.desc()).limit(most)
         if first is not None:
@@ -53,15 +53,15 @@ class SchemaRecords(Records):
         return await self._database.read(lambda connection: connection.scalars(query).all())
 
     async def page(self, project: ProjectId, after: str, most: int) -> Sequence[Schema]:
-        """Return schemas of a project at their newest revisions whose names come after one, by name."""
+        """Return schemas of a project at their newest revisions, sorted by name, after the name `after`."""
         here = (schemas.c.project_id == project) & (schemas.c.name > after)
         query = _NEWEST_SCHEMAS.where(here).order_by(schemas.c.name).limit(most)
         return await self._database.rows(query, _schema)
 
     async def require_new(self, project: ProjectId, name: SchemaName, content: SchemaContent | None) -> None:
-        """Raise what `create` would raise now, and `RegistryUnavailable` on a full disk: to ask before a long check.
+        """Raise what `create` would raise now, and `RegistryUnavailable` on a full disk. Call it before a long check.
 
-        Without content only `AlreadyExists`. Two at once may pass; `create` decides.
+        Without content only `AlreadyExists`. Concurrent calls may all pass; `create` decides.
         """
 
         def look(connection: Connection) -> None:
@@ -76,7 +76,7 @@ class SchemaRecords(Records):
             await self._database.require_room()
 
     async def create(self, project: ProjectId, name: SchemaName, content: SchemaContent) -> Schema:
-        """Make a schema. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` when the project is gone."""
+        """Create a schema. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` for the project."""
         now = self._clock.wall()
         made = Schema(SchemaId(new_uuid()), project, name, 1, content, now)
         row = insert(schemas).values(id=made.id, project_id=project, name=name, revision=1, created_on=now)
@@ -97,10 +97,10 @@ class SchemaRecords(Records):
         content: SchemaContent | None = None,
         expected: Precondition = ANY_VERSION,
     ) -> Schema | None:
-        """Rename a schema, or add a revision; None if it changed meanwhile. Raises `AlreadyExists`, `QuotaExceeded`."""
+        """Rename a schema or add a revision; None if it changed meanwhile. Raises `AlreadyExists`, `QuotaExceeded`."""
         newest = (schemas.c.id == schema.id) & (schemas.c.revision == schema.revision)
         values: dict[str, Any] = {"name": name or schemas.c.name}
-        if content:  # a number is given once, also when its revision was deleted: others know revisions by it
+        if content:  # numbers of deleted revisions are not reused
             last = func.coalesce(schemas.c.last_revision, schemas.c.revision)
             values |= {"revision": last + 1, "last_revision": None}
         change = update(schemas).where(newest).values(values).returning(schemas.c.revision)
@@ -119,7 +119,7 @@ class SchemaRecords(Records):
         return await self._database.write(work, Invalidation(SCHEMA, (schema.id,)))
 
     async def delete(self, schema: SchemaId, expected: Precondition = ANY_VERSION) -> bool:
-        """Remove a schema, and detach it from topics, which remember their encoding; return whether it was there."""
+        """Delete a schema and detach it from topics, which keep its encoding; return whether it existed."""
         uses = select(topic_schemas.c.topic_id).where(topic_schemas.c.schema_id == schema)
         encoding = select(topic_schemas.c.encoding).where(topic_schemas.c.topic_id == topics.c.id).scalar_subquery()
         note = update(topics).where(topics.c.id.in_(uses)).values(deleted_schema=encoding)
@@ -127,7 +127,7 @@ class SchemaRecords(Records):
         whole = select(schemas.c.id).where(schemas.c.id == schema).with_for_update()
 
         def work(connection: Connection) -> bool:
-            connection.execute(whole)  # it is attached to no other topic from here on
+            connection.execute(whole)  # prevents new attachments
             expected.check(lambda: _find(connection, schema))
             connection.execute(note)
             return connection.execute(removal).rowcount > 0
@@ -135,7 +135,10 @@ class SchemaRecords(Records):
         return await self._database.write(work, Invalidation(SCHEMA, (schema,)), grows=False)
 
     async def delete_revision(self, schema: SchemaId, revision: int) -> Schema:
-        """Remove a revision, if not the last; return the schema at the newest. Raises `NotFound`, `InvalidInput`."""
+        """Delete a revision, unless it is the only one; return the schema at the newest one.
+
+        Raises `NotFound`, `InvalidInput`.
+        """
         of_schema = schema_revisions.c.schema_id == schema
         removal = delete(schema_revisions).where(of_schema, schema_revisions.c.revision == revision)
         numbers = select(schema_revisions.c.revision).where(of_schema)

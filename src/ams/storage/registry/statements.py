@@ -1,4 +1,4 @@
-"""Statements that SQLite and PostgreSQL both take: over many rows, in the dialect of each, and for pages of a list."""
+"""Statements for both SQLite and PostgreSQL: bulk statements with dialect-specific parts, and pages of lists."""
 
 import base64
 import binascii
@@ -51,13 +51,13 @@ _VALUES = {
 
 
 class Statement:
-    """A statement whose text has parts that differ between the databases.
+    """A statement with placeholders for parts that differ between the databases.
 
-    `{now}` is the time in milliseconds: this process's on SQLite, which no other process uses; else the database's.
-    `{believed}` is that of this process's `RetentionClock` there: ages go by it, so that a wrong time forgets nothing.
-    `{joined}` is the function that joins texts. With `{kept}` at its end no subscription goes before its row is there.
-    `{given}` are the rows, whose third field is `text(2)` or `number(2)`. They are given as one JSON text: a statement
-    for each would give up the interpreter each time.
+    - `{now}`: time in milliseconds, of this process on SQLite, of the database on PostgreSQL.
+    - `{believed}`: the same for ages; on SQLite that of the `RetentionClock`, so that a wrong clock deletes nothing.
+    - `{joined}`: the function that joins texts.
+    - `{kept}`, at the end: locks the subscriptions until the row is inserted.
+    - `{given}`: rows, passed as one JSON text to avoid a call per row; the third field is `text(2)` or `number(2)`.
     """
 
     def __init__(self, statement: str) -> None:
@@ -75,7 +75,7 @@ class Statement:
         retention_clock: RetentionClock | None = None,
         **said: object,
     ) -> sa.CursorResult[Any]:
-        """Run the statement; `clock` is for `{now}`, `retention_clock` for `{believed}`, `said` for all others."""
+        """Run the statement; `clock` is for `{now}`, `retention_clock` for `{believed}`, `said` are its parameters."""
         if rows is not None:
             said["rows"] = json.dumps(rows)
         if connection.dialect.name == "sqlite":
@@ -85,13 +85,13 @@ class Statement:
 
 
 def among(connection: sa.Connection, values: Iterable[str]) -> sa.Select[Any]:
-    """Return the query for these texts, for a condition `column.in_(...)` that holds however many there are."""
+    """Return a query for these texts, for a condition `column.in_(...)` with any number of values."""
     rows = _VALUES[connection.dialect.name].bindparams(given_values=json.dumps(list(values)))
     return sa.select(sa.column("value", sa.String)).select_from(rows)
 
 
-class Shared(NamedTuple):
-    """Common to all parts of the registry."""
+class RegistryContext(NamedTuple):
+    """State shared by all parts of the registry."""
 
     database: Database
     secrets: Secrets
@@ -104,12 +104,12 @@ class Shared(NamedTuple):
 class Records:
     """A part of the registry."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: RegistryContext) -> None:
         self._database, self._secrets, self._clock, self._retention_clock, self._quotas, _ = shared
 
 
 def record(kind: type[K], row: sa.Row[Any], **more: Any) -> K:
-    """Make a record of a row: a field is the column of its name, unless it is in `more`."""
+    """Convert a row to a record; fields are the columns of the same name, except those in `more`."""
     names = [each.name for each in fields(kind) if each.name not in more]
     return kind(**{name: getattr(row, name) for name in names}, **more)
 
@@ -118,28 +118,28 @@ _CREATOR = users.alias("creator")
 
 
 def with_creator(table: sa.Table, made_by: str = "created_by") -> sa.Select[Any]:
-    """Select rows with the names of those who made them, as `creator`."""
+    """Select rows with the name of their creator, as `creator`."""
     return sa.select(table, _CREATOR.c.name.label("creator")).outerjoin(_CREATOR, _CREATOR.c.id == table.c[made_by])
 
 
 def with_user_and_creator(table: sa.Table) -> sa.Select[Any]:
-    """Select rows likewise, with the names of the users they are of, as `user`; oldest first."""
+    """Select rows also with the name of their user, as `user`; oldest first."""
     query = with_creator(table).add_columns(users.c.name.label("user")).join(users, users.c.id == table.c.user_id)
     return query.order_by(table.c.number)
 
 
 def existing(user: UserId | None) -> sa.ScalarSelect[Any]:
-    """Return a user's identity for a column of creators, null when the user is gone."""
+    """Return a user's identity for a column of creators, null for a deleted user."""
     return sa.select(users.c.id).where(users.c.id == user).scalar_subquery()
 
 
 def page_token(number: int) -> str:
-    """Write the token of the page that begins with item `number`."""
+    """Encode the token of the page that begins with item `number`."""
     return base64.b64encode(b"%d" % number).decode("ascii")
 
 
 def page_start(token: str) -> int:
-    """Read the number of a token; raise `InvalidInput` "Invalid page token"."""
+    """Parse the number of a token. Raises `InvalidInput` "Invalid page token"."""
     try:
         digits = base64.b64decode(token, validate=True)
     except (binascii.Error, ValueError):
@@ -157,9 +157,9 @@ def read_page(
     *,
     total: int | None = None,
 ) -> Page[Any]:
-    """Read a page of rows of `query`, ordered by `number` from the newest down (contract 4). Raises `InvalidInput`.
+    """Read a page of rows of `query`, ordered by descending `number` (contract 4). Raises `InvalidInput`.
 
-    Rows are counted in the table of `number` alone: joins must not change how many there are, without a given `total`.
+    Without `total`, rows are counted in the table of `number`, so joins must not change their number.
     """
     if total is None:
         count = sa.select(sa.func.count()).select_from(number.table)
@@ -168,9 +168,9 @@ def read_page(
         total = connection.scalar(count) or 0
     cut = query.order_by(number.desc())
     if page.token:
-        # As large as a token may say: PostgreSQL refuses a number that its column could not hold.
+        # The type of the largest token: PostgreSQL refuses values out of the column's range.
         cut = cut.where(number <= sa.literal(page_start(page.token), sa.BigInteger))
-    if not 0 < page.size < total:  # a size may be any number, also one no database takes
+    if not 0 < page.size < total:  # `size` may exceed the integers of a database
         return Page(connection.execute(cut).all(), "", total)
     rows = connection.execute(cut.limit(page.size + 1)).all()
     if len(rows) <= page.size:
@@ -185,5 +185,5 @@ async def page_of(
     page: PageRequest,
     make: Callable[[sa.Row[Any]], T],
 ) -> Page[T]:
-    """Return a page of values made of rows, as `read_page` reads them."""
+    """Return a page of values made from rows, as `read_page` does."""
     return await database.read(lambda connection: read_page(connection, query, number, page).map(make))

@@ -1,8 +1,8 @@
-"""The tables, one text for SQLite and PostgreSQL.
+"""Tables of the registry, the same for SQLite and PostgreSQL.
 
-`number` gives the order of creation: lists are cut and continued by it. `id` is the identity everything else refers
-to. Uniqueness and cascades are the database's work (HTTP contract 17.3, U11 and U12), so no race can pass by them.
-A change here needs a migration; `tests/storage/database/test_opening.py` compares the two.
+`number` is the order of creation, used for paging. `id` is the identity that other tables refer to. The database
+enforces uniqueness and cascades (HTTP contract 17.3, U11 and U12), so races cannot break them. A change here needs a
+migration; `tests/storage/database/test_opening.py` compares both.
 """
 
 import functools
@@ -23,7 +23,7 @@ from ams.storage.database.schema import NAMING, Schema, outcomes_table
 
 METADATA = sa.MetaData(naming_convention=NAMING)
 
-# Texts of errors, by the unique constraint that a client met.
+# Error texts by violated unique constraint.
 TAKEN = {
     "projects_name_unique": "Project already exists",
     "users_name_unique": "User already exists",
@@ -47,11 +47,11 @@ _object = msgspec.json.Decoder(dict[str, Any])
 
 @functools.lru_cache(1024)
 def _roles(text: str) -> tuple[str, ...]:
-    return tuple(json.loads(text))  # there are few different ones, and a page of users has hundreds
+    return tuple(json.loads(text))  # cached: few distinct values, hundreds per page of users
 
 
 class _Roles(sa.TypeDecorator[Sequence[str]]):
-    """A column of roles: each once, in the order in which they were given."""
+    """A column of roles, without duplicates, in given order."""
 
     impl = sa.Text
     cache_ok = True
@@ -64,7 +64,7 @@ class _Roles(sa.TypeDecorator[Sequence[str]]):
 
 
 class _Structure(sa.TypeDecorator[Any]):
-    """A column of JSON in the table, a value of a class in rows; null: None."""
+    """A JSON column whose values are instances of a class; null: None."""
 
     impl = sa.Text
     cache_ok = True
@@ -82,7 +82,7 @@ class _Structure(sa.TypeDecorator[Any]):
 
 
 class _Push(_Structure):
-    """A push configuration. Older versions stored URLs with a user and password in them: those are never read."""
+    """A push configuration. Credentials in URLs, which older versions stored, are removed when read."""
 
     cache_ok = True
 
@@ -92,7 +92,7 @@ class _Push(_Structure):
 
 
 class _Json(sa.TypeDecorator[Mapping[str, Any]]):
-    """A column of JSON in the table, a mapping in rows; null: none."""
+    """A JSON column whose values are mappings; null: empty."""
 
     impl = sa.Text
     cache_ok = True
@@ -105,7 +105,7 @@ class _Json(sa.TypeDecorator[Mapping[str, Any]]):
 
 
 class _Bindings(_Structure):
-    """A column of bindings of IAM policies; null: no bindings."""
+    """A column of IAM bindings; null: none."""
 
     cache_ok = True
 
@@ -125,15 +125,15 @@ def _label_column() -> sa.Column[Mapping[str, str]]:
     return sa.Column("labels", _Json, comment="JSON object of texts; null: none")
 
 
-def _numbered(name: str, *parts: SchemaItem) -> sa.Table:
-    """Make a table whose rows are in the order of their creation."""
+def _numbered_table(name: str, *parts: SchemaItem) -> sa.Table:
+    """Make a table with the column `number`."""
     number = sa.Column("number", sa.Integer, primary_key=True, autoincrement=True)
     return sa.Table(name, METADATA, number, *parts, sqlite_autoincrement=True)
 
 
-def _identified(name: str, *parts: SchemaItem) -> sa.Table:
-    """Make a table like that, of what others refer to."""
-    return _numbered(name, sa.Column("id", sa.String(36), nullable=False, unique=True), *parts)
+def _identified_table(name: str, *parts: SchemaItem) -> sa.Table:
+    """Make a table with the columns `number` and `id`."""
+    return _numbered_table(name, sa.Column("id", sa.String(36), nullable=False, unique=True), *parts)
 
 
 def _texts(*names: str) -> Sequence[sa.Column[str]]:
@@ -172,7 +172,7 @@ def _days(owner: str, of: str, comment: str | None = None) -> Sequence[sa.Column
     ]
 
 
-users = _identified(
+users = _identified_table(
     "users",
     sa.Column("name", sa.Text, nullable=False, unique=True),
     *_texts("email", "first_name", "last_name", "organization", "description"),
@@ -185,7 +185,7 @@ users = _identified(
     sa.Index("users_by_created_on", "created_on"),
 )
 
-projects = _identified(
+projects = _identified_table(
     "projects",
     sa.Column("name", sa.Text, nullable=False, unique=True),
     sa.Column("description", sa.Text, nullable=False),
@@ -200,7 +200,7 @@ projects = _identified(
     ),
 )
 
-memberships = _numbered(
+memberships = _numbered_table(
     "memberships",
     _of("user_id", "users.id", nullable=False),
     _of("project_id", "projects.id", nullable=False, index=True),
@@ -209,7 +209,7 @@ memberships = _numbered(
     sa.Index("memberships_by_project", "project_id", "user_id"),
 )
 
-topics = _identified(
+topics = _identified_table(
     "topics",
     _project(),
     sa.Column("name", sa.Text, nullable=False),
@@ -222,7 +222,7 @@ topics = _identified(
     sa.Index("topics_by_project", "project_id", "number", "created_on"),
 )
 
-subscriptions = _identified(
+subscriptions = _identified_table(
     "subscriptions",
     _project(),
     sa.Column("name", sa.Text, nullable=False),
@@ -241,11 +241,11 @@ subscriptions = _identified(
     sa.Index("subscriptions_by_project", "project_id", "number", "created_on"),
 )
 
-# Read every few seconds, and every ten minutes, by every node.
+# Queried by every node every few seconds and every ten minutes.
 _partial_index("subscriptions_pushed", subscriptions.c.number, subscriptions.c.push.is_not(None))
 _partial_index("subscriptions_parallel", subscriptions.c.number, subscriptions.c.parallel.is_not(None))
 
-snapshots = _numbered(
+snapshots = _numbered_table(
     "snapshots",
     _project(),
     sa.Column("name", sa.Text, nullable=False),
@@ -258,7 +258,7 @@ snapshots = _numbered(
     sa.UniqueConstraint("project_id", "name"),
     sa.Index("snapshots_by_expiry", "expires_on"),
 )
-"""Former states of parallel subscriptions; a row goes with its topic."""
+"""Snapshots of parallel subscriptions; deleted with their topic."""
 
 
 def _access(name: str, resources: sa.Table) -> sa.Table:
@@ -275,7 +275,7 @@ def _access(name: str, resources: sa.Table) -> sa.Table:
 topic_access = _access("topic_access", topics)
 subscription_access = _access("subscription_access", subscriptions)
 
-schemas = _identified(
+schemas = _identified_table(
     "schemas",
     _project(),
     sa.Column("name", sa.Text, nullable=False),
@@ -308,9 +308,9 @@ topic_schemas = _table(
     sa.Column("first_revision", sa.Integer, comment="the oldest that messages may keep; null: any"),
     sa.Column("last_revision", sa.Integer, comment="the newest that messages may keep; null: any"),
 )
-"""The schema of a topic, by identity, as a schema may be renamed."""
+"""Schemas of topics, by identity, as schemas may be renamed."""
 
-registrations = _identified(
+registrations = _identified_table(
     "registrations",
     *_texts("name", "email", "first_name", "last_name", "organization", "description"),
     sa.Column("status", sa.String(8), nullable=False, comment="pending, accepted or declined"),
@@ -343,10 +343,10 @@ subscription_tallies = _table(
 )
 
 daily_messages = _table("daily_messages", *_days("topic_id", "topics.id"))
-"""Published to a topic, by day; sums up to its tally."""
+"""Messages published to a topic per day; the sum is its tally."""
 
 project_days = _table("project_days", *_days("project_id", "projects.id", "also of topics that are gone"))
-"""Published to all topics of a project, by day: kept apart, so that a topic takes nothing with it (U13)."""
+"""Messages published to all topics of a project per day, including deleted topics (U13)."""
 
 keys = _table(
     "keys", sa.Column("fingerprint", sa.String(64), primary_key=True, comment="of the key that encrypts the tokens")
@@ -366,7 +366,7 @@ publish_claims = _table(
     sa.Column("time", sa.BigInteger, comment="publish time: milliseconds since the epoch"),
     sa.Index("publish_claims_by_claimed_at", "topic_id", "claimed_at"),
 )
-"""Idempotency keys, where the log cannot remember them."""
+"""Idempotency keys of the log on Kafka."""
 
 topic_sizes = _table(
     "topic_sizes",
@@ -374,14 +374,14 @@ topic_sizes = _table(
     sa.Column("bytes", sa.BigInteger, nullable=False, comment="ever published"),
 )
 
-push_secrets = _numbered(
+push_secrets = _numbered_table(
     "push_secrets",
     _of("subscription_id", "subscriptions.id", nullable=False, index=True),
     sa.Column("sealed", sa.LargeBinary, nullable=False, comment="encrypted"),
     *_times("created_on"),
     sa.Column("until", sa.BigInteger, comment="milliseconds since the epoch; null: until another takes its place"),
 )
-"""Secrets that sign deliveries, the newest last; after a rotation two of them for a while."""
+"""Signing secrets of deliveries, newest last; two for a while after a rotation."""
 
 signing_keys = _table(
     "signing_keys",
@@ -400,7 +400,7 @@ lease_holders = _table(
     sa.Column("url", sa.Text, nullable=False, comment="how other nodes reach it; empty: it does not say"),
     sa.Column("pubsub", sa.Text, nullable=False, comment="HOST:PORT of its Google Pub/Sub port; empty: none"),
 )
-"""Processes that hold leases (`ams.cluster.lease_table`). Times are the database's, as several nodes share it."""
+"""Processes that hold leases (`ams.cluster.lease_table`). Times are the database's."""
 
 leases = _table(
     "leases",
@@ -412,7 +412,7 @@ leases = _table(
     sa.Column("state", sa.Text, comment="how the delivery goes, JSON; null: nothing was reported"),
 )
 
-named_tokens = _identified(
+named_tokens = _identified_table(
     "named_tokens",
     _of("user_id", "users.id", nullable=False),
     sa.Column("name", sa.Text, nullable=False),
@@ -428,9 +428,9 @@ named_tokens = _identified(
     sa.UniqueConstraint("user_id", "name"),
     sa.Index("named_tokens_key_id_unique", "key_id", unique=True),
 )
-"""Known by a hash, so that their texts are nowhere; one with a public key has no text, and a hash that nobody has."""
+"""Looked up by hash; their texts are not stored. With a public key there is no text, and the hash matches no token."""
 
-bindings = _numbered(
+bindings = _numbered_table(
     "bindings",
     _of("user_id", "users.id", nullable=False),
     sa.Column("name", sa.Text, nullable=False),
@@ -443,7 +443,7 @@ bindings = _numbered(
     sa.UniqueConstraint("issuer", "subject"),
 )
 
-issuers = _identified(
+issuers = _identified_table(
     "issuers",
     sa.Column("name", sa.Text, nullable=False, unique=True),
     sa.Column("url", sa.Text, nullable=False, unique=True),
@@ -459,7 +459,7 @@ history = _table(
     sa.Column("began", sa.BigInteger, primary_key=True, comment="minutes since the epoch"),
     sa.Column("data", sa.LargeBinary, nullable=False, comment="records of 33 bytes (`ams.service.history`)"),
 )
-"""Measurements of the last day, where several nodes share them; else they are in a file of their own."""
+"""Measurements of the last day on PostgreSQL; otherwise they are in a separate file."""
 
 audit = audit_table(METADATA, "audit")
 

@@ -1,4 +1,4 @@
-"""Users, their memberships and their own tokens in the registry; and registrations: who asked to become a user."""
+"""Users with memberships and own tokens, and registrations of applicants."""
 
 import json
 from collections import defaultdict
@@ -30,7 +30,7 @@ from ams.storage.registry.records import (
     User,
     UserDetails,
 )
-from ams.storage.registry.statements import Records, Shared, existing, read_page, record, with_creator
+from ams.storage.registry.statements import Records, RegistryContext, existing, read_page, record, with_creator
 from ams.storage.registry.tables import (
     bindings,
     memberships,
@@ -57,28 +57,28 @@ _TEXTS = ("name", "email", "first_name", "last_name", "organization", "descripti
 class UserRecords(Records):
     """Users by name, identity and token."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: RegistryContext) -> None:
         super().__init__(shared)
-        # Keyed by the token's text: a dictionary compares hashes that differ in every process, so the time of
-        # a miss reveals nothing about the tokens that are there.
+        # Keyed by the token's text: hashes of a dictionary are randomised per process, so the time of a miss reveals
+        # nothing about valid tokens.
         self._principals: Cache[str, Principal] = shared.database.invalidations.new_cache(shared.cache_size)
-        self.known_principal = self._principals.known  # by token, in memory; None says nothing: `principal` does
+        self.known_principal = self._principals.known  # by token, cache only; on None ask `principal`
         shared.database.invalidations.on(PRINCIPAL, self._forget)
 
     async def principal(self, token: str) -> Principal | None:
-        """Return the user of its own or a named token (also an expired one: see `login`), None for none; cached."""
+        """Return the user of an own or named token, also an expired one (see `login`); None if unknown. Cached."""
         return await self._principals.find(token, lambda: self._read_principal(token))
 
     async def by_name(self, name: UserName) -> User | None:
-        """Return a user with its token and memberships, None when there is none."""
+        """Return a user with its token and memberships, or None."""
         return await self._one(users.c.name == name)
 
     async def by_id(self, user: UserId) -> User | None:
-        """Return a user by identity, None when there is none."""
+        """Return a user by identity, or None."""
         return await self._one(users.c.id == user)
 
     async def by_token(self, token: str) -> User | None:
-        """Return the user whose own token this is, None when there is none; named tokens are not looked at."""
+        """Return the user of an own token, or None. Ignores named tokens."""
         return await self._one(users.c.token_digest == self._secrets.digest(token))
 
     async def page(self, page: PageRequest, *, project: ProjectId | None = None, details: bool = False) -> Page[User]:
@@ -115,7 +115,7 @@ class UserRecords(Records):
         token: str = "",
         grows: bool = True,
     ) -> User:
-        """Make a user (`creation`). Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` when a project is gone."""
+        """Create a user (see `creation`). Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` for a project."""
         creation = self.creation(name, details, roles, created_by, made_in=made_in, token=token)
         return await self._database.write(creation, grows=grows)
 
@@ -129,9 +129,9 @@ class UserRecords(Records):
         made_in: ProjectId | None = None,
         token: str = "",
     ) -> Work[User]:
-        """Return the work that makes a user with `token`, or a new one; `details.name` and `.grants` are not looked at.
+        """Return the work that makes a user with `token`, or a new one. Ignores `details.name` and `.grants`.
 
-        One that is `made_in` a project counts for its quota of members as long as it is a member nowhere else.
+        A user `made_in` a project counts for its quota of members while it is a member of no other project.
         """
         identity, now = UserId(new_uuid()), self._clock.wall()
         texts = {column: getattr(details, column) for column in _TEXTS} | {"name": name}
@@ -139,7 +139,7 @@ class UserRecords(Records):
             id=identity, service_roles=details.service_roles or (),
             created_on=now, modified_on=now,
             created_by=existing(created_by), made_in=made_in,
-            **texts, **self._sealed(token or new_token(), identity),
+            **texts, **self._token_columns(token or new_token(), identity),
         )  # fmt: skip
 
         def work(connection: sa.Connection) -> User:
@@ -154,9 +154,9 @@ class UserRecords(Records):
     async def update(
         self, user: UserId, details: UserDetails, roles: Roles | None, expected: Precondition = ANY_VERSION
     ) -> User | None:
-        """Change the given details; `roles`, if given, replaces all memberships. None when it is gone.
+        """Change the given details; `roles`, if given, replaces all memberships. Returns None if it does not exist.
 
-        Raises `AlreadyExists` for a taken name, `QuotaExceeded`, `NotFound` when a project is gone.
+        Raises `AlreadyExists` for a taken name, `QuotaExceeded`, `NotFound` for a deleted project.
         """
         values: dict[str, Any] = {column: text for column in _TEXTS if (text := getattr(details, column))}
         if details.service_roles is not None:
@@ -173,18 +173,18 @@ class UserRecords(Records):
         return await self._write(user, work)
 
     async def delete(self, user: UserId, expected: Precondition = ANY_VERSION) -> bool:
-        """Remove a user, its memberships and its places on access lists; False when it is gone already."""
+        """Delete a user with its memberships and access list entries; return whether it existed."""
         removal = sa.delete(users).where(users.c.id == user)
 
-        # Cached access lists may still hold the identity; no user can have it any more.
-        # Large: the creator is removed from all that the user made.
+        # Cached access lists may still hold the identity, which is never used again.
+        # Large: the creator is removed from everything that the user created.
         return await self._write(user, self._checked_removal(user, expected, removal), large=True, grows=False)
 
     async def refresh_token(
         self, user: UserId, token: str = "", *, check: Callable[[User], None] = lambda _: None
     ) -> User | None:
-        """Replace the token of a user, unless `check` raises for it; the old one is dead then. None: no such user."""
-        change = sa.update(users).where(users.c.id == user).values(**self._sealed(token or new_token(), user))
+        """Replace the token of a user; the old one is invalid on return. `check` may raise. None: no such user."""
+        change = sa.update(users).where(users.c.id == user).values(**self._token_columns(token or new_token(), user))
 
         def work(connection: sa.Connection) -> User | None:
             before = user_where(connection, self._secrets, users.c.id == user)
@@ -194,10 +194,10 @@ class UserRecords(Records):
             connection.execute(change)
             return user_where(connection, self._secrets, users.c.id == user)
 
-        return await self._write(user, work, grows=False)  # also on a full disk: who holds the old one must not go on
+        return await self._write(user, work, grows=False)  # also on a full disk: the old token must become invalid
 
     async def add_member(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> User | None:
-        """Make a user a member and return it. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` without either."""
+        """Add a member and return the user. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound`."""
 
         def work(connection: sa.Connection) -> User | None:
             add_memberships(connection, user, {project: roles}, self._quotas)
@@ -208,7 +208,7 @@ class UserRecords(Records):
     async def set_roles(
         self, user: UserId, project: ProjectId, roles: Sequence[str], expected: Precondition = ANY_VERSION
     ) -> User | None:
-        """Replace a member's roles; return the user, None when it is no member."""
+        """Replace a member's roles; return the user, or None if it is not a member."""
         change = sa.update(memberships).where(_membership_of(user, project)).values(roles=roles)
 
         def work(connection: sa.Connection) -> User | None:
@@ -221,7 +221,7 @@ class UserRecords(Records):
         return await self._write(user, work, grows=False)
 
     async def remove_member(self, user: UserId, project: ProjectId, expected: Precondition = ANY_VERSION) -> bool:
-        """End a membership; False when there was none."""
+        """Remove a member; return whether it was one."""
         removal = sa.delete(memberships).where(_membership_of(user, project))
         return await self._write(user, self._checked_removal(user, expected, removal), grows=False)
 
@@ -233,7 +233,7 @@ class UserRecords(Records):
         return await self._database.read(lambda connection: bearer_of(connection, own, named))
 
     async def _write(self, user: UserId, work: Work[T], *, large: bool = False, grows: bool = True) -> T:
-        """Run work that changes a user: caches of its token are invalidated before any caller sees the outcome."""
+        """Run work that changes a user, and invalidate the cache of its tokens before any caller sees the outcome."""
         return await self._database.write(work, Invalidation(PRINCIPAL, (user,)), large=large, grows=grows)
 
     def _checked_removal(self, user: UserId, expected: Precondition, removal: sa.Delete) -> Work[bool]:
@@ -253,7 +253,7 @@ class UserRecords(Records):
         change = sa.update(users).where(users.c.id == user)
         connection.execute(change.values(modified_on=self._clock.wall(), **values))
 
-    def _sealed(self, token: str, owner: UserId) -> dict[str, Any]:
+    def _token_columns(self, token: str, owner: UserId) -> dict[str, Any]:
         return {"token_digest": self._secrets.digest(token), "token_sealed": self._secrets.encrypt(token, owner)}
 
 
@@ -261,14 +261,14 @@ def _membership_of(user: UserId, project: ProjectId) -> sa.ColumnElement[bool]:
     return (memberships.c.user_id == user) & (memberships.c.project_id == project)
 
 
-_CHUNK = 500  # users asked about in one statement: databases limit how many values one may hold
+_USERS_PER_STATEMENT = 500  # databases limit the number of bound values
 
-_MANY = 1000  # a project with more members has some among any few users
+_MANY = 1000  # members from which on a page is searched among all users
 
 _USERS = with_creator(users)
 
 _IDS: sa.BindParameter[Any] = sa.bindparam("ids", expanding=True)
-# Built once: a login by certificate reads one user, and to build these takes longer than to run them.
+# Built once, as building these takes longer than running them.
 _MEMBERS: sa.Select[Any] = (
     sa.select(memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name)
     .join(projects, projects.c.id == memberships.c.project_id)
@@ -297,13 +297,13 @@ _OF_SUBSCRIPTIONS = _on_lists(subscriptions, subscription_access)
 
 
 def user_where(connection: sa.Connection, secrets: Secrets, condition: sa.ColumnElement[bool]) -> User | None:
-    """Return the user that meets a condition, with its memberships."""
+    """Return the user that matches a condition, with its memberships."""
     row = connection.execute(_USERS.where(condition)).first()
     return _user(row, secrets, _memberships(connection, [row.id])[row.id]) if row else None
 
 
 def bearer_of(connection: sa.Connection, own: str, named: str) -> Principal | None:
-    """Return the user of a token: by the digest of its own, then by that of a named token."""
+    """Return the user of a token, by the digest of the own, then of a named token."""
     row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
     if row is not None:
         return _with_roles(connection, row)
@@ -318,7 +318,7 @@ def key_holder(connection: sa.Connection, key: str) -> KeyHolder | None:
 
 
 def bound_principal(connection: sa.Connection, issuer: str, subject: str) -> tuple[Principal, bool] | None:
-    """Return the user bound to an identity at an issuer, and whether that was at the first login."""
+    """Return the user bound to an identity, and whether the binding was created at the first login."""
     row = connection.execute(_BOUND.where(bindings.c.issuer == issuer, bindings.c.subject == subject)).first()
     return (_with_roles(connection, row), row.by_login) if row is not None else None
 
@@ -334,7 +334,7 @@ def _login(row: sa.Row[Any]) -> Login:
 
 
 def _is_member(project: ProjectId, *, of_many: bool) -> sa.ColumnElement[bool]:
-    """Few members are found and put in order; of many, users are gone through in order until there are enough."""
+    """Return the condition: few members are looked up and sorted; for many members the sorted users are scanned."""
     if of_many:
         return sa.exists().where(memberships.c.project_id == project, memberships.c.user_id == users.c.id)
     return users.c.id.in_(sa.select(memberships.c.user_id).where(memberships.c.project_id == project))
@@ -342,10 +342,10 @@ def _is_member(project: ProjectId, *, of_many: bool) -> sa.ColumnElement[bool]:
 
 def _memberships(connection: sa.Connection, ids: Sequence[UserId]) -> Mapping[UserId, Sequence[Membership]]:
     found: defaultdict[UserId, list[Membership]] = defaultdict(list)
-    for start in range(0, len(ids), _CHUNK):
-        chunk = {"ids": ids[start : start + _CHUNK]}
-        of_topics = _listed(connection, _OF_TOPICS, chunk)
-        of_subscriptions = _listed(connection, _OF_SUBSCRIPTIONS, chunk)
+    for start in range(0, len(ids), _USERS_PER_STATEMENT):
+        chunk = {"ids": ids[start : start + _USERS_PER_STATEMENT]}
+        of_topics = _access_lists(connection, _OF_TOPICS, chunk)
+        of_subscriptions = _access_lists(connection, _OF_SUBSCRIPTIONS, chunk)
         for row in connection.execute(_MEMBERS, chunk).all():
             place = (row.user_id, row.project_id)
             lists = tuple(of_topics[place]), tuple(of_subscriptions[place])
@@ -353,11 +353,11 @@ def _memberships(connection: sa.Connection, ids: Sequence[UserId]) -> Mapping[Us
     return found
 
 
-def _listed(
+def _access_lists(
     connection: sa.Connection, query: sa.Select[Any], chunk: Mapping[str, Sequence[UserId]]
 ) -> defaultdict[tuple[UserId, ProjectId], list[Any]]:
-    """Return the short names of the resources whose access lists hold these users, oldest first."""
-    # Put in order here: asked for the order, SQLite goes through all resources rather than the few on the lists.
+    """Return the short names of the resources with these users on their access lists, oldest first."""
+    # Sorted here: with ORDER BY, SQLite scans all resources instead of the few on the lists.
     rows = sorted(connection.execute(query, chunk).all(), key=lambda row: row.number)
     found: defaultdict[tuple[UserId, ProjectId], list[Any]] = defaultdict(list)
     for row in rows:
@@ -369,13 +369,13 @@ def _user(row: sa.Row[Any], secrets: Secrets, entries: Sequence[Membership]) -> 
     token: str | None = None
     try:
         token = secrets.decrypt(row.token_sealed, row.id)
-    except Damaged as error:  # it must not hide its user, nor the others of a list
+    except Damaged as error:  # a damaged token must not hide its user or a whole list
         logger.error("user.token_damaged", user=row.name, reason=error.message)
     return record(User, row, memberships=tuple(entries), created_by=row.creator, token=token)
 
 
 def add_memberships(connection: sa.Connection, user: UserId, roles: Roles, quotas: QuotaRecords | None = None) -> None:
-    """Make a user a member of projects it is no member of; raise `QuotaExceeded` by `quotas`, if they are given."""
+    """Add memberships in projects where the user has none. Raises `QuotaExceeded` if `quotas` are given."""
     rows = [{"user_id": user, "project_id": project, "roles": given} for project, given in roles.items()]
     if rows:
         connection.execute(sa.insert(memberships), rows)
@@ -385,7 +385,7 @@ def add_memberships(connection: sa.Connection, user: UserId, roles: Roles, quota
 
 
 def roles_to_change(connection: sa.Connection, user: UserId, roles: Roles) -> Roles:
-    """Return the roles that a user does not have just so, in any order; no roles are no membership."""
+    """Return the roles that differ from the user's current ones, ignoring order; no roles: no membership."""
     query = sa.select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == user)
     held = {row.project_id: set(row.roles) for row in connection.execute(query)}
     return {
@@ -396,7 +396,7 @@ def roles_to_change(connection: sa.Connection, user: UserId, roles: Roles) -> Ro
 
 
 def put_memberships(connection: sa.Connection, user: UserId, roles: Roles, quotas: QuotaRecords) -> None:
-    """Give a user these roles in these projects; a membership without roles is ended. Raises `QuotaExceeded`."""
+    """Set a user's roles in these projects; empty roles end the membership. Raises `QuotaExceeded`."""
     for project, given in roles.items():
         place = _membership_of(user, project)
         if not given:
@@ -408,21 +408,21 @@ def put_memberships(connection: sa.Connection, user: UserId, roles: Roles, quota
 class RegistrationRecords(Records):
     """Registrations by identity."""
 
-    def __init__(self, shared: Shared, users: UserRecords) -> None:
+    def __init__(self, shared: RegistryContext, users: UserRecords) -> None:
         super().__init__(shared)
         self._users = users
 
     async def find(self, registration: RegistrationId) -> Registration | None:
-        """Return a registration, None when there is none."""
+        """Return a registration, or None."""
         return await self._database.row(_REGISTRATIONS.where(registrations.c.id == registration), _registration)
 
     async def all(self, filters: Mapping[str, str]) -> Sequence[Registration]:
-        """Return the registrations whose columns (of `REGISTRATION_FILTERS`) have just these values, oldest first."""
+        """Return the registrations that match filters (`REGISTRATION_FILTERS`), oldest first."""
         query = _REGISTRATIONS.where(*(registrations.c[column] == value for column, value in filters.items()))
         return await self._database.rows(query.order_by(registrations.c.number), _registration)
 
     async def create(self, applicant: Applicant) -> Registration:
-        """Keep a new pending registration. Raises `AlreadyExists` when a user or a pending one has the name (U5)."""
+        """Store a pending registration. Raises `AlreadyExists` if a user or pending registration has the name (U5)."""
         identity, now = RegistrationId(new_uuid()), self._clock.wall()
         row = sa.insert(registrations).values(
             id=identity, status="pending", activation_token=new_token(), decline_comment="", registered_at=now,
@@ -438,7 +438,7 @@ class RegistrationRecords(Records):
         return await self._database.write(work)
 
     async def accept(self, registration: RegistrationId, decided_by: UserId | None) -> User | None:
-        """Make the user of a pending registration; None: none is pending. Raises `AlreadyExists` for a taken name."""
+        """Create the user of a pending registration; None if not pending. Raises `AlreadyExists` for a taken name."""
 
         def work(connection: sa.Connection) -> User | None:
             asked = first(connection, _REGISTRATIONS.where(_pending(registration)), _registration)
@@ -451,12 +451,12 @@ class RegistrationRecords(Records):
         return await self._database.write(work)
 
     async def decline(self, registration: RegistrationId, decided_by: UserId | None, comment: str) -> bool:
-        """Refuse a pending registration; False when none is pending."""
+        """Decline a pending registration; return whether it was pending."""
         change = self._decision(registration, decided_by, status="declined", decline_comment=comment)
         return await self._database.change(change, grows=False) > 0
 
     async def delete(self, registration: RegistrationId) -> bool:
-        """Remove a registration, decided or not; False when there is none."""
+        """Delete a registration in any state; return whether it existed."""
         removal = sa.delete(registrations).where(registrations.c.id == registration)
         return await self._database.change(removal, grows=False) > 0
 

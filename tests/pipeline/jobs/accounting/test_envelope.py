@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken, WrongOption
-from ams.pipeline.jobs.accounting.envelope import Opened, Trust, opened
+from ams.pipeline.jobs.accounting.envelope import Opened, Trust, open_envelope
 from ams.pipeline.jobs.accounting.reader import Reader
 from tests.pipeline.jobs.accounting.texts import INDIVIDUAL, JOB, NOW, text
 from tests.support.authorities import NOW as TODAY
@@ -72,19 +72,19 @@ def lines(data: bytes) -> list[bytes]:
 
 def refused(data: bytes, trust: Trust = ANYONE) -> str:
     with pytest.raises(Broken) as failed:
-        opened(data, trust)
+        open_envelope(data, trust)
     return str(failed.value)
 
 
 @pytest.mark.parametrize("envelope", [b"", b"MIME-Version: 1.0\nContent-Type: text/plain\n\n"])
 def test_a_text_without_a_signature_has_no_signer(envelope: bytes) -> None:
-    assert opened(envelope + TEXT, ANYONE) == Opened(TEXT, "")
+    assert open_envelope(envelope + TEXT, ANYONE) == Opened(TEXT, "")
 
 
 @pytest.mark.parametrize("options", [(), ("-md", "sha512"), ("-nosmimecap",), ("-crlfeol",)])
 @pytest.mark.parametrize(("who", "name"), [("site", SITE), ("curved", CURVED)])
 def test_a_signed_text_tells_its_signer(senders: Senders, who: str, name: str, options: tuple[str, ...]) -> None:
-    text, signer = opened(senders.sign(TEXT, who, "-text", *options), senders.all)
+    text, signer = open_envelope(senders.sign(TEXT, who, "-text", *options), senders.all)
     assert (lines(text), signer) == (lines(TEXT), name)
 
 
@@ -94,8 +94,8 @@ def signed(senders: Senders) -> bytes:
 
 
 def test_line_ends_that_transport_changed_do_not_break_a_signature(senders: Senders, signed: bytes) -> None:
-    assert opened(signed.replace(b"\n", b"\r\n"), senders.all).signer == SITE
-    assert opened(b"\n" + signed, senders.all).signer == SITE
+    assert open_envelope(signed.replace(b"\n", b"\r\n"), senders.all).signer == SITE
+    assert open_envelope(b"\n" + signed, senders.all).signer == SITE
 
 
 def test_a_changed_text_or_a_hash_that_can_be_forged_is_refused(senders: Senders, signed: bytes) -> None:
@@ -116,7 +116,7 @@ def test_a_signature_of_another_key_is_refused(senders: Senders) -> None:
 
 def test_a_certificate_of_an_authority_we_do_not_know_is_refused(senders: Senders, signed: bytes) -> None:
     assert refused(signed, Trust(ca=senders.path("other"))) == "signature: its certificate is of no authority we know"
-    assert opened(signed, Trust(ca=str(senders.folder))).signer == SITE
+    assert open_envelope(signed, Trust(ca=str(senders.folder))).signer == SITE
 
 
 def test_a_certificate_that_had_expired_is_refused(senders: Senders) -> None:
@@ -125,7 +125,7 @@ def test_a_certificate_that_had_expired_is_refused(senders: Senders) -> None:
 
 def test_an_encrypted_text_is_opened_with_its_key_and_set_aside_without(senders: Senders, signed: bytes) -> None:
     encrypted = senders.encrypt(signed, "-aes128")
-    assert opened(encrypted, senders.all).signer == SITE
+    assert open_envelope(encrypted, senders.all).signer == SITE
     assert refused(encrypted) == "encrypted"
     wrong = Trust(key=senders.key("stranger"), certificate=senders.path("stranger"))
     assert refused(encrypted, wrong).startswith("encrypted: not for the key given")
@@ -151,7 +151,7 @@ def test_one_changed_byte_of_a_message_never_goes_unseen(senders: Senders, signe
     changed[place] = data.draw(st.integers(0, 255))
 
     try:
-        text, signer = opened(bytes(changed), senders.all)
+        text, signer = open_envelope(bytes(changed), senders.all)
     except Broken:
         return
     # What still opens says the same, or is no envelope any more and has no signer.

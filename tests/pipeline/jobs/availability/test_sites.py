@@ -25,7 +25,7 @@ from ams.pipeline.jobs.availability.timelines import (
     Span,
     Timeline,
     by_order,
-    combined,
+    combine,
     holding,
     overridden,
 )
@@ -195,7 +195,7 @@ def test_the_seconds_of_a_day_sum_to_a_day(timeline: Timeline) -> None:
 @FEW
 @given(st.lists(TIMELINES, min_size=1, max_size=4), st.sampled_from([AND, OR]))
 def test_timelines_come_together_second_by_second(timelines: list[Timeline], operation: Operation) -> None:
-    joined = combined(operation, timelines)
+    joined = combine(operation, timelines)
     assert by_second(joined) == [operation.over(each) for each in zip(*map(by_second, timelines), strict=True)]
     assert is_shortest(joined)
 

@@ -72,7 +72,7 @@ def test_a_flipped_bit_anywhere_costs_one_record_at_most_and_is_told(sealed, col
             await log.append(topic, texts("next"))
         assert all_right(found)
         assert len(found) >= MESSAGES - 1
-        assert len(found) == MESSAGES or log.damaged
+        assert len(found) == MESSAGES or log.damaged_places
 
     run(scenario())
 
@@ -94,7 +94,7 @@ async def test_a_record_damaged_while_the_log_is_open_is_left_out_counted_and_to
         assert [each.offset for each in before] == [3, 4]
         assert [each.offset for each in after] == list(range(6, MESSAGES))
         assert again == after
-        assert log.damaged == 1
+        assert log.damaged_places == 1
         assert (await log.append(topic, texts("next"))).first == MESSAGES
 
 
@@ -201,10 +201,10 @@ async def test_an_error_of_the_disk_is_no_damage_and_the_same_succeeds_later(eng
         with pytest.raises(LogUnavailable):
             await log.read(topic, 0, max_messages=1, max_bytes=1)
 
-        assert log.damaged == 0
+        assert log.damaged_places == 0
         assert await all_fragments(log, topic) == fragments(numbered(0, MESSAGES, size=SIZE))
         assert (await log.append(topic, numbered(3, 1, size=SIZE), key="3")).first == 3
-        assert log.damaged == 0
+        assert log.damaged_places == 0
 
 
 @pytest.fixture

@@ -34,9 +34,9 @@ def contents(draw):
     return content
 
 
-def rows(content: SegmentEntries) -> list[index_file.Row]:
-    return [index_file.Row(topic(n), 100 + n, 7, 11 * n, 3, n, 1, 0, 0) for n in range(0, 25, 2)] + [
-        index_file.Row(each, 500, 9, 8, 4, 0, 0, 0, 0) for each in content.topics if int.from_bytes(each) % 2
+def rows(content: SegmentEntries) -> list[index_file.TopicRow]:
+    return [index_file.TopicRow(topic(n), 100 + n, 7, 11 * n, 3, n, 1, 0, 0) for n in range(0, 25, 2)] + [
+        index_file.TopicRow(each, 500, 9, 8, 4, 0, 0, 0, 0) for each in content.topics if int.from_bytes(each) % 2
     ]
 
 
@@ -56,7 +56,7 @@ def opened(data: bytes) -> index_file.Directory:
     return index_file.Directory(head, data[index_file.HEAD_BYTES : index_file.HEAD_BYTES + head.directory_bytes])
 
 
-def block(directory: index_file.Directory, row: index_file.Row, number: int, data: bytes) -> Entries:
+def block(directory: index_file.Directory, row: index_file.TopicRow, number: int, data: bytes) -> Entries:
     place = directory.place(row, number)
     return index_file.decode_entries(data[place.position : place.position + place.size])
 
@@ -94,13 +94,13 @@ def test_offsets_and_times_are_found_as_in_memory(content, wanted):
         if at == len(found) and number < directory.last_block(row):
             number, at = number + 1, 0
             found = block(directory, row, number, data)
-        assert (number - row.block) * index_file.BLOCK + at == entries.at(wanted)
+        assert (number - row.block) * index_file.ENTRIES_PER_BLOCK + at == entries.at(wanted)
         number = directory.block_since(row, wanted)
         found = block(directory, row, number, data)
         if found.since(wanted) == len(found) and number < directory.last_block(row):
             number += 1
             found = block(directory, row, number, data)
-        assert (number - row.block) * index_file.BLOCK + found.since(wanted) == entries.since(wanted)
+        assert (number - row.block) * index_file.ENTRIES_PER_BLOCK + found.since(wanted) == entries.since(wanted)
 
 
 def look_up(directory: index_file.Directory, data: bytes, hashed: bytes) -> bytes | None:

@@ -13,7 +13,7 @@ from ams.core.messages import Stored, message
 from ams.storage.log.embedded import record as R
 from ams.storage.log.embedded import segment as S
 from ams.storage.log.embedded.catalog import Tail, TopicState
-from ams.storage.log.embedded.group_commit import Append, Packed, loads, pack
+from ams.storage.log.embedded.group_commit import Append, Packed, load_appends, pack
 from ams.storage.log.embedded.scan import check_record
 
 HEADS = st.builds(
@@ -177,7 +177,7 @@ class Found(NamedTuple):
 
 
 def records_of(state: TopicState, appends: list[Append]) -> list[Found]:
-    data, position, found = b"".join(pack({state: appends}, S.Open(4, "", 0, 1000, 900), 77, 100).parts), 0, []
+    data, position, found = b"".join(pack({state: appends}, S.OpenSegment(4, "", 0, 1000, 900), 77, 100).parts), 0, []
     while position < len(data):
         header = R.decode_header(data, S.seed_of(4), position)
         assert header is not None
@@ -224,7 +224,7 @@ def noted(request: R.Request) -> tuple[bytes, int, int] | None:
 def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_back():
     behind, ahead = topic(1, end=3, time=50), topic(2, end=0, time=900)
     group = {behind: [append(behind, 0, [1, 1]), append(behind, 1, [1])], ahead: [append(ahead, 2, [1])]}
-    packed = pack(group, S.Open(4, "", 0, 1000, 900), 77, 100)
+    packed = pack(group, S.OpenSegment(4, "", 0, 1000, 900), 77, 100)
 
     assert [(each.topic, each.answer) for share in packed.shares for each in share.appends] == [
         (behind, (3, 2, 100)), (behind, (5, 1, 100)), (ahead, (0, 1, 900)),
@@ -249,7 +249,7 @@ def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_
 @given(st.lists(SIZE, min_size=1, max_size=8), st.booleans())
 def test_an_append_alone_is_stored_as_it_would_be_with_others(sizes, keyed):
     """There are fewer steps for it."""
-    state, segment = topic(1, end=5, time=50), S.Open(4, "", 0, 1000, 900)
+    state, segment = topic(1, end=5, time=50), S.OpenSegment(4, "", 0, 1000, 900)
     alone, among_others = (append(state, 0, sizes, key=b"k" if keyed else b"") for _ in range(2))
 
     short, long = pack({state: [alone]}, segment, 77, 100), Packed(segment, 77, 1000)
@@ -272,9 +272,9 @@ def test_what_is_loaded_keeps_offsets_and_times_and_is_counted_from_an_offset_on
         offset, time = offset + further, time + later
         messages.append(Stored(offset, time, message("A" * (size // 4 * 4)).fragment))
     state = topic(1, end=10, time=50)
-    appends = list(loads(state, messages, since, lambda: None))
+    appends = list(load_appends(state, messages, since, lambda: None))
 
-    packed = pack({state: appends}, S.Open(4, "", 0, 1000, 900), 77, 100)
+    packed = pack({state: appends}, S.OpenSegment(4, "", 0, 1000, 900), 77, 100)
 
     data, found, counted = b"".join(packed.parts), [], 0
     for loaded_topic, loaded, positions, lengths in packed.loaded:

@@ -9,7 +9,7 @@ from ams.storage.log.embedded.catalog import TopicState
 from ams.storage.log.embedded.group_commit import Append, pack
 from ams.storage.log.embedded.record import HEADER_BYTES, MAGIC, Header, Kind, encode
 from ams.storage.log.embedded.scan import Scanned, scan
-from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Open, SegmentHead, encode_head, seed_of
+from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, OpenSegment, SegmentHead, encode_head, seed_of
 from simulation.unreliable_disk import SECTOR, UnreliableDisk
 
 PATH = "/segment"
@@ -44,7 +44,7 @@ def written(groups, *, marked: bool = False, sequence: int = SEQUENCE, held: int
     result = Written(bytearray(encode_head(SegmentHead(2, sequence, 0, held=held))))
     topics = [TopicState(name, None, CLASSES[2]) for name in TOPICS]
     for number, group in enumerate(groups):
-        segment = Open(sequence, PATH, 0, len(result.data), len(result.data))
+        segment = OpenSegment(sequence, PATH, 0, len(result.data), len(result.data))
         result.groups.append(len(result.data))
         waiting: dict[TopicState, list[Append]] = {}
         for which, sizes in group:

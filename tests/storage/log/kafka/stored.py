@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from ams.core.names import Offset, new_topic_id
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import Bounds
-from ams.storage.log.kafka.administration import NewTopic, alter, create_topics, describe, led_according_to
+from ams.storage.log.kafka.administration import NewTopic, alter, create_topics, describe, wait_for_leaders
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.fetch import SCAN, fetch_part
 from ams.storage.log.kafka.options import KafkaOptions
@@ -51,7 +51,7 @@ async def make_topic(servers: str, name: str, **configs: str) -> None:
         given = {name.replace("_", "."): value for name, value in configs.items()}
         assert await create_topics(connection, [NewTopic(name, 1, given)], until) == [None]
         for node in connection.links.nodes():
-            await led_according_to(connection, node, [name])
+            await wait_for_leaders(connection, node, [name])
 
 
 async def change_topic(servers: str, partition: Partition, **configs: str | None) -> None:

@@ -33,7 +33,7 @@ async def test_without_a_broker_the_log_opens_says_why_it_refuses_and_closes(now
         for call in (
             log.topics(), log.create(new_topic_id()), log.append(new_topic_id(), texts("a")),
             log.append(new_topic_id(), texts("a"), key="k"), log.bounds(new_topic_id()),
-            log.wait(new_topic_id(), 0, 600.0), log.weak(),
+            log.wait(new_topic_id(), 0, 600.0), log.weak_topics(),
         ):  # fmt: skip
             with pytest.raises(LogUnavailable, match="^Backend Error$"):
                 await call

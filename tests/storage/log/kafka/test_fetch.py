@@ -38,7 +38,7 @@ SIZES = {"wait_ms": 100, "topic_bytes": 1000, "max_bytes": 10_000}
 async def asked(connection, session, leader, wanted):
     """Ask once; return the topics in the answer that have messages, None if the session is to begin again."""
     response = await connection.send(leader, session.request(wanted, **SIZES), ASK)
-    if not session.answered(response):
+    if not session.accept_answer(response):
         return None
     return {name for name, parts in response.topics if parts[0][-1]}
 
@@ -67,7 +67,7 @@ async def test_a_session_that_the_broker_has_forgotten_begins_again():
         leader = await connection.leader(partition, until=float("inf"))
         session = FetchSession()
         assert await asked(connection, session, leader, {partition.name: 0}) == {partition.name}
-        session.answered(SimpleNamespace(error_code=0, session_id=12345))
+        session.accept_answer(SimpleNamespace(error_code=0, session_id=12345))
         assert await asked(connection, session, leader, {partition.name: 0}) is None
         assert await asked(connection, session, leader, {partition.name: 0}) == {partition.name}
 
@@ -78,7 +78,7 @@ def test_a_broker_without_room_for_a_session_is_asked_about_all_each_time():
         request = session.request({"a": 0, "b": 5}, **SIZES).build(FetchRequest_v11)
         assert (request.session_id, request.session_epoch) == (0, 0)
         assert [name for name, _ in request.topics] == ["a", "b"]
-        assert session.answered(SimpleNamespace(error_code=0, session_id=0))
+        assert session.accept_answer(SimpleNamespace(error_code=0, session_id=0))
 
 
 UNKNOWN = 3

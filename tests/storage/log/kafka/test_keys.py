@@ -12,7 +12,7 @@ from ams.storage.log.base import Appended, Bounds, content_hash, key_hash
 from ams.storage.log.kafka import keys
 from ams.storage.log.kafka.fetch import CONSUMER, FOLLOWER, Part
 from ams.storage.log.kafka.idempotency_store import PublishedBytes
-from ams.storage.log.kafka.keys import KEY, YOUNG, find_append
+from ams.storage.log.kafka.keys import CLAIM_WAIT_MS, KEY, find_append
 from ams.storage.log.kafka.log import KafkaLog
 from ams.storage.log.kafka.partition import Partition
 from tests.service.interference import failing
@@ -41,10 +41,10 @@ async def stored_but_not_settled(engine: Kafka, log: KafkaLog, topic: TopicId, k
 
 async def test_a_key_of_an_append_in_doubt_is_neither_new_nor_known(engine: Kafka, log: KafkaLog, topic: TopicId):
     await claim(engine, topic, "k", texts("aaaa"), 0)
-    engine.clock.advance(YOUNG - 1)
+    engine.clock.advance(CLAIM_WAIT_MS - 1)
 
     for each in (texts("aaaa"), texts("bbbb")):
-        for call in (log.append(topic, each, key="k"), log.answered(topic, each, "k")):
+        for call in (log.append(topic, each, key="k"), log.earlier_answer(topic, each, "k")):
             with pytest.raises(LogUnavailable):
                 await call
     assert await log.bounds(topic) == Bounds(0, 0)
@@ -52,9 +52,9 @@ async def test_a_key_of_an_append_in_doubt_is_neither_new_nor_known(engine: Kafk
 
 async def test_a_key_whose_messages_are_nowhere_is_free_for_others(engine: Kafka, log: KafkaLog, topic: TopicId):
     await claim(engine, topic, "k", texts("aaaa"), 0)
-    engine.clock.advance(YOUNG)
+    engine.clock.advance(CLAIM_WAIT_MS)
 
-    assert await log.answered(topic, texts("bbbb"), "k") is None
+    assert await log.earlier_answer(topic, texts("bbbb"), "k") is None
     answer = await log.append(topic, texts("bbbb"), key="k")
 
     assert await log.append(topic, texts("bbbb"), key="k") == answer
@@ -68,7 +68,7 @@ async def test_a_key_is_not_free_while_messages_are_not_seen_yet(engine: Kafka, 
     async with engine.opened(patience=1.0) as log:
         topic = await new_topic(log)
         await claim(engine, topic, "k", texts("aaaa"), 0)
-        engine.clock.advance(YOUNG)
+        engine.clock.advance(CLAIM_WAIT_MS)
 
         asked = log._reader._fetcher.offset
 
@@ -86,9 +86,9 @@ async def test_a_key_is_not_free_while_messages_are_not_seen_yet(engine: Kafka, 
 
 async def test_a_key_whose_messages_are_there_is_not_free(engine: Kafka, log: KafkaLog, topic: TopicId):
     await stored_but_not_settled(engine, log, topic, "k", texts("aaaa"))
-    engine.clock.advance(YOUNG)
+    engine.clock.advance(CLAIM_WAIT_MS)
 
-    for call in (log.append(topic, texts("bbbb"), key="k"), log.answered(topic, texts("bbbb"), "k")):
+    for call in (log.append(topic, texts("bbbb"), key="k"), log.earlier_answer(topic, texts("bbbb"), "k")):
         with pytest.raises(KeyReused):
             await call
     assert await log.bounds(topic) == Bounds(0, 1)
@@ -101,13 +101,13 @@ async def test_messages_of_a_node_that_died_before_it_noted_them_are_found(engin
         first = await stored_but_not_settled(engine, log, topic, "k", texts("aaaa", "bbbb"))
         await log.append(topic, numbered(50, 50))
 
-    engine.clock.advance(YOUNG)
+    engine.clock.advance(CLAIM_WAIT_MS)
     async with engine.opened() as log:
-        assert await log.answered(topic, texts("aaaa", "bbbb"), "k") == first
+        assert await log.earlier_answer(topic, texts("aaaa", "bbbb"), "k") == first
         assert await log.append(topic, texts("aaaa", "bbbb"), key="k") == first
         assert await log.bounds(topic) == Bounds(0, 102)
-        known = await engine.idempotency.known(topic, key_hash(topic, b"k"))
-        assert known.appended == first
+        stored_claim = await engine.idempotency.stored_claim(topic, key_hash(topic, b"k"))
+        assert stored_claim.appended == first
 
 
 async def test_an_append_of_a_node_that_died_before_it_sent_it_is_made_by_one_of_those_who_ask(engine: Kafka):
@@ -115,8 +115,8 @@ async def test_an_append_of_a_node_that_died_before_it_sent_it_is_made_by_one_of
         topic = await new_topic(log)
         await log.append(topic, numbered(0, 5))
         await claim(engine, topic, "k", texts("aaaa"), 5)
-        engine.clock.advance(YOUNG)
-        assert await log.answered(topic, texts("aaaa"), "k") is None
+        engine.clock.advance(CLAIM_WAIT_MS)
+        assert await log.earlier_answer(topic, texts("aaaa"), "k") is None
 
         answers = await asyncio.gather(
             *(each.append(topic, texts("aaaa"), key="k") for each in (log, second)), return_exceptions=True
@@ -138,13 +138,13 @@ async def test_who_stood_still_until_its_claim_was_taken_over_does_not_give_up_t
         hashed = key_hash(topic, b"k")
 
         async def is_taken_over() -> bool:
-            return not (await engine.idempotency.known(topic, hashed)).age
+            return not (await engine.idempotency.stored_claim(topic, hashed)).age
 
         async with second.held(topic):
             async with log.held(topic):
                 slow = asyncio.ensure_future(log.append(topic, texts("aaaa"), key="k"))
-                await wait_until_async(lambda: engine.idempotency.known(topic, hashed))
-                engine.clock.advance(YOUNG)
+                await wait_until_async(lambda: engine.idempotency.stored_claim(topic, hashed))
+                engine.clock.advance(CLAIM_WAIT_MS)
                 quick = asyncio.ensure_future(second.append(topic, texts("aaaa"), key="k"))
                 await wait_until_async(is_taken_over)
                 pass_loop_time(monkeypatch, 1.0)
@@ -161,7 +161,7 @@ async def test_who_stood_still_until_its_claim_was_taken_over_does_not_give_up_t
 async def test_a_claim_that_could_not_be_settled_is_answered_all_the_same(engine: Kafka, log: KafkaLog, topic: TopicId):
     with failing(engine.idempotency, "settle", RegistryUnavailable):
         first = await log.append(topic, texts("aaaa"), key="k")
-    engine.clock.advance(YOUNG)
+    engine.clock.advance(CLAIM_WAIT_MS)
     assert await log.append(topic, texts("aaaa"), key="k") == first
 
 
@@ -184,7 +184,7 @@ async def test_a_key_stays_claimed_when_its_topic_is_taken_for_gone(engine: Kafk
     """Its messages may be stored all the same."""
     async with log.held(topic):
         appending = asyncio.ensure_future(log.append(topic, texts("aaaa"), key="k"))
-        await wait_until_async(lambda: engine.idempotency.known(topic, key_hash(topic, b"k")))
+        await wait_until_async(lambda: engine.idempotency.stored_claim(topic, key_hash(topic, b"k")))
         log._topics.forget(await log._partition(topic))
     with pytest.raises(TopicGone):
         await appending
@@ -219,7 +219,7 @@ async def test_a_key_older_than_the_messages_of_its_topic_is_new_again(engine: K
         await log.append(topic, texts("aaaa"), key="k")
         engine.clock.advance(HOUR + 1)
 
-        assert await log.answered(topic, texts("bbbb"), "k") is None
+        assert await log.earlier_answer(topic, texts("bbbb"), "k") is None
         assert (await log.append(topic, texts("bbbb"), key="k")).first == 1
 
 

@@ -7,7 +7,14 @@ from ams.core.messages import Stored
 from ams.core.names import new_topic_id
 from ams.core.runs import Run, Runs, runs_of
 from ams.storage.log.kafka import message_cache as module
-from ams.storage.log.kafka.message_cache import MOST_AHEAD, CachedRange, PendingRead, ReadAhead, TailCache, memory_of
+from ams.storage.log.kafka.message_cache import (
+    MAX_AHEAD_BYTES,
+    CachedRange,
+    PendingRead,
+    ReadAhead,
+    TailCache,
+    memory_of,
+)
 
 
 def stored(*offsets, size=10):
@@ -81,8 +88,8 @@ ONE, TWO, THREE = (new_topic_id() for _ in range(3))
 MESSAGE = memory_of(stored(0))  # memory of a message of the tests
 
 
-def held(cache, topic):
-    found = cache.held(topic)
+def cached_range(cache, topic):
+    found = cache.cached_range(topic)
     return None if found is None else [each.offset for each in Runs(found.runs)]
 
 
@@ -90,10 +97,10 @@ async def test_only_topics_that_somebody_reads_are_held():
     cache = TailCache(1 << 20)
     cache.add(ONE, 0, 1, stored(0))
     assert not cache.accepts(ONE, 0)
-    assert held(cache, ONE) is None
+    assert cached_range(cache, ONE) is None
     cache.begin(ONE, 1, 1, [])
     cache.add(ONE, 1, 3, stored(1, 2))
-    assert held(cache, ONE) == [1, 2]
+    assert cached_range(cache, ONE) == [1, 2]
     assert cache.newest(ONE) == 3
 
 
@@ -101,11 +108,11 @@ async def test_what_comes_after_a_gap_is_left_to_be_fetched_or_begins_anew():
     cache = TailCache(1 << 20)
     cache.begin(ONE, 0, 2, stored(0, 1))
     cache.add(ONE, 3, 4, stored(3))
-    assert held(cache, ONE) == [0, 1]
+    assert cached_range(cache, ONE) == [0, 1]
     cache.begin(ONE, 3, 4, stored(3))
-    assert held(cache, ONE) == [3]
+    assert cached_range(cache, ONE) == [3]
     cache.begin(ONE, 0, 2, stored(0, 1))
-    assert held(cache, ONE) == [3]
+    assert cached_range(cache, ONE) == [3]
 
 
 async def test_what_reaches_back_before_what_is_held_is_held_with_it_once():
@@ -113,10 +120,10 @@ async def test_what_reaches_back_before_what_is_held_is_held_with_it_once():
     cache = TailCache(1 << 20)
     cache.begin(ONE, 4, 4, [])
     cache.begin(ONE, 2, 4, stored(2, 3))
-    assert held(cache, ONE) == [2, 3]
+    assert cached_range(cache, ONE) == [2, 3]
     cache.add(ONE, 3, 5, stored(3, 4))
     cache.begin(ONE, 0, 3, stored(0, 1, 2))
-    assert held(cache, ONE) == [0, 1, 2, 3, 4]
+    assert cached_range(cache, ONE) == [0, 1, 2, 3, 4]
     assert cache.ends_at(ONE, 5)
     assert cache.bytes == 5 * MESSAGE
     assert cache.has(ONE, 1, 5)
@@ -127,12 +134,12 @@ async def test_topics_not_read_for_longest_go_when_memory_is_full():
     cache = TailCache(8 * MESSAGE)
     for topic in (ONE, TWO, THREE):
         cache.begin(topic, 0, 2, stored(0, 1))
-    cache.held(ONE)
+    cache.cached_range(ONE)
     cache.begin(new_topic_id(), 0, 2, stored(0, 1))
-    assert held(cache, ONE) == [0, 1]
+    assert cached_range(cache, ONE) == [0, 1]
     cache.begin(new_topic_id(), 0, 2, stored(0, 1))
-    assert held(cache, TWO) is None
-    assert held(cache, THREE) == [0, 1]
+    assert cached_range(cache, TWO) is None
+    assert cached_range(cache, THREE) == [0, 1]
     assert cache.bytes <= 8 * MESSAGE
 
 
@@ -141,7 +148,7 @@ async def test_one_topic_takes_no_more_than_its_share():
     cache.begin(ONE, 0, 0, [])
     for offset in range(30):
         cache.add(ONE, offset, offset + 1, stored(offset))
-    assert held(cache, ONE) == list(range(20, 30))
+    assert cached_range(cache, ONE) == list(range(20, 30))
     assert cache.bytes == 10 * MESSAGE
     cache.forget(ONE)
     assert cache.bytes == 0
@@ -152,13 +159,13 @@ async def test_what_retention_took_is_let_go_and_a_topic_that_nobody_reads_any_m
     cache.begin(ONE, 0, 2, stored(0, 1))
     for oldest, left in ((0, [0, 1]), (1, [1]), (5, [])):
         cache.drop_before(ONE, oldest)
-        assert held(cache, ONE) == left
+        assert cached_range(cache, ONE) == left
         assert cache.bytes == len(left) * MESSAGE
 
     cache.begin(TWO, 0, 1, stored(0))
     monkeypatch.setattr(module, "UNUSED_FOR", -1.0)
     cache.add(TWO, 1, 2, stored(1))
-    assert held(cache, TWO) is None
+    assert cached_range(cache, TWO) is None
     assert cache.bytes == 0
 
 
@@ -169,10 +176,10 @@ def run(start, end):
 async def test_what_was_fetched_ahead_is_found_by_every_offset_of_it():
     ahead = ReadAhead(1 << 20)
     ahead.keep(ONE, run(10, 20))
-    assert ahead.held(ONE, 9) is None
-    assert ahead.held(ONE, 20) is None
-    assert ahead.held(TWO, 15) is None
-    found = ahead.held(ONE, 15)
+    assert ahead.cached_range(ONE, 9) is None
+    assert ahead.cached_range(ONE, 20) is None
+    assert ahead.cached_range(TWO, 15) is None
+    found = ahead.cached_range(ONE, 15)
     assert found is not None
     assert found.start == 10
 
@@ -181,10 +188,10 @@ async def test_what_was_not_used_for_longest_goes_first():
     ahead = ReadAhead(25 * MESSAGE)
     ahead.keep(ONE, run(0, 10))
     ahead.keep(ONE, run(10, 20))
-    assert ahead.held(ONE, 0)
+    assert ahead.cached_range(ONE, 0)
     ahead.keep(TWO, run(0, 10))
-    assert ahead.held(ONE, 10) is None
-    assert ahead.held(ONE, 0)
+    assert ahead.cached_range(ONE, 10) is None
+    assert ahead.cached_range(ONE, 0)
     assert ahead.bytes == 20 * MESSAGE
     ahead.keep(TWO, run(0, 40))  # more than may be held at all
     assert ahead.bytes == 0
@@ -193,10 +200,10 @@ async def test_what_was_not_used_for_longest_goes_first():
 async def test_only_a_read_that_begins_where_one_ended_fetches_ahead():
     ahead = ReadAhead(1 << 30)
     assert ahead.size(ONE, 0) == 0
-    ahead.ended(ONE, 0, 100)
-    assert ahead.size(ONE, 100) == MOST_AHEAD
+    ahead.note_end(ONE, 0, 100)
+    assert ahead.size(ONE, 100) == MAX_AHEAD_BYTES
     assert ahead.size(ONE, 99) == 0
     assert ahead.size(TWO, 100) == 0
-    ahead.ended(ONE, 100, 200)
+    ahead.note_end(ONE, 100, 200)
     assert ahead.size(ONE, 100) == 0
-    assert ahead.size(ONE, 200) == MOST_AHEAD
+    assert ahead.size(ONE, 200) == MAX_AHEAD_BYTES

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ams.core.errors import BadSettings
 from ams.core.names import RESOURCE_NAME, new_topic_id
 from ams.storage.log.kafka.options import KafkaOptions, access, addresses
-from ams.storage.log.kafka.partition import MAX_NAME, Listed, Partition, listed, partition_in, partition_of
+from ams.storage.log.kafka.partition import MAX_NAME, Listed, Partition, partition_in, partition_of, read_topic_list
 from ams.storage.log.kafka.topics import new_configs
 
 LABELS = st.from_regex(rf"[a-zA-Z0-9_-]{{1,255}}\.({RESOURCE_NAME})", fullmatch=True)
@@ -64,7 +64,7 @@ def test_a_list_is_read_as_it_was_written(brokers, topics, cluster):
             least = min((len(replicas) for _, _, _, replicas, _, _ in parts), default=0)
             expected.setdefault(partition.topic, Listed(partition, len(parts), least))
 
-    found = listed("ams", answer(brokers, topics, cluster))
+    found = read_topic_list("ams", answer(brokers, topics, cluster))
 
     assert {topic: each.partition for topic, each in found.items()} == {
         topic: each.partition for topic, each in expected.items()
@@ -75,13 +75,15 @@ def test_a_list_is_read_as_it_was_written(brokers, topics, cluster):
 def test_the_fewest_copies_of_any_partition_count():
     partition = partition_of("ams", new_topic_id(), "p.t")
     parts = [(0, 0, 1, [1, 2, 3], [1], []), (0, 1, 1, [1], [1], [])]
-    assert listed("ams", answer([], [(0, partition.name, False, parts)]))[partition.topic] == Listed(partition, 2, 1)
+    assert read_topic_list("ams", answer([], [(0, partition.name, False, parts)]))[partition.topic] == Listed(
+        partition, 2, 1
+    )
 
 
 def test_of_two_topics_with_one_identity_the_first_by_name_counts():
     topic = new_topic_id()
     names = [partition_of("ams", topic, label).name for label in ("b", "a")]
-    found = listed("ams", answer([], [(0, name, False, []) for name in names]))
+    found = read_topic_list("ams", answer([], [(0, name, False, []) for name in names]))
     assert [each.partition.name for each in found.values()] == [names[1]]
 
 

@@ -39,14 +39,14 @@ def questions(monkeypatch):
         return send(self, node, request, lane)
 
     monkeypatch.setattr(Connection, "send", noted)
-    monkeypatch.setitem(reader.WAIT_MS, reader.LONG, 20)
+    monkeypatch.setitem(reader.WAIT_MS, reader.LONG_POLL, 20)
     return asked
 
 
 async def goes_on(waiting, questions):
     """Return whether a wait goes on after the answers to two more questions about its topic."""
-    enough = questions.count(reader.LONG) + 3
-    await wait_until_async(lambda: waiting.done() or questions.count(reader.LONG) >= enough)
+    enough = questions.count(reader.LONG_POLL) + 3
+    await wait_until_async(lambda: waiting.done() or questions.count(reader.LONG_POLL) >= enough)
     return not waiting.done()
 
 
@@ -165,11 +165,11 @@ async def test_a_wait_ends_with_the_message_it_is_for_published_through_another_
 
 async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypatch, questions):
     """The question about the other topic is out for longer than the new waits last: they cannot be waiting for it."""
-    monkeypatch.setitem(reader.WAIT_MS, reader.LONG, int(FOR_EVER * 1000))
+    monkeypatch.setitem(reader.WAIT_MS, reader.LONG_POLL, int(FOR_EVER * 1000))
     quiet, busy = await stored.make(), await stored.make()
     async with stored.opened(request_timeout=2 * FOR_EVER) as (_, node), stored.producer() as made:
         waiting = asyncio.create_task(node.wait(quiet, 0, FOR_EVER))
-        await wait_until_async(lambda: questions.count(reader.LONG))
+        await wait_until_async(lambda: questions.count(reader.LONG_POLL))
         await made.send_and_wait(busy.name, b"first")
         for number in range(1, 20):
             asked = len(questions)

@@ -106,7 +106,7 @@ async def test_a_topic_with_weaker_settings_than_promised_takes_no_messages(engi
     await change_topic(engine.servers, where, **changes)
 
     async with engine.opened() as second:
-        assert await second.weak() == ({topic: why} if why else {})
+        assert await second.weak_topics() == ({topic: why} if why else {})
         if why:
             with pytest.raises(LogUnavailable, match="weaker settings than promised"):
                 await second.append(topic, texts("a"))
@@ -123,7 +123,7 @@ async def test_a_topic_with_fewer_copies_than_promised_takes_no_messages(engine:
         why = "kept by 1 brokers, not 3; min.insync.replicas is 1, not 2"
         with pytest.raises(LogUnavailable):
             await log.append(topic, texts("a"))
-        assert await log.weak() == {topic: why}
+        assert await log.weak_topics() == {topic: why}
 
     async with engine.opened() as log:
         assert (await log.append(topic, texts("a"))).first == 0
@@ -133,10 +133,10 @@ async def test_a_topic_made_right_by_hand_takes_messages_again_once_it_is_looked
     topic = await made(log)
     where = await partition(engine, log, topic)
     await change_topic(engine.servers, where, cleanup_policy="compact")
-    assert topic in await log.weak()
+    assert topic in await log.weak_topics()
 
     await change_topic(engine.servers, where, cleanup_policy="delete")
-    assert await log.weak() == {}
+    assert await log.weak_topics() == {}
     assert (await log.append(topic, texts("a"))).first == 0
 
 
@@ -182,7 +182,7 @@ async def test_a_new_default_is_told_to_the_brokers_for_topics_that_go_by_it(eng
 
     async with engine.opened(retention=7 * DAY) as log:
         assert await log.retention(same) == DAY
-        await log.weak()
+        await log.weak_topics()
         for topic, age in ((usual, 7 * DAY), (own, HOUR), (same, DAY)):
             await kept_as(engine, await partition(engine, log, topic), {"retention.ms": str(age)})
 

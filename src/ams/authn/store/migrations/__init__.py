@@ -1,3 +1,1 @@
-"""How the certificate service's tables came to be what they are, one file a step; run by
-`ams.storage.database.schema`.
-"""
+"""Migrations of the certificate service's tables, one file a step; run by `ams.storage.database.schema`."""

@@ -1,4 +1,4 @@
-"""Runs migrations on the connection `ams.storage.database.schema.migrate` hands over, within its transaction."""
+"""Runs migrations on the connection of `ams.storage.database.schema.migrate`, within its transaction."""
 
 from alembic import context
 

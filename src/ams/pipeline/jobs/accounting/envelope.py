@@ -3,10 +3,10 @@
 Signatures are detached (CMS, RFC 5652), as OpenSSL makes them, and so every sender: one signer, named by issuer and
 serial number, whose certificate is inside, with signed attributes; RSA (PKCS #1 v1.5) or elliptic curves, with SHA-2.
 
-The identity of a sender is the name in the certificate that signed. Without authorities (`ca`) a signature is checked
-to be of the certificate inside and over just this text, but anyone can make such a certificate; with them, that
-certificate must also come from one of them and have been valid when the text was signed. It is the signer's own clock
-that says when: records are read long after they were sent, so that today's date would refuse good ones.
+A sender's identity is the name in the signing certificate. Without authorities (`ca`) the signature must match the
+enclosed certificate and the text, but anyone can make such a certificate. With authorities, the certificate must also
+come from one of them and be valid at the signing time, by the signer's clock. Records are read long after they were
+sent, so today's date would refuse good ones.
 """
 
 import base64
@@ -44,7 +44,7 @@ HASHES: Final[Mapping[str, hashes.HashAlgorithm]] = {
     "2.16.840.1.101.3.4.2.2": hashes.SHA384(),
     "2.16.840.1.101.3.4.2.3": hashes.SHA512(),
 }
-"""What a text may be hashed with, by object identifier. MD5 and SHA-1 can be forged and are refused."""
+"""Accepted hashes by object identifier. MD5 and SHA-1 can be forged and are refused."""
 
 NAMES: Final = {NameOID.EMAIL_ADDRESS: "emailAddress", NameOID.SERIAL_NUMBER: "serialNumber"}
 """Attributes of names as OpenSSL writes them, where the library has none; any other is written as its numbers."""
@@ -87,7 +87,7 @@ class _Attributes:
 
 
 class Signature(NamedTuple):
-    """A signature that holds: by whom it was made, and when the signer says so."""
+    """A valid signature: its signer, and the time that the signer names."""
 
     certificate: x509.Certificate
     signer: str
@@ -95,7 +95,7 @@ class Signature(NamedTuple):
     time: datetime
 
 
-def checked(content: bytes, der: bytes) -> Signature:
+def check_signature(content: bytes, der: bytes) -> Signature:
     """Check a detached signature over `content`; raises `Broken` if it does not hold or cannot be read."""
     try:
         shell = asn1.decode_der(_ContentInfo, der)
@@ -163,12 +163,12 @@ def _der(tag: int, content: bytes) -> bytes:
 MIME: Final = re.compile(rb"\s*(?:MIME-Version|Content-[A-Za-z-]+):", re.IGNORECASE)
 END_OF_HEADERS: Final = re.compile(rb"\r?\n\r?\n")
 ENCRYPTED: Final = ("application/pkcs7-mime", "application/x-pkcs7-mime")
-DEEPEST: Final = 3  # an encrypted text that is signed inside has two envelopes
+MAX_NESTED_ENVELOPES: Final = 3  # an encrypted text that is signed inside has two envelopes
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The files senders are checked with and encrypted texts are opened with; all may be absent."""
+    """Files to verify senders and decrypt texts; all may be absent."""
 
     ca: str = ""  # a PEM file, or a folder of them, of the authorities whose certificates are believed
     key: str = ""
@@ -192,17 +192,17 @@ class Trust:
 
 
 class Opened(NamedTuple):
-    """What was in an envelope."""
+    """Content of an envelope."""
 
     text: bytes
     signer: str  # the sender's name in slash form; empty when nothing was signed
 
 
-def opened(data: bytes, trust: Trust, depth: int = 0) -> Opened:
+def open_envelope(data: bytes, trust: Trust, depth: int = 0) -> Opened:
     """Open an envelope; raises `Broken` if it cannot be opened or its signature does not hold."""
     if not MIME.match(data):
         return Opened(data, "")
-    if depth == DEEPEST:
+    if depth == MAX_NESTED_ENVELOPES:
         raise Broken("envelope: too many, one in the other")
     headers, body = _headers_and_body(data)
     kind = headers.get_content_type()
@@ -210,13 +210,13 @@ def opened(data: bytes, trust: Trust, depth: int = 0) -> Opened:
         content, signature_part = _parts(body, headers.get_boundary() or "")
         # Line ends are CR LF when they are signed; transports change them.
         signed = content.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
-        signature = checked(signed, _decoded(*_headers_and_body(signature_part)))
+        signature = check_signature(signed, _decode_body(*_headers_and_body(signature_part)))
         _check_certificate(signature, trust)
-        return Opened(_decoded(*_headers_and_body(content)), signature.signer)
+        return Opened(_decode_body(*_headers_and_body(content)), signature.signer)
     if kind in ENCRYPTED:
-        return opened(_decrypted(headers, body, trust), trust, depth + 1)
+        return open_envelope(_decrypt(headers, body, trust), trust, depth + 1)
     if kind in ("text/plain", "text/xml", "application/json", "application/xml"):
-        return Opened(_decoded(headers, body), "")
+        return Opened(_decode_body(headers, body), "")
     raise Broken(f"envelope: its content type is {kind[:60]!r}")
 
 
@@ -241,7 +241,7 @@ def _parts(body: bytes, boundary: str) -> tuple[bytes, bytes]:
     return body[first:first_end], body[second:second_end]
 
 
-def _decoded(headers: Message, body: bytes) -> bytes:
+def _decode_body(headers: Message, body: bytes) -> bytes:
     encoding = str(headers.get("Content-Transfer-Encoding", "binary")).strip().lower()
     if encoding in ("7bit", "8bit", "binary"):
         return body
@@ -255,13 +255,15 @@ def _decoded(headers: Message, body: bytes) -> bytes:
     raise Broken(f"envelope: its encoding is {encoding[:40]!r}")
 
 
-def _decrypted(headers: Message, body: bytes, trust: Trust) -> bytes:
+def _decrypt(headers: Message, body: bytes, trust: Trust) -> bytes:
     if headers.get_param("smime-type", "enveloped-data") != "enveloped-data":
         raise Broken("envelope: signed but not as a part beside the text")
     if not trust.key:
         raise Broken("encrypted")
     try:
-        return pkcs7.pkcs7_decrypt_der(_decoded(headers, body), _certificate(trust.certificate), _key(trust.key), [])
+        return pkcs7.pkcs7_decrypt_der(
+            _decode_body(headers, body), _certificate(trust.certificate), _key(trust.key), []
+        )
     except (ValueError, UnsupportedAlgorithm) as error:
         raise Broken("encrypted: not for the key given, or in a way that cannot be opened") from error
 

@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 class Field(NamedTuple):
-    """What a key of a form says."""
+    """A key of a form: its column, its reader, and whether it is required."""
 
     column: str  # of `summaries.RECORD`, or one that `_finish` takes out of the row again
     read: values.Read
@@ -107,7 +107,7 @@ def record(form: Form, pairs: Iterable[tuple[str, object]], now: datetime) -> Ro
 
 
 def _fill_in(row: Row) -> None:
-    """Fill columns from what stands in their place: of CPU time its two parts, of an interval the time of a measure."""
+    """Fill missing columns: CPU time from its two parts, an interval from the time of measurement."""
     parts = [row.pop(name, None) for name in ("cpu_user", "cpu_system")]
     if row.get("cpu") is None and None not in parts:
         row["cpu"] = sum(parts)
@@ -136,7 +136,7 @@ def _finish(form: Form, row: Row, now: datetime) -> None:
         _take_month(form, row, now)
         return
     if form.kind == "vm":
-        row["measured"] = _measured(row)
+        row["measured"] = _measurement_time(row)
     time = row.get("measured") or row["end_time"]
     if time > now + AHEAD:
         raise Broken("the time it is of is more than two days ahead")
@@ -144,7 +144,7 @@ def _finish(form: Form, row: Row, now: datetime) -> None:
 
 
 def _take_level(row: Row) -> None:
-    """Turn ServiceLevelType and ServiceLevel, or the map of newer texts, into `levels`; both are there or neither."""
+    """Convert ServiceLevelType and ServiceLevel (both or neither), or the newer map, to `levels`."""
     benchmark, level = row.pop("benchmark_name", None), row.pop("service_level", None)
     is_map = level is not None and level.startswith("{")
     if (benchmark is None) != (level is None) and not is_map:
@@ -192,8 +192,8 @@ def _take_month(form: Form, row: Row, now: datetime) -> None:
             raise Broken(f"{form.key(name)} is not inside the month")
 
 
-def _measured(row: Row) -> datetime:
-    """Return its end if it is completed, else when the record was made, else its start and all its durations."""
+def _measurement_time(row: Row) -> datetime:
+    """Return the end of a completed record, else its creation time, else start plus all durations."""
     ended = row.get("end_time") if row.get("status") == "completed" else None
     known: datetime | None = ended or row.get("created")
     if known is not None:
@@ -207,7 +207,7 @@ def _measured(row: Row) -> datetime:
         raise Broken("StartTime and the durations lie beyond all calendars") from None
 
 
-# What several forms have.
+# Fields that several forms share.
 
 OWNER: Final = fields(
     text="LocalUserId=local_user GlobalUserName=user VO=vo VOGroup=vo_group",

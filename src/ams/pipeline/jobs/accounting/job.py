@@ -3,9 +3,9 @@
 Every record is kept, by kind and month; results are computed from them for the months that something came for, and
 replace what stood there. So a record that comes twice, late or out of turn changes nothing but what it should.
 
-In PostgreSQL there is a table for each result, whose months are replaced whole, as the files are. Groups come
-and go when records come late (a machine that ran is now completed), so a month's rows are deleted and written in one
-transaction: readers see the old month or the new one.
+PostgreSQL has a table for each result; months are replaced whole. Groups appear and vanish when records come late (a
+running machine is now completed). So a month's rows are deleted and written in one transaction: readers see the old
+month or the new one.
 """
 
 import os
@@ -24,9 +24,9 @@ from ams.pipeline.jobs.accounting.envelope import Trust
 from ams.pipeline.jobs.accounting.reader import Reader
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.parsing import parsed
-from ams.pipeline.postgres import VARIABLE, Rows, Session, address, connected, identifier, load, told, write
+from ams.pipeline.postgres import VARIABLE, Rows, Session, address, identifier, load, map_errors, open_session, write
 from ams.pipeline.running import Run
-from ams.pipeline.session import persisted
+from ams.pipeline.session import persist_rows
 from ams.pipeline.tables import Table
 from ams.storage.files import Disk, write_whole
 
@@ -41,7 +41,7 @@ TYPES: Final = {"string": "text", "bigint": "bigint", "timestamp": "timestamptz"
 def prepared_database(database: str) -> str:
     """Make missing tables and columns; return the connection string. Raises `WrongOption` or `PipelineError`."""
     to = address(database)
-    with connected(to) as connection, told("the tables of accounting"), connection.transaction():
+    with open_session(to) as connection, map_errors("the tables of accounting"), connection.transaction():
         for name, schema in TABLES.items():
             table, index = Identifier(f"accounting_{name}"), Identifier(f"accounting_{name}_month")
             connection.execute(SQL("CREATE TABLE IF NOT EXISTS {} ()").format(table))
@@ -59,7 +59,7 @@ def _replace_in_database(frame: DataFrame, to: str, name: str) -> int:
 
     def put(connection: Session, rows: Rows) -> int:
         into = {"table": identifier(table), "columns": SQL(", ").join(map(Identifier, names))}
-        with told(f"table {table}"), connection.cursor() as cursor:
+        with map_errors(f"table {table}"), connection.cursor() as cursor:
             load(cursor, SQL("SELECT {columns} FROM {table}").format(**into), names, rows)
             cursor.execute(SQL("DELETE FROM {table} WHERE month IN (SELECT month FROM incoming)").format(**into))
             cursor.execute(SQL("INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming").format(**into))
@@ -72,7 +72,7 @@ MARK = "accounting.batch"  # the file in the work folder with the last batch tha
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be said to the job."""
+    """Options of the job."""
 
     topics: tuple[str, ...] = ("gLite-APEL", "eu-egi-cloud-accounting", "eu-egi-storage-accounting")
     """The topics usage records come in; any kind may come in any of them."""
@@ -131,7 +131,7 @@ def refresh(run: Run, to: str) -> None:
         if not to or name not in TABLES:
             result(name).replace(frame)
             return
-        with persisted(frame.select(*summaries.RESULTS[name].names)) as rows:
+        with persist_rows(frame.select(*summaries.RESULTS[name].names)) as rows:
             result(name).replace(rows)
             _replace_in_database(rows, to, name)
 
@@ -149,7 +149,7 @@ def refresh(run: Run, to: str) -> None:
         put("sync", summaries.comparison(came("sync", months), *summed))
     if months := touched["vm"]:
         put("machines", summaries.machines(came("vm", months)))
-        # What a machine used in a month depends on the months before: all from the first one touched follow.
+        # A machine's usage depends on earlier months: recompute all from the first one touched.
         usage = summaries.usage(result("machines").read()).where(F.col("month") >= min(months))
         put("vm_summaries", summaries.vm_summaries(usage))
     write_whole(Disk(), str(mark), str(last).encode())

@@ -1,4 +1,4 @@
-"""From the data of a message to the records in it, whatever envelope and syntax they come in."""
+"""Parses the records of a message, in any envelope and syntax."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.accounting.envelope import Trust, opened
+from ams.pipeline.jobs.accounting.envelope import Trust, open_envelope
 from ams.pipeline.jobs.accounting.forms import CAR_JOB, ENERGY, IN_JSON, IN_TEXT, STORAGE, TYPES, Form, Row, record
 from ams.pipeline.jobs.fields import coding_of, in_utf8, json_text, json_value, parse_with_mark
 
@@ -41,7 +41,7 @@ class Reader:
 
     def __call__(self, data: bytes, _attributes: Mapping[str, str]) -> Iterator[Row | Broken]:
         """Read the data of one message."""
-        text, signer = opened(data, self.trust)
+        text, signer = open_envelope(data, self.trust)
         if self.signed_only and not signer:
             raise Broken("not signed")
         broken: list[Broken] = []
@@ -165,7 +165,7 @@ def _in_xml(data: bytes, *, had_mark: bool) -> Iterator[Said]:
 
 
 def _beside(keys: Iterable[str], form: Form, name: str) -> Iterator[Said]:
-    """Give what stands beside the records of a message as a record of its own, which an unknown key sets aside."""
+    """Yield keys beside the records as a record of their own; an unknown key sets it aside."""
     yield from ((form, iter([(f"{key[:20]} beside {name}", None)])) for key in keys)
 
 

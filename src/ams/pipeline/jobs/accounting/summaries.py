@@ -1,7 +1,7 @@
 """The columns of usage records, and results of a month from them: jobs, virtual machines, storage, and losses.
 
-Messages come twice, late and in any order, so which of several records of the same thing counts depends on the records
-alone, never on when they came. Results have the columns of `RESULTS`, some also others.
+Messages come twice, late and in any order. So the choice between records of one thing depends only on the records,
+never on their arrival. Results have the columns of `RESULTS`, some also others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ STORAGE_GROUP: Final = _columns(
 RESULTS: Final[Mapping[str, StructType]] = {
     "job_summaries": JOB_SUMMARIES,
     "site_summaries": columns(JOB_SUMMARIES, _columns("source")),
-    # What sites believe they sent beside what came.
+    # Numbers that sites say they sent, beside the numbers that came.
     "sync": columns(_columns("month site submit_host"), ("bigint", "told arrived summarised missing surplus")),
     "machines": VM_KEPT,
     # Machines of which a number is smaller than the month before: it was reset, and counts whole.
@@ -94,12 +94,12 @@ RESULTS: Final[Mapping[str, StructType]] = {
 
 
 JOB_KEY = ("site", "submit_host", "job_id", "end_time")
-"""What makes two records tell of the same job; records of one key are of one month."""
+"""Key of a job; records of one key are of one month."""
 SYNC_KEY = ("month", "site", "submit_host")
 USED = ("wall", "cpu", "network_in", "network_out")  # what counts from the start of a machine
 
 
-def kept(
+def one_per_key(
     records: DataFrame, key: Sequence[str], order: Sequence[str], content: Sequence[str], *equal: str
 ) -> DataFrame:
     """Return a record for each `key`: the greatest by `order`, then by hash of `content`, the least by `equal`."""
@@ -111,7 +111,7 @@ def kept(
 def job_summaries(records: DataFrame) -> DataFrame:
     """Sum jobs, each once: of two records that differ the one with more wall time counts, then more CPU time."""
     times = ("wall", "cpu", "start_time")
-    jobs = kept(records, ("month", *JOB_KEY), times, (*times, *JOB_GROUP.names))
+    jobs = one_per_key(records, ("month", *JOB_KEY), times, (*times, *JOB_GROUP.names))
     summed = jobs.groupBy(*JOB_GROUP.names).agg(
         F.count(F.lit(1)).alias("jobs"),
         F.min("end_time").alias("earliest_end"),
@@ -119,17 +119,17 @@ def job_summaries(records: DataFrame) -> DataFrame:
         F.try_sum("wall").alias("wall"),
         F.try_sum("cpu").alias("cpu"),
     )
-    return summed.withColumn("normalised", normalised())
+    return summed.withColumn("normalised", normalised_times())
 
 
 def site_summaries(records: DataFrame) -> DataFrame:
     """Return the summaries sites made themselves, of jobs they do not send: the one with most jobs of each group."""
     content = ("jobs", "earliest_end", "latest_end", "wall", "cpu", "normalised")
-    found = kept(records, JOB_GROUP.names, ("jobs", "latest_end", "wall", "cpu"), content, "source")
-    return found.withColumn("normalised", F.coalesce("normalised", normalised()))
+    found = one_per_key(records, JOB_GROUP.names, ("jobs", "latest_end", "wall", "cpu"), content, "source")
+    return found.withColumn("normalised", F.coalesce("normalised", normalised_times()))
 
 
-def normalised() -> Column:
+def normalised_times() -> Column:
     """Return wall and CPU time by each level of `levels`, rounded to whole seconds, half up; null without levels."""
 
     def by_level(level: Column) -> Column:
@@ -162,7 +162,7 @@ def machines(records: DataFrame) -> DataFrame:
     """Return the latest record for each machine and month; nothing is later than the end of a machine."""
     ended = records.withColumn("_ended", F.coalesce(F.col("status") == "completed", F.lit(False)))
     content = [name for name in VM_KEPT.names if name != "source"]
-    return kept(ended, ("month", "site", "vm_id"), ("_ended", "measured", "created", *USED), content, "source")
+    return one_per_key(ended, ("month", "site", "vm_id"), ("_ended", "measured", "created", *USED), content, "source")
 
 
 def usage(machines: DataFrame) -> DataFrame:
@@ -192,7 +192,7 @@ def vm_summaries(usage: DataFrame) -> DataFrame:
 
 def site_vm_summaries(records: DataFrame) -> DataFrame:
     """Return the summaries sites made themselves, one for each group: the one with more machines, then more time."""
-    return kept(records, VM_GROUP.names, ("vms", "wall", "cpu"), VM_SUMMARIES.names, "source")
+    return one_per_key(records, VM_GROUP.names, ("vms", "wall", "cpu"), VM_SUMMARIES.names, "source")
 
 
 def storage_summaries(records: DataFrame) -> DataFrame:
@@ -200,7 +200,7 @@ def storage_summaries(records: DataFrame) -> DataFrame:
     # Sites measure at different intervals, so each day counts once: the record that ends last, then the latest made.
     order = ("end_time", "created", "used", "files", "allocated")
     content = ("record_id", "start_time", "used", "files", "logical_used", "allocated")
-    days = kept(records.withColumn("day", F.to_date("end_time")), (*STORAGE_GROUP.names, "day"), order, content)
+    days = one_per_key(records.withColumn("day", F.to_date("end_time")), (*STORAGE_GROUP.names, "day"), order, content)
     last = (F.max_by(name, "end_time").alias(f"last_{name}") for name in ("files", "used", "allocated"))
     return days.groupBy(*STORAGE_GROUP.names).agg(
         F.count(F.lit(1)).alias("days"),

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from ams.pipeline.jobs.fields import shown, utc
+from ams.pipeline.jobs.fields import abbreviate, utc
 
 NOTHING: Final = frozenset({"", *(each for word in ("NULL", "None") for each in (word, word.lower(), word.upper()))})
 LONGEST_DURATION: Final = 10**12
@@ -66,7 +66,7 @@ def whole(value: object) -> int:
     else:
         found = int(value) if isinstance(value, float) and value.is_integer() else value
     if not isinstance(found, int) or isinstance(found, bool):
-        raise ValueError(f"is not a whole number: {shown(value)}")
+        raise ValueError(f"is not a whole number: {abbreviate(value)}")
     return _in_bounds(found, value)
 
 
@@ -79,7 +79,7 @@ def count(value: object) -> Decimal:
     """Return a number that is not negative, with three digits behind the point, the rest rounded."""
     found = _exact(value)
     if found >= MAX_COUNT:
-        raise ValueError(f"is larger than can be: {shown(value)}")
+        raise ValueError(f"is larger than can be: {abbreviate(value)}")
     return found.quantize(Decimal("0.001"))
 
 
@@ -91,18 +91,18 @@ def limit(value: object) -> int | None:
 def _exact(value: object) -> Decimal:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18
     if not is_number and not (isinstance(value, str) and _DECIMAL.fullmatch(value)):
-        raise ValueError(f"is not a number: {shown(value)}")
+        raise ValueError(f"is not a number: {abbreviate(value)}")
     found = Decimal(str(value))
     if found < 0:
-        raise ValueError(f"is negative: {shown(value)}")
+        raise ValueError(f"is negative: {abbreviate(value)}")
     return found
 
 
 def _in_bounds(found: int, value: object) -> int:
     if found < 0:
-        raise ValueError(f"is negative: {shown(value)}")
+        raise ValueError(f"is negative: {abbreviate(value)}")
     if found > LARGEST:
-        raise ValueError(f"is larger than can be: {shown(value)}")
+        raise ValueError(f"is larger than can be: {abbreviate(value)}")
     return found
 
 
@@ -110,7 +110,7 @@ def duration(value: object) -> int:
     """Return a duration in seconds, halves rounded up."""
     seconds = rounded(value)
     if seconds > LONGEST_DURATION:
-        raise ValueError(f"is longer than can be: {shown(value)}")
+        raise ValueError(f"is longer than can be: {abbreviate(value)}")
     return seconds
 
 
@@ -118,10 +118,10 @@ def iso_duration(value: object) -> int:
     """Return an ISO 8601 duration such as `PT6704S`, in whole seconds; of months and years nobody knows the length."""
     match = _ISO_DURATION.fullmatch(text(value))
     if match is None or not any(match.groups()):
-        raise ValueError(f"is not a duration: {shown(value)}")
+        raise ValueError(f"is not a duration: {abbreviate(value)}")
     years, months, weeks, days, hours, minutes = (int(each or 0) for each in match.groups()[:6])
     if years or months:
-        raise ValueError(f"is of months or years, whose length nobody knows: {shown(value)}")
+        raise ValueError(f"is of months or years, whose length nobody knows: {abbreviate(value)}")
     whole_seconds = ((weeks * 7 + days) * 24 + hours) * 3600 + minutes * 60
     return duration(str(whole_seconds + Decimal((match[7] or "0").replace(",", "."))))
 
@@ -132,7 +132,7 @@ def moment(value: object) -> datetime:
         return iso_moment(value)
     seconds = int(_exact(value))
     if seconds > LAST_SECOND:
-        raise ValueError(f"is not a time: {shown(value)}")
+        raise ValueError(f"is not a time: {abbreviate(value)}")
     return datetime.fromtimestamp(seconds, UTC)
 
 
@@ -147,7 +147,7 @@ def iso_moment(value: object) -> datetime:
         found = utc(text(value))
         if found.year >= 1970:
             return found
-    raise ValueError(f"is not a time: {shown(value)}")
+    raise ValueError(f"is not a time: {abbreviate(value)}")
 
 
 def number(value: object) -> float:
@@ -156,14 +156,14 @@ def number(value: object) -> float:
         value = float(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18:
         return float(value)
-    raise ValueError(f"is not a number: {shown(value)}")
+    raise ValueError(f"is not a number: {abbreviate(value)}")
 
 
 def level(value: object) -> Decimal | None:
     """Return what a benchmark gave, with three digits behind the point, the rest rounded; 0 stands for none."""
     found = number(value)
     if not 0 <= found < 1e6:
-        raise ValueError(f"is not a service level: {shown(value)}")
+        raise ValueError(f"is not a service level: {abbreviate(value)}")
     return Decimal(str(value)).quantize(Decimal("0.001")) or None
 
 
@@ -197,7 +197,7 @@ def _small_map(value: object) -> list[tuple[str, str]]:
     matches = [_LEVEL.fullmatch(each.replace('"', "")) for each in written[1:-1].split(",")]
     pairs = sorted((match[1].lower(), match[2]) for match in matches if match)
     if not (written.startswith("{") and written.endswith("}")) or len(pairs) != len(matches):
-        raise ValueError(f"is not a map of benchmarks: {shown(value)}")
+        raise ValueError(f"is not a map of benchmarks: {abbreviate(value)}")
     if len(dict(pairs)) != len(pairs):
-        raise ValueError(f"names a benchmark twice: {shown(value)}")
+        raise ValueError(f"names a benchmark twice: {abbreviate(value)}")
     return pairs

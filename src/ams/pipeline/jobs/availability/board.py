@@ -1,4 +1,4 @@
-"""The availability board: sites and days as plain rows, and as the parts of a page with plots."""
+"""The availability board: figures of sites by day, and the page with plots."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ AVAILABILITY, RELIABILITY = 80, 85  # what sites usually promise, in per cent
 
 
 class Board(NamedTuple):
-    """What the board shows."""
+    """Data of the board."""
 
     figures: pd.DataFrame
     """Of each site and day: `site`, `date`, `availability`, `reliability`, `partial`; NaN is not defined."""
@@ -25,13 +25,13 @@ class Board(NamedTuple):
 
     @property
     def availability(self) -> pd.DataFrame:
-        """By site and day; the least available on the last day first, those without figures last."""
+        """Availability by site and day; lowest on the last day first, sites without figures last."""
         cells = self.figures.pivot(index="site", columns="date", values="availability")
         return cells.sort_values(cells.columns[-1], kind="stable")
 
 
 def board(figures: DataFrame, statuses: DataFrame) -> Board:
-    """Collect what the board shows from `figures.FIGURES` and `figures.STATUSES`."""
+    """Collect the board's data from `figures.FIGURES` and `figures.STATUSES`."""
     sites = figures.where("type = 'endpoint_group'").withColumnRenamed("endpoint_group", "site")
     days = [row["date"] for row in sites.select("date").distinct().orderBy(F.desc("date")).limit(DAYS).collect()]
     names = ("availability", "reliability")
@@ -48,7 +48,7 @@ def board(figures: DataFrame, statuses: DataFrame) -> Board:
 
 
 def sections(shown: Board) -> list[Section]:
-    """Make the parts of a page about the board."""
+    """Return the sections of the page."""
     if shown.figures.empty:
         return [Section("Availability", "No day has been computed yet.")]
     cells = shown.availability
@@ -72,5 +72,5 @@ def sections(shown: Board) -> list[Section]:
 
 
 def as_page(shown: Board) -> str:
-    """Return the board as a page that stands alone."""
+    """Return the board as a self-contained page."""
     return page("Availability and reliability", "What monitoring found of the sites, day by day.", sections(shown))

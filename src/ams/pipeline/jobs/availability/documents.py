@@ -1,9 +1,9 @@
-"""What is said of what is monitored, in files and messages, and what follows from it.
+"""Profiles, topology, downtimes and recomputation requests, from files and messages.
 
-Three profiles say which metrics count, how they come together and what the statuses mean; the topology, which endpoints
-the sites have and which sites belong together. A downtime, announced before, covers an endpoint. A recomputation
-request, made afterwards, takes sites, metrics or monitoring hosts out for a time: what it names counts as unknown then.
-A request that is `pending` or `rejected` changes nothing, one that is withdrawn gives the figures back as they were.
+Three profiles define the metrics that count, how they are combined and what statuses mean. The topology has the
+endpoints and groups of sites. A downtime, announced before, covers an endpoint. A recomputation request, made
+afterwards, excludes sites, metrics or monitoring hosts for a time: they count as unknown. A request that is `pending`
+or `rejected` changes nothing; a withdrawn one restores the figures.
 """
 
 import re
@@ -22,14 +22,14 @@ Profile = Mapping[str, list[str]]
 
 
 class Document(msgspec.Struct, frozen=True):
-    """Something that the monitoring API may say."""
+    """Base of documents of the monitoring API."""
 
     NOT_TAKEN: ClassVar[frozenset[str]] = frozenset()
-    """Fields that may be there and that nothing depends on; `*` is any. Other fields are an error."""
+    """Ignored fields; `*` is any. All other unknown fields are an error."""
 
 
 def unknown_field(kind: Any, value: Any, path: str = "$") -> str | None:
-    """Return where a document of a kind has a field that nobody knows; None where it has none."""
+    """Return the path of an unknown field in a document; None if there is none."""
     if isinstance(value, list):
         [inner] = get_args(kind)[:1] or [None]
         return next(filter(None, (unknown_field(inner, each, f"{path}[{n}]") for n, each in enumerate(value))), None)
@@ -64,13 +64,13 @@ class _ServiceOperation(Document, frozen=True):
 
 
 class _ServiceGroup(_ServiceOperation, frozen=True):
-    """Services that can stand in for each other, and how they come together."""
+    """Services that replace each other, and the operation that combines them."""
 
     services: list[_ServiceOperation]
 
 
 class AggregationProfile(Document, frozen=True):
-    """How metrics become endpoints, endpoints services, services groups, and groups a site."""
+    """Operations that combine metrics to endpoints, endpoints to services, services to groups, groups to a site."""
 
     NOT_TAKEN = frozenset({"id", "date", "name", "namespace", "endpoint_group", "metric_profile"})
     groups: list[_ServiceGroup]
@@ -98,7 +98,7 @@ class _TruthTable(Document, frozen=True):
 
 
 class Defaults(Document, frozen=True):
-    """The statuses of what is in downtime, without any result, and not to be counted."""
+    """Statuses for downtime, for missing results, and for results that do not count."""
 
     down: Status = "DOWNTIME"
     missing: Status = "MISSING"
@@ -106,7 +106,7 @@ class Defaults(Document, frozen=True):
 
 
 class OperationsProfile(Document, frozen=True):
-    """What the statuses mean, and the truth tables of the operations."""
+    """Meaning of statuses, and truth tables of operations."""
 
     NOT_TAKEN = frozenset({"id", "date", "name"})
     available_states: tuple[Status, ...] = ("OK", "WARNING")
@@ -123,10 +123,10 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The profiles as a computation uses them."""
+    """The three profiles, combined for the computation."""
 
     metrics: Mapping[str, tuple[str, ...]]
-    """The metrics of each service that counts: one that is in the metric profile and in a group."""
+    """Metrics by service, for services in the metric profile and in a group."""
     metric_operation: Operation
     profile_operation: Operation
     groups: tuple[Group, ...]
@@ -134,11 +134,11 @@ class Rules:
     defaults: Defaults = Defaults()
 
     def operation(self, service: str) -> Operation:
-        """Say how the endpoints of a service come together; of one in several groups as its first group says."""
+        """Return the operation that combines a service's endpoints; of several groups the first counts."""
         return next(group.services[service] for group in self.groups if service in group.services)
 
     def counts(self, status: str) -> dict[str, bool]:
-        """Say as what a status counts, by the columns that have its seconds."""
+        """Return which columns of seconds a status counts for."""
         return {
             "up_seconds": status in self.available,
             "unknown_seconds": status in (self.defaults.unknown, self.defaults.missing),
@@ -147,7 +147,7 @@ class Rules:
 
     @classmethod
     def of(cls, metrics: Profile, aggregation: AggregationProfile, operations: OperationsProfile) -> Self:
-        """Put three profiles together; raises `ValueError` for an operation that is not defined or not complete."""
+        """Combine three profiles. Raises `ValueError` for an undefined or incomplete operation."""
         known = {"AND": AND, "OR": OR, **{table.name: table.operation() for table in operations.operations}}
 
         def named(name: str) -> Operation:
@@ -176,7 +176,7 @@ class Rules:
 
 
 class Place(NamedTuple):
-    """Where in a site a status holds: at a metric of an endpoint, an endpoint, a service, or the site itself."""
+    """A place in a site: a metric of an endpoint, an endpoint, a service, or the site itself."""
 
     service: str = ""
     hostname: str = ""
@@ -184,7 +184,7 @@ class Place(NamedTuple):
 
     @property
     def level(self) -> str:
-        """What it is, in the word that tables and events have for it."""
+        """Its level, as tables and events name it."""
         return ("endpoint_group", "service", "endpoint", "metric")[sum(map(bool, self))]
 
     def above(self) -> "tuple[Place, Place, Place, Place]":
@@ -222,7 +222,7 @@ class GroupItem(Document, frozen=True):
 
 
 def sites_of(items: Iterable[EndpointItem]) -> dict[str, dict[Place, str]]:
-    """Return the endpoints of each site that are monitored and in production, with their pages, which may be empty."""
+    """Return the monitored production endpoints of each site, with the URLs of their pages, which may be empty."""
     held: dict[str, dict[Place, str]] = {}
     for item in items:
         if item.service and item.hostname and item.tags.monitored == item.tags.production == "1":
@@ -231,7 +231,7 @@ def sites_of(items: Iterable[EndpointItem]) -> dict[str, dict[Place, str]]:
 
 
 def moment(text: str) -> int:
-    """Read a time in UTC, `2024-03-05T10:20:30Z`, as seconds since 1970; raise `ValueError` for what is none."""
+    """Read a UTC time, `2024-03-05T10:20:30Z`, as seconds since 1970. Raises `ValueError`."""
     if not _WRITTEN.fullmatch(text):
         raise ValueError("a time is written as 2024-03-05T10:20:30Z")
     return int(datetime.fromisoformat(text).timestamp())
@@ -243,7 +243,7 @@ def midnight(day: str) -> int:
 
 
 class Period(Document, frozen=True):
-    """From a time up to, and without, another, both written as `2024-03-05T10:20:30Z`."""
+    """A period [start, end), with times such as `2024-03-05T10:20:30Z`."""
 
     start_time: str
     end_time: str
@@ -253,16 +253,16 @@ class Period(Document, frozen=True):
 
     @property
     def is_reversed(self) -> bool:
-        """True if it ends before it starts, so that it is no time at all."""
+        """True if it ends before it starts."""
         return moment(self.end_time) < moment(self.start_time)
 
     def on(self, day: str, status: str) -> Span:
-        """Return it as seconds of a day, which may lie outside of the day."""
+        """Return the period in seconds of a day; it may exceed the day."""
         return Span(moment(self.start_time) - midnight(day), moment(self.end_time) - midnight(day), status)
 
 
 class Downtime(Period, frozen=True):
-    """When an endpoint was announced to be down."""
+    """An announced downtime of an endpoint."""
 
     NOT_TAKEN = frozenset({"classification", "description"})
     hostname: str
@@ -276,7 +276,7 @@ class Downtime(Period, frozen=True):
 
     @property
     def is_outage(self) -> bool:
-        """True if the endpoint is down; with a warning it is only at risk, and what is measured counts."""
+        """True for an outage. A warning only means a risk: measured results count."""
         return self.severity.upper() != "WARNING"
 
 
@@ -299,7 +299,7 @@ class _MetricScope(Document, frozen=True):
 
 
 class _StatusChange(Document, frozen=True):
-    """A status that a group, service, endpoint or metric is given, whatever was measured."""
+    """A status that replaces measured results of a group, service, endpoint or metric."""
 
     state: Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL", "EXCLUDED"]
     group: str = ""
@@ -317,20 +317,20 @@ class _StatusChange(Document, frozen=True):
         return self.group, self.service, self.hostname or self.endpoint, self.metric
 
     def over(self, span: Span) -> "Override":
-        """Return it as what holds on a level, which is that of the last thing it names."""
+        """Return it as an `Override` on the level of the last name it has."""
         last = max(place for place, name in enumerate(self.names) if name)
         names = (name or None if place <= last else "" for place, name in enumerate(self.names))
         return Override(("endpoint_group", "service", "endpoint", "metric")[last], tuple(names), span)
 
 
 class _MonitoringHost(Period, frozen=True):
-    """A monitoring host whose results are not to be trusted for a time."""
+    """A monitoring host whose results do not count for a period."""
 
     host: str
 
 
 class Request(Period, frozen=True):
-    """A request to compute a time anew without some of what was measured."""
+    """A request to recompute a period without some results."""
 
     NOT_TAKEN = frozenset({"id", "requester_name", "requester_email", "timestamp", "history"})
     reason: str = ""
@@ -342,19 +342,19 @@ class Request(Period, frozen=True):
     applied_status_changes: list[_StatusChange] = []
 
     def is_about(self, report: str) -> bool:
-        """Return whether it is to be followed for a report; one that names none is about all."""
+        """Return whether it applies to a report; without a name it applies to all."""
         return self.status not in ("pending", "rejected") and self.report in ("", report)
 
 
 class Override(NamedTuple):
-    """A status that holds for a time, whatever was measured."""
+    """A status that replaces measured results for a period."""
 
     level: str
     names: tuple[str | None, ...]  # site, service, hostname and metric; None is any
     span: Span
 
     def covers(self, site: str, place: Place) -> bool:
-        """Return whether it is about a place in a site."""
+        """Return whether it covers a place in a site."""
         named = zip(self.names, (site, *place), strict=True)
         return self.level == place.level and all(asked in (None, name) for asked, name in named)
 
@@ -362,7 +362,7 @@ class Override(NamedTuple):
 def overrides(
     day: str, downtimes: Iterable[Downtime], requests: Iterable[Request], defaults: Defaults
 ) -> Iterator[Override]:
-    """Give what downtimes and requests put in the place of what was measured, in seconds of a day."""
+    """Return the overrides of downtimes and requests, in seconds of a day."""
     for each in downtimes:
         if each.is_outage:
             yield Override("endpoint", (None, each.service, each.hostname, ""), each.on(day, defaults.down))
@@ -373,7 +373,7 @@ def overrides(
             hostname = scope.hostname or scope.timestamp
             names = (scope.group or None, scope.service or None, hostname or None, scope.metric)
             yield Override("metric", names, span)
-        # Those that name more come later, and so before the others; of equal ones the last one counts.
+        # More specific ones come later and win; of equal ones the last wins.
         for change in sorted(request.applied_status_changes, key=lambda each: sum(map(bool, each.names))):
             state = defaults.unknown if change.state == "EXCLUDED" else change.state
             yield change.over(request.on(day, state))

@@ -1,7 +1,7 @@
-"""From stored results to the tables of days: timelines and events site by site, and figures from the timelines.
+"""Computes the tables of days from stored results: timelines, events and figures, site by site.
 
-Most results say what the result before said. Spark leaves those out with a window over each metric before anything
-reaches Python, so that what is computed site by site in plain Python is small.
+Most results repeat the previous one. Spark drops those with a window over each metric, so that plain Python computes
+only small data, site by site.
 
     up = seconds in the available states; unknown = seconds unknown or missing; down = seconds in announced downtime
     known = 86,400 - unknown
@@ -27,7 +27,7 @@ from ams.pipeline.jobs.availability.timelines import DAY, SEVERITY
 from ams.pipeline.jobs.base import columns
 
 _SOURCE = columns(("string", "topic"), ("bigint", "offset"))
-"""Which message a row came in; null in rows that were stored before there were these columns."""
+"""Source message of a row; null in rows stored before these columns existed."""
 
 RESULTS: Final = columns(
     ("string", "date"),
@@ -56,7 +56,7 @@ OUTBOX: Final = columns(
 )
 """Events to publish; those of one number go out together."""
 EVENT: Final = OUTBOX.names[1:-1]
-"""What tells an event from others. The same event with another text around it is not published again."""
+"""Key of an event. An event with another text but the same key is not published again."""
 
 ROWS: Final = columns(
     ("string", "date type endpoint_group service hostname metric"),
@@ -66,7 +66,7 @@ ROWS: Final = columns(
     ("boolean", "partial"),
     (_EVENT, "event"),
 )
-"""What is computed: a stretch of one status, from second `start` of the day up to `end`, or an `event`.
+"""Computed rows: a span of one status, from second `start` of the day up to `end`, or an `event`.
 
 The seconds are those of the stretch by what its status counts as; it may count as several.
 """
@@ -95,20 +95,20 @@ DAYS: Final = columns(("string", "fingerprint date"))  # what a day was computed
 
 
 _METRIC = ("service", "hostname", "metric")
-_TOLD = ("status", "monitoring_host", "summary", "message")
+_RESULT_COLUMNS = ("status", "monitoring_host", "summary", "message")
 _SECONDS = ("up_seconds", "unknown_seconds", "down_seconds")
 _DECIMALS = 100_000
 
 
-def computed(results: DataFrame, days: Sequence[DayInputs], report: str, repeat: int) -> DataFrame:
+def compute_rows(results: DataFrame, days: Sequence[DayInputs], report: str, repeat: int) -> DataFrame:
     """Compute `ROWS` of days, from results of them and of the two days before; `repeat` is in seconds."""
     spark, everything = results.sparkSession, [*days, *(day.eve for day in days if day.eve)]
     endpoints = {(site, *place[:2]) for each in everything for site in each.sites for place in each.endpoints(site)}
     if not endpoints:
         return spark.createDataFrame([], ROWS)
     places = spark.createDataFrame(sorted(endpoints), "endpoint_group string, service string, hostname string")
-    found = told(results, everything).join(F.broadcast(places), on=["service", "hostname"])
-    # A site without any result must be computed as well: all it should have been measured for is missing.
+    found = status_changes(results, everything).join(F.broadcast(places), on=["service", "hostname"])
+    # Sites without results are computed too: all their metrics are missing.
     silent = places.select("endpoint_group").distinct()
 
     def compute(table: pa.Table) -> pa.Table:
@@ -117,7 +117,7 @@ def computed(results: DataFrame, days: Sequence[DayInputs], report: str, repeat:
         for row in rows:
             if row["date"] is not None:
                 place = Place(*(row[name] for name in _METRIC))
-                result = Result(row["second"], *(row[name] for name in _TOLD))
+                result = Result(row["second"], *(row[name] for name in _RESULT_COLUMNS))
                 held.setdefault(row["date"], {}).setdefault(place, []).append(result)
         found = site_rows(rows[0]["endpoint_group"], held, days, report, repeat)
         return pa.Table.from_pylist(list(found), schema=to_arrow_schema(ROWS))
@@ -126,13 +126,13 @@ def computed(results: DataFrame, days: Sequence[DayInputs], report: str, repeat:
     return grouped.applyInArrow(compute, ROWS)
 
 
-def told(results: DataFrame, days: Iterable[DayInputs]) -> DataFrame:
-    """Leave out doubled results and those that say what the one before said; the first of a day always stays."""
+def status_changes(results: DataFrame, days: Iterable[DayInputs]) -> DataFrame:
+    """Drop duplicate and repeated results; the first result of a day stays."""
     status, now = F.col("status"), F.unix_timestamp("timestamp")
     for host, start, end, unknown in {each for day in days for each in day.distrusted}:
         status = F.when((F.col("monitoring_host") == host) & now.between(start, end - 1), unknown).otherwise(status)
     severity = F.array_position(F.lit([*SEVERITY]), F.col("status")).alias("severity")
-    worst = F.max(F.struct(severity, *_TOLD)).alias("worst")
+    worst = F.max(F.struct(severity, *_RESULT_COLUMNS)).alias("worst")
     once = results.withColumn("status", status).groupBy("date", *_METRIC, "timestamp").agg(worst)
     before = F.lag("worst.status").over(Window.partitionBy("date", *_METRIC).orderBy("timestamp"))
     changed = once.withColumn("before", before).where("before IS NULL OR before != worst.status")
@@ -142,7 +142,7 @@ def told(results: DataFrame, days: Iterable[DayInputs]) -> DataFrame:
 def site_rows(
     site: str, results: Mapping[str, Results], days: Sequence[DayInputs], report: str, repeat: int
 ) -> Iterator[dict[str, Any]]:
-    """Give the `ROWS` of one site; `results` are by day."""
+    """Yield the `ROWS` of one site; `results` are by day."""
     known: dict[str, Timelines] = {}
 
     def on(inputs: DayInputs) -> Timelines:
@@ -162,14 +162,14 @@ def site_rows(
 
 
 def statuses(rows: DataFrame, report: str) -> DataFrame:
-    """Pick the stretches of statuses out of `ROWS`. Returns: `STATUSES`."""
+    """Return the spans of statuses in `ROWS`, as `STATUSES`."""
     midnight = F.unix_timestamp("date", "yyyy-MM-dd")
     times = {name: F.timestamp_seconds(midnight + F.col(name)) for name in ("start", "end")}
     return rows.where("event IS NULL").withColumns({"report": F.lit(report), **times}).select(*STATUSES.names)
 
 
 def events(rows: DataFrame) -> DataFrame:
-    """Pick the events out of `ROWS`. Returns: `EVENTS`."""
+    """Return the events in `ROWS`, as `EVENTS`."""
     return rows.where("event IS NOT NULL").select("event.*", "date")
 
 
@@ -204,7 +204,7 @@ def figures_of_groups(counted: DataFrame, members: Sequence[tuple[str, str, str]
 
 def _mean(name: str) -> Column:
     defined = F.when(F.col(name) >= 0, (F.col(name) * _DECIMALS).cast("long"))
-    # A mean of five decimals is the ratio of whole numbers once more; of none it is null.
+    # A mean of five decimals is again a ratio of integers; without values it is null.
     return F.coalesce(ratio(F.sum(defined), F.count(defined) * _DECIMALS), F.lit(-1).cast(PERCENT))
 
 

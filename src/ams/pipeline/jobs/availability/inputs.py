@@ -1,8 +1,8 @@
-"""What can be said to the availability job, and what holds on a day because of it.
+"""Options of the availability job, and the inputs of a day that follow from them.
 
-Profiles, topology, downtimes and requests come from JSON files, and what is not in files from messages. A list of a
-date holds until the next date that has one; days before the first date have the first list: the topology of a place
-rarely begins before its monitoring does.
+Profiles, topology, downtimes and requests come from JSON files, and lists that are not in files from messages. A list
+holds until the next date that has one; days before the first date have the first list: topology rarely begins before
+monitoring.
 """
 
 from bisect import bisect_right
@@ -67,14 +67,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 @dataclass(frozen=True, slots=True)
 class DayInputs:
-    """All that holds on a day, apart from results. The same inputs have the same `repr`, also in another process."""
+    """Inputs of a day except results. Equal inputs have equal `repr`, also in another process."""
 
     day: str
     rules: Rules
     sites: Mapping[str, Mapping[Place, str]]  # the endpoints that count, of each site, and the page of each
     overrides: tuple[documents.Override, ...] = ()
     distrusted: tuple[tuple[str, int, int, str], ...] = ()
-    """Monitoring hosts, from when to when, in seconds since 1970, their results do not count, and what does instead."""
+    """Excluded monitoring hosts: host, start and end in seconds since 1970, and the status instead of results."""
     members: tuple[tuple[str, str], ...] = ()  # larger groups and their sites
     until: int = DAY  # the second of the day at which it was looked at; of a day that is over, its end
     eve: "DayInputs | None" = None  # what held on the day before; None if that day has no results
@@ -84,13 +84,13 @@ class DayInputs:
         return [endpoint for endpoint in self.sites.get(site, {}) if endpoint.service in self.rules.metrics]
 
     def laid_over(self, site: str, place: Place) -> list[Span]:
-        """What holds at a place instead of what was measured."""
+        """Return the spans that replace the measured status of a place."""
         return [each.span for each in self.overrides if each.covers(site, place)]
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What is known, by date; of a list without dates the date is empty. With no rules, nothing can be computed yet."""
+    """Lists by date; a list without dates has an empty date. Without rules nothing can be computed."""
 
     rules: Mapping[str, Rules]
     sites: Mapping[str, Mapping[str, Mapping[Place, str]]]
@@ -100,11 +100,11 @@ class Inputs:
 
     @property
     def unfit(self) -> list[str]:
-        """Dates of metric profiles that came in messages and of which nothing counts: they are passed over."""
+        """Dates of metric profiles from messages without any counting metric; they are ignored."""
         return sorted(self.lists.profiles.keys() - self.rules.keys())
 
     def on(self, day: str, now: int, eve: DayInputs | None = None) -> DayInputs:
-        """Return what holds on a day, looked at at a time in seconds since 1970."""
+        """Return the inputs of a day, as of `now` in seconds since 1970."""
         rules = in_force(self.rules, day)
         assert rules is not None
         begin, unknown = midnight(day), rules.defaults.unknown
@@ -119,7 +119,7 @@ class Inputs:
             rules,
             in_force(self.sites, day) or {},
             tuple(each for each in over if each.span.start < DAY and each.span.end > 0),
-            # What a host said on the day before goes over into the day.
+            # Statuses of the day before carry over into the day.
             tuple(each for each in hosts if each[1] < begin + DAY and each[2] > begin - DAY),
             tuple(sorted({(each.group, each.subgroup) for each in in_force(self.lists.groups, day) or ()})),
             min(max(now - begin, 0), DAY),
@@ -128,13 +128,13 @@ class Inputs:
 
 
 def inputs(options: Options, came: Lists = Lists()) -> Inputs:  # noqa: B008  # a value that never changes
-    """Read the files that options name; the rest is taken from messages. Raises `WrongOption` for a file."""
+    """Read the files in the options; other lists come from messages. Raises `WrongOption` for a bad file."""
     passed_over: list[str] = []
     profile = options.metric_profile
     services = _single("metric_profile", profile, documents.MetricProfile).services if profile else []
     files = Lists(
-        _by_date(_listed("topology", options.topology, documents.EndpointItem)),
-        _by_date(_listed("groups", options.groups, documents.GroupItem)),
+        _by_date(_read_list("topology", options.topology, documents.EndpointItem)),
+        _by_date(_read_list("groups", options.groups, documents.GroupItem)),
         {"": {each.service: each.metrics for each in services}} if profile else {},
         _downtimes(options.downtimes, passed_over) if options.downtimes else {},
     )
@@ -154,31 +154,31 @@ def inputs(options: Options, came: Lists = Lists()) -> Inputs:  # noqa: B008  # 
 
 
 def in_force(known: Mapping[str, T], day: str) -> T | None:
-    """Return what is known of the last date that is not after a day, else of the first; None if nothing is."""
+    """Return the list of the last date up to a day, else of the first date; None without lists."""
     dates = sorted(known)
     return known[dates[max(bisect_right(dates, day) - 1, 0)]] if dates else None
 
 
 def day_before(day: str, days: int = 1) -> str:
-    """Return the day so many days before, as `2024-03-05`."""
+    """Return the date `days` earlier, as `2024-03-05`."""
     return (date.fromisoformat(day) - timedelta(days=days)).isoformat()
 
 
 def _downtimes(file: str, passed_over: list[str]) -> dict[str, list[documents.Downtime]]:
-    found = _read("downtimes", file, lambda found: found)
+    found = _load("downtimes", file, lambda found: found)
     if not isinstance(found, list) or not any(isinstance(each, dict) and "endpoints" in each for each in found):
         return {"": _times("downtimes", file, documents.Downtime, passed_over)}
     held: dict[str, list[documents.Downtime]] = {}
-    for each in _listed("downtimes", file, documents.DowntimesOfDate):
-        held.setdefault(each.date, []).extend(_ordered("downtimes", each.endpoints or [], passed_over))
+    for each in _read_list("downtimes", file, documents.DowntimesOfDate):
+        held.setdefault(each.date, []).extend(_drop_reversed("downtimes", each.endpoints or [], passed_over))
     return held
 
 
 def _times(option: str, file: str, item: type[P], passed_over: list[str]) -> list[P]:
-    return _ordered(option, _listed(option, file, item), passed_over)
+    return _drop_reversed(option, _read_list(option, file, item), passed_over)
 
 
-def _ordered(option: str, times: Iterable[P], passed_over: list[str]) -> list[P]:
+def _drop_reversed(option: str, times: Iterable[P], passed_over: list[str]) -> list[P]:
     held = []
     for number, each in enumerate(times):
         if each.is_reversed:
@@ -189,7 +189,7 @@ def _ordered(option: str, times: Iterable[P], passed_over: list[str]) -> list[P]
 
 
 def _rules(options: Options, profiles: Mapping[str, Profile]) -> dict[str, Rules]:
-    """Return the rules by each metric profile; of those from messages only where something counts: none ends a run."""
+    """Return rules by metric profile; bad profiles from messages are left out, and never end a run."""
     aggregation = _single("aggregation_profile", options.aggregation_profile, documents.AggregationProfile)
     option, operations = "aggregation_profile", documents.OperationsProfile()
     if options.operations_profile:
@@ -212,10 +212,10 @@ def _by_date(items: Iterable[Dated]) -> dict[str, list[Dated]]:
     return held
 
 
-def _listed(option: str, file: str, item: type[T]) -> list[T]:
-    # mypy knows no types that are made at run time
+def _read_list(option: str, file: str, item: type[T]) -> list[T]:
+    # mypy does not support run-time types
     kind = list[item]  # type: ignore[valid-type]
-    return _read(option, file, lambda found: _fit(found if isinstance(found, list) else [found], kind)) if file else []
+    return _load(option, file, lambda found: _fit(found if isinstance(found, list) else [found], kind)) if file else []
 
 
 def _single(option: str, file: str, item: type[T]) -> T:
@@ -228,7 +228,7 @@ def _single(option: str, file: str, item: type[T]) -> T:
 
     if not file:
         raise WrongOption(option, "is needed: the path of a JSON file")
-    return _read(option, file, fit)
+    return _load(option, file, fit)
 
 
 def _fit(found: Any, kind: type[T]) -> T:
@@ -238,8 +238,8 @@ def _fit(found: Any, kind: type[T]) -> T:
     return msgspec.convert(found, kind)
 
 
-def _read(option: str, file: str, fit: Callable[[Any], R]) -> R:
-    """Read what is in a file, or in the `data` or `root` of what the monitoring API answers."""
+def _load(option: str, file: str, fit: Callable[[Any], R]) -> R:
+    """Read a JSON file, or the `data` or `root` of an answer of the monitoring API."""
     try:
         found = msgspec.json.decode(in_utf8(Path(file).read_bytes()))
         answer = next((name for name in ("data", "root") if isinstance(found, dict) and name in found), None)

@@ -1,12 +1,11 @@
 """The availability job: monitoring results in, daily figures, timelines of statuses and status events out.
 
-The figures of a day follow from the results stored of it and of the two days before, and from the profiles, topology,
-downtimes and requests that hold on it. The fingerprint of all these is kept beside the figures, and written last. A day
-whose fingerprint has changed is computed anew and replaced whole: after results that came late, after a recomputation
-request and after its withdrawal, and after a kill in the middle.
+A day's figures depend on the results of the day and the two days before, and on its profiles, topology, downtimes and
+requests. A fingerprint of these inputs is stored with the figures, and written last. A day whose fingerprint changed is
+computed anew and replaced whole: after late results, a recomputation request or its withdrawal, or a kill.
 
-Events to publish are first put into a table of their own, numbered, and then published from there under their number:
-a kill in between publishes the same under the same name once more, which the service answers without storing it again.
+Events go to an outbox table first, numbered, and are published from there with an idempotency key made of the number:
+after a kill they are published again under the same key, and the service does not store them twice.
 """
 
 import hashlib
@@ -32,7 +31,7 @@ from ams.pipeline.jobs.availability.figures import (
     RESULTS,
     STATUSES,
     SYNCED,
-    computed,
+    compute_rows,
     events,
     figures,
     figures_of_groups,
@@ -45,7 +44,7 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.parsing import parsed, rows_of, split
 from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
-from ams.pipeline.session import persisted
+from ams.pipeline.session import persist_rows
 from ams.pipeline.sink import publish
 from ams.pipeline.sink.requests import BATCH_ID
 from ams.pipeline.tables import Table
@@ -58,7 +57,7 @@ class _Sent(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """The events that are published to a topic."""
+    """Outbox table of events to publish."""
 
     table: Table
     options: Mapping[str, str]
@@ -72,7 +71,7 @@ class Outbox:
         return cls(run.table("outbox", OUTBOX), {**run.source, "topic": topic}, name, run.work / "published.json")
 
     def put(self, events: DataFrame) -> None:
-        """Take in what of `EVENTS` is not there yet. The text gets the time at which it is taken in."""
+        """Add new `EVENTS`; their text gets the current time."""
         number = self.table.batch() + 1
         date = F.replace("date", F.lit("-"), F.lit("")).alias("date")
         taken = F.date_format(F.current_timestamp(), "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("ts_processed")
@@ -83,7 +82,7 @@ class Outbox:
             self.table.append(new, number, self.name)
 
     def send(self) -> int:
-        """Publish what has not been, oldest first; returns how many numbers that were."""
+        """Publish unpublished events, oldest first; returns how many numbers."""
         sent = read(self.marker, _Sent) or _Sent(-1)
         pending = range(sent.number + 1, self.table.batch() + 1)
         named = {"report": "report", "type": "type", "partition_date": "date"}
@@ -91,7 +90,7 @@ class Outbox:
         order = F.concat_ws(" ", "ts_monitored", *(name for name in EVENT if name != "ts_monitored"))
         context = self.table.spark.sparkContext
         batch = context.getLocalProperty(BATCH_ID)
-        # Under the given name alone: which batch is at work when something is sent again is a matter of chance.
+        # Key by the given name only: a retry may happen in any batch.
         context.setLocalProperty(BATCH_ID, None)  # type: ignore[arg-type]  # null takes a property away
         try:
             for number in pending:
@@ -105,12 +104,12 @@ class Outbox:
         return len(pending)
 
 
-AT_ONCE = 7  # days computed in one pass: more would only need more memory, fewer would compute more days before as well
+DAYS_PER_PASS = 7  # more would need more memory, fewer would compute earlier days more often
 
 
 def run(run: Run, options: Options) -> None:
-    """Store the results of the topic by day, and compute the days that have news."""
-    inputs(options)  # what is wrong in a file is said before anything is read
+    """Store the topic's results by day, and compute days with changed inputs."""
+    inputs(options)  # report bad files before reading messages
     stored, synced = run.table("results", RESULTS, ("date",)), run.table("synced", SYNCED)
 
     def handle(batch: DataFrame, batch_id: int) -> None:
@@ -140,13 +139,13 @@ def run(run: Run, options: Options) -> None:
 
 
 def compute_due(run: Run, options: Options, stored: Table, known: Inputs) -> None:
-    """Compute the days that are not as they should be, a few at a time, publish their events, and draw the board."""
+    """Compute outdated days, a few at a time, publish their events, and draw the board."""
     outbox = Outbox.of(run, options.events_topic) if options.events_topic else None
     before = {row["date"]: row["fingerprint"] for row in daily(run, "days", DAYS).read().collect()}
     every = fingerprints(stored.files(), known, options, int(time.time()))
     due = [(day, print_of) for day, print_of in every if before.get(day.day) != print_of]
-    for start in range(0, len(due), AT_ONCE):
-        compute(run, options, stored, due[start : start + AT_ONCE], outbox)
+    for start in range(0, len(due), DAYS_PER_PASS):
+        compute(run, options, stored, due[start : start + DAYS_PER_PASS], outbox)
     if outbox:
         outbox.send()
     if due and run.every is None:
@@ -158,13 +157,13 @@ def compute_due(run: Run, options: Options, stored: Table, known: Inputs) -> Non
 def compute(
     run: Run, options: Options, stored: Table, due: Sequence[tuple[DayInputs, str]], outbox: Outbox | None
 ) -> None:
-    """Compute some days; they count as computed, by their fingerprints, when all the rest is written."""
+    """Compute some days; their fingerprints are written last."""
     report, days = options.report, [day for day, _ in due]
     by_day: list[Partition] = [{"date": day.day} for day in days]
     needed = sorted({day_before(day.day, back) for day in days for back in range(3)})
     results = stored.read([{"date": date} for date in needed])
     told = daily(run, "events", EVENTS)
-    with persisted(computed(results, days, report, options.repeat_hours * 3600)) as rows:
+    with persist_rows(compute_rows(results, days, report, options.repeat_hours * 3600)) as rows:
         rows.count()  # fills the cache with all cores; each result below is written by one task
         daily(run, "statuses", STATUSES).replace(statuses(rows, report), by_day)
         counted = figures(rows, report)
@@ -177,7 +176,7 @@ def compute(
 
 
 def daily(run: Run, name: str, schema: StructType) -> Table:
-    """Return a table with one partition a day, which is replaced whole."""
+    """Return a result table with a partition per day."""
     return run.result(name, schema, ("date",))
 
 
@@ -186,7 +185,7 @@ def _with_source(records: DataFrame) -> DataFrame:
 
 
 def fingerprints(files: Iterable[File], known: Inputs, options: Options, now: int) -> Iterator[tuple[DayInputs, str]]:
-    """Give all days on which any site has results, in order, each with the fingerprint of all it is computed from."""
+    """Return all days with results, in order, each with the fingerprint of its inputs."""
     stored: dict[str, list[File]] = {}
     for file in files:
         stored.setdefault(str(file.partition["date"]), []).append(file)
@@ -199,7 +198,7 @@ def fingerprints(files: Iterable[File], known: Inputs, options: Options, now: in
 
 
 def _extent(files: Collection[File]) -> tuple[int, int]:
-    """Tell one stage of a table that only grows from another; merging its files does not change it."""
+    """Return a text that changes when a table grows, but not when its files are merged."""
     batches = (each.batch for each in files if each.batch is not None)
     return sum(each.rows for each in files), max(batches, default=-1)
 
@@ -210,6 +209,6 @@ JOB = Job(
     "Daily availability and reliability of sites, services and endpoints, from monitoring results",
     Options,
     run,
-    # Days are computed again when one of these says something else; so they may say it from another file, too.
+    # Days depend on the content of these files, not on their paths, so the paths may change.
     harmless=frozenset({*FILES, "recomputations", "repeat_hours", "batch_messages"}),
 )

@@ -1,4 +1,4 @@
-"""What messages of monitoring hold: results, and lists of what is monitored. All are Avro binary datums without header.
+"""Parses messages of monitoring: results, and lists of profiles and topology. All are Avro datums without header.
 
 Writer and reader must agree on the schemas. Of results three are in use, which differ in where `actual_data` stands.
 A message with a list says in its attributes what it holds (`type`), of which day (`partition_date`) and for which
@@ -89,7 +89,7 @@ def parse_lists(report: str) -> ParseLists:
 
     def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, str] | Broken]:
         kind = attributes.get("type", "")
-        if attributes.get("report", report) != report or kind == "weights":  # on which no figure here depends
+        if attributes.get("report", report) != report or kind == "weights":  # no figure depends on weights
             return
         if kind not in _KINDS:
             raise Broken(f"type {kind[:30]!r} is none of {', '.join(_KINDS)}")
@@ -140,7 +140,7 @@ def _result(record: Mapping[str, Any], partition_date: str, latest: float) -> di
 
 
 def _check_day(timestamp: datetime, partition_date: str) -> None:
-    """Refuse a clock gone wild: the publisher has written the day of the result beside it, give or take midnight."""
+    """Refuse results of a wrong clock: the publisher's date must match, give or take a day."""
     try:
         day = date.fromisoformat(partition_date)
     except ValueError:
@@ -170,7 +170,7 @@ def _item(record: Mapping[str, Any], kind: str) -> str | Broken:
 
 
 class Lists(NamedTuple):
-    """What is monitored, each list by the day it is of."""
+    """Lists of monitored things, by day."""
 
     endpoints: Mapping[str, list[EndpointItem]] = {}
     groups: Mapping[str, list[GroupItem]] = {}
@@ -179,7 +179,7 @@ class Lists(NamedTuple):
 
 
 def lists(rows: Iterable[tuple[str, str, str]]) -> Lists:
-    """Put together what came: `type`, `partition_date` and `item` of each record, doubled or not, in any order."""
+    """Collect records (`type`, `partition_date`, `item`) into lists; duplicates and any order are fine."""
     held: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _KINDS}
     for kind, day, item in sorted(set(rows)):
         held[kind].setdefault(day, []).append(msgspec.json.decode(item, type=_KINDS[kind][0]))

@@ -1,4 +1,4 @@
-"""One site on one day: from results to the timelines of all its places, and from these to status events.
+"""One site on one day: timelines of all its places from results, and status events from timelines.
 
 An event tells that a status changed, and again that a bad one lasts. It belongs to a level (`metric`, `endpoint`,
 `service`, `endpoint_group`). On the higher levels it also names its cause: the metric whose change at that second moved
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from ams.pipeline.jobs.availability.documents import Place, midnight
 from ams.pipeline.jobs.availability.inputs import DayInputs
-from ams.pipeline.jobs.availability.timelines import SEVERITY, Change, Timeline, combined, holding, joined, overridden
+from ams.pipeline.jobs.availability.timelines import SEVERITY, Change, Timeline, combine, holding, join_days, overridden
 
 
 class Result(NamedTuple):
-    """What a probe found."""
+    """Result of a probe."""
 
     second: int  # seconds from midnight of its day, UTC
     status: str
@@ -29,7 +29,7 @@ class Result(NamedTuple):
 
 Results = Mapping[Place, Iterable[Result]]
 Timelines = Mapping[Place, Timeline]
-"""All of one site on one day: metrics, endpoints, services, the site. Empty if no endpoint of the site counts."""
+"""Timelines of a site's metrics, endpoints, services and the site on one day; empty if no endpoint counts."""
 
 
 def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Results) -> Timelines:
@@ -47,23 +47,23 @@ def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Resul
     endpoints, named = inputs.endpoints(site), rules.metrics
     metrics = {each: [each._replace(metric=name) for name in named[each.service]] for each in endpoints}
     for place in chain.from_iterable(metrics.values()):
-        put(place, _measured(today.get(place, ()), day_before.get(place, ()), rules.defaults.missing))
+        put(place, _metric_timeline(today.get(place, ()), day_before.get(place, ()), rules.defaults.missing))
     for endpoint, below in metrics.items():
-        put(endpoint, combined(rules.metric_operation, [lines[each] for each in below]))
+        put(endpoint, combine(rules.metric_operation, [lines[each] for each in below]))
         services.setdefault(Place(endpoint.service), []).append(endpoint)
     for service, below in sorted(services.items()):
-        put(service, combined(rules.operation(service.service), [lines[each] for each in below]))
+        put(service, combine(rules.operation(service.service), [lines[each] for each in below]))
     groups = [
-        combined(group.operation, present)
+        combine(group.operation, present)
         for group in rules.groups
         if (present := [lines[Place(name)] for name in group.services if Place(name) in lines])
     ]
-    if groups:  # one of which the site has no service does not count
-        put(Place(), combined(rules.profile_operation, groups))
+    if groups:  # groups without a service at the site do not count
+        put(Place(), combine(rules.profile_operation, groups))
     return lines
 
 
-def _measured(today: Iterable[Result], day_before: Iterable[Result], missing: str) -> Timeline:
+def _metric_timeline(today: Iterable[Result], day_before: Iterable[Result], missing: str) -> Timeline:
     last = max(day_before, key=lambda result: (result.second, SEVERITY[result.status]), default=None)
     return holding(last.status if last else missing, ((result.second, result.status) for result in today))
 
@@ -78,8 +78,8 @@ class _Happening(NamedTuple):
 def events_of(
     report: str, site: str, inputs: DayInputs, eve: Timelines, today: Timelines, results: Results, repeat: int
 ) -> Iterator[dict[str, Any]]:
-    """Give the events of a site (`figures.EVENTS`), level by level; bad statuses again each `repeat` seconds."""
-    lines = {place: joined(eve.get(place), line) for place, line in today.items()}
+    """Yield a site's events (`figures.EVENTS`) by level; bad statuses repeat each `repeat` seconds."""
+    lines = {place: join_days(eve.get(place), line) for place, line in today.items()}
     below: dict[Place, list[Place]] = {}
     for each in lines:
         for place in {*each.above()} if each.hostname else ():
@@ -87,7 +87,7 @@ def events_of(
     teller = _Teller(report, site, inputs, lines, below, results)
     for place, line in lines.items():
         for happening in _happenings(line, inputs.rules.available, repeat):
-            # A reminder of a day that is not over must not be told before its time.
+            # On a day that is not over, repeats must not be early.
             if happening.second <= inputs.until:
                 yield teller.event(place, happening)
 
@@ -166,9 +166,9 @@ class _Teller:
         }
 
     def _time(self, second: int) -> str:
-        return _written(self.inputs.day, second)
+        return _format_second(self.inputs.day, second)
 
 
 @lru_cache(maxsize=100_000)
-def _written(day: str, second: int) -> str:
+def _format_second(day: str, second: int) -> str:
     return f"{datetime.fromtimestamp(midnight(day) + second, UTC):%Y-%m-%dT%H:%M:%SZ}"

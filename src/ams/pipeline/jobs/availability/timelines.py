@@ -1,4 +1,4 @@
-"""A day as a line of statuses, and how several lines become one: pure values, in whole seconds from midnight UTC.
+"""Timelines of statuses of a day, and their combination: pure values, in seconds from midnight UTC.
 
 A status is one of the six words that monitoring results carry. An operation joins any number of them. The two that
 availability reports use in production are orders: AND takes the worst, OR the best.
@@ -17,15 +17,15 @@ from typing import NamedTuple
 STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
 """All statuses, from the mildest to the worst."""
 SEVERITY = {status: rank for rank, status in enumerate(STATUSES)}
-"""How bad a status is: of two results with the same second the worse one counts, whichever arrived first."""
+"""Rank of a status: of two results in one second the worse one counts."""
 BEST_FIRST = ("OK", "WARNING", "CRITICAL", "UNKNOWN", "DOWNTIME", "MISSING")
-"""The order in which OR looks for a status: the first one present is the outcome."""
-DAY = 86_400  # seconds of a day. UTC as monitoring writes it has no leap seconds.
+"""Order of OR: the first status present is the result."""
+DAY = 86_400  # seconds; monitoring's UTC has no leap seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A way to join statuses, given as the outcome of each pair."""
+    """An operation on statuses, given as a truth table."""
 
     name: str
     table: Mapping[tuple[str, str], str]
@@ -41,12 +41,12 @@ class Operation:
                 raise ValueError(f"operation {self.name} gives another outcome for {a}, {b}, {c} in another order")
 
     def over(self, statuses: Iterable[str]) -> str:
-        """Join the statuses, at least one; how often each occurs and in which order does not matter."""
+        """Combine at least one status; order and repetition do not matter."""
         return reduce(lambda a, b: self.table[a, b], statuses)
 
 
 def by_order(name: str, order: tuple[str, ...]) -> Operation:
-    """Make the operation whose outcome is the first status of `order` that is present."""
+    """Make the operation that returns the first status of `order` that is present."""
     return Operation(name, {(a, b): min(a, b, key=order.index) for a, b in product(order, repeat=2)})
 
 
@@ -75,34 +75,34 @@ class Timeline(NamedTuple):
     changes: tuple[Change, ...]
 
     def spans(self) -> Iterator[Span]:
-        """Give the stretches of one status, in order, up to the end of the day."""
+        """Yield the spans of one status, in order, to the end of the day."""
         for change, after in pairwise((*self.changes, Change(DAY, ""))):
             yield Span(change.second, after.second, change.status)
 
     def at(self, second: int) -> str:
-        """Say which status holds at a second."""
+        """Return the status at a second."""
         return self.changes[self.number(second)].status
 
     def number(self, second: int) -> int:
-        """Return the number of the change that holds at a second, from 0."""
+        """Return the index of the change in force at a second."""
         return bisect_right(self.changes, second, key=lambda change: change.second) - 1
 
 
 def holding(before: str, results: Iterable[tuple[int, str]]) -> Timeline:
-    """Make the day on which `before` holds until the first result; of several results at a second the worst counts."""
+    """Make a timeline: `before` until the first result; of several results in a second the worst counts."""
     ordered = sorted(results, key=lambda result: (result[0], SEVERITY[result[1]]))
     return _shortest([Change(0, before), *(Change(*result) for result in ordered)])
 
 
-def combined(operation: Operation, timelines: Sequence[Timeline]) -> Timeline:
-    """Join timelines, at least one, second by second."""
+def combine(operation: Operation, timelines: Sequence[Timeline]) -> Timeline:
+    """Combine at least one timeline, second by second."""
     steps = sorted(
         (change.second, number, change.status)
         for number, timeline in enumerate(timelines)
         for change in timeline.changes[1:]
     )
     current = [timeline.changes[0].status for timeline in timelines]
-    # Counted, and not looked up in every line at every change: of 300 lines with 100 changes each that took 4 s.
+    # A counter instead of a lookup in every line: 300 lines with 100 changes each took 4 s.
     present = Counter(current)
     changes = [Change(0, operation.over(present))]
     for second, number, status in steps:
@@ -114,7 +114,7 @@ def combined(operation: Operation, timelines: Sequence[Timeline]) -> Timeline:
 
 
 def overridden(timeline: Timeline, spans: Iterable[Span]) -> Timeline:
-    """Let the statuses of spans hold inside of them, and what held before outside; they may reach beyond the day."""
+    """Replace the statuses inside spans; spans may exceed the day."""
     for span in spans:
         start, end = max(span.start, 0), min(span.end, DAY)
         if start < end:
@@ -125,8 +125,8 @@ def overridden(timeline: Timeline, spans: Iterable[Span]) -> Timeline:
     return timeline
 
 
-def joined(eve: Timeline | None, today: Timeline) -> Timeline:
-    """Put two days together; what did not exist on the day before begins with the day itself."""
+def join_days(eve: Timeline | None, today: Timeline) -> Timeline:
+    """Join two days; a place without the day before begins with the day."""
     before = [Change(second - DAY, status) for second, status in eve.changes] if eve else []
     return _shortest([*before, *today.changes])
 

@@ -1,1 +1,1 @@
-"""The job `cloud-info`: what the sites of a cloud federation offer, by their latest descriptions of themselves."""
+"""The job `cloud-info`: offers of a cloud federation's sites, from their latest descriptions."""

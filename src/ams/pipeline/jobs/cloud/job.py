@@ -22,7 +22,7 @@ from ams.pipeline.options import moment
 from ams.pipeline.parsing import parsed
 from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
-from ams.pipeline.session import persisted
+from ams.pipeline.session import persist_rows
 
 _TOPIC = r"^SITE_(.+)_ENDPOINT_([^_]+)$"
 """Topics of sites: the site's name, and the id of its endpoint in the configuration database."""
@@ -32,18 +32,18 @@ ENDPOINT = columns(
     ("string", "id url interface interface_version implementation implementation_version"),
     ("string", "authentication health serving"),
 )
-"""Where a cloud is spoken to; an interface is such as `org.openstack.nova`."""
+"""An endpoint of a cloud; interfaces are such as `org.openstack.nova`."""
 SHARE = columns(("string", "id vo project"), ("bigint", "max_instances instances max_cpus max_ram_mb"))
-"""What a VO (virtual organisation) may use at a site.
+"""Quota of a VO (virtual organisation) at a site.
 
 `project` is the site's own name or id of the place its members work in, `instances` how many there are now, running or
 not; the most CPUs and memory are of one instance.
 """
 IMAGE = columns(("string", "id name version os platform marketplace"))
-"""A system that instances can be started with; `marketplace` is where the federation knows it: a URL or a name."""
+"""An image for instances; `marketplace` is its URL or name in the federation."""
 FLAVOUR = columns(("string", "id name"), ("bigint", "cpus ram_mb disk_gb accelerators"))
 NOT_TAKEN = columns(("string", "name"), ("bigint", "times"))
-"""A field that descriptions have and the catalogue does not take: its path or attribute, and how often it is there."""
+"""An ignored field of descriptions: path or attribute, and count."""
 _VOS = ("array<string>", "vos")
 
 DESCRIPTION = columns(
@@ -55,13 +55,13 @@ DESCRIPTION = columns(
     (ArrayType(columns(FLAVOUR, _VOS)), "flavours"),
     (ArrayType(NOT_TAKEN), "not_taken"),
 )
-"""What one message says, by `parse`: `shape` is `glue2-ldif`, `glue21-json` or `cmdb-json`, `site` what it calls its
+"""A message as `parse` returns it: `shape` is `glue2-ldif`, `glue21-json` or `cmdb-json`, `site` is its name for its
 site; the topic has the name that counts."""
 LATEST = columns(PLACE, ("string", "endpoint_id"), DESCRIPTION)
-"""A description and where it stands. `site` and `endpoint_id` are those of the topic's name, where it has them."""
+"""A description and its message. `site` and `endpoint_id` come from the topic's name if possible."""
 
 _AT = columns(("string", "site endpoint_id topic"), ("bigint", "offset"))
-"""Whose description a row is of, and by topic and offset which message that was."""
+"""Site and endpoint of a row, and the topic and offset of its message."""
 SITES = columns(
     _AT,
     ("timestamp", "published"),
@@ -82,7 +82,7 @@ ITEMS = {
 }
 
 
-def _placed(descriptions: DataFrame) -> DataFrame:
+def _with_site(descriptions: DataFrame) -> DataFrame:
     site, endpoint = (F.nullif(F.regexp_extract("source.topic", _TOPIC, part), F.lit("")) for part in (1, 2))
     named = {"site": F.coalesce(site, "site", "source.topic"), "endpoint_id": endpoint}
     return descriptions.withColumns(named).select("*", "source.*").select(*LATEST.names)
@@ -107,15 +107,15 @@ def sites(descriptions: DataFrame, now: datetime, stale_hours: float) -> DataFra
 
 
 def items(descriptions: DataFrame, name: str) -> DataFrame:
-    """Return the table `name` of `ITEMS`; of what is not said to be of a VO one row, with an empty one."""
+    """Return the table `name` of `ITEMS`; items without VOs have one row with an empty VO."""
     each = descriptions.select(*_AT.names, F.explode(name).alias("each")).select(*_AT.names, "each.*")
     if "vos" in each.columns:
         each = each.withColumn("vo", F.explode(F.when(F.size("vos") > 0, F.col("vos")).otherwise(F.array(F.lit("")))))
     return each.select(*ITEMS[name].names).distinct()
 
 
-def _exported(sites: DataFrame, offered: Mapping[str, DataFrame], now: datetime, stale_hours: float) -> bytes:
-    """Return the catalogue as JSON for programs that read no tables: every site, and where each VO finds what."""
+def _catalogue_json(sites: DataFrame, offered: Mapping[str, DataFrame], now: datetime, stale_hours: float) -> bytes:
+    """Return the catalogue as JSON: all sites, and the offers of each VO."""
     rows = {row["topic"]: row.asDict() for row in sites.sort("site", "topic").toLocalIterator()}
     offers: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(dict)
     for kind in ("images", "flavours"):
@@ -131,7 +131,7 @@ def _exported(sites: DataFrame, offered: Mapping[str, DataFrame], now: datetime,
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be said to the job."""
+    """Options of the job."""
 
     topics: tuple[str, ...] = ("SITE_*_ENDPOINT_*",)
     """Topics or patterns of them; each topic is one site's endpoint. New ones are found by themselves."""
@@ -155,25 +155,25 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def run(run: Run, options: Options) -> None:
-    """Keep the latest description of each topic, and make the catalogue of all."""
+    """Keep the latest description of each topic, and build the catalogue."""
     kept = run.result("descriptions", LATEST, ("project", "topic"))
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         with parsed(messages, parse, DESCRIPTION) as (described, broken):
-            with persisted(_latest(_placed(described))) as new:
+            with persist_rows(_latest(_with_site(described))) as new:
                 before = kept.read().join(new.select("project", "topic"), ["project", "topic"], "left_semi")
                 kept.replace(_latest(before.unionByName(new)))
             run.quarantine(broken, batch_id)
 
     def refresh() -> None:
         now = options.moment or datetime.now(UTC)
-        with persisted(kept.read()) as descriptions:
+        with persist_rows(kept.read()) as descriptions:
             found = sites(descriptions, now, options.stale_hours)
             offered = {name: items(descriptions, name) for name in ITEMS}
             run.result("sites", SITES).replace(found)
             for name, rows in offered.items():
                 run.result(name, ITEMS[name]).replace(rows)
-            catalogue = _exported(found, offered, now, options.stale_hours)
+            catalogue = _catalogue_json(found, offered, now, options.stale_hours)
             put(run.work / "results" / "catalogue.json", catalogue.decode())
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)

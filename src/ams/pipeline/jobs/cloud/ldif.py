@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.fields import Names, Record, in_utf8, join, names, needed, read, shown, text, total, whole
+from ams.pipeline.jobs.fields import Names, Record, abbreviate, in_utf8, join, names, needed, read, text, total, whole
 
 ENDPOINT: Final = names(
     text="url=GLUE2EndpointURL interface=GLUE2EndpointInterfaceName interface_version=GLUE2EndpointInterfaceVersion"
@@ -63,19 +63,19 @@ TAKEN: Final = frozenset(
         "GLUE2CloudComputingInstanceTypeCloudComputingShareForeignKey",
     )
 )
-"""Attributes that are read, in small letters; no other can be, as `described` drops and names the rest."""
-UNKNOWN: Final = "UNKNOWN"  # what a provider writes where it knows nothing
+"""Attributes that are read, in lower case; `description` drops and names all others."""
+UNKNOWN: Final = "UNKNOWN"  # a provider's word for unknown values
 REMARKS: Final = frozenset({"version", "search", "result", "ref", "text", "matcheddn", "control", "pagedresults"})
 
 _PART: Final = re.compile(r"(?:\\.|[^\\,])+", re.DOTALL)
 _PLUS: Final = re.compile(r"(?<!\\)\+(?=[A-Za-z0-9-]+=)")
 _ESCAPE: Final = re.compile(r"((?:\\[0-9A-Fa-f]{2})+)|\\(.)", re.DOTALL)
 
-Block = dict[str, list[str]]  # values by the names of attributes, in small letters
+Block = dict[str, list[str]]  # values by attribute, in lower case
 Vos = Mapping[str, list[str]]  # the VOs that may use each share
 
 
-def described(data: bytes) -> Record:
+def description(data: bytes) -> Record:
     """Read a description; raises `Broken`, naming the line or the field."""
     whole_blocks = _blocks(data)
     blocks = [{name: block[name] for name in block.keys() & (TAKEN | OTHERS)} for block in whole_blocks]
@@ -137,7 +137,7 @@ def _blocks(data: bytes) -> list[Block]:
         if any(each.lower().startswith("glue2") for each in block.get("objectclass", [])):
             unknown = [name for name in block if name not in OTHERS and not name.startswith("glue2")]
             if unknown:
-                raise Broken(f"unknown attribute {shown(unknown[0])}")
+                raise Broken(f"unknown attribute {abbreviate(unknown[0])}")
         name = tuple((key.lower(), value) for key, value in _parts(block["dn"][0]))
         _join(found.setdefault(name, block), block)
     if not found:
@@ -146,17 +146,17 @@ def _blocks(data: bytes) -> list[Block]:
 
 
 def _join(block: Block, again: Block) -> None:
-    """Take an object that comes again, as providers write it for each endpoint: only foreign keys may differ."""
+    """Merge a repeated object; providers repeat it for each endpoint. Only foreign keys may differ."""
     for name in block.keys() | again.keys():
         before, now = block.get(name, []), again.get(name, [])
         if name.endswith("foreignkey"):
             block[name] = [*before, *(each for each in now if each not in before)]
         elif name != "dn" and sorted(before) != sorted(now):
-            raise Broken(f"one dn stands there twice, with other attributes: {shown(block['dn'][0])}")
+            raise Broken(f"one dn stands there twice, with other attributes: {abbreviate(block['dn'][0])}")
 
 
 def _block(lines: str) -> Block:
-    """Read the lines of a block; values of a name without options stand before those with one."""
+    """Parse a block; values without attribute options come first."""
     attributes = [_attribute(line) for line in lines.split("\n") if line.strip() and not line.startswith("#")]
     block: Block = {}
     for name, options, value in sorted(attributes, key=lambda each: bool(each[1])):
@@ -166,21 +166,21 @@ def _block(lines: str) -> Block:
 
 
 def _pass_over(block: Block, lines: str) -> None:
-    """Raise `Broken` for a block that is neither an object nor a remark, or a remark that the search failed."""
+    """Raise `Broken` unless a block without dn is a comment of a successful search."""
     if block.keys() - REMARKS:
-        raise Broken(f"a block has no dn: {shown(lines)}")
+        raise Broken(f"a block has no dn: {abbreviate(lines)}")
     for result in block.get("result", []):
         if result.split(" ")[0] != "0":
-            raise Broken(f"the search that made it failed: {shown(result)}")
+            raise Broken(f"the search that made it failed: {abbreviate(result)}")
     if block.get("version", ["1"]) != ["1"]:
-        raise Broken(f"LDIF of version {shown(block['version'][0])}; 1 is read")
+        raise Broken(f"LDIF of version {abbreviate(block['version'][0])}; 1 is read")
 
 
 def _attribute(line: str) -> tuple[str, list[str], str]:
-    described, colon, value = line.partition(":")
-    name, *options = described.lower().split(";")
-    if not colon or not name or " " in described:
-        raise Broken(f"a line is not `name: value`: {shown(line)}")
+    description, colon, value = line.partition(":")
+    name, *options = description.lower().split(";")
+    if not colon or not name or " " in description:
+        raise Broken(f"a line is not `name: value`: {abbreviate(line)}")
     if name == "changetype":
         raise Broken("it is a change of a directory, and no description")
     if value.startswith("<"):
@@ -199,10 +199,10 @@ def _parts(dn: str) -> Iterator[tuple[str, str]]:
     for part in _PART.findall(dn):
         for each in _PLUS.split(part):
             key, _, value = each.strip().partition("=")
-            yield key.strip(), _ESCAPE.sub(_unescaped, value.strip())
+            yield key.strip(), _ESCAPE.sub(_unescape, value.strip())
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     return bytes.fromhex(match[1].replace("\\", "")).decode("utf-8", "replace") if match[1] else match[2]
 
 
@@ -216,8 +216,8 @@ def _first(block: Block, name: str) -> str | None:
     return None if found == UNKNOWN else found
 
 
-def _read(block: Block, *tables: Names) -> Record:
-    """Return the columns of the tables; of two that fill a column the first that says something."""
+def _read_columns(block: Block, *tables: Names) -> Record:
+    """Return the columns of the tables; the first value of a column wins."""
     found: Record = {}
     for table in tables:
         said = read({name: _first(block, name) for name, _ in table.values()}, table)
@@ -252,44 +252,44 @@ def _sum(blocks: list[Block], *names: str) -> int | None:
 def _share(block: Block, vo: str) -> Record:
     project = _other(block, "project_name") or _other(block, "ProjectID")
     project = project or _first(block, "GLUE2CloudComputingShareProjectID") or _first(block, "Project")
-    return {"id": _id(block, "GLUE2ShareID"), "vo": vo, "project": project, **_read(block, SHARE, CLOUD_SHARE)}
+    return {"id": _id(block, "GLUE2ShareID"), "vo": vo, "project": project, **_read_columns(block, SHARE, CLOUD_SHARE)}
 
 
 def _endpoint(block: Block) -> Record:
     authentication = _other(block, "Authn") or _first(block, "GLUE2EndpointAuthentication")
-    return {"id": _id(block, "GLUE2EndpointID"), "authentication": authentication, **_read(block, ENDPOINT)}
+    return {"id": _id(block, "GLUE2EndpointID"), "authentication": authentication, **_read_columns(block, ENDPOINT)}
 
 
 def _image(block: Block, vos: list[str]) -> Record:
-    """Read an image; LDIF ties it to the service and not to a share, so every VO of the service may use it."""
+    """Read an image. In LDIF it belongs to the service, so every VO of the service may use it."""
     found = _id(block, "GLUE2ApplicationEnvironmentID")
     name = _first(block, "GLUE2ApplicationEnvironmentAppName") or _first(block, "GLUE2EntityName") or found
-    return {"id": found, "name": name, "os": _other(block, "os"), "vos": vos, **_read(block, IMAGE)}
+    return {"id": found, "name": name, "os": _other(block, "os"), "vos": vos, **_read_columns(block, IMAGE)}
 
 
 def _flavour(block: Block, vos: list[str]) -> Record:
     found = _id(block, "GLUE2ResourceID")
     disk = whole({"disk": _other(block, "disk")}, "disk")
     name = _first(block, "GLUE2EntityName") or found
-    return {"id": found, "name": name, "disk_gb": disk, "vos": vos, **_read(block, FLAVOUR)}
+    return {"id": found, "name": name, "disk_gb": disk, "vos": vos, **_read_columns(block, FLAVOUR)}
 
 
 def _cloud_image(block: Block, vos: Vos) -> Record:
     found = _id(block, "GLUE2CloudComputingImageID")
     parts = (_first(block, f"GLUE2CloudComputingImageOS{part}") for part in ("Name", "Version"))
     name, users = _first(block, "GLUE2EntityName") or found, _users(block, vos, "GLUE2CloudComputingImage")
-    own = _read(block, CLOUD_IMAGE, EARLIER_IMAGE)
+    own = _read_columns(block, CLOUD_IMAGE, EARLIER_IMAGE)
     return {"id": found, "name": name, "os": join(" ", *parts), "vos": users, **own}
 
 
 def _cloud_flavour(block: Block, vos: Vos) -> Record:
     found = _id(block, "GLUE2ResourceID")
     name, users = _first(block, "GLUE2EntityName") or found, _users(block, vos, "GLUE2CloudComputingInstanceType")
-    return {"id": found, "name": name, "vos": users, **_read(block, CLOUD_FLAVOUR, EARLIER_FLAVOUR)}
+    return {"id": found, "name": name, "vos": users, **_read_columns(block, CLOUD_FLAVOUR, EARLIER_FLAVOUR)}
 
 
 def _users(block: Block, vos: Vos, kind: str) -> list[str]:
-    """Return the VOs of the shares that an item names, or else of the share that it lies below in the tree."""
+    """Return the VOs of an item's shares, or of the share above it in the tree."""
     key = f"{kind}CloudComputingShareForeignKey"
     below = _in_dn(block, "GLUE2ShareID")
     shares = block.get(key.lower()) or ([below] if below else [])

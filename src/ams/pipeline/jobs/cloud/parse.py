@@ -32,18 +32,18 @@ from ams.pipeline.jobs.fields import (
 )
 
 MAX_NAMES: Final = 200
-"""Names of fields that fill no column, of a description at most: those that stand there most often."""
+"""Maximum number of ignored field names per description: the most frequent ones."""
 MAX_NAME: Final = 120  # characters of such a name that are kept
 
 
 def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Record]:
-    """Return the one description that a message holds, by `job.DESCRIPTION`; what it does not say is null."""
-    return [described(data)]
+    """Return the message's one description (`job.DESCRIPTION`); absent values are null."""
+    return [description(data)]
 
 
-def described(data: bytes) -> Record:
-    """Read a description; raises `Broken` for what is none, or describes nothing: it would empty the site's page."""
-    found = _read(in_utf8(data))
+def description(data: bytes) -> Record:
+    """Read a description. Raises `Broken` if invalid or empty: it would clear the site's page."""
+    found = _read_any_format(in_utf8(data))
     lists = [found[name] for name in ("endpoints", "shares", "images", "flavours")]
     if not any(lists) and not any(value is not None for value in found["capacity"].values()):
         raise Broken("it describes nothing: no endpoint, share, image or size, and no capacity")
@@ -51,10 +51,10 @@ def described(data: bytes) -> Record:
     return {**found, "not_taken": [{"name": name, "times": times} for name, times in others.most_common(MAX_NAMES)]}
 
 
-def _read(data: bytes) -> Record:
+def _read_any_format(data: bytes) -> Record:
     start = data.lstrip()[:1]
     if start not in (b"{", b"["):
-        return ldif.described(data)
+        return ldif.description(data)
     value = json_value(data)
     if isinstance(value, dict) and any(name in value for name in LISTS):
         return _glue21(value)
@@ -108,20 +108,20 @@ def _parents(paths: frozenset[str]) -> frozenset[str]:
     return frozenset(path[:at] for path in paths for at, each in enumerate(path) if each == ".")
 
 
-def _taken(value: Any, paths: frozenset[str], others: list[str], path: str = "") -> Any:
+def _select(value: Any, paths: frozenset[str], others: list[str], path: str = "") -> Any:
     """Return what a value holds under some paths, and add the paths of the rest to `others`.
 
     What stands where an object should be stays, for its reader to refuse.
     """
     if path in paths or value is None:
         return value
-    if len(path) >= MAX_NAME:  # longer than every path that is read; whole paths of a hostile message fill the memory
+    if len(path) >= MAX_NAME:  # longer than all known paths; hostile messages must not fill the memory
         others.append(path[:MAX_NAME])
         return None
     if isinstance(value, dict):
-        return {name: _taken(each, paths, others, f"{path}.{name}" if path else name) for name, each in value.items()}
+        return {name: _select(each, paths, others, f"{path}.{name}" if path else name) for name, each in value.items()}
     if isinstance(value, list):
-        return [_taken(each, paths, others, path) for each in value]
+        return [_select(each, paths, others, path) for each in value]
     if path in _parents(paths):
         return value
     others.append(path)
@@ -130,18 +130,20 @@ def _taken(value: Any, paths: frozenset[str], others: list[str], path: str = "")
 
 def _glue21(value: Record) -> Record:
     others: list[str] = []
-    value = _taken(value, TAKEN, others)
+    value = _select(value, TAKEN, others)
     vos = vos_by_share(
-        (share, _names(policy, "Rule"), _associated(policy, "PolicyUserDomain"))
+        (share, _names(policy, "Rule"), _associations(policy, "PolicyUserDomain"))
         for policy in objects(value, "MappingPolicy")
-        for share in _associated(policy, "Share")
+        for share in _associations(policy, "Share")
     )
     accelerators = {needed(item, "ID"): whole(item, "Number") for item in objects(value, ACCELERATORS)}
     shares = ((item, vo) for item in objects(value, "Share") for vo in vos.get(needed(item, "ID"), ()))
     managers = objects(value, "CloudComputingManager")
     cores, ram = (total((whole(item, name) for item in managers), name) for name in ("TotalCores", "TotalRAM"))
     services = objects(value, "CloudComputingService")
-    sites = (text(_other(each), "site_name") or next(iter(_associated(each, "AdminDomain")), None) for each in services)
+    sites = (
+        text(_other(each), "site_name") or next(iter(_associations(each, "AdminDomain")), None) for each in services
+    )
     return {
         "shape": "glue21-json",
         "site": next(filter(None, sites), None),
@@ -167,16 +169,16 @@ def _image(item: Record, vos: Vos) -> Record:
 
 
 def _flavour(item: Record, vos: Vos, accelerators: Mapping[str, int | None]) -> Record:
-    own = total((accelerators.get(name) for name in _associated(item, ACCELERATORS)), "Number")
+    own = total((accelerators.get(name) for name in _associations(item, ACCELERATORS)), "Number")
     name = text(item, "Name") or needed(item, "ID")
     return {**read(item, FLAVOUR), "name": name, "accelerators": own, "vos": _vos(item, vos)}
 
 
 def _vos(item: Record, vos: Vos) -> list[str]:
-    return sorted({vo for share in _associated(item, "Share") for vo in vos.get(share, ())})
+    return sorted({vo for share in _associations(item, "Share") for vo in vos.get(share, ())})
 
 
-def _associated(item: Record, kind: str) -> list[str]:
+def _associations(item: Record, kind: str) -> list[str]:
     return _names(an_object(item.get("Associations") or {}, "Associations"), kind)
 
 
@@ -210,7 +212,7 @@ def _cmdb(value: Any) -> Record:
     whole_items = _cmdb_items(value)
     around = [value] if isinstance(value, dict) else value
     others = [name for each in around for name in each if name not in ("type", "data", "images")]
-    items = _taken(whole_items, CMDB_TAKEN, others)
+    items = _select(whole_items, CMDB_TAKEN, others)
     vos = {needed(each, "tenant_id"): needed(each, "user_group") for each in items.get("tenant", [])}
     services = items.get("service", [])
     told = [an_object(service.get("properties") or {}, "properties") for service in services]
@@ -221,10 +223,10 @@ def _cmdb(value: Any) -> Record:
         "capacity": {"cores": cores, "ram_mb": ram},
         "endpoints": [read(each, CMDB_ENDPOINT) for each in services],
         "shares": [read(each, CMDB_SHARE) for each in items.get("tenant", [])],
-        "images": [_cmdb_image(*each) for each in _merged(items.get("image", []), "image_id", vos)],
+        "images": [_cmdb_image(*each) for each in _merge_by_id(items.get("image", []), "image_id", vos)],
         "flavours": [
             {**read(item, CMDB_FLAVOUR), "name": text(item, "flavor_name") or item["flavor_id"], "vos": users}
-            for item, users in _merged(items.get("flavor", []), "flavor_id", vos)
+            for item, users in _merge_by_id(items.get("flavor", []), "flavor_id", vos)
         ],
         "not_taken": others,
     }
@@ -242,8 +244,8 @@ def _cmdb_items(value: Any) -> dict[str, list[Record]]:
     return found
 
 
-def _merged(items: list[Record], key: str, vos: dict[str, str]) -> Iterator[tuple[Record, list[str]]]:
-    """Give the first item of each id, which stands there once for each tenant, and the VOs of all."""
+def _merge_by_id(items: list[Record], key: str, vos: dict[str, str]) -> Iterator[tuple[Record, list[str]]]:
+    """Yield the first item of each id (repeated per tenant), with the VOs of all its items."""
     alike: dict[str, list[Record]] = {}
     for item in items:
         alike.setdefault(needed(item, key), []).append(item)

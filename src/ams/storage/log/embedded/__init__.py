@@ -1,22 +1,22 @@
 """The embedded engine: an ordered, durable log in a folder owned by one process.
 
-log              the log itself, one for all topics
-options          what can be set
-state            what an open log holds: its topics, where their messages are, and idempotency keys
-committer        the thread that makes appends durable, a group at a time
-group_commit     one group: what is asked of the committer, how it is packed, and what was done
-record           one topic's messages of one group, as bytes
-segment          the file of records: its header, its name, and writing to its end; spares
-ahead            pages of the open segment, written before its records come
-segment_index    the index of a segment in memory
-index_file       the index file of a sealed segment, as bytes
-catalog          topics and segments of an open log, and the way from an offset or a time to records
-reader           reading messages, each checked; those read again and again are kept in memory
-pages            reading files without keeping the event loop waiting
-scan             reading a segment from beginning to end; verifying all of them, changing nothing
-recovery         from the files of a folder to a whole log, at every start
-journal          groups of moves of cursors, as records of the log, and images of all of them
-upkeep           sealed segments get indexes, old ones are removed, damaged indexes are made anew
+- `log`: implementation of the `Log` protocol; one log for all topics.
+- `options`: settings.
+- `state`: topics, segments and idempotency keys in memory.
+- `committer`: the thread that makes appends durable by group commit.
+- `group_commit`: requests to the committer, encoding of a group, outcome.
+- `record`: encoding of one topic's messages of one group.
+- `segment`: segment files: header, name, appending; spare files.
+- `ahead`: preallocation of the open segment.
+- `segment_index`: the index of a segment in memory.
+- `index_file`: the index file of a sealed segment.
+- `catalog`: look-up of records by offset or time.
+- `reader`: reads and verifies messages; caches recent records.
+- `pages`: file reads that do not block the event loop.
+- `scan`: full scans of segments; verification of a whole log.
+- `recovery`: repair at every start.
+- `journal`: cursor changes as records of the log, and their checkpoints (images).
+- `upkeep`: background work: indexes for sealed segments, retention, repair of damaged indexes.
 """
 
 from ams.storage.log.embedded.log import EmbeddedLog

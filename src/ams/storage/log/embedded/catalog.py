@@ -1,8 +1,8 @@
-"""Where messages are: topics and segments of an open log, and the way from an offset or a time to records.
+"""Catalog of topics and segments of an open log, and the look-up of records by offset or time.
 
-Used on the event loop alone, but for what the committer sets of a topic. A segment's index is either in memory
-(`entries`) or in its index file (`head`). What must be loaded first is asked for by raising `NotLoaded`; damage of an
-index file is raised as `IndexDamaged`.
+Used on the event loop only; the committer thread sets `kind` and `tail` of topics. A segment's index is either in
+memory (`entries`) or in its index file (`head`). Look-ups raise `NotLoaded` for bytes that are not in memory, and
+`IndexDamaged` for a damaged index file.
 """
 
 import asyncio
@@ -20,32 +20,32 @@ from ams.core.names import Offset, TopicId
 from ams.storage.files import is_shortage
 from ams.storage.log.embedded.index_file import (
     HEAD_BYTES,
-    NOWHERE,
+    NO_EXTENT,
     Directory,
     IndexHead,
-    Row,
     TopicExtent,
+    TopicRow,
     decode_entries,
     key_in,
 )
 from ams.storage.log.embedded.pages import NotLoaded, Pages
 from ams.storage.log.embedded.segment import CLASSES, CURSORS, RetentionClass
-from ams.storage.log.embedded.segment_index import Entries, KeyedResult, KeyFilter, SegmentEntries, unpacked
+from ams.storage.log.embedded.segment_index import Entries, KeyedResult, KeyFilter, SegmentEntries, unpack_result
 
 T = TypeVar("T")
 
 
 class Tail(msgspec.Struct, frozen=True, gc=False):
-    """Where the durable messages of a topic end."""
+    """End of the durable messages of a topic."""
 
     end: Offset = Offset(0)
     time: Milliseconds = Milliseconds(0)  # publish time of the last one
-    published: int = 0  # data bytes, in all
-    commit: int = 0  # the group commit that brought it here
+    published: int = 0  # data bytes, in total
+    commit: int = 0  # number of the last group commit
 
 
 class TopicState:
-    """What changes about a topic. `kind` and `tail` are set by the committer alone, all else on the event loop."""
+    """Mutable state of a topic. The committer thread sets `kind` and `tail`, the event loop all other fields."""
 
     __slots__ = (
         "age_due", "classes", "end", "held", "hint", "id", "kind", "leaving", "oldest", "quiet", "retention", "stored",
@@ -54,28 +54,28 @@ class TopicState:
 
     def __init__(self, topic: TopicId, retention: Milliseconds | None, kind: RetentionClass) -> None:
         self.id = topic
-        self.kind = kind  # the class whose segments its next messages go to
+        self.kind = kind  # retention class of its next messages
         self.retention = retention  # None: the log's default
         self.tail = Tail()
-        self.end = Offset(0)  # the end readers see: never ahead of what is durable
+        self.end = Offset(0)  # the end that readers see: never beyond the durable end
         self.stored = 0  # bytes of its records in all segments
-        self.classes = 0  # bit n: messages of it may be in class n
+        self.classes = 0  # bit n: class n may have messages of it
         self.oldest = Offset(0)
-        self.age_due = Milliseconds(0)  # wall time at which `oldest` may have moved
-        self.hint = 0  # sequence of the segment a read last found messages in
-        self.waiter: asyncio.Future[None] | None = None  # completes when the end moves or the topic goes
+        self.age_due = Milliseconds(0)  # wall time of the next check for expired messages
+        self.hint = 0  # sequence of the segment where the last read found messages
+        self.waiter: asyncio.Future[None] | None = None  # completes when the end moves or the topic is dropped
         self.leaving = False  # being dropped
-        self.under_way = 0  # appends the committer has not decided
-        self.quiet: asyncio.Future[None] | None = None  # completes when none is under way
-        self.held: asyncio.Future[None] | None = None  # while nothing may be appended
+        self.under_way = 0  # pending appends
+        self.quiet: asyncio.Future[None] | None = None  # completes when no append is pending
+        self.held: asyncio.Future[None] | None = None  # set while appends are blocked; completes at release
 
     def begin_at(self, first: Offset, published: int) -> None:
-        """Go on where a topic ended that was kept elsewhere."""
+        """Start at the offset and byte count of a topic that is moved here."""
         self.oldest = self.end = first
         self.tail = Tail(first, published=published)
 
     def wake(self) -> None:
-        """Let those that wait look again."""
+        """Wake readers that wait for new messages."""
         if self.waiter is not None:
             if not self.waiter.done():
                 self.waiter.set_result(None)
@@ -83,8 +83,8 @@ class TopicState:
 
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
-        """Let nothing be appended in the block, which begins when no append is under way."""
-        await self.released()
+        """Block appends. The block begins when no append is pending."""
+        await self.wait_for_release()
         self.held = held = asyncio.get_running_loop().create_future()
         try:
             if self.under_way:
@@ -95,43 +95,43 @@ class TopicState:
             self.held = None
             held.set_result(None)
 
-    async def released(self) -> None:
-        """Wait while something holds the topic."""
+    async def wait_for_release(self) -> None:
+        """Wait while appends are blocked."""
         while self.held is not None:
             await asyncio.wait((self.held,))
 
     def give_up(self) -> None:
-        """End all waits: nothing comes to the topic any more."""
+        """End all waits after a failure of the log."""
         self.wake()
         if self.quiet is not None and not self.quiet.done():
             self.quiet.set_result(None)
         self.quiet = None
 
     def settle(self) -> None:
-        """Let what waits for it go on when no append is under way."""
+        """Complete `quiet` if no append is pending."""
         if self.quiet is not None and not self.under_way:
             self.quiet.set_result(None)
             self.quiet = None
 
     @property
     def is_spread(self) -> bool:
-        """True if its messages may be in more than one class."""
+        """True if more than one class may have its messages."""
         return self.classes & (self.classes - 1) != 0
 
-    def row(self) -> Row:
-        """Return what must outlive the segments."""
+    def row(self) -> TopicRow:
+        """Return the row for the table of topics, which outlives the segments."""
         tail = self.tail
-        return Row(
+        return TopicRow(
             self.id, tail.end, tail.time, tail.published, tail.commit, self.retention or 0, self.oldest,
             reach=Offset(0), reach_time=Milliseconds(0),
         )  # fmt: skip
 
 
 class LookUp(Protocol):
-    """Answers a question to `SegmentCatalog`, loading from the disk what it needs."""
+    """Runs a query on `SegmentCatalog`, and loads missing pages from disk."""
 
     def __call__(self, ask: Callable[[], T], /) -> Awaitable[T]:
-        """Return what `ask` returns."""
+        """Return the result of `ask`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -143,14 +143,14 @@ class Segment:
     path: str
     index_path: str
     length: int
-    entries: SegmentEntries | None = None  # its index, while it is in memory
-    head: IndexHead | None = None  # of its index file, once there is one
-    filter: KeyFilter | None = None  # of the keys in its index file; None: there is none, or it is damaged
-    closed: bool = False  # it will not grow any more
-    cursors: int = 0  # commit of the last group of cursors in it; 0: there is none that an image has not
+    entries: SegmentEntries | None = None  # its index, while in memory
+    head: IndexHead | None = None  # of its index file, if any
+    filter: KeyFilter | None = None  # of the keys in its index file; None: missing or damaged
+    closed: bool = False  # no more appends
+    cursors: int = 0  # commit of its last group of cursors; 0: no group that is missing in the image
 
     def may_hold(self, hashed: bytes) -> bool:
-        """Return whether the key with this hash may be in it; False is certain."""
+        """Return False if the key with this hash is certainly not in it."""
         if self.entries is not None:
             return hashed in self.entries.keys
         return self.filter is None or self.filter.may_hold(hashed)
@@ -165,7 +165,7 @@ class Segment:
 
 
 class IndexDamaged(Exception):
-    """The index file of a segment is not what was written; it must be made anew from the segment."""
+    """The index file of a segment is damaged and must be rebuilt from the segment."""
 
     def __init__(self, segment: Segment, reason: str) -> None:
         super().__init__(reason)
@@ -173,7 +173,7 @@ class IndexDamaged(Exception):
 
 
 class IndexPosition(NamedTuple):
-    """The records of a topic from `number` on in `entries`, in one segment."""
+    """Record `number` in a topic's `entries` of one segment."""
 
     segment: Segment
     entries: Entries
@@ -182,15 +182,15 @@ class IndexPosition(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentCatalog:
-    """All segments, by class, in the order of their sequence numbers; `iter` goes through those of messages."""
+    """All segments by class, in order of their sequence numbers. `iter` yields segments of messages only."""
 
     pages: Pages
     by_class: list[list[Segment]] = field(default_factory=lambda: [[] for _ in CLASSES])
     by_sequence: dict[int, Segment] = field(default_factory=dict)
-    chain: list[Segment] = field(default_factory=list)  # of cursors; no messages are in these
+    chain: list[Segment] = field(default_factory=list)  # of cursors only
 
     def add(self, segment: Segment) -> None:
-        """Take a segment that is newer than the others of its class."""
+        """Add a segment that is newer than the others of its class."""
         (self.chain if segment.kind is CURSORS else self.by_class[segment.kind.code]).append(segment)
         self.by_sequence[segment.sequence] = segment
 
@@ -202,7 +202,7 @@ class SegmentCatalog:
         self.pages.open.forget(segment.path)
 
     def forget_index(self, segment: Segment) -> None:
-        """Let go of what was read from a segment's index file: it is another one now, or none."""
+        """Drop cached pages of a segment's index file, which was replaced or deleted."""
         self.pages.drop(segment.sequence)
         self.pages.open.forget(segment.index_path)
 
@@ -210,7 +210,7 @@ class SegmentCatalog:
         return (segment for segments in self.by_class for segment in segments)
 
     def find(self, topic: TopicState, offset: Offset) -> IndexPosition | None:
-        """Return where `offset` is, or the first message after it; None when there is none."""
+        """Return the position of `offset` or of the first message after it, or None."""
         near = self._near(topic, offset)
         if near is not None:
             return near
@@ -222,12 +222,12 @@ class SegmentCatalog:
         return best
 
     def since(self, topic: TopicState, time: Milliseconds) -> Offset | None:
-        """Return the first offset published at `time` or later; None when there is none."""
+        """Return the first offset published at `time` or later, or None."""
         found = [self._since_in_class(segments, topic.id, time) for segments in self.by_class if segments]
         return min((offset for offset in found if offset is not None), default=None)
 
     def is_new(self, hashed: bytes) -> bool:
-        """Return whether there is certainly no append with this key. Of a key that is new this is True, as a rule."""
+        """Return True if there is certainly no append with this key. For a new key usually True."""
         for segments in self.by_class:
             for each in segments:
                 if each.may_hold(hashed):
@@ -240,12 +240,12 @@ class SegmentCatalog:
         found = [each for each in found if each.newest >= since]
         return sorted(found, key=lambda each: each.sequence, reverse=True) if len(found) > 1 else found
 
-    def answered_in(self, segment: Segment, topic: TopicId, hashed: bytes) -> KeyedResult | None:
-        """Return what the newest append with this key in a segment was answered; None when the key is not in it."""
-        if segment.sequence not in self.by_sequence:  # it went meanwhile
+    def result_in(self, segment: Segment, topic: TopicId, hashed: bytes) -> KeyedResult | None:
+        """Return the result of the newest append with this key in a segment, or None."""
+        if segment.sequence not in self.by_sequence:  # removed meanwhile
             return None
         if segment.entries is not None:
-            return unpacked(segment.entries.keys.get(hashed))
+            return unpack_result(segment.entries.keys.get(hashed))
         if segment.filter is None:
             raise IndexDamaged(segment, "key filter checksum")
         directory = self.directory(segment)
@@ -254,10 +254,10 @@ class SegmentCatalog:
         if place is None:
             return None
         data = self._bytes(segment, place.position, place.size)
-        return unpacked(_checked(segment, lambda: key_in(data, hashed)))
+        return unpack_result(_guard_index_read(segment, lambda: key_in(data, hashed)))
 
     def end_in(self, segment: Segment, topic: TopicId) -> Offset:
-        """Return the offset after a topic's last message in a segment; 0 when it has none there."""
+        """Return the offset after a topic's last message in a segment; 0 if it has no message there."""
         if segment.entries is not None:
             entries = segment.entries.topics.get(topic)
             return entries.end if entries else Offset(0)
@@ -266,20 +266,19 @@ class SegmentCatalog:
 
     def directory(self, segment: Segment) -> Directory:
         """Return the directory of a segment's index file."""
-        found: Directory | None = self.pages.kept((segment.sequence, "directory"))
+        found: Directory | None = self.pages.cached_page((segment.sequence, "directory"))
         if found is not None:
             return found
-        head = segment.head  # that of the event loop: the index may be made anew while `load` runs on a thread
+        head = segment.head  # read here, not in `load`: the index may be rebuilt while `load` runs on a thread
         assert head is not None
 
         def load() -> Directory:
-            data = self._read(segment, head.directory_bytes, HEAD_BYTES)
-            return _checked(segment, lambda: Directory(head, data))
+            data = self._read_bytes(segment, head.directory_bytes, HEAD_BYTES)
+            return _guard_index_read(segment, lambda: Directory(head, data))
 
         raise NotLoaded((segment.sequence, "directory"), load, lambda directory: directory.weight)
 
     def _near(self, topic: TopicState, offset: Offset) -> IndexPosition | None:
-        """Look where it most likely is: in the open segment of the topic's class, or where the last read was."""
         segments = self.by_class[topic.kind.code]
         last = segments[-1] if segments else None
         if last is not None and last.entries is not None:
@@ -299,7 +298,7 @@ class SegmentCatalog:
             place = self._in_segment(segments[number], topic, offset)
             if place is not None:
                 return place
-            # What lay here went with an older segment: go on where this class has more of the topic.
+            # Retention removed the messages here with an older segment: try the next segment with this topic.
             offset, start = self._reach(segments, number, topic).end, number + 1
         return None
 
@@ -307,7 +306,6 @@ class SegmentCatalog:
         return self._first(segments, start, lambda at: self._reach(segments, at, topic).end > offset)
 
     def _first(self, segments: list[Segment], start: int, holds: Callable[[int], bool]) -> int:
-        """Return the number of the first segment from `start` on for which `holds`, which once true stays true."""
         return bisect_left(range(len(segments)), True, start, key=holds)
 
     def _in_segment(self, segment: Segment, topic: TopicId, offset: Offset) -> IndexPosition | None:
@@ -331,7 +329,7 @@ class SegmentCatalog:
         offset = self._since_in_segment(segments[number], topic, time)
         if offset is not None:
             return offset
-        # What is that old went with an older segment: all that follows is later.
+        # Retention removed the messages of that time with an older segment: all that follow are later.
         following = self._in_class(segments, topic, self._reach(segments, number, topic).end)
         return Offset(following.entries.firsts[following.number]) if following else None
 
@@ -353,38 +351,38 @@ class SegmentCatalog:
             segment = segments[number]
             if segment.entries is None:
                 row = self.directory(segment).find(topic)
-                return TopicExtent(row.reach, row.reach_time) if row else NOWHERE
+                return TopicExtent(row.reach, row.reach_time) if row else NO_EXTENT
             entries = segment.entries.topics.get(topic)
             if entries is not None:
                 return TopicExtent(entries.end, Milliseconds(entries.times[-1]))
             number -= 1
-        return NOWHERE
+        return NO_EXTENT
 
-    def _block(self, segment: Segment, directory: Directory, row: Row, block: int) -> Entries:
-        found: Entries | None = self.pages.kept((segment.sequence, block))
+    def _block(self, segment: Segment, directory: Directory, row: TopicRow, block: int) -> Entries:
+        found: Entries | None = self.pages.cached_page((segment.sequence, block))
         if found is not None:
             return found
         place = directory.place(row, block)
         data = self._bytes(segment, place.position, place.size)
-        entries = _checked(segment, lambda: decode_entries(data))
+        entries = _guard_index_read(segment, lambda: decode_entries(data))
         self.pages.keep((segment.sequence, block), entries, 2 * place.size)
         return entries
 
     def _bytes(self, segment: Segment, position: int, size: int) -> bytes:
         key = (segment.sequence, "bytes", position)
-        data: bytes | None = self.pages.kept(key)
+        data: bytes | None = self.pages.cached_page(key)
         if data is None:
-            data = _checked(segment, lambda: self.pages.open.read_now(segment.index_path, size, position))
+            data = _guard_index_read(segment, lambda: self.pages.open.read_now(segment.index_path, size, position))
         if data is None:
-            raise NotLoaded(key, lambda: self._read(segment, size, position), len)
+            raise NotLoaded(key, lambda: self._read_bytes(segment, size, position), len)
         return data
 
-    def _read(self, segment: Segment, size: int, position: int) -> bytes:
-        return _checked(segment, lambda: self.pages.open.read(segment.index_path, size, position))
+    def _read_bytes(self, segment: Segment, size: int, position: int) -> bytes:
+        return _guard_index_read(segment, lambda: self.pages.open.read(segment.index_path, size, position))
 
 
-def _checked(segment: Segment, work: Callable[[], T]) -> T:
-    """Do something with an index file; an unreadable one counts as damaged, but for want of descriptors or memory."""
+def _guard_index_read(segment: Segment, work: Callable[[], T]) -> T:
+    """Run `work` on an index file. An unreadable file counts as damaged, except if descriptors or memory ran out."""
     try:
         return work()
     except Damaged as damage:

@@ -1,11 +1,11 @@
-"""The committer: one thread that makes appends durable, a group at a time.
+"""The committer: one thread that makes appends durable by group commit.
 
-Appends wait while the group before them is written and synced; then as many as fit are taken, round robin over topics.
-Each class's part of a group is one write and one sync; a much larger append is written in slices, with groups in
-between. The event loop is notified of a group once. Little is done per message, and messages are written from where
-they are: the thread shares the interpreter with the event loop, and getting it back may take long.
+Appends wait while the previous group is written and synced. Then as many as fit form the next group, round robin over
+topics. Each retention class of a group costs one write and one sync. A large append is written in slices, with other
+groups in between. The event loop is notified once per group. The thread does little work per message and copies none,
+because it shares the GIL with the event loop and may wait long for it.
 
-`Space` says when the disk is too full for appends, and keeps the reserve that lets others commit on a full one.
+`Space` refuses appends on a full disk, and keeps a reserve that lets others commit on one.
 """
 
 import asyncio
@@ -43,29 +43,29 @@ from ams.storage.log.embedded.group_commit import (
 )
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import HEADER_BYTES, Header, Kind, control_body, encode
-from ams.storage.log.embedded.segment import CURSORS, Open, RetentionClass, Spares, Writer, class_of, seed_of
+from ams.storage.log.embedded.segment import CURSORS, OpenSegment, RetentionClass, Spares, Writer, class_of, seed_of
 
 logger = structlog.get_logger("ams.log")
 
 _MAX_CONTROL_BYTES = 2 * HEADER_BYTES
-_TRUST_MS = 50  # how long a measured amount of free space is used, less what we write meanwhile
-_EMPTY = 1024 * 1024  # less than this, or than half of `min_free_bytes`, is a full disk: SQLite needs it to commit
+_MEASUREMENT_MS = 50  # how long a measurement of free space is used, less our own writes
+_FULL_DISK_BYTES = 1024 * 1024  # with less, or less than half of `min_free_bytes`, the disk is full: SQLite needs it
 
 
 class Space(ReservedSpace):
-    """The free space of the log's disk, with the spares, which are given up for it before the reserve is."""
+    """Free space of the log's disk. On a shortage it deletes first the spares, then the reserve."""
 
     def __init__(self, files: Disk, folder: str, clock: Clock, options: LogOptions, spares: Spares) -> None:
         super().__init__(files, os.path.join(folder, "reserve"), options.reserve_bytes, options.min_free_bytes)
         self._spares, self._clock = spares, clock
-        self._empty = min(_EMPTY, options.min_free_bytes // 2)
+        self._empty = min(_FULL_DISK_BYTES, options.min_free_bytes // 2)
         self._believed = 0
-        self._measured = -_TRUST_MS
+        self._measured = -_MEASUREMENT_MS
 
     def refusal(self, size: int) -> str | None:
-        """Return why `size` more bytes are refused now; None when there is enough space. For the committer thread."""
+        """Return why `size` more bytes are refused now, or None. Committer thread only."""
         now = self._clock.monotonic()
-        if self._believed - size < self._min_free or now - self._measured >= _TRUST_MS:
+        if self._believed - size < self._min_free or now - self._measured >= _MEASUREMENT_MS:
             self._believed, self._measured = self._measure(size), now
         self._believed -= size
         if self._believed >= self._min_free:
@@ -73,7 +73,7 @@ class Space(ReservedSpace):
         return self._too_little()
 
     def release_reserve(self) -> bool:
-        """Give reserve and spares back to the file system; return whether there were any. From every thread."""
+        """Delete reserve and spares; return whether there were any. Thread-safe."""
         had_spares = self._spares.give_up()
         return super().release_reserve() or had_spares
 
@@ -91,7 +91,7 @@ class Space(ReservedSpace):
 
 
 class Committer:
-    """Owns the writers and the numbering of commits; `report` is called with outcomes, in order, from its thread."""
+    """Owns the writers and the numbers of commits. Calls `report` with outcomes, in order, on its thread."""
 
     def __init__(
         self,
@@ -103,39 +103,39 @@ class Committer:
         report: Callable[[list[Outcome], list[asyncio.Future[None]]], None],
         cursors_commit: int = 0,
     ) -> None:
-        """Take over; `commit` is the last number given before, `cursors_commit` that of the last group of cursors."""
-        self.refusal: str | None = None  # why appends fail now; None while they do not
+        """`commit` is the last number used, `cursors_commit` that of the last group of cursors."""
+        self.refusal: str | None = None  # why appends fail now, or None
         self._writers, self._space, self._clock = writers, space, clock
         self._options, self._commit, self._report = options, commit, report
         self._inbox: queue.SimpleQueue[Sequence[Work]] = queue.SimpleQueue()
         self._waiting: OrderedDict[TopicState, deque[Append | Control]] = OrderedDict()
-        self._large_is_due = False  # whether the last group let an append larger than a group wait
-        self._cursors: CursorGroup | None = None  # the one that waits
+        self._large_is_due = False  # whether an append larger than a group has the next turn
+        self._cursors: CursorGroup | None = None  # waits for the next write
         self._cursors_commit = cursors_commit
         self._chores: list[Chore] = []
-        self._taken: Appends | list[Control] = {}  # the group that is being stored
-        self._large: LargeAppend | None = None  # the append that is being written in slices
+        self._taken: Appends | list[Control] = {}  # the current group
+        self._large: LargeAppend | None = None  # written in slices
         self._stopping = False
         self._ended = False
         self._sync_due: Milliseconds | None = None
 
     @property
     def tails(self) -> int:
-        """Bytes of open segments' files behind what was written to them."""
+        """Preallocated bytes in the open segments."""
         segments = [writer.open for writer in self._writers.values()]
         return sum(each.tail for each in segments if each is not None)
 
     def submit(self, *works: Work) -> None:
-        """Queue work from the event loop, waking the thread once. Raises `LogUnavailable` when that has failed."""
+        """Queue work from the event loop; wakes the thread once. Raises `LogUnavailable` if the thread has failed."""
         if self._ended:
             raise LogUnavailable
         self._inbox.put(works)
 
     def run(self) -> None:
-        """Work until asked to finish and nothing waits; the thread's main function."""
+        """Main function of the thread: work until asked to finish and the queue is empty."""
         while not self._stopping or self._waiting or self._large or self._cursors:
             self._receive()
-            if self._large and self._cursors:  # a group may have to wait for the rest of a large append
+            if self._large and self._cursors:  # the next group may wait for the rest of the large append
                 self._commit_cursors(self._cursors)
             if self._waiting:
                 self._taken = self._take()
@@ -145,13 +145,13 @@ class Committer:
             if self._cursors:
                 self._commit_cursors(self._cursors)
             if self._large:
-                self._go_on_with(self._large)
+                self._continue_large(self._large)
             self._sync_if_due()
             self._do_chores()
         self._finish()
 
     def left(self) -> tuple[Sequence[Append | Control], Sequence[Append | Control], Sequence[Chore]]:
-        """Return what a thread that failed was storing, what waited, and chores; from then on nothing is taken."""
+        """After a failure of the thread: return current group, waiting work and chores. No more work is accepted."""
         self._ended = True
         with contextlib.suppress(queue.Empty):
             while True:
@@ -190,10 +190,10 @@ class Committer:
                 waiting[work.topic] = deque((work,))
 
     def _take(self) -> Appends | list[Control]:
-        """Return the next group: appends of all topics in turn, or controls, one of a topic.
+        """Return the next group: appends, round robin over topics, or controls, one per topic.
 
-        An append larger than a group lets what else waits go first and then has the next turn, so that no append
-        waits for more than one of them. While one is written in slices the others wait: then there may be no group.
+        An append larger than a group goes after the others that wait, and then has the next turn. So an append waits
+        for at most one large one. While one is written in slices other large ones wait: the group may be empty.
         """
         if self._all_fit():
             everything, self._waiting = self._waiting, OrderedDict()
@@ -243,7 +243,6 @@ class Committer:
                 yield work
 
     def _put_back(self, passed: list[tuple[TopicState, deque[Append | Control]]]) -> None:
-        """Put what had to wait before all others; it has the next turn."""
         self._large_is_due = bool(passed)
         for topic, works in reversed(passed):
             self._put_first(topic, works)
@@ -253,19 +252,19 @@ class Committer:
         self._waiting.move_to_end(topic, last=False)
 
     def _commit_group(self, group: Appends | list[Control]) -> None:
-        # Read once: by a later time the segment could be too old, and be closed under a large append in it.
+        # One time for all checks: with a later one the segment could be closed under its large append.
         now = self._clock.wall()
-        if self._large and self._is_in_the_way(self._large, group, now):
+        if self._large and self._must_finish_first(self._large, group, now):
             self._finish_large(self._large)
             now = self._clock.wall()
-        self._conclude(
+        self._report_outcomes(
             self._commit_controls(group, now) if isinstance(group, list) else self._commit_appends(group, now)
         )
 
-    def _conclude(self, outcomes: list[Outcome]) -> None:
+    def _report_outcomes(self, outcomes: list[Outcome]) -> None:
         begun = self._succeed_failed()
         for outcome in outcomes:
-            # What was written of a group that failed is out of the way once a successor says so.
+            # Once a successor segment is durable, the failed group's bytes can no longer return.
             outcome.in_doubt &= self._writers[outcome.code].needs_successor
         self._report(outcomes + begun, [])
 
@@ -273,7 +272,7 @@ class Committer:
         by_class = _by_class(group)
         sizes = {code: sum([append.size for append in _all(appends)]) for code, appends in by_class.items()}
         size = sum(sizes.values())
-        if size > self._options.group_bytes:  # then it is one append
+        if size > self._options.group_bytes:  # a single append
             [[large]] = group.values()
             if is_sliced(large, self._options):
                 return [self._begin_large(self._writers[large.topic.kind.code], large, now)]
@@ -302,18 +301,17 @@ class Committer:
         except Exception as error:
             self._fail(writer, outcome, _all(appends), error)
             return outcome
-        self._stored(writer, packed, now, outcome)
+        self._finish_appends(writer, packed, now, outcome)
         if cursors:
-            self._cursors_stored(cursors, outcome)
+            self._finish_cursors(cursors, outcome)
         return outcome
 
     def _cursors_beside(self, writer: Writer) -> CursorGroup | None:
-        """Return the cursors that go to the disk with a group of appends, by the same sync."""
-        has_gap = self._large is not None and self._large.writer is writer  # its room is counted in appends
+        has_gap = self._large is not None and self._large.writer is writer  # the gap has space for appends only
         return self._cursors if self._options.sync == "always" and not has_gap else None
 
     def _commit_cursors(self, group: CursorGroup) -> None:
-        """Store cursors in their own chain; space is not asked for, as they must go on on a full disk."""
+        """Store cursors in their own chain, without a check of free space: they must work on a full disk."""
         writer, now = self._writers[CURSORS.code], self._clock.wall()
         outcome = Outcome(writer.kind.code)
         try:
@@ -322,7 +320,7 @@ class Committer:
             writer.write([self._cursors_record(writer, group, now)], sync=True)
         except Exception as error:
             has_space = self._abandon(writer, outcome, error)
-            self._conclude([outcome])
+            self._report_outcomes([outcome])
             if has_space:
                 self._commit_cursors(group)
                 return
@@ -334,27 +332,27 @@ class Committer:
             return
         segment = _open(writer)
         outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
-        self._cursors_stored(group, outcome)
-        self._written(writer, now)
-        self._conclude([outcome])
+        self._finish_cursors(group, outcome)
+        self._note_write(writer, now)
+        self._report_outcomes([outcome])
 
     def _cursors_record(self, writer: Writer, group: CursorGroup, now: Milliseconds) -> bytes:
-        # It names the one before it: so a start notices missing ones, and one that failed and was not cut off.
+        # Names its predecessor: so a start detects missing groups, and failed ones that were not cut off.
         group.tried.append(writer)
         before = Offset(self._cursors_commit)
         return self._record(writer, Kind.CURSORS, TopicId(bytes(16)), group.body, now, before)
 
-    def _cursors_stored(self, group: CursorGroup, outcome: Outcome) -> None:
+    def _finish_cursors(self, group: CursorGroup, outcome: Outcome) -> None:
         outcome.cursors, self._cursors, self._cursors_commit = group, None, self._commit
 
-    def _stored(self, writer: Writer, packed: Packed, now: Milliseconds, outcome: Outcome) -> None:
+    def _finish_appends(self, writer: Writer, packed: Packed, now: Milliseconds, outcome: Outcome) -> None:
         segment = _open(writer)
         for share in packed.shares:
             share.topic.tail = share.tail
         segment.keys += packed.keys
         outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
         outcome.records, outcome.loaded, outcome.shares = packed.records, packed.loaded, packed.shares
-        self._written(writer, now)
+        self._note_write(writer, now)
         self._resume()
 
     def _begin_large(self, writer: Writer, append: Append, now: Milliseconds) -> Outcome:
@@ -373,8 +371,8 @@ class Committer:
             self._fail(writer, outcome, [append], error)
         return outcome
 
-    def _is_in_the_way(self, large: LargeAppend, group: Appends | list[Control], now: Milliseconds) -> bool:
-        """Return whether a group would go to a large append's segment and not fit into its gap, or end the segment."""
+    def _must_finish_first(self, large: LargeAppend, group: Appends | list[Control], now: Milliseconds) -> bool:
+        """Return whether a group goes to the large append's segment and does not fit its gap, or ends the segment."""
         if isinstance(group, list):
             sizes = [_MAX_CONTROL_BYTES for control in group if self._kind_after(control) == large.writer.kind]
         else:
@@ -383,10 +381,9 @@ class Committer:
 
     def _finish_large(self, large: LargeAppend) -> None:
         while self._large is large:
-            self._go_on_with(large)
+            self._continue_large(large)
 
-    def _go_on_with(self, large: LargeAppend) -> None:
-        """Write a slice, or what makes the append part of its segment when all are written."""
+    def _continue_large(self, large: LargeAppend) -> None:
         outcome = Outcome(large.writer.kind.code)
         try:
             if not large.is_written:
@@ -397,11 +394,11 @@ class Committer:
         except Exception as error:
             self._fail(large.writer, outcome, (), error)
         else:
-            self._let_go(large)
-            self._stored(large.writer, large.packed, large.now, outcome)
-        self._conclude([outcome])
+            self._resume_topic(large)
+            self._finish_appends(large.writer, large.packed, large.now, outcome)
+        self._report_outcomes([outcome])
 
-    def _let_go(self, large: LargeAppend) -> None:
+    def _resume_topic(self, large: LargeAppend) -> None:
         self._large = None
         if large.later:
             self._waiting[large.append.topic] = large.later
@@ -430,7 +427,7 @@ class Committer:
         segment = _open(writer)
         outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
         outcome.controls, outcome.time = controls, now
-        self._written(writer, now)
+        self._note_write(writer, now)
         return outcome
 
     def _kind_after(self, control: Control) -> RetentionClass:
@@ -456,7 +453,7 @@ class Committer:
         header = Header(kind, True, topic, first, now, self._commit, segment.durable, 0, 0)
         return encode(header, body, seed_of(segment.sequence))
 
-    def _written(self, writer: Writer, now: Milliseconds) -> None:
+    def _note_write(self, writer: Writer, now: Milliseconds) -> None:
         segment = _open(writer)
         if segment.first_time is None:
             segment.first_time = now
@@ -469,16 +466,15 @@ class Committer:
             self.refusal = None
 
     def _fail(self, writer: Writer, outcome: Outcome, works: Iterable[Append | Control], error: Exception) -> None:
-        """Nothing of a group is acknowledged: give its segment up and answer with errors."""
         self._abandon(writer, outcome, error)
         outcome.failed += works
-        if self._large and self._large.writer is writer:  # what was written of it went with the segment
+        if self._large and self._large.writer is writer:  # its slices are lost with the segment
             outcome.failed.append(self._large.append)
-            self._let_go(self._large)
+            self._resume_topic(self._large)
         self._refuse(f"the log could not be written: {error}")
 
     def _abandon(self, writer: Writer, outcome: Outcome, error: Exception) -> bool:
-        """Give a segment up after an error; return whether there is space by now that was missing."""
+        """Abandon a segment after an error; return whether the reserve freed the missing space."""
         has_space = False
         if not isinstance(error, OSError):
             logger.exception("log.committer_failed")
@@ -498,8 +494,8 @@ class Committer:
     def _succeed_failed(self) -> list[Outcome]:
         """Begin the successors of failed segments, so that their failed bytes can never return.
 
-        Callers that wait get the failure after that. Where it fails too they get that the outcome is not
-        known, and it is tried again with the next group; until then every append to the class fails.
+        Waiting callers get the error afterwards. If a successor fails too, they get `OutcomeUnknown`. The next group
+        tries again; until then every append to the class fails.
         """
         outcomes = []
         for writer in self._writers.values():
@@ -546,7 +542,7 @@ class Committer:
         return outcome
 
     def _finish(self) -> None:
-        """Mark every open segment as whole, so that a later start can tell damage from a torn end."""
+        """End every open segment with a mark, so that the next start can tell damage from a torn end."""
         for writer in self._writers.values():
             try:
                 writer.sync()
@@ -574,6 +570,6 @@ def _all(appends: Appends) -> Iterable[Append]:
     return chain.from_iterable(appends.values())
 
 
-def _open(writer: Writer) -> Open:
+def _open(writer: Writer) -> OpenSegment:
     assert writer.open is not None
     return writer.open

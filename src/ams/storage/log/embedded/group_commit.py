@@ -1,9 +1,9 @@
-"""A group commit: what is asked of the committer, how it is packed into records, and what was done.
+"""A group commit: requests to the committer, their encoding as records, and the outcome.
 
-Small appends to a topic share a record, up to its size, so that a pull reads few records; a larger one gets records of
-its own, the last of which says that it is the last. Messages that are loaded from another log keep their offsets and
-publish times. A large append is written in slices behind a gap, into which the groups of others go meanwhile; the mark
-that closes the gap makes it part of the segment (`docs/decisions/0035-large-appends-behind-a-gap.md`).
+Small appends to a topic share a record, so that a pull reads few records. A larger append gets records of its own, and
+its last record has a flag. Messages loaded from another log keep their offsets and publish times. A large append is
+written in slices behind a gap; meanwhile groups of others go into the gap. A mark then closes the gap and makes the
+append part of the segment (`docs/decisions/0035-large-appends-behind-a-gap.md`).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from ams.core.errors import LogUnavailable
 from ams.core.messages import Fragment, Stored, has_ordering_keys, sent_bytes
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Columns
-from ams.storage.log.base import NEVER, Appended, check_load
+from ams.storage.log.base import NO_OFFSET, Appended, check_load
 from ams.storage.log.embedded.catalog import Tail, TopicState
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import (
@@ -37,11 +37,11 @@ from ams.storage.log.embedded.record import (
     encode_messages,
     encode_note,
 )
-from ams.storage.log.embedded.segment import Open, Writer, seed_of
+from ams.storage.log.embedded.segment import OpenSegment, Writer, seed_of
 
 
 class Append(msgspec.Struct, eq=False):
-    """An append on its way through the committer."""
+    """An append request to the committer."""
 
     topic: TopicState
     fragments: Sequence[Fragment]
@@ -50,16 +50,16 @@ class Append(msgspec.Struct, eq=False):
     done: asyncio.Future[Appended]
     key: bytes = b""  # idempotency key; empty: none
     hashed: bytes = b""
-    content: bytes = b""  # `content_hash` of the messages when there is a key
-    loaded: Loaded | None = None  # None: at the end of the topic, and now
-    count_from: Offset = NEVER  # of those that were in another log, data bytes are counted from here on
-    answer: Appended | None = None  # where its messages go; they are there when the committer says so
-    has_ordering_keys: bool = False  # whether some of its messages have an ordering key
+    content: bytes = b""  # `content_hash` of the messages, if there is a key
+    loaded: Loaded | None = None  # offsets and times from another log; None: a normal append
+    count_from: Offset = NO_OFFSET  # of loaded messages, bytes are counted from this offset on
+    answer: Appended | None = None  # set when packed, valid once the committer reports success
+    has_ordering_keys: bool = False  # whether any message has an ordering key
 
 
 @dataclass(slots=True, eq=False)
 class Control:
-    """A create, drop or change of what is kept of a topic on its way through the committer."""
+    """A request to the committer to create or drop a topic, or to change its retention."""
 
     kind: Kind
     topic: TopicState
@@ -70,32 +70,32 @@ class Control:
 
 @dataclass(slots=True, eq=False)
 class CursorGroup:
-    """A group of moves of cursors on its way through the committer, where no other is then."""
+    """A request to the committer to store a group of cursors. At most one at a time."""
 
     body: bytes
     ended: Callable[[LogUnavailable | None], None]  # called on the event loop
-    tried: list[Writer] = field(default_factory=list)  # to whose segments it was written
+    tried: list[Writer] = field(default_factory=list)  # writers that attempted it
 
 
 @dataclass(slots=True, eq=False)
 class Chore:
-    """A look at what is due beside appends: old segments to seal, the reserve, free space."""
+    """A request to the committer for maintenance: seal old segments, restore the reserve, check free space."""
 
     done: asyncio.Future[None]
-    seal_all: bool = False  # seal every open segment however young, so that its space can be freed
+    seal_all: bool = False  # seal also young segments, so that their space can be freed
 
 
 _MIN_SLICES = 2  # an append of more slices than this is written slice by slice
-_GAP_SHARE = 8  # the gap is at most this part of the append: what is left of it is lost
+_GAP_SHARE = 8  # the gap is at most 1/8 of the append: its unused rest is wasted
 _MAX_MESSAGE_OVERHEAD, _MAX_APPEND_OVERHEAD = HEADER_BYTES + 16, 4 * HEADER_BYTES
-"""Bytes that records take at most beside fragments and key, for each message and each append."""
-LOAD_BYTES = 2**20  # messages that are loaded are stored in groups of about so many bytes
-Work = Append | Control | CursorGroup | Chore | None  # what is sent to the committer; None asks it to finish
+"""Maximum overhead of records in bytes, per message and per append."""
+LOAD_BYTES = 2**20  # loaded messages are stored in groups of about this size
+Work = Append | Control | CursorGroup | Chore | None  # a request to the committer; None: finish
 Appends = Mapping[TopicState, Sequence[Append]]  # appends by topic, in their order
 
 
 class WrittenRecord(msgspec.Struct, frozen=True):
-    """A record and where it is."""
+    """A record and its position in the segment."""
 
     topic: TopicState
     first: Offset
@@ -110,35 +110,35 @@ class Share(msgspec.Struct, frozen=True):
 
     topic: TopicState
     appends: Sequence[Append]
-    tail: Tail  # where the group brings the topic
+    tail: Tail  # of the topic, after the group
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What one step of the committer did to one class; applied on the event loop, in this order."""
+    """Result of one step of the committer for one class; applied on the event loop, in the order of the fields."""
 
     code: int
     commit: int = 0
-    begun: Open | None = None
+    begun: OpenSegment | None = None
     sequence: int = 0  # the segment the records are in
     length: int = 0  # bytes of that segment after them
     records: list[WrittenRecord] = field(default_factory=list)
     loaded: list[tuple[TopicState, Loaded, Sequence[int], Sequence[int]]] = field(default_factory=list)
-    """Records that were loaded, with their positions and lengths."""
+    """Loaded records, with their positions and lengths."""
     shares: list[Share] = field(default_factory=list)
     controls: list[Control] = field(default_factory=list)
     time: Milliseconds = Milliseconds(0)  # when the controls were written
     failed: list[Append | Control] = field(default_factory=list)
-    in_doubt: bool = False  # whether bytes of what failed may be in the file, and a restart may find them
-    closed: list[Open] = field(default_factory=list)  # segments that will not grow any more
-    cursors: CursorGroup | None = None  # a group that ended: it is in the segment, if there is no error
+    in_doubt: bool = False  # whether a restart may find bytes of the failed work
+    closed: list[OpenSegment] = field(default_factory=list)  # segments without further appends
+    cursors: CursorGroup | None = None  # a group of cursors that ended: stored if there is no error
     cursors_error: LogUnavailable | None = None
 
 
 class Packed:
-    """The bytes of a group for one segment, and what is true once they are durable there."""
+    """The bytes of a group for one segment, and the state that holds once they are durable."""
 
-    def __init__(self, segment: Open, commit: int, begin: int) -> None:
+    def __init__(self, segment: OpenSegment, commit: int, begin: int) -> None:
         self.parts: list[bytes] = []
         self.records: list[WrittenRecord] = []
         self.loaded: list[tuple[TopicState, Loaded, Sequence[int], Sequence[int]]] = []
@@ -148,7 +148,7 @@ class Packed:
         self._stamp = Stamp(commit, segment.durable, seed_of(segment.sequence))
 
     def add(self, topic: TopicState, appends: Sequence[Append], now: Milliseconds) -> None:
-        """Add one topic's appends: to its end, now, or each to where it was in another log."""
+        """Add one topic's appends, at its end, or loaded ones at their own offsets."""
         tail, first = topic.tail, appends[0]
         if first.loaded is None:
             time = now if now > tail.time else tail.time
@@ -167,7 +167,7 @@ class Packed:
         self.shares.append(Share(topic, appends, tail))
 
     def _add_loaded(self, topic: TopicState, append: Append, loaded: Loaded, published: int) -> Tail:
-        counted = _counted(append.fragments, loaded, append.count_from)
+        counted = _count_bytes(append.fragments, loaded, append.count_from)
         has_keys = append.has_ordering_keys
         data, lengths = encode_loaded(self._stamp, topic.id, loaded, append.fragments, counted, has_keys)
         self.parts.append(data)
@@ -180,7 +180,6 @@ class Packed:
     def _add_run(
         self, topic: TopicState, first: Offset, time: Milliseconds, appends: Sequence[Append], published: int
     ) -> Tail:
-        """Add appends of one publish time, without a hole; small ones share records. Return where they end."""
         end = first
         heads: list[int] = []
         notes: list[bytes] = []
@@ -248,8 +247,8 @@ class Packed:
         self.end += length
 
 
-def pack(topics: Appends, segment: Open, commit: int, now: Milliseconds, begin: int | None = None) -> Packed:
-    """Make the records of a group, to be written at `begin` or the end of the segment; nothing is changed yet."""
+def pack(topics: Appends, segment: OpenSegment, commit: int, now: Milliseconds, begin: int | None = None) -> Packed:
+    """Encode a group to be written at `begin`, or at the end of the segment. Does not change topics or segment."""
     packed = Packed(segment, commit, segment.length if begin is None else begin)
     for topic, appends in topics.items():
         packed.add(topic, appends, now)
@@ -257,7 +256,6 @@ def pack(topics: Appends, segment: Open, commit: int, now: Milliseconds, begin: 
 
 
 def _record_ends(fragments: Sequence[Fragment]) -> Iterator[int]:
-    """Yield the numbers of fragments at which an append is cut into records."""
     ends = list(accumulate(map(len, fragments)))
     start = size = 0
     while ends[-1] - size > RECORD_BYTES:
@@ -268,9 +266,8 @@ def _record_ends(fragments: Sequence[Fragment]) -> Iterator[int]:
         size = ends[start - 1]
 
 
-def _counted(fragments: Sequence[Fragment], loaded: Loaded, since: Offset) -> Sequence[int]:
-    """Return the data bytes of records that are counted: those from an offset on."""
-    if loaded.firsts[-1] < since:  # usual: they were counted when the log was made
+def _count_bytes(fragments: Sequence[Fragment], loaded: Loaded, since: Offset) -> Sequence[int]:
+    if loaded.firsts[-1] < since:  # usual: counted when the topic was created
         return [0] * len(loaded.firsts)
     counted, place = [], 0
     for first, count in zip(loaded.firsts, loaded.counts, strict=True):
@@ -280,13 +277,15 @@ def _counted(fragments: Sequence[Fragment], loaded: Loaded, since: Offset) -> Se
     return counted
 
 
-def loads(
+def load_appends(
     topic: TopicState, batch: Sequence[Stored], count_from: Offset, new_answer: Callable[[], "asyncio.Future[Appended]"]
 ) -> Iterator[Append]:
-    """Yield appends with the messages of a batch, of which those from `count_from` on are counted.
+    """Yield appends that load a batch; bytes are counted from offset `count_from` on.
 
-    A record has messages of one time, without a hole, that are all counted or none. Raises `InvalidInput` for messages
-    that cannot follow those before.
+    A record has consecutive messages of one publish time, either all counted or none.
+
+    Raises:
+        InvalidInput: the messages cannot follow those before.
     """
     messages = Columns.of(batch)
     check_load(messages, topic.end, topic.tail.time)
@@ -319,17 +318,17 @@ def loads(
 
 
 def is_sliced(append: Append, options: LogOptions) -> bool:
-    """Return whether an append is written in slices: it is large, and its sync would be waited for."""
+    """Return whether an append is written in slices: it is large, and others would wait for its sync."""
     return options.sync == "always" and append.size > _MIN_SLICES * options.group_bytes and not append.loaded
 
 
 def room_for(append: Append, options: LogOptions) -> int:
-    """Return how many bytes the append takes at most, with its gap."""
+    """Return the maximum size of an append in bytes, with its gap."""
     return max_bytes(append) + _gap(append, options)
 
 
 def max_bytes(append: Append) -> int:
-    """Return how many bytes the records of an append take at most."""
+    """Return the maximum size of the records of an append in bytes."""
     return append.size + len(append.key) + _MAX_APPEND_OVERHEAD + _MAX_MESSAGE_OVERHEAD * len(append.fragments)
 
 
@@ -338,27 +337,27 @@ def _gap(append: Append, options: LogOptions) -> int:
 
 
 class LargeAppend:
-    """A large append, on the committer's thread. Writing raises `OSError`; `RuntimeError`: its segment is closed."""
+    """A large append. Committer thread only. Writing raises `OSError`, or `RuntimeError` if its segment is closed."""
 
     def __init__(self, append: Append, writer: Writer, commit: int, now: Milliseconds, options: LogOptions) -> None:
         segment = writer.open
         assert segment is not None
         self.append, self.writer = append, writer
-        self._segment: Open = segment
+        self._segment: OpenSegment = segment
         self.now = now
         self.later: deque[Append | Control] = deque()
         self.begin = segment.length + _gap(append, options)
         self.packed: Packed = pack({append.topic: (append,)}, segment, commit, now, self.begin)
         self.is_written = False
-        self._slices = _cut(self.packed.parts, options.group_bytes)
+        self._slices = _split_parts(self.packed.parts, options.group_bytes)
         self._place = self.begin
 
     def has_room(self, size: int) -> bool:
-        """Return whether so many bytes of others fit into the gap, and the mark that closes it behind them."""
+        """Return whether `size` bytes of other groups and the closing mark fit into the gap."""
         return self._segment.length + size + HEADER_BYTES <= self.begin
 
     def write_slice(self) -> None:
-        """Write the next slice durably; there is one."""
+        """Write the next slice durably. Not after the last one."""
         parts = next(self._slices)
         self._check_open()
         self.writer.write_behind(parts, self._place, self.packed.end)
@@ -366,7 +365,7 @@ class LargeAppend:
         self.is_written = self._place == self.packed.end
 
     def join(self, commit: int) -> None:
-        """Close the gap: when it returns, the append is in the segment. All slices are written."""
+        """Close the gap, after the last slice: the append is in the segment when it returns."""
         self._check_open()
         segment = self._segment
         header = Header(Kind.MARK, True, TopicId(bytes(16)), Offset(0), self.now, commit, segment.durable, 0, 0)
@@ -378,7 +377,7 @@ class LargeAppend:
             raise RuntimeError("the segment of a large append was closed before the append was in it")
 
 
-def _cut(parts: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
+def _split_parts(parts: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
     slice_: list[bytes] = []
     room = size
     for part in parts:

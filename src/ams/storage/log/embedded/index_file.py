@@ -1,7 +1,7 @@
-"""The index file of a sealed segment, as bytes: where each topic's records are, its keys, and the table of all topics.
+"""Encoding of the index file of a sealed segment: positions of each topic's records, keys, and the table of all topics.
 
-The format is in `docs/reference/log-format.md`. The table is what keeps a quiet topic's ids from starting again at 0:
-ends outlive the segments they were reached in.
+The format is in `docs/reference/log-format.md`. The table keeps the end of every topic after its segments are deleted,
+so that offsets never start again at 0.
 """
 
 import struct
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import Offset, TopicId
-from ams.storage.files import Disk, opened
+from ams.storage.files import Disk, open_file
 from ams.storage.log.embedded.segment_index import (
     KEYED_RESULT,
     NO_KEYS,
@@ -29,8 +29,8 @@ from ams.storage.log.embedded.segment_index import (
 INDEX_MAGIC = b"\xffAMSidx\n"
 VERSION = 1
 HEAD_BYTES = 96
-BLOCK = 128
-KEY_BLOCK = 64
+ENTRIES_PER_BLOCK = 128
+KEYS_PER_BLOCK = 64
 _HEAD = struct.Struct("<8sBB6xQQQQIIIIQQI8x")
 _ROW = struct.Struct("<16sQQQQQQQQIIII")
 _KEY = struct.Struct(f"<16s{KEYED_RESULT.size}s")
@@ -70,14 +70,14 @@ class IndexHead(NamedTuple):
         return self.filter_position + self.filter_bytes
 
 
-class Row(NamedTuple):
-    """A topic alive when the segment was sealed; where it stood, and what of it is in the segment."""
+class TopicRow(NamedTuple):
+    """A topic that existed when the segment was sealed: its end, and its part of the segment."""
 
     topic: TopicId
     end: Offset
     time: Milliseconds  # of its last message
-    published: int  # data bytes, in all
-    commit: int  # of its last record: records of later commits are not in these figures
+    published: int  # data bytes, in total
+    commit: int  # of its last record; later commits are not in these figures
     retention: int  # milliseconds; 0 = the log's default
     oldest: Offset
     reach: Offset  # end of its messages in this retention class up to and including this segment
@@ -85,21 +85,21 @@ class Row(NamedTuple):
     entries: int = 0  # records in this segment
     block: int = 0  # number of its first block of entries
     keys: int = 0  # in this segment
-    bytes: int = 0  # of its records in this segment; 0 with entries: it was not written down
+    bytes: int = 0  # of its records in this segment; 0 with entries: unknown
 
 
 class TopicExtent(NamedTuple):
-    """How far a topic's messages in a class go, and the time of the last of them."""
+    """End of a topic's messages in a class, and the time of the last one."""
 
     end: Offset
     time: Milliseconds
 
 
-NOWHERE = TopicExtent(Offset(0), Milliseconds(0))
+NO_EXTENT = TopicExtent(Offset(0), Milliseconds(0))
 
 
 class BlockAt(NamedTuple):
-    """Where a block of keys is."""
+    """Position and size of a block in the file."""
 
     position: int
     size: int
@@ -110,14 +110,14 @@ def encode_index(
     sequence: int,
     length: int,
     commit: int,
-    table: Iterable[Row],
+    table: Iterable[TopicRow],
     content: SegmentEntries,
     reach: Mapping[TopicId, TopicExtent],
 ) -> bytes:
-    """Return the index file of a segment; `reach` is how far each topic came in the class, this segment included."""
+    """Return the index file of a segment; `reach` has the end of each topic in the class, with this segment."""
     rows, blocks = _rows_and_blocks(sorted(table), content, reach)
     hashes = sorted(content.keys)
-    key_blocks = [hashes[start : start + KEY_BLOCK] for start in range(0, len(hashes), KEY_BLOCK)]
+    key_blocks = [hashes[start : start + KEYS_PER_BLOCK] for start in range(0, len(hashes), KEYS_PER_BLOCK)]
     directory = _directory(rows, blocks, key_blocks)
     entries = b"".join(data for _, _, data in blocks)
     keys_filter = encode_filter(make_filter(hashes)) if hashes else b""
@@ -126,12 +126,12 @@ def encode_index(
         len(rows), len(blocks), len(key_blocks), zlib.crc32(directory), len(hashes),
         HEAD_BYTES + len(directory) + len(entries), len(keys_filter),
     )  # fmt: skip
-    keys = [_checked(b"".join([part for key in block for part in (key, content.keys[key])])) for block in key_blocks]
-    return b"".join((_checked(head), directory, entries, *keys, keys_filter))
+    keys = [_add_crc(b"".join([part for key in block for part in (key, content.keys[key])])) for block in key_blocks]
+    return b"".join((_add_crc(head), directory, entries, *keys, keys_filter))
 
 
 def decode_head(data: bytes) -> IndexHead | None:
-    """Return the head of an index file; None when it is damaged. Raises `Unusable` for another version."""
+    """Return the head of an index file; None: damaged. Raises `Unusable` for another version."""
     if len(data) < HEAD_BYTES or zlib.crc32(data[:92]).to_bytes(4, "little") != data[92:HEAD_BYTES]:
         return None
     magic, version, *fields = _HEAD.unpack_from(data)
@@ -158,51 +158,51 @@ class Directory:
 
     @property
     def weight(self) -> int:
-        """Bytes of memory it takes."""
+        """Memory size in bytes."""
         return 2 * len(self._data)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[TopicRow]:
         """Yield every row."""
         for fields in _ROW.iter_unpack(self._data[: self.head.rows * _ROW.size]):
-            yield Row(*fields)
+            yield TopicRow(*fields)
 
-    def find(self, topic: TopicId) -> Row | None:
+    def find(self, topic: TopicId) -> TopicRow | None:
         """Return the row of a topic."""
         number = bisect_left(range(self.head.rows), topic, key=self._topic)
         if number == self.head.rows or self._topic(number) != topic:
             return None
-        return Row(*_ROW.unpack_from(self._data, number * _ROW.size))
+        return TopicRow(*_ROW.unpack_from(self._data, number * _ROW.size))
 
-    def first(self, row: Row) -> Offset:
+    def first(self, row: TopicRow) -> Offset:
         """Return the first offset of a topic that has entries here."""
         return Offset(self._firsts[row.block])
 
-    def block_with(self, row: Row, offset: Offset) -> int:
-        """Return the number of the block that holds `offset`, or its neighbour; the row has entries."""
+    def block_with(self, row: TopicRow, offset: Offset) -> int:
+        """Return the number of the block with `offset`, or the one before; the row has entries."""
         return max(bisect_right(self._firsts, offset, row.block, self.last_block(row) + 1) - 1, row.block)
 
-    def block_since(self, row: Row, time: Milliseconds) -> int:
-        """Return the number of the block in which the first record of `time` or later is, or after which it begins."""
+    def block_since(self, row: TopicRow, time: Milliseconds) -> int:
+        """Return the number of the block with the first record of `time` or later, or of the block before that."""
         return max(bisect_left(self._times, time, row.block, self.last_block(row) + 1) - 1, row.block)
 
-    def last_block(self, row: Row) -> int:
+    def last_block(self, row: TopicRow) -> int:
         """Return the number of the topic's last block."""
-        return row.block + (row.entries + BLOCK - 1) // BLOCK - 1
+        return row.block + (row.entries + ENTRIES_PER_BLOCK - 1) // ENTRIES_PER_BLOCK - 1
 
-    def place(self, row: Row, block: int) -> BlockAt:
+    def place(self, row: TopicRow, block: int) -> BlockAt:
         """Return position and size of a block of entries in the file."""
-        count = min(BLOCK, row.entries - (block - row.block) * BLOCK)
+        count = min(ENTRIES_PER_BLOCK, row.entries - (block - row.block) * ENTRIES_PER_BLOCK)
         return BlockAt(self._positions[block], count * _ENTRY_BYTES + _CHECKSUM_BYTES)
 
     def key_place(self, hashed: bytes) -> BlockAt | None:
-        """Return position and size of the block that would hold a key; None when none does."""
+        """Return position and size of the only block that can hold a key, or None."""
         data, fences = self._data, self._key_fences
         starts = range(fences, fences + 16 * self.head.key_blocks, 16)
         number = bisect_right(starts, hashed, key=lambda start: data[start : start + 16]) - 1
         if number < 0:
             return None
-        count = min(KEY_BLOCK, self.head.keys - number * KEY_BLOCK)
-        full = KEY_BLOCK * _KEY.size + _CHECKSUM_BYTES
+        count = min(KEYS_PER_BLOCK, self.head.keys - number * KEYS_PER_BLOCK)
+        full = KEYS_PER_BLOCK * _KEY.size + _CHECKSUM_BYTES
         return BlockAt(self.head.keys_position + number * full, count * _KEY.size + _CHECKSUM_BYTES)
 
     def _topic(self, number: int) -> TopicId:
@@ -210,8 +210,8 @@ class Directory:
 
 
 def decode_entries(data: bytes) -> Entries:
-    """Read a block of entries; raises `Damaged` when it is not what was written."""
-    columns = _unchecked(data, "entries")
+    """Decode a block of entries; raises `Damaged`."""
+    columns = _strip_crc(data, "entries")
     count = len(columns) // _ENTRY_BYTES
     entries = Entries()
     entries.firsts = from_bytes("Q", columns[: 8 * count])
@@ -223,33 +223,33 @@ def decode_entries(data: bytes) -> Entries:
 
 
 def key_in(data: bytes, hashed: bytes) -> bytes | None:
-    """Return what was answered to a key (`KEYED_RESULT`), given its block, or None; raises `Damaged`."""
-    for found, result in _KEY.iter_unpack(_unchecked(data, "keys")):
+    """Return the stored result of a key (`KEYED_RESULT`) from its block, or None; raises `Damaged`."""
+    for found, result in _KEY.iter_unpack(_strip_crc(data, "keys")):
         if found == hashed:
             return result  # type: ignore[no-any-return]
     return None
 
 
 def _rows_and_blocks(
-    table: Sequence[Row], content: SegmentEntries, reach: Mapping[TopicId, TopicExtent]
-) -> tuple[list[Row], list[tuple[int, int, bytes]]]:
-    rows: list[Row] = []
+    table: Sequence[TopicRow], content: SegmentEntries, reach: Mapping[TopicId, TopicExtent]
+) -> tuple[list[TopicRow], list[tuple[int, int, bytes]]]:
+    rows: list[TopicRow] = []
     blocks: list[tuple[int, int, bytes]] = []
     nothing = Entries()
     for row in table:
-        entries, (end, time) = content.topics.get(row.topic, nothing), reach.get(row.topic, NOWHERE)
+        entries, (end, time) = content.topics.get(row.topic, nothing), reach.get(row.topic, NO_EXTENT)
         here = row._replace(reach=end, reach_time=time, entries=len(entries), block=len(blocks), bytes=entries.bytes)
         rows.append(here._replace(keys=content.keyed.get(row.topic, 0)))
-        for start in range(0, len(entries), BLOCK):
-            part = slice(start, start + BLOCK)
+        for start in range(0, len(entries), ENTRIES_PER_BLOCK):
+            part = slice(start, start + ENTRIES_PER_BLOCK)
             columns = (entries.firsts, entries.times, entries.counts, entries.positions, entries.lengths)
             data = b"".join(to_bytes(column[part]) for column in columns)
-            blocks.append((entries.firsts[start], entries.times[start], _checked(data)))
+            blocks.append((entries.firsts[start], entries.times[start], _add_crc(data)))
     return rows, blocks
 
 
 def _directory(
-    rows: Sequence[Row], blocks: Sequence[tuple[int, int, bytes]], key_blocks: Sequence[Sequence[bytes]]
+    rows: Sequence[TopicRow], blocks: Sequence[tuple[int, int, bytes]], key_blocks: Sequence[Sequence[bytes]]
 ) -> bytes:
     start = HEAD_BYTES + len(rows) * _ROW.size + len(blocks) * 24 + len(key_blocks) * 16
     positions = accumulate((len(data) for _, _, data in blocks), initial=start)
@@ -264,11 +264,11 @@ def _directory(
     )
 
 
-def _checked(data: bytes) -> bytes:
+def _add_crc(data: bytes) -> bytes:
     return data + zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "little")
 
 
-def _unchecked(data: bytes, what: str) -> bytes:
+def _strip_crc(data: bytes, what: str) -> bytes:
     content, claimed = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
     if zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little") != claimed:
         raise Damaged(f"{what} checksum")
@@ -276,19 +276,19 @@ def _unchecked(data: bytes, what: str) -> bytes:
 
 
 def encode_filter(keys: KeyFilter) -> bytes:
-    """Return a filter as it is in an index file: starts (4 each), rests (2 each), checksum (4)."""
-    return _checked(to_bytes(keys.starts) + to_bytes(keys.rests))
+    """Encode a filter: starts (4 bytes each), rests (2 bytes each), checksum (4 bytes)."""
+    return _add_crc(to_bytes(keys.starts) + to_bytes(keys.rests))
 
 
 def decode_filter(data: bytes, keys: int) -> KeyFilter:
-    """Read the filter of so many keys; raises `Damaged` when it is not what was written."""
-    content = _unchecked(data, "key filter")
+    """Decode the filter of a number of keys; raises `Damaged`."""
+    content = _strip_crc(data, "key filter")
     starts = len(content) - 2 * keys
     return KeyFilter(from_bytes("I", content[:starts]), from_bytes("H", content[starts:]))
 
 
 def read_head(files: Disk, path: str, class_code: int, sequence: int) -> IndexHead | None:
-    """Return the head of a segment's index file; None when it is damaged or another's."""
+    """Return the head of a segment's index file; None: damaged, or of another segment."""
     head = decode_head(read_at(files, path, HEAD_BYTES, 0))
     return head if head is not None and (head.class_code, head.sequence) == (class_code, sequence) else None
 
@@ -299,20 +299,20 @@ def read_directory(files: Disk, path: str, head: IndexHead) -> Directory:
 
 
 def read_filter(files: Disk, path: str, head: IndexHead) -> KeyFilter:
-    """Return the filter of the keys in an index file; raises `Damaged`."""
+    """Return the key filter of an index file; raises `Damaged`."""
     if not head.keys:
         return NO_KEYS
     return decode_filter(read_at(files, path, head.filter_bytes, head.filter_position), head.keys)
 
 
 def read_at(files: Disk, path: str, size: int, position: int) -> bytes:
-    """Return bytes of a file, opened only for this."""
-    with opened(files, path) as handle:
+    """Open a file, read bytes, and close it."""
+    with open_file(files, path) as handle:
         return files.read(handle, size, position)
 
 
 def from_bytes(code: str, data: bytes) -> "array[int]":
-    """Read numbers; `code` is their type as `array` names it."""
+    """Decode little-endian numbers of an `array` type code."""
     numbers = array(code, data)
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -320,7 +320,7 @@ def from_bytes(code: str, data: bytes) -> "array[int]":
 
 
 def to_bytes(numbers: "array[int]") -> bytes:
-    """Return numbers as they are in a file."""
+    """Encode numbers as little-endian."""
     if sys.byteorder == "big":
         numbers = numbers[:]
         numbers.byteswap()

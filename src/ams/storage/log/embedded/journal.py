@@ -1,9 +1,9 @@
-"""The journal of cursors: groups of their moves are records of the log, and an image takes the place of the older ones.
+"""The journal of cursors: groups of changes as records of the log, and checkpoints (images) that replace older groups.
 
-What a group holds is not known here. It is a record of the segment that is written at the same time, or of a chain of
-its own. An image is a file as a segment is one: records of cursors and a mark, and its sequence number is the commit
-before which it was begun; groups of later commits follow it. No segment gets its index, with which it is not read at a
-start any more, while it holds groups that the image has not (`docs/decisions/0065-cursors-are-records-of-the-log.md`).
+The bodies of groups are opaque here. A group is a record of the message segment that is written at the same time, or of
+a separate chain of segments. An image is a file in the format of a segment: records of cursors, then a mark. Its number
+is the last commit when it was begun; groups of later commits follow it. A start does not scan segments with an index.
+So it gets none while it has groups that the image lacks (`docs/decisions/0065-cursors-are-records-of-the-log.md`).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from itertools import chain
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable, OutcomeUnknown
 from ams.core.names import Offset, TopicId
-from ams.storage.files import NEW, Disk, opened
+from ams.storage.files import NEW, Disk, open_file
 from ams.storage.log.embedded.catalog import SegmentCatalog
 from ams.storage.log.embedded.group_commit import CursorGroup, Outcome
 from ams.storage.log.embedded.record import Header, Kind, encode
@@ -29,17 +29,17 @@ Bodies = Callable[[], Iterator[bytes]]
 
 @dataclass(slots=True)
 class RestoredJournal:
-    """A journal as a start finds it."""
+    """A journal after recovery."""
 
     bodies: list[bytes] = field(default_factory=list)  # of the image, and of groups after it
-    bytes: int = 0  # of those groups
-    image: int = 0  # the commit of the image; 0: there is none
+    bytes: int = 0  # of the groups after the image
+    image: int = 0  # the commit of the image; 0: no image
     image_bytes: int = 0
     commit: int = 0  # of the last group
 
 
 class Journal:
-    """Groups of one log, on the event loop. Keeps the promise of `ams.storage.cursors.embedded.Journal`."""
+    """Implements `ams.storage.cursors.embedded.Journal`. Event loop only."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Journal:
         submit: Callable[[CursorGroup], None],
     ) -> None:
         self.image, self.commit = restored.image, restored.commit
-        self.on_due: Callable[[], None] = lambda: None  # called when an image is due, or `tidy` has something to do
+        self.on_due: Callable[[], None] = lambda: None  # called when an image is due, or `tidy` has work
         self._files, self._folder, self._clock, self._catalog = files, folder, clock, catalog
         self._bodies, self._submit = restored.bodies, submit
         self._collect: Callable[[], Awaitable[Bodies]] = self._collect_restored
@@ -74,7 +74,7 @@ class Journal:
         self._collect, self._bodies = collect, []
 
     def apply(self, outcome: Outcome) -> None:
-        """Tell of the group that ended with an outcome of the committer, unless it was given up."""
+        """Complete the group that ended with an outcome of the committer, unless `give_up` did."""
         group = outcome.cursors
         if group is None or group is not self._under_way:
             return
@@ -88,7 +88,7 @@ class Journal:
         group.ended(outcome.cursors_error)
 
     def give_up(self) -> None:
-        """Fail the group under way: nobody will tell what became of it."""
+        """Fail the current group with `OutcomeUnknown`, because the committer has failed."""
         group, self._under_way = self._under_way, None
         if group is not None:
             group.ended(OutcomeUnknown())
@@ -108,32 +108,32 @@ class Journal:
 
     @property
     def is_due(self) -> bool:
-        """Whether an image is due: a start is to read little."""
+        """True if an image is due, to bound the time of a start."""
         return self._bytes >= max(IMAGE_BYTES, self._image_bytes)
 
     async def tidy(self) -> None:
-        """Remove what the image has taken the place of. Raises `OSError`."""
+        """Delete old images and segments of cursors that the image replaces. Raises `OSError`."""
         while self._old:
             await asyncio.to_thread(self._files.unlink, self._old[0])
             del self._old[0]
         segments = self._catalog.chain
         while segments and segments[0].closed and segments[0].cursors <= self.image:
-            # One after the other: the next one may say how much of this one is good.
+            # Oldest first, one by one: the header of the next one may give the valid length of this one.
             await asyncio.to_thread(self._files.unlink, segments[0].path)
             await asyncio.to_thread(self._files.sync_folder, os.path.dirname(segments[0].path))
             del self._catalog.by_sequence[segments.pop(0).sequence]
 
     def images(self) -> list[str]:
-        """Return the path of the image, if there is one. From any thread."""
+        """Return the path of the image, if any. Thread-safe."""
         return [image_path(self._folder, self.image)] if self.image else []
 
     @property
     def usage(self) -> int:
-        """Bytes of image and chain."""
+        """Size of image and chain in bytes."""
         return self._image_bytes + sum(each.length for each in self._catalog.chain)
 
     def _write_image(self, commit: int, now: Milliseconds, bodies: Bodies) -> int:
-        with self._drafting:  # who was cancelled may write the same draft still
+        with self._drafting:  # a cancelled call may still write the same draft
             return write_image(self._files, self._folder, commit, now, bodies())
 
     async def _collect_restored(self) -> Bodies:
@@ -142,12 +142,12 @@ class Journal:
 
 
 def write_image(files: Disk, folder: str, commit: int, now: Milliseconds, bodies: Iterable[bytes]) -> int:
-    """Write an image, durably, or nothing; return its size. Blocking, raises `OSError`."""
+    """Write an image, durably and atomically; return its size. Blocking, raises `OSError`."""
     path, seed, end = image_path(folder, commit), seed_of(commit), HEAD_BYTES
     draft = path + NEW
     files.unlink(draft)
     try:
-        with opened(files, draft, create=True) as handle:
+        with open_file(files, draft, create=True) as handle:
             files.write(handle, encode_head(SegmentHead(CURSORS.code, commit, now)), 0)
             for kind, body in chain(((Kind.CURSORS, body) for body in bodies), ((Kind.MARK, b""),)):
                 header = Header(kind, True, TopicId(bytes(16)), Offset(0), now, commit, 0, 0, 0)

@@ -15,11 +15,11 @@ from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
-from ams.storage.log.base import NEVER, NEW, Appended, Bounds, Origin, Totals, check_key
+from ams.storage.log.base import NEW_TOPIC, NO_OFFSET, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.embedded.ahead import Ahead
 from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
 from ams.storage.log.embedded.committer import Committer, Space
-from ams.storage.log.embedded.group_commit import Append, Control, CursorGroup, Outcome, loads
+from ams.storage.log.embedded.group_commit import Append, Control, CursorGroup, Outcome, load_appends
 from ams.storage.log.embedded.journal import Journal
 from ams.storage.log.embedded.options import MIB, LogOptions
 from ams.storage.log.embedded.pages import Pages
@@ -27,20 +27,20 @@ from ams.storage.log.embedded.reader import DamageTracker, Reader
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.recovery import Recovery, Restored, recover
 from ams.storage.log.embedded.segment import Spares, class_of, writers
-from ams.storage.log.embedded.state import Keys, LogState, Part
-from ams.storage.log.embedded.upkeep import Needed, Pressed, Upkeep
+from ams.storage.log.embedded.state import IdempotencyKeys, LogState, Part
+from ams.storage.log.embedded.upkeep import NeededOffsets, OwnersOverLimit, Upkeep
 
 logger = structlog.get_logger("ams.log")
 
-MAX_APPEND_BYTES = 256 * MIB  # an append never crosses a segment, whose positions are 32 bits
-WRITING, MEMORY = "writing of the log", "memory of the log"  # vital parts
+MAX_APPEND_BYTES = 256 * MIB  # an append must fit into one segment, whose positions are 32 bits
+WRITING, MEMORY = "writing of the log", "memory of the log"  # parts whose failure ends the service
 _INDEX_MEMORY = 64 * MIB
-_AT_ONCE = 64  # topics looked at before other tasks get their turn
-_MAX_AGE_CHECK_MS = 1000  # a topic's age is looked at no more often than this
+_TOPICS_PER_TURN = 64  # topics handled in one turn of the event loop
+_MAX_AGE_CHECK_MS = 1000  # minimum time between two expiry checks of a topic
 
 
 class EmbeddedLog:
-    """Keeps the promise of `ams.storage.log.base.Log` in a folder. Used from one event loop; made by `open`."""
+    """Implements `ams.storage.log.base.Log` in a folder. One event loop only. Create with `open`."""
 
     def __init__(
         self, restored: Restored, folder: str, files: Disk, clock: Clock, options: LogOptions, supervisor: Supervisor,
@@ -61,7 +61,7 @@ class EmbeddedLog:
             self._damage.note(damage)
         by_class = writers(restored.open, restored.sequence, folder, files, options, self._spares)
         self._committer = Committer(
-            by_class, self._space, clock, options, restored.commit, self._tell, restored.journal.commit
+            by_class, self._space, clock, options, restored.commit, self._post_outcomes, restored.journal.commit
         )
         self.journal = Journal(files, folder, clock, catalog, restored.journal, self._submit_cursors)
         self._state.images = self.journal.images
@@ -73,11 +73,11 @@ class EmbeddedLog:
         )  # fmt: skip
         self.journal.on_due = self._upkeep.rounds.soon
         self._ahead = Ahead(by_class, files, folder, clock, options)
-        self._keys = Keys(self._state, self._upkeep.look_up, retention_clock, options)
+        self._keys = IdempotencyKeys(self._state, self._upkeep.look_up, retention_clock, options)
         self._reader = Reader(catalog, self._damage, self._upkeep.look_up)
         self._writing_ahead: asyncio.Task[None] | None = None
         self._outbox: list[Append | Control] = []
-        self._failed = False  # something vital failed: nothing can be stored or made visible any more
+        self._failed = False  # a vital part failed: nothing can be stored or made visible any more
         self._closed = False
 
     @classmethod
@@ -91,9 +91,10 @@ class EmbeddedLog:
         supervisor: Supervisor | None = None,
         retention_clock: RetentionClock | None = None,
     ) -> "EmbeddedLog":
-        """Open the log in `folder`, made if need be, and recover it. Raises `Unusable`.
+        """Open or create the log in `folder`, and recover it. Raises `Unusable`.
 
-        Messages and idempotency keys go by `retention_clock`, absent: by one of the log's own.
+        Args:
+            retention_clock: for the expiry of messages and idempotency keys; default: its own.
         """
         files, clock, options = files or Disk(), clock or SystemClock(), options or LogOptions()
         restored = await asyncio.to_thread(recover, files, folder, options)
@@ -110,9 +111,9 @@ class EmbeddedLog:
         return log
 
     async def create(
-        self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "", origin: Origin = NEW
+        self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "", origin: Origin = NEW_TOPIC
     ) -> None:
-        """Create a topic (`Log.create`); a label is not kept. Never create one that was dropped."""
+        """Create a topic (`Log.create`); the label is ignored. Never create a dropped one again."""
         self._check_open()
         if topic in self._state.topics:
             return
@@ -124,19 +125,19 @@ class EmbeddedLog:
         await asyncio.shield(creating)
 
     async def load(
-        self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]], *, count_from: Offset = NEVER
+        self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]], *, count_from: Offset = NO_OFFSET
     ) -> None:
         state = self._topic(topic)
         async for batch in batches:
             state.age_due = Milliseconds(0)
-            appends = list(loads(state, batch, count_from, self._loop.create_future))
+            appends = list(load_appends(state, batch, count_from, self._loop.create_future))
             state.under_way += len(appends)
             for append in appends:
                 self._submit(append)
             await asyncio.gather(*(append.done for append in appends))
 
     async def loaded(self) -> None:
-        """Seal what was loaded, and index it (`Log.loaded`): a start reads what is not sealed record by record."""
+        """Seal and index the loaded segments (`Log.loaded`): a start scans unsealed ones."""
         await self._upkeep.seal()
 
     async def drop(self, topic: TopicId) -> None:
@@ -156,12 +157,12 @@ class EmbeddedLog:
             yield
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
-        """Change how long a topic's messages are kept (`Log.set_retention`).
+        """Change a topic's retention (`Log.set_retention`).
 
-        A shorter age holds for all its messages at once. A longer one holds for those that are appended from now on:
-        those already stored may go with the segments they share with others of their class.
+        A shorter retention applies to all messages at once. A longer one applies to later appends: older messages may
+        be deleted with the segments of their former class.
         """
-        state = await self._aged(topic)
+        state = await self._topic_after_expiry(topic)
         await asyncio.shield(self._control(Kind.RETENTION, state, retention))
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
@@ -185,34 +186,34 @@ class EmbeddedLog:
         )  # fmt: skip
         if key is not None:
             if not self._keys.claim_new(append, sent, key):
-                earlier = await self._keys.claim(append, sent, partial(self._released, state))
+                earlier = await self._keys.claim(append, sent, partial(self._wait_for_release, state))
                 if earlier is not None:
                     return earlier
         elif state.held is not None:
-            await self._released(state)
+            await self._wait_for_release(state)
         state.under_way += 1
         self._submit(append)
         return await append.done
 
-    async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
-        return await self._keys.answered(self._topic(topic), messages, key)
+    async def earlier_answer(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
+        return await self._keys.earlier_answer(self._topic(topic), messages, key)
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
-        """Return messages from `start` on (`Log.read`); damaged ones are left out, counted and logged."""
-        state = await self._aged(topic)
+        """Return messages from `start` on (`Log.read`). Damaged messages are skipped, counted and logged."""
+        state = await self._topic_after_expiry(topic)
         return await self._reader.read(state, max(start, state.oldest), max_messages, max_bytes)
 
     async def bounds(self, topic: TopicId) -> Bounds:
-        state = await self._aged(topic)
+        state = await self._topic_after_expiry(topic)
         return Bounds(min(state.oldest, state.end), state.end)
 
     async def all_bounds(self) -> Mapping[TopicId, Bounds]:
-        """Return the bounds of every topic (`Log.all_bounds`), giving other tasks their turn in between."""
+        """Return the bounds of every topic (`Log.all_bounds`); yields to the event loop in between."""
         found: dict[TopicId, Bounds] = {}
         for number, topic in enumerate(await self.topics(), 1):
             with contextlib.suppress(TopicGone):  # dropped meanwhile
                 found[topic] = await self.bounds(topic)
-            if number % _AT_ONCE == 0:
+            if number % _TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
         return found
 
@@ -221,7 +222,7 @@ class EmbeddedLog:
         return Totals(tail.end, tail.published, tail.time if tail.commit else None)
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
-        state = await self._aged(topic)
+        state = await self._topic_after_expiry(topic)
         offset = await self._upkeep.look_up(partial(self._state.catalog.since, state, time))
         if offset is None:
             return None
@@ -241,7 +242,7 @@ class EmbeddedLog:
         return True
 
     async def retain(self) -> None:
-        """Cut what is due now; the log does so by itself every check interval. Raises `LogUnavailable`."""
+        """Run retention now; the log also does so every check interval. Raises `LogUnavailable`."""
         self._check_open()
         try:
             await self._upkeep.retain()
@@ -249,11 +250,11 @@ class EmbeddedLog:
             raise LogUnavailable from error
 
     def kept(self) -> contextlib.AbstractAsyncContextManager[Callable[[], Awaitable[Sequence[Part]]]]:
-        """Let nothing be cut until the block ends; gives the call that lists the files that are the log then."""
+        """Pause retention until the block ends, for a backup. Yields the function that lists the log's files."""
         return self._upkeep.kept()
 
     def kept_for(self) -> Milliseconds | None:
-        """Return for how long copies under way have kept anything from being cut; None while there is none."""
+        """Return how long backups have paused retention by now; None: no backup is running."""
         return self._upkeep.kept_for()
 
     async def stored(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
@@ -261,32 +262,32 @@ class EmbeddedLog:
         return {topic: known[topic].stored for topic in topics if topic in known}
 
     async def capacity(self) -> int | None:
-        """Return how many bytes all messages may take, by the folder's limit or the disk; None while it is full."""
+        """Return the capacity for messages in bytes, by the folder's limit or the disk; None: the disk is full."""
         stored = sum(each.stored for each in self._state.topics.values())
         return await self._upkeep.capacity(stored)
 
-    def keep_needed(self, needed: Needed, pressed: Pressed) -> None:
-        """Cut nothing for its size that is needed; make room early for owners that are `pressed`, over their limits."""
+    def keep_needed(self, needed: NeededOffsets, pressed: OwnersOverLimit) -> None:
+        """Protect needed messages from retention by size, and free space early for owners over their limits."""
         self._upkeep.keep_needed(needed, pressed)
 
     def segment_files(self) -> Sequence[str]:
-        """Return the files that hold messages or cursors now. From any thread."""
+        """Return the files that hold messages or cursors now. Thread-safe."""
         catalog = self._state.catalog
         return [each.path for each in (*catalog, *catalog.chain) if each.length] + self.journal.images()
 
     @property
     def space(self) -> FreeSpace:
-        """The free space of the disk, for all others who write to it."""
+        """The free space of the disk, for other writers on it."""
         return self._space
 
     def usage(self) -> int:
-        """Return the bytes of segments, indexes, reserve, and pages that wait to be written."""
-        waiting = self._space.reserved + self._spares.bytes + self._committer.tails + self.journal.usage
+        """Return the bytes of segments, indexes, images, reserve, spares, and preallocated pages."""
+        waiting = self._space.reserved_bytes + self._spares.bytes + self._committer.tails + self.journal.usage
         return waiting + sum(each.length + (each.head.size if each.head else 0) for each in self._state.catalog)
 
     @property
     def refusal(self) -> str | None:
-        """Why appends are refused now; None while they are not."""
+        """Why appends are refused now, or None."""
         return self._committer.refusal
 
     @property
@@ -294,17 +295,17 @@ class EmbeddedLog:
         """None: the log is in this process."""
         return None
 
-    async def weak(self) -> Mapping[TopicId, str]:
-        """Return nothing: all topics are kept alike."""
+    async def weak_topics(self) -> Mapping[TopicId, str]:
+        """Return nothing: all topics are stored alike."""
         return {}
 
     async def name_of(self, topic: TopicId) -> str:
-        """Return a topic's identity as text: it has no other name here."""
+        """Return the topic's id as text: it has no other name here."""
         return topic_id_text(self._topic(topic).id)
 
     @property
-    def damaged(self) -> int:
-        """How many damaged places were met since the start."""
+    def damaged_places(self) -> int:
+        """Number of damaged places found since the start."""
         return self._damage.count
 
     async def close(self) -> None:
@@ -339,7 +340,7 @@ class EmbeddedLog:
         if self._closed or self._failed:
             raise LogUnavailable
 
-    async def _aged(self, topic: TopicId) -> TopicState:
+    async def _topic_after_expiry(self, topic: TopicId) -> TopicState:
         state = self._topic(topic)
         now = self._retention_clock.wall()
         if now >= state.age_due:
@@ -361,8 +362,8 @@ class EmbeddedLog:
         time = now if place is None else place.entries.times[place.number]
         state.age_due = Milliseconds(max(time + retention + 1, now + _MAX_AGE_CHECK_MS))
 
-    async def _released(self, topic: TopicState) -> None:
-        await topic.released()
+    async def _wait_for_release(self, topic: TopicState) -> None:
+        await topic.wait_for_release()
         self._topic(topic.id)
 
     def _control(self, kind: Kind, state: TopicState, retention: Milliseconds | None = None) -> "asyncio.Future[None]":
@@ -371,7 +372,7 @@ class EmbeddedLog:
         return done
 
     def _submit(self, work: Append | Control) -> None:
-        """Queue work, together with all that this turn of the event loop brings: waking the committer is dear."""
+        """Queue work. All work of one turn of the event loop wakes the committer once: waking is expensive."""
         if not self._outbox:
             self._loop.call_soon(self._send)
         self._outbox.append(work)
@@ -384,19 +385,18 @@ class EmbeddedLog:
             self._committer.submit(*outbox)
 
     def _submit_cursors(self, group: CursorGroup) -> None:
-        """Queue cursors, and with them what this turn of the event loop brought: they are to share a sync."""
         self._check_open()
         outbox, self._outbox = self._outbox, []
         self._committer.submit(*outbox, group)
 
-    def _tell(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
-        """Take the committer's outcomes to the event loop; called from its thread."""
+    def _post_outcomes(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+        """Post the committer's outcomes to the event loop. Runs on the committer thread."""
         with contextlib.suppress(RuntimeError):  # the event loop ended without closing the log
             self._loop.call_soon_threadsafe(self._apply, outcomes, done)
 
     def _apply(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
         if self._failed:
-            self._hide(outcomes, done)
+            self._fail_outcomes(outcomes, done)
             return
         try:
             for outcome in outcomes:
@@ -408,14 +408,14 @@ class EmbeddedLog:
                 if outcome.sequence:
                     self._ahead.look(outcome.code)
         except Exception as error:
-            self._supervisor.failed(MEMORY, error, lambda: self._hide(outcomes, done))
+            self._supervisor.failed(MEMORY, error, lambda: self._fail_outcomes(outcomes, done))
             return
         for each in done:
             if not each.done():
                 each.set_result(None)
 
-    def _hide(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
-        """Fail: visible, it would come after a gap that consumers pass over. The next start reads it from the disk."""
+    def _fail_outcomes(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+        """Fail outcomes that cannot be applied: consumers would skip a gap before them. A restart recovers them."""
         self._fail()
         for outcome in outcomes:
             stored = [append for share in outcome.shares for append in share.appends]
@@ -431,7 +431,6 @@ class EmbeddedLog:
         _refuse(chore.done for chore in chores)
 
     def _fail(self) -> None:
-        """Take nothing any more; what is cut or indexed now would go by a memory that is not whole."""
         self._failed = True
         self._upkeep.rounds.cancel()
         if self._writing_ahead is not None:

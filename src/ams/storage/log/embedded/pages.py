@@ -1,8 +1,8 @@
-"""Reading files without keeping the event loop waiting: from memory at once, from the disk on a thread.
+"""File reads that do not block the event loop: from the page cache directly, from the disk on a thread.
 
-An index is read by plain functions (`ams.storage.log.embedded.catalog`). When one needs bytes the page
-cache does not have, it raises `NotLoaded`; `Pages.looked_up` gets them on a thread and calls again. So the logic is
-written once, runs on the event loop alone, and needs no locks.
+Plain functions read an index (`ams.storage.log.embedded.catalog`). If bytes are not in the page cache, the function
+raises `NotLoaded`. `Pages.look_up` loads them on a thread and calls the function again. So the look-up logic runs on
+the event loop alone and needs no locks.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ THREADS = 4
 
 
 class NotLoaded(Exception):
-    """Something is needed that must be loaded first: `load` runs on a thread, its result is kept under `key`."""
+    """A page is missing: run `load` on a thread, cache the result under `key`, and try again."""
 
     def __init__(self, key: tuple[object, ...], load: Callable[[], Any], weigh: Callable[[Any], int]) -> None:
         super().__init__()
@@ -39,15 +39,15 @@ class _Handle:
 
 
 class OpenFiles:
-    """Handles of the files lately read. Threads borrow them; only files that are not in use are closed."""
+    """Cache of open file handles. Thread-safe: a handle is closed only when no thread uses it."""
 
     def __init__(self, files: Disk) -> None:
         self._files = files
-        self._handles: OrderedDict[str, _Handle] = OrderedDict()  # not an `LruCache`: what is dropped is to be closed
+        self._handles: OrderedDict[str, _Handle] = OrderedDict()  # not an `LruCache`: evicted handles must be closed
         self._lock = threading.Lock()
 
     def read_now(self, path: str, size: int, position: int) -> bytes | None:
-        """Read what is in memory; None when the file is not open yet or the disk would have to be asked."""
+        """Read from the page cache; None if the file is not open yet or the bytes are not in memory."""
         with self._lock:
             handle = self._handles.get(path)
             if handle is None:
@@ -59,7 +59,7 @@ class OpenFiles:
             self._give_back(handle)
 
     def read(self, path: str, size: int, position: int) -> bytes:
-        """Read, waiting for the disk if need be."""
+        """Read; may wait for the disk."""
         with self._lock:
             handle = self._handles.get(path)
             if handle is None:
@@ -74,7 +74,7 @@ class OpenFiles:
             self._give_back(handle)
 
     def forget(self, path: str) -> None:
-        """Close a file as soon as it is not being read."""
+        """Close a file once no thread reads it."""
         with self._lock:
             handle = self._handles.pop(path, None)
             if handle is not None:
@@ -97,25 +97,25 @@ class OpenFiles:
 
     def _close_if_unused(self, handle: _Handle) -> None:
         if handle.is_retired and not handle.users:
-            with contextlib.suppress(OSError):  # it was only read: there is nothing to lose
+            with contextlib.suppress(OSError):  # opened for reading only: no data can be lost
                 self._files.close(handle.file)
 
 
 class Pages:
-    """Bytes of files, and a bounded store of what was made of them."""
+    """Reads bytes of files, with a bounded cache of decoded pages."""
 
     def __init__(self, files: Disk, budget: int) -> None:
         self.open = OpenFiles(files)
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ams-log-read")
         self._budget = budget
         self._closed = False
-        # Not an `LruCache`: things are let go after a look-up only, as one may need more than the budget.
+        # Not an `LruCache`: eviction happens only after a look-up, which may need more than the budget.
         self._kept: OrderedDict[tuple[object, ...], tuple[Any, int]] = OrderedDict()
         self._weight = 0
         self._drops = 0
 
-    def kept(self, key: tuple[object, ...]) -> Any:
-        """Return what is kept under `key`, or None."""
+    def cached_page(self, key: tuple[object, ...]) -> Any:
+        """Return the page cached under `key`, or None."""
         found = self._kept.get(key)
         if found is None:
             return None
@@ -123,7 +123,7 @@ class Pages:
         return found[0]
 
     def keep(self, key: tuple[object, ...], thing: Any, weight: int) -> None:
-        """Keep a thing, at least until `ask` has ended (`looked_up`)."""
+        """Cache a page, at least until the current `look_up` has ended."""
         before = self._kept.pop(key, None)
         self._kept[key] = (thing, weight)
         self._weight += weight - (before[1] if before else 0)
@@ -133,13 +133,13 @@ class Pages:
             self._weight -= self._kept.popitem(last=False)[1][1]
 
     def drop(self, sequence: int) -> None:
-        """Let go of everything kept of a segment: keys begin with its sequence."""
+        """Drop all pages of a segment; their keys begin with its sequence number."""
         self._drops += 1
         for key in [key for key in self._kept if key[0] == sequence]:
             self._weight -= self._kept.pop(key)[1]
 
-    async def looked_up(self, ask: Callable[[], T]) -> T:
-        """Return what `ask` returns, loading what it lacks, and keeping that till it is done."""
+    async def look_up(self, ask: Callable[[], T]) -> T:
+        """Return the result of `ask`; loads missing pages and keeps them cached until it is done."""
         loaded: list[tuple[NotLoaded, Any]] = []
         drops = self._drops
         try:
@@ -150,7 +150,7 @@ class Pages:
                     missing = cold
                 self._trim()
                 thing = await self.on_thread(missing.load)
-                if self._drops != drops:  # it may be of a file that is another one by now
+                if self._drops != drops:  # the page may be of a file that was replaced meanwhile
                     loaded, drops = [], self._drops
                     continue
                 loaded.append((missing, thing))
@@ -169,7 +169,7 @@ class Pages:
             raise LogUnavailable from error
 
     async def close(self) -> None:
-        """Let go of files and threads; what is being read is finished."""
+        """Finish current reads, then close files and threads."""
         self._closed = True
         await asyncio.to_thread(self.threads.shutdown)
         self.open.close()

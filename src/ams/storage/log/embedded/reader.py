@@ -1,7 +1,7 @@
-"""Reading messages: from places in the index to bytes of segments to messages, each checked.
+"""The read path: index positions to bytes of segments to messages, with verified checksums.
 
-Neighbouring records are read in one go when little lies between them. A damaged record is never served: what is before
-it is returned first; a read that begins in it begins after it, and the damage is counted and logged once.
+Adjacent records are read together if the gap between them is small. A damaged record is never served. A read returns
+the messages before it; a read that starts in it continues after it. The damage is counted and logged once.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from ams.storage.log.embedded.scan import Damage, check_record
 
 logger = structlog.get_logger("ams.log")
 
-INLINE_BYTES = 512 * 1024  # larger reads are made on a thread even from memory: copying and checking takes long
-_DENSE = 2  # records are read in one go while the span is at most this many times what is wanted of it
-_MAX_DAMAGE = 1000
-RECENT_BYTES = 16 * 1024 * 1024  # memory for records that are kept
-BEGUN_BYTES = RECENT_BYTES // 4  # for records of which the first part was read
+INLINE_BYTES = 512 * 1024  # larger reads run on a thread even from memory: copying and checking takes long
+_MAX_SPAN_FACTOR = 2  # records are read together while the span is at most this multiple of their bytes
+_MAX_DAMAGED_PLACES = 1000
+RECENT_BYTES = 16 * 1024 * 1024  # memory for cached records
+BEGUN_BYTES = RECENT_BYTES // 4  # memory for records that were read in part
 _MESSAGE_OVERHEAD, _RECORD_OVERHEAD = 50, 450
-"""Memory of a message beside its bytes, and of a record beside its messages; the latter bounds the places, too."""
+"""Memory overhead in bytes per message and per record; the latter also bounds the number of places."""
 
 
 class Span(NamedTuple):
-    """Bytes to read in one go, and the records wanted of them: pairs of position and length."""
+    """Bytes to read together, and the wanted records in them: pairs of position and length."""
 
     segment: Segment
     position: int
@@ -43,31 +43,31 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class DamageTracker:
-    """Every damaged place met since the start, logged once each."""
+    """Damaged places found since the start; each is logged once."""
 
     known: set[tuple[str, int]] = field(default_factory=set)
     count: int = 0
 
     def note(self, damage: Damage) -> None:
-        """Count and log a place, unless that was done; of very many only the count is kept."""
+        """Count and log a new place. Beyond `_MAX_DAMAGED_PLACES` places only counts."""
         place = (damage.file, damage.position)
         if place in self.known:
             return
         self.count += 1
-        if len(self.known) < _MAX_DAMAGE:
+        if len(self.known) < _MAX_DAMAGED_PLACES:
             self.known.add(place)
             logger.error("log.damaged", **damage._asdict())
 
 
-RecordPlace = tuple[int, int]  # sequence of a segment, position in it; never becomes another record's
-Checked = Run | Damage  # the messages of a record, or why it is not served
+RecordPlace = tuple[int, int]  # sequence of a segment, position in it; never reused for another record
+Checked = Run | Damage  # the messages of a record, or its damage
 
 
 class RecentRecords:
-    """Records that are read again and again, checked and cut: all consumers of a topic read the newest ones.
+    """Cache of verified records that several consumers read: usually the newest of a topic.
 
-    A record is kept when it is read for the second time within the span of what could be kept: a lone consumer, or a
-    copy of a whole topic, reads each once. One of which a read took the first part only is kept until the next read.
+    A record is cached when it is read for the second time soon: a lone consumer, or a copy of a topic, reads each once.
+    A record that was read in part is cached until the next read.
     """
 
     __slots__ = ("_begun", "_budget", "_kept", "_met", "_met_before", "_met_bytes")
@@ -77,24 +77,24 @@ class RecentRecords:
         self._kept: LruCache[RecordPlace, Run] = LruCache(budget, _weight)
         self._begun: LruCache[RecordPlace, Run] = LruCache(BEGUN_BYTES, _weight)
         self._met: set[RecordPlace] = set()
-        """What was read lately; two halves, the older of which goes as a whole, cost less than an order of all."""
+        """Recent reads in two generations; the older is dropped as a whole, which is cheaper than an LRU order."""
         self._met_before: set[RecordPlace] = set()
         self._met_bytes = 0
 
     def get(self, place: RecordPlace) -> Run | None:
-        """Return the messages of a record; None when it is not kept."""
+        """Return the messages of a record; None: not cached."""
         run = self._kept.get(place)
         if run is None and (run := self._begun.peek(place)) is not None:
             self._begun.discard(place)
         return run
 
     def note_begun(self, place: RecordPlace, run: Run) -> None:
-        """Take note that the first part of a record was read, and the rest was not."""
+        """Cache a record of which only the first part was read."""
         if self._kept.peek(place) is None:
             self._begun.put(place, run)
 
     def note(self, place: RecordPlace, run: Run) -> None:
-        """Take note that a record was read; keep it if it was lately read before."""
+        """Note that a record was read; cache it if it was read before recently."""
         if place in self._met or place in self._met_before:
             self._kept.put(place, run)
             return
@@ -109,15 +109,15 @@ def _weight(run: Run) -> int:
 
 
 class Reader:
-    """Reads messages of one log; `look_up` answers questions to `SegmentCatalog`, loading what they need."""
+    """Reads messages of one log; `look_up` runs queries on `SegmentCatalog`, and loads missing pages."""
 
     def __init__(self, catalog: SegmentCatalog, damage: DamageTracker, look_up: LookUp) -> None:
         self._catalog, self._damage, self._look_up = catalog, damage, look_up
         self._recent = RecentRecords()
-        self._turns = asyncio.Semaphore(THREADS)  # of large reads: what they have found waits in memory
+        self._turns = asyncio.Semaphore(THREADS)  # limits large reads, whose results are in memory
 
     async def read(self, topic: TopicState, start: Offset, max_messages: int, max_bytes: int) -> Runs:
-        """Return messages from `start` on, as `Log.read` promises; `start` is not below the oldest kept."""
+        """Return messages from `start` on (`Log.read`); `start` is not below the oldest kept offset."""
         batch, end = _Batch(start, max_messages, max_bytes), topic.end
         try:
             while batch.offset < end and not batch.full:
@@ -138,7 +138,7 @@ class Reader:
         return Runs(batch.runs)
 
     def _take_recent(self, place: IndexPosition, batch: "_Batch") -> IndexPosition | None:
-        """Take the records at a place that are in memory; return that of the next one, if it is wanted and follows."""
+        """Take cached records from a position on; return the position of the next wanted one, if it is adjacent."""
         segment, entries, number = place
         while run := self._recent.get((segment.sequence, entries.positions[number])):
             self._take_run(segment, entries.positions[number], run, batch)
@@ -164,27 +164,26 @@ class Reader:
             self._recent.note_begun((segment.sequence, position), run)
 
     async def _records(self, span: Span, topic: TopicId, batch: "_Batch") -> list[Checked]:
-        """Return the records of a span; none when retention took the segment meanwhile."""
         pages, path = self._catalog.pages, span.segment.path
         try:
             data = pages.open.read_now(path, span.size, span.position) if span.size <= INLINE_BYTES else None
         except OSError as error:
             raise LogUnavailable from error
         if data is not None:
-            return self._noted(span, _check(span, topic, data))
+            return self._note_records(span, _check(span, topic, data))
         if not batch.has_turn:
             await self._turns.acquire()
             batch.has_turn = True
         try:
             found = await pages.on_thread(lambda: _check(span, topic, pages.open.read(path, span.size, span.position)))
-            return self._noted(span, found)
+            return self._note_records(span, found)
         except LogUnavailable:
             if span.segment.sequence in self._catalog.by_sequence:
                 raise
             return []
 
-    def _noted(self, span: Span, found: list[Checked]) -> list[Checked]:
-        """Note small records that were read; leave out damage of a segment that went: its file may be another's now."""
+    def _note_records(self, span: Span, found: list[Checked]) -> list[Checked]:
+        """Note small records as read. Ignore damage in a removed segment, whose file may be reused."""
         sequence = span.segment.sequence
         if sequence not in self._catalog.by_sequence:
             return [] if any(isinstance(each, Damage) for each in found) else found
@@ -199,12 +198,12 @@ class _Batch:
     def __init__(self, start: Offset, max_messages: int, max_bytes: int) -> None:
         self.offset = start
         self.runs: list[Run] = []
-        self.has_turn = False  # whether it has a turn of large reads, which it keeps to its end
-        self.full = max_messages < 1  # whether nothing fits after what was found
+        self.has_turn = False  # whether it holds the semaphore of large reads, until it ends
+        self.full = max_messages < 1  # whether no more messages fit
         self.messages_left, self.bytes_left = max_messages, max_bytes
 
     def take(self, run: Run) -> None:
-        """Add what is wanted of a record and fits, but one message at least of the whole batch."""
+        """Add the wanted messages of a record that fit; the first message of the batch always fits."""
         if run.first > self.offset:
             self.stop_at_gap()
         end = run.end
@@ -223,12 +222,11 @@ class _Batch:
         self.full = run.end < end or not self.messages_left or self.bytes_left <= 0
 
     def stop_at_gap(self) -> None:
-        """End before what is missing, unless nothing was found yet: then begin after it."""
+        """End before missing messages. An empty batch continues after them."""
         self.full = self.full or bool(self.runs)
 
 
 def _plan(place: IndexPosition, batch: _Batch) -> tuple[Offset, list[Span]]:
-    """Return what to read at a place, and the offset at which the plan ends: there is no gap in it."""
     entries, number = place.entries, place.number
     stop = bisect_left(entries.firsts, batch.offset + batch.messages_left, number + 1)
     spans: list[Span] = []
@@ -237,7 +235,7 @@ def _plan(place: IndexPosition, batch: _Batch) -> tuple[Offset, list[Span]]:
     end = Offset(entries.firsts[number])
     while number < stop and entries.firsts[number] == end and total <= batch.bytes_left:
         position, length = entries.positions[number], entries.lengths[number]
-        if records and position + length - begin > _DENSE * (wanted + length):
+        if records and position + length - begin > _MAX_SPAN_FACTOR * (wanted + length):
             spans.append(Span(place.segment, begin, sum(records[-1]) - begin, records))
             records = []
         if not records:

@@ -1,7 +1,6 @@
 """The record: one topic's messages of one group commit, or one control, as bytes (`docs/reference/log-format.md`).
 
-Both checksums are begun with the low 32 bits of the segment's sequence number, so that bytes of one segment never pass
-for bytes of another.
+Both checksums start with the low 32 bits of the segment's sequence number. So bytes of another segment never match.
 """
 
 import struct
@@ -18,27 +17,27 @@ from ams.core.runs import Run
 
 try:
     from isal.isal_zlib import crc32
-except ImportError:  # there is none for this machine
+except ImportError:  # not available for this machine
     from zlib import crc32
 
 MAGIC = b"\xffAMS"
 HEADER_BYTES = 68
-RECORD_BYTES = 64 * 1024  # of a record's messages, about; one larger message makes a larger record
+RECORD_BYTES = 64 * 1024  # target size of a record's messages; a larger message makes a larger record
 MAX_REQUESTS = 0xFFFF
-HEAD = 3  # numbers of a request in `encode_messages`
+HEAD = 3  # numbers per request in `encode_messages`
 
 _HEADER = struct.Struct("<4sIII16sQQQIIHBB")
-_START, _CHECKED = struct.Struct("<4sI"), struct.Struct("<II16sQQQIIHBB")  # the header: a start, and what is checked
+_START, _CHECKED = struct.Struct("<4sI"), struct.Struct("<II16sQQQIIHBB")  # header: magic and checksum; checked part
 _REQUEST = struct.Struct("<IIHH")
 _NOTE = struct.Struct("<QI16s")
 _NUMBER = struct.Struct("<Q")
 _LAST, _ORDERING_KEYS = 1, 2  # the flags
 _SLICE = 5 * 1024
-_SMALL = 1024  # fragments of fewer bytes on average are joined first: a part costs about as much as copying these
+_SMALL = 1024  # fragments of fewer bytes on average are joined: a separate part costs as much as the copy
 
 
 class Kind(IntEnum):
-    """What a record does."""
+    """Type of a record."""
 
     MESSAGES = 1
     CREATE = 2
@@ -80,7 +79,7 @@ class Header(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """The common part of the messages records of one group commit in one segment; `seed` begins checksums."""
+    """Common fields of the messages records of one group commit in one segment; `seed` starts the checksums."""
 
     commit: int
     durable: int
@@ -88,7 +87,7 @@ class Stamp(NamedTuple):
 
 
 class KeyNote(NamedTuple):
-    """The idempotency key of an append, the 16-byte hash of its content, and where its messages went."""
+    """The idempotency key of an append, the 16-byte hash of its content, and the place of its messages."""
 
     key: bytes
     content: bytes
@@ -107,16 +106,16 @@ class Request(NamedTuple):
 class Loaded(NamedTuple):
     """Records of messages with offsets and publish times from another log, as columns."""
 
-    firsts: Sequence[int]  # the first offset of each record; its messages follow each other without a hole
+    firsts: Sequence[int]  # the first offset of each record; the offsets in a record are consecutive
     times: Sequence[int]
     counts: Sequence[int]
 
 
 def checksum(data: bytes | memoryview, seed: int) -> int:
-    """Return the CRC-32 of `data`, begun with `seed`.
+    """Return the CRC-32 of `data`, started with `seed`.
 
-    Data of up to a record's size is taken in slices too small for the library to give the interpreter away: getting it
-    back can cost a busy service a hundred times what the sum costs.
+    Data up to a record's size is processed in slices so small that the library does not release the GIL. Getting the
+    GIL back can cost a busy service a hundred times the checksum.
     """
     if len(data) <= _SLICE or len(data) > 2 * RECORD_BYTES:
         return crc32(data, seed)
@@ -127,7 +126,7 @@ def checksum(data: bytes | memoryview, seed: int) -> int:
 
 
 def encode(header: Header, body: bytes, seed: int) -> bytes:
-    """Return the bytes of a record; the header's body length and checksum are filled in."""
+    """Encode a record, with length and checksum of the body."""
     flags = header.last * _LAST | header.has_ordering_keys * _ORDERING_KEYS
     checked = _CHECKED.pack(len(body), checksum(body, seed), *header[2:9], header.kind, flags)
     return _START.pack(MAGIC, crc32(checked, seed)) + checked + body
@@ -145,10 +144,11 @@ def encode_messages(
     last: bool,
     has_ordering_keys: bool,
 ) -> int:
-    """Add the bytes of a messages record to `parts`; return how many.
+    """Append the encoded messages record to `parts`; return its length.
 
-    `heads` are three numbers for each request: its messages in this record, their data bytes, and the length of its
-    key note; `notes` are the key notes there are (`encode_note`).
+    Args:
+        heads: three numbers per request: its messages in this record, their data bytes, length of its key note.
+        notes: key notes (`encode_note`).
     """
     commit, durable, seed = stamp
     messages = len(fragments)
@@ -183,7 +183,7 @@ def encode_loaded(
     counted: Iterable[int],
     some_have_ordering_keys: bool,
 ) -> tuple[bytes, list[int]]:
-    """Return the bytes of messages records, mostly of one message, and each length; `counted` are their data bytes."""
+    """Encode messages records, mostly of one message each; return bytes and lengths. `counted`: their data bytes."""
     commit, durable, seed = stamp
     parts: list[bytes] = []
     lengths: list[int] = []
@@ -212,7 +212,7 @@ def encode_loaded(
 
 
 def encode_note(key: bytes, content: bytes, first: Offset, messages: int) -> bytes:
-    """Return the bytes of a `KeyNote`."""
+    """Encode a `KeyNote`."""
     return _NOTE.pack(first, messages, content) + key
 
 
@@ -221,12 +221,12 @@ _one_message = struct.Struct(f"<{HEAD + 1}I").pack
 
 @lru_cache
 def _numbers(count: int) -> struct.Struct:
-    """Return the format of numbers of 4 bytes; of a note's length, which has 2, the upper ones are the 0 behind it."""
+    """Return the format of `count` 4-byte numbers. A note's length has 2 bytes, followed by 2 zero bytes."""
     return struct.Struct(f"<{count}I")
 
 
 def decode_header(data: bytes, seed: int, position: int = 0) -> Header | None:
-    """Return the header at `position`, or None when these bytes are not one or are damaged."""
+    """Return the header at `position`, or None if the bytes are not a valid header."""
     if len(data) < position + HEADER_BYTES:
         return None
     magic, claimed, size, body, topic, first, time, commit, durable, messages, requests, kind, flags = (
@@ -239,7 +239,7 @@ def decode_header(data: bytes, seed: int, position: int = 0) -> Header | None:
 
 
 def control_body(kind: Kind, retention: Milliseconds | None, published: int) -> bytes:
-    """Return the body of a control; `published` data bytes were published to a created topic elsewhere."""
+    """Return the body of a control record; `published`: earlier data bytes of a topic that is moved here."""
     if kind not in (Kind.CREATE, Kind.RETENTION):
         return b""
     body = _NUMBER.pack(retention or 0)
@@ -247,13 +247,13 @@ def control_body(kind: Kind, retention: Milliseconds | None, published: int) -> 
 
 
 def read_control(body: bytes) -> tuple[Milliseconds | None, int]:
-    """Return from the body of a control the topic's own retention and what was published to it elsewhere."""
+    """Decode the body of a control record: the topic's own retention, and its earlier data bytes."""
     retention, published = (int.from_bytes(part, "little") for part in (body[:8], body[8:]))
     return Milliseconds(retention) if retention else None, published
 
 
 def requests_of(header: Header, body: bytes) -> list[Request]:
-    """Read the requests of a messages record."""
+    """Decode the requests of a messages record."""
     position = header.requests * _REQUEST.size
     found = []
     for messages, data_bytes, note_bytes, _ in _REQUEST.iter_unpack(body[:position]):
@@ -267,7 +267,7 @@ def requests_of(header: Header, body: bytes) -> list[Request]:
 
 
 def data_bytes_and_notes(header: Header, body: bytes) -> tuple[int, Sequence[KeyNote]]:
-    """Read what a record adds to its topic's published bytes, and the keys in it; recovery needs no more."""
+    """Decode the data bytes and idempotency keys of a record, for recovery."""
     if header.requests == 1:
         _, data_bytes, note_bytes, _ = _REQUEST.unpack_from(body)
         if not note_bytes:
@@ -277,7 +277,7 @@ def data_bytes_and_notes(header: Header, body: bytes) -> tuple[int, Sequence[Key
 
 
 def run_of(header: Header, data: bytes, body: int) -> Run:
-    """Cut the messages out of a record whose body begins at `body` in `data`."""
+    """Return the messages of a record whose body begins at `body` in `data`."""
     heads = struct.unpack_from(f"<{header.requests * 6}H", data, body)
     position = body + header.requests * _REQUEST.size + sum(heads[4::6])  # behind the key notes
     lengths = struct.unpack_from(f"<{header.messages}I", data, position)

@@ -1,9 +1,9 @@
-"""Recovery: from the files of a folder to a log that is whole, at every start.
+"""Recovery of a log from its files, at every start.
 
-The newest table of topics is taken from the newest index; every segment without an index is read whole, and what it
-holds beyond the table is added. Ends that never became whole appends are cut, and so is what a failed write or sync
-left behind where the next segment says so. All that is kept is put on stable storage before anything is served: bytes
-that no record confirms as synced are written again. The steps are in `docs/reference/log-format.md`.
+The table of topics comes from the newest index file. Segments without an index are scanned, and update the table. Torn
+ends are truncated, and so are bytes of a failed write or sync, as the header of the next segment says. Before the log
+serves anything, all of it is on stable storage: bytes that no record confirms as synced are written again. The steps
+are in `docs/reference/log-format.md`.
 """
 
 import contextlib
@@ -16,14 +16,14 @@ import msgspec
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
-from ams.storage.files import NEW, Disk, opened
+from ams.storage.files import NEW, Disk, open_file
 from ams.storage.log.embedded.catalog import Segment, Tail, TopicState
 from ams.storage.log.embedded.index_file import IndexHead, read_at, read_directory, read_filter, read_head
 from ams.storage.log.embedded.journal import RestoredJournal, write_image
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.scan import (
-    SET_ASIDE,
+    RESTORE_HINT,
     ControlRecord,
     Damage,
     Scanned,
@@ -39,7 +39,7 @@ from ams.storage.log.embedded.segment import (
     CURSORS,
     HEAD_BYTES,
     Cut,
-    Open,
+    OpenSegment,
     RetentionClass,
     SegmentHead,
     class_of,
@@ -55,24 +55,24 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 
 class Recovery(NamedTuple):
-    """What recovery found and did."""
+    """Report of a recovery."""
 
     segments: int
     topics: int
-    scanned: int  # bytes of segments without an index, read whole
+    scanned: int  # bytes of the scanned segments, which had no index
     trimmed: tuple[Trimmed, ...]
     damage: tuple[Damage, ...]
 
 
 @dataclass(slots=True)
 class Restored:
-    """A log as recovery leaves it."""
+    """A log after recovery."""
 
     topics: dict[TopicId, TopicState] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
     chain: list[Segment] = field(default_factory=list)  # of cursors
     journal: RestoredJournal = field(default_factory=RestoredJournal)
-    open: dict[int, Open] = field(default_factory=dict)  # by class: the segment that goes on being written
+    open: dict[int, OpenSegment] = field(default_factory=dict)  # by class: the segment for the next appends
     commit: int = 0
     sequence: int = 0
     table: str | None = None  # path of the index file with the newest table
@@ -80,24 +80,24 @@ class Restored:
 
 
 def recover(files: Disk, folder: str, options: LogOptions) -> Restored:
-    """Make the log in `folder` whole and return it, blocking. Raises `Unusable`."""
+    """Repair the log in `folder` and return it. Blocking. Raises `Unusable`."""
     try:
-        return _Recovering(files, folder, options).run()
+        return _RecoveryRun(files, folder, options).run()
     except OSError as error:
         raise Unusable(f"log folder {folder}: {error.strerror}") from error
 
 
-class _Recovering:
+class _RecoveryRun:
     def __init__(self, files: Disk, folder: str, options: LogOptions) -> None:
         self._files, self._folder, self._options = files, folder, options
         self._log = Restored()
         self._trimmed: list[Trimmed] = []
         self._damage: list[Damage] = []
-        self._heads: dict[str, IndexHead] = {}  # of every index file that can be read, by its path
-        self._indexed: set[int] = set()  # have an index file, readable or not: durable to their end before that
+        self._heads: dict[str, IndexHead] = {}  # of every readable index file, by its path
+        self._indexed: set[int] = set()  # segments with an index file, also a damaged one: they were durable before
         self._scanned: dict[int, Scanned] = {}
         self._bytes = 0
-        self._known = 0  # the last commit whose creates, drops and retentions are in the table
+        self._known = 0  # last commit whose control records are in the table
 
     def run(self) -> Restored:
         for kind in CHAINS:
@@ -141,7 +141,7 @@ class _Recovering:
             path = index_path(self._folder, kind, sequence)
             head = read_head(self._files, path, kind.code, sequence)
             if head is None:
-                self._damaged(path, 0, "index header checksum")
+                self._note_damage(path, 0, "index header checksum")
             else:
                 self._heads[path] = head
         return [self._segment(kind, sequence) for sequence in logs]
@@ -154,11 +154,10 @@ class _Recovering:
         if segment.head is not None:
             segment.length, segment.closed = segment.head.length, True
             if size < segment.length:
-                self._damaged(path, size, "the file ends too early", segment.length - size)
+                self._note_damage(path, size, "the file ends too early", segment.length - size)
         return segment
 
     def _take_table(self) -> None:
-        """Restore the topics from the newest undamaged table; index files without segments are of no other use."""
         newest_first = sorted(self._heads.items(), key=lambda each: (each[1].commit, each[1].sequence), reverse=True)
         for path, head in newest_first:
             self._log.commit = max(self._log.commit, head.commit)
@@ -167,7 +166,7 @@ class _Recovering:
             try:
                 directory = read_directory(self._files, path, head)
             except Damaged as damage:
-                self._damaged(path, 0, damage.message)
+                self._note_damage(path, 0, damage.message)
                 continue
             self._log.table, self._known = path, head.commit
             for row in directory.rows():
@@ -179,14 +178,14 @@ class _Recovering:
                 self._files.unlink(path)
 
     def _take_image(self) -> None:
-        """Take the newest image of cursors; that it is not whole is an error, as nothing else holds what is in it."""
+        """Read the newest image of cursors. A damaged image is an error: its content is nowhere else."""
         images = images_in(self._files, self._folder)
         if not images:
             return
         *older, self._log.journal.image = images
         self._log.journal.bodies, self._log.journal.image_bytes = read_image(self._files, self._folder, images[-1])
         self._log.commit = max(self._log.commit, images[-1])
-        if older:  # a power loss must leave the newest when these are gone
+        if older:  # the newest must be durable before these are deleted
             self._files.sync_folder(os.path.join(self._folder, CURSORS.name))
         for commit in older:
             self._files.unlink(image_path(self._folder, commit))
@@ -197,17 +196,17 @@ class _Recovering:
     def _scan_class(self, segments: list[Segment]) -> None:
         for segment in [each for each in segments if each.head is None and each.length <= HEAD_BYTES]:
             if self._read_head(segment) is None and segment.sequence not in self._indexed:
-                # Its header never became durable: it holds nothing, and says nothing of those before.
+                # Its header never became durable: no records, no cut of an earlier segment.
                 self._files.unlink(segment.path)
                 segments.remove(segment)
-        # What is good of failed segments without an index, as their successors say.
+        # Valid lengths of failed segments without an index, from the headers of their successors.
         first = next((number for number, segment in enumerate(segments) if segment.head is None), len(segments))
         heads = [self._read_head(segment) for segment in segments[first:]]
         cuts = {head.cut.sequence: head.cut for head in heads if head is not None and head.cut is not None}
         for segment in list(segments):
             head = segment.head
             if head is not None and (segment.index_path == self._log.table or head.commit <= self._known):
-                continue  # its table is the one that was taken, or an older one; others were found damaged
+                continue  # its table is the current one or older; the newer ones are damaged
             last = segment is segments[-1]
             self._scan(segment, cuts.get(segment.sequence), last=last)
             if not self._keep(segment, last=last):
@@ -239,13 +238,13 @@ class _Recovering:
         self._trim(segment, size, found)
 
     def _trim(self, segment: Segment, size: int, found: Scanned) -> None:
-        with opened(self._files, segment.path) as handle:
+        with open_file(self._files, segment.path) as handle:
             if size > segment.length:
                 reason = found.torn or "refused by the disk"
                 if not found.unwritten:
                     self._trimmed.append(Trimmed(segment.path, segment.length, size - segment.length, reason))
                 self._files.truncate(handle, segment.length)
-            # A sync of what no record confirms may have failed: the system calls it clean and would not try again.
+            # The sync of unconfirmed bytes may have failed. Then the kernel takes them as clean: write them again.
             position, end = found.durable, min(size, segment.length)
             while data := self._files.read(handle, min(_COPY_BYTES, end - position), position):
                 self._files.write(handle, data, position)
@@ -253,21 +252,20 @@ class _Recovering:
             self._files.sync(handle)
 
     def _keep(self, segment: Segment, *, last: bool) -> bool:
-        """Decide what becomes of a scanned segment: it goes on being written, is sealed, or (False) goes."""
         found = self._scanned[segment.sequence]
         data = read_at(self._files, segment.path, HEAD_BYTES, 0)
         head = decode_head(data)
         is_own = head is not None and (head.class_code, head.sequence) == (segment.kind.code, segment.sequence)
         whole = is_own and head_is_whole(data)
-        if not whole and found.records:  # else only the beginning was torn
-            self._damaged(segment.path, 0, "segment header checksum", HEAD_BYTES)
+        if not whole and found.records:  # without records the header was just torn
+            self._note_damage(segment.path, 0, "segment header checksum", HEAD_BYTES)
         if not found.records and not found.damage and not (last and whole):
             return False
         fits = segment.length < self._options.segment_bytes
         if last and whole and fits and not found.damage and segment.sequence not in self._indexed:
             segment.closed = False
             length = segment.length
-            self._log.open[segment.kind.code] = Open(
+            self._log.open[segment.kind.code] = OpenSegment(
                 segment.sequence, segment.path, self._files.open(segment.path), length, length, found.first_time,
                 marked=max(length if found.marked else 0, HEAD_BYTES), keys=len(found.content.keys),
             )  # fmt: skip
@@ -277,7 +275,7 @@ class _Recovering:
         controls = [control for found in self._scanned.values() for control in found.controls]
         later = sorted((each for each in controls if each.commit > self._known), key=lambda each: each.commit)
         for control in later:
-            self._obey(control)
+            self._apply_control(control)
         dropped = {each.topic for each in later if each.kind == Kind.DROP}
         for sequence in sorted(self._scanned):
             for topic, tail in self._scanned[sequence].tails.items():
@@ -297,22 +295,22 @@ class _Recovering:
         kept, is_whole = in_order(records, journal.image)
         place = os.path.join(self._folder, CURSORS.name)
         if not is_whole and not self._damage and not self._files.names(place):
-            # They were set aside. The few that lie beside messages are too old to go by: an empty image ends them.
+            # An operator moved the folder away. Groups beside messages are outdated: an empty image cancels them.
             kept, journal.image = [], self._log.commit
             write_image(self._files, self._folder, journal.image, Milliseconds(0), ())
-            self._damaged(place, 0, "the cursors were set aside, and none is left")
+            self._note_damage(place, 0, "the cursors were set aside, and none is left")
         elif not is_whole:
             if not self._damage:
                 raise Unusable(
                     f"log folder {self._folder}: groups of cursors are missing, or their image is older than they are; "
-                    + SET_ASIDE
+                    + RESTORE_HINT
                 )
-            self._damaged(place, 0, "groups of cursors are missing")
+            self._note_damage(place, 0, "groups of cursors are missing")
         journal.bodies += [each.body for each in kept]
         journal.bytes = sum(len(each.body) for each in kept)
         journal.commit = kept[-1].commit if kept else journal.image
 
-    def _obey(self, control: ControlRecord) -> None:
+    def _apply_control(self, control: ControlRecord) -> None:
         topics = self._log.topics
         if control.kind == Kind.DROP:
             topics.pop(control.topic, None)
@@ -327,11 +325,10 @@ class _Recovering:
                 topic.kind = class_of(control.retention or self._options.retention)
 
     def _note_classes(self, kind: RetentionClass, segments: list[Segment]) -> None:
-        """Note which topics may have messages in a class: those its newest index says, and those just read."""
         there = {topic for each in segments if each.entries for topic in each.entries.topics}
         newest = next((each for each in reversed(segments) if each.head is not None), None)
         if newest is not None and newest.head is not None:
-            with contextlib.suppress(Damaged):  # reported, and made anew, when it is used
+            with contextlib.suppress(Damaged):  # reported and rebuilt at its first use
                 rows = read_directory(self._files, newest.index_path, newest.head).rows()
                 there |= {row.topic for row in rows if row.reach}
         for topic in there & self._log.topics.keys():
@@ -343,12 +340,12 @@ class _Recovering:
             for topic in content.keys() - self._log.topics.keys():
                 del content[topic]
         if segment.head is not None:
-            with contextlib.suppress(Damaged):  # reported, and the index made anew, when a key is looked up
+            with contextlib.suppress(Damaged):  # reported and rebuilt at the first look-up of a key
                 segment.filter = read_filter(self._files, segment.index_path, segment.head)
 
-    def _damaged(self, path: str, position: int, reason: str, length: int = 0) -> None:
+    def _note_damage(self, path: str, position: int, reason: str, length: int = 0) -> None:
         self._damage.append(Damage(path, position, length, reason))
 
     def _size(self, path: str) -> int:
-        with opened(self._files, path) as handle:
+        with open_file(self._files, path) as handle:
             return self._files.size(handle)

@@ -1,9 +1,9 @@
-"""Reading a segment from its beginning to its end: for recovery, for rebuilding an index, and for `ams check`.
+"""Full scan of a segment: for recovery, to rebuild an index, and for `ams check`.
 
-A torn end and damage in the middle look alike: bytes that do not match their checksum. They are distinguished by the
-`durable` length every record carries. A later record that confirms the bytes as synced makes it damage; without such a
-witness it belongs to a group whose sync never returned, and nothing from there on was acknowledged. Bytes of what the
-file was before look like a torn end, too: no checksum among them begins with the segment's number.
+A torn end and damage in the middle look alike: checksums do not match. Every record carries the `durable` length of the
+segment to tell them apart. If a later record confirms the bytes as synced, they are damaged. Otherwise they belong to a
+group whose sync never returned: nothing from there on was acknowledged. Old bytes of a reused file also look like a
+torn end, because their checksums start with another segment's number.
 """
 
 import os
@@ -14,12 +14,12 @@ from typing import NamedTuple
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import Offset, TopicId
-from ams.storage.files import Disk, FileHandle, opened
+from ams.storage.files import Disk, FileHandle, open_file
 from ams.storage.log.base import Appended, key_hash
 from ams.storage.log.embedded.index_file import (
     Directory,
     IndexHead,
-    Row,
+    TopicRow,
     decode_entries,
     key_in,
     read_at,
@@ -41,7 +41,7 @@ from ams.storage.log.embedded.segment import (
     CHAINS,
     CURSORS,
     HEAD_BYTES,
-    IMAGE,
+    IMAGE_SUFFIX,
     Cut,
     RetentionClass,
     decode_head,
@@ -54,15 +54,15 @@ from ams.storage.log.embedded.segment import (
 )
 from ams.storage.log.embedded.segment_index import Entries, SegmentEntries
 
-SET_ASIDE = (
+RESTORE_HINT = (
     f"restore all of the log together, or move its folder {CURSORS.name} away: then subscriptions begin at their oldest"
     " message"
 )
-_WINDOW = 4 * 1024 * 1024
+_WINDOW_BYTES = 4 * 1024 * 1024
 
 
 class Damage(NamedTuple):
-    """Bytes that are not what was written: never served, counted, and reported; `length` is 0 when unknown."""
+    """Damaged bytes: never served, counted and reported; `length` is 0 if unknown."""
 
     file: str
     position: int
@@ -74,7 +74,7 @@ class Damage(NamedTuple):
 
 
 class Trimmed(NamedTuple):
-    """The end of a segment that recovery cut away: it never became a whole, acknowledged append."""
+    """A torn end of a segment that recovery truncated; it was never acknowledged."""
 
     file: str
     position: int
@@ -87,18 +87,18 @@ class Trimmed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """A create, drop or change of what is kept met in a segment."""
+    """A create, drop, or change of retention found in a segment."""
 
     commit: int
     kind: int
     topic: TopicId
     retention: Milliseconds | None
     oldest: Offset
-    published: int = 0  # data bytes published to a topic before it was created here
+    published: int = 0  # data bytes of a created topic from before its move here
 
 
 class CursorsRecord(NamedTuple):
-    """A group of moves of cursors met in a segment."""
+    """A group of cursors found in a segment."""
 
     commit: int
     before: int  # the commit of the group before it
@@ -112,12 +112,12 @@ class Scanned:
     content: SegmentEntries = field(default_factory=SegmentEntries)
     tails: dict[TopicId, "TopicEnd"] = field(default_factory=dict)
     controls: list[ControlRecord] = field(default_factory=list)
-    cursors: list[CursorsRecord] = field(default_factory=list)  # those of commits that are later than the caller's
+    cursors: list[CursorsRecord] = field(default_factory=list)  # of commits after `cursors_known`
     damage: list[Damage] = field(default_factory=list)
-    end: int = HEAD_BYTES  # where the last whole append ends; what follows was never acknowledged
-    durable: int = 0  # how much of the segment its records know to be on stable storage
+    end: int = HEAD_BYTES  # end of the last whole append; later bytes were never acknowledged
+    durable: int = 0  # largest durable length in its records
     torn: str = ""  # why the scan ended before the end of the file
-    unwritten: bool = False  # what follows the end are pages that wait to be written, and nothing torn
+    unwritten: bool = False  # after `end` there are only preallocated pages, no torn append
     records: int = 0
     messages: int = 0
     commit: int = 0
@@ -127,11 +127,11 @@ class Scanned:
 
 @dataclass(slots=True)
 class TopicEnd:
-    """Where a topic's messages in a segment end."""
+    """End of a topic's messages in a segment."""
 
     end: Offset = Offset(0)
     time: Milliseconds = Milliseconds(0)
-    published: int = 0  # data bytes of records of commits that are later than the caller's
+    published: int = 0  # data bytes of records after the known commit
     commit: int = 0
 
 
@@ -142,11 +142,11 @@ class _Scanner:
     path: str
     seed: int
     length: int
-    closed: bool  # whether all of `length` is known to be on stable storage
+    closed: bool  # whether all of `length` is on stable storage
     known: Mapping[TopicId, int] = field(default_factory=dict)
-    """Up to which commit each topic's published bytes are counted already."""
-    held: int = 0  # up to where the file may hold bytes of what it was before
-    cursors_known: int = 0  # groups of cursors up to this commit are not of interest
+    """The commit up to which each topic's published bytes are counted already."""
+    held: int = 0  # up to here the file may have old bytes of a reused segment
+    cursors_known: int = 0  # groups of cursors up to this commit are skipped
     _base: int = 0
     _window: bytes = b""
     _open: list[tuple[Header, int, bytes]] = field(default_factory=list)
@@ -156,7 +156,7 @@ class _Scanner:
         position = HEAD_BYTES
         while position < self.length and not self._found.torn:
             header = self._header(position)
-            if header is None or position + header.size > self.length:  # damaged, or not there to its end
+            if header is None or position + header.size > self.length:  # damaged or incomplete
                 position = self._past_bad_header(position)
                 continue
             start, position = position, position + header.size
@@ -178,21 +178,21 @@ class _Scanner:
         if not self._open or self._found.torn:
             return
         if self.closed:
-            self._damaged(self.length, 0, "the end of an append is missing")
+            self._note_damage(self.length, 0, "the end of an append is missing")
             self._take_open(self.length)
         else:
             self._found.torn = "an append without its end"
 
     def _header(self, position: int) -> Header | None:
-        offset = self._offset(position, HEADER_BYTES)  # before the window is looked at: it may move
+        offset = self._offset(position, HEADER_BYTES)  # may replace the window: call it first
         return decode_header(self._window, self.seed, offset)
 
     def _offset(self, position: int, size: int) -> int:
-        """Make `size` bytes at `position` part of the window; return where they are in it."""
+        """Load `size` bytes at `position` into the window; return their offset in it."""
         offset = position - self._base
         if offset < 0 or offset + size > len(self._window):
             self._base = position
-            wanted = min(max(_WINDOW, size), self.length - position)
+            wanted = min(max(_WINDOW_BYTES, size), self.length - position)
             self._window = self.files.read(self.handle, wanted, position)
             return 0
         return offset
@@ -206,7 +206,7 @@ class _Scanner:
             self._found.torn = "a record that was not written whole"
             return
         self._take_open(start)
-        self._damaged(start, header.size, "record checksum")
+        self._note_damage(start, header.size, "record checksum")
         self._advance(header, 0)
         self._found.end = start + header.size
 
@@ -217,17 +217,17 @@ class _Scanner:
             self._found.unwritten = not self._open and following == self.length and self._is_unwritten(position)
             return position
         self._take_open(position)
-        self._damaged(position, following - position, "no record where one must be")
+        self._note_damage(position, following - position, "no record where one must be")
         self._found.end = following
         return following
 
     def _is_unwritten(self, position: int) -> bool:
-        """Return whether all after a position without a later header may be as it was before the segment was begun."""
+        """Return whether the bytes from `position` on may be unwritten: old bytes of a reused file, then zeros."""
         if position > HEAD_BYTES and self._bytes(position, min(len(MAGIC), self.length - position)) == MAGIC:
-            return False  # a record of ours that is damaged: one of another segment hardly begins just here
+            return False  # our own damaged record: an old record hardly begins at this position
         position = max(position, self.held)
         while position < self.length:
-            size = min(_WINDOW, self.length - position)
+            size = min(_WINDOW_BYTES, self.length - position)
             if any(self._bytes(position, size)):
                 return False
             position += size
@@ -247,7 +247,7 @@ class _Scanner:
         return self.length
 
     def _is_durable(self, position: int, following: int) -> bool:
-        """Return whether a later record, even a torn one, confirms that the bytes at `position` were on the disk."""
+        """Return whether a later record, even a torn one, confirms that the bytes at `position` were synced."""
         if self.closed:
             return True
         while following < self.length:
@@ -257,7 +257,7 @@ class _Scanner:
             following = following + header.size if header is not None else self._next_header(following + 1)
         return False
 
-    def _damaged(self, position: int, length: int, reason: str) -> None:
+    def _note_damage(self, position: int, length: int, reason: str) -> None:
         self._found.damage.append(Damage(self.path, position, length, reason))
 
     def _take_open(self, end: int) -> None:
@@ -288,7 +288,7 @@ class _Scanner:
         found, topic, first = self._found, header.topic, header.first
         reached = found.tails.get(topic)
         if reached is not None and first < reached.end:
-            self._damaged(position, header.size, "offsets that were given before")
+            self._note_damage(position, header.size, "offsets that were given before")
             return
         found.messages += header.messages
         if found.first_time is None:
@@ -301,7 +301,7 @@ class _Scanner:
         self._advance(header, published)
 
     def _advance(self, header: Header, published: int) -> None:
-        """Move the topic's end over a record, damaged or not: its offsets were given."""
+        """Move the topic's end over a record, also a damaged one: its offsets are used."""
         if header.kind != Kind.MESSAGES:
             return
         reached = self._found.tails.get(header.topic)
@@ -322,8 +322,8 @@ def scan(
     known: Mapping[TopicId, int] | None = None,
     cursors_known: int = 0,
 ) -> Scanned:
-    """Scan a segment by its path, up to `length` or its end; raises `OSError` when it cannot be read."""
-    with opened(files, path) as handle:
+    """Scan a segment up to `length` or its end; raises `OSError`."""
+    with open_file(files, path) as handle:
         size = files.size(handle)
         limit = size if length is None else length
         head = decode_head(files.read(handle, HEAD_BYTES, 0))
@@ -336,30 +336,30 @@ def scan(
 
 
 def images_in(files: Disk, folder: str) -> list[int]:
-    """Return the commits of the images of cursors in a log's folder, oldest first."""
+    """Return the commits of all images of cursors in a log's folder, oldest first."""
     if not files.exists(os.path.join(folder, CURSORS.name)):
         return []
     names = [os.path.splitext(name) for name in files.names(os.path.join(folder, CURSORS.name))]
-    return [int(stem) for stem, ending in names if ending == IMAGE and len(stem) == 16 and stem.isdecimal()]
+    return [int(stem) for stem, ending in names if ending == IMAGE_SUFFIX and len(stem) == 16 and stem.isdecimal()]
 
 
 def read_image(files: Disk, folder: str, commit: int) -> tuple[list[bytes], int]:
-    """Return the bodies of an image, and its size. Raises `Unusable` when it is not what was written."""
+    """Return the bodies of an image, and its size. Raises `Unusable` if it is damaged."""
     path = image_path(folder, commit)
     head = read_at(files, path, HEAD_BYTES, 0)
     found = scan(files, path, commit, closed=True)
     own = decode_head(head)
     if found.damage or not found.marked or not head_is_whole(head) or own is None or own.sequence != commit:
         reason = found.damage[0].reason if found.damage else "its beginning or its end is missing"
-        raise Unusable(f"{path} is not a whole image of cursors ({reason}); {SET_ASIDE}")
+        raise Unusable(f"{path} is not a whole image of cursors ({reason}); {RESTORE_HINT}")
     return [each.body for each in found.cursors], found.end
 
 
 def in_order(records: Iterable[CursorsRecord], image: int) -> tuple[list[CursorsRecord], bool]:
-    """Return the groups that follow an image, in their order, and whether none is missing.
+    """Return the groups after an image, in order, and whether all are there.
 
-    Each group names the one before it. One that none of the later ones names was refused: its bytes are there as no
-    successor of its segment could be begun.
+    Each group names its predecessor. A group that no later one names had failed; it remained because the successor of
+    its segment could not be created.
     """
     kept: list[CursorsRecord] = []
     before: int | None = None
@@ -375,12 +375,12 @@ def in_order(records: Iterable[CursorsRecord], image: int) -> tuple[list[Cursors
 
 
 def check_record(data: bytes, position: int, sequence: int, topic: TopicId) -> Header:
-    """Check the record of a topic at a position in `data`, to which the index led; raises `Damaged` with the reason."""
+    """Verify the record of a topic at an indexed position in `data`; raises `Damaged` with the reason."""
     seed = seed_of(sequence)
     header = decode_header(data, seed, position)
     if header is None:
         raise Damaged("record header checksum")
-    # The body is not copied for this.
+    # A memoryview: avoids a copy of the body.
     body = memoryview(data)[position + HEADER_BYTES : position + header.size]
     if len(body) != header.body_bytes or checksum(body, seed) != header.body_checksum:
         raise Damaged("record checksum")
@@ -390,7 +390,7 @@ def check_record(data: bytes, position: int, sequence: int, topic: TopicId) -> H
 
 
 class Report(NamedTuple):
-    """What is in a log's folder."""
+    """Result of `check`."""
 
     segments: int
     indexes: int
@@ -399,19 +399,19 @@ class Report(NamedTuple):
     topics: int  # topics that have messages
     cursors: Sequence[bytes]  # the image of cursors and the groups after it
     bytes: int  # of segments
-    torn: tuple[Trimmed, ...]  # ends that never became whole, acknowledged appends; the next start cuts them
+    torn: tuple[Trimmed, ...]  # torn ends, which the next start truncates
     damage: tuple[Damage, ...]
 
 
 def check(folder: str, *, files: Disk | None = None) -> Report:
-    """Read the whole log in `folder` and report; blocking, changes nothing. Raises `Unusable`."""
+    """Verify the whole log in `folder`. Blocking, changes nothing. Raises `Unusable`."""
     try:
-        return _Check(files or Disk(), folder).run()
+        return _Verification(files or Disk(), folder).run()
     except OSError as error:
         raise Unusable(f"log folder {folder}: {error.strerror}") from error
 
 
-class _Check:
+class _Verification:
     def __init__(self, files: Disk, folder: str) -> None:
         self._files, self._folder = files, folder
         self._damage: list[Damage] = []
@@ -491,7 +491,7 @@ class _Check:
         path = log_path(self._folder, kind, sequence)
         limit = head.length if head else cut.length if cut else None
         found = scan(self._files, path, sequence, limit, closed=closed, cursors_known=self._image)
-        with opened(self._files, path) as handle:
+        with open_file(self._files, path) as handle:
             size = self._files.size(handle)
         end = found.end if found.torn or limit is None else limit
         if size > max(end, HEAD_BYTES) and not found.unwritten:
@@ -528,8 +528,7 @@ class _Check:
             self._note(path, 0, damage.message)
             return None
 
-    def _check_row(self, path: str, directory: Directory, row: Row, found: Scanned) -> None:
-        """Compare a topic's entries with its records; records that are damaged now may be in the index."""
+    def _check_row(self, path: str, directory: Directory, row: TopicRow, found: Scanned) -> None:
         listed: dict[int, tuple[int, ...]] = {}
         blocks = range(row.block, directory.last_block(row) + 1) if row.entries else ()
         for block in blocks:

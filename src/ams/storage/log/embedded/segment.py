@@ -1,9 +1,9 @@
-"""The segment: a file that begins with a header and goes on with records; its name is its sequence number.
+"""The segment: a file of a header and records, named by its sequence number.
 
-The format is in `docs/reference/log-format.md`. Topics that are kept about as long share segments (a retention class),
-so that no topic pins another's space. One segment of a class is open at a time, and one in which a write or sync failed
-is never written again. The file of an open segment may be longer than its records: it is made of a spare, the file of a
-segment that retention took, or zeros were written ahead (`docs/decisions/0031-pages-written-before.md`).
+The format is in `docs/reference/log-format.md`. Topics with similar retention share segments (a retention class), so
+that no topic keeps another's space occupied. Each class has one open segment. After a failed write or sync a segment is
+never written again. The file of an open segment may be longer than its records: it reuses a spare (the file of an
+expired segment), or is preallocated with zeros (`docs/decisions/0031-pages-written-before.md`).
 """
 
 import contextlib
@@ -20,32 +20,32 @@ import structlog
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
-from ams.storage.files import NEW, Disk, FileHandle, opened
+from ams.storage.files import NEW, Disk, FileHandle, open_file
 from ams.storage.log.embedded.options import LogOptions
 
 logger = structlog.get_logger("ams.log")
 
 _HOUR = 3_600_000
 _DAY = 24 * _HOUR
-SEAL_PART = 8  # sealed when its first record is 1/8 of its class's age old: space is freed at most so late
+SEAL_PART = 8  # sealed when its first record is 1/8 of its class's age old: bounds the delay of freeing space
 SEGMENT_MAGIC = b"\xffAMSlog\n"
 VERSION = 1
-HEAD_BYTES = 128  # both copies of the header: records begin here
+HEAD_BYTES = 128  # two copies of the header, then records
 _HEAD = struct.Struct("<8sBBHIQQQQQ4x")
 _COPY_BYTES = 64
 MAX_SPARES = 2
-_SPARES_SHARE = 8  # spares have at most this part of the size to which a data folder is limited
+_SPARES_SHARE = 8  # spares take at most 1/8 of the data folder's limit
 _SEED_PERIOD = 1 << 32  # segment numbers repeat in the checksum seed after this many segments
-_MAX_SEGMENT_BYTES = 1 << 30  # positions are 32 bits, and one large append may go over the size
+_MAX_SEGMENT_BYTES = 1 << 30  # positions are 32 bits, and one large append may exceed this
 
 
 class RetentionClass(NamedTuple):
-    """Segments whose messages may go when the newest of them is older than `age`."""
+    """A class of segments. A segment is deleted when its newest message is older than `age`."""
 
     code: int
     name: str  # the folder of its segments
     age: Milliseconds
-    segment_bytes: int = _MAX_SEGMENT_BYTES  # size at which a segment is sealed at the latest
+    segment_bytes: int = _MAX_SEGMENT_BYTES  # maximum size before a segment is sealed
 
 
 CLASSES = (
@@ -58,35 +58,35 @@ CLASSES = (
 
 
 CURSORS = RetentionClass(5, "cursors", Milliseconds(2**62), 16 << 20)
-"""The chain of cursors, for those that go to the disk when no messages do. Its segments go by an image."""
+"""The chain of cursors, for groups that are written without messages. An image replaces its segments."""
 CHAINS = (*CLASSES, CURSORS)
-IMAGE = ".img"  # ending of an image of cursors, in the folder of their chain
+IMAGE_SUFFIX = ".img"  # ending of an image of cursors, in the folder of their chain
 
 
 def class_of(retention: Milliseconds) -> RetentionClass:
-    """Return the class with the smallest age that covers `retention`; nothing longer than the last can be set."""
+    """Return the class with the smallest age that covers `retention`, or the last class."""
     return next((each for each in CLASSES if each.age >= retention), CLASSES[-1])
 
 
 class Cut(NamedTuple):
-    """A segment in which a write or sync failed, and how many of its bytes are good."""
+    """A segment with a failed write or sync, and the length of its valid part."""
 
     sequence: int
     length: int
 
 
 class SegmentHead(NamedTuple):
-    """What a segment says of itself."""
+    """The header of a segment."""
 
     class_code: int
     sequence: int
     created: Milliseconds
     cut: Cut | None = None
-    held: int = 0  # length of the spare it was made of: up to there other bytes may be behind the records
+    held: int = 0  # length of the reused spare: up to here old bytes may follow the records
 
 
 def encode_head(header: SegmentHead) -> bytes:
-    """Return both copies."""
+    """Encode the header, twice."""
     cut = header.cut or Cut(0, 0)
     own = (header.sequence, header.created, *cut, header.held)
     fields = _HEAD.pack(SEGMENT_MAGIC, VERSION, header.class_code, 0, 0, *own)
@@ -94,7 +94,7 @@ def encode_head(header: SegmentHead) -> bytes:
 
 
 def decode_head(data: bytes) -> SegmentHead | None:
-    """Return what the first undamaged copy says, or None. Raises `Unusable` for another version."""
+    """Decode the first undamaged copy, or return None. Raises `Unusable` for another version."""
     return _decode_copy(data[:_COPY_BYTES]) or _decode_copy(data[_COPY_BYTES:HEAD_BYTES])
 
 
@@ -116,7 +116,7 @@ def _decode_copy(data: bytes) -> SegmentHead | None:
 
 
 def seed_of(sequence: int) -> int:
-    """Return what the checksums of a segment's records begin with."""
+    """Return the start value of the checksums of a segment's records."""
     return sequence & 0xFFFFFFFF
 
 
@@ -131,27 +131,27 @@ def index_path(folder: str, kind: RetentionClass, sequence: int) -> str:
 
 
 def image_path(folder: str, commit: int) -> str:
-    """Return the path of the image that was begun after a commit."""
-    return os.path.join(folder, CURSORS.name, f"{commit:016d}{IMAGE}")
+    """Return the path of the image with this commit number."""
+    return os.path.join(folder, CURSORS.name, f"{commit:016d}{IMAGE_SUFFIX}")
 
 
 def sequence_of(name: str) -> int | None:
-    """Read the sequence number from the name of a segment or index; None for other names."""
+    """Return the sequence number in the file name of a segment or index; None for other names."""
     stem, dot, kind = name.partition(".")
     return int(stem) if dot and kind in ("log", "idx") and len(stem) == 16 and stem.isdecimal() else None
 
 
 class Spare(NamedTuple):
-    """A file that waits to become a segment of the class in whose folder it is."""
+    """A file that will be reused as a segment of the same class."""
 
     code: int
-    sequence: int  # of the segment it was: all that is in it was written as that one
+    sequence: int  # of the former segment
     path: str
     length: int
 
 
 class Spares:
-    """The spares of one log, which are no part of it: a start removes them, and so does want of space. Thread-safe."""
+    """The spares of one log. They hold no data: a start, or a shortage of space, deletes them. Thread-safe."""
 
     def __init__(self, files: Disk, options: LogOptions) -> None:
         self._files = files
@@ -166,17 +166,17 @@ class Spares:
         return sum(each.length for each in list(self._kept))
 
     def keep(self, code: int, sequence: int, path: str, length: int) -> bool:
-        """Make a spare of a segment's file, which then has another name; False: the file is to be removed."""
+        """Rename a segment's file to make it a spare. Returns False if the caller must delete the file."""
         with self._lock:
             if len(self._kept) >= MAX_SPARES or self.bytes + length > self._limit:
                 return False
         spare = Spare(code, sequence, os.path.splitext(path)[0] + NEW, length)
         try:
-            with opened(self._files, path) as handle:
-                if self._files.size(handle) > length:  # of a failed write: bytes of other segments may be there
+            with open_file(self._files, path) as handle:
+                if self._files.size(handle) > length:  # after a failed write there may be bytes of other segments
                     self._files.truncate(handle, length)
             self._files.rename(path, spare.path)
-            # Before it is written to: a segment that is back after a power loss must be what it was.
+            # Make the rename durable before reuse: a segment that reappears after a power loss must be unchanged.
             self._files.sync_folder(os.path.dirname(path))
         except OSError as error:
             logger.warning("log.no_spare", reason=error.strerror)
@@ -187,7 +187,7 @@ class Spares:
         return True
 
     def take(self, code: int, sequence: int) -> Spare | None:
-        """Hand out a class's longest spare whose old records cannot pass for this segment's; None: there is none."""
+        """Take a class's longest spare whose old checksums cannot match this segment, or None."""
         with self._lock:
             fit = [each for each in self._kept if each.code == code and 0 < sequence - each.sequence < _SEED_PERIOD]
             if not fit:
@@ -197,7 +197,7 @@ class Spares:
             return spare
 
     def give_up(self, *, but: Collection[int] = ()) -> bool:
-        """Free the space of all spares, but not of these classes; return whether there were any."""
+        """Delete all spares except of the classes in `but`; return whether there were any."""
         with self._lock:
             given_up = [each for each in self._kept if each.code not in but]
             self._kept = [each for each in self._kept if each.code in but]
@@ -206,13 +206,13 @@ class Spares:
         return bool(given_up)
 
     def discard(self, spare: Spare) -> None:
-        """Remove the file of a spare that was taken; one that cannot be removed goes at the next start."""
+        """Delete the file of a taken spare. If that fails, the next start deletes it."""
         with contextlib.suppress(OSError):
             self._files.unlink(spare.path)
 
 
-class Look(NamedTuple):
-    """How far an open segment was at a moment, by the monotonic clock."""
+class GrowthSample(NamedTuple):
+    """Progress of an open segment at a monotonic time."""
 
     time: Milliseconds
     length: int
@@ -220,48 +220,48 @@ class Look(NamedTuple):
 
 
 @dataclass(slots=True)
-class Open:
-    """The segment being written."""
+class OpenSegment:
+    """An open segment."""
 
     sequence: int
     path: str
     handle: FileHandle
-    length: int  # bytes that readers may see: the next write goes here
-    durable: int  # bytes known to be on stable storage
+    length: int  # bytes visible to readers; the next write goes here
+    durable: int  # bytes on stable storage
     first_time: Milliseconds | None = None  # time of its first record
-    marked: int = HEAD_BYTES  # the length at which a mark said that all was durable
-    keys: int = 0  # appends in it that have an idempotency key
-    reached: int = 0  # where the last write ends, or would have ended
-    size: int = 0  # bytes of its file, with pages that wait to be written; grows under the lock only
+    marked: int = HEAD_BYTES  # the length at the last mark, which confirms that all before is durable
+    keys: int = 0  # appends with an idempotency key
+    reached: int = 0  # end of the last write, also of a failed one
+    size: int = 0  # file size, with preallocated pages; grows under the lock only
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while pages are written ahead, and while the file grows in another way."""
+    """Held while the file is preallocated, or grows in another way."""
     sealed: bool = False
     writes: int = 0
-    look_at: int = 0  # the length at which to look next whether pages are to be written ahead
-    looked: Look | None = None  # what that look found last
-    was_ahead: bool = False  # whether pages were written ahead since writes were faster than that
+    look_at: int = 0  # the length for the next decision on preallocation
+    looked: GrowthSample | None = None  # progress at the last decision
+    was_ahead: bool = False  # whether it was preallocated since writes last overtook preallocation
 
     def __post_init__(self) -> None:
         self.size = max(self.size, self.length)
 
     @property
     def tail(self) -> int:
-        """Bytes of its file behind what was written to it: pages that wait."""
+        """Preallocated bytes behind its records."""
         return max(self.size - max(self.length, self.reached), 0)
 
     def grow(self, end: int) -> None:
-        """Take the file up to `end` for records. No step ahead is under way there any more, and none will begin."""
+        """Claim the file up to `end` for records: preallocation never writes there again."""
         with self.lock:
             self.size = max(self.size, end)
 
     def seal(self) -> None:
-        """Let nothing be written ahead any more."""
+        """Stop preallocation."""
         with self.lock:
             self.sealed = True
 
 
 class Writer:
-    """The open segment of a class, on the committer's thread. Every call may raise `OSError`."""
+    """Writes the open segment of a class. Committer thread only. Every call may raise `OSError`."""
 
     def __init__(
         self,
@@ -273,15 +273,15 @@ class Writer:
         spares: Spares,
     ) -> None:
         self.kind = kind
-        self.open: Open | None = None
+        self.open: OpenSegment | None = None
         self._folder, self._files = folder, files
         self._sequences, self._spares = sequences, spares
         self._segment_bytes = min(options.segment_bytes, kind.segment_bytes)
         self._segment_keys = options.segment_keys
-        self._cut: Cut | None = None  # the failed segment whose successor does not name it yet
+        self._cut: Cut | None = None  # the failed segment, until the header of its successor names it
 
     def is_due(self, size: int, now: Milliseconds) -> bool:
-        """Return whether the open segment must be sealed before `size` more bytes: large, old or full of keys."""
+        """Return whether the open segment must be sealed before `size` more bytes: too large, old, or many keys."""
         segment = self.open
         if segment is None or segment.length == HEAD_BYTES:
             return False
@@ -289,12 +289,12 @@ class Writer:
         return is_full or self.is_old(now)
 
     def is_old(self, now: Milliseconds) -> bool:
-        """Return whether the open segment's first record is so old that it must be sealed for retention."""
+        """Return whether the open segment must be sealed because of the age of its first record."""
         first = self.open.first_time if self.open else None
         return first is not None and now - first >= self.kind.age // SEAL_PART
 
-    def finish(self) -> Open | None:
-        """Let go of the open segment, synced and without pages that wait behind its records; return it."""
+    def finish(self) -> OpenSegment | None:
+        """Truncate, sync and close the open segment; return it."""
         segment = self.open
         if segment is None:
             return None
@@ -308,8 +308,8 @@ class Writer:
         self._close(segment.handle)
         return segment
 
-    def begin(self, now: Milliseconds) -> Open:
-        """Create the next segment, name and header durable. The header cuts the segment that failed before it."""
+    def begin(self, now: Milliseconds) -> OpenSegment:
+        """Create the next segment, with durable name and header. The header cuts off a failed predecessor."""
         sequence = next(self._sequences)
         path = log_path(self._folder, self.kind, sequence)
         reused = self._reuse(sequence, path, now)
@@ -322,11 +322,11 @@ class Writer:
             self._take_back(handle, path)
             raise
         self._cut = None
-        self.open = Open(sequence, path, handle, HEAD_BYTES, HEAD_BYTES, size=held)
+        self.open = OpenSegment(sequence, path, handle, HEAD_BYTES, HEAD_BYTES, size=held)
         return self.open
 
     def _reuse(self, sequence: int, path: str, now: Milliseconds) -> tuple[FileHandle, int] | None:
-        """Make a segment's file of a spare, if there is one; the header is durable before the file gets its name."""
+        """Reuse a spare, if any, as the next segment. The header is durable before the rename."""
         spare = self._spares.take(self.kind.code, sequence)
         if spare is None:
             return None
@@ -349,9 +349,8 @@ class Writer:
         self._files.sync(handle)
 
     def _take_back(self, handle: FileHandle, path: str) -> None:
-        """Leave no file behind of a segment that could not be made: it is tried again with every group."""
         with contextlib.suppress(OSError):
-            if self._files.size(handle) > HEAD_BYTES:  # of a spare: were it back after a power loss, it holds nothing
+            if self._files.size(handle) > HEAD_BYTES:  # a spare: if a power loss brings it back it must be empty
                 self._files.truncate(handle, HEAD_BYTES)
                 self._files.sync(handle)
         self._close(handle)
@@ -359,7 +358,7 @@ class Writer:
             self._files.unlink(path)
 
     def write(self, parts: Sequence[bytes], *, sync: bool) -> None:
-        """Append parts, one after the other, to the open segment; with `sync`, return when they are durable."""
+        """Append parts to the open segment; with `sync`, return when they are durable."""
         segment = self.open
         assert segment is not None
         if sync:
@@ -376,7 +375,7 @@ class Writer:
         segment.length = segment.reached
 
     def write_behind(self, parts: Sequence[bytes], position: int, end: int) -> None:
-        """Write parts durably behind the end of the open segment, up to `end` at last, where `join` will find them."""
+        """Write parts durably behind the end of the open segment, for a later `join`; `end` is their final end."""
         segment = self.open
         assert segment is not None
         if end > segment.size:
@@ -384,7 +383,7 @@ class Writer:
         self._files.write_through(segment.handle, parts, position)
 
     def join(self, filler: bytes, end: int) -> None:
-        """Append a filler durably up to what was written behind the end: the segment then goes up to `end`."""
+        """Close the gap before the parts of `write_behind` with a durable filler: the segment then ends at `end`."""
         segment = self.open
         assert segment is not None
         segment.reached = end
@@ -392,21 +391,21 @@ class Writer:
         segment.length = segment.durable = end
 
     def sync(self) -> None:
-        """Put what was written on stable storage."""
+        """Sync all writes to stable storage."""
         segment = self.open
         if segment is not None and segment.durable < segment.length:
             self._files.sync(segment.handle)
             segment.durable = segment.length
 
-    def abandon(self) -> Open | None:
-        """Give the open segment up as it stands at its good length, after a write or sync failed in it."""
+    def abandon(self) -> OpenSegment | None:
+        """Close the open segment at its valid length, after a failed write or sync."""
         segment = self.open
         if segment is None:
             return None
         self._cut = Cut(segment.sequence, segment.length)
         self.open = None
         segment.seal()
-        if segment.tail:  # what is left is cut off by the next start, or when the file becomes a spare
+        if segment.tail:  # if this fails, the next start truncates it, or the reuse as a spare
             with contextlib.suppress(OSError):
                 self._files.truncate(segment.handle, segment.length)
         self._close(segment.handle)
@@ -414,7 +413,7 @@ class Writer:
 
     @property
     def needs_successor(self) -> bool:
-        """True if a failed segment waits for a successor that names it."""
+        """True if a failed segment has no successor yet."""
         return self._cut is not None
 
     def _close(self, handle: FileHandle) -> None:
@@ -423,9 +422,14 @@ class Writer:
 
 
 def writers(
-    open_segments: Mapping[int, Open], sequence: int, folder: str, files: Disk, options: LogOptions, spares: Spares
+    open_segments: Mapping[int, OpenSegment],
+    sequence: int,
+    folder: str,
+    files: Disk,
+    options: LogOptions,
+    spares: Spares,
 ) -> dict[int, Writer]:
-    """Return a writer for each chain, by its code; `open_segments` go on, `sequence` is the last number given."""
+    """Return a writer for each chain, by code. `open_segments` are continued; `sequence` is the last number used."""
     sequences = count(sequence + 1)
     made = {}
     for kind in CHAINS:

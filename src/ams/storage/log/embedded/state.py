@@ -1,6 +1,7 @@
-"""What an open log holds, on the event loop: its topics, where their messages are, and the keys of their appends.
+"""State of an open log, on the event loop: topics, segments, and idempotency keys.
 
-Commits change it here. What was answered to an idempotency key is found in the segments; a key under way is waited for.
+Outcomes of commits are applied here. Answers to idempotency keys are in the segments. A second call with a pending key
+waits for the first.
 """
 
 import asyncio
@@ -18,23 +19,23 @@ from ams.core.retention_clock import RetentionClock
 from ams.storage.log.base import Appended, content_hash, is_content, key_hash
 from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog, TopicState
 from ams.storage.log.embedded.group_commit import Append, Control, Outcome
-from ams.storage.log.embedded.index_file import Row
+from ams.storage.log.embedded.index_file import TopicRow
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
-from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE, index_path, sequence_of
+from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, index_path, sequence_of
 from ams.storage.log.embedded.segment_index import SegmentEntries
 
 
 class Part(NamedTuple):
-    """A file of the log, by its path within the log's folder."""
+    """A file of the log at one moment, by its path within the log's folder."""
 
     name: str
-    length: int | None  # how many bytes of it belong to the moment; None: all of it
+    length: int | None  # valid bytes at that moment; None: the whole file
 
 
 @dataclass(slots=True)
 class LogState:
-    """Topics, segments, and appends under way."""
+    """Topics, segments, and pending appends."""
 
     folder: str
     topics: dict[TopicId, TopicState]
@@ -42,14 +43,14 @@ class LogState:
     commit: int  # the last commit applied here
     table: str | None  # path of the index file with the newest table of topics
     keys: dict[bytes, "asyncio.Future[None] | None"] = field(default_factory=dict)
-    """By hash, the keys of appends under way; None: nobody waits for the answer."""
-    creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)  # topics whose creation is under way
-    has_dropped: bool = False  # whether topics were dropped whose segments may hold nothing else
+    """Keys of pending appends, by hash; None: nobody waits for the answer."""
+    creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)  # pending creations
+    has_dropped: bool = False  # whether segments may have only messages of dropped topics
     unsealed: list[Segment] = field(default_factory=list)  # closed segments without an index file, oldest first
-    images: Callable[[], Sequence[str]] = tuple  # the path of the image of cursors, if there is one
+    images: Callable[[], Sequence[str]] = tuple  # returns the path of the image of cursors, if any
 
     def apply(self, outcome: Outcome) -> None:
-        """Make what the committer did visible: ends, places, answers."""
+        """Make an outcome of the committer visible: topic ends, record positions, answers."""
         if outcome.begun is not None:
             begun, kind = outcome.begun, CHAINS[outcome.code]
             path = index_path(self.folder, kind, begun.sequence)
@@ -62,10 +63,10 @@ class LogState:
         if outcome.shares:
             self._place(outcome)
             self._answer(outcome)
-        if outcome.controls:  # a segment of creates only is as old as they are, not older than every message
+        if outcome.controls:  # so that a segment with controls only has an age
             self._index(outcome).note_time(outcome.time)
         for control in outcome.controls:
-            self._obey(control)
+            self._apply_control(control)
         for work in outcome.failed:
             self._fail(work, OutcomeUnknown() if outcome.in_doubt else LogUnavailable())
         for closed in outcome.closed:
@@ -75,13 +76,13 @@ class LogState:
                 self.unsealed.append(segment)
         self.commit = max(self.commit, outcome.commit)
 
-    def table_rows(self) -> tuple[int, list[Row]]:
-        """Return what must outlive segments. The commit is read first: newer rows do no harm. On the sealing thread."""
+    def table_rows(self) -> tuple[int, list[TopicRow]]:
+        """Return the table of topics. Runs on the sealing thread. Reads the commit first: newer rows do no harm."""
         commit = self.commit
         return commit, [topic.row() for topic in list(self.topics.values())]
 
     def parts(self) -> Sequence[Part]:
-        """Return the files of the log as they stand on the event loop: no message is in them by half."""
+        """Return the files of the log with their valid lengths: no message is cut in half."""
         parts: list[Part] = []
         for segment in (*self.catalog, *self.catalog.chain):
             if segment.length > HEAD_BYTES:
@@ -90,12 +91,12 @@ class LogState:
                 parts.append(Part(os.path.relpath(segment.index_path, self.folder), None))
         parts += [Part(os.path.relpath(path, self.folder), None) for path in self.images()]
         table = self.table and os.path.relpath(self.table, self.folder)
-        if table and all(each.name != table for each in parts):  # its segment is gone
+        if table and all(each.name != table for each in parts):  # its segment is deleted
             parts.append(Part(table, None))
         return parts
 
     def forget_key(self, hashed: bytes) -> None:
-        """Let those go on that wait for the append with this key."""
+        """Wake calls that wait for the append with this key."""
         gate = self.keys.pop(hashed, None)
         if gate is not None:
             gate.set_result(None)
@@ -134,7 +135,7 @@ class LogState:
         assert entries is not None
         return entries
 
-    def _obey(self, control: Control) -> None:
+    def _apply_control(self, control: Control) -> None:
         topic = control.topic
         if control.kind == Kind.CREATE:
             self.topics[topic.id] = topic
@@ -150,7 +151,7 @@ class LogState:
             control.done.set_result(None)
 
     def give_up(self, works: Iterable[Append | Control], *, is_known: bool = True) -> None:
-        """Fail the open work of a part that failed, and all that waits for it; of what `is_known` nothing is stored."""
+        """Fail pending work and wake all waiters. `is_known`: the work is certainly not stored."""
         for work in works:
             if not work.done.done():
                 self._fail(work, LogUnavailable() if is_known else OutcomeUnknown())
@@ -173,21 +174,21 @@ class LogState:
             work.done.set_exception(error)
 
 
-class Keys:
-    """The keys of all topics; made by `EmbeddedLog`."""
+class IdempotencyKeys:
+    """Idempotency keys of all topics; created by `EmbeddedLog`."""
 
     def __init__(self, state: LogState, look_up: LookUp, retention_clock: RetentionClock, options: LogOptions) -> None:
         self._state, self._look_up = state, look_up
         self._retention_clock, self._options = retention_clock, options
 
-    async def answered(self, topic: TopicState, messages: Sequence[Message], key: str) -> Appended | None:
-        """Return what was answered to a key, None when it is new (`Log.answered`); waits for appends under way."""
+    async def earlier_answer(self, topic: TopicState, messages: Sequence[Message], key: str) -> Appended | None:
+        """Return the answer to a key (`Log.earlier_answer`), after the pending append with it."""
         hashed = key_hash(topic.id, key.encode())
         await self._until_decided(hashed)
         return await self._answer(topic, hashed, messages)
 
     def claim_new(self, append: Append, messages: Sequence[Message], key: str) -> bool:
-        """Give an append its key; True: it is certainly new, and under way now. If not, `claim` finds out."""
+        """Set the key of an append and claim it if it is certainly new. Returns False if `claim` must decide."""
         topic, under_way = append.topic, self._state.keys
         append.key = encoded = key.encode()
         append.hashed = hashed = key_hash(topic.id, encoded)
@@ -200,10 +201,9 @@ class Keys:
     async def claim(
         self, append: Append, messages: Sequence[Message], released: Callable[[], Awaitable[None]]
     ) -> Appended | None:
-        """Return the first answer if the key was seen, or raise `KeyReused` for other content. None: it is new.
+        """Return the answer of an earlier append with the key, or None if the key is new: then it is pending now.
 
-        The key is then under way, until the append has its answer. `released` returns when the topic may be appended
-        to; what it raises leaves the key new.
+        `released` waits until appends to the topic are allowed; if it raises, the key stays new. May raise `KeyReused`.
         """
         topic, hashed, under_way = append.topic, append.hashed, self._state.keys
         await self._until_decided(hashed)
@@ -228,24 +228,23 @@ class Keys:
             await asyncio.wait((decided,))
 
     async def _answer(self, topic: TopicState, hashed: bytes, messages: Sequence[Message]) -> Appended | None:
-        """Return what was answered to a key; None when it is new to its window."""
         window = self._options.idempotency_window or topic.retention or self._options.retention
         since, catalog = Milliseconds(self._retention_clock.wall() - window), self._state.catalog
         for segment in catalog.may_hold(hashed, since):
-            answered = await self._look_up(partial(catalog.answered_in, segment, topic.id, hashed))
-            if answered is not None and answered.appended.time >= since:
-                if not is_content(answered.content, messages):
+            earlier_answer = await self._look_up(partial(catalog.result_in, segment, topic.id, hashed))
+            if earlier_answer is not None and earlier_answer.appended.time >= since:
+                if not is_content(earlier_answer.content, messages):
                     raise KeyReused
-                return answered.appended
+                return earlier_answer.appended
         return None
 
 
 def parts_in(folder: str) -> Sequence[Part]:
-    """Return the files of a log that no process has open."""
+    """Return the files of a log that is not open."""
     classes = [kind.name for kind in CHAINS if os.path.isdir(os.path.join(folder, kind.name))]
     return [
         Part(os.path.join(folder_of_class, name), None)
         for folder_of_class in classes
         for name in sorted(os.listdir(os.path.join(folder, folder_of_class)))
-        if sequence_of(name) is not None or name.endswith(IMAGE)
+        if sequence_of(name) is not None or name.endswith(IMAGE_SUFFIX)
     ]

@@ -1,8 +1,8 @@
-"""Upkeep: sealed segments get their indexes, old ones go, damaged indexes are made anew. None of it on a request's way.
+"""Background work: writes indexes of sealed segments, deletes old segments, rebuilds damaged indexes.
 
-A segment goes as a whole when its newest message is older than its class's age, or, oldest first, while the data
-folder is larger than allowed; its file may be kept as a spare. A topic's own age is a matter of its oldest offset
-(`ams.storage.log.embedded.log`).
+Retention deletes whole segments: those whose newest message is older than the class's age, and the oldest ones while
+the data folder exceeds its limit. A deleted segment's file may become a spare. A topic's own retention only moves its
+oldest offset (`ams.storage.log.embedded.log`).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.core.retention_clock import RetentionClock
-from ams.core.supervisor import Rounds
+from ams.core.supervisor import Ticker
 from ams.storage.files import Disk, write_whole
 from ams.storage.log.base import Owner
 from ams.storage.log.embedded.catalog import IndexDamaged, Segment, TopicState
@@ -28,8 +28,8 @@ from ams.storage.log.embedded.group_commit import Chore, Control
 from ams.storage.log.embedded.index_file import (
     Directory,
     IndexHead,
-    Row,
     TopicExtent,
+    TopicRow,
     decode_filter,
     decode_head,
     encode_index,
@@ -44,14 +44,14 @@ from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART, Spares
 from ams.storage.log.embedded.segment_index import NO_KEYS, KeyFilter, SegmentEntries
 from ams.storage.log.embedded.state import LogState, Part
 
-Needed = Callable[[], Awaitable[Mapping[TopicId, Offset]]]  # the first offset that somebody needs of each topic
+NeededOffsets = Callable[[], Awaitable[Mapping[TopicId, Offset]]]  # the first offset of each topic to protect
 logger = structlog.get_logger("ams.log")
 T = TypeVar("T")
-Pressed = Callable[[], Iterable[Owner]]
+OwnersOverLimit = Callable[[], Iterable[Owner]]
 
 
 class Share(NamedTuple):
-    """What a topic has in a segment."""
+    """A topic's part of a segment."""
 
     topic: TopicId
     reach: Offset  # the offset after its last message there
@@ -70,10 +70,10 @@ def _shares(index: Index) -> Iterable[Share]:
 class Sealer:
     """Writes index files, one at a time, on a thread; every call may raise `OSError`."""
 
-    def __init__(self, files: Disk, table: Callable[[], tuple[int, list[Row]]]) -> None:
+    def __init__(self, files: Disk, table: Callable[[], tuple[int, list[TopicRow]]]) -> None:
         self._files, self._table = files, table
         self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}
-        """By class: how far each topic came up to the segment of this sequence."""
+        """By class: sequence of the last sealed segment, and the end of each topic up to it."""
 
     def seal(self, segment: Segment, earlier: Sequence[Segment]) -> tuple[IndexHead, KeyFilter]:
         """Write the index of a segment, durably; `earlier` are those before it in its class, oldest first."""
@@ -88,7 +88,7 @@ class Sealer:
         return head, decode_filter(data[head.filter_position :], head.keys) if head.keys else NO_KEYS
 
     def _before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, TopicExtent]:
-        """Return how far topics came before a segment: remembered, read from the index before it, or worked out."""
+        """Return the ends of topics before a segment: cached, from the previous index, or by a scan."""
         if not earlier:
             return {}
         sequence, reach = self._reach.get(segment.kind.code, (0, {}))
@@ -97,7 +97,7 @@ class Sealer:
         own: list[dict[TopicId, TopicExtent]] = []
         for each in reversed(earlier):
             if each.head is not None:
-                with contextlib.suppress(Damaged):  # then it is worked out
+                with contextlib.suppress(Damaged):  # then scan
                     rows = read_directory(self._files, each.index_path, each.head).rows()
                     own.append({row.topic: TopicExtent(row.reach, row.reach_time) for row in rows})
                     break
@@ -111,7 +111,7 @@ def _own_reach(entries: SegmentEntries) -> dict[TopicId, TopicExtent]:
 
 
 class Upkeep:
-    """Keeps one log in order, in `rounds`; `retain` is one of them, which begins at once when a segment was closed."""
+    """Background work of one log, in `rounds` of `retain`. A closed segment starts a round at once."""
 
     def __init__(
         self,
@@ -134,22 +134,22 @@ class Upkeep:
         self._closed = False
         self._turn = asyncio.Lock()
         self._rebuilding = asyncio.Lock()
-        self.rounds = Rounds("upkeep of the log", options.check_interval_ms / 1000, self._round)
+        self.rounds = Ticker("upkeep of the log", options.check_interval_ms / 1000, self._round)
         self._retention_clock = retention_clock
-        self._needed: Needed | None = None
-        self._pressed: Pressed = tuple
-        self._uncounted = [each for each in state.catalog if each.head is not None]  # of earlier runs
+        self._needed: NeededOffsets | None = None
+        self._owners_over_limit: OwnersOverLimit = tuple
+        self._uncounted = [each for each in state.catalog if each.head is not None]  # sizes not in `stored` yet
         for segment in state.catalog:
             if segment.entries is not None:
                 self._count({each.topic: each.bytes for each in _shares(segment.entries)})
         self._old_tables: list[str] = []
-        self._forgotten: list[Segment] = []  # segments that went, but for their files
-        self._keepers: dict[object, Milliseconds] = {}  # copies under way, and when they began: no file goes
-        self._about_to_list: set[object] = set()  # those of them that have not asked for the list of files yet
+        self._forgotten: list[Segment] = []  # removed segments whose files are not deleted yet
+        self._backups: dict[object, Milliseconds] = {}  # running backups and their start: no file is deleted
+        self._unlisted_backups: set[object] = set()  # backups that have not listed the files yet: no index is written
 
-    def keep_needed(self, needed: Needed, pressed: Pressed) -> None:
-        """Cut nothing for its size that is needed; instead make room early for those who are `pressed`."""
-        self._needed, self._pressed = needed, pressed
+    def keep_needed(self, needed: NeededOffsets, pressed: OwnersOverLimit) -> None:
+        """Protect needed messages from retention by size, and free space early for owners over their limits."""
+        self._needed, self._owners_over_limit = needed, pressed
 
     async def _round(self) -> None:
         try:
@@ -158,43 +158,43 @@ class Upkeep:
             logger.warning("log.upkeep_failed", reason=str(error.__cause__ or error))
 
     async def retain(self) -> None:
-        """Seal what is old, index what is sealed, and cut what is due now. Raises `OSError`; then try again later."""
+        """Seal old segments, write indexes, delete expired segments. Raises `OSError`; then try again later."""
         failure: OSError | None = None
         async with self._turn:
             if self._closed:
                 raise LogUnavailable
             await self._chore(seal_all=False)
-            if not self._about_to_list:
+            if not self._unlisted_backups:
                 try:
                     await self._index_sealed()
                     if self._journal.is_due:
                         await self._journal.store_image()
-                except OSError as error:  # on a full disk what can be cut makes room for these
+                except OSError as error:  # on a full disk, retention below may free the space for these
                     failure = error
             while self._uncounted:
                 self._count(await self._sizes(self._uncounted[0]))
                 self._uncounted.pop(0)
-            if not self._keepers:
+            if not self._backups:
                 await self._journal.tidy()
                 await self._unlink_forgotten()
                 await self._drop_old_table()
                 await self._cut_old()
                 await self._cut_dropped()
                 await self._cut_large()
-                await self._cut_for_pressed()
+                await self._cut_for_quotas()
             if self._spares.bytes:
                 await self._on_thread(lambda: self._spares.give_up(but=self._busy_classes()))
         if failure is not None:
             raise failure
 
     async def seal(self) -> None:
-        """Seal every segment, however young, and index it."""
+        """Seal and index every segment, also young ones."""
         async with self._turn:
             await self._seal_all()
 
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
-        """Let no file go until the block ends, and write no index until the given call has listed the files."""
+        """Delete no file until the block ends, and write no index until its function has listed the files."""
         copy = object()
 
         async def parts() -> Sequence[Part]:
@@ -202,49 +202,49 @@ class Upkeep:
                 async with self._turn:
                     if self._closed:
                         raise LogUnavailable
-                    # After this all that the tables of index files say is known here too.
+                    # Barrier: afterwards the state here includes all that the tables of index files have.
                     await self._chore(seal_all=False)
                     return self._state.parts()
             finally:
-                self._let_go_on(copy)
+                self._end_listing(copy)
 
         async with self._turn:
-            self._keepers[copy] = self._clock.monotonic()
-            self._about_to_list.add(copy)
+            self._backups[copy] = self._clock.monotonic()
+            self._unlisted_backups.add(copy)
         try:
             yield parts
         finally:
-            del self._keepers[copy]
-            self._let_go_on(copy)
+            del self._backups[copy]
+            self._end_listing(copy)
 
     def kept_for(self) -> Milliseconds | None:
-        """Return for how long copies have kept files from going; None while there is no copy under way."""
-        if not self._keepers:
+        """Return how long backups have blocked deletions by now; None: no backup is running."""
+        if not self._backups:
             return None
-        return Milliseconds(self._clock.monotonic() - min(self._keepers.values()))
+        return Milliseconds(self._clock.monotonic() - min(self._backups.values()))
 
-    def _let_go_on(self, copy: object) -> None:
-        self._about_to_list.discard(copy)
+    def _end_listing(self, copy: object) -> None:
+        self._unlisted_backups.discard(copy)
         self.rounds.soon()
 
     async def capacity(self, stored: int) -> int | None:
-        """Return how many bytes messages may take together that take so many now; None while the disk is full."""
+        """Return the capacity for messages in bytes; `stored` is their present size. None: the disk is full."""
         if self._options.max_bytes is not None:
-            return max(self._options.max_bytes - (await self._used() - stored), 0)
+            return max(self._options.max_bytes - (await self._used_bytes() - stored), 0)
         free = await self._on_thread(lambda: self._files.free_bytes(self._data_folder))
         room = free - self._options.min_free_bytes
-        return stored + room if room > 0 else None  # a full disk is no matter of shares: appends are refused
+        return stored + room if room > 0 else None  # a full disk refuses all appends anyway
 
     async def look_up(self, ask: Callable[[], T]) -> T:
-        """Answer a question to `SegmentCatalog`, loading what it lacks and making damaged indexes anew."""
+        """Run a query on `SegmentCatalog`; loads missing pages and rebuilds damaged indexes."""
         while True:
             try:
-                return await self._state.catalog.pages.looked_up(ask)
+                return await self._state.catalog.pages.look_up(ask)
             except IndexDamaged as broken:
                 await self._rebuild(broken)
 
     async def close(self) -> None:
-        """Finish what is being written, before the committer ends."""
+        """Finish current writes. Call before the committer ends."""
         async with self._turn:
             self._closed = True
         await asyncio.to_thread(self._thread.shutdown)
@@ -262,7 +262,7 @@ class Upkeep:
                 unsealed.pop(0)
                 await self._remove(segment)
                 continue
-            if segment.cursors > self._journal.image:  # with an index it is not read at a start
+            if segment.cursors > self._journal.image:  # a start does not scan segments with an index
                 await self._journal.store_image()
             earlier = [each for each in state.catalog.by_class[segment.kind.code] if each.sequence < segment.sequence]
             head, keys = await self._on_thread(partial(self._sealer.seal, segment, earlier))
@@ -275,7 +275,6 @@ class Upkeep:
             unsealed.pop(0)
 
     async def _drop_old_table(self) -> None:
-        """Remove index files that were kept, without their segments, only for their table."""
         while self._old_tables:
             await self._on_thread(lambda: self._files.unlink(self._old_tables[-1]))
             self._old_tables.pop()
@@ -284,7 +283,7 @@ class Upkeep:
         await self._chore(seal_all=True)
         await self._index_sealed()
 
-    async def _cut(self, segment: Segment, reason: str) -> None:
+    async def _cut_segment(self, segment: Segment, reason: str) -> None:
         await self._remove(segment)
         logger.info("log.cut", file=segment.path, bytes=segment.length, reason=reason)
 
@@ -292,26 +291,26 @@ class Upkeep:
         now = self._retention_clock.wall()
         for segment in list(self._state.catalog):
             if segment.head is not None and segment.newest < now - segment.kind.age:
-                await self._cut(segment, "age")
+                await self._cut_segment(segment, "age")
 
     async def _cut_dropped(self) -> None:
-        """Remove segments that hold messages of dropped topics only: else who publishes and drops fills the disk."""
+        """Delete segments with messages of dropped topics only. Else publishing and dropping could fill the disk."""
         if not self._state.has_dropped:
             return
         self._state.has_dropped = False
         for segment in [each for each in self._state.catalog if each.head is not None]:
             if not await self.look_up(partial(self._shares_of, segment)):
-                await self._cut(segment, "dropped")
+                await self._cut_segment(segment, "dropped")
 
     async def _cut_large(self) -> None:
         if self._options.max_bytes is None:
             return
         sealed_all = False
         needed = await self._needed() if self._needed else {}
-        while await self._used() > self._options.max_bytes:
+        while await self._used_bytes() > self._options.max_bytes:
             oldest = await self._oldest_unneeded(needed)
             if oldest is not None:
-                await self._cut(oldest, "size")
+                await self._cut_segment(oldest, "size")
             elif await self._on_thread(self._spares.give_up):
                 continue
             elif sealed_all:
@@ -321,14 +320,14 @@ class Upkeep:
                 await self._seal_all()
                 await self._drop_old_table()
 
-    async def _cut_for_pressed(self) -> None:
-        """Make room for owners who have nearly as much as they may have, by what of theirs nobody needs any more."""
+    async def _cut_for_quotas(self) -> None:
+        """Free space for owners over their limits: delete segments with their messages that nobody needs."""
         if self._options.max_bytes is None or self._needed is None:
             return
         sealed_all = False
         while True:
             topics: set[TopicId] = set()
-            for owner in self._pressed():
+            for owner in self._owners_over_limit():
                 there = [self._state.topics[each] for each in owner.topics if each in self._state.topics]
                 if sum(each.stored for each in there) > owner.limit:
                     topics.update(owner.topics)
@@ -336,7 +335,7 @@ class Upkeep:
                 return
             oldest = await self._oldest_unneeded(await self._needed(), topics)
             if oldest is not None:
-                await self._cut(oldest, "quota")
+                await self._cut_segment(oldest, "quota")
             elif sealed_all:
                 return
             else:
@@ -356,7 +355,7 @@ class Upkeep:
         return None
 
     def _is_unneeded(self, index: Index, needed: Mapping[TopicId, Offset], holding: Collection[TopicId] | None) -> bool:
-        """Return whether a segment holds something of `holding` and nothing needed. Slow: runs on the thread."""
+        """Return whether a segment has messages of `holding` and no needed ones. Slow: runs on the thread."""
         holds, topics = holding is None, self._state.topics
         for share in _shares(index):
             state = topics.get(share.topic)
@@ -383,11 +382,11 @@ class Upkeep:
     async def _sizes(self, segment: Segment) -> Mapping[TopicId, int]:
         return {each.topic: each.bytes for each in await self.look_up(partial(self._shares_of, segment))}
 
-    async def _used(self) -> int:
+    async def _used_bytes(self) -> int:
         return await self._on_thread(lambda: self._files.used_bytes(self._data_folder))
 
     async def _remove(self, segment: Segment) -> None:
-        """Remove a segment to the end, were the log being closed: what was forgotten here must not be found again."""
+        """Remove a segment, completely even if cancelled: a half-removed segment would reappear."""
         removing = asyncio.ensure_future(self._forget_and_unlink(segment))
         try:
             await asyncio.shield(removing)
@@ -399,7 +398,6 @@ class Upkeep:
             raise
 
     async def _forget_and_unlink(self, segment: Segment) -> None:
-        """Remove a segment and free its space; the newest table stays until there is a newer one."""
         state = self._state
         sizes = await self._sizes(segment)
         ends = await self._ends_of_spread(segment)
@@ -412,7 +410,6 @@ class Upkeep:
         await self._unlink_forgotten()
 
     async def _unlink_forgotten(self) -> None:
-        """Free the space of segments that went; where that fails it is tried again with the next round."""
         while self._forgotten:
             segment = self._forgotten[0]
             keep, reuse = segment.index_path == self._state.table, segment.kind.code in self._busy_classes()
@@ -420,7 +417,6 @@ class Upkeep:
             self._forgotten.pop(0)
 
     async def _ends_of_spread(self, segment: Segment) -> dict[TopicState, Offset]:
-        """Return where topics end in a segment if they may have older messages in others."""
         catalog, bit = self._state.catalog, 1 << segment.kind.code
         if catalog.by_class[segment.kind.code][0] is not segment:
             shares = await self.look_up(partial(self._shares_of, segment))
@@ -429,9 +425,9 @@ class Upkeep:
         return {topic: await self.look_up(partial(catalog.end_in, segment, topic.id)) for topic in spread}
 
     async def _move_past(self, ends: dict[TopicState, Offset]) -> None:
-        """Give up what is older than what goes now but lies in another class: kept offsets have no holes.
+        """Drop older messages in other classes than those removed now: kept offsets have no holes.
 
-        This is written down where it matters, as after a restart the older ones would be found again.
+        Writes the new oldest offset to the log where needed. Else a restart would find the older messages again.
         """
         catalog = self._state.catalog
         before = {topic: topic.oldest for topic in ends}
@@ -442,18 +438,17 @@ class Upkeep:
             if left is not None and left.entries.firsts[left.number] < end:
                 done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._committer.submit(Control(Kind.OLDEST, topic, done, oldest=topic.oldest))
-                with contextlib.suppress(LogUnavailable):  # freeing space is more urgent on a full disk
+                with contextlib.suppress(LogUnavailable):  # on a full disk, freeing space matters more
                     await done
 
     def _busy_classes(self) -> set[int]:
-        """Return the classes to which something was written lately: their next segments will want files."""
         now = self._clock.wall()
         segments = self._state.catalog
         return {each.kind.code for each in segments if now - each.newest < each.kind.age // SEAL_PART}
 
     def _unlink(self, segment: Segment, *, keep_index: bool, reuse: bool) -> None:
         worth = reuse and segment.length > HEAD_BYTES
-        # Before its index goes: a segment without one would be read whole after a power loss, and be back.
+        # The segment first, then its index: after a power loss a segment without index would be scanned and reappear.
         if not (worth and self._spares.keep(segment.kind.code, segment.sequence, segment.path, segment.length)):
             self._files.unlink(segment.path)
             self._files.sync_folder(os.path.dirname(segment.path))

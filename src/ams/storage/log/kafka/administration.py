@@ -1,6 +1,6 @@
-"""What is done to topics on the brokers, one question each: list, make, delete, describe, change, cut.
+"""Administration requests to brokers: list, create, delete, describe, alter topics, delete records.
 
-Every broker passes on what is the controller's. Times are of the event loop: `until` is when to give up, with
+Every broker forwards requests to the controller. `until` is the event loop time of the timeout, which raises
 `LogUnavailable`.
 """
 
@@ -24,12 +24,12 @@ from aiokafka.protocol.types import Array, Boolean, Int8, Int16, Int32, Schema, 
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.log.kafka.connection import META, Connection, NodeId, check, error_of
-from ams.storage.log.kafka.partition import Listed, Partition, listed
+from ams.storage.log.kafka.partition import Listed, Partition, read_topic_list
 
-_TOPIC, _SET, _DELETE = 2, 0, 1  # kind of a resource, and operations, in the requests about settings
+_TOPIC, _SET, _DELETE = 2, 0, 1  # resource type and operations in config requests
 logger = structlog.get_logger("ams.log")
 Answer = TypeVar("Answer")
-Configs = Mapping[str, str]  # settings of a topic on the brokers, by their names there
+Configs = Mapping[str, str]  # Kafka's topic settings by name
 _PAUSE = 0.02
 _TEXT = String("utf-8")
 _CHANGE = (("name", _TEXT), ("operation", Int8), ("value", _TEXT))
@@ -53,7 +53,7 @@ class _ListTopics(Request[_ListStruct]):
     API_KEY = MetadataRequest_v5.API_KEY
 
     def build(self, request_struct_class: type[_ListStruct]) -> _ListStruct:
-        return request_struct_class(None, False)  # all topics; asking makes none
+        return request_struct_class(None, False)  # all topics, no automatic creation
 
 
 class _AlterResponse(Response):
@@ -66,7 +66,7 @@ class _AlterResponse(Response):
 
 
 class _AlterStruct(RequestStruct):
-    """IncrementalAlterConfigs, which aiokafka lacks; what it has replaces all settings of a topic by those given."""
+    """IncrementalAlterConfigs. aiokafka has only AlterConfigs, which replaces all settings of a topic."""
 
     API_KEY = 44
     API_VERSION = 0
@@ -77,7 +77,7 @@ class _AlterStruct(RequestStruct):
 
 
 class _AlterRequest(Request[_AlterStruct]):
-    """Change some settings of a topic; None takes one back to the broker's default."""
+    """Change some settings of a topic; None resets one to the broker's default."""
 
     API_KEY = 44
 
@@ -90,12 +90,12 @@ class _AlterRequest(Request[_AlterStruct]):
 
 
 async def list_topics(connection: Connection, prefix: str, until: float) -> dict[TopicId, Listed]:
-    """Return the topics of ours that a broker lists."""
-    return await connection.ask_any(_ListTopics(), lambda answer: listed(prefix, answer.data), until=until)
+    """Return our topics as a broker lists them."""
+    return await connection.ask_any(_ListTopics(), lambda answer: read_topic_list(prefix, answer.data), until=until)
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made."""
+    """A topic to create."""
 
     name: str
     replication: int
@@ -103,17 +103,17 @@ class NewTopic(NamedTuple):
 
 
 async def create_topics(connection: Connection, topics: Sequence[NewTopic], until: float) -> list[KafkaError | None]:
-    """Make topics of one partition; return what was refused of each. One that is there already is no error."""
+    """Create topics with one partition; return the error of each. An existing topic is no error."""
     asked: Any = [(each.name, 1, each.replication, [], list(each.configs.items())) for each in topics]
 
     def answer(response: Any) -> list[KafkaError | None]:
-        return _refused(response.topic_errors, [each.name for each in topics], TopicAlreadyExistsError)
+        return _refusals(response.topic_errors, [each.name for each in topics], TopicAlreadyExistsError)
 
     return await connection.ask_any(CreateTopicsRequest(asked, _TIMEOUT_MS, False), answer, until=until)
 
 
-async def led_according_to(connection: Connection, node: NodeId, names: Iterable[str]) -> None:
-    """Wait until a broker names a leader of each topic; not for one that does not answer."""
+async def wait_for_leaders(connection: Connection, node: NodeId, names: Iterable[str]) -> None:
+    """Wait until a broker knows a leader of each topic. Returns early if the broker does not answer."""
     missing = set(names)
     while missing:
         try:
@@ -127,10 +127,10 @@ async def led_according_to(connection: Connection, node: NodeId, names: Iterable
 
 
 async def delete_topics(connection: Connection, names: Sequence[str], until: float) -> list[KafkaError | None]:
-    """Delete topics; return what was refused of each. One that is not there is no error."""
+    """Delete topics; return the error of each. A missing topic is no error."""
 
     def answer(response: Any) -> list[KafkaError | None]:
-        return _refused(response.topic_error_codes, names, UnknownTopicOrPartitionError)
+        return _refusals(response.topic_error_codes, names, UnknownTopicOrPartitionError)
 
     return await connection.ask_any(DeleteTopicsRequest(list(names), _TIMEOUT_MS), answer, until=until)
 
@@ -138,7 +138,7 @@ async def delete_topics(connection: Connection, names: Sequence[str], until: flo
 async def describe(
     connection: Connection, names: Iterable[str], wanted: Iterable[str], until: float
 ) -> dict[str, Configs]:
-    """Return settings of topics by name; a topic that is not there is left out."""
+    """Return settings of topics by name; missing topics are left out."""
     resources: Any = [(_TOPIC, name, list(wanted)) for name in names]
 
     def answer(response: Any) -> dict[str, Configs]:
@@ -153,7 +153,7 @@ async def describe(
 
 
 async def alter(connection: Connection, partition: Partition, changes: Mapping[str, str | None], until: float) -> None:
-    """Change settings of a topic; raises `TopicGone` when it is not there."""
+    """Change settings of a topic; raises `TopicGone`."""
 
     def answer(response: Any) -> None:
         for code, message, *_ in response.resources:
@@ -163,7 +163,7 @@ async def alter(connection: Connection, partition: Partition, changes: Mapping[s
 
 
 async def delete_records(connection: Connection, partition: Partition, before: Offset, until: float) -> None:
-    """Delete the messages below an offset, given as ours, at once."""
+    """Delete the messages below one of our offsets, at once."""
     cut = [(partition.name, [(0, before - partition.first)])]
 
     def answer(response: Any) -> None:
@@ -174,10 +174,10 @@ async def delete_records(connection: Connection, partition: Partition, before: O
     await connection.ask(partition, DeleteRecordsRequest(cut, _TIMEOUT_MS, {}), answer, until=until)
 
 
-def _refused(
+def _refusals(
     answers: Iterable[tuple[Any, ...]], names: Iterable[str], done_before: type[KafkaError]
 ) -> list[KafkaError | None]:
-    """Return what was refused of each name; raise an error that passes: all is asked again, and then `done_before`."""
+    """Return the error of each name. Raises transient errors: the retry of the whole request ignores `done_before`."""
     said = {name: error_of(*code_and_text) for name, *code_and_text in answers}
     errors = [said.get(name, KafkaError("no answer")) for name in names]
     errors = [None if isinstance(error, done_before) else error for error in errors]
@@ -187,8 +187,8 @@ def _refused(
     return errors
 
 
-async def refusable(work: Awaitable[Answer]) -> Answer:
-    """Await what the brokers may refuse; what they say is for the log, not for clients."""
+async def await_refusable(work: Awaitable[Answer]) -> Answer:
+    """Await a request; log the brokers' error and raise `LogUnavailable`, as clients must not see it."""
     try:
         return await work
     except KafkaError as error:

@@ -1,7 +1,7 @@
-"""Batches: what is sent to a topic at once, whole requests only.
+"""Produce batches: whole requests to one topic, sent together.
 
-The broker stores a batch wholly or not at all, with consecutive offsets. A batch carries the identity of its producer
-and a sequence number: sent again, unchanged, it is stored once.
+The broker stores a batch wholly or not at all, with consecutive offsets. A batch has a producer id and a sequence
+number, so that a retry is stored once.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from ams.storage.log.base import Appended
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import Header
 
-GATHER_BYTES = 512 * 1024  # so far beyond the first request others are gathered: reads of a few messages stay cheap
+GATHER_BYTES = 512 * 1024  # limit for further requests in a batch: keeps reads of a few messages cheap
 LAST_EPOCH = 2**15 - 1
 LAST_SEQUENCE = 2**31 - 1
-_MOST_RECORDS = 2**21  # more than fit into a batch
-_RECORD_BYTES = 40  # more than a record takes beside value, names and values of headers
+_MAX_BATCH_RECORDS = 2**21  # more than fit into a batch
+_RECORD_BYTES = 40  # upper bound for a record's overhead
 _HEADER_BYTES = 10
-_MADE_AT_ONCE = 500  # records made in one turn of the event loop
+_RECORDS_PER_TURN = 500  # records encoded in one turn of the event loop
 Record = tuple[bytes, list[Header]]  # value and headers
 
 
 class Unsent(LogUnavailable):
-    """An append was given up before it was sent: it is not stored, and never will be."""
+    """An append was cancelled before it was sent: it is not stored, and never will be."""
 
 
 class Producer(NamedTuple):
-    """The sender, in the words of the brokers. A higher epoch shuts out what was sent with a lower one."""
+    """Kafka's producer id and epoch. A higher epoch fences off batches of lower ones."""
 
     id: int
     epoch: int
@@ -55,36 +55,36 @@ class Request:
         until: float,
         times: Sequence[Milliseconds] | None = None,
     ) -> None:
-        """`until` is the loop time after which its caller does not wait any longer; `times` are only for loading."""
+        """`until` is the loop time at which the caller gives up; `times` are only for loading."""
         self.records, self.times, self.fragments = records, times, fragments
         self.data_bytes, self.until = data_bytes, until
         self.size = upper_size(records)
         self.done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
 
     def fail(self, error: Exception) -> None:
-        """Tell the caller, if it is still there."""
+        """Fail the call, unless it was cancelled."""
         if not self.done.done():
             self.done.set_exception(error)
 
     def expire(self, now: float, error: type[Exception]) -> None:
-        """Tell the caller, if it does not wait any longer."""
+        """Fail the call if its time is over."""
         if self.until <= now:
             self.fail(error())
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Requests that go together, and what became of them so far."""
+    """Requests that are sent together, and their state."""
 
     requests: list[Request]
     size: int
-    attempts: int = 0  # how often it was sent; from the first time on it may be stored
-    data: bytes = b""  # as it is sent, again and again; empty until it is made
-    time: Milliseconds = Milliseconds(-1)  # when it was made; -1: its messages have the times they were given
+    attempts: int = 0  # sends so far; after the first it may be stored
+    data: bytes = b""  # encoded, the same for every retry; empty until encoded
+    time: Milliseconds = Milliseconds(-1)  # when it was encoded; -1: loaded messages, with their own times
 
     @property
     def count(self) -> int:
-        """Messages in it."""
+        """Number of messages."""
         return sum(len(each.records) for each in self.requests)
 
     @property
@@ -93,12 +93,12 @@ class Batch:
         return any(not each.done.done() for each in self.requests)
 
     def expire(self, now: float) -> None:
-        """Tell those who do not wait any longer."""
+        """Fail calls whose time is over."""
         for each in self.requests:
             each.expire(now, LogUnavailable if self.attempts else Unsent)
 
-    def stored(self, first: Offset, time: Milliseconds) -> None:
-        """Tell each caller where its messages are."""
+    def on_stored(self, first: Offset, time: Milliseconds) -> None:
+        """Complete each call with the place of its messages."""
         for each in self.requests:
             count = len(each.records)
             if not each.done.done():
@@ -107,7 +107,7 @@ class Batch:
 
 
 class TopicQueue:
-    """The requests of one topic, of which one batch is on its way at a time. It begins without a producer."""
+    """The requests of one topic; at most one batch is in flight. Starts without a producer."""
 
     __slots__ = ("batch", "partition", "producer", "queued", "quiet", "sequence", "waiting", "worn")
 
@@ -115,14 +115,14 @@ class TopicQueue:
         self.partition = partition
         self.waiting: deque[Request] = deque()
         self.batch: Batch | None = None
-        self.queued = False  # whether it is about to be sent, or is being sent
-        self.quiet: asyncio.Future[None] | None = None  # completes when nothing is queued any longer
+        self.queued = False  # whether it has pending requests
+        self.quiet: asyncio.Future[None] | None = None  # completes when no request is pending
         self.producer: Producer | None = None
-        self.worn = -1  # the producer whose epochs it used up
+        self.worn = -1  # id of the producer whose epochs are used up
         self.sequence = 0
 
     def fail(self, error: Exception) -> None:
-        """Tell all who wait; an engine that is away has surely not stored what was not sent to it."""
+        """Fail all calls. If the brokers are away, requests that were not sent get `Unsent`."""
         unsent = Unsent() if isinstance(error, LogUnavailable) else error
         batch, self.batch = self.batch, None
         for each in batch.requests if batch else ():
@@ -133,7 +133,7 @@ class TopicQueue:
             self.waiting.popleft().fail(unsent)
 
     def expire(self, now: float) -> None:
-        """Tell those who do not wait any longer."""
+        """Fail calls whose time is over."""
         for each in self.waiting:
             each.expire(now, Unsent)
         self.waiting = deque(each for each in self.waiting if not each.done.done())
@@ -141,7 +141,7 @@ class TopicQueue:
             self.batch.expire(now)
 
     def next_batch(self, limit: int, now: float) -> Batch | None:
-        """Return the batch to send: the last one again, else whole requests somebody awaits, up to `limit` bytes."""
+        """Return the batch to send: the last one again, or whole pending requests up to `limit` bytes."""
         if self.batch is not None:
             self.batch.expire(now)
             if self.batch.is_awaited:
@@ -152,7 +152,7 @@ class TopicQueue:
         while self.waiting and (not requests or size + self.waiting[0].size <= most):
             request = self.waiting.popleft()
             request.expire(now, Unsent)
-            if not request.done.done():  # its caller is still there
+            if not request.done.done():  # its caller still waits
                 requests.append(request)
                 size += request.size
                 most = most or min(request.size + GATHER_BYTES, limit)
@@ -160,21 +160,21 @@ class TopicQueue:
         return self.batch
 
     def settle(self) -> None:
-        """Go on after a batch that was stored."""
+        """Advance after a stored batch."""
         assert self.batch is not None
         self.sequence += self.batch.count
         self.batch = None
-        if self.sequence > LAST_SEQUENCE - _MOST_RECORDS:
+        if self.sequence > LAST_SEQUENCE - _MAX_BATCH_RECORDS:
             self.renew()
 
     def give_up(self) -> None:
-        """Go on after a batch that may or may not be stored: what comes next shuts it out."""
+        """Drop a batch with unknown outcome: the next epoch fences it off."""
         if self.batch is not None and self.batch.attempts:
             self.renew()
         self.batch = None
 
     def renew(self) -> None:
-        """Begin a new sequence, in the next epoch; with a new producer when epochs are used up."""
+        """Begin a new sequence in the next epoch, or with a new producer if epochs are used up."""
         self.sequence = 0
         if self.producer is None:
             return
@@ -185,7 +185,7 @@ class TopicQueue:
 
 
 async def make(queue: TopicQueue, batch: Batch, limit: int, time: Milliseconds) -> None:
-    """Write a batch as it is sent, with the next sequence number of its queue."""
+    """Encode a batch with the next sequence number of its queue."""
     assert queue.producer is not None
     producer_id, epoch = queue.producer
     builder: Any = DefaultRecordBatchBuilder(
@@ -196,10 +196,10 @@ async def make(queue: TopicQueue, batch: Batch, limit: int, time: Milliseconds) 
     for request in batch.requests:
         times = request.times or repeat(time)
         for (value, headers), at in zip(request.records, times, strict=False):
-            if builder.append(number, at, None, value, headers) is None:  # what was reckoned for it was wrong
+            if builder.append(number, at, None, value, headers) is None:  # `upper_size` was wrong
                 raise ValueError("the messages do not fit into a batch")
             number += 1
-            if not number % _MADE_AT_ONCE:
+            if not number % _RECORDS_PER_TURN:
                 await asyncio.sleep(0)
     batch.data = builder.build()
     batch.time = Milliseconds(-1) if any(each.times for each in batch.requests) else time

@@ -1,11 +1,11 @@
-"""The way to Kafka: connections to brokers, which broker to ask about a topic, and again until one answers.
+"""Requests to Kafka: connections to brokers, leaders of topics, retries.
 
-`Links` stands on aiokafka's connections and request objects, not on its client class: that opens one connection at a
-time, so a broker that is stopped holds up the way to all others. A broker answers the requests of a connection one
-after another, so what may wait long at a broker has a lane of its own: a connection of its own to each broker.
+`BrokerConnections` uses aiokafka's connections and request objects, but not its client class: that opens one connection
+at a time, so one stopped broker delays all others. A broker answers the requests of a connection in order. So requests
+that may wait long have a separate lane: another connection to each broker.
 
-A topic of ours has one partition; its leader is looked up when it is asked for, many topics at once, and forgotten when
-it turns out to be wrong. Nothing is refreshed by time, so thousands of topics cost nothing while they are not used.
+Our topics have one partition. Its leader is looked up on demand, many topics in one request, and dropped from the cache
+after an error. There is no periodic refresh, so thousands of idle topics cost nothing.
 """
 
 import asyncio
@@ -19,33 +19,33 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, LeaderNotAvailable
 from aiokafka.protocol.metadata import MetadataRequest
 
 from ams.core.backoff import Backoff, Pauses
-from ams.core.coalescing import BatchedRequest, Shared
+from ams.core.coalescing import BatchedRequest, SingleFlight
 from ams.core.errors import LogUnavailable, TopicGone
 from ams.storage.log.kafka.options import KafkaOptions, access, addresses
 from ams.storage.log.kafka.partition import Partition
 
-NodeId = NewType("NodeId", int)  # a broker; below 0 for an address we began with, whose number is not known
-Lane = NewType("Lane", str)  # requests of one lane wait for each other at a broker, those of different lanes do not
-ASK = Lane("ask")  # what is answered at once
-ADMIN = Lane("admin")  # what the controller is asked through a broker: making a topic takes it a while
-META = Lane("meta")  # questions about the brokers and topics themselves
+NodeId = NewType("NodeId", int)  # a broker; below 0: a bootstrap address, number unknown
+Lane = NewType("Lane", str)  # requests in one lane are answered in order; lanes are independent
+ASK = Lane("ask")  # fast requests
+ADMIN = Lane("admin")  # requests for the controller, which may be slow
+META = Lane("meta")  # metadata requests
 IDLE_MS = 300_000  # less than the brokers' 10 minutes, so that no connection is closed under a request
-CONNECT = 1.5  # seconds; less than an answer, as a stopped broker's system takes connections
-AFTER_FAILURE = 0.1  # seconds in which a broker that could not be reached is not tried again
-AT_ONCE = 1000  # topics in one question
+CONNECT_SECONDS = 1.5  # shorter than `request_timeout`, because a stopped broker's system still accepts connections
+RECONNECT_SECONDS = 0.1  # pause after a failed connection attempt
+TOPICS_PER_QUESTION = 1000
 Answer = TypeVar("Answer")
-UNKNOWN_FOR = 1.0  # seconds until an unknown topic counts as gone: some brokers see a new one late
-AWAY_FOR = 0.5  # seconds no broker has answered after which callers are refused at once
-PAUSES = (0.02, 0.05, 0.1, 0.2)  # seconds between tries; the last one goes on
-_PROBES = Backoff(0.1, 1.0, factor=1.5)  # seconds between questions whether a broker is back
-HEDGE = 0.5  # seconds a broker is waited for before another is asked the same
-PASSING = (errors.UnknownError, errors.BrokerNotAvailableError, errors.ReplicaNotAvailableError)
-"""Errors that pass, beside those that aiokafka calls retriable; codes it does not know are `UnknownError`."""
-logging.getLogger("aiokafka").setLevel(logging.WARNING)  # below that it writes requests out, payloads and all
+UNKNOWN_TOPIC_SECONDS = 1.0  # until an unknown topic counts as deleted: some brokers learn late of a new one
+AWAY_SECONDS = 0.5  # without an answer of any broker, after which calls are refused at once
+RETRY_PAUSES = (0.02, 0.05, 0.1, 0.2)  # seconds between attempts; the last one repeats
+_PROBES = Backoff(0.1, 1.0, factor=1.5)  # seconds between checks whether a broker is back
+HEDGE_SECONDS = 0.5  # wait for one broker before the same request goes to another
+TRANSIENT_ERRORS = (errors.UnknownError, errors.BrokerNotAvailableError, errors.ReplicaNotAvailableError)
+"""Transient errors that aiokafka does not mark as retriable; unknown codes become `UnknownError`."""
+logging.getLogger("aiokafka").setLevel(logging.WARNING)  # lower levels log requests with payloads
 
 
-class Links:
-    """Connections to the brokers, opened when needed and again after they broke."""
+class BrokerConnections:
+    """Connections to the brokers, opened on demand and after failures."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._timeout = options.request_timeout
@@ -58,28 +58,28 @@ class Links:
         self._first: dict[NodeId, tuple[str, int]] = {NodeId(-1 - index): address for index, address in begin}
         self._brokers: dict[NodeId, tuple[str, int]] = {}
         self._open: dict[tuple[NodeId, Lane], AIOKafkaConnection] = {}
-        self._opening: Shared[tuple[NodeId, Lane], AIOKafkaConnection] = Shared()
+        self._opening: SingleFlight[tuple[NodeId, Lane], AIOKafkaConnection] = SingleFlight()
         self._failed: dict[tuple[NodeId, Lane], tuple[float, str]] = {}
         self._slow: dict[NodeId, float] = {}
         self._unanswered: dict[tuple[NodeId, Lane], float] = {}
-        """Since when a connection has answered nothing that was asked, whether or not who asked still waits."""
+        """Time of the oldest request without an answer, also if its caller was cancelled."""
 
     def learn(self, brokers: Iterable[tuple[int, str, int]]) -> None:
         """Replace the known brokers: number, host, port."""
         self._brokers = {NodeId(number): (host, port) for number, host, port in brokers}
 
     def nodes(self) -> list[NodeId]:
-        """Return everyone who can be asked, best first: known brokers, those that were slow of late last."""
+        """Return all brokers, best first: recently slow ones last, then bootstrap addresses."""
         known = sorted(self._brokers, key=lambda node: self._slow.get(node, 0.0))
         learned = set(self._brokers.values())
         return known + [node for node, address in self._first.items() if address not in learned]
 
     def slow(self, node: NodeId) -> None:
-        """Note that a broker keeps callers waiting, so that others are asked before it."""
+        """Note that a broker is slow, so that others are asked first."""
         self._slow[node] = asyncio.get_running_loop().time()
 
     async def send(self, node: NodeId, request: Any, lane: Lane = ASK) -> Any:
-        """Send a request, return the response unchecked. Raises `KafkaConnectionError`: it may have been done."""
+        """Send a request; return the response unchecked. Raises `KafkaConnectionError`: the outcome is unknown."""
         link = await self._link(node, lane)
         try:
             now = asyncio.get_running_loop().time()
@@ -98,11 +98,11 @@ class Links:
         return answer
 
     async def close(self) -> None:
-        """Close all connections; requests under way fail."""
+        """Close all connections; pending requests fail."""
         await self._opening.close()
         closing = [future for link in self._open.values() if (future := link.close()) is not None]
         self._open.clear()
-        if closing:  # one with bytes for a broker that is stopped would never end
+        if closing:  # one with unsent bytes for a stopped broker would never end
             await asyncio.wait(closing, timeout=1)
 
     async def _link(self, node: NodeId, lane: Lane) -> AIOKafkaConnection:
@@ -110,7 +110,7 @@ class Links:
         if link is not None and link.connected():
             return link
         when, why = self._failed.get((node, lane), (0.0, ""))
-        if why and asyncio.get_running_loop().time() < when + AFTER_FAILURE:
+        if why and asyncio.get_running_loop().time() < when + RECONNECT_SECONDS:
             raise KafkaConnectionError(why)
         return await self._opening.result((node, lane), lambda: self._open_link(node, lane))
 
@@ -130,7 +130,7 @@ class Links:
         if address is None:
             raise KafkaConnectionError(f"broker {node} is not known")
         try:
-            async with asyncio.timeout(min(CONNECT, self._timeout)):
+            async with asyncio.timeout(min(CONNECT_SECONDS, self._timeout)):
                 return await create_conn(*address, **self._access)
         except (OSError, TimeoutError, KafkaError) as error:
             why = error_text(error) or type(error).__name__
@@ -144,49 +144,49 @@ class Links:
 
 
 def error_of(code: int, message: str | None = None) -> KafkaError | None:
-    """Return the error that a code of Kafka's protocol stands for; None for 0."""
+    """Return the error of a Kafka error code; None for 0."""
     kind: type[KafkaError] = for_code(code)
     return None if kind is NoError else kind(message or "")
 
 
 def check(code: int, message: str | None = None) -> None:
-    """Raise the error that a code of Kafka's protocol stands for, if any."""
+    """Raise the error of a Kafka error code, if any."""
     if error := error_of(code, message):
         raise error
 
 
 def error_text(error: BaseException) -> str:
-    """Return what an error says, without the name of its class, which aiokafka puts before it at every raise."""
+    """Return the text of an error without the class name that aiokafka adds at every raise."""
     return str(error.args[0]) if isinstance(error, KafkaConnectionError) and error.args else str(error)
 
 
 class Leaders:
-    """Leaders as brokers last named them; `ask` is given names of topics and returns a metadata response."""
+    """Cache of topic leaders; `ask` returns the metadata response for names of topics."""
 
     def __init__(self, ask: Callable[[list[str]], Awaitable[Any]]) -> None:
         self._ask = ask
         self._known: dict[str, NodeId] = {}
-        self._look_up: BatchedRequest[str, NodeId] = BatchedRequest(self._look_up_all, AT_ONCE)
+        self._look_up: BatchedRequest[str, NodeId] = BatchedRequest(self._look_up_all, TOPICS_PER_QUESTION)
 
     async def of(self, name: str) -> NodeId:
-        """Return the leader of a topic; `KafkaError` when it is not known now."""
+        """Return the leader of a topic; raises `KafkaError` if there is none now."""
         known = self._known.get(name)
         return known if known is not None else await self._look_up(name)
 
     def known(self, name: str) -> NodeId | None:
-        """Return the leader of a topic without asking."""
+        """Return the cached leader of a topic, or None."""
         return self._known.get(name)
 
     def forget(self, name: str) -> None:
-        """Look a topic's leader up again when it is next asked for."""
+        """Drop a topic's leader from the cache."""
         self._known.pop(name, None)
 
     def forget_node(self, node: NodeId) -> None:
-        """Look the leaders up again of all topics that a broker led."""
+        """Drop a broker from the cache, as leader of any topic."""
         self._known = {name: leader for name, leader in self._known.items() if leader != node}
 
     async def close(self) -> None:
-        """Ask no more; callers that wait get `LogUnavailable`."""
+        """Stop look-ups; waiting callers get `LogUnavailable`."""
         await self._look_up.close()
 
     async def _look_up_all(self, names: Sequence[str]) -> list[NodeId | Exception]:
@@ -214,41 +214,41 @@ def _error(code: int) -> Exception:
 
 
 class Connection:
-    """Requests to Kafka that follow leaders, and survive brokers that die, stop or restart."""
+    """Requests to Kafka that follow leaders, with retries while brokers die, stop or restart."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._patience = options.patience
-        self.links = Links(options)
-        self.leaders = Leaders(self._about)
+        self.links = BrokerConnections(options)
+        self.leaders = Leaders(self._ask_metadata)
         self._away_since: float | None = None
         self._probing: asyncio.Task[None] | None = None
-        self.trouble = ""  # what the last broker that could not be asked said; for people
+        self.trouble = ""  # error text of the last failed connection; for people
 
     @classmethod
     async def open(cls, options: KafkaOptions) -> Self:
-        """Connect, or go on trying in the background when no broker answers."""
+        """Connect, or retry in the background if no broker answers."""
         connection = cls(options)
         try:
-            await connection._about([])
+            await connection._ask_metadata([])
         except KafkaError:
-            connection._away_since = asyncio.get_running_loop().time() - AWAY_FOR
+            connection._away_since = asyncio.get_running_loop().time() - AWAY_SECONDS
         return connection
 
     @property
     def reachable(self) -> bool:
-        """True if brokers answer, or did half a second ago; until they do again, requests are refused at once."""
-        return self._away_since is None or asyncio.get_running_loop().time() < self._away_since + AWAY_FOR
+        """True if brokers answered within `AWAY_SECONDS`; else requests are refused at once."""
+        return self._away_since is None or asyncio.get_running_loop().time() < self._away_since + AWAY_SECONDS
 
     def deadline(self) -> float:
-        """Return the loop time until which a call that begins now waits for Kafka."""
+        """Return the loop time of the timeout for a call that begins now."""
         return asyncio.get_running_loop().time() + self._patience
 
     async def leader(self, partition: Partition, *, until: float) -> NodeId:
-        """Return the broker that leads a topic, by loop time `until`; raises what `ask` raises."""
+        """Return the leader of a topic, by loop time `until`; raises the errors of `ask`."""
         return await self._patiently(lambda: self.leaders.of(partition.name), until)
 
     async def send(self, node: NodeId, request: Any, lane: Lane = ASK) -> Any:
-        """Send one request to one broker, once; raises `KafkaConnectionError` when no response came."""
+        """Send a request to a broker once; raises `KafkaConnectionError` without a response."""
         try:
             response = await self.links.send(node, request, lane)
         except KafkaConnectionError as error:
@@ -261,11 +261,12 @@ class Connection:
     async def ask(
         self, partition: Partition, request: Any, answer: Callable[[Any], Answer], *, until: float, lane: Lane = ASK
     ) -> Answer:
-        """Send a request to the leader of a topic until `answer` makes something of the response.
+        """Send a request to the leader of a topic, and return the result of `answer`. Retries transient errors.
 
-        `answer` raises the `KafkaError` that the response holds; what may pass is tried again until loop time `until`,
-        then it is `LogUnavailable`, also at once while no broker answers at all. `TopicGone` when the brokers do not
-        know the topic. Other errors of `answer` go up as they are.
+        Raises:
+            KafkaError: not transient, raised by `answer`.
+            LogUnavailable: the time is over, or no broker answers.
+            TopicGone: the brokers do not know the topic.
         """
 
         async def attempt() -> Answer:
@@ -279,7 +280,7 @@ class Connection:
         return await self._patiently(attempt, until)
 
     async def ask_any(self, request: Any, answer: Callable[[Any], Answer], *, until: float) -> Answer:
-        """Send a request to any broker, as `ask` does; what is the controller's is passed on to it by every broker."""
+        """Send a request to any broker, as `ask` does. Every broker forwards to the controller."""
 
         async def attempt() -> Answer:
             trouble: KafkaError = KafkaConnectionError("no brokers are known")
@@ -288,13 +289,13 @@ class Connection:
                     return answer(await self.send(node, request, ADMIN))
                 except KafkaConnectionError as error:
                     trouble = error
-            await self._about([])  # notes it when no broker answers at all
+            await self._ask_metadata([])  # notes it when no broker answers at all
             raise trouble
 
         return await self._patiently(attempt, until)
 
     async def close(self) -> None:
-        """Close all connections; requests under way fail."""
+        """Close all connections; pending requests fail."""
         if self._probing:
             self._probing.cancel()
             await asyncio.gather(self._probing, return_exceptions=True)
@@ -312,21 +313,21 @@ class Connection:
                     return await attempt()
             except errors.UnknownTopicOrPartitionError as error:
                 unknown_since = unknown_since or loop.time()
-                if loop.time() > unknown_since + UNKNOWN_FOR:
+                if loop.time() > unknown_since + UNKNOWN_TOPIC_SECONDS:
                     raise TopicGone from error
                 trouble: Exception = error
             except (KafkaError, TimeoutError) as error:
-                if isinstance(error, KafkaError) and not (error.retriable or type(error) in PASSING):
+                if isinstance(error, KafkaError) and not (error.retriable or type(error) in TRANSIENT_ERRORS):
                     raise
                 unknown_since, trouble = None, error
-            pause = PAUSES[min(number, len(PAUSES) - 1)]
+            pause = RETRY_PAUSES[min(number, len(RETRY_PAUSES) - 1)]
             if loop.time() + pause > until:
                 raise LogUnavailable from trouble
             await asyncio.sleep(pause)
         raise AssertionError("unreachable")
 
-    async def _about(self, names: list[str]) -> Any:
-        """Ask about brokers and topics, several brokers when the first keeps us waiting; the first answer counts."""
+    async def _ask_metadata(self, names: list[str]) -> Any:
+        """Return metadata of brokers and topics. Hedged: asks more brokers while the first is slow."""
         request = MetadataRequest(names, allow_auto_topic_creation=False)
         try:
             response = await self._first_answer(request)
@@ -347,7 +348,7 @@ class Connection:
             while nodes or waiting:
                 if nodes:
                     waiting.add(asyncio.create_task(self.send(node := nodes.pop(0), request, META)))
-                seconds = HEDGE if nodes else None
+                seconds = HEDGE_SECONDS if nodes else None
                 done, waiting = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
                     self.links.slow(node)
@@ -366,6 +367,6 @@ class Connection:
         while self._away_since is not None:
             await asyncio.sleep(pauses.next())
             try:
-                await self._about([])
+                await self._ask_metadata([])
             except KafkaError as error:
                 self.trouble = error_text(error)

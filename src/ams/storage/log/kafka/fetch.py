@@ -1,10 +1,10 @@
-"""Questions to the leaders of topics: messages from an offset on, ends, starts and times, and fetch sessions.
+"""Requests to topic leaders: fetches, ends, oldest offsets, offsets by time, and fetch sessions.
 
-Nothing is subscribed to and nothing is kept at the broker, so any read can be at any place at no cost but its own. Only
-what all in-sync replicas have is seen (the high watermark). Offsets are ours, not the broker's.
+There is no subscription and no state on the broker, so a read at any offset costs the same. Only messages below the
+high watermark are seen. Offsets are ours, not the broker's.
 
-A fetch session (KIP-227) is a long question about many topics of which only what changed goes over the wire. A broker
-that cannot take a session is asked about all each time, and one that has forgotten a session is sent all again.
+A fetch session (KIP-227) is a long poll on many topics that sends only changes over the wire. Without a session, or
+after the broker has dropped it, the request lists all topics again.
 """
 
 import asyncio
@@ -19,31 +19,31 @@ from aiokafka.protocol.offset import OffsetRequest
 from ams.core.errors import AmsError
 from ams.core.names import Offset
 from ams.core.runs import Run
-from ams.core.supervisor import Turns
+from ams.core.supervisor import FairQueue
 from ams.storage.log.base import Bounds
 from ams.storage.log.kafka.connection import Connection, Lane, NodeId, check, error_of
 from ams.storage.log.kafka.message_cache import PendingRead
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import batches, pieces
 
-SCAN = Lane("scan")  # the lane of large fetches, so that small ones do not wait for their bytes
-READ = Lane("read")  # whole batches, which may be large; no pull at a tail waits for that
-MADE_AT_ONCE = 100  # messages made in one turn of the event loop, some 0.1 ms
+SCAN = Lane("scan")  # large fetches, so that small ones need not wait for their bytes
+READ = Lane("read")  # fetches of whole batches, which may be large; pulls at a tail use other lanes
+MESSAGES_PER_TURN = 100  # messages decoded in one turn of the event loop, some 0.1 ms
 UNCOMMITTED, CONSUMER = 0, -1
-FOLLOWER = 0  # as each id that is no consumer's: all that the leader has, replicated or not
+FOLLOWER = 0  # any id of a replica: offsets include messages that are not replicated yet
 LATEST, EARLIEST = -1, -2
-AT_ONCE = 1000  # topics in one question
-NOT_KNOWN = -1  # stands for the leader's epoch and the start of the log, which only replicas give
-NONE, FULL = 0, 0  # session id of a client without one, and the epoch that requests one
+AT_ONCE = 1000  # topics in one request
+NO_VALUE = -1  # placeholder for leader epoch and log start, which only replicas send
+NO_SESSION, NEW_SESSION_EPOCH = 0, 0  # session id of a client without one, and the epoch that requests one
 LAST_EPOCH = 2**31 - 1
 
 
 class Fetched(NamedTuple):
-    """What a fetch found: all messages from where it began to before `next`."""
+    """Result of a fetch: all messages from its start to before `next`."""
 
     runs: Sequence[Run]
     next: Offset
-    end: Offset  # end of the topic as the leader knew it then; it may lag for a moment after the leader moved
+    end: Offset  # end of the topic on the leader; may lag for a moment after a change of the leader
 
 
 class Part(NamedTuple):
@@ -54,18 +54,18 @@ class Part(NamedTuple):
 
 
 class Fetcher:
-    """Sends fetch requests, and makes messages of the responses."""
+    """Sends fetch requests, and decodes the responses."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._turns = Turns()
+        self._turns = FairQueue()
 
     async def fetch(
         self, partition: Partition, start: Offset, size: int, *, until: float, enough: PendingRead | None = None
     ) -> Fetched:
-        """Return messages from `start` on: a whole batch at least, about `size` bytes, no more than `enough` takes.
+        """Return messages from `start` on: at least one batch, about `size` bytes, not more than `enough` takes.
 
-        Raises `OffsetOutOfRangeError`, and what `Connection.ask` raises.
+        Raises `OffsetOutOfRangeError`, and the errors of `Connection.ask`.
         """
         part = await fetch_part(self._connection, partition, start, size, READ if enough else SCAN, until=until)
         runs, next_ = await self.decode(partition, part, start, enough)
@@ -74,13 +74,13 @@ class Fetcher:
     async def decode(
         self, partition: Partition, part: Part, start: Offset, enough: PendingRead | None = None
     ) -> tuple[Sequence[Run], Offset]:
-        """Return the messages in an answer, and where to go on."""
+        """Return the messages in an answer, and the next offset to fetch."""
         found: list[Run] = []
         count = enough.messages_left if enough else len(part.data)
         space = enough.bytes_left if enough else len(part.data) * 2
         next_ = start
         for batch in batches(part.data):
-            for made in pieces(partition, batch, start, MADE_AT_ONCE):
+            for made in pieces(partition, batch, start, MESSAGES_PER_TURN):
                 found += made
                 count -= sum([len(run.fragments) for run in made])
                 space -= sum([run.size for run in made])
@@ -91,10 +91,10 @@ class Fetcher:
         return found, next_
 
     async def offset(self, partition: Partition, time: int, until: float, replica: int = CONSUMER) -> Offset:
-        """Return the first offset since a time, the oldest (`EARLIEST`), or the next message's (`LATEST`).
+        """Return the first offset since a time, or the oldest (`EARLIEST`), or the end (`LATEST`).
 
-        For a `FOLLOWER` the latest is where the leader's log ends: also of what too few brokers have yet to be visible.
-        Below the partition's first when no message is as new as that.
+        For a `FOLLOWER` the end includes messages that are not replicated, and so not visible yet. If no message is as
+        new as `time`, the result is below the partition's first offset.
         """
 
         def answer(response: Any) -> Offset:
@@ -109,7 +109,7 @@ class Fetcher:
 async def fetch_part(
     connection: Connection, partition: Partition, start: Offset, size: int, lane: Lane, *, until: float
 ) -> Part:
-    """Return whole batches as the broker keeps them, the first of which holds `start`."""
+    """Return encoded batches; the first one contains `start`."""
 
     def answer(response: Any) -> Part:
         (_, [part]), *_ = response.topics
@@ -120,7 +120,7 @@ async def fetch_part(
 
 
 def part_of(answer: Any) -> Part:
-    """Return what the answer to a fetch says of one partition; raises the `KafkaError` it holds."""
+    """Return one partition of a fetch response; raises its `KafkaError`."""
     check(answer[1])
     return Part(answer[2], answer[-1] or b"")
 
@@ -128,7 +128,7 @@ def part_of(answer: Any) -> Part:
 async def bounds_of_all(
     connection: Connection, partitions: Sequence[Partition], until: float
 ) -> dict[Partition, Bounds]:
-    """Return the bounds of topics by loop time `until`; those a broker did not answer for are left out."""
+    """Return the bounds of topics by loop time `until`; topics without an answer are left out."""
     found: dict[Partition, Bounds] = {}
     for start in range(0, len(partitions), AT_ONCE):
         part = partitions[start : start + AT_ONCE]
@@ -147,7 +147,7 @@ async def bounds_of_all(
 async def _bounds(connection: Connection, node: NodeId, partitions: Sequence[Partition]) -> dict[Partition, Bounds]:
     try:
         oldest = await _offsets(connection, node, partitions, EARLIEST)
-        ends = await _offsets(connection, node, partitions, LATEST)  # after: an end is never below what was oldest then
+        ends = await _offsets(connection, node, partitions, LATEST)  # second, so that no end is below its oldest
     except KafkaError:
         return {}
     return {
@@ -164,23 +164,23 @@ async def _offsets(connection: Connection, node: NodeId, partitions: Sequence[Pa
 
 
 class FetchSession:
-    """What one broker was asked about on one connection."""
+    """Client state of a fetch session on one connection."""
 
     def __init__(self) -> None:
-        self._id, self._epoch = NONE, FULL
+        self._id, self._epoch = NO_SESSION, NEW_SESSION_EPOCH
         self._sent: dict[str, int] = {}
 
     def request(self, wanted: Mapping[str, int], *, wait_ms: int, topic_bytes: int, max_bytes: int) -> Any:
-        """Return a request about topics by name, each from the broker's offset given on."""
-        if self._epoch == FULL:
+        """Return a request for topics by name, each from the given offset of the broker on."""
+        if self._epoch == NEW_SESSION_EPOCH:
             self._sent = {}
         new = {name: offset for name, offset in wanted.items() if self._sent.get(name) != offset}
         gone = [name for name in self._sent if name not in wanted]
         self._sent = dict(wanted)
         return _Request(self._id, self._epoch, new, gone, wait_ms, topic_bytes, max_bytes)
 
-    def answered(self, response: Any) -> bool:
-        """Note an answer; return whether it is one, and not that the session is to begin again."""
+    def accept_answer(self, response: Any) -> bool:
+        """Update the session by a response. Returns False if the broker has dropped the session."""
         error = error_of(response.error_code)
         if isinstance(error, FetchSessionIdNotFound | InvalidFetchSessionEpoch):
             self.reset()
@@ -188,23 +188,23 @@ class FetchSession:
         if error is not None:
             raise error
         self._id = response.session_id
-        self._epoch = FULL if self._id == NONE or self._epoch == LAST_EPOCH else self._epoch + 1
+        self._epoch = NEW_SESSION_EPOCH if self._id == NO_SESSION or self._epoch == LAST_EPOCH else self._epoch + 1
         return True
 
     def reset(self) -> None:
-        """Begin again: the state of the broker's session is unknown."""
-        self._id, self._epoch = NONE, FULL
+        """Begin a new session, as the state on the broker is unknown."""
+        self._id, self._epoch = NO_SESSION, NEW_SESSION_EPOCH
 
 
 class _Request(FetchRequest):  # type: ignore[misc]  # aiokafka has no types
-    """aiokafka's request, which has no sessions, with what it says of one."""
+    """aiokafka's request has no sessions; this one adds them."""
 
     def __init__(
         self, id_: int, epoch: int, new: Mapping[str, int], gone: list[str], wait: int, topic_bytes: int, most: int
     ) -> None:
         super().__init__(wait, 1, most, UNCOMMITTED, [])
         self._session = (id_, epoch)
-        self._new = [(name, [(0, NOT_KNOWN, offset, NOT_KNOWN, topic_bytes)]) for name, offset in new.items()]
+        self._new = [(name, [(0, NO_VALUE, offset, NO_VALUE, topic_bytes)]) for name, offset in new.items()]
         self._gone = [(name, [0]) for name in gone]
 
     def build(self, request_struct_class: Any) -> Any:

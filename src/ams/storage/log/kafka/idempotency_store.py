@@ -1,8 +1,8 @@
-"""What Kafka cannot keep for the log: claims of idempotency keys, and the number of bytes published in all.
+"""Protocol of the store for claims of idempotency keys, and for byte counts, which Kafka cannot store.
 
-The registry's database keeps it (`ams.storage.registry.idempotency`); the log uses only this protocol. A claim is
-stored before its append, so that a crash between the append and its answer leaves a trace, and is settled afterwards.
-Bytes are added to the store about every second; a process that is killed loses what it has not added yet.
+The registry's database implements it (`ams.storage.registry.idempotency`). A claim is stored before its append and
+settled afterwards, so that a crash in between leaves a trace. Byte counts are added about every second; a killed
+process loses those of its last second.
 """
 
 import asyncio
@@ -16,55 +16,55 @@ from ams.storage.log.base import Appended
 
 
 class Claim(NamedTuple):
-    """A key that is used, or was used, for an append."""
+    """The claim of a pending or finished append on its key."""
 
     content: bytes  # hash of the messages, 16 bytes
-    end: Offset  # the topic's end when the key was claimed: its messages can be nowhere before
-    age: Milliseconds  # since the key was claimed or taken over, by the database's clock
-    version: int  # raised by each change, so that of many who take over one does
-    appended: Appended | None  # where the messages are; None: not known yet
+    end: Offset  # the topic's end at the claim: the messages cannot be before it
+    age: Milliseconds  # since the claim or its last take-over, by the database's clock
+    version: int  # raised by each change, so that only one of several take-overs succeeds
+    appended: Appended | None  # place of the messages; None: not settled
 
 
 class IdempotencyStore(Protocol):
-    """Claims and sizes by topic; calls raise `RegistryUnavailable` when the database cannot answer.
+    """Claims and byte counts by topic. Calls raise `RegistryUnavailable` if the database cannot answer.
 
-    Keys are given as 16-byte hashes. A claim bears the `mark` of the attempt that made it or took it over last, a uuid:
-    a slow attempt does not undo what another has begun since.
+    Keys are 16-byte hashes. A claim has the `mark` (a uuid) of the last attempt that made it or took it over. So a slow
+    attempt cannot release the claim of a later one.
     """
 
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
-        """Claim a key, durably; return None when it is ours now, else the claim that is there already."""
+        """Claim a key, durably. Returns None if it is ours now, else the existing claim."""
 
-    async def known(self, topic: TopicId, key: bytes) -> Claim | None:
-        """Return the claim on a key, None when there is none."""
+    async def stored_claim(self, topic: TopicId, key: bytes) -> Claim | None:
+        """Return the claim on a key, or None."""
 
     async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
-        """Make an unsettled claim ours, for these messages and its age 0; False when it changed meanwhile."""
+        """Make an unsettled claim ours, with new content and age 0. Returns False if it changed meanwhile."""
 
     async def settle(self, topic: TopicId, key: bytes, appended: Appended) -> None:
-        """Note where the messages of a claim are, durably."""
+        """Store the place of a claim's messages, durably."""
 
     async def release(self, topic: TopicId, key: bytes, mark: str) -> None:
-        """Give up a claim of ours. Its messages were not stored by us, and will not be."""
+        """Remove a claim of ours whose messages are not stored, and never will be."""
 
     async def forget(self, topic: TopicId) -> None:
-        """Remove all claims of a topic that is gone."""
+        """Remove all claims of a deleted topic."""
 
     async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
-        """Remove claims older than the age for which their topic keeps them."""
+        """Remove claims older than their topic's idempotency window."""
 
     async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
-        """Add to the bytes published in all."""
+        """Add to the totals of published bytes."""
 
     async def bytes_of(self, topic: TopicId) -> int:
-        """Return the bytes published to a topic in all, as far as they were added."""
+        """Return the stored total of a topic's published bytes."""
 
     async def all_bytes(self) -> Mapping[TopicId, int]:
-        """Return the same of every topic to which any were added."""
+        """Return the stored totals of all topics that have one."""
 
 
 class PublishedBytes:
-    """Bytes by topic, some of them not in the idempotency store yet."""
+    """Published bytes by topic, written to the idempotency store in batches."""
 
     def __init__(self, store: IdempotencyStore) -> None:
         self._store = store
@@ -72,26 +72,26 @@ class PublishedBytes:
         self._turn = asyncio.Lock()
 
     def add(self, topic: TopicId, data_bytes: int) -> None:
-        """Count bytes that were published."""
+        """Count published bytes."""
         self._added[topic] = self._added.get(topic, 0) + data_bytes
 
     def forget(self, topic: TopicId) -> None:
-        """Count no more for a topic that is gone."""
+        """Drop the pending count of a deleted topic."""
         self._added.pop(topic, None)
 
     async def of(self, topic: TopicId) -> int:
-        """Return the bytes published to a topic in all, as far as they are in the store or were counted here."""
+        """Return a topic's total: stored and pending bytes."""
         async with self._turn:
             return await self._store.bytes_of(topic) + self._added.get(topic, 0)
 
     async def all(self) -> Mapping[TopicId, int]:
-        """Return the same of all topics with any."""
+        """Return the totals of all topics that have one."""
         async with self._turn:
             stored = await self._store.all_bytes()
             return {each: stored.get(each, 0) + self._added.get(each, 0) for each in stored.keys() | self._added}
 
     async def flush(self) -> None:
-        """Add what was counted to the idempotency store; what it cannot take now is added the next time."""
+        """Write pending counts to the store. If it is unavailable they stay pending."""
         async with self._turn:
             counted, self._added = self._added, {}
             if not counted:

@@ -1,15 +1,14 @@
-"""Appends with an idempotency key, each stored once, however often and on whichever node it is sent.
+"""Appends with an idempotency key: stored once, also if sent again through another node.
 
-A key is claimed in the idempotency store before its append, durably, with the end of the topic at that moment; after
-the append the claim is settled: where the messages are. So any node can answer a repeated call. The first message
-carries the key as well. Of a claim that is not settled it is unknown for half a minute whether its append is under way:
-callers are answered to try again. After that what was sent is in the topic or nowhere, once all that the leader has is
-seen by everyone. The messages from the end at the claim on are searched for the key; when they are there the claim is
-settled, else one of the callers takes it over, were it with other messages.
+A key is claimed durably in the idempotency store before its append, with the end of the topic at that moment. After the
+append the claim is settled with the place of the messages. So any node can answer a retry. The first message also
+carries the key. For half a minute, the append of an unsettled claim may be pending: callers get an error to try again.
+After that its messages are in the topic or nowhere, once the high watermark has reached the leader's end. The messages
+since the claim are searched for the key. If found, the claim is settled. Else one of the callers takes it over, also
+with other messages.
 
-An append can still be stored twice: when its node, or a broker, stood still for half a minute with the request under
-way, another node took the claim over meanwhile, and the first request went on then. And when the claims of a topic are
-older than keys are remembered, its keys are new again.
+Two limits. If a node or broker stops for half a minute with the request pending, another node may take the claim over;
+if the first request then continues, the append is stored twice. A key is new again after the idempotency window.
 """
 
 import asyncio
@@ -32,18 +31,18 @@ from ams.storage.log.kafka.idempotency_store import Claim, IdempotencyStore
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.reader import Reader
-from ams.storage.log.kafka.records import OURS, UNREADABLE, batches
+from ams.storage.log.kafka.records import OUR_PREFIX, UNREADABLE, batches
 from ams.storage.log.kafka.topics import Topics
 
 logger = structlog.get_logger("ams.log")
-YOUNG = Milliseconds(30_000)  # a claim not settled is left alone for so long: twice what an append can take
-_GRACE = 0.5  # seconds beyond its time in which an append says what became of it
-KEY = OURS + "key"  # header of the first message of an append with an idempotency key: 16 bytes that stand for it
+CLAIM_WAIT_MS = Milliseconds(30_000)  # until an unsettled claim can be taken over: twice the longest append
+_GRACE_SECONDS = 0.5  # seconds after its timeout in which an append reports its outcome
+KEY = OUR_PREFIX + "key"  # header of the first message of an append with an idempotency key: its 16-byte hash
 _FETCH_BYTES = 2**20
 
 
-class Keys:
-    """Makes appends with keys, one after the other for a key; `append` sends messages, the first with the key."""
+class KeyedAppends:
+    """Does appends with keys, one at a time per key. `append` sends messages, the first one with the key."""
 
     def __init__(
         self,
@@ -60,10 +59,11 @@ class Keys:
         self._under_way: dict[bytes, asyncio.Task[Appended]] = {}
 
     async def append(self, partition: Partition, messages: Sequence[Message], key: str, until: float) -> Appended:
-        """Append messages unless they were with this key; return where they are. It goes on without its caller.
+        """Append messages unless the key was used; return their place. Continues if the caller is cancelled.
 
-        Raises `KeyReused` for other messages, `LogUnavailable` at `until`, and while the fate of an earlier append with
-        it is not known.
+        Raises:
+            KeyReused: the key was used with other messages.
+            LogUnavailable: at `until`, or while the outcome of an earlier append with the key is unknown.
         """
         hashed = key_hash(partition.topic, key.encode())
         while (before := self._under_way.get(hashed)) is not None:
@@ -71,15 +71,17 @@ class Keys:
         task = asyncio.create_task(self._append(partition, messages, hashed, until))
         self._under_way[hashed] = task
         task.add_done_callback(lambda _: self._under_way.pop(hashed))
-        task.add_done_callback(mark_seen)  # perhaps nothing waits for it any longer
+        task.add_done_callback(mark_seen)  # all callers may be cancelled
         await _end_of(task, until)
         return task.result()
 
-    async def answered(
+    async def earlier_answer(
         self, partition: Partition, messages: Sequence[Message], key: str, until: float
     ) -> Appended | None:
-        """Return where the messages of an earlier append with this key are, or None; raises what `append` raises."""
-        task = asyncio.create_task(self._answered(partition, messages, key_hash(partition.topic, key.encode()), until))
+        """Return the place of an earlier append with this key, or None; raises the errors of `append`."""
+        task = asyncio.create_task(
+            self._earlier_answer(partition, messages, key_hash(partition.topic, key.encode()), until)
+        )
         try:
             await _end_of(task, until)
             return task.result()
@@ -87,25 +89,25 @@ class Keys:
             task.cancel()
 
     async def forget(self, topic: TopicId) -> None:
-        """Remove the claims of a topic that is gone; what cannot be removed now does no harm."""
+        """Remove the claims of a deleted topic. Leftover claims do no harm."""
         with contextlib.suppress(RegistryUnavailable):
             await self._store.forget(topic)
 
     async def forget_old(self) -> None:
-        """Remove keys of topics that were looked at, when they are older than their topic keeps them."""
+        """Remove old keys of topics whose settings are cached."""
         window = self._options.idempotency_window
         await self._store.forget_old({topic: window or kept.age for topic, kept in self._topics.kept.items()})
 
     async def close(self) -> None:
-        """Wait for the appends under way."""
+        """Wait for pending appends."""
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)
 
-    async def _answered(
+    async def _earlier_answer(
         self, partition: Partition, messages: Sequence[Message], hashed: bytes, until: float
     ) -> Appended | None:
         while (task := self._under_way.get(hashed)) is not None:
             await asyncio.wait((task,))
-        claim = await self._store.known(partition.topic, hashed)
+        claim = await self._store.stored_claim(partition.topic, hashed)
         if claim is None or claim.age > await self._window(partition):
             return None
         return await self._answer(partition, hashed, claim, messages, until)
@@ -124,7 +126,6 @@ class Keys:
         return await self._make(partition, messages, hashed, until, mark)
 
     async def _claim(self, partition: Partition, hashed: bytes, content: bytes, mark: str) -> Claim | None:
-        """Claim a key; return the claim that is there already, unless it is older than keys are remembered."""
         end = await self._reader.end(partition)
         claim = await self._store.claim(partition.topic, hashed, content, end, mark)
         if claim is None or claim.age <= (window := await self._window(partition)):
@@ -136,11 +137,11 @@ class Keys:
         self, partition: Partition, hashed: bytes, claim: Claim, messages: Sequence[Message], until: float
     ) -> Appended | None:
         same = is_content(claim.content, messages)
-        if claim.appended is None and claim.age < YOUNG:
+        if claim.appended is None and claim.age < CLAIM_WAIT_MS:
             raise LogUnavailable
         found = claim.appended
         if found is None:
-            bounds = await self._reader.settled(partition)
+            bounds = await self._reader.settled_bounds(partition)
             bounds = Bounds(max(claim.end, bounds.oldest), bounds.end)
             found = await find_append(self._connection, partition, hashed, bounds, len(messages))
         if found is not None and not same:
@@ -157,10 +158,10 @@ class Keys:
     ) -> Appended:
         try:
             appended = await self._append_once(partition, messages, until, hashed)
-        except (Unsent, TooLarge):  # not when the topic is gone: it takes its claims along, or turns up again after all
+        except (Unsent, TooLarge):  # not `TopicGone`: the topic takes its claims along, or it appears again
             try:
                 await self._store.release(partition.topic, hashed, mark)
-            except RegistryUnavailable:  # the next call finds that they are nowhere
+            except RegistryUnavailable:  # the next call searches for the messages
                 logger.warning("key.unreleased", topic=partition.name)
             raise
         await self._settle(partition, hashed, appended, until)
@@ -175,11 +176,11 @@ class Keys:
 
 
 async def _end_of(task: "asyncio.Task[Any]", until: float) -> None:
-    """Wait for a task, which goes on without its caller; raise `LogUnavailable` soon after loop time `until`.
+    """Wait for a task, without cancelling it; raise `LogUnavailable` soon after loop time `until`.
 
-    The caller need be no task, as `asyncio.timeout` wants it: a publish on the lane is none.
+    No `asyncio.timeout`: it needs a current task, which a publish on the lane has not.
     """
-    await asyncio.wait((task,), timeout=max(until + _GRACE - asyncio.get_running_loop().time(), 0))
+    await asyncio.wait((task,), timeout=max(until + _GRACE_SECONDS - asyncio.get_running_loop().time(), 0))
     if not task.done():
         raise LogUnavailable
 
@@ -187,18 +188,18 @@ async def _end_of(task: "asyncio.Task[Any]", until: float) -> None:
 async def find_append(
     connection: Connection, partition: Partition, hashed: bytes, bounds: Bounds, count: int
 ) -> Appended | None:
-    """Return where the append with a key is within bounds; None when it is not there."""
+    """Search for the append with a key within bounds; return its place, or None."""
     at = bounds.oldest
     while at < bounds.end:
         part = await fetch_part(connection, partition, at, _FETCH_BYTES, SCAN, until=connection.deadline())
         before = at
         for batch in batches(part.data):
-            with contextlib.suppress(*UNREADABLE):  # a batch that cannot be read is not ours
+            with contextlib.suppress(*UNREADABLE):  # an unreadable batch is not ours
                 for record in () if batch.is_control_batch else batch:
                     if (KEY, hashed) in record.headers:
                         return Appended(Offset(record.offset + partition.first), count, Milliseconds(record.timestamp))
             at = Offset(max(at, batch.next_offset + partition.first))
             await asyncio.sleep(0)
-        if at == before:  # nothing is there, though it was said to be: the end of what may be seen
+        if at == before:  # the high watermark is below the reported end
             return None
     return None

@@ -1,7 +1,7 @@
-"""Loading: messages that have their offsets and publish times from another log, into a topic that is not used yet.
+"""Loads messages with their offsets and publish times from another log into an unused topic.
 
-Until the load is done, or done again, a topic's times are those of its messages (CreateTime), which is less than
-promised, so it takes no other messages. Offsets that are left out are filled by records that readers skip.
+During a load the topic has CreateTime timestamps, a weaker setting than promised. So it refuses other messages until a
+load has ended. Missing offsets are filled with records that readers skip.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.reader import Reader
 from ams.storage.log.kafka.records import HOLE, encode
 from ams.storage.log.kafka.sender import Sender
-from ams.storage.log.kafka.topics import BROKER, GIVEN, TIMES
+from ams.storage.log.kafka.topics import APPEND_TIME, CREATE_TIME, TIMES
 
 _PAUSE = 0.05
-_SETTLES = 0.2  # seconds after which a broker applies a change that it has got
-_BYTES, _RECORDS = 2**20, 2000  # a request is no larger than this, but for one message
+_SETTLE_SECONDS = 0.2  # time for a broker to apply a changed setting
+_BYTES, _RECORDS = 2**20, 2000  # limits of a request; one message may exceed the bytes
 _FILLER: Record = (b"", [(HOLE, b"")])
 
 
@@ -38,7 +38,7 @@ class _Part(NamedTuple):
 
 
 class Loader:
-    """Loads topics, one call each."""
+    """Loads topics."""
 
     def __init__(self, connection: Connection, options: KafkaOptions, reader: Reader, sender: Sender) -> None:
         self._connection, self._options, self._reader, self._sender = connection, options, reader, sender
@@ -46,7 +46,7 @@ class Loader:
     async def load(
         self, partition: Partition, batches: AsyncIterable[Sequence[Stored]], loaded: Callable[[Sequence[Stored]], None]
     ) -> None:
-        """Store messages as they were (`Log.load`); `loaded` is called with those that are stored."""
+        """Store messages with their offsets and times (`Log.load`); `loaded` is called with each stored batch."""
         oldest, end = await self._reader.bounds(partition)
         time = await self._reader.last_time(partition) or Milliseconds(0)
         is_empty = oldest == end
@@ -58,20 +58,19 @@ class Loader:
                 if not batch:
                     continue
                 loaded(batch)
-                if is_empty and batch[0].offset > end:  # what is left out before the first message is not kept
+                if is_empty and batch[0].offset > end:  # delete the fillers before the first message
                     await delete_records(self._connection, partition, batch[0].offset, self._connection.deadline())
                 end, time, is_empty = Offset(batch[-1].offset + 1), batch[-1].time, False
 
     @contextlib.asynccontextmanager
     async def _given_times(self, partition: Partition) -> AsyncIterator[None]:
-        await self._set(partition, GIVEN)
+        await self._set_times(partition, CREATE_TIME)
         try:
             yield
         finally:
-            await self._set(partition, BROKER)
+            await self._set_times(partition, APPEND_TIME)
 
-    async def _set(self, partition: Partition, times: str) -> None:
-        """Say whose times a topic's are, and return when its leader goes by it."""
+    async def _set_times(self, partition: Partition, times: str) -> None:
         until = self._connection.deadline()
 
         async def is_set() -> bool:
@@ -85,7 +84,7 @@ class Loader:
             if await is_set():
                 break
             await asyncio.sleep(_PAUSE)
-        await asyncio.sleep(_SETTLES)
+        await asyncio.sleep(_SETTLE_SECONDS)
 
     async def _send(self, partition: Partition, part: _Part) -> None:
         until = self._connection.deadline()
@@ -97,7 +96,6 @@ class Loader:
 
 
 def _parts(batch: Sequence[Stored], end: Offset, time: Milliseconds) -> Iterator[_Part]:
-    """Cut a batch into requests; what is left out has the time of the message before it."""
     part = _Part(end, [], [])
     size = 0
     for offset, record, at in _records(batch, end, time):

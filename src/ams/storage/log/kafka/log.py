@@ -1,4 +1,4 @@
-"""The log on Kafka: topics of the brokers, written and read by every node alike."""
+"""The log on Kafka. Every node reads and writes all topics."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,13 @@ from ams.core.errors import LogUnavailable, TooLarge, TopicGone, Unavailable
 from ams.core.messages import Fragment, Message, Stored, batch_of, sent_bytes
 from ams.core.names import Offset, TopicId
 from ams.core.retention_clock import RetentionClock
-from ams.core.supervisor import Rounds, Supervisor
-from ams.storage.log.base import NEVER, NEW, Appended, Bounds, Origin, Totals, check_key
+from ams.core.supervisor import Supervisor, Ticker
+from ams.storage.log.base import NEW_TOPIC, NO_OFFSET, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.kafka.administration import delete_records
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.fetch import bounds_of_all
 from ams.storage.log.kafka.idempotency_store import IdempotencyStore, PublishedBytes
-from ams.storage.log.kafka.keys import KEY, Keys
+from ams.storage.log.kafka.keys import KEY, KeyedAppends
 from ams.storage.log.kafka.loading import Loader
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
@@ -30,12 +30,12 @@ from ams.storage.log.kafka.sender import Sender
 from ams.storage.log.kafka.topics import Topics
 
 logger = structlog.get_logger("ams.log")
-_ENCODED_AT_ONCE = 500  # messages encoded in one turn of the event loop
-_ROUND_SECONDS = 1.0  # seconds between two rounds: how much of the bytes published may be lost with a process
-_LIST_EVERY = 5  # rounds between looks at which topics there are: those that others deleted are noticed
-_LIST_SHARE = 100  # very many topics are looked at for no more than one part in so many of the time
-_LOOK_EVERY = 60  # rounds between looks at the settings of topics
-_FORGET_EVERY = 300  # rounds between removals of old keys: often, so that there are few
+_MESSAGES_PER_TURN = 500  # messages encoded in one turn of the event loop
+_ROUND_SECONDS = 1.0  # interval of background rounds; a killed process loses the byte counts of this time
+_LIST_EVERY = 5  # rounds between lists of topics, which show topics that others deleted
+_LIST_SHARE = 100  # listing takes at most 1/100 of the time
+_LOOK_EVERY = 60  # rounds between checks of topic settings
+_FORGET_EVERY = 300  # rounds between removals of old keys
 
 
 class _HeldTopics:
@@ -45,13 +45,13 @@ class _HeldTopics:
     def is_held(self, topic: TopicId) -> bool:
         return topic in self._held
 
-    async def released(self, topic: TopicId) -> None:
+    async def wait_for_release(self, topic: TopicId) -> None:
         while (held := self._held.get(topic)) is not None:
             await asyncio.wait((held,))
 
     @contextlib.asynccontextmanager
     async def hold(self, topic: TopicId) -> AsyncIterator[None]:
-        await self.released(topic)
+        await self.wait_for_release(topic)
         held = self._held[topic] = asyncio.get_running_loop().create_future()
         try:
             yield
@@ -61,9 +61,9 @@ class _HeldTopics:
 
 
 class KafkaLog:
-    """Keeps the promise of `ams.storage.log.base.Log` on Kafka. Used from one event loop; made by `open`.
+    """Implements `ams.storage.log.base.Log` on Kafka. One event loop only. Create with `open`.
 
-    What is promised holds for all nodes together, but for `held`, which holds back the appends of this process only.
+    The contract holds for all nodes together, except that `held` blocks only appends of this process.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class KafkaLog:
         self._connection, self._options = connection, options
         self._reader = Reader(connection, options, supervisor)
         self._sizes = PublishedBytes(store)
-        self._topics = Topics(connection, options, self._gone)
-        self._sender = Sender(connection, options, self._stored, supervisor)
-        self._keys = Keys(store, connection, options, self._topics, self._reader, self._append)
+        self._topics = Topics(connection, options, self._forget_topic)
+        self._sender = Sender(connection, options, self._on_stored, supervisor)
+        self._keys = KeyedAppends(store, connection, options, self._topics, self._reader, self._append)
         self._loader = Loader(connection, options, self._reader, self._sender)
         self._held_topics = _HeldTopics()
         self._supervisor = supervisor
-        self._rounds = Rounds("upkeep of the log", _ROUND_SECONDS, self._round, partial(logger.warning, "log.upkeep"))
+        self._rounds = Ticker("upkeep of the log", _ROUND_SECONDS, self._round, partial(logger.warning, "log.upkeep"))
         self._round_number, self._was_away = 0, False
         self._retention_clock = retention_clock or RetentionClock(SystemClock())
         self._closed = False
@@ -97,28 +97,30 @@ class KafkaLog:
         supervisor: Supervisor | None = None,
         retention_clock: RetentionClock | None = None,
     ) -> Self:
-        """Connect to the brokers, or go on trying in the background. `store` is not closed with the log.
+        """Connect to the brokers, or retry in the background.
 
-        A shorter retention removes messages by `retention_clock`, absent: by one of the log's own.
+        Args:
+            store: the caller closes it.
+            retention_clock: for the expiry of messages after a shorter retention; default: its own.
         """
         log = cls(await Connection.open(options), options, store, supervisor, retention_clock)
-        with contextlib.suppress(LogUnavailable):  # it is tried again until it is there
+        with contextlib.suppress(LogUnavailable):  # background rounds try again
             await log._sender.identify()
-        log._was_away = not log._connection.reachable  # the start, which waits for it, says so then
+        log._was_away = not log._connection.reachable  # the caller waits for the brokers and logs it
         await log._rounds.start(log._supervisor)
         return log
 
     async def create(
-        self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "", origin: Origin = NEW
+        self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "", origin: Origin = NEW_TOPIC
     ) -> None:
-        """Make a topic on the brokers (`Log.create`); one with an origin takes messages when it was loaded."""
+        """Create a topic on the brokers (`Log.create`). One with an origin refuses appends until it is loaded."""
         self._check_open()
         if await self._topics.create(topic, retention, label, origin) and origin.bytes:
             self._sizes.add(topic, origin.bytes)
             await self._sizes.flush()
 
     async def load(
-        self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]], *, count_from: Offset = NEVER
+        self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]], *, count_from: Offset = NO_OFFSET
     ) -> None:
         partition = await self._partition(topic)
 
@@ -127,13 +129,13 @@ class KafkaLog:
             if fragments:
                 self._sizes.add(topic, sent_bytes(fragments, sum(map(len, fragments))))
 
-        with _Noticing(self._topics, partition):
+        with _ForgetWhenGone(self._topics, partition):
             await self._loader.load(partition, batches, count)
         await self._sizes.flush()
-        self._topics.kept.pop(topic, None)  # they were others meanwhile
+        self._topics.kept.pop(topic, None)  # the load changed the settings
 
     async def loaded(self) -> None:
-        """Do nothing (`Log.loaded`): no start reads all that is there."""
+        """Do nothing (`Log.loaded`): a start scans nothing."""
 
     async def drop(self, topic: TopicId) -> None:
         self._check_open()
@@ -142,7 +144,7 @@ class KafkaLog:
 
     @contextlib.asynccontextmanager
     async def held(self, topic: TopicId) -> AsyncIterator[None]:
-        """Let this process append nothing to a topic until the block ends (`Log.held`); other nodes may append."""
+        """Block appends of this process to a topic (`Log.held`); other nodes may still append."""
         self._check_open()
         async with self._held_topics.hold(topic):
             await self._sender.quiet(topic)
@@ -150,17 +152,17 @@ class KafkaLog:
             yield
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
-        """Change how long a topic's messages are kept (`Log.set_retention`).
+        """Change a topic's retention (`Log.set_retention`).
 
-        The brokers delete in segments, when all of one is too old; messages that a shorter age makes too old go at
-        once.
+        Brokers delete whole segments when all of their messages have expired. Messages that a shorter retention expires
+        are deleted at once.
         """
         partition = await self._partition(topic)
         before = await self._topics.settings(partition)
         await self._topics.set_age(partition, retention)
         age = retention or self._options.retention
         if age < before.age:
-            with _Noticing(self._topics, partition):
+            with _ForgetWhenGone(self._topics, partition):
                 oldest, end = await self._reader.bounds(partition)
                 kept = await self._reader.offset_at(partition, Milliseconds(self._retention_clock.wall() - age))
                 before_cut = end if kept is None else kept
@@ -176,17 +178,17 @@ class KafkaLog:
         return frozenset(await self._topics.all())
 
     async def append(self, topic: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
-        """Store messages at the end of a topic, all or none (`Log.append`): the brokers in sync have them."""
+        """Store messages at the end of a topic, all or none (`Log.append`), on all in-sync replicas."""
         if not messages:
             raise ValueError("an append has at least one message")
         if key is not None:
             check_key(key)
         sent = batch_of(messages)
-        # Too large is refused before any work is done for it: base64 takes four bytes for three.
+        # Check the size before any other work: base64 takes four bytes for three.
         if sent.data_bytes * 3 // 4 > self._options.max_batch_bytes:
             raise TooLarge
         until = self._connection.deadline()
-        partition = self._topics.known(topic)
+        partition = self._topics.known_partition(topic)
         if partition is None or self._closed:
             partition = await self._partition(topic)
         if key is not None:
@@ -194,18 +196,18 @@ class KafkaLog:
             return await self._keys.append(partition, sent, key, until)
         return await self._append(partition, sent, until)
 
-    async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
-        return await self._keys.answered(await self._partition(topic), messages, key, self._connection.deadline())
+    async def earlier_answer(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
+        return await self._keys.earlier_answer(await self._partition(topic), messages, key, self._connection.deadline())
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
-        """Return messages from `start` on (`Log.read`), with all that any node had answered for when it began."""
+        """Return messages from `start` on (`Log.read`), with all that any node had acknowledged before the call."""
         partition = await self._partition(topic)
-        with _Noticing(self._topics, partition):
+        with _ForgetWhenGone(self._topics, partition):
             return await self._reader.read(partition, start, max_messages=max_messages, max_bytes=max_bytes)
 
     async def bounds(self, topic: TopicId) -> Bounds:
         partition = await self._partition(topic)
-        with _Noticing(self._topics, partition):
+        with _ForgetWhenGone(self._topics, partition):
             return await self._reader.bounds(partition)
 
     async def all_bounds(self) -> Mapping[TopicId, Bounds]:
@@ -216,25 +218,25 @@ class KafkaLog:
         for partition, bounds in found.items():
             self._reader.drop_before(partition, bounds.oldest)
         for partition in partitions:
-            if partition not in found:  # its leader is just changing, or it is gone
-                with contextlib.suppress(TopicGone), _Noticing(self._topics, partition):
+            if partition not in found:  # its leader is changing, or it is deleted
+                with contextlib.suppress(TopicGone), _ForgetWhenGone(self._topics, partition):
                     found[partition] = await self._reader.bounds(partition)
         return {partition.topic: bounds for partition, bounds in found.items()}
 
     async def totals(self, topic: TopicId) -> Totals:
-        """Return the totals of all that was published to the topic (`Log.totals`).
+        """Return the totals of a topic (`Log.totals`).
 
-        Messages are exact; bytes lack what a node that was killed published in its last second. The time is None when
-        the brokers have deleted all messages.
+        The count of messages is exact. Bytes lack the last second of killed nodes. The time is None if the brokers have
+        deleted all messages.
         """
         partition = await self._partition(topic)
         size = await self._sizes.of(topic)
-        with _Noticing(self._topics, partition):
+        with _ForgetWhenGone(self._topics, partition):
             end = await self._reader.end(partition)
             return Totals(end, size, await self._reader.last_time(partition) if end else None)
 
     async def stored(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
-        """Return how many bytes topics take (`Log.stored`): of all published bytes the part that is kept."""
+        """Return the bytes that topics occupy (`Log.stored`), estimated from the share of offsets that are kept."""
         bounds, sizes = await self.all_bounds(), await self._sizes.all()
         return {
             topic: sizes.get(topic, 0) * (end - oldest) // max(end, 1)
@@ -244,12 +246,12 @@ class KafkaLog:
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         partition = await self._partition(topic)
-        with _Noticing(self._topics, partition):
+        with _ForgetWhenGone(self._topics, partition):
             return await self._reader.offset_at(partition, time)
 
     async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
         partition = await self._partition(topic)
-        with _Noticing(self._topics, partition):
+        with _ForgetWhenGone(self._topics, partition):
             return await self._reader.wait(partition, after, timeout)
 
     @property
@@ -261,11 +263,11 @@ class KafkaLog:
     def away(self) -> str | None:
         return None if self._connection.reachable else self._connection.trouble or "no broker answers"
 
-    async def weak(self) -> Mapping[TopicId, str]:
+    async def weak_topics(self) -> Mapping[TopicId, str]:
         self._check_open()
         await self._topics.refresh()
         await self._topics.look()
-        return self._topics.weak()
+        return self._topics.weak_topics()
 
     async def name_of(self, topic: TopicId) -> str:
         return (await self._partition(topic)).name
@@ -287,37 +289,36 @@ class KafkaLog:
     ) -> Appended:
         sent = batch_of(messages)
         every = sent.sent
-        records = [encode(each) for each in every[:_ENCODED_AT_ONCE]]
-        for start in range(_ENCODED_AT_ONCE, len(every), _ENCODED_AT_ONCE):
+        records = [encode(each) for each in every[:_MESSAGES_PER_TURN]]
+        for start in range(_MESSAGES_PER_TURN, len(every), _MESSAGES_PER_TURN):
             await asyncio.sleep(0)
-            records += [encode(each) for each in every[start : start + _ENCODED_AT_ONCE]]
+            records += [encode(each) for each in every[start : start + _MESSAGES_PER_TURN]]
         if hashed is not None:
             value, headers = records[0]
             records[0] = (value, [*headers, (KEY, hashed)])
         await self._topics.check(partition)
-        if self._held_topics.is_held(partition.topic):  # the last wait: nothing may come into a block that began
-            await self._held_topics.released(partition.topic)
-        if self._topics.known(partition.topic) is None:  # it went while something was waited for
+        if self._held_topics.is_held(partition.topic):  # no await between this check and `submit`
+            await self._held_topics.wait_for_release(partition.topic)
+        if self._topics.known_partition(partition.topic) is None:  # deleted during one of the waits
             raise TopicGone
-        with _Noticing(self._topics, partition):
+        with _ForgetWhenGone(self._topics, partition):
             return await self._sender.submit(partition, records, sent.fragments, sent.data_bytes, until=until)
 
     async def _partition(self, topic: TopicId) -> Partition:
         self._check_open()
-        return self._topics.known(topic) or await self._topics.find(topic)
+        return self._topics.known_partition(topic) or await self._topics.find(topic)
 
     def _check_open(self) -> None:
         if self._closed:
             raise LogUnavailable
 
-    def _stored(self, partition: Partition, appended: Appended, fragments: Sequence[Fragment], size: int) -> None:
-        if appended.time < 0:  # loaded: counted when the topic was made, and not read yet
+    def _on_stored(self, partition: Partition, appended: Appended, fragments: Sequence[Fragment], size: int) -> None:
+        if appended.time < 0:  # loaded: counted at the creation of the topic, and not read yet
             return
         self._sizes.add(partition.topic, size)
         self._reader.appended(partition, appended, fragments)
 
     async def _round(self) -> None:
-        """Count bytes, look at topics and their settings, forget old keys, and log when Kafka goes and comes back."""
         self._round_number += 1
         number, is_away = self._round_number, not self._connection.reachable
         if is_away and not self._was_away:
@@ -325,7 +326,7 @@ class KafkaLog:
         if self._was_away and not is_away:
             logger.info("kafka.back")
         self._was_away = is_away
-        with contextlib.suppress(Unavailable):  # what is away is said elsewhere
+        with contextlib.suppress(Unavailable):  # reported elsewhere
             await self._sizes.flush()
             if is_away:
                 return
@@ -337,17 +338,17 @@ class KafkaLog:
             if number % _FORGET_EVERY == 0:
                 await self._keys.forget_old()
 
-    def _gone(self, partition: Partition) -> None:
+    def _forget_topic(self, partition: Partition) -> None:
         self._sender.forget(partition.topic)
         self._connection.leaders.forget(partition.name)
         self._reader.forget(partition)
         self._sizes.forget(partition.topic)
 
 
-class _Noticing(contextlib.AbstractContextManager[None]):
-    """Lets all who wait for a topic know when it turns out that another node, or another program, deleted it.
+class _ForgetWhenGone(contextlib.AbstractContextManager[None]):
+    """Forgets a topic on `TopicGone`, so that its waiters wake. Logs other errors of brokers as `LogUnavailable`.
 
-    What else the brokers say is for operators only. A class, as a generator would be made for each append and read.
+    A class instead of @contextmanager: avoids one generator per append and read (hot path).
     """
 
     __slots__ = ("_partition", "_topics")

@@ -12,10 +12,10 @@ from ams.core.errors import BadSettings
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaOptions:
-    """All of it; the defaults fit three brokers in one data centre."""
+    """Settings of the Kafka engine. The defaults fit three brokers in one data centre."""
 
-    servers: str  # brokers to begin with: `host:port`, several with commas. The others are learned from these.
-    prefix: str = "ams"  # what the names of our topics begin with; without a dot
+    servers: str  # bootstrap brokers: `host:port`, separated by commas
+    prefix: str = "ams"  # prefix of our topics' names; without a dot
     replication: int = 3  # brokers that keep each message
     min_isr: int = 2  # brokers that must have a message before it counts as stored
     tls: bool = False
@@ -23,17 +23,17 @@ class KafkaOptions:
     sasl: str = "scram-sha-512"  # how the user logs in: `plain`, `scram-sha-256` or `scram-sha-512`
     user: str = ""  # empty = no login
     password: str = field(default="", repr=False)
-    retention: Milliseconds = Milliseconds(7 * 86_400_000)  # of topics without an age of their own
-    idempotency_window: Milliseconds | None = None  # None: as long as the topic's messages
-    max_batch_bytes: int = 17 * 2**20  # a whole request of 16 MiB, and space for headers
-    tail_cache_bytes: int = 64_000_000  # memory for the newest messages of all topics together
-    ahead_bytes: int = 32_000_000  # memory for messages fetched beyond what reads asked for
-    patience: float = 8.0  # seconds a call waits for Kafka to come round; clients give up at ten
+    retention: Milliseconds = Milliseconds(7 * 86_400_000)  # of topics without their own
+    idempotency_window: Milliseconds | None = None  # None: the topic's retention
+    max_batch_bytes: int = 17 * 2**20  # a request of 16 MiB, and space for headers
+    tail_cache_bytes: int = 64_000_000  # memory for the newest messages of all topics
+    ahead_bytes: int = 32_000_000  # memory for prefetched messages
+    patience: float = 8.0  # timeout of a call in seconds; clients give up after ten
     request_timeout: float = 3.5  # seconds a broker has to answer one request; then its connection is given up
 
 
 def addresses(options: KafkaOptions) -> list[tuple[str, int]]:
-    """Return host and port of the brokers to begin with; raise `BadSettings` for what is none."""
+    """Return host and port of the bootstrap brokers; raise `BadSettings` for bad syntax."""
     try:
         return [(host, port) for host, port, _ in collect_hosts(options.servers)]
     except ValueError:
@@ -47,7 +47,7 @@ def access(options: KafkaOptions) -> dict[str, Any]:
     if options.tls:
         try:
             words["ssl_context"] = ssl.create_default_context(cafile=options.ca_file or None)
-        except OSError as error:  # as those of TLS are
+        except OSError as error:  # also `ssl.SSLError`
             raise BadSettings(f"kafka_ca_file {options.ca_file} cannot be used: {error.strerror}") from error
     if options.user:
         words["sasl_mechanism"] = options.sasl.upper()

@@ -1,11 +1,11 @@
-"""Reading topics on Kafka: from memory at the tail, by fetches at any place, and ahead of those who read on and on.
+"""Reads of topics on Kafka: from the tail cache, by fetches, and by prefetch for sequential readers.
 
-A read is a few questions to the topic's leader, at most. Before it answers less than it may, the end of the topic is
-asked for, so that it holds what was published through any node before it began.
+A read costs at most a few requests to the topic's leader. Before a read returns fewer messages than allowed, it asks
+for the topic's end. So it includes all that was published through any node before it began.
 
-Topics that calls wait on are followed, so that a wait ends a moment after a publish through any node. Each broker is
-asked one long question about all the topics it leads that are waited on. A topic that comes while that question is out
-is asked about in a second, shorter one at once, and gets into the long one with its next turn.
+Topics with waiting calls are followed by long polling, so that a wait ends soon after a publish through any node. Each
+broker gets one long poll for all followed topics that it leads. A topic that is added during a long poll is covered at
+once by a second, short poll, and by the next long poll.
 """
 
 import asyncio
@@ -22,33 +22,33 @@ from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run, Runs
 from ams.core.supervisor import Supervisor
-from ams.storage.log.base import NEVER, Appended, Bounds
+from ams.storage.log.base import NO_OFFSET, Appended, Bounds
 from ams.storage.log.kafka.connection import Connection, Lane, NodeId
 from ams.storage.log.kafka.fetch import EARLIEST, FOLLOWER, LATEST, Fetched, Fetcher, FetchSession, Part, part_of
 from ams.storage.log.kafka.message_cache import CachedRange, PendingRead, ReadAhead, TailCache
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 
-LONG, SHORT = Lane("follow"), Lane("follow-new")  # about all topics of a broker; about new ones meanwhile
+LONG_POLL, SHORT_POLL = Lane("follow"), Lane("follow-new")  # for all followed topics of a broker; for new ones
 _FOLLOWING = "following of the log"
-WAIT_MS = {LONG: 500, SHORT: 20}  # how long a broker may wait for something new
-TOPIC_BYTES, MAX_BYTES = 2**16, 2**22  # of an answer for one topic, but for one whole batch, and for all
-PACE, MOST_PACE = 2e-6, 0.01  # seconds between two questions for each topic they are about, and at most
+WAIT_MS = {LONG_POLL: 500, SHORT_POLL: 20}  # timeout of a poll on the broker
+TOPIC_BYTES, MAX_BYTES = 2**16, 2**22  # limits of a response, per topic (but at least one batch) and in total
+PACE_SECONDS, MAX_PACE_SECONDS = 2e-6, 0.01  # pause between two polls: per topic, and maximum
 FIND_SECONDS = 3.0
-AGAIN = 0.1  # seconds until a topic is tried again that could not be asked about
-LEAST, MOST = 2**12, 2**22  # bytes of a fetch for one read
-GUESS = 1024  # bytes of a message of a topic that was not read yet
-FETCHES = 16  # fetches at a time, so that many large ones do not fill the memory
-SCANS = 2  # fetches ahead at a time: one on its way while messages are made of another
-LAG = 0.05  # seconds until a leader is asked again that does not show yet what it said there is
+RETRY_SECONDS = 0.1  # pause after a failed request for a topic
+MIN_FETCH_BYTES, MAX_FETCH_BYTES = 2**12, 2**22  # of a fetch for one read
+MESSAGE_BYTES_GUESS = 1024  # for a topic without reads so far
+MAX_FETCHES = 16  # concurrent fetches: bounds the memory of large ones
+MAX_SCANS = 2  # concurrent prefetches: one in flight while another is decoded
+LAG_SECONDS = 0.05  # pause until a lagging leader is asked again
 
 
 @dataclass(eq=False)
 class _FollowedTopic:
     partition: Partition
-    position: Offset  # where the next question begins
-    waiters: dict["asyncio.Future[bool]", Offset] = field(default_factory=dict)  # the offsets they wait for
-    broker: "_FollowedBroker | None" = None  # None: its leader is looked for
+    position: Offset  # start of the next poll
+    waiters: dict["asyncio.Future[bool]", Offset] = field(default_factory=dict)  # with the offset each waits for
+    broker: "_FollowedBroker | None" = None  # None: no known leader
     is_locating: bool = False
 
     def wake(self, end: Offset) -> None:
@@ -65,12 +65,12 @@ class _FollowedTopic:
 
 
 class _FollowedBroker:
-    """The topics one broker leads, and up to two questions about them at a time."""
+    """The followed topics of one broker, and up to two polls for them at a time."""
 
     def __init__(self, number: NodeId) -> None:
         self.number = number
         self.topics: dict[TopicId, _FollowedTopic] = {}
-        self.sessions = {LONG: FetchSession(), SHORT: FetchSession()}
+        self.sessions = {LONG_POLL: FetchSession(), SHORT_POLL: FetchSession()}
         self.asking: dict[Lane, asyncio.Task[None]] = {}
         self._covered: dict[TopicId, Offset] = {}
         self._new: dict[TopicId, _FollowedTopic] = {}
@@ -78,7 +78,7 @@ class _FollowedBroker:
     def add(self, followed: _FollowedTopic) -> None:
         topic = followed.partition.topic
         self.topics[topic] = followed
-        if self._covered.get(topic, NEVER) > followed.position:
+        if self._covered.get(topic, NO_OFFSET) > followed.position:
             self._new[topic] = followed
 
     def remove(self, followed: _FollowedTopic) -> None:
@@ -88,8 +88,8 @@ class _FollowedBroker:
             self._new.pop(topic, None)
 
     def to_ask(self, lane: Lane) -> list[_FollowedTopic]:
-        """Return what the next question of a lane is about: all, or what the long one that is out does not cover."""
-        if lane == SHORT:
+        """Return the topics for the next poll of a lane: all, or those that the current long poll lacks."""
+        if lane == SHORT_POLL:
             return list(self._new.values())
         self._covered = {topic: each.position for topic, each in self.topics.items()}
         self._new.clear()
@@ -97,7 +97,7 @@ class _FollowedBroker:
 
 
 class _Follower:
-    """All waits of this process. While no call waits nothing is asked."""
+    """All waiting calls of this process. Without waiting calls there are no polls."""
 
     def __init__(self, connection: Connection, fetcher: Fetcher, cache: TailCache, supervisor: Supervisor) -> None:
         self._connection, self._fetcher, self._cache, self._supervisor = connection, fetcher, cache, supervisor
@@ -116,7 +116,7 @@ class _Follower:
             followed.broker.add(followed)
             self._ask_more(followed.broker)
         elif not followed.is_locating:
-            self._look_for(followed)
+            self._start_search(followed)
         try:
             async with asyncio.timeout(timeout):
                 return await waiter
@@ -130,7 +130,7 @@ class _Follower:
                 if followed.broker is not None:
                     followed.broker.remove(followed)
 
-    def grown(self, topic: TopicId, end: Offset) -> None:
+    def wake_waiters(self, topic: TopicId, end: Offset) -> None:
         if followed := self._followed.get(topic):
             followed.wake(end)
 
@@ -152,7 +152,7 @@ class _Follower:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _look_for(self, followed: _FollowedTopic, pause: float = 0.0, *, out_of_range: bool = False) -> None:
+    def _start_search(self, followed: _FollowedTopic, pause: float = 0.0, *, out_of_range: bool = False) -> None:
         followed.is_locating = True
         self._start(self._find(followed, pause, out_of_range))
 
@@ -168,7 +168,7 @@ class _Follower:
                 if not self._connection.reachable:
                     followed.give_up(LogUnavailable())
                     break
-            except Exception as error:  # refused, or a defect: it must not leave the topic unfollowed for good
+            except Exception as error:  # refused, or a defect: the topic must not stay unfollowed
                 if not isinstance(error, KafkaError):
                     self._supervisor.survive(_FOLLOWING)
                 followed.give_up(LogUnavailable())
@@ -187,31 +187,30 @@ class _Follower:
             broker.add(followed)
             self._ask_more(broker)
 
-    def _lose(self, followed: _FollowedTopic, *, out_of_range: bool = False) -> None:
-        """Look for the leader of a topic again; `out_of_range`: its position is not between its oldest and its end."""
+    def _find_leader_again(self, followed: _FollowedTopic, *, out_of_range: bool = False) -> None:
+        """Look up the leader of a topic again; `out_of_range`: also correct its position."""
         if followed.broker is not None:
             followed.broker.remove(followed)
             followed.broker = None
-            self._look_for(followed, AGAIN, out_of_range=out_of_range)
+            self._start_search(followed, RETRY_SECONDS, out_of_range=out_of_range)
 
     def _ask_more(self, broker: _FollowedBroker) -> None:
-        if LONG not in broker.asking:
-            broker.asking[LONG] = self._start(self._ask(broker, LONG))
-        elif SHORT not in broker.asking and broker.to_ask(SHORT):
-            broker.asking[SHORT] = self._start(self._ask(broker, SHORT))
+        if LONG_POLL not in broker.asking:
+            broker.asking[LONG_POLL] = self._start(self._ask(broker, LONG_POLL))
+        elif SHORT_POLL not in broker.asking and broker.to_ask(SHORT_POLL):
+            broker.asking[SHORT_POLL] = self._start(self._ask(broker, SHORT_POLL))
 
     async def _ask(self, broker: _FollowedBroker, lane: Lane) -> None:
-        """Ask a broker about its topics, again and again while there are any."""
         try:
             while asked := broker.to_ask(lane):
                 try:
                     await self._ask_once(broker, lane, asked)
-                except Exception as error:  # also of a defect: it must not leave the topics unfollowed for good
+                except Exception as error:  # also a defect: the topics must not stay unfollowed
                     if not isinstance(error, KafkaError):
                         self._supervisor.survive(_FOLLOWING)
                     for followed in asked:
-                        self._lose(followed)
-                await asyncio.sleep(min(MOST_PACE, PACE * len(asked)))
+                        self._find_leader_again(followed)
+                await asyncio.sleep(min(MAX_PACE_SECONDS, PACE_SECONDS * len(asked)))
         finally:
             del broker.asking[lane]
 
@@ -225,7 +224,7 @@ class _Follower:
         except BaseException:
             session.reset()
             raise
-        for name, parts in response.topics if session.answered(response) else ():
+        for name, parts in response.topics if session.accept_answer(response) else ():
             topic, position = positions[name]
             if followed := self._followed.get(topic):
                 await self._take(followed, position, parts[0])
@@ -234,20 +233,20 @@ class _Follower:
         try:
             part = part_of(answer)
             if part.data:
-                await self._feed(followed, position, part)
+                await self._feed_cache(followed, position, part)
         except Damaged as error:
             followed.give_up(error)
         except OffsetOutOfRangeError:
-            self._lose(followed, out_of_range=True)
+            self._find_leader_again(followed, out_of_range=True)
         except KafkaError as error:
             if error.invalid_metadata:
                 self._connection.leaders.forget(followed.partition.name)
-            self._lose(followed)
-        except Exception:  # what one topic holds must not stop the others
+            self._find_leader_again(followed)
+        except Exception:  # a defect with one topic must not stop the others
             self._supervisor.survive(_FOLLOWING)
             followed.give_up(LogUnavailable())
 
-    async def _feed(self, followed: _FollowedTopic, position: Offset, part: Part) -> None:
+    async def _feed_cache(self, followed: _FollowedTopic, position: Offset, part: Part) -> None:
         topic, end = followed.partition.topic, Offset(part.high + followed.partition.first)
         next_, after_last = end, self._cache.newest(topic)
         if not self._cache.has(topic, position, end):
@@ -260,7 +259,7 @@ class _Follower:
 
 
 class Reader:
-    """Reads for all of a node; its topics are given by their `Partition`."""
+    """All reads of a node."""
 
     def __init__(self, connection: Connection, options: KafkaOptions, supervisor: Supervisor) -> None:
         self._connection = connection
@@ -268,13 +267,13 @@ class Reader:
         self._cache = TailCache(options.tail_cache_bytes)
         self._ahead = ReadAhead(options.ahead_bytes)
         self._follower = _Follower(connection, self._fetcher, self._cache, supervisor)
-        # A topic's end, as it is or was since the call; concurrent calls share one question.
+        # A topic's end at or after the call; concurrent calls share one request.
         self.end: SharedRequest[Partition, Offset] = SharedRequest(
             lambda partition: self._fetcher.offset(partition, LATEST, connection.deadline())
         )
         self._sequels = SharedRequest(self._fetch_ahead, join=True)
-        self._fetching = asyncio.Semaphore(FETCHES)
-        self._scanning = asyncio.Semaphore(SCANS)
+        self._fetching = asyncio.Semaphore(MAX_FETCHES)
+        self._scanning = asyncio.Semaphore(MAX_SCANS)
         self._sizes: dict[TopicId, int] = {}
 
     async def read(self, partition: Partition, start: Offset, *, max_messages: int, max_bytes: int) -> Runs:
@@ -285,7 +284,7 @@ class Reader:
             position = self._from_memory(pending, topic, start)
             end = await self.end(partition) if not pending.full and self._cache.ends_at(topic, position) else None
             while not pending.full and (end is None or position < end):
-                position, seen = await self._more(pending, partition, position, until)
+                position, seen = await self._fetch_more(pending, partition, position, until)
                 if not pending.full and end is None and position >= seen:
                     end = await self.end(partition)
         except KafkaError as error:
@@ -293,7 +292,7 @@ class Reader:
         if end == position:
             self._cache.begin(topic, position, position, [])
         if pending.runs:
-            self._ahead.ended(topic, start, pending.runs[-1].end)
+            self._ahead.note_end(topic, start, pending.runs[-1].end)
         return Runs(pending.runs)
 
     async def bounds(self, partition: Partition) -> Bounds:
@@ -301,89 +300,89 @@ class Reader:
         end, oldest = await asyncio.gather(self.end(partition), self._oldest(partition, self._connection.deadline()))
         return Bounds(min(oldest, end), end)
 
-    async def settled(self, partition: Partition) -> Bounds:
-        """Return the bounds when all that the leader has by now is in them.
+    async def settled_bounds(self, partition: Partition) -> Bounds:
+        """Return the bounds once the high watermark has reached the leader's end at the call.
 
-        What too few brokers have yet may still become a part of the topic, or vanish: while that is so for longer than
-        a call waits, `LogUnavailable`.
+        Messages that are not replicated may still become visible, or vanish. If they stay so for the timeout of a call,
+        raises `LogUnavailable`.
         """
         until = self._connection.deadline()
         written = await self._fetcher.offset(partition, LATEST, until, FOLLOWER)
         while (bounds := await self.bounds(partition)).end < written:
             if asyncio.get_running_loop().time() > until:
                 raise LogUnavailable
-            await asyncio.sleep(LAG)
+            await asyncio.sleep(LAG_SECONDS)
         return bounds
 
     async def offset_at(self, partition: Partition, time: Milliseconds) -> Offset | None:
-        """Return the first kept offset whose publish time is `time` or later; None when there is none."""
+        """Return the first kept offset with publish time `time` or later, or None."""
         offset = await self._fetcher.offset(partition, max(time, 0), self._connection.deadline())
         return None if offset < partition.first else offset
 
     async def last_time(self, partition: Partition) -> Milliseconds | None:
-        """Return the publish time of the last message that is kept; None when there is none."""
+        """Return the publish time of the last kept message, or None."""
         oldest, end = await self.bounds(partition)
         back = 1
         while end > oldest:
-            found = await self.read(partition, Offset(max(oldest, end - back)), max_messages=back, max_bytes=MOST)
+            found = await self.read(
+                partition, Offset(max(oldest, end - back)), max_messages=back, max_bytes=MAX_FETCH_BYTES
+            )
             if found or back >= end - oldest:
                 return found.runs[-1].time if found else None
             back *= 16
         return None
 
     async def wait(self, partition: Partition, after: Offset, timeout: float) -> bool:
-        """Return True as soon as there is a message at `after` or later, False after `timeout` s or the topic's end."""
+        """Return True at the first message at `after` or later, False after `timeout` seconds or a drop."""
         if self._cache.newest(partition.topic) > after:
             return True
         return await self._follower.wait(partition, after, timeout)
 
     def appended(self, partition: Partition, appended: Appended, fragments: Sequence[Fragment]) -> None:
-        """Note what was appended by this node: reads at the tail find it in memory, and waits end."""
+        """Cache messages that this node appended, and end waits."""
         end = Offset(appended.first + appended.count)
         if self._cache.accepts(partition.topic, appended.first):
             run = Run.of(appended.first, appended.time, fragments)
             self._cache.add(partition.topic, appended.first, end, (run,))
-        self._follower.grown(partition.topic, end)
+        self._follower.wake_waiters(partition.topic, end)
 
     def drop_before(self, partition: Partition, oldest: Offset) -> None:
-        """Let messages go that are no longer kept."""
+        """Drop expired messages from the caches."""
         self._cache.drop_before(partition.topic, oldest)
         self._ahead.drop_before(partition.topic, oldest)
 
     def forget(self, partition: Partition) -> None:
-        """Remove a topic that is gone; its waiting readers get an error."""
+        """Remove a deleted topic, and end its waits."""
         self._cache.forget(partition.topic)
         self._ahead.forget(partition.topic)
         self._sizes.pop(partition.topic, None)
         self._follower.forget(partition.topic)
 
     async def close(self) -> None:
-        """End all waits and questions."""
+        """End all waits and requests."""
         await self._follower.close()
         await self.end.close()
         await self._sequels.close()
 
     def _from_memory(self, pending: PendingRead, topic: TopicId, position: Offset) -> Offset:
-        """Fill a read with what is in memory from `position` on; return where to go on."""
         while not pending.full:
-            held = self._cache.held(topic)
-            if held is None or not held.covers(position):
-                held = self._ahead.held(topic, position)
-            if held is None:
+            cached_range = self._cache.cached_range(topic)
+            if cached_range is None or not cached_range.covers(position):
+                cached_range = self._ahead.cached_range(topic, position)
+            if cached_range is None:
                 break
-            position = held.fill(pending, position)
+            position = cached_range.fill(pending, position)
         return position
 
-    async def _more(
+    async def _fetch_more(
         self, pending: PendingRead, partition: Partition, position: Offset, until: float
     ) -> tuple[Offset, Offset]:
-        """Fetch from `position` on; return where to go on, and the end as the leader knew it."""
         fetched = await self._fetch(pending, partition, position, until)
         if fetched.next == position:
-            # The leader does not show yet what is there.
-            if asyncio.get_running_loop().time() + LAG > until:
+            # The leader lags: it does not return messages below the end it reported.
+            if asyncio.get_running_loop().time() + LAG_SECONDS > until:
                 raise LogUnavailable from KafkaError("the leader lags behind")
-            await asyncio.sleep(LAG)
+            await asyncio.sleep(LAG_SECONDS)
             return position, fetched.end
         if runs := fetched.runs:
             size = sum([run.size for run in runs]) // sum([len(run.fragments) for run in runs]) + 16
@@ -401,8 +400,10 @@ class Reader:
             if self._ahead.size(partition.topic, position):
                 return await self._sequels((partition, position))
             async with self._fetching:
-                wanted = min(pending.messages_left * self._sizes.get(partition.topic, GUESS), pending.bytes_left)
-                size = min(MOST, LEAST + wanted)
+                wanted = min(
+                    pending.messages_left * self._sizes.get(partition.topic, MESSAGE_BYTES_GUESS), pending.bytes_left
+                )
+                size = min(MAX_FETCH_BYTES, MIN_FETCH_BYTES + wanted)
                 return await self._fetcher.fetch(partition, position, size, until=until, enough=pending)
         except OffsetOutOfRangeError:
             oldest = await self._oldest(partition, until)
@@ -411,7 +412,7 @@ class Reader:
     async def _fetch_ahead(self, what: tuple[Partition, Offset]) -> Fetched:
         partition, position = what
         async with self._scanning:
-            size = self._ahead.size(partition.topic, position) or LEAST
+            size = self._ahead.size(partition.topic, position) or MIN_FETCH_BYTES
             return await self._fetcher.fetch(partition, position, size, until=self._connection.deadline())
 
     async def _oldest(self, partition: Partition, until: float) -> Offset:

@@ -1,9 +1,8 @@
-"""The sender: takes requests of all topics to their leaders, each stored once, whole, in the order of its topic.
+"""The producer: sends requests of all topics to their leaders; each is stored once, whole, in the order of its topic.
 
-One batch of a topic is on its way at a time; what comes meanwhile is gathered into the next one. Batches with the same
-leader share a request when they are ready together. A batch whose fate is not known is sent again as it is, with its
-sequence number; given up, it is shut out by the next one's epoch
-(`docs/decisions/0009-requests-of-our-own-to-kafka.md`).
+At most one batch of a topic is in flight; later requests form the next batch. Batches with the same leader share a
+produce request if they are ready together. A batch with unknown outcome is sent again unchanged, with its sequence
+number. If it is given up, the next batch's epoch fences it off (`docs/decisions/0009-requests-of-our-own-to-kafka.md`).
 """
 
 import asyncio
@@ -24,29 +23,29 @@ from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import Appended
-from ams.storage.log.kafka.administration import refusable
+from ams.storage.log.kafka.administration import await_refusable
 from ams.storage.log.kafka.batches import GATHER_BYTES, Batch, Producer, Record, Request, TopicQueue, Unsent, make
-from ams.storage.log.kafka.connection import PASSING, Connection, Lane, NodeId, check, error_of
+from ams.storage.log.kafka.connection import TRANSIENT_ERRORS, Connection, Lane, NodeId, check, error_of
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 
 logger = structlog.get_logger("ams.log")
 PART = "writing of the log"
 LANES = tuple(Lane(f"publish {number}") for number in range(4))
-FLYING_BYTES = 64 * 2**20  # bytes on their way at once, to all brokers
-BATCH_OVERHEAD = 1024  # bytes of a batch beside its records, and more
-_ALL = -1  # acknowledged by all brokers in sync
-_PAUSE = 0.05  # seconds before a batch is sent again
-_LOOK_EVERY = 0.25  # seconds between looks at what waited too long
-_TOO_FEW = (errors.NotEnoughReplicasError, errors.NotEnoughReplicasAfterAppendError)
-_TOO_FEW_SECONDS = 15.0  # how long too few brokers count as in sync while nothing is published
+FLYING_BYTES = 64 * 2**20  # maximum in flight, to all brokers
+BATCH_OVERHEAD = 1024  # upper bound for the bytes of a batch besides its records
+_ALL_IN_SYNC = -1  # acks=all
+_PAUSE = 0.05  # seconds before a retry
+_EXPIRY_CHECK_SECONDS = 0.25  # interval of the check for expired requests
+_TOO_FEW_IN_SYNC = (errors.NotEnoughReplicasError, errors.NotEnoughReplicasAfterAppendError)
+_TOO_FEW_SECONDS = 15.0  # how long `refusal` stays after such an error without new appends
 _LOST_SEQUENCE = (errors.OutOfOrderSequenceNumber, errors.UnknownProducerId, errors.InvalidProducerEpoch)
-Stored = Callable[[Partition, Appended, Sequence[Fragment], int], None]  # where, fragments and data bytes
+Stored = Callable[[Partition, Appended, Sequence[Fragment], int], None]  # place, fragments and data bytes
 
 
 @dataclass(slots=True)
 class _Broker:
-    """Queues that wait for a broker, and connections to it that are free."""
+    """Queues that wait for a broker, and its free lanes."""
 
     ready: deque[TopicQueue] = field(default_factory=deque)
     free: list[Lane] = field(default_factory=lambda: list(LANES))
@@ -54,11 +53,13 @@ class _Broker:
 
 
 class Sender:
-    """Sends requests; made by `KafkaLog`. Used from one event loop."""
+    """Sends requests; created by `KafkaLog`. One event loop only."""
 
-    def __init__(self, connection: Connection, options: KafkaOptions, stored: Stored, supervisor: Supervisor) -> None:
-        """`stored` is called before those who wait are."""
-        self._supervisor, self._connection, self._options, self._stored = supervisor, connection, options, stored
+    def __init__(
+        self, connection: Connection, options: KafkaOptions, on_stored: Stored, supervisor: Supervisor
+    ) -> None:
+        """`on_stored` is called before the callers' futures complete."""
+        self._supervisor, self._connection, self._options, self._on_stored = supervisor, connection, options, on_stored
         self._clock = SystemClock()
         self._loop = asyncio.get_running_loop()
         self._queues: dict[TopicId, TopicQueue] = {}
@@ -84,11 +85,12 @@ class Sender:
         *,
         until: float,
     ) -> "asyncio.Future[Appended]":
-        """Queue a request behind those of its topic, which waits until loop time `until`; raises `TooLarge`.
+        """Queue a request of a topic, with a timeout at loop time `until`; raises `TooLarge`.
 
-        `times` are those of messages that are loaded; the answer's time is -1 then, unless the broker gave its own. The
-        future raises `Unsent` when it was given up before it was sent, `LogUnavailable` when it may be stored, or
-        `TopicGone`.
+        The future raises `Unsent` if the request is not stored, `LogUnavailable` if it may be stored, or `TopicGone`.
+
+        Args:
+            times: of loaded messages; the answer's time is then -1, unless the broker set its own.
         """
         if self._closing or not self._connection.reachable or until <= self._loop.time():
             raise Unsent
@@ -100,11 +102,11 @@ class Sender:
             queue = self._queues[partition.topic] = TopicQueue(partition)
         queue.waiting.append(request)
         if not queue.queued:
-            self._go_on(queue)
+            self._schedule(queue)
         return request.done
 
     async def identify(self) -> Producer:
-        """Return the identity batches are sent with; ask for one when there is none yet. Raises `LogUnavailable`."""
+        """Return the producer id; requests one if needed. Raises `LogUnavailable`."""
         if self._producer is not None:
             return self._producer
         if self._identifying is None or self._identifying.done():
@@ -114,14 +116,14 @@ class Sender:
 
     @property
     def refusal(self) -> str | None:
-        """Why brokers refuse what is sent to them, so that it waits in vain; None while they do not."""
+        """Why brokers refuse batches now, or None."""
         return "too few brokers are in sync" if self._loop.time() < self._too_few_until else None
 
     def forget(self, topic: TopicId) -> None:
-        """Fail all requests that wait for a topic that is gone.
+        """Fail all requests of a deleted topic.
 
-        Should it be there all the same, as when a broker had not heard of it yet, it goes on with another producer:
-        sequence numbers that begin again would be taken for repeats.
+        The topic may still exist, if a broker has not heard of it yet. So it gets another producer id: restarted
+        sequence numbers of the same producer would count as repeats.
         """
         queue = self._queues.pop(topic, None)
         if queue is not None:
@@ -129,14 +131,14 @@ class Sender:
             self._producer = None
 
     async def quiet(self, topic: TopicId) -> None:
-        """Wait until nothing of a topic is on its way."""
+        """Wait until no request of a topic is pending."""
         while (queue := self._queues.get(topic)) is not None and queue.queued:
             if queue.quiet is None:
                 queue.quiet = self._loop.create_future()
             await asyncio.wait((queue.quiet,))
 
     async def close(self) -> None:
-        """Send the accepted requests that callers still wait for, and end."""
+        """Finish accepted requests, and stop."""
         self._closing = True
         await self._idle.wait()
         for task in [*self._tasks, *([self._identifying] if self._identifying else [])]:
@@ -145,22 +147,21 @@ class Sender:
         if self._looking is not None:
             self._looking.cancel()
 
-    def _go_on(self, queue: TopicQueue, pause: float = 0) -> None:
-        """See that a queue with work is on its way, and one without is not looked at."""
+    def _schedule(self, queue: TopicQueue, pause: float = 0) -> None:
         queue.queued = queue.batch is not None or bool(queue.waiting)
         if not queue.queued:
-            self._rest(queue)
+            self._mark_idle(queue)
             return
         self._busy.add(queue)
         self._idle.clear()
-        self._look_later()
+        self._schedule_expiry()
         node = None if pause or queue.producer is None else self._connection.leaders.known(queue.partition.name)
         if node is None:
-            self._run(self._find_leader(queue, pause))
+            self._start(self._find_leader(queue, pause))
         else:
             self._enqueue(queue, node)
 
-    def _rest(self, queue: TopicQueue) -> None:
+    def _mark_idle(self, queue: TopicQueue) -> None:
         self._busy.discard(queue)
         if not self._busy:
             self._idle.set()
@@ -174,26 +175,25 @@ class Sender:
             await asyncio.sleep(pause)
             if queue.producer is None:
                 if self._producer is not None and queue.worn == self._producer.id:
-                    self._producer = None  # the queue used up its epochs
+                    self._producer = None  # the queue has used up its epochs
                 queue.producer = await self.identify()
-            node = await refusable(self._connection.leader(queue.partition, until=until))
+            node = await await_refusable(self._connection.leader(queue.partition, until=until))
         except AmsError as error:
             queue.fail(error)
-            self._go_on(queue)
-        except Exception:  # a defect must not hold up this topic for good
+            self._schedule(queue)
+        except Exception:  # a defect must not block this topic
             self._supervisor.survive(PART)
             queue.fail(LogUnavailable())
-            self._go_on(queue)
+            self._schedule(queue)
         else:
             self._enqueue(queue, node)
 
     def _enqueue(self, queue: TopicQueue, node: NodeId) -> None:
         broker = self._brokers.setdefault(node, _Broker())
         broker.ready.append(queue)
-        self._call(node, broker)
+        self._dispatch_soon(node, broker)
 
-    def _call(self, node: NodeId, broker: _Broker) -> None:
-        """Send at the end of this turn of the event loop, together with all that it brings."""
+    def _dispatch_soon(self, node: NodeId, broker: _Broker) -> None:
         if not broker.called:
             broker.called = True
             self._loop.call_soon(self._dispatch, node, broker)
@@ -204,12 +204,11 @@ class Sender:
             while broker.ready and broker.free and self._flying < FLYING_BYTES:
                 load = self._load(broker)
                 if load:
-                    self._run(self._carry(node, broker, broker.free.pop(), load))
+                    self._start(self._send_batches(node, broker, broker.free.pop(), load))
         except Exception as error:
             self._supervisor.failed(PART, error, self._end)
 
     def _load(self, broker: _Broker) -> list[tuple[TopicQueue, Batch]]:
-        """Take batches for one request: the first, of any size, and more while they are small."""
         load: list[tuple[TopicQueue, Batch]] = []
         size = 0
         while broker.ready:
@@ -219,23 +218,25 @@ class Sender:
                 break
             broker.ready.popleft()
             if batch is None or queue.producer is None:
-                self._go_on(queue)
+                self._schedule(queue)
                 continue
-            batch.attempts += 1  # before it is made, which takes its time: from now on no caller gets `Unsent`
+            batch.attempts += 1  # before the slow encoding: from now on no caller gets `Unsent`
             load.append((queue, batch))
             size += batch.size
         self._flying += size
         return load
 
-    async def _carry(self, node: NodeId, broker: _Broker, lane: Lane, load: list[tuple[TopicQueue, Batch]]) -> None:
+    async def _send_batches(
+        self, node: NodeId, broker: _Broker, lane: Lane, load: list[tuple[TopicQueue, Batch]]
+    ) -> None:
         try:
             answers = await self._answers(node, lane, load)
-        except KafkaError as error:  # it is not known what the broker did, nor whether it still leads others
+        except KafkaError as error:  # outcome unknown, and the broker may have lost its leaderships
             answers = {queue.partition.name: _ProduceResult(error) for queue, _ in load}
             ready, broker.ready = broker.ready, deque()
             for queue in ready:
-                self._go_on(queue)
-        except Exception as error:  # a defect must not hold up these topics for good
+                self._schedule(queue)
+        except Exception as error:  # a defect must not block these topics
             self._supervisor.survive(PART)
             answers = {queue.partition.name: _ProduceResult(KafkaError(repr(error))) for queue, _ in load}
         broker.free.append(lane)
@@ -243,7 +244,7 @@ class Sender:
         for queue, batch in load:
             self._take(queue, batch, answers.get(queue.partition.name) or _ProduceResult(KafkaError("not answered")))
         for other in [each for each, waiting in self._brokers.items() if waiting.ready]:
-            self._call(other, self._brokers[other])
+            self._dispatch_soon(other, self._brokers[other])
 
     async def _answers(
         self, node: NodeId, lane: Lane, load: list[tuple[TopicQueue, Batch]]
@@ -253,7 +254,7 @@ class Sender:
             if not batch.data:
                 await make(queue, batch, self._options.max_batch_bytes, self._clock.wall())
             topics.append((queue.partition.name, [(0, batch.data)]))
-        request = ProduceRequest(None, _ALL, int(self._options.request_timeout * 900), topics)
+        request = ProduceRequest(None, _ALL_IN_SYNC, int(self._options.request_timeout * 900), topics)
         response = await self._connection.send(node, request, lane)
         return {
             name: _ProduceResult(error_of(code), offset, Milliseconds(time))
@@ -262,8 +263,8 @@ class Sender:
 
     def _take(self, queue: TopicQueue, batch: Batch, answer: "_ProduceResult") -> None:
         pause = 0.0
-        if queue.batch is not batch:  # the topic is gone
-            self._go_on(queue)
+        if queue.batch is not batch:  # the topic was deleted
+            self._schedule(queue)
             return
         if answer.error is None and answer.offset >= 0:
             self._is_stored(queue, batch, answer)
@@ -274,7 +275,7 @@ class Sender:
             for each in batch.requests:
                 each.fail(LogUnavailable())
             queue.give_up()
-        self._go_on(queue, pause)
+        self._schedule(queue, pause)
 
     def _is_stored(self, queue: TopicQueue, batch: Batch, answer: "_ProduceResult") -> None:
         first = Offset(answer.offset + queue.partition.first)
@@ -282,35 +283,34 @@ class Sender:
         queue.settle()
         fragments = [each for request in batch.requests for each in request.fragments]
         data_bytes = sum(request.data_bytes for request in batch.requests)
-        time = answer.time if answer.time >= 0 else batch.time  # a topic loaded just now, or with weaker settings
-        self._stored(queue.partition, Appended(first, batch.count, time), fragments, data_bytes)
-        batch.stored(first, time)
+        time = answer.time if answer.time >= 0 else batch.time  # no broker time: during a load, or weaker settings
+        self._on_stored(queue.partition, Appended(first, batch.count, time), fragments, data_bytes)
+        batch.on_stored(first, time)
 
     def _may_pass(self, queue: TopicQueue, batch: Batch, error: KafkaError | None) -> bool:
-        if isinstance(error, _TOO_FEW):
+        if isinstance(error, _TOO_FEW_IN_SYNC):
             self._too_few_until = self._loop.time() + _TOO_FEW_SECONDS
-        if isinstance(error, _LOST_SEQUENCE) and batch.attempts == 1:  # surely not stored, neither now nor before
+        if isinstance(error, _LOST_SEQUENCE) and batch.attempts == 1:  # certainly not stored
             queue.renew()
             batch.data, batch.attempts = b"", 0
             return True
-        if error is None or not (error.retriable or type(error) in PASSING):
+        if error is None or not (error.retriable or type(error) in TRANSIENT_ERRORS):
             return False
         if error.invalid_metadata:
             self._connection.leaders.forget(queue.partition.name)
         return True
 
-    def _look_later(self) -> None:
+    def _schedule_expiry(self) -> None:
         if self._looking is None:
-            self._looking = self._loop.call_later(_LOOK_EVERY, self._look)
+            self._looking = self._loop.call_later(_EXPIRY_CHECK_SECONDS, self._expire_requests)
 
-    def _look(self) -> None:
-        """Tell those who waited too long, or all of them while no broker answers."""
+    def _expire_requests(self) -> None:
         self._looking = None
         now = self._loop.time() if self._connection.reachable else float("inf")
         for queue in list(self._busy):
             queue.expire(now)
         if self._busy:
-            self._look_later()
+            self._schedule_expiry()
 
     async def _ask_identity(self) -> Producer:
         def answer(response: Any) -> Producer:
@@ -318,19 +318,19 @@ class Sender:
             return Producer(response.producer_id, response.producer_epoch)
 
         request = InitProducerIdRequest(None, 0)
-        return await refusable(self._connection.ask_any(request, answer, until=self._connection.deadline()))
+        return await await_refusable(self._connection.ask_any(request, answer, until=self._connection.deadline()))
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._supervisor.task(PART, work, self._end, may_end=True)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _end(self) -> None:
-        """Fail all that waits, and take nothing any more: topics whose state is not known cannot go on."""
+        """Fail all calls and refuse new ones, after a defect: the state of the topics is unknown."""
         self._closing = True
         for queue in list(self._queues.values()):
             queue.fail(LogUnavailable())
-            self._rest(queue)
+            self._mark_idle(queue)
         self._idle.set()
 
 

@@ -1,8 +1,8 @@
-"""The directory of topics: where each one is on the brokers, as they list them, and what they keep to for it.
+"""The directory of topics on the brokers, and their settings.
 
-Nothing is remembered elsewhere: a topic that another node made a moment ago is found by asking for the list again, one
-question for all who miss something. A topic that keeps less than was promised, as another program changed or made it,
-takes no messages. Settings are looked at when a topic is first met and now and then after that.
+The brokers' list is the only source. A topic that another node has just created is found by listing again; concurrent
+look-ups share one request. A topic with weaker settings than promised, changed or created by another program, refuses
+appends. Settings are checked at the first use of a topic, and periodically.
 """
 
 import asyncio
@@ -16,20 +16,20 @@ from aiokafka.errors import KafkaError
 
 from ams.core.cache import LruCache
 from ams.core.clock import Milliseconds
-from ams.core.coalescing import BatchedRequest, Shared, SharedRequest
+from ams.core.coalescing import BatchedRequest, SharedRequest, SingleFlight
 from ams.core.errors import LogUnavailable, TopicGone
 from ams.core.names import TopicId, topic_id_text
-from ams.storage.log.base import NEW, Origin
+from ams.storage.log.base import NEW_TOPIC, Origin
 from ams.storage.log.kafka.administration import (
     Configs,
     NewTopic,
     alter,
+    await_refusable,
     create_topics,
     delete_topics,
     describe,
-    led_according_to,
     list_topics,
-    refusable,
+    wait_for_leaders,
 )
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.options import KafkaOptions
@@ -37,35 +37,35 @@ from ams.storage.log.kafka.partition import Listed, Partition, partition_of
 
 logger = structlog.get_logger("ams.log")
 TIMES = "message.timestamp.type"
-GIVEN, BROKER = "CreateTime", "LogAppendTime"  # times of messages: those they are given, or the broker's
+CREATE_TIME, APPEND_TIME = "CreateTime", "LogAppendTime"  # timestamps by the producer, or by the broker
 SEGMENT_BYTES = 256 * 2**20
-_INDEX_BYTES = 2**20  # space for the indexes of such a segment; the brokers' 10 MiB are set aside for each topic
+_INDEX_BYTES = 2**20  # enough for such a segment; the brokers' default reserves 10 MiB per topic
 _MIN_SEGMENT_MS = 600_000
-_OWN_AGE = "delete.retention.ms"  # means nothing without compaction: remembers an own age
-_FIXED = {TIMES: BROKER, "cleanup.policy": "delete", "unclean.leader.election.enable": "false"}
+_OWN_AGE = "delete.retention.ms"  # unused without compaction, so it stores the topic's own retention
+_FIXED = {TIMES: APPEND_TIME, "cleanup.policy": "delete", "unclean.leader.election.enable": "false"}
 _NAMES = (*_FIXED, "min.insync.replicas", "max.message.bytes", "retention.ms", _OWN_AGE)
-_DESCRIBED_AT_ONCE = 100  # topics in one question: reading the answer must not hold up the event loop
-_DEFAULT_OWN_AGE = 86_400_000  # the brokers' default of `delete.retention.ms`, for a topic it was not set for
-NEWS = 1.0  # seconds a topic is looked for that no broker lists yet
+_TOPICS_PER_QUESTION = 100  # per describe request: decoding must not block the event loop
+_DEFAULT_OWN_AGE = 86_400_000  # the brokers' default of `delete.retention.ms`
+NEW_TOPIC_SECONDS = 1.0  # how long to search for a topic that no broker lists yet
 _LEAST_PAUSE = 0.05
-_SHARE = 5  # looking for what is missing takes no more than one part in so many of the time
-_REMEMBERED = 10_000  # topics that were dropped, or looked for in vain, that are remembered
-_SLOW = 2.0  # seconds a broker may take to learn of a new topic before it is not waited for
-_BELIEVED = 1.0  # seconds until a topic that lists lack is gone: a broker that just started lists few
-_LOOKED_AT = 100  # topics not looked at yet whose settings are asked for with those of one that is needed
-_SETTLED = 5.0  # seconds after which every broker lists a topic that was made
+_SEARCH_SHARE = 5  # the search takes at most about 1/5 of the time
+_MAX_REMEMBERED = 10_000  # cached topics that were dropped, or not found
+_LEADER_WAIT_SECONDS = 2.0  # maximum wait until all brokers know a new topic
+_LACKING_SECONDS = 1.0  # until a topic missing in lists counts as deleted: a broker at its start lists few
+_MORE_TOPICS = 100  # further topics whose settings are read in the same request
+_LISTED_SECONDS = 5.0  # time after which every broker lists a new topic
 
 
 class TopicSettings(NamedTuple):
-    """What the brokers keep to for a topic."""
+    """Settings of a topic on the brokers."""
 
-    weakness: str | None  # what is less than promised, for people; None: nothing
-    own_age: Milliseconds | None  # its own age limit; None: it goes by the log's default
-    age: Milliseconds  # the age limit the brokers go by
+    weakness: str | None  # which settings are weaker than promised, for people; None: no setting
+    own_age: Milliseconds | None  # its own retention; None: the log's default applies
+    age: Milliseconds  # the retention on the brokers
 
 
 def age_configs(own: Milliseconds | None, default: Milliseconds) -> dict[str, str | None]:
-    """Return the settings of a topic's age; None stands for the brokers' default."""
+    """Return the Kafka settings for a retention; None: the brokers' default."""
     age = own or default
     return {
         "retention.ms": str(age),
@@ -75,7 +75,7 @@ def age_configs(own: Milliseconds | None, default: Milliseconds) -> dict[str, st
 
 
 def new_configs(options: KafkaOptions, own: Milliseconds | None) -> dict[str, str]:
-    """Return the settings a topic is made with."""
+    """Return the Kafka settings of a new topic."""
     ages = {name: value for name, value in age_configs(own, options.retention).items() if value is not None}
     return ages | {
         "min.insync.replicas": str(options.min_isr),
@@ -103,17 +103,17 @@ def _settings_of(options: KafkaOptions, listed: Listed, configs: Configs) -> Top
 
 
 class Topics:
-    """Every topic of ours, found by identity, made and deleted."""
+    """Finds, creates and deletes our topics, by id."""
 
     def __init__(self, connection: Connection, options: KafkaOptions, gone: Callable[[Partition], None]) -> None:
         self._connection, self._options, self._gone = connection, options, gone
-        self.kept: dict[TopicId, TopicSettings] = {}  # what topics keep to, as far as they were looked at
+        self.kept: dict[TopicId, TopicSettings] = {}  # cached settings
         self._listed: dict[TopicId, Listed] = {}
         self._made: dict[TopicId, float] = {}
-        self._dropped: LruCache[TopicId, bool] = LruCache(_REMEMBERED)
-        self._lacking: dict[TopicId, float] = {}  # since when the lists lack topics that were in them before
-        self._missed: LruCache[TopicId, bool] = LruCache(_REMEMBERED)
-        self._creating: Shared[TopicId, bool] = Shared()
+        self._dropped: LruCache[TopicId, bool] = LruCache(_MAX_REMEMBERED)
+        self._lacking: dict[TopicId, float] = {}  # topics missing in lists, since when
+        self._missed: LruCache[TopicId, bool] = LruCache(_MAX_REMEMBERED)
+        self._creating: SingleFlight[TopicId, bool] = SingleFlight()
         self._listing: SharedRequest[None, None] = SharedRequest(lambda _: self._list())
         self._make: BatchedRequest[NewTopic, None] = BatchedRequest(self._make_all)
         self._delete: BatchedRequest[str, None] = BatchedRequest(
@@ -121,27 +121,27 @@ class Topics:
         )
         self._needed: set[TopicId] = set()
         self._looking: SharedRequest[None, None] = SharedRequest(lambda _: self._look_at_needed())
-        self.cost = 0.0  # seconds the last question for the list took
+        self.cost = 0.0  # duration of the last list request in seconds
 
-    def known(self, topic: TopicId) -> Partition | None:
-        """Return where a topic is, if that is known already."""
+    def known_partition(self, topic: TopicId) -> Partition | None:
+        """Return the partition of a topic from the cached list, or None."""
         listed = self._listed.get(topic)
         return listed.partition if listed else None
 
     async def find(self, topic: TopicId) -> Partition:
-        """Return where a topic is; raises `TopicGone`, `LogUnavailable`."""
-        if partition := self.known(topic):
+        """Return the partition of a topic; raises `TopicGone`, `LogUnavailable`."""
+        if partition := self.known_partition(topic):
             return partition
         loop = asyncio.get_running_loop()
-        until = loop.time() + (0 if self._missed.peek(topic) else NEWS)
+        until = loop.time() + (0 if self._missed.peek(topic) else NEW_TOPIC_SECONDS)
         while not self._dropped.peek(topic):
             await self.refresh()
-            if partition := self.known(topic):
+            if partition := self.known_partition(topic):
                 return partition
             if loop.time() >= until:
                 self._missed.put(topic, True)
                 break
-            await asyncio.sleep(max(_LEAST_PAUSE, _SHARE * self.cost))
+            await asyncio.sleep(max(_LEAST_PAUSE, _SEARCH_SHARE * self.cost))
         raise TopicGone
 
     async def all(self) -> Mapping[TopicId, Listed]:
@@ -150,38 +150,40 @@ class Topics:
         return {topic: listed for topic, listed in self._listed.items() if topic not in self._lacking}
 
     async def refresh(self) -> None:
-        """Ask for the list; callers at the same time share a question that was sent after they called."""
+        """Refresh the list; concurrent callers share a request that is sent after their calls."""
         await self._listing(None)
 
-    async def create(self, topic: TopicId, retention: Milliseconds | None, label: str, origin: Origin = NEW) -> bool:
-        """Make a topic, and return when it has a leader: True, or False for one that is there already, left as it is.
+    async def create(
+        self, topic: TopicId, retention: Milliseconds | None, label: str, origin: Origin = NEW_TOPIC
+    ) -> bool:
+        """Create a topic and wait for its leader; False: it exists already and is not changed.
 
-        One with an origin takes the times of its messages as they are given, until it was loaded.
+        One with an origin has CreateTime timestamps until it is loaded.
         """
-        if self.known(topic):
+        if self.known_partition(topic):
             return False
         partition = partition_of(self._options.prefix, topic, label, origin.first)
-        times = BROKER if origin == NEW else GIVEN
+        times = APPEND_TIME if origin == NEW_TOPIC else CREATE_TIME
         is_first = topic not in self._creating
         return await self._creating.result(topic, lambda: self._create(partition, retention, times)) and is_first
 
     async def drop(self, topic: TopicId) -> None:
-        """Delete a topic; one that is not there is no error."""
-        if not self.known(topic):
+        """Delete a topic; a missing one is no error."""
+        if not self.known_partition(topic):
             await self.refresh()
-        if partition := self.known(topic):
-            await refusable(self._delete(partition.name))
+        if partition := self.known_partition(topic):
+            await await_refusable(self._delete(partition.name))
             self._dropped.put(topic, True)
             self.forget(partition)
 
     async def set_age(self, partition: Partition, own: Milliseconds | None) -> None:
-        """Give a topic an age limit of its own, or None for the log's default."""
+        """Set a topic's own retention; None: the log's default."""
         changes = age_configs(own, self._options.retention)
-        await refusable(alter(self._connection, partition, changes, self._connection.deadline()))
-        self._note(partition.topic, own)
+        await await_refusable(alter(self._connection, partition, changes, self._connection.deadline()))
+        self._cache_settings(partition.topic, own)
 
     async def settings(self, partition: Partition) -> TopicSettings:
-        """Return what the brokers keep to for a topic; some that were never looked at are looked at with it."""
+        """Return the settings of a topic; reads those of some others in the same request."""
         found = self.kept.get(partition.topic)
         if found is None:
             self._needed.add(partition.topic)
@@ -192,17 +194,17 @@ class Topics:
         return found
 
     async def check(self, partition: Partition) -> None:
-        """Raise `LogUnavailable` for a topic that keeps less than was promised."""
+        """Raise `LogUnavailable` for a topic with weaker settings than promised."""
         found = self.kept.get(partition.topic) or await self.settings(partition)
         if found.weakness is not None:
             raise LogUnavailable("Backend Error: the topic is kept with weaker settings than promised")
 
-    def weak(self) -> dict[TopicId, str]:
-        """Return what is less than promised, of topics that were looked at."""
+    def weak_topics(self) -> dict[TopicId, str]:
+        """Return cached topics with weaker settings than promised, with the reason."""
         return {topic: found.weakness for topic, found in self.kept.items() if found.weakness is not None}
 
     async def look(self) -> None:
-        """Look at the settings of all topics, and have those without an age of their own follow the default."""
+        """Read the settings of all topics, and update the retention of those that follow the default."""
         await self._look_at(dict(self._listed))
         for topic, listed in list(self._listed.items()):
             found = self.kept.get(topic)
@@ -211,17 +213,16 @@ class Topics:
 
     async def _look_at_needed(self) -> None:
         needed, self._needed = self._needed, set()
-        unseen = islice((topic for topic in self._listed if self.kept.get(topic) is None), _LOOKED_AT)
+        unseen = islice((topic for topic in self._listed if self.kept.get(topic) is None), _MORE_TOPICS)
         await self._look_at({topic: self._listed[topic] for topic in needed.union(unseen) & self._listed.keys()})
 
     async def _look_at(self, wanted: Mapping[TopicId, Listed]) -> None:
-        """Look at topics now; those that are gone by now are forgotten."""
-        before, remaining = self.weak(), list(wanted.values())
+        before, remaining = self.weak_topics(), list(wanted.values())
         until = self._connection.deadline()
         while remaining:
-            part, remaining = remaining[:_DESCRIBED_AT_ONCE], remaining[_DESCRIBED_AT_ONCE:]
+            part, remaining = remaining[:_TOPICS_PER_QUESTION], remaining[_TOPICS_PER_QUESTION:]
             names = [each.partition.name for each in part]
-            configs = await refusable(describe(self._connection, names, _NAMES, until))
+            configs = await await_refusable(describe(self._connection, names, _NAMES, until))
             for each in part:
                 found = configs.get(each.partition.name)
                 if found is None:
@@ -229,18 +230,17 @@ class Topics:
                 else:
                     self.kept[each.partition.topic] = _settings_of(self._options, each, found)
             await asyncio.sleep(0)
-        for topic, weakness in self.weak().items():
+        for topic, weakness in self.weak_topics().items():
             if topic in wanted and before.get(topic) != weakness:
                 name = wanted[topic].partition.name
                 logger.error("topic.weak", topic=topic_id_text(topic), name=name, why=weakness)
 
-    def _note(self, topic: TopicId, own: Milliseconds | None) -> None:
-        """Note a topic as we have just made it, or given it an age."""
+    def _cache_settings(self, topic: TopicId, own: Milliseconds | None) -> None:
         weakness = self.kept[topic].weakness if topic in self.kept else None
         self.kept[topic] = TopicSettings(weakness, own, own or self._options.retention)
 
     def forget(self, partition: Partition) -> None:
-        """Note that a topic is gone, and pass it on."""
+        """Drop a deleted topic from the caches, and call `gone`."""
         if self._listed.pop(partition.topic, None) is None:
             return
         self._made.pop(partition.topic, None)
@@ -249,7 +249,7 @@ class Topics:
         self._gone(partition)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End pending requests."""
         await self._creating.close()
         await self._make.close()
         await self._delete.close()
@@ -258,41 +258,43 @@ class Topics:
 
     async def _create(self, partition: Partition, retention: Milliseconds | None, times: str) -> bool:
         await self.refresh()
-        if self.known(partition.topic):
+        if self.known_partition(partition.topic):
             return False
         options = self._options
         configs = new_configs(options, retention) | {TIMES: times}
-        await refusable(self._make(NewTopic(partition.name, options.replication, configs)))
+        await await_refusable(self._make(NewTopic(partition.name, options.replication, configs)))
         self._missed.discard(partition.topic)
         self._made[partition.topic] = asyncio.get_running_loop().time()
         self._listed[partition.topic] = Listed(partition, 1, options.replication)
-        if times == BROKER:
-            self._note(partition.topic, retention)
+        if times == APPEND_TIME:
+            self._cache_settings(partition.topic, retention)
         return True
 
     async def _make_all(self, topics: Sequence[NewTopic]) -> Sequence[KafkaError | None]:
-        """Make topics, and wait a little until all brokers name their leaders, so that no node misses one."""
+        """Create topics, and wait a little until all brokers know their leaders, so that every node finds them."""
         refused = await create_topics(self._connection, topics, self._connection.deadline())
         made = [each.name for each, error in zip(topics, refused, strict=True) if error is None]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_SLOW):
+            async with asyncio.timeout(_LEADER_WAIT_SECONDS):
                 nodes = self._connection.links.nodes()
-                await asyncio.gather(*(led_according_to(self._connection, node, made) for node in nodes))
+                await asyncio.gather(*(wait_for_leaders(self._connection, node, made) for node in nodes))
         return refused
 
     async def _list(self) -> None:
         loop = asyncio.get_running_loop()
         start = loop.time()
-        found = await refusable(list_topics(self._connection, self._options.prefix, self._connection.deadline()))
+        found = await await_refusable(list_topics(self._connection, self._options.prefix, self._connection.deadline()))
         self.cost = loop.time() - start
         self._take(found, start)
 
     def _take(self, found: dict[TopicId, Listed], asked: float) -> None:
-        """Take over a list; what was made too short a time ago may be missing in it, what was deleted be in it."""
+        """Merge a list: just created topics may be missing in it, deleted ones may still be in it."""
         new = {topic: listed for topic, listed in found.items() if not self._dropped.peek(topic)}
-        lacking = [t for t in self._listed.keys() - new.keys() if self._made.get(t, -_SETTLED) + _SETTLED < asked]
+        lacking = [
+            t for t in self._listed.keys() - new.keys() if self._made.get(t, -_LISTED_SECONDS) + _LISTED_SECONDS < asked
+        ]
         self._lacking = {topic: self._lacking.get(topic, asked) for topic in lacking}
         for topic in lacking:
-            if self._lacking[topic] + _BELIEVED <= asked:
+            if self._lacking[topic] + _LACKING_SECONDS <= asked:
                 self.forget(self._listed[topic].partition)
         self._listed |= new

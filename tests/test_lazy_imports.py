@@ -13,7 +13,7 @@ ALLOWED = {
     "http/tls.py _make": "right after _is_good",
     "storage/database/database.py __init__": "at the start, on the event loop",
     "storage/database/schema.py migrate": "at the start, in the one thread that migrates; nothing else loads alembic",
-    "validation/protobuf_compiler.py _compiled": "a worker process, which has one thread",
+    "validation/protobuf_compiler.py _compile": "a worker process, which has one thread",
     "workers/program.py _job": "a worker process, which has one thread",
 }
 """Functions that load modules late, and why no two threads load one of them at a time."""

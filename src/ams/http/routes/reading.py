@@ -100,7 +100,7 @@ async def arrow_stream(
 
     Most pieces are encoded here, in turn with all other answers: faster than sending them to a worker.
     """
-    # Not looked up in `sys.modules`: an import in another thread may be incomplete there.
+    # Not looked up among the loaded modules: an import in another thread may be incomplete there.
     arrow = _arrow() if _arrow.cache_info().currsize else await asyncio.to_thread(_arrow)
 
     async def made(piece: Sequence[Stored]) -> bytes:

@@ -77,9 +77,10 @@ setup: .venv/dev ## Make .venv with the command line (.venv/bin/ams) and all tha
 system: ## Install what comes from Debian and is missing (as root), or name the command
 	@scripts/system
 
-check: .venv/dev ## Style, format, strict types, also of the console, and which layer may import which
+check: .venv/dev ## Style, spelling, format, strict types, also of the console, and which layer may import which
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/typos
 	@MYPYPATH=src $(BIN)/mypy -p ams -p pyspark_ams -p demo -p local_cluster -p simulation
 	@PYTHONPATH=src $(BIN)/lint-imports --no-logo
 	@scripts/console check

@@ -1,6 +1,6 @@
 """Cache of documents of other services: single flight, memory and files, refresh ahead, backoff.
 
-It holds keys and descriptions of issuers, revocation lists and OCSP answers. A document is
+It holds keys (JWKS) and descriptions of issuers, revocation lists and OCSP answers. A document is
 
 - fresh until `refresh_at`: returned from the cache;
 - stale until `good_until`: returned from the cache, and refreshed in the background;

@@ -160,7 +160,7 @@ class _TextReader(Loader):
         return kept.replace(ESCAPE + "0", "\x00").replace(ESCAPE + "1", ESCAPE) if ESCAPE in kept else kept
 
 
-log = structlog.get_logger("ams.cursors")
+logger = structlog.get_logger("ams.cursors")
 
 
 class Interrupted(Exception):
@@ -198,11 +198,11 @@ class ReconnectingConnection:
                     return await work(connection, seconds)
             except psycopg.Error as error:
                 if not is_passing(error):
-                    log.error("cursors.refused", reason=reason(error))
+                    logger.error("cursors.refused", reason=reason(error))
                     raise CursorsUnavailable from error
                 self._cause = error
                 if not keeps_connection(error):
-                    log.warning("cursors.connection_lost", reason=reason(error))
+                    logger.warning("cursors.connection_lost", reason=reason(error))
                     await connection.close()
                     self._begin_connecting(began)
                 raise Interrupted from error
@@ -257,12 +257,12 @@ class ReconnectingConnection:
             except psycopg.Error as error:
                 self._cause = error
                 if not said:
-                    log.warning("cursors.not_connected", reason=reason(error))
+                    logger.warning("cursors.not_connected", reason=reason(error))
                     said = True
                 await asyncio.sleep(pauses.next())
             else:
                 if said:
-                    log.info("cursors.connected")
+                    logger.info("cursors.connected")
                 return connection
 
 

@@ -103,7 +103,7 @@ class CursorState:
 
 @dataclass(slots=True)
 class Group:
-    """Group commit of changes; None stands for a deleted cursor."""
+    """Group commit of changes; None is the tombstone of a deleted cursor."""
 
     rows: dict[SubscriptionId, CursorRow | None] = field(default_factory=dict)
     acks: dict[SubscriptionId, AckChange] = field(default_factory=dict)

@@ -29,7 +29,7 @@ from ams.storage.cursors.acks import Change, Horizon, Mark, Progress
 
 MAX_DELTAS = 256
 MAX_DELTA_BYTES = 256 << 10
-"""Beyond this number or size of deltas, an image replaces them: it bounds the time of a start."""
+"""Compaction: beyond this number or size an image replaces the deltas. It bounds the time of a start."""
 _DELTA, _IMAGE = b"\x03", b"\x04"
 _HEAD = 5
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class EntryUpdate(NamedTuple):
 
 
 def next_write(kept: StoredProgress, progress: Progress, *, anew: bool = False) -> EntryUpdate:
-    """Return the rows to write; `anew`: the stored entries do not belong to `progress`."""
+    """Return the rows to write: a delta, or by compaction an image. `anew`: stored entries are not of `progress`."""
     if acks.is_empty(progress):
         return EntryUpdate(kept.entries > 0, None, StoredProgress(progress, number=kept.number))
     number = kept.number + 1

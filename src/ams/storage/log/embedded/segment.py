@@ -309,7 +309,10 @@ class Writer:
         return segment
 
     def begin(self, now: Milliseconds) -> OpenSegment:
-        """Create the next segment, with durable name and header. The header cuts off a failed predecessor."""
+        """Create the next segment, or reuse a spare, with durable name and header. Raises `OSError`.
+
+        The header cuts off a failed predecessor.
+        """
         sequence = next(self._sequences)
         path = log_path(self._folder, self.kind, sequence)
         reused = self._reuse(sequence, path, now)

@@ -94,7 +94,7 @@ class KeyedAppends:
             await self._store.forget(topic)
 
     async def forget_old(self) -> None:
-        """Remove old keys of topics whose settings are cached."""
+        """Remove keys older than the idempotency window, of topics whose settings are cached."""
         window = self._options.idempotency_window
         await self._store.forget_old({topic: window or kept.age for topic, kept in self._topics.kept.items()})
 

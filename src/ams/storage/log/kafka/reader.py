@@ -170,7 +170,7 @@ class _Follower:
                     break
             except Exception as error:  # refused, or a defect: the topic must not stay unfollowed
                 if not isinstance(error, KafkaError):
-                    self._supervisor.survive(_FOLLOWING)
+                    self._supervisor.log_failure(_FOLLOWING)
                 followed.give_up(LogUnavailable())
                 break
         followed.is_locating = False
@@ -207,7 +207,7 @@ class _Follower:
                     await self._ask_once(broker, lane, asked)
                 except Exception as error:  # also a defect: the topics must not stay unfollowed
                     if not isinstance(error, KafkaError):
-                        self._supervisor.survive(_FOLLOWING)
+                        self._supervisor.log_failure(_FOLLOWING)
                     for followed in asked:
                         self._find_leader_again(followed)
                 await asyncio.sleep(min(MAX_PACE_SECONDS, PACE_SECONDS * len(asked)))
@@ -243,7 +243,7 @@ class _Follower:
                 self._connection.leaders.forget(followed.partition.name)
             self._find_leader_again(followed)
         except Exception:  # a defect with one topic must not stop the others
-            self._supervisor.survive(_FOLLOWING)
+            self._supervisor.log_failure(_FOLLOWING)
             followed.give_up(LogUnavailable())
 
     async def _feed_cache(self, followed: _FollowedTopic, position: Offset, part: Part) -> None:

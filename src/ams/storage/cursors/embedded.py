@@ -313,6 +313,7 @@ class EmbeddedCursors:
         return waiter
 
     def _send(self) -> None:
+        """Submit the next group if none is being written. A failure does not raise: waiting callers get it."""
         if self._writing is not None or not self._group.waiting:
             return
         group = self._writing = self._group

@@ -104,6 +104,7 @@ def head_is_whole(data: bytes) -> bool:
 
 
 def _decode_copy(data: bytes) -> SegmentHead | None:
+    """Return the head; None: not valid. Raises `Unusable` for another format version."""
     if len(data) < _COPY_BYTES or zlib.crc32(data[:60]).to_bytes(4, "little") != data[60:]:
         return None
     magic, version, class_code, _, _, sequence, created, cut_sequence, cut_length, held = _HEAD.unpack_from(data)

@@ -377,6 +377,7 @@ class Reader:
     async def _fetch_more(
         self, pending: PendingRead, partition: Partition, position: Offset, until: float
     ) -> tuple[Offset, Offset]:
+        """Fetch once; return the next position and the end. Raises `LogUnavailable` if the leader lags for too long."""
         fetched = await self._fetch(pending, partition, position, until)
         if fetched.next == position:
             # The leader lags: it does not return messages below the end it reported.

@@ -176,12 +176,12 @@ async def test_no_cursor_of_a_copy_is_beyond_the_log_it_was_copied_with(tmp_path
             position = await cursors.position(subscription, topic)
             await cursors.hand_out(subscription, position.generation, Offset(1))
             await cursors.acknowledge(subscription, Offset(0), NO_DEADLINE)
-            await log.journal.store_image()
+            await log.journal.store_checkpoint()
             await log.retain()
 
         await log.create(topic)
         await cursors.create(subscription, topic, Offset(0))
-        await log.journal.store_image()
+        await log.journal.store_checkpoint()
         await copied_while(tmp_path, advance())
         assert (await cursors.position(subscription, topic)).offset == 1
 

@@ -100,7 +100,7 @@ def test_rounds_that_fail_are_counted_and_logged() -> None:
             try:
                 raise Planted
             except Planted:
-                watched.survive("counting")
+                watched.log_failure("counting")
 
     assert watched.survived == {"counting": 2}
     assert [(each["event"], each["work"]) for each in lines] == [("background.failed", "counting")] * 2

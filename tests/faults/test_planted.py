@@ -13,7 +13,7 @@ import pytest
 from ams.core.names import Offset
 from ams.service import subscriptions
 from ams.service.parallel.backlog import Backlog
-from ams.service.parallel.message_state import KeyQueue, LeaseTable
+from ams.service.parallel.message_state import KeyQueue, MessageLeases
 from simulation.histories import parallel_laws as laws
 from simulation.histories import parallel_scene as parallel
 from simulation.histories import scene
@@ -153,8 +153,8 @@ def give_to_everybody(patch: Patch) -> None:
 
 def end_no_lease(patch: Patch) -> None:
     whole = Backlog.acknowledge
-    patch.setattr(LeaseTable, "take_due", lambda *_: iter(()))
-    patch.setattr(LeaseTable, "next_due", lambda _: None)
+    patch.setattr(MessageLeases, "take_due", lambda *_: iter(()))
+    patch.setattr(MessageLeases, "next_due", lambda _: None)
     patch.setattr(Backlog, "acknowledge", lambda backlog, ids, _: whole(backlog, ids, cast("Any", 0)))
 
 

@@ -35,10 +35,10 @@ def fail_after_change(patch: pytest.MonkeyPatch, is_meant: Callable[[bytes], boo
 
         return call
 
-    async def lighten(*_: object) -> None:
+    async def delete_old_claims(*_: object) -> None:
         """Comes before a deletion, and removes what is too old in any case."""
 
-    patch.setattr(IdempotencyRecords, "lighten", lighten)
+    patch.setattr(IdempotencyRecords, "delete_old_claims", delete_old_claims)
     replace(Database, RegistryUnavailable, "write", "put", "in_turn", changes=True)
     replace(Database, RegistryUnavailable, "read")
     replace(EmbeddedLog, LogUnavailable, "create", "drop", "set_retention", "bounds", "read", "offset_at")

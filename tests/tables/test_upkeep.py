@@ -80,7 +80,7 @@ def test_large_files_stay_and_merged_ones_have_about_the_size_that_is_wanted(roo
 def test_a_merge_of_what_lacks_rows_is_refused_and_changes_nothing(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     append_batches(root, 2)
     version = open_table(root).version
-    monkeypatch.setattr("ams.tables.snapshot.Snapshot.batches", lambda *_, **__: iter(()))
+    monkeypatch.setattr("ams.tables.snapshot.TableVersion.batches", lambda *_, **__: iter(()))
 
     with pytest.raises(WrongTable, match="do not hold the rows that the log says"):
         merge(root)

@@ -129,7 +129,7 @@ class Caller:
         return replace(user, token=None) if is_hidden else user
 
     def is_weaker_than_own(self, user: User) -> bool:
-        """Return whether `user` is the caller, without its own token or the right to see all tokens."""
+        """Return whether the caller looks at itself, but has neither its own token nor the full view."""
         return self.login is not None and user.id == self.user and not self.full_view
 
     @property

@@ -3,7 +3,7 @@
 Rates are off by default. Each is a token bucket with a burst of one second. A refused request costs no token, but a
 user who retries without pause would still take every token of its project. So each active user of a project has a
 guaranteed even share of its rate. Unused shares go round robin to users who need more, and a reserve stays for users
-who come for their own share.
+who come for their own share. Quotas: see `ams.core.quotas`.
 """
 
 import contextlib

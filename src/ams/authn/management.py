@@ -163,7 +163,7 @@ class AuthMethods:
         self._store = store
 
     async def get(self, service_type: values.ServiceType, host: str) -> values.AuthMethod:
-        """Return the auth method of a host, with its secrets. Raises `NotFound` for the host, then for the method."""
+        """Return a host's auth method and secrets. Raises `NotFound` for an unknown host, or one without method."""
         require_host_of(service_type, host)
         return existing(await self._store.auth_methods.find(service_type.uuid, host), values.AUTH_METHOD_GONE)
 
@@ -267,7 +267,7 @@ class Bindings:
         return await self._store.bindings.page(page, service_type.uuid, host)
 
     async def of_identifier(self, service_type: values.ServiceType, host: str, identifier: str) -> values.Binding:
-        """Return the binding of a certificate's subject on one host. Raises `NotFound` for the host, then for it."""
+        """Return the binding of a certificate's subject. Raises `NotFound` for an unknown host or unbound subject."""
         require_host_of(service_type, host)
         found = await self._store.bindings.for_login(identifier, service_type.uuid, host, values.X509)
         return await self.get(found.name if found else "")

@@ -96,7 +96,7 @@ class AuthnFolder:
         return self.place(".key")
 
     def management_key(self, given: str) -> str:
-        """Return the management key: `given`, or the file's, created at the first start (A9)."""
+        """Return the management key: `given`, or the file's, created at the first start (A9). Raises `Unusable`."""
         if given:
             return given
         try:

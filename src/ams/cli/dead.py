@@ -1,4 +1,4 @@
-"""`ams dead`: messages that an endpoint refused too often, and publishing them again."""
+"""`ams dead`: dead letters, messages that an endpoint refused too often, and publishing them again."""
 
 import hashlib
 import re

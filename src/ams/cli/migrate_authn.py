@@ -147,11 +147,11 @@ def _tell(session: AuthnSession, found: Sequence[Report], *, applied: bool) -> N
     shown = {**counts, **{name: count for name, count in became.items() if count}, "not as it was": len(odd)}
     text = fields({name.replace("_", " "): f"{count:,}" for name, count in shown.items()})
     if odd:
-        rows = [(each.place, printable(each.name), printable(_became(each))) for each in odd]
+        rows = [(each.place, printable(each.name), printable(_outcome_text(each))) for each in odd]
         text = f"{text}\n\n{columns(('WHERE', 'WHICH', 'WHAT BECOMES OF IT'), rows)}"
-    details = [{"place": each.place, "name": each.name, "done": _became(each)} for each in odd]
+    details = [{"place": each.place, "name": each.name, "done": _outcome_text(each)} for each in odd]
     session.show({"counts": counts, "outcomes": became, "details": details, "applied": applied}, text)
 
 
-def _became(report: Report) -> str:
+def _outcome_text(report: Report) -> str:
     return f"is left out: {report.text}" if report.outcome is Outcome.REFUSED else report.text

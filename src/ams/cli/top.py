@@ -281,9 +281,9 @@ def _screen() -> Iterator[Callable[[], str]]:
 
 
 def counts(session: Session, topics: Sequence[str], subscriptions: Sequence[str]) -> Iterator[Counts | ClientError]:
-    """Yield counts as they change, and why there are none while the service is away: the view is opened again.
+    """Yield counts as they change, or the error while disconnected; reconnects.
 
-    Raises a `ClientError` for a view that the service refuses, or ends for good.
+    Raises `ClientError` if the service refuses the view or ends it for good.
     """
     pause = PAUSE
     while True:

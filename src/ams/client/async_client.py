@@ -229,8 +229,8 @@ class AsyncSubscription:
     async def acknowledge(self, messages: Acknowledged) -> None:
         """Say that messages are done, of an ordered subscription all before them too.
 
-        `AckTimeout` when that comes too late; its `late` are the ack ids of a parallel subscription for which it does,
-        or comes before an earlier message of their key with exactly-once delivery. The others are done.
+        Raises `AckTimeout` if some ids are too late, or out of order under exactly-once delivery. For a parallel
+        subscription its `late` lists them, and the others are done.
         """
         await self.client._run(self.client._plans.acknowledge(self.project, self.name, ack_ids_of(messages)))
 

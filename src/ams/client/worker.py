@@ -136,7 +136,7 @@ class AsyncWorker:
         finally:
             self._stop.set()
             pulling.cancel()
-            await self._end_handlers()
+            await self._cancel_handlers()
             await asyncio.wait({finished, saying}, timeout=RELEASE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             for each in (*every, finished):
                 each.cancel()
@@ -147,7 +147,7 @@ class AsyncWorker:
         while self._held:
             await self._some_freed()
 
-    async def _end_handlers(self) -> None:
+    async def _cancel_handlers(self) -> None:
         handling = dict(self._handling)
         for task in handling:
             task.cancel()
@@ -164,6 +164,7 @@ class AsyncWorker:
     # Pulling
 
     async def _pull(self) -> None:
+        """Prefetch: pull while there is room, ahead of the handlers, up to the limit of leases."""
         while not self._stop.is_set():
             if self._taken == self._limits.max_messages:
                 return

@@ -1,4 +1,4 @@
-"""Backoff: pauses between retries."""
+"""Retry backoff: pauses between retries."""
 
 import random
 from collections.abc import Callable

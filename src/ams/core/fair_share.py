@@ -1,6 +1,6 @@
 """Fair share of a fixed capacity: a holder may take as much as it leaves free.
 
-A single holder that takes small amounts gets at most half, each of two a third, and so on. Holders do not register.
+When n holders take small amounts in turn, each gets 1/(n+1) of the capacity. Holders do not register.
 """
 
 import contextlib

@@ -87,7 +87,7 @@ class Supervisor:
             logger.exception("part.not_given_up", part=part)
         self._failed.set()
 
-    def survive(self, work: str) -> None:
+    def log_failure(self, work: str) -> None:
         """Count and log the current exception of a background round."""
         self.survived[work] += 1
         logger.exception("background.failed", work=work)
@@ -232,7 +232,7 @@ class Ticker:
         if self._task is not None:
             await asyncio.wait((self._task,))
         if self._has_last:
-            await self._survive()
+            await self._run_round()
 
     async def _run_rounds(self) -> None:
         pause = self.seconds
@@ -243,17 +243,17 @@ class Ticker:
             if self._closing:
                 return
             self._soon.clear()
-            is_done = await self._survive()
+            is_done = await self._run_round()
             pause = self.seconds if is_done or self._retry_seconds is None else self._retry_seconds
 
-    async def _survive(self) -> bool:
+    async def _run_round(self) -> bool:
         try:
             await self._work()
         except Exception as error:
             if self._put_off is not None and isinstance(error, AmsError):
                 self._put_off(reason=error.message)
             else:  # a defect must not stop the work
-                self._supervisor.survive(self._part)
+                self._supervisor.log_failure(self._part)
             return False
         return True
 

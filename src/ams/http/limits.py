@@ -146,8 +146,8 @@ class Bodies:
         """Return the whole body, decoded if it is gzip. A large one waits for its turn.
 
         `limit` is in bytes; absent: the limit of all requests. Raises `UnknownCoding` for other codings, `TooLarge`
-        over the limit, `Overloaded` if memory is short and no holder has more of it, or too much of its holder was
-        refused, `BadRequest` if it takes too long, `ClientLeft` if the client has left.
+        over the limit, `Overloaded` if memory is short and no holder uses more, or if its holder has too many refused
+        bytes, `BadRequest` if it takes too long, `ClientLeft` if the client has left.
         """
         limit = self.most if limit is None else min(limit, self.most)
         is_coded, announced = is_gzip(headers), _content_length(headers)

@@ -94,7 +94,7 @@ class Certificate:
                 if hangup.is_set() and on_demand is not None:
                     on_demand()
             except Exception:  # the previous certificate stays
-                supervisor.survive("certificate")
+                supervisor.log_failure("certificate")
             hangup.clear()
 
 

@@ -191,7 +191,7 @@ _decoder = msgspec.json.Decoder(_File)
 
 
 class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
-    """Cache of keys by issuer. `folder` stores them across restarts; empty: not stored."""
+    """JWKS cache by issuer, refreshed ahead. `folder` stores them across restarts; empty: not stored."""
 
     def __init__(self, client: HttpClient, folder: str, clock: Clock, discovery: Discovery | None = None) -> None:
         """Create a cache. `discovery` is shared with other requests to the same issuers."""

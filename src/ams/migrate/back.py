@@ -69,7 +69,7 @@ async def back(
         tell("giving messages and positions to the old service")
         returned = await returning.give(since)
         await returning.check_still(since)
-        await held.lead("old")
+        await held.route_clients("old")
         return returned
 
 

@@ -43,7 +43,7 @@ class Proxy:
         self._map = map_file
         self._tell = tell
 
-    def lead(self, where: Where) -> None:
+    def route_clients(self, where: Where) -> None:
         """Route new requests; held ones wait. Also writes the map file if it is on this machine."""
         said = self._ask(f"set map {self._map} {KEY} {where}")
         if said:
@@ -198,7 +198,7 @@ async def cut(move: Move, service: NewService, steps: Steps, progress: Progress,
         tell("trying every token")
         _check(await compare_served(found.found, service.client, service.ca))
         await _check_still(old, found)
-        await held.lead("new", steps.patience)  # clients may use it from now on: the only way back is `back`
+        await held.route_clients("new", steps.patience)  # clients may use it from now on: the only way back is `back`
         Copying.end(move.folder)
         return Cut(found, copied, time.monotonic() - began)
 
@@ -258,7 +258,7 @@ class Held:
             return
         self._is_held = True
         self._tell("holding clients")
-        proxy.lead("held")
+        proxy.route_clients("held")
         left = await proxy.drain(self._service, self._steps.drain)
         if left and all_answered:
             raise Unusable(
@@ -276,14 +276,14 @@ class Held:
         elif self._steps.ask:
             await self._steps.ask(f"stop the {self._service} service on all nodes")
 
-    async def lead(self, service: Service, patience: float = 0.0) -> None:
+    async def route_clients(self, service: Service, patience: float = 0.0) -> None:
         """Route clients to the other service for good; haproxy must see it up within `patience` seconds."""
         proxy = self._steps.proxy
         if proxy is not None:
             if patience:
                 await proxy.wait_until_up(service, patience)
             self._tell(f"leading clients to the {service} service")
-            proxy.lead(service)
+            proxy.route_clients(service)
         self._is_over = True
 
     async def undo(self) -> None:
@@ -304,7 +304,7 @@ class Held:
         elif self._steps.proxy and self._is_held:
             self._tell(f"leading clients to the {self._service} service again")
             with self._report_failure():
-                self._steps.proxy.lead(self._service)
+                self._steps.proxy.route_clients(self._service)
 
     async def _start_again(self) -> bool:
         if not self._is_stopped:

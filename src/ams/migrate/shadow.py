@@ -192,7 +192,7 @@ def request_of(line: str) -> Logged | None:
     """Return the request in a line of haproxy's log; a syslog prefix is allowed.
 
     The format is `option httplog`, which ends in the quoted request, or that of `deploy/haproxy`, which ends in method,
-    path (without query) and id. None for other lines, bad requests and cut ones.
+    path (without query) and id. None for other lines, bad or cut requests, and those of haproxy itself (`OWN_CLIENT`).
     """
     found = _QUOTED.search(line) or _PLAIN.search(line)
     if found is None or OWN_CLIENT in found["place"]:

@@ -25,7 +25,7 @@ from ams.pipeline.service import Bounds, Service
 from ams.tables import log, upkeep
 from ams.tables.files import Partition, batch_name
 from ams.tables.location import Location
-from ams.tables.snapshot import Snapshot
+from ams.tables.snapshot import TableVersion
 from ams.tables.table import Table
 
 _QUERY = "ams-archive/"  # + project: the table's query
@@ -137,7 +137,7 @@ class Archiver:
             self.progress.count(Batch(number, sum(each.rows for each in files), lag))
         return True
 
-    def _start(self, snapshot: Snapshot | None, topic: Name, there: Bounds) -> int:
+    def _start(self, snapshot: TableVersion | None, topic: Name, there: Bounds) -> int:
         """Return the offset to read a topic from. Reports messages that are known to be lost."""
         if not there.id:
             raise NotAms("the service is of a version that does not tell the ids of topics; it is too old for this")

@@ -215,22 +215,22 @@ def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.envi
     given = RawOptions(options)
     given.allow(ACCESS + READING)
     access, project = given.access(environment)
-    topics, subscription, patterns = _what(given, project)
+    topics, subscription, patterns = _selected_names(given, project)
     return Reading(
         access=access,
         topics=topics,
         patterns=patterns,
         project=project or "",
         subscription=subscription,
-        starting=_point(given, "starting", topics),
-        ending=_point(given, "ending", topics),
+        starting=_start_or_end(given, "starting", topics),
+        ending=_start_or_end(given, "ending", topics),
         max_offsets=given.count("maxOffsetsPerTrigger"),
         min_partitions=given.count("minPartitions"),
         fail_on_data_loss=given.truth("failOnDataLoss", default=True),
     )
 
 
-def _what(given: RawOptions, project: str | None) -> tuple[tuple[Name, ...], Name | None, tuple[str, ...]]:
+def _selected_names(given: RawOptions, project: str | None) -> tuple[tuple[Name, ...], Name | None, tuple[str, ...]]:
     said = [option for option in ("topic", "topicPattern", "subscription") if given.text(option)]
     if len(said) > 1:
         raise WrongOption(said[-1], "give a subscription, topics, or a pattern, only one of them")
@@ -252,7 +252,7 @@ def _what(given: RawOptions, project: str | None) -> tuple[tuple[Name, ...], Nam
     return (), found[0], ()
 
 
-def _point(given: RawOptions, which: str, topics: Collection[Name]) -> Positions | datetime | None:
+def _start_or_end(given: RawOptions, which: str, topics: Collection[Name]) -> Positions | datetime | None:
     offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
     positions = _positions(given, offsets, topics)
     text = given.text(timestamp)

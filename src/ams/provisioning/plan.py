@@ -147,11 +147,11 @@ def _surplus(declared: Declared, existing: Existing) -> dict[Key, Fields]:
         for key, fields in existing.fields.items()
         if key not in declared.fields
         and (key.project, key.kind) in declared.sections
-        and not _stays(key, fields, existing.caller)
+        and not _is_never_pruned(key, fields, existing.caller)
     }
 
 
-def _stays(key: Key, fields: Fields, caller: str) -> bool:
+def _is_never_pruned(key: Key, fields: Fields, caller: str) -> bool:
     """Return whether a resource is never pruned: the caller, members without a role, keys, issuers of the settings."""
     if key.kind is Kind.MEMBER:
         return key.name == caller or fields == {"roles": ()}

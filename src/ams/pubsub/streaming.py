@@ -1,8 +1,8 @@
 """StreamingPull: streams of messages to consumers, and the spread of a backlog over the streams of a subscription.
 
 One task per subscription pulls, for its streams in turn. So they share a backlog, and a thousand idle streams cost one
-wait. The lease table counts what a stream holds (`FlowWindow`). A stream gets room however a lease ends, also by a
-single call on another connection, which is how clients acknowledge.
+wait. Flow control: the lease table counts what a stream holds (`FlowWindow`). A stream gets room however a lease ends,
+also by a single call on another connection, which is how clients acknowledge.
 
 Clients need three things (`docs/reference/pubsub.md`). A request without content is a ping and is answered at once.
 Every response has the subscription's properties. A stream ends with OK only if its client closed it.

@@ -83,10 +83,10 @@ class Holding:
         self._now.set()
         await asyncio.wait({over}, timeout=seconds)
 
-    async def run(self, survive: Callable[[str], None] | None = None) -> None:
+    async def run(self, log_failure: Callable[[str], None] | None = None) -> None:
         """Send heartbeats until cancelled, or until the service has no leases any more.
 
-        `survive` is called for an unexpected exception; that heartbeat counts as unanswered.
+        `log_failure` is called for an unexpected exception; that heartbeat counts as unanswered.
         """
         while True:
             self._now.clear()
@@ -102,8 +102,8 @@ class Holding:
             except TimeoutError:
                 pause = await self._unanswered("no answer in time")
             except Exception as error:  # a defect must not end the heartbeats for good
-                if survive is not None:
-                    survive("push leases")
+                if log_failure is not None:
+                    log_failure("push leases")
                 else:
                     logger.exception("background.failed", work="push leases")
                 pause = await self._unanswered(f"unexpected {type(error).__name__}")

@@ -102,7 +102,7 @@ def note_refusal(state: History, *, random: float) -> tuple[History, int]:
 
 
 def message_wait(policy: Policy, failures: int, *, random: float) -> int:
-    """Return the backoff in milliseconds of a message of a parallel subscription after this many failures."""
+    """Retry backoff: return milliseconds for a message of a parallel subscription after this many failures."""
     last = min(SLOWSTART_FIRST << min(failures - 1, 32), SLOWSTART_MOST)
     _, wait = failed(policy, History(failures - 1, last), retry_after=None, random=random)
     return min(wait, MESSAGE_MOST)

@@ -148,14 +148,14 @@ class HttpSender:
         kept = self._endpoints.take(delivery.endpoint)
         if kept is not None:
             try:
-                return await self._on(kept, delivery, progress)
+                return await self._send_on(kept, delivery, progress)
             except Unreachable:
                 if kept.was_heard:
                     raise
         connection = await self._connector.connect(delivery.endpoint, progress, delivery.until)
-        return await self._on(connection, delivery, progress)
+        return await self._send_on(connection, delivery, progress)
 
-    async def _on(self, connection: Connection, delivery: _Delivery, progress: Progress) -> Reply:
+    async def _send_on(self, connection: Connection, delivery: _Delivery, progress: Progress) -> Reply:
         try:
             reply = await connection.ask(
                 "POST", delivery.endpoint.target, delivery.headers, delivery.body, keep=TEXT_BYTES, progress=progress

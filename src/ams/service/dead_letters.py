@@ -102,6 +102,7 @@ class DeadLetters:
         logger.info("message.put_aside", subscription=name, offset=offset, attempts=verdict.attempts)
 
     async def _target(self, subscription: Subscription) -> Topic:
+        """Return the dead letter topic. Raises `Conflict` if there is none."""
         if subscription.parallel is not None:
             policy = subscription.parallel.dead_letter_policy
             name = policy.topic if policy else ""

@@ -86,7 +86,7 @@ class Projects:
         The registry deletes first, in one transaction. Logs and cursors that are left after a crash, or an unavailable
         log, are dropped by `sweep` at the next start.
         """
-        await self.registry.idempotency.lighten(await self.registry.topics.of_project(caller.here.id))
+        await self.registry.idempotency.delete_old_claims(await self.registry.topics.of_project(caller.here.id))
         deleted = await self.registry.projects.delete(caller.here.id, caller.expected)
         owned = require_found(deleted, NotFound(NO_PROJECT))
         await _drop_all(partial(drop_or_leave, self.log.drop), owned.topics)

@@ -180,6 +180,7 @@ class Schemas:
         return DryRun(checked, len(refused), refused[:MAX_REASONS])
 
     async def _new_name(self, caller: Caller, schema: Schema, reference: str | None) -> SchemaName | None:
+        """Return the name to change to; None: not given. Raises `InvalidInput` and `AlreadyExists`."""
         if not reference:
             return None
         name = schema_reference(caller.here.name, reference)

@@ -80,7 +80,7 @@ class Topics:
     async def delete(self, caller: Caller, name: TopicName) -> None:
         """Delete a topic and its messages; subscriptions and the project's counters stay. Raises `NotFound`."""
         topic = await self.show(caller, name)
-        await self.registry.idempotency.lighten([topic.id])
+        await self.registry.idempotency.delete_old_claims([topic.id])
         async with self.counting.last_days(topic) as days:
             expected = caller.expected.seen_by(without_access_list)
             require_found(await self.registry.topics.delete(topic, days, expected), TopicGone)

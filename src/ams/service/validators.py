@@ -145,6 +145,7 @@ class Validators:
         return require_found(await self._compiled.find(key, wait_and_look_again), NotFound(NO_SCHEMA))
 
     async def _compile(self, schema: SchemaId, revision: int, encoding: str) -> Compiled | None:
+        """Compile a revision; None: it does not exist. Raises `Unusable` if it cannot be compiled."""
         stored = await self._registry.schemas.revision(schema, revision)
         if stored is None:
             return None
@@ -240,6 +241,7 @@ class Fitting:
                 return
 
     async def _revisions(self, messages: Sequence[Message]) -> dict[int, int]:
+        """Return the newest matching revision by message index. Raises `InvalidInput` if a message has none in time."""
         schema, kept = self.schema, dict[int, int]()
         left: list[tuple[int, Message]] = list(enumerate(messages))
         reasons: dict[int, str] = {}

@@ -1,6 +1,6 @@
 """Cache of documents of other services: single flight, memory and files, refresh ahead, backoff.
 
-It holds keys and descriptions of issuers, revocation lists and OCSP answers. A document is
+It holds keys (JWKS) and descriptions of issuers, revocation lists and OCSP answers. A document is
 
 - fresh until `refresh_at`: returned from the cache;
 - stale until `good_until`: returned from the cache, and refreshed in the background;
@@ -206,6 +206,7 @@ class DocumentCache(Generic[Key, Source, Document]):
                 self.logger.exception(self.upkeep_event)
 
     async def _refresh(self, key: Key, source: Source) -> DocumentState[Document]:
+        """Fetch a document. A failed fetch does not raise: the state keeps its error."""
         known = self.states.get(key)
         state = self.states[key] = known or DocumentState(used_at=self._monotonic())
         if self.unused_ms < math.inf:
@@ -260,6 +261,8 @@ class DocumentCache(Generic[Key, Source, Document]):
         return dropped
 
     async def _load(self, state: DocumentState[Document], key: Key, source: Source) -> None:
+        """Load a document from its file, on a thread. Does not raise: an unreadable file is logged."""
+
         def load() -> Edition[Document] | None:
             try:
                 with open(self._path(key), "rb") as file:

@@ -119,6 +119,7 @@ def lock_folder(path: str, name: str, other: str) -> int:
 
 
 def _flock(folder: str, path: str, flags: int, other: str) -> int:
+    """Lock a file without waiting. Raises `Unusable` if another process has locked it, or it cannot be opened."""
     try:
         handle = os.open(path, flags | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -160,7 +160,7 @@ class _TextReader(Loader):
         return kept.replace(ESCAPE + "0", "\x00").replace(ESCAPE + "1", ESCAPE) if ESCAPE in kept else kept
 
 
-log = structlog.get_logger("ams.cursors")
+logger = structlog.get_logger("ams.cursors")
 
 
 class Interrupted(Exception):
@@ -198,11 +198,11 @@ class ReconnectingConnection:
                     return await work(connection, seconds)
             except psycopg.Error as error:
                 if not is_passing(error):
-                    log.error("cursors.refused", reason=reason(error))
+                    logger.error("cursors.refused", reason=reason(error))
                     raise CursorsUnavailable from error
                 self._cause = error
                 if not keeps_connection(error):
-                    log.warning("cursors.connection_lost", reason=reason(error))
+                    logger.warning("cursors.connection_lost", reason=reason(error))
                     await connection.close()
                     self._begin_connecting(began)
                 raise Interrupted from error
@@ -237,6 +237,7 @@ class ReconnectingConnection:
         return self._connecting
 
     async def _wait_for_connection(self, give_up: float) -> Connection:
+        """Raises `CursorsUnavailable` at `give_up`, or `CALL_SECONDS` after the loss if that is earlier."""
         connecting = self._connecting or self._begin_connecting(self._loop.time())
         if not connecting.done():
             seconds = min(give_up, self._lost_since + CALL_SECONDS) - self._loop.time()
@@ -257,12 +258,12 @@ class ReconnectingConnection:
             except psycopg.Error as error:
                 self._cause = error
                 if not said:
-                    log.warning("cursors.not_connected", reason=reason(error))
+                    logger.warning("cursors.not_connected", reason=reason(error))
                     said = True
                 await asyncio.sleep(pauses.next())
             else:
                 if said:
-                    log.info("cursors.connected")
+                    logger.info("cursors.connected")
                 return connection
 
 

@@ -50,7 +50,7 @@ def _s3_address(address: str) -> str:
 
 def s3_filesystem() -> pafs.FileSystem:
     """Return pyarrow's file system for S3."""
-    return _opened_filesystem(_endpoint(), _first(_REGIONS))
+    return _opened_filesystem(_checked_s3_endpoint(), _first(_REGIONS))
 
 
 @cache
@@ -65,7 +65,7 @@ def _opened_filesystem(endpoint: str | None, region: str | None) -> pafs.FileSys
 
 
 def _s3_options() -> dict[str, str]:
-    endpoint = _endpoint()
+    endpoint = _checked_s3_endpoint()
     told = {"AWS_ENDPOINT_URL": endpoint} if endpoint else {}
     if endpoint and endpoint.startswith("http:"):
         told["AWS_ALLOW_HTTP"] = "true"
@@ -83,7 +83,8 @@ def s3_reason(error: BaseException) -> str:
     return f"{words} ({code[1]})" if code else words
 
 
-def _endpoint() -> str | None:
+def _checked_s3_endpoint() -> str | None:
+    """Return the address in the environment, if any. Raises `WrongTable` for one that is not valid."""
     found = _first(_ENDPOINTS)
     if found is None:
         return None

@@ -23,7 +23,7 @@ _READER, _WRITER = 1, 2  # supported versions of Delta's protocol, without later
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class TableVersion:
     """One version of a table."""
 
     location: Location
@@ -99,7 +99,7 @@ def exists(location: Location | str) -> bool:
         return bool(DeltaTable.is_deltatable(location.root, location.options))
 
 
-def open_table(location: Location | str, at: int | datetime | None = None) -> Snapshot:
+def open_table(location: Location | str, at: int | datetime | None = None) -> TableVersion:
     """Return the newest version of a table, that of a number, or the one that was the newest at a time.
 
     Raises `WrongTable` if there is no table or version, or the table is damaged or needs a newer reader.
@@ -118,7 +118,7 @@ def open_table(location: Location | str, at: int | datetime | None = None) -> Sn
     if protocol.min_reader_version > _READER or protocol.min_writer_version > _WRITER or features:
         what = ", ".join(features) or f"version {protocol.min_reader_version} and {protocol.min_writer_version}"
         raise WrongTable(f"{location} was made by another program: it needs of its readers and writers {what}")
-    return Snapshot(location, delta)
+    return TableVersion(location, delta)
 
 
 def _version_at(location: Location, at: datetime) -> int:

@@ -18,7 +18,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from ams.tables import StoreFailed, WrongTable, log
 from ams.tables.files import File, Partition, write
 from ams.tables.location import Location
-from ams.tables.snapshot import QUERY, Snapshot, exists, open_table
+from ams.tables.snapshot import QUERY, TableVersion, exists, open_table
 
 _TRIES = 20
 _UNANSWERED_TRIES = 5
@@ -36,7 +36,9 @@ class Change(NamedTuple):
 
 
 def commit(
-    location: Location, change: Callable[[Snapshot], Change | None], fit: Callable[[Snapshot], bool] = lambda _: False
+    location: Location,
+    change: Callable[[TableVersion], Change | None],
+    fit: Callable[[TableVersion], bool] = lambda _: False,
 ) -> bool:
     """Commit the change that `change` returns for the newest version, to stable storage; False if it returns None.
 
@@ -74,7 +76,7 @@ def commit(
     raise WrongTable(f"{location} is changed by others all the time; nothing was stored") from lost
 
 
-def _write(snapshot: Snapshot, change: Change, mark: str | None) -> None:
+def _write(snapshot: TableVersion, change: Change, mark: str | None) -> None:
     check_files(snapshot.location, change.add)
     now = round(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [
@@ -127,7 +129,7 @@ class Table:
         """Return whether the table exists."""
         return exists(self.location)
 
-    def snapshot(self, at: int | datetime | None = None) -> Snapshot:
+    def snapshot(self, at: int | datetime | None = None) -> TableVersion:
         """Return a version; see `open_table`."""
         return open_table(self.location, at)
 
@@ -138,13 +140,13 @@ class Table:
     def append(self, query: str, batch: int, files: Sequence[File], numbers: Mapping[str, int] | None = None) -> bool:
         """Add a batch of a streaming query, to stable storage; False if the table has it already.
 
-        `numbers` are stored in the same commit (`Snapshot.number`) and survive merges, checkpoints and restores. Raises
-        `WrongTable`, and changes nothing, if the table belongs to another query, has later batches or other columns, or
-        a file is missing.
+        `numbers` are stored in the same commit (`TableVersion.number`) and survive merges, checkpoints and restores.
+        Raises `WrongTable`, and changes nothing, if the table belongs to another query, has later batches or other
+        columns, or a file is missing.
         """
         kept = {query: batch, **(numbers or {})}
 
-        def change(snapshot: Snapshot) -> Change | None:
+        def change(snapshot: TableVersion) -> Change | None:
             if snapshot.query != query:
                 way_on = "give another folder, or that checkpoint"
                 raise WrongTable(f"{self.location} was written from another checkpoint; {way_on}")
@@ -165,7 +167,7 @@ class Table:
         """
         old = None if partitions is None else [*partitions, *(file.partition for file in files)]
 
-        def change(snapshot: Snapshot) -> Change:
+        def change(snapshot: TableVersion) -> Change:
             if snapshot.query:
                 raise WrongTable(f"{self.location} takes batches of a query; its rows are not replaced")
             return Change("replace", files, snapshot.select(old))
@@ -208,7 +210,7 @@ class Table:
             if not self.exists():
                 raise
 
-    def _add_missing_columns(self, snapshot: Snapshot) -> bool:
+    def _add_missing_columns(self, snapshot: TableVersion) -> bool:
         here = {field.name: field for field in snapshot.delta.schema().fields}
         wanted = {field.name: field for field in Schema.from_arrow(self.schema).fields}
         others = [

@@ -11,7 +11,7 @@ from ams.tables import WrongTable, log
 from ams.tables import files as parquet
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
-from ams.tables.snapshot import Snapshot, open_table
+from ams.tables.snapshot import TableVersion, open_table
 from ams.tables.table import Change, commit
 
 FILE_BYTES = 256 * 2**20
@@ -78,7 +78,7 @@ def vacuum(location: Location | str, *, dry_run: bool = True) -> list[str]:
     return found
 
 
-def restore(location: Location | str, at: int | datetime) -> Snapshot:
+def restore(location: Location | str, at: int | datetime) -> TableVersion:
     """Restore the rows of an earlier version by a new commit; return the new version.
 
     Newer columns stay, and the number of the last batch: rows added since that version do not come again. Raises
@@ -87,7 +87,7 @@ def restore(location: Location | str, at: int | datetime) -> Snapshot:
     location = Location.of(location)
     old = open_table(location, at).files
 
-    def change(snapshot: Snapshot) -> Change | None:
+    def change(snapshot: TableVersion) -> Change | None:
         now = {file.path for file in snapshot.files}
         lacking = [file for file in old if file.path not in now]
         kept = {file.path for file in old}
@@ -181,7 +181,7 @@ def _place(file: File, order: str | None) -> tuple[Any, ...]:
     return (least is None, 0 if least is None else least, -1 if file.batch is None else file.batch, file.path)
 
 
-def _merged(snapshot: Snapshot, files: Sequence[File]) -> list[File]:
+def _merged(snapshot: TableVersion, files: Sequence[File]) -> list[File]:
     newest = max((file.batch for file in files if file.batch is not None), default=None)
     name = "merged" if newest is None else f"merged-{newest:06d}"
     rows = snapshot.batches(files=files)
@@ -192,7 +192,7 @@ def _merged(snapshot: Snapshot, files: Sequence[File]) -> list[File]:
 
 
 def _exchange(location: Location, added: Sequence[File], removed: Sequence[File]) -> int:
-    def change(snapshot: Snapshot) -> Change:
+    def change(snapshot: TableVersion) -> Change:
         here = {file.path for file in snapshot.files}
         if not all(file.path in here for file in removed):
             raise WrongTable(f"{location} was changed while its files were merged; nothing of that was stored")

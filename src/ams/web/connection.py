@@ -101,7 +101,7 @@ class HttpConnection(asyncio.Protocol):
         self.client: tuple[str, int] | None = None
         self.server: tuple[str, int] | None = None
         self.is_secure = False
-        self.is_write_paused = False  # True: too much output is unread, so write nothing more
+        self.is_write_paused = False  # flow control: too much output is unread, so write nothing more
         self._reader = RequestReader(self, port.max_header_bytes)
         self._arriving: Exchange | None = None  # the exchange whose body is incomplete
         self._current: Exchange | None = None  # the exchange in progress

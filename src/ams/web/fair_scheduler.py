@@ -1,4 +1,4 @@
-"""Fair scheduler: when one iteration of the event loop has too much work, projects share it round robin.
+"""Fair scheduler: each project gets a fair share of an event-loop iteration, round robin, when work is too much.
 
 The event loop serves all ready sockets in one iteration, and then all due callbacks. So a client with a thousand
 connections would make everybody else wait for a thousand requests, twice: as they arrive, and as they are answered.

@@ -287,5 +287,5 @@ _CREATIONS = frozenset({"topics:create", "subscriptions:create", "snapshots:crea
 
 
 def takes_google_names(action: str, variable: str) -> bool:
-    """Return whether a name in the path of an action may be one that only clients of Google's give (contract 2)."""
+    """Return whether a name may be one that only Google's clients give: not while it is created (contract 2)."""
     return variable in _RESOURCES and action not in _CREATIONS

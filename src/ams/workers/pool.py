@@ -235,7 +235,7 @@ class Pool:
             self._changed.set()
 
     def _let_go(self, worker: Worker) -> None:
-        if len(self._workers) > 1 and self._strike(worker):
+        if len(self._workers) > 1 and self._remove_worker(worker):
             ending = asyncio.get_running_loop().create_task(worker.end())
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
@@ -268,15 +268,15 @@ class Pool:
     async def _watch(self, worker: Worker) -> None:
         """Remove a worker that ended by itself; the next task that needs one starts another."""
         code = await worker.wait_for_end()
-        if self._strike(worker):
+        if self._remove_worker(worker):
             logger.warning("worker.ended", reason="it ended by itself", code=code)
             await worker.end()
 
     async def _end(self, worker: Worker) -> None:
-        if self._strike(worker):
+        if self._remove_worker(worker):
             await worker.end()
 
-    def _strike(self, worker: Worker) -> bool:
+    def _remove_worker(self, worker: Worker) -> bool:
         """Remove a worker; return whether it was in the pool."""
         known = self._workers.pop(worker, None) is not None
         if timer := self._idle.pop(worker, None):

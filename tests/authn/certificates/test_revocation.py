@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from ams.authn.certificates.crls import FetchedLists, RevocationList, UnreadableList
+from ams.authn.certificates.crls import CrlCache, RevocationList, UnreadableList
 from ams.authn.certificates.revocation import MAX_ANSWER_BYTES, Responders
 from ams.core.errors import Unavailable
 from ams.outgoing.guard import Guard
@@ -157,7 +157,7 @@ async def test_a10_lists_are_kept_over_a_restart_and_one_that_is_torn_or_forged_
 
 
 def test_so_many_lists_and_answers_are_kept() -> None:
-    assert (FetchedLists.max_documents, FetchedLists.max_bytes) == (1000, 64 * 2**20)
+    assert (CrlCache.max_documents, CrlCache.max_bytes) == (1000, 64 * 2**20)
     assert Responders.max_documents == 10_000
 
 

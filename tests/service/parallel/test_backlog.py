@@ -754,10 +754,10 @@ def test_a_message_in_the_dead_letter_topic_is_given_to_nobody_when_that_could_n
 def test_retention_forgets_failures_of_what_it_takes_and_no_others() -> None:
     failures = Failures({Offset(each): each + 1 for each in range(4)}, Rules(most_attempts=9))
     for each in (1, 3):
-        failures.die(Offset(each))
-    failures.letters.update(map(Offset, (0, 2)))
+        failures.queue_dead_letter(Offset(each))
+    failures.stored_dead_letters.update(map(Offset, (0, 2)))
 
     failures.retain(Offset(2))
 
     assert failures.counts == {2: 3, 3: 4}
-    assert (failures.letters, failures.dying) == ({2}, {3})
+    assert (failures.stored_dead_letters, failures.to_dead_letter) == ({2}, {3})

@@ -76,17 +76,17 @@ async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(si
 async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by_failures(site: Site) -> None:
     await site.publish(0)
     identity = (await site.subscription()).id
-    assert site.working.puller.coming(identity, 1, holder="one") is None  # nobody works on it
+    assert site.working.puller.message_waiter(identity, 1, holder="one") is None  # nobody works on it
     pulled = await site.pull()
 
-    nothing_comes = site.working.puller.coming(identity, 0.01, holder="one")
+    nothing_comes = site.working.puller.message_waiter(identity, 0.01, holder="one")
     assert nothing_comes is not None
     with pytest.raises(TimeoutError):
         await nothing_comes
 
     for change in (lambda: site.publish(1), lambda: site.nack(pulled)):
-        coming = site.working.puller.coming(identity, 60, holder="one")
-        waiting = asyncio.create_task(coming)
+        message_waiter = site.working.puller.message_waiter(identity, 60, holder="one")
+        waiting = asyncio.create_task(message_waiter)
         await asyncio.sleep(0)
         await change()
         await waiting

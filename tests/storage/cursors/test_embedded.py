@@ -268,7 +268,7 @@ async def follow(kept: Kept, plan: list[tuple[Deed, bool]]) -> None:
         if answer is not CursorsUnavailable:
             assert answer == expected(deed, model), deed.name
         if place % 7 == 2:
-            await kept.cursors.log.journal.store_image()
+            await kept.cursors.log.journal.store_checkpoint()
         if place % 7 == 6:
             await (kept.reopen() if place % 2 else kept.kill())
         if model.is_gone:
@@ -304,7 +304,7 @@ async def test_a_disk_full_at_times_keeps_all_answered(kept: Kept, monkeypatch: 
 
     with monkeypatch.context() as planted:
         planted.setattr(kept.disk, "write_through", full_now_and_then)
-        await asyncio.gather(*map(consumer, range(1, 10)), cursors.log.journal.store_image())
+        await asyncio.gather(*map(consumer, range(1, 10)), cursors.log.journal.store_checkpoint())
 
     assert 100 < len(stored) < 899
     assert set((await cursors.progress(SUB)).done) == stored
@@ -436,7 +436,7 @@ async def test_groups_whose_image_is_missing_are_not_taken_for_all_there_is() ->
     await cursors.create(SUB, TOPIC, 0)
     for offset in range(30):
         await cursors.seek(SUB, TOPIC, offset)
-    await cursors.log.journal.store_image()
+    await cursors.log.journal.store_checkpoint()
     await cursors.log.retain()
     await cursors.seek(SUB, TOPIC, 99)
     await cursors.log.close()
@@ -502,10 +502,10 @@ async def test_an_image_is_whole_though_the_one_before_was_cancelled(
         rename(*paths)
 
     monkeypatch.setattr(kept.disk, "rename", held_up)
-    cancelled = asyncio.ensure_future(journal.store_image())
+    cancelled = asyncio.ensure_future(journal.store_checkpoint())
     await wait_until_async(is_begun.is_set)
     cancelled.cancel()
-    storing = asyncio.ensure_future(journal.store_image())
+    storing = asyncio.ensure_future(journal.store_checkpoint())
     await asyncio.wait((cancelled,))
     may_end.set()
     await storing

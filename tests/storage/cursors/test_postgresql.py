@@ -17,7 +17,7 @@ from ams.storage.cursors import postgresql_rows as rows
 from ams.storage.cursors.acks import Progress
 from ams.storage.cursors.base import Cursor, HandOut
 from ams.storage.cursors.entries import StoredProgress
-from ams.storage.cursors.mover import Call, Step, fold
+from ams.storage.cursors.mover import CursorCall, Step, apply_calls
 from ams.storage.cursors.postgresql import PostgresCursors
 from ams.storage.cursors.postgresql_rows import SERIES_VERSIONS, DatabaseTime, Standing, TableRow
 from local_cluster.ports import free_port
@@ -313,11 +313,11 @@ async def test_a_change_that_was_perhaps_stored_is_unknown_when_the_run_is_over(
     progress = acks.empty_progress(0, 0, 3)
     row = TableRow(Standing(TOPIC, 0, progress, StoredProgress(progress)), 70)
     future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    call: Call[Standing] = Call(lambda standing: (standing, False), 0.0, future, refused=False)
+    call: CursorCall[Standing] = CursorCall(lambda standing: (standing, False), 0.0, future, refused=False)
 
-    assert fold(row, [call]).outcomes == [False]
+    assert apply_calls(row, [call]).outcomes == [False]
     call.unsure = True
-    made = fold(row, [call])
+    made = apply_calls(row, [call])
 
     assert (type(made.outcomes[0]), str(made.outcomes[0]), made.moves) == (CursorsUnavailable, OUTCOME_UNKNOWN, False)
 
@@ -326,8 +326,8 @@ NOW = 1_000
 ROW = TableRow(Cursor(TOPIC, 5, handed=(HandOut(10, NOW),)), 70)
 
 
-def call(step: Step, **words: Any) -> Call:
-    return Call(step, 0.0, asyncio.get_running_loop().create_future(), **words)
+def call(step: Step, **words: Any) -> CursorCall:
+    return CursorCall(step, 0.0, asyncio.get_running_loop().create_future(), **words)
 
 
 def acknowledge(last: int) -> Step:
@@ -339,27 +339,27 @@ def seek(offset: int) -> Step:
 
 
 async def test_calls_for_one_cursor_follow_one_another_on_one_row() -> None:
-    made = fold(ROW, [call(acknowledge(6)), call(acknowledge(30)), call(acknowledge(9)), call(acknowledge(9))])
+    made = apply_calls(ROW, [call(acknowledge(6)), call(acknowledge(30)), call(acknowledge(9)), call(acknowledge(9))])
     assert (made.after.value.offset, made.after.version) == (10, 72)
     assert [type(outcome) for outcome in made.outcomes] == [type(None), InvalidInput, type(None), type(None)]
 
 
 async def test_a_seek_begins_a_series_of_versions_and_is_known_by_it_also_after_others_have_moved_the_cursor() -> None:
     seeking = call(seek(2), series=9_000)
-    sought = fold(ROW, [seeking]).after
+    sought = apply_calls(ROW, [seeking]).after
     assert sought.version == 9_000
     later = TableRow(sought.value._replace(offset=40), sought.version + 3)
 
     seeking.unsure = True
-    again = fold(later, [seeking])
+    again = apply_calls(later, [seeking])
 
     assert (again.outcomes, again.after) == ([True], TableRow(later.value, later.version + 1))
-    assert fold(TableRow(later.value, 9_000 + SERIES_VERSIONS), [seeking]).after == TableRow(
+    assert apply_calls(TableRow(later.value, 9_000 + SERIES_VERSIONS), [seeking]).after == TableRow(
         seek(2)(later.value)[0], 9_000
     )
 
 
 async def test_what_was_perhaps_written_before_is_written_again_even_if_it_is_there() -> None:
-    made = fold(ROW, [call(acknowledge(3), unsure=True)])
+    made = apply_calls(ROW, [call(acknowledge(3), unsure=True)])
     assert made.moves
     assert (made.after.value, made.after.version) == (ROW.value, ROW.version + 1)

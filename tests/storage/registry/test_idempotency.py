@@ -159,7 +159,7 @@ async def test_old_claims_go_before_their_topic(store: IdempotencyRecords, topic
     await time_passes(RECENT_CLAIM_MS + 5_000)
     await store.claim(topic, OTHER_KEY, CONTENT, END, MINE)
 
-    await store.lighten([topic])
+    await store.delete_old_claims([topic])
 
     assert await store.stored_claim(topic, KEY) is None
     assert await store.stored_claim(topic, OTHER_KEY) is not None

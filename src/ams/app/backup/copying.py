@@ -57,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(each.bytes for each in self.files)
 
 
-class Snapshot:
+class DatabaseCopy:
     """One state of a SQLite database, kept while others write to it."""
 
     def __init__(self, path: str) -> None:

@@ -28,9 +28,9 @@ from ams import __version__
 from ams.app.backup.copying import (
     FORMAT,
     MANIFEST,
+    DatabaseCopy,
     Entry,
     Manifest,
-    Snapshot,
     copy_file,
     draft,
     entry_of,
@@ -55,8 +55,8 @@ _AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate serv
 @dataclass(frozen=True, slots=True)
 class _Moment:
     time: Milliseconds
-    registry: Snapshot
-    authn: Snapshot | None  # the certificate service's, of another moment
+    registry: DatabaseCopy
+    authn: DatabaseCopy | None  # the certificate service's, of another moment
     parts: Sequence[Part]
 
 
@@ -133,9 +133,9 @@ def _moment(folder: Folder, source: _Source, clock: Clock) -> Iterator[_Moment]:
     with contextlib.ExitStack() as held:
         with lock_database(folder.registry):
             parts = source.parts()
-            registry = held.enter_context(closing(Snapshot(folder.registry)))
+            registry = held.enter_context(closing(DatabaseCopy(folder.registry)))
         authn = folder.place(_AUTHN_DATABASE)
-        beside = held.enter_context(closing(Snapshot(authn))) if os.path.exists(authn) else None
+        beside = held.enter_context(closing(DatabaseCopy(authn))) if os.path.exists(authn) else None
         yield _Moment(clock.wall(), registry, beside, parts)
 
 

@@ -145,9 +145,9 @@ async def fill(
 ) -> None:
     """Store all registry records in an empty registry, in one transaction, after everything they refer to.
 
-    `lines` are an export without its messages, and `logs` the topics with stored messages. `lost` is the total of lost
-    messages, if larger than the sum of the subscriptions. `handed` is the offset up to which messages were delivered a
-    moment ago, by subscription id.
+    `lines` are an export without its messages, and `logs` the topics with stored messages. `lost`: lost messages of
+    deleted subscriptions; `lines` has those of the others. `handed` is the offset up to which messages were delivered
+    a moment ago, by subscription id.
     """
     loop = asyncio.get_running_loop()
 

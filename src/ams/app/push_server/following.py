@@ -156,7 +156,7 @@ class Follower:
                 logger.info("following", way=type(self._way).__name__)
                 await self._way.run()
             except Exception:  # our own bug must not stop all deliveries
-                supervisor.survive("following")
+                supervisor.log_failure("following")
                 self._condition.missed()
                 await asyncio.sleep(1)
 

@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import NameOID
 
-from ams.authn.certificates.crls import FetchedLists, RevocationList
+from ams.authn.certificates.crls import CrlCache, RevocationList
 from ams.authn.certificates.reading import KINDS, Facts, Refusal, read_leaf
 from ams.authn.certificates.revocation import Responders, Revocation
 from ams.authn.certificates.trust import Trust, TrustFolder, check_dates, checked_chain, verified_chain
@@ -65,7 +65,7 @@ class CertificateChecks:
         self._clock = clock
         self._folder = TrustFolder(settings.client_ca, clock)
         self._client = HttpClient(guard)
-        self._fetched = FetchedLists(self._client, clock, crl_folder, space)
+        self._fetched = CrlCache(self._client, clock, crl_folder, space)
         self._responders = Responders(self._client, clock)
         asked = self._responders if settings.ocsp else None
         self._revocation = Revocation(self._fetched, asked, settings.revocation, clock)

@@ -208,8 +208,8 @@ def _unusable_reason(extensions: x509.Extensions, scope: x509.IssuingDistributio
     return ""
 
 
-class FetchedLists(DocumentCache[Key, ListPlace, RevocationList]):
-    """Fetched lists by URL and CA. The newest list that the CA has signed stays, even when expired."""
+class CrlCache(DocumentCache[Key, ListPlace, RevocationList]):
+    """CRL cache by URL and CA. The newest list that the CA has signed stays, even when expired."""
 
     max_documents = MAX_CACHED_LISTS
     max_bytes = MAX_CACHED_BYTES

@@ -20,8 +20,8 @@ from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsag
 
 from ams.authn.certificates.crls import (
     CLOCK_SKEW_MS,
+    CrlCache,
     Doubt,
-    FetchedLists,
     RevocationList,
     unreachable_doubt,
     wrong_scope_doubt,
@@ -60,7 +60,7 @@ class _Link(NamedTuple):
 class Revocation:
     """Checks the certificates of a chain for revocation."""
 
-    def __init__(self, fetched: FetchedLists, asked: "Responders | None", policy: str, clock: Clock) -> None:
+    def __init__(self, fetched: CrlCache, asked: "Responders | None", policy: str, clock: Clock) -> None:
         """`policy` for an unknown status: `refuse` or `warn`."""
         self._fetched = fetched
         self._asked = asked

@@ -76,7 +76,7 @@ def _constant(name: str) -> Any:
 
 
 def _in_order_of_last(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object with each name at its last position: names in other letter case may be in between."""
+    """Keep the last position of a duplicate name: names that differ only in case may be in between."""
     found = dict(members)
     if len(found) == len(members):
         return found

@@ -111,7 +111,7 @@ def create(
     ] = False,
 ) -> Call[authn.Binding]:
     """Bind a subject to a user; --host may be left out where the service type has one only."""
-    subject, key = _subject(dn, cert), _user(session, user, unique_key)
+    subject, key = _subject(dn, cert), _key_of_user(session, user, unique_key)
     if subject is None or key is None:
         raise Usage("a binding needs a subject (--dn or --cert) and a user (--user or --unique-key)")
     if with_issuer and (cert is None or issuer is not None):
@@ -143,7 +143,7 @@ def update(
     changes = {
         "name": rename,
         "auth_identifier": _subject(dn, cert),
-        "unique_key": _user(session, user, unique_key),
+        "unique_key": _key_of_user(session, user, unique_key),
         "service_uuid": session.call(authn.get_service_type(service_type)).uuid if service_type else None,
         "host": host,
         "auth_type": auth_type,
@@ -201,7 +201,8 @@ def _subject(dn: str | None, cert: str | None) -> str | None:
     return None if dn is None else _subject_of(dn)
 
 
-def _user(session: AuthnSession, user: str | None, unique_key: str | None) -> str | None:
+def _key_of_user(session: AuthnSession, user: str | None, unique_key: str | None) -> str | None:
+    """Return the key of the user; None if neither is given."""
     if user is not None and unique_key is not None:
         raise Usage("give --user or --unique-key, not both")
     return unique_key if user is None else session.uuid_of(user)

@@ -183,10 +183,10 @@ class DeliveryRoutes:
             raise InvalidInput(f"A push wait is for {MAX_AWAITED_SUBSCRIPTIONS} subscriptions")
         if not 0 <= seconds <= MAX_WAIT_SECONDS:
             raise InvalidInput(f"A push wait is of 0 to {MAX_WAIT_SECONDS} seconds")
-        coming = partial(self._puller.coming, holder=holder_of(call.caller))
+        message_waiter = partial(self._puller.message_waiter, holder=holder_of(call.caller))
         with call.watch_client() as left:
             waited_for = frozenset(map(SubscriptionId, subscriptions))
-            ready = await self._deliverer.ready(waited_for, seconds, left, coming)
+            ready = await self._deliverer.ready(waited_for, seconds, left, message_waiter)
         return wire.Ready(sorted(ready))
 
     async def subscriptions_dead_letter(self, call: Call) -> None:

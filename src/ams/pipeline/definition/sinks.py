@@ -36,7 +36,7 @@ _KEY = ("an ordering key is string", types.STRING, types.NULL)
 _MOST_ROWS = 1000
 _LONGEST_WINDOW = 10**9  # seconds
 
-Said = Mapping[str, Value]
+SinkFields = Mapping[str, Value]
 
 
 class Sink(NamedTuple):
@@ -62,7 +62,7 @@ def read_sink(value: Value, steps: Steps, findings: Findings) -> Sink | None:
     return findings.read(value, lambda _: read(said, steps, findings))
 
 
-def _table(said: Said, steps: Steps, findings: Findings) -> Sink:
+def _table(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
     """Rows of single messages get columns `topic` and `offset`, unless the definition has them."""
     name, columns = said["table"].text(), steps.columns
     if not NAME.fullmatch(name) or name == ROWS:
@@ -86,7 +86,7 @@ def _table(said: Said, steps: Steps, findings: Findings) -> Sink:
     )
 
 
-def _postgres(said: Said, steps: Steps, findings: Findings) -> Sink:
+def _postgres(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
     table = said["postgres"].text()
     if not _TABLE.fullmatch(table):
         raise bad(
@@ -110,7 +110,7 @@ def _postgres(said: Said, steps: Steps, findings: Findings) -> Sink:
     return Sink(lambda run, rows, _: put(run, one_of_each(rows, key, last=True)), put)
 
 
-def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
+def _topic(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
     name = resource_name(said["topic"])
     if steps.whole:
         raise bad(
@@ -162,7 +162,7 @@ def _attributes(value: Value, steps: Steps, findings: Findings) -> dict[str, Exp
     return found
 
 
-def _console(said: Said, _: Steps, __: Findings) -> Sink:
+def _console(said: SinkFields, _: Steps, __: Findings) -> Sink:
     shown = said["console"].number(1, _MOST_ROWS)
 
     def show(_: Run, rows: DataFrame, __: int = 0) -> None:
@@ -181,7 +181,7 @@ def _without_nul(rows: DataFrame, columns: Mapping[str, DataType]) -> DataFrame:
     return rows.withColumns({name: F.translate(name, "\0", "\ufffd") for name in texts}) if texts else rows
 
 
-_KINDS: Mapping[str, tuple[Callable[[Said, Steps, Findings], Sink], Sequence[str]]] = {
+_KINDS: Mapping[str, tuple[Callable[[SinkFields, Steps, Findings], Sink], Sequence[str]]] = {
     "table": (_table, ("partition_by",)),
     "postgres": (_postgres, ("key",)),
     "topic": (_topic, ("data", "attributes", "ordering_key", "create", "key_window")),

@@ -220,7 +220,7 @@ def _select(value: Value, steps: Steps, findings: Findings) -> None:
         found = expressions(value, lambda text: expression(text, before), findings)
     source = [SOURCE] if SOURCE in before else []
     steps.columns = {name: each.type for name, each in found.items()} | {name: before[name] for name in source}
-    steps.add(lambda rows, _: rows.select(*_alias_columns(found), *source))
+    steps.add(lambda rows, _: rows.select(*_cast_and_alias(found), *source))
 
 
 def _explode(value: Value, steps: Steps, findings: Findings) -> None:
@@ -303,7 +303,7 @@ def _aggregate(value: Value, steps: Steps, findings: Findings) -> None:
         figures = expressions(said["values"], lambda text: aggregate(text, before, by), findings, by, "a figure")
         for name in figures.keys() & set(by):
             findings.add(said["values"].mapping()[name], f"{name!r} is said twice")
-    steps.add_whole(lambda rows, _: rows.groupBy(*by).agg(*_alias_columns(figures)))
+    steps.add_whole(lambda rows, _: rows.groupBy(*by).agg(*_cast_and_alias(figures)))
     steps.columns = {name: before[name] for name in by} | {name: each.type for name, each in figures.items()}
 
 
@@ -312,7 +312,7 @@ def _cast_columns(columns: Mapping[str, Expression]) -> dict[str, Column]:
     return {name: each.column().cast(kinds[name].dataType) for name, each in columns.items()}
 
 
-def _alias_columns(columns: Mapping[str, Expression]) -> list[Column]:
+def _cast_and_alias(columns: Mapping[str, Expression]) -> list[Column]:
     return [value.alias(name) for name, value in _cast_columns(columns).items()]
 
 

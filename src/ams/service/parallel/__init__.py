@@ -15,7 +15,7 @@ Use cases:
     pulling         a pull: finds messages, leases them, waits for more
     settling        requests with ack ids: acknowledge, nack, extend, give back
     storing         stores settled messages, and the horizon of exactly-once delivery
-    sweeper         expires leases, sends dead letters, closes idle subscriptions
+    sweeper         lease expiry, dead letters, closing of idle subscriptions
     working         all of these, with start and stop
     watching        metrics and findings
 """

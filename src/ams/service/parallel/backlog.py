@@ -50,7 +50,7 @@ from ams.service.parallel.message_state import (
     HandOut,
     KeyConsumer,
     KeyQueue,
-    LeaseTable,
+    MessageLeases,
     OrderingKeys,
     Rules,
 )
@@ -110,7 +110,7 @@ class Backlog:
         """Take over a subscription. `longest_until` defaults to `grace_until`; see `RestartGrace` for both."""
         self.epoch, self.run = progress.epoch, progress.run
         self.done = Done(progress)
-        self.leases = LeaseTable()
+        self.leases = MessageLeases()
         self.keys = OrderingKeys()
         self.failures = Failures(progress.failures, rules)
         longest_until = grace_until if longest_until is None else longest_until
@@ -259,7 +259,7 @@ class Backlog:
         if not self._is_free(offset):  # leased by an ack id of the previous run
             return False
         if self.failures.is_exhausted(offset):  # the process ended before it was dead-lettered
-            self.failures.die(offset)
+            self.failures.queue_dead_letter(offset)
             return False
         withheld_until = self.restart_grace.withheld_until(offset, now)
         if withheld_until is not None:
@@ -384,13 +384,13 @@ class Backlog:
         return self._ids.late_ids(named)
 
     def expire(self, now: Milliseconds) -> Settling:
-        """End leases and backoffs that are over by `now`; return the change to store."""
+        """Lease expiry: end leases and backoffs that are over by `now`; return the change to store."""
         settling = Settling()
         for each in self.leases.take_due(now):
             if isinstance(each, tuple):
                 settling.leases.append(each)
-            elif each in self.failures.letters:
-                self.failures.die(each)
+            elif each in self.failures.stored_dead_letters:
+                self.failures.queue_dead_letter(each)
             else:
                 self.give_back([each])
         if self.keys:
@@ -402,8 +402,8 @@ class Backlog:
 
     def put_aside(self, offset: Offset) -> Settling:
         """Settle a message whose dead letter is stored; return the change to store."""
-        self.failures.dying.discard(offset)
-        self.failures.letters.add(offset)
+        self.failures.to_dead_letter.discard(offset)
+        self.failures.stored_dead_letters.add(offset)
         self.done.being_stored.add(offset)
         if self.failures.rules.exactly_once:
             self._ids.finishers.note([offset], "", self._ids.number)
@@ -411,7 +411,7 @@ class Backlog:
 
     def retry_dead_letter(self, offset: Offset, now: Milliseconds) -> None:
         """Retry a dead message later: redeliver it, or store the end of it if its dead letter is there already."""
-        self.failures.dying.discard(offset)
+        self.failures.to_dead_letter.discard(offset)
         if offset not in self.done:
             self._hold_back(offset, max(self.failures.wait_of(offset), DEAD_LETTER_RETRY_MS), now)
 
@@ -521,7 +521,7 @@ class Backlog:
                 wait = self.failures.wait_of(offset) if settling.waits is None else settling.waits
                 self._hold_back(offset, wait, now, settling.failed_with[offset])
             elif offset < self.scan:  # else the scan finds it dead
-                self.failures.die(offset)
+                self.failures.queue_dead_letter(offset)
         if settling.taken_back:
             self._go_on(self.keys.queues_of(settling.taken_back))  # retention may have taken the failed ones
 
@@ -617,7 +617,7 @@ class Backlog:
 
     def _takes(self, queue: KeyQueue, consumer: KeyConsumer | None) -> bool:
         """Return whether a consumer may get the next message of a key: not while a failure in it is being stored."""
-        return queue.takes(consumer) and not (queue.out and self.failures.has(next(reversed(queue.out))))
+        return queue.takes(consumer) and not (queue.out and self.failures.is_unavailable(next(reversed(queue.out))))
 
     def _is_back(self, lease: HandOut, offset: Offset) -> bool:
         """Return whether a message was taken back, or is, while a lease of this run settled it."""
@@ -627,7 +627,7 @@ class Backlog:
         return offset not in queue.out or offset in self.failures.being_taken
 
     def _is_free(self, offset: Offset) -> bool:
-        in_hands = offset in self.leases or offset in self.done.being_stored or self.failures.has(offset)
+        in_hands = offset in self.leases or offset in self.done.being_stored or self.failures.is_unavailable(offset)
         return not (in_hands or offset in self.done or offset in self.leases.waiting)
 
     def _are_free(self, offsets: Sequence[int]) -> bool:

@@ -17,7 +17,7 @@ from ams.core.ack_ids import AckId, AckIds, HandOutId, NeverGiven, read_hand_out
 from ams.core.cache import LruCache
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
-from ams.service.parallel.message_state import Done, Failures, HandOut, LeaseTable
+from ams.service.parallel.message_state import Done, Failures, HandOut, MessageLeases
 from ams.storage.cursors.acks import Mark, Progress
 
 MAX_REMEMBERED_IDS = 100_000
@@ -142,7 +142,7 @@ class HandOutIds:
         progress: Progress,
         identity: str,
         before: RestartGrace,
-        leases: LeaseTable,
+        leases: MessageLeases,
         done: Done,
         failures: Failures,
     ) -> None:

@@ -120,7 +120,7 @@ class Rules(NamedTuple):
     exactly_once: bool = False
 
     def wait(self, failures: int) -> Milliseconds:
-        """Return the backoff of a message after this many failures."""
+        """Retry backoff: return how long a message waits after this many failures."""
         return Milliseconds(min(self.least_wait << min(failures - 1, 32), self.most_wait))
 
 
@@ -136,9 +136,9 @@ class Failures:
         """Messages behind those in their ordering key, with how many failures are being written before each."""
         self.dead: list[Offset] = []
         """Messages to dead-letter. The sweeper takes them from here."""
-        self.dying: set[Offset] = set()
+        self.to_dead_letter: set[Offset] = set()
         """Messages in `dead`, and those that the sweeper is working on. Not leased, not ready."""
-        self.letters: set[Offset] = set()
+        self.stored_dead_letters: set[Offset] = set()
         """Messages that are in the dead letter topic, but whose end is not stored yet."""
 
     def of(self, offset: Offset) -> int:
@@ -162,14 +162,14 @@ class Failures:
         self.being_stored.update(offsets)
         return {each: self.attempt_of(each) for each in offsets}
 
-    def die(self, offset: Offset) -> None:
+    def queue_dead_letter(self, offset: Offset) -> None:
         """Queue a message for the dead letter topic."""
         self.dead.append(offset)
-        self.dying.add(offset)
+        self.to_dead_letter.add(offset)
 
-    def has(self, offset: Offset) -> bool:
+    def is_unavailable(self, offset: Offset) -> bool:
         """Return whether a message is unavailable: its failure is being stored, or it is to be dead-lettered."""
-        return offset in self.being_stored or offset in self.dying or offset in self.being_taken
+        return offset in self.being_stored or offset in self.to_dead_letter or offset in self.being_taken
 
     def end_taking_back(self, offsets: Collection[Offset]) -> None:
         """Note that the failure before these messages is stored, or cannot be."""
@@ -180,22 +180,22 @@ class Failures:
 
     def has_any(self, offsets: Collection[int]) -> bool:
         """Return whether any of these is unavailable. They have no ordering keys."""
-        return not (self.being_stored.isdisjoint(offsets) and self.dying.isdisjoint(offsets))
+        return not (self.being_stored.isdisjoint(offsets) and self.to_dead_letter.isdisjoint(offsets))
 
     def forget_done(self, offsets: Sequence[Offset]) -> None:
         """Forget messages that are done."""
         if self.counts:
             for offset in offsets:
                 self.counts.pop(offset, None)
-        if self.dying or self.letters:
-            self.dying.difference_update(offsets)
-            self.letters.difference_update(offsets)
+        if self.to_dead_letter or self.stored_dead_letters:
+            self.to_dead_letter.difference_update(offsets)
+            self.stored_dead_letters.difference_update(offsets)
 
     def retain(self, oldest: Offset) -> None:
         """Forget messages below an offset."""
         self.counts = {offset: count for offset, count in self.counts.items() if offset >= oldest}
-        self.letters = {offset for offset in self.letters if offset >= oldest}
-        self.dying = {offset for offset in self.dying if offset >= oldest}
+        self.stored_dead_letters = {offset for offset in self.stored_dead_letters if offset >= oldest}
+        self.to_dead_letter = {offset for offset in self.to_dead_letter if offset >= oldest}
 
 
 @dataclass(slots=True, eq=False)
@@ -396,7 +396,7 @@ class HandOut:
         return self.deadline == NO_DEADLINE
 
 
-class LeaseTable:
+class MessageLeases:
     """Holder and deadline of each leased message, and the messages that wait for a retry."""
 
     def __init__(self) -> None:
@@ -530,7 +530,7 @@ class LeaseTable:
         return Milliseconds(self._slots[0] * SLOT_MS) if self._slots else None
 
     def take_due(self, now: Milliseconds) -> Iterator[tuple[HandOut, list[Offset]] | Offset]:
-        """Remove and yield expired leases with their messages, and messages whose backoff is over."""
+        """Lease expiry: remove and yield leases with their messages, and messages whose backoff is over."""
         while self._slots and self._slots[0] * SLOT_MS <= now:
             slot = heapq.heappop(self._slots)
             for each in self._due.pop(slot):

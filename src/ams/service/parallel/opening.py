@@ -59,7 +59,7 @@ class OpenSubscription:
     filter: Filter | None
     horizon: Horizon | None
     used: Milliseconds
-    is_covered: bool
+    is_horizon_stored: bool
     """True if the stored horizon covers all leases: with exactly-once delivery, or just before it is switched on.
 
     False if another process switched it on.
@@ -110,7 +110,7 @@ class OpenSubscription:
         before, self.options = self.options, options_of(subscription)
         self.subscription = subscription
         if before.enable_exactly_once_delivery and not self.options.enable_exactly_once_delivery:
-            self.is_covered = False
+            self.is_horizon_stored = False
         self.backlog.set_rules(_rules(self.options))
 
 

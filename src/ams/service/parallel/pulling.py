@@ -308,18 +308,20 @@ class Puller:
                 subscription.id, lambda seconds: self._change(opened, holder, seconds), until, left
             )
 
-    def coming(self, subscription: SubscriptionId, seconds: float, *, holder: str) -> Coroutine[Any, Any, None] | None:
+    def message_waiter(
+        self, subscription: SubscriptionId, seconds: float, *, holder: str
+    ) -> Coroutine[Any, Any, None] | None:
         """Return a coroutine that waits for messages or raises `TimeoutError`; None: not open here."""
         opened = self._opened.get(subscription)
         if opened is None or not self._opened.holds(subscription):
             return None
 
-        async def come() -> None:
+        async def wait_for_messages() -> None:
             is_ready = opened.backlog.room(holder) and opened.backlog.has_ready
             if not (is_ready or await self._change(opened, holder, seconds)):
                 raise TimeoutError
 
-        return come()
+        return wait_for_messages()
 
     async def _change(self, opened: OpenSubscription, holder: str, seconds: float) -> bool:
         """Wait for a ready message, for room, or for growth of the topic; return whether any came."""

@@ -92,10 +92,10 @@ class Storer:
 
     async def extend_horizon(self, opened: OpenSubscription, below: Offset, length: Milliseconds) -> None:
         """With exactly-once delivery, store a horizon for leases below an offset, of this length, if needed."""
-        if not (opened.options.enable_exactly_once_delivery or opened.is_covered):
+        if not (opened.options.enable_exactly_once_delivery or opened.is_horizon_stored):
             return
         until, known = Milliseconds(self._clock.wall() + length), opened.horizon
-        if not opened.is_covered:  # exactly-once delivery was just switched on: older leases may last longer
+        if not opened.is_horizon_stored:  # exactly-once delivery was just switched on: older leases may last longer
             now = self._clock.monotonic()
             until = max(until, Milliseconds(self._clock.wall() + opened.backlog.out_until(now) - now))
         elif known is not None and below <= known.below and until <= known.until:
@@ -104,7 +104,7 @@ class Storer:
             known, Horizon(Offset(below + HORIZON_AHEAD_OFFSETS), Milliseconds(until + length // 2))
         )
         await self.store(opened, Settling(), horizon)
-        opened.horizon, opened.is_covered = horizon, True
+        opened.horizon, opened.is_horizon_stored = horizon, True
 
     async def cover(self, subscription: Subscription, project: ProjectName) -> None:
         """Store a horizon before exactly-once delivery is switched on. Raises as `Puller.pull`."""
@@ -116,12 +116,12 @@ class Storer:
             with contextlib.suppress(SubscriptionMoved):
                 async with opened.giving:  # so that no pull is about to lease what it has found
                     if self._opened.has(opened):
-                        await self._cover(opened)
+                        await self._store_horizon(opened)
                         return
         raise SubscriptionMoved
 
-    async def _cover(self, opened: OpenSubscription) -> None:
-        opened.is_covered = True
+    async def _store_horizon(self, opened: OpenSubscription) -> None:
+        opened.is_horizon_stored = True
         now = self._clock.monotonic()
         found = opened.backlog.may_be_out(now)
         if found is None:
@@ -131,7 +131,7 @@ class Storer:
         try:
             await self.store(opened, Settling(), horizon)
         except BaseException:
-            opened.is_covered = False
+            opened.is_horizon_stored = False
             raise
         opened.horizon = join_horizons(opened.horizon, horizon)
 

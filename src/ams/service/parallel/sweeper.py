@@ -1,4 +1,4 @@
-"""Background sweeper: expires leases, sends dead letters, closes idle subscriptions."""
+"""Background sweeper: lease expiry, dead letters, closing of idle subscriptions."""
 
 import asyncio
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class Sweeper:
         async def sweep() -> None:
             while True:
                 await self._opened.wait_until_due()
-                await self.look(supervisor.survive)
+                await self.look(supervisor.log_failure)
 
         self._task = supervisor.task("leases of messages", sweep())
 
@@ -48,7 +48,7 @@ class Sweeper:
             self._task.cancel()
             await asyncio.wait((self._task,))
 
-    async def look(self, survive: Callable[[str], None]) -> None:
+    async def look(self, log_failure: Callable[[str], None]) -> None:
         """Sweep once: expired leases, ended backoffs, messages to dead-letter."""
         for opened in list(self._opened.all()):
             try:
@@ -58,7 +58,7 @@ class Sweeper:
             except AmsError as error:
                 logger.warning("leases.put_off", subscription=opened.subscription.name, reason=error.message)
             except Exception:  # a defect of one must not stop the sweep of others
-                survive("leases of messages")
+                log_failure("leases of messages")
 
     async def _sweep_subscription(self, opened: OpenSubscription) -> None:
         if not self._opened.holds(opened.subscription.id):

@@ -78,7 +78,7 @@ class PushIdentity:
         return [(await self._own_key()).public]
 
     async def tokens(self, configs: Iterable[PushConfig]) -> Mapping[Claim, str]:
-        """Return tokens for the deliveries of these; none while the key cannot be read, which is logged."""
+        """Return a token per claim of `configs`; empty, and logged, while the key is unreadable."""
         wanted = {claim for each in configs if (claim := claim_of(each)) is not None}
         if not wanted:
             self._tokens = {}

@@ -56,7 +56,7 @@ class PushRunner:
 
     async def start(self, supervisor: Supervisor) -> None:
         """Begin to deliver, in the background."""
-        self._beats = supervisor.task("push leases", self._holding.run(supervisor.survive))
+        self._beats = supervisor.task("push leases", self._holding.run(supervisor.log_failure))
         if self._moves is not None:
             await self._moves.rounds.start(supervisor)
 

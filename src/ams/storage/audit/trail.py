@@ -188,7 +188,7 @@ class Trail:
                 is_behind = True
                 self._news.set()
             except Exception:  # a defect must not stop the copying
-                supervisor.survive(TABLE)
+                supervisor.log_failure(TABLE)
                 self._news.set()
             await asyncio.sleep(BATCH_SECONDS)
 

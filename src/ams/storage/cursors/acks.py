@@ -1,7 +1,7 @@
 """Acknowledgements of single messages, for parallel subscriptions: the protocol of their store and its state machine.
 
 The same objects implement `ams.storage.cursors.base.Cursors`. A parallel subscription's *floor* is its cursor's offset:
-all messages below are done. Its *epoch* is the cursor's generation. This module has the state above the floor.
+all messages below are done. This module has the state above the floor.
 `tests/storage/cursors/test_acks_contract.py` checks:
 
 1. A change is durable, whole or not at all, before the call returns. Otherwise the call raises `CursorsUnavailable`.
@@ -13,7 +13,7 @@ all messages below are done. Its *epoch* is the cursor's generation. This module
 
     done        acknowledged, skipped by a filter, or sent to the dead-letter topic
     failure     a nack or an expired lease
-    epoch       raised by each seek
+    epoch       generation of the cursor: raised by each seek
     run         fencing token: raised when a process takes a subscription over; older runs can store nothing
     taken back  ack ids that are void because an earlier message with the same ordering key failed
     horizon     messages that may be leased after a crash, for exactly-once delivery

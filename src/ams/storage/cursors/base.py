@@ -1,4 +1,4 @@
-"""The protocol of a cursor store, and the state machine of a cursor, shared by all engines.
+"""Committed offsets (offset commits): protocol of a cursor store, and the state machine shared by all engines.
 
 `tests/storage/cursors/test_contract.py` checks the protocol:
 
@@ -19,7 +19,7 @@ Hypothesis can explore it (`tests/storage/cursors/test_base.py`).
     offset      the next message to deliver; everything below is acknowledged
     handed      hand-outs that can still be acknowledged: pairs (end, time). Newer pairs have smaller ends: a newer
                 hand-out replaces older ones with smaller ends
-    generation  raised by every move except acknowledgements: fences off hand-outs that were read before a seek
+    generation  fencing token, raised by every move except acknowledgements: rejects hand-outs read before a seek
 """
 
 from collections.abc import Mapping

@@ -58,7 +58,7 @@ class Journal(Protocol):
         An image holds all that was durable at the call of `collect`, and nothing that is not durable.
         """
 
-    async def store_image(self) -> None:
+    async def store_checkpoint(self) -> None:
         """Store an image: a checkpoint for the next start. Raises `OSError` and `LogUnavailable`."""
 
 
@@ -246,7 +246,7 @@ class EmbeddedCursors:
             if self._writing:
                 await asyncio.wait(self._writing.waiting)
         try:
-            await self._journal.store_image()
+            await self._journal.store_checkpoint()
         except (OSError, LogUnavailable) as error:  # all is in the records of the log
             log.warning("cursors.no_image", reason=str(error))
 
@@ -313,6 +313,7 @@ class EmbeddedCursors:
         return waiter
 
     def _send(self) -> None:
+        """Submit the next group if none is being written. A failure does not raise: waiting callers get it."""
         if self._writing is not None or not self._group.waiting:
             return
         group = self._writing = self._group

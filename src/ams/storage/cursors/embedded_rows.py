@@ -103,7 +103,7 @@ class CursorState:
 
 @dataclass(slots=True)
 class Group:
-    """Group commit of changes; None stands for a deleted cursor."""
+    """Group commit of changes; None is the tombstone of a deleted cursor."""
 
     rows: dict[SubscriptionId, CursorRow | None] = field(default_factory=dict)
     acks: dict[SubscriptionId, AckChange] = field(default_factory=dict)
@@ -192,6 +192,7 @@ def _encode_entry(key: SubscriptionId, before: Progress | None, change: AckChang
 
 
 def _decode_row(row: _StoredRow, found: Sequence[Entry]) -> OnDisk:
+    """Raises `ValueError` that names the subscription, if an entry is damaged."""
     cursor = Cursor(TopicId(row.topic), Offset(row.offset), row.generation, lost=row.lost)
     progress = None
     if row.run or found:

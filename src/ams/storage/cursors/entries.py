@@ -29,7 +29,7 @@ from ams.storage.cursors.acks import Change, Horizon, Mark, Progress
 
 MAX_DELTAS = 256
 MAX_DELTA_BYTES = 256 << 10
-"""Beyond this number or size of deltas, an image replaces them: it bounds the time of a start."""
+"""Compaction: beyond this number or size an image replaces the deltas. It bounds the time of a start."""
 _DELTA, _IMAGE = b"\x03", b"\x04"
 _HEAD = 5
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class EntryUpdate(NamedTuple):
 
 
 def next_write(kept: StoredProgress, progress: Progress, *, anew: bool = False) -> EntryUpdate:
-    """Return the rows to write; `anew`: the stored entries do not belong to `progress`."""
+    """Return the rows to write: a delta, or by compaction an image. `anew`: stored entries are not of `progress`."""
     if acks.is_empty(progress):
         return EntryUpdate(kept.entries > 0, None, StoredProgress(progress, number=kept.number))
     number = kept.number + 1
@@ -139,6 +139,7 @@ def _frame_entry(kind: bytes, array: _Delta | _Image) -> bytes:
 
 
 def _decode_entry(data: bytes) -> _Delta | _Image:
+    """Raises `ValueError` for a damaged entry, or one of another version."""
     kind, checksum, content = data[:1], data[1:_HEAD], data[_HEAD:]
     if checksum != _checksum(content):
         raise ValueError("an entry that does not match its checksum")

@@ -35,7 +35,7 @@ MIN_OWN_MOVES = 4  # consecutive moves without another writer, after which the c
 
 
 @dataclass(slots=True, eq=False)
-class Call(Generic[V]):
+class CursorCall(Generic[V]):
     """One call that waits for its answer."""
 
     step: Step[V]
@@ -57,7 +57,7 @@ class Call(Generic[V]):
             self.answer.set_result(outcome)
 
 
-Calls = Mapping[SubscriptionId, Sequence[Call[V]]]
+Calls = Mapping[SubscriptionId, Sequence[CursorCall[V]]]
 
 
 class AppliedCalls(NamedTuple, Generic[V]):
@@ -65,7 +65,7 @@ class AppliedCalls(NamedTuple, Generic[V]):
 
     before: TableRow[V]
     after: TableRow[V]
-    calls: Sequence[Call[V]]
+    calls: Sequence[CursorCall[V]]
     outcomes: Sequence[Any]
 
     @property
@@ -79,7 +79,7 @@ class AppliedCalls(NamedTuple, Generic[V]):
             call.finish(outcome)
 
 
-def fold(row: TableRow[V], calls: Sequence[Call[V]]) -> AppliedCalls[V]:
+def apply_calls(row: TableRow[V], calls: Sequence[CursorCall[V]]) -> AppliedCalls[V]:
     """Compute calls on a row, in order."""
     after, outcomes = row, []
     for call in calls:
@@ -88,7 +88,7 @@ def fold(row: TableRow[V], calls: Sequence[Call[V]]) -> AppliedCalls[V]:
     return AppliedCalls(row, after, calls, outcomes)
 
 
-def _apply(row: TableRow[V], call: Call[V]) -> tuple[TableRow[V], Any]:
+def _apply(row: TableRow[V], call: CursorCall[V]) -> tuple[TableRow[V], Any]:
     if call.unsure and call.series is not None and row.stems_from(call.series):
         value, outcome = row.value, call.found(row.value)
     else:
@@ -119,7 +119,7 @@ class Mover(Generic[V]):
         self._connection, self._time, self._read = connection, time, read
         self._write_rows, self._max_seen = write, max_seen
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[SubscriptionId, list[Call[V]]] = {}
+        self._waiting: dict[SubscriptionId, list[CursorCall[V]]] = {}
         self._seen: dict[SubscriptionId, TableRow[V]] = {}
         self._own_moves: dict[SubscriptionId, int] = {}  # in a row, of cursors in `_seen`
         self._running: asyncio.Task[None] | None = None
@@ -133,9 +133,9 @@ class Mover(Generic[V]):
         found: Callable[[V], T] | None = None,
         refused: T | None = None,
     ) -> T:
-        """Do one atomic step; return its answer when the move is stored. `Call` explains the other arguments."""
+        """Do one atomic step; return its answer when the move is stored. `CursorCall` explains the other arguments."""
         give_up = self._loop.time() + postgresql.CALL_SECONDS
-        call: Call[V] = Call(step, give_up, self._loop.create_future(), series, refused=refused)
+        call: CursorCall[V] = CursorCall(step, give_up, self._loop.create_future(), series, refused=refused)
         if found is not None:
             call.found = found
         self._waiting.setdefault(subscription, []).append(call)
@@ -237,9 +237,9 @@ class Mover(Generic[V]):
 
 
 def _fold_calls(calls: Calls[V], known: Mapping[SubscriptionId, TableRow[V]]) -> dict[SubscriptionId, AppliedCalls[V]]:
-    return {each: fold(known[each], waiting) for each, waiting in calls.items() if each in known}
+    return {each: apply_calls(known[each], waiting) for each, waiting in calls.items() if each in known}
 
 
-def _finish(calls: Iterable[Call[V]], outcome: object) -> None:
+def _finish(calls: Iterable[CursorCall[V]], outcome: object) -> None:
     for call in calls:
         call.finish(outcome)

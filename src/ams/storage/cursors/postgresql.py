@@ -259,6 +259,7 @@ class PostgresCursors:
         self._settler.forget(subscription)
 
     async def _read_rows(self, subscriptions: Sequence[SubscriptionId]) -> list[TableRow[Cursor] | AmsError]:
+        """Return a row or `SubscriptionGone` each. Raises `CursorsUnavailable`, also for a defect, which is logged."""
         wanted = set(subscriptions)
         try:
             known = await self._reading.insist(lambda connection, _: rows.read_cursors(connection, self._time, wanted))

@@ -103,7 +103,7 @@ class Log(Protocol):
         some batch stay; another call can load the rest.
 
         Args:
-            count_from: bytes of messages from this offset on are counted; the topic's origin has those of the others.
+            count_from: count bytes only from this offset on; earlier bytes are already in the topic's origin.
 
         Raises:
             InvalidInput: offsets begin below the topic's end or do not grow, or times go backwards.

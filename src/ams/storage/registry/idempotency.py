@@ -98,7 +98,7 @@ class IdempotencyRecords(Records):
         while await self._database.put(work) >= PORTION:
             pass
 
-    async def lighten(self, topics: Iterable[TopicId]) -> None:
+    async def delete_old_claims(self, topics: Iterable[TopicId]) -> None:
         """Delete all but recent claims of topics before the topics are deleted."""
         await self.forget_old(dict.fromkeys(topics, RECENT_CLAIM_MS))
 

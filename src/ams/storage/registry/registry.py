@@ -97,7 +97,7 @@ class Registry:
         return cls(database, secrets, clock or SystemClock(), cache_size, quotas, retention_clock)
 
     def history(self) -> SharedHistory:
-        """Return the history shared by all nodes."""
+        """Return the measurements of the last day, shared by all nodes."""
         return SharedHistory(self._database)
 
     @property

@@ -68,7 +68,7 @@ class Positions:
 
     async def image(self, log: EmbeddedLog) -> None:
         try:
-            await log.journal.store_image()
+            await log.journal.store_checkpoint()
         except (OSError, LogUnavailable):
             return
 

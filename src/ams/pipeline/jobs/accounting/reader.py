@@ -23,8 +23,8 @@ _LINE_END: Final = re.compile(rb"\r\n?")
 _XML_ENCODING: Final = re.compile(rb"""<\?xml[^>]*\sencoding\s*=\s*["']([A-Za-z0-9._-]+)""")
 _HEADER: Final = re.compile(r"\s*([A-Za-z-]+)\s*:\s*[vV]?\s*([0-9.]+)\s*")
 
-Said = tuple[Form, Iterator[tuple[str, object]]]
-"""The form of a record, and its keys and values; going through them raises `Broken` for what is no record at all."""
+RecordItems = tuple[Form, Iterator[tuple[str, object]]]
+"""Form of a record, and an iterator over its keys and values, which raises `Broken` if it is not a record."""
 
 
 class _BrokenText(Broken):
@@ -73,7 +73,7 @@ def records(data: bytes, now: datetime) -> Iterator[Row | Broken]:
             yield Broken(f"record {number}: its elements are nested too deeply")
 
 
-def _in_text(data: bytes) -> Iterator[Said]:
+def _in_text(data: bytes) -> Iterator[RecordItems]:
     """APEL text: a first line that says what follows, then records of `Key: value` lines, each closed by `%%`.
 
     The last record may lack its `%%`: some senders put it only between records. Records are parted as bytes, so that
@@ -108,7 +108,7 @@ def _lines(block: bytes) -> Iterator[tuple[str, str]]:
             raise Broken(f"a line without a colon: {key[:20]!r}")
 
 
-def _in_json(data: bytes) -> Iterator[Said]:
+def _in_json(data: bytes) -> Iterator[RecordItems]:
     document, mark = parse_with_mark(data, json_value)
     form, found = ENERGY, document if isinstance(document, list) else [document]
     if isinstance(document, dict) and "UsageRecords" in document:
@@ -121,7 +121,9 @@ def _in_json(data: bytes) -> Iterator[Said]:
     for each in found:
         yield form, _items(each, mark)
     if form is not ENERGY:
-        yield from _beside(sorted(document.keys() - {"Type", "Version", "UsageRecords"}), form, "UsageRecords")
+        yield from _unknown_key_records(
+            sorted(document.keys() - {"Type", "Version", "UsageRecords"}), form, "UsageRecords"
+        )
 
 
 def _items(found: Any, mark: str) -> Iterator[tuple[str, object]]:
@@ -149,7 +151,7 @@ def _root(data: bytes, *, had_mark: bool) -> tuple[Element, str]:
     return parse_with_mark(data, parse) if is_utf_8 else (parse(data), "")
 
 
-def _in_xml(data: bytes, *, had_mark: bool) -> Iterator[Said]:
+def _in_xml(data: bytes, *, had_mark: bool) -> Iterator[RecordItems]:
     root, mark = _root(data, had_mark=had_mark)
     forms = ((STAR, "StorageUsageRecord", STORAGE), (CAR, "UsageRecord", CAR_JOB))
     found = next((each for each in forms if root.tag.removesuffix("s") == f"{each[0]}{each[1]}"), None)
@@ -161,11 +163,11 @@ def _in_xml(data: bytes, *, had_mark: bool) -> Iterator[Said]:
         return
     yield from ((form, _record_elements(each, space, mark)) for each in root.findall(space + name))
     tags = (each.tag.removeprefix(space) for each in root if isinstance(each.tag, str))
-    yield from _beside((tag for tag in tags if tag != name and not tag.startswith("{")), form, name)
+    yield from _unknown_key_records((tag for tag in tags if tag != name and not tag.startswith("{")), form, name)
 
 
-def _beside(keys: Iterable[str], form: Form, name: str) -> Iterator[Said]:
-    """Yield keys beside the records as a record of their own; an unknown key sets it aside."""
+def _unknown_key_records(keys: Iterable[str], form: Form, name: str) -> Iterator[RecordItems]:
+    """Yield one record per unknown key beside the records; it will be set aside."""
     yield from ((form, iter([(f"{key[:20]} beside {name}", None)])) for key in keys)
 
 

@@ -137,7 +137,7 @@ class _Teller:
             "hostname_url": self.inputs.sites[self.site].get(cause.above()[1], ""),
             "repeat": repeat,
             "reminder": repeat,
-            **self._fours(cause, second),
+            **self._status_pairs(cause, second),
             **self._neighbours(place, cause, second),
         }
 
@@ -146,7 +146,7 @@ class _Teller:
         number = self.lines[place].number(second)
         return changes[number], changes[max(number - 1, 0)]
 
-    def _fours(self, cause: Place, second: int) -> dict[str, list[str]]:
+    def _status_pairs(self, cause: Place, second: int) -> dict[str, list[str]]:
         fours: dict[str, list[str]] = {f"status_{name}": [] for name in ("metric", "endpoint", "service", "egroup")}
         for place in cause.above():
             now, previous = self._last_two(place, second)

@@ -66,8 +66,8 @@ class Ahead:
         if not self._wanted.full():  # else it is requested again half a step later
             self._wanted.put_nowait(segment)
 
-    async def run(self, survive: Callable[[str], None]) -> None:
-        """Preallocate requested segments until cancelled; `survive` is called after an unexpected exception."""
+    async def run(self, log_failure: Callable[[str], None]) -> None:
+        """Preallocate requested segments until cancelled; `log_failure` is called after an unexpected exception."""
         loop = asyncio.get_running_loop()
         while True:
             segment = await self._wanted.get()
@@ -78,7 +78,7 @@ class Ahead:
                     self._is_failure_logged = True
                     logger.warning("log.not_ahead", reason=error.strerror)
             except Exception:  # a defect here must only cost speed
-                survive("writing ahead in the log")
+                log_failure("writing ahead in the log")
 
     async def close(self) -> None:
         """Wait for the current step; `run` has ended."""

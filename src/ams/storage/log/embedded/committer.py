@@ -289,6 +289,7 @@ class Committer:
             return f"free space is unknown: {error.strerror}"
 
     def _commit_class(self, writer: Writer, appends: Appends, size: int, now: Milliseconds) -> Outcome:
+        """Write appends of one class. A failed write does not raise: the outcome names its appends."""
         outcome, cursors = Outcome(writer.kind.code), self._cursors_beside(writer)
         try:
             self._make_ready(writer, size + (len(cursors.body) if cursors else 0), now, outcome)
@@ -384,6 +385,7 @@ class Committer:
             self._continue_large(large)
 
     def _continue_large(self, large: LargeAppend) -> None:
+        """Write the next slice, or complete the append. A failed write does not raise: it is reported as an outcome."""
         outcome = Outcome(large.writer.kind.code)
         try:
             if not large.is_written:

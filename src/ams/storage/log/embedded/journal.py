@@ -93,7 +93,7 @@ class Journal:
         if group is not None:
             group.ended(OutcomeUnknown())
 
-    async def store_image(self) -> None:
+    async def store_checkpoint(self) -> None:
         async with self._storing:
             commit, counted = self.commit, self._bytes
             if commit == self.image:

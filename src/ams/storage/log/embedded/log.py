@@ -107,7 +107,7 @@ class EmbeddedLog:
         if log._state.unsealed:
             log._upkeep.rounds.soon()
         await log._upkeep.rounds.start(supervisor)
-        log._writing_ahead = supervisor.task("writing ahead in the log", log._ahead.run(supervisor.survive))
+        log._writing_ahead = supervisor.task("writing ahead in the log", log._ahead.run(supervisor.log_failure))
         return log
 
     async def create(

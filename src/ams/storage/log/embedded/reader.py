@@ -164,6 +164,7 @@ class Reader:
             self._recent.note_begun((segment.sequence, position), run)
 
     async def _records(self, span: Span, topic: TopicId, batch: "_Batch") -> list[Checked]:
+        """Read the records of a span; none if its segment is deleted during the wait. Raises `LogUnavailable`."""
         pages, path = self._catalog.pages, span.segment.path
         try:
             data = pages.open.read_now(path, span.size, span.position) if span.size <= INLINE_BYTES else None

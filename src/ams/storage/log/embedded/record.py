@@ -41,7 +41,7 @@ class Kind(IntEnum):
 
     MESSAGES = 1
     CREATE = 2
-    DROP = 3
+    DROP = 3  # tombstone of a topic
     RETENTION = 4
     MARK = 5
     OLDEST = 6

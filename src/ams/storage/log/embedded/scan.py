@@ -207,7 +207,7 @@ class _Scanner:
             return
         self._take_open(start)
         self._note_damage(start, header.size, "record checksum")
-        self._advance(header, 0)
+        self._advance_topic_end(header, 0)
         self._found.end = start + header.size
 
     def _past_bad_header(self, position: int) -> int:
@@ -298,10 +298,10 @@ class _Scanner:
         for note in notes:
             appended = Appended(note.first, note.messages, header.time)
             found.content.add_key(topic, key_hash(topic, note.key), appended, note.content)
-        self._advance(header, published)
+        self._advance_topic_end(header, published)
 
-    def _advance(self, header: Header, published: int) -> None:
-        """Move the topic's end over a record, also a damaged one: its offsets are used."""
+    def _advance_topic_end(self, header: Header, published: int) -> None:
+        """Move the topic's end over a record, also a damaged one: its offsets are used. `published`: its data bytes."""
         if header.kind != Kind.MESSAGES:
             return
         reached = self._found.tails.get(header.topic)

@@ -104,6 +104,7 @@ def head_is_whole(data: bytes) -> bool:
 
 
 def _decode_copy(data: bytes) -> SegmentHead | None:
+    """Return the head; None: not valid. Raises `Unusable` for another format version."""
     if len(data) < _COPY_BYTES or zlib.crc32(data[:60]).to_bytes(4, "little") != data[60:]:
         return None
     magic, version, class_code, _, _, sequence, created, cut_sequence, cut_length, held = _HEAD.unpack_from(data)
@@ -309,7 +310,10 @@ class Writer:
         return segment
 
     def begin(self, now: Milliseconds) -> OpenSegment:
-        """Create the next segment, with durable name and header. The header cuts off a failed predecessor."""
+        """Create the next segment, or reuse a spare, with durable name and header. Raises `OSError`.
+
+        The header cuts off a failed predecessor.
+        """
         sequence = next(self._sequences)
         path = log_path(self._folder, self.kind, sequence)
         reused = self._reuse(sequence, path, now)

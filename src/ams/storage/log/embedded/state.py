@@ -228,6 +228,7 @@ class IdempotencyKeys:
             await asyncio.wait((decided,))
 
     async def _answer(self, topic: TopicState, hashed: bytes, messages: Sequence[Message]) -> Appended | None:
+        """Return the answer to this key within the idempotency window, if any. Raises `KeyReused` for other content."""
         window = self._options.idempotency_window or topic.retention or self._options.retention
         since, catalog = Milliseconds(self._retention_clock.wall() - window), self._state.catalog
         for segment in catalog.may_hold(hashed, since):

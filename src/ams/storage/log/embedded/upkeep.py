@@ -168,7 +168,7 @@ class Upkeep:
                 try:
                     await self._index_sealed()
                     if self._journal.is_due:
-                        await self._journal.store_image()
+                        await self._journal.store_checkpoint()
                 except OSError as error:  # on a full disk, retention below may free the space for these
                     failure = error
             while self._uncounted:
@@ -263,7 +263,7 @@ class Upkeep:
                 await self._remove(segment)
                 continue
             if segment.cursors > self._journal.image:  # a start does not scan segments with an index
-                await self._journal.store_image()
+                await self._journal.store_checkpoint()
             earlier = [each for each in state.catalog.by_class[segment.kind.code] if each.sequence < segment.sequence]
             head, keys = await self._on_thread(partial(self._sealer.seal, segment, earlier))
             state.catalog.forget_index(segment)
@@ -405,7 +405,7 @@ class Upkeep:
         self._count(sizes, -1)
         for topic in state.topics.values():
             topic.age_due = Milliseconds(0)
-        await self._move_past(ends)
+        await self._drop_older_in_other_classes(ends)
         self._forgotten.append(segment)
         await self._unlink_forgotten()
 
@@ -424,8 +424,8 @@ class Upkeep:
         spread = [topic for topic in self._state.topics.values() if topic.is_spread and topic.classes & bit]
         return {topic: await self.look_up(partial(catalog.end_in, segment, topic.id)) for topic in spread}
 
-    async def _move_past(self, ends: dict[TopicState, Offset]) -> None:
-        """Drop older messages in other classes than those removed now: kept offsets have no holes.
+    async def _drop_older_in_other_classes(self, ends: dict[TopicState, Offset]) -> None:
+        """Drop older messages of the topic from other classes too, so that kept offsets have no holes.
 
         Writes the new oldest offset to the log where needed. Else a restart would find the older messages again.
         """

@@ -303,6 +303,7 @@ class Connection:
         await self.links.close()
 
     async def _patiently(self, attempt: Callable[[], Awaitable[Answer]], until: float) -> Answer:
+        """Retry until `until`. Raises `LogUnavailable`, `TopicGone`, and errors that no retry repairs."""
         loop = asyncio.get_running_loop()
         unknown_since = None
         for number in range(10**9):
@@ -341,6 +342,7 @@ class Connection:
         return response
 
     async def _first_answer(self, request: Any) -> Any:
+        """Ask the next broker when one is slow or fails. Raises `KafkaConnectionError` if all fail."""
         waiting: set[asyncio.Task[Any]] = set()
         trouble: KafkaError = KafkaConnectionError("no brokers are known")
         nodes = self.links.nodes()

@@ -94,7 +94,7 @@ class KeyedAppends:
             await self._store.forget(topic)
 
     async def forget_old(self) -> None:
-        """Remove old keys of topics whose settings are cached."""
+        """Remove keys older than the idempotency window, of topics whose settings are cached."""
         window = self._options.idempotency_window
         await self._store.forget_old({topic: window or kept.age for topic, kept in self._topics.kept.items()})
 
@@ -136,6 +136,7 @@ class KeyedAppends:
     async def _answer(
         self, partition: Partition, hashed: bytes, claim: Claim, messages: Sequence[Message], until: float
     ) -> Appended | None:
+        """Raises `LogUnavailable` while the claim may still be settled, `KeyReused` for other content."""
         same = is_content(claim.content, messages)
         if claim.appended is None and claim.age < CLAIM_WAIT_MS:
             raise LogUnavailable

@@ -170,7 +170,7 @@ class _Follower:
                     break
             except Exception as error:  # refused, or a defect: the topic must not stay unfollowed
                 if not isinstance(error, KafkaError):
-                    self._supervisor.survive(_FOLLOWING)
+                    self._supervisor.log_failure(_FOLLOWING)
                 followed.give_up(LogUnavailable())
                 break
         followed.is_locating = False
@@ -207,7 +207,7 @@ class _Follower:
                     await self._ask_once(broker, lane, asked)
                 except Exception as error:  # also a defect: the topics must not stay unfollowed
                     if not isinstance(error, KafkaError):
-                        self._supervisor.survive(_FOLLOWING)
+                        self._supervisor.log_failure(_FOLLOWING)
                     for followed in asked:
                         self._find_leader_again(followed)
                 await asyncio.sleep(min(MAX_PACE_SECONDS, PACE_SECONDS * len(asked)))
@@ -243,7 +243,7 @@ class _Follower:
                 self._connection.leaders.forget(followed.partition.name)
             self._find_leader_again(followed)
         except Exception:  # a defect with one topic must not stop the others
-            self._supervisor.survive(_FOLLOWING)
+            self._supervisor.log_failure(_FOLLOWING)
             followed.give_up(LogUnavailable())
 
     async def _feed_cache(self, followed: _FollowedTopic, position: Offset, part: Part) -> None:
@@ -377,6 +377,7 @@ class Reader:
     async def _fetch_more(
         self, pending: PendingRead, partition: Partition, position: Offset, until: float
     ) -> tuple[Offset, Offset]:
+        """Fetch once; return the next position and the end. Raises `LogUnavailable` if the leader lags for too long."""
         fetched = await self._fetch(pending, partition, position, until)
         if fetched.next == position:
             # The leader lags: it does not return messages below the end it reported.

@@ -182,7 +182,7 @@ class Sender:
             queue.fail(error)
             self._schedule(queue)
         except Exception:  # a defect must not block this topic
-            self._supervisor.survive(PART)
+            self._supervisor.log_failure(PART)
             queue.fail(LogUnavailable())
             self._schedule(queue)
         else:
@@ -237,7 +237,7 @@ class Sender:
             for queue in ready:
                 self._schedule(queue)
         except Exception as error:  # a defect must not block these topics
-            self._supervisor.survive(PART)
+            self._supervisor.log_failure(PART)
             answers = {queue.partition.name: _ProduceResult(KafkaError(repr(error))) for queue, _ in load}
         broker.free.append(lane)
         self._flying -= sum(batch.size for _, batch in load)

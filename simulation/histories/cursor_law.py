@@ -199,7 +199,7 @@ class _Walk:
         return standing._replace(trail=kept)
 
     def _settled(self, standing: _Standing, use: Use) -> _Standing:
-        """An answered move can be undone no longer, nor anything before it; those may be answered later."""
+        """Note an answered move: it cannot be undone any more, nor anything before it, which may be answered later."""
         for place, move in enumerate(standing.trail):
             if move.request == use.request:
                 before = {each.request for each in standing.trail[:place]} & self.pending.keys()

@@ -271,7 +271,7 @@ class AuthnSettings(SettingsTable):
         yield from self._proxy_mistakes()
 
     def _development_mistakes(self) -> Mistakes:
-        """Settings that let anybody log in also need --development (A9)."""
+        """Require --development for settings that let anybody log in (A9)."""
         for name, is_open in (
             ("trust_unknown_cas = true", self.trust_unknown_cas),
             ("verify_certificate = false", not self.verify_certificate),

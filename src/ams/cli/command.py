@@ -7,12 +7,12 @@ to send; the decorator says how the answer is printed:
 
     @app.lists("topics", {"TOPIC": lambda each: short_name(each.name), "CREATED": "created_on"})
     def list_(session: Session, page: Page) -> Call[wire.Topics]:
-        \"""List the topics of the project, newest first.\"""
+        '''List the topics of the project, newest first.'''
         return wire.list_topics(session.project, **page.query)
 
     @app.confirms("topic {topic} deleted")
     def delete(session: Session, topic: TopicName) -> Call[None]:
-        \"""Remove a topic and its messages; its subscriptions stay.\"""
+        '''Remove a topic and its messages; its subscriptions stay.'''
         return wire.delete_topic(session.project, topic)
 """
 

@@ -177,7 +177,7 @@ def _tell_exit_codes(app: typer.Typer) -> None:
 
 
 def _placeholder() -> None:
-    """Placeholder in the overview for a command that is not loaded."""
+    """Stand in the overview for a command that is not loaded."""
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ class Rate:
     """Rate limit per key: a burst of `number`, then `number` per period."""
 
     def __init__(self, number: int, clock: Clock, period_ms: int = SECOND_MS, max_keys: float = math.inf) -> None:
-        """`number` is at least 1. Beyond `max_keys` the least recently used key is dropped."""
+        """Take a `number` of at least 1. Beyond `max_keys` the least recently used key is dropped."""
         self._number, self._clock, self._max_keys = number, clock, max_keys
         # Time is in units of 1/number ms: each call costs `period_ms`, so all numbers are integers.
         self._cost = period_ms

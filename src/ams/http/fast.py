@@ -61,7 +61,7 @@ class Gate:
         rates: Rates | None = None,
         connections: ConnectionSlots | None = None,
     ) -> None:
-        """`connections` limits the connections of each project; absent: no limit."""
+        """Take `connections`, the limit of each project's connections; absent: no limit."""
         self._admission, self._connections, self._rates = admission, connections, rates
         self._reads_header = auth_option in ("both", "header")
         self._reads_query = auth_option in ("both", "key")

@@ -47,9 +47,13 @@ class Forwarder:
     def __init__(
         self, client: HttpClient, node: str, doubt: Callable[[SubscriptionId], None], unread: UnreadAnswers
     ) -> None:
-        """Create a forwarder. `node`: name of this one; `doubt`: called if a node seems not to own a subscription;
+        """Create a forwarder.
 
-        `unread`: memory of unread answers.
+        Args:
+            client: Client for requests to other nodes.
+            node: Name of this node.
+            doubt: Called if a node seems not to own a subscription.
+            unread: Memory of unread answers.
         """
         self._client, self._unread = client, unread
         self._requests = OwnerRequests(node, doubt, _FORWARDED_HEADERS)

@@ -92,7 +92,7 @@ class Side:
     """One of the services, and the token of a service_admin there."""
 
     def __init__(self, endpoint: str, token: str, ca: str | None = None) -> None:
-        """Raises `InvalidInput` for an invalid endpoint or token, `Unusable` for an invalid CA file."""
+        """Raise `InvalidInput` for an invalid endpoint or token, `Unusable` for an invalid CA file."""
         self.endpoint = base(endpoint)
         self.token = token
         trusted = trust(self.endpoint, ca, None, None)

@@ -80,7 +80,7 @@ class Subscriptions:
         used: Callable[[SubscriptionId], None] = lambda _: None,
         cover: Callable[[Subscription, ProjectName], Awaitable[None]] | None = None,
     ) -> None:
-        """`stopped` is called for deleted and detached subscriptions, `used` for those requested by name.
+        """Call `stopped` for deleted and detached subscriptions, `used` for those requested by name.
 
         `cover` is called before exactly-once delivery is switched on for one that may have messages on lease.
         """

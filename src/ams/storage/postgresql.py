@@ -237,7 +237,7 @@ class ReconnectingConnection:
         return self._connecting
 
     async def _wait_for_connection(self, give_up: float) -> Connection:
-        """Raises `CursorsUnavailable` at `give_up`, or `CALL_SECONDS` after the loss if that is earlier."""
+        """Raise `CursorsUnavailable` at `give_up`, or `CALL_SECONDS` after the loss if that is earlier."""
         connecting = self._connecting or self._begin_connecting(self._loop.time())
         if not connecting.done():
             seconds = min(give_up, self._lost_since + CALL_SECONDS) - self._loop.time()

@@ -144,7 +144,7 @@ class Location:
 
     @property
     def filesystem(self) -> pafs.FileSystem:
-        """pyarrow's file system; its paths are relative to the folder."""
+        """File system of pyarrow; its paths are relative to the folder."""
         if self.is_store:
             return pafs.SubTreeFileSystem(self.root.removeprefix(f"{SCHEME}://"), s3_filesystem())
         return pafs.SubTreeFileSystem(self.root, pafs.LocalFileSystem())

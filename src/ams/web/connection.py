@@ -40,13 +40,13 @@ class Exchange(Protocol):
         """Take a part of the body."""
 
     def end_body(self) -> None:
-        """Called when the body is complete."""
+        """Take note that the body is complete."""
 
     def end_input(self) -> None:
-        """Called when the client sends no more; it may still read."""
+        """Take note that the client sends no more; it may still read."""
 
     def leave(self) -> None:
-        """Called when the client reads no more: the connection is lost, or ends with another answer."""
+        """Take note that the client reads no more: the connection is lost, or ends with another answer."""
 
     def prepare_stop(self) -> None:
         """Close the connection after the answer: the server stops."""

@@ -48,7 +48,7 @@ class Receiver(Protocol):
         """Take a part of the body of the request."""
 
     def end_request(self, *, is_last: bool) -> None:
-        """Called when the request is complete; `is_last`: its trailer makes the parser stop here."""
+        """Take note that the request is complete; `is_last`: its trailer makes the parser stop here."""
 
 
 MAX_REQUESTS_ALONE = 8  # first requests of a packet with `is_alone`: nobody else has a turn in between

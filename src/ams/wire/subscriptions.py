@@ -138,7 +138,8 @@ class NewOffset(Request, frozen=True):
 
 class Seek(Request, frozen=True):
     """Where to move a subscription: to the first message published at `time` or later, to `offset`, or to where a
-    parallel subscription stood when `snapshot` was made; one of them."""
+    parallel subscription stood when `snapshot` was made; one of them.
+    """
 
     time: str | None = None
     offset: int | None = None

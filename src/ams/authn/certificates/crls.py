@@ -64,23 +64,23 @@ class Doubt(Exception):
 
 
 def unreachable_doubt(url: str) -> Doubt:
-    """A list cannot be fetched (contract 9.3)."""
+    """Return the doubt about a list that cannot be fetched (contract 9.3)."""
     url = without_credentials(url)
     return Doubt(url, Unavailable(f"Could not access CRL {url}"))
 
 
 def unparsable_doubt(url: str) -> Doubt:
-    """The answer is not a list (contract 9.3)."""
+    """Return the doubt about an answer that is not a list (contract 9.3)."""
     return Doubt(url, Unavailable("Unable to parse CRL Data"))
 
 
 def too_long_doubt(url: str) -> Doubt:
-    """A list is too long (contract 9.3)."""
+    """Return the doubt about a list that is too long (contract 9.3)."""
     return Doubt(url, Unavailable("Unable to read CRL Data"))
 
 
 def wrong_scope_doubt(source: str, why: str) -> Doubt:
-    """A list of the right CA does not cover this certificate."""
+    """Return the doubt about a list of the right CA that does not cover this certificate."""
     return Doubt(source, Unavailable(f"The CRL {source} is of no use: {why}"))
 
 

@@ -206,7 +206,7 @@ class KeyConsumer:
     """A heap of the next messages of its keys. It may hold one twice, or one that is leased or done by now."""
 
     def notify(self) -> None:
-        """Called when a message is ready for this consumer alone."""
+        """Notify a consumer that a message is ready for it alone."""
 
 
 @dataclass(slots=True, eq=False)

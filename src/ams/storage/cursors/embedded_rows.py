@@ -192,7 +192,7 @@ def _encode_entry(key: SubscriptionId, before: Progress | None, change: AckChang
 
 
 def _decode_row(row: _StoredRow, found: Sequence[Entry]) -> OnDisk:
-    """Raises `ValueError` that names the subscription, if an entry is damaged."""
+    """Raise `ValueError` that names the subscription, if an entry is damaged."""
     cursor = Cursor(TopicId(row.topic), Offset(row.offset), row.generation, lost=row.lost)
     progress = None
     if row.run or found:

@@ -139,7 +139,7 @@ def _frame_entry(kind: bytes, array: _Delta | _Image) -> bytes:
 
 
 def _decode_entry(data: bytes) -> _Delta | _Image:
-    """Raises `ValueError` for a damaged entry, or one of another version."""
+    """Raise `ValueError` for a damaged entry, or one of another version."""
     kind, checksum, content = data[:1], data[1:_HEAD], data[_HEAD:]
     if checksum != _checksum(content):
         raise ValueError("an entry that does not match its checksum")

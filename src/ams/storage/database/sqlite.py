@@ -142,7 +142,7 @@ class SqliteStore:
             raise RegistryUnavailable(DISK_FULL_ERROR)
 
     def _attempt_write(self, work: Work[T]) -> T:
-        """Raises `RegistryUnavailable`; with the text `OUTCOME_UNKNOWN` the work may have been committed."""
+        """Raise `RegistryUnavailable`; with the text `OUTCOME_UNKNOWN` the work may have been committed."""
         try:
             result = self._attempt_with_room(work)
         except RegistryUnavailable as error:

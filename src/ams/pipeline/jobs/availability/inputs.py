@@ -80,7 +80,7 @@ class DayInputs:
     eve: "DayInputs | None" = None  # what held on the day before; None if that day has no results
 
     def endpoints(self, site: str) -> list[Place]:
-        """The endpoints of a site whose services are in the profiles."""
+        """Return the endpoints of a site whose services are in the profiles."""
         return [endpoint for endpoint in self.sites.get(site, {}) if endpoint.service in self.rules.metrics]
 
     def laid_over(self, site: str, place: Place) -> list[Span]:

@@ -132,7 +132,7 @@ class Committer:
         self._inbox.put(works)
 
     def run(self) -> None:
-        """Main function of the thread: work until asked to finish and the queue is empty."""
+        """Work until asked to finish and the queue is empty."""
         while not self._stopping or self._waiting or self._large or self._cursors:
             self._receive()
             if self._large and self._cursors:  # the next group may wait for the rest of the large append

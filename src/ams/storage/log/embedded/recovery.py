@@ -290,7 +290,7 @@ class _RecoveryRun:
             state.end = state.tail.end
 
     def _replay_cursors(self) -> None:
-        """Raises `Unusable` if groups of cursors are missing and no damage explains it."""
+        """Raise `Unusable` if groups of cursors are missing and no damage explains it."""
         journal = self._log.journal
         records = [each for found in self._scanned.values() for each in found.cursors]
         kept, is_whole = in_order(records, journal.image)

@@ -136,7 +136,7 @@ class KeyedAppends:
     async def _answer(
         self, partition: Partition, hashed: bytes, claim: Claim, messages: Sequence[Message], until: float
     ) -> Appended | None:
-        """Raises `LogUnavailable` while the claim may still be settled, `KeyReused` for other content."""
+        """Raise `LogUnavailable` while the claim may still be settled, `KeyReused` for other content."""
         same = is_content(claim.content, messages)
         if claim.appended is None and claim.age < CLAIM_WAIT_MS:
             raise LogUnavailable

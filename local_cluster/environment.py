@@ -27,7 +27,7 @@ def make_environment(folder: Path) -> Path:
     packages = site_packages(folder)
     for package in PACKAGES:
         shutil.copytree(SOURCES / package, packages / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for found in _needed(Requirement(f"{PROJECT}[spark]")):
+    for found in _needed_distributions(Requirement(f"{PROJECT}[spark]")):
         _install(found, packages)
     return folder / "bin" / "python3"
 
@@ -37,7 +37,7 @@ def site_packages(environment: Path) -> Path:
     return environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 
 
-def _needed(wanted: Requirement, seen: set[tuple[str, str]] | None = None) -> Iterator[Distribution]:
+def _needed_distributions(wanted: Requirement, seen: set[tuple[str, str]] | None = None) -> Iterator[Distribution]:
     """Yield what a requirement brings, as it is installed here: itself too, unless it is this project."""
     seen = set() if seen is None else seen
     extras = wanted.extras or {""}
@@ -46,7 +46,7 @@ def _needed(wanted: Requirement, seen: set[tuple[str, str]] | None = None) -> It
         return
     seen |= new
     if wanted.name == PROJECT:
-        requires = _required(extras)
+        requires = _required_packages(extras)
     else:
         try:
             found = distribution(wanted.name)
@@ -57,10 +57,10 @@ def _needed(wanted: Requirement, seen: set[tuple[str, str]] | None = None) -> It
     for text in requires:
         asked = Requirement(text)
         if asked.marker is None or any(asked.marker.evaluate({"extra": extra}) for extra in {"", *extras}):
-            yield from _needed(asked, seen)
+            yield from _needed_distributions(asked, seen)
 
 
-def _required(extras: Iterable[str]) -> Sequence[str]:
+def _required_packages(extras: Iterable[str]) -> Sequence[str]:
     """Return what this project requires, as its wheel would say; what is installed here may be of before."""
     told = tomllib.loads(PYPROJECT.read_text())["project"]
     return [*told["dependencies"], *(each for extra in extras for each in told["optional-dependencies"].get(extra, ()))]

@@ -102,7 +102,7 @@ class Haproxy(Startable):
         return False
 
     def _ask(self, command: str) -> str:
-        return _asked(self._socket, command)
+        return _send_command(self._socket, command)
 
     def _configuration(self) -> str:
         """Return the deployed configuration for our addresses, and without what belongs to an installed service."""
@@ -219,7 +219,7 @@ class MovingHaproxy(Startable):
 
     def ask(self, command: str) -> str:
         """Ask the runtime API."""
-        return _asked(self.socket, command)
+        return _send_command(self.socket, command)
 
 
 def _ours() -> dict[str, object]:
@@ -232,7 +232,7 @@ def _ours() -> dict[str, object]:
     }
 
 
-def _asked(path: Path, command: str) -> str:
+def _send_command(path: Path, command: str) -> str:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
         connection.sendall(f"{command}\n".encode())

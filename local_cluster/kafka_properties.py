@@ -89,10 +89,10 @@ def _protocols(clients: Sequence[str], security: Security | None) -> dict[str, s
     outside, inside = ("SASL_SSL", "SSL") if security else ("PLAINTEXT", "PLAINTEXT")
     spoken = [*(f"{listener}:{outside}" for listener in clients), f"{CONTROLLERS}:{inside}"]
     protocols = {"listener.security.protocol.map": ",".join(spoken)}
-    return protocols | (_secured(clients, security) if security else {})
+    return protocols | (_security_properties(clients, security) if security else {})
 
 
-def _secured(clients: Sequence[str], security: Security) -> dict[str, str]:
+def _security_properties(clients: Sequence[str], security: Security) -> dict[str, str]:
     """Return the deployed properties of TLS and logins, with our files and password, for all listeners of clients."""
     names = ("ssl.", "sasl.", f"listener.name.{CONTROLLERS.lower()}.")
     deployed = {name: value for name, value in kafka_properties().items() if name.startswith(names)}

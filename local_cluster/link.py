@@ -63,7 +63,7 @@ class Link(Startable):
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._connected, LOOPBACK, self.port)
+        self._server = await asyncio.start_server(self._pass_on, LOOPBACK, self.port)
 
     async def _close(self) -> None:
         if self._server is not None:  # else it could not listen
@@ -85,12 +85,12 @@ class Link(Startable):
         for end in self._ends:
             end.transport.abort()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         try:
-            with self._counted(writer), contextlib.suppress(OSError):
+            with self._count_connection(writer), contextlib.suppress(OSError):
                 await self._join(reader, writer)
         finally:
             self._connections.discard(task)
@@ -100,11 +100,11 @@ class Link(Startable):
         if not self._whole:
             return
         far_reader, far_writer = await asyncio.open_connection(LOOPBACK, self.target)
-        with self._counted(far_writer):
+        with self._count_connection(far_writer):
             await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
 
     @contextlib.contextmanager
-    def _counted(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+    def _count_connection(self, writer: asyncio.StreamWriter) -> Iterator[None]:
         self._ends.add(writer)
         try:
             yield

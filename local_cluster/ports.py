@@ -12,11 +12,11 @@ def free_port() -> int:
     """Return a free port, which no other process on this machine gets from here while this one runs."""
     while True:
         port = random.randint(FIRST, LAST)
-        if _reserved(port) and _free(port):
+        if _reserve(port) and _free(port):
             return port
 
 
-def _reserved(port: int) -> bool:
+def _reserve(port: int) -> bool:
     """Reserve a port among all processes that call this: a name in the kernel, held until this process ends."""
     name = socket.socket(socket.AF_UNIX)
     try:

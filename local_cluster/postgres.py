@@ -54,9 +54,9 @@ class Postgres(Startable):
         """The number of the server that takes writes."""
         self.password = secrets.token_urlsafe(12)
         self._authority = authority
-        self._settings = {**_deployed(), **SMALL, **(CARELESS if careless else {}), **(settings or {})}
+        self._settings = {**_deployed_settings(), **SMALL, **(CARELESS if careless else {}), **(settings or {})}
         self._ports = {number: free_port() for number in self.numbers}
-        self._user = _unprivileged()
+        self._user = _unprivileged_user()
         self._data = Path(tempfile.gettempdir()) / f"ams-postgres-{secrets.token_hex(6)}"
         self._home = {"HOME": str(self._data)}  # where its user may look for certificates of its own
         self._processes = {number: self._process(number) for number in self.numbers}
@@ -104,12 +104,12 @@ class Postgres(Startable):
     def create_database(self, name: str, template: str = "template1") -> str:
         """Make a database as a copy of another, to which no connection may be open; return its URL."""
         words = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-        with self.connected("postgres") as connection:
+        with self.open_connection("postgres") as connection:
             connection.execute(words)
         return self.url(name)
 
     @contextlib.contextmanager
-    def connected(self, database: str = DATABASE, *, server: int | None = None) -> Iterator["psycopg.Connection"]:
+    def open_connection(self, database: str = DATABASE, *, server: int | None = None) -> Iterator["psycopg.Connection"]:
         """Connect, to the primary or to one server, each statement a transaction of its own."""
         url = self.url(database) if server is None else self._own_url(server, database)
         with contextlib.closing(psycopg.connect(url, autocommit=True, connect_timeout=5)) as connection:
@@ -143,8 +143,8 @@ class Postgres(Startable):
         The others follow it by themselves: they look for the server that takes writes.
         """
         standbys = [number for number in self.numbers if number != self.primary and self.process(number).alive]
-        chosen = max(standbys, key=self._received)
-        with self.connected("postgres", server=chosen) as connection:
+        chosen = max(standbys, key=self._received_bytes)
+        with self.open_connection("postgres", server=chosen) as connection:
             connection.execute("SELECT pg_promote()")
         self.primary = chosen
         return chosen
@@ -249,14 +249,14 @@ class Postgres(Startable):
             self._configure(number)
             self.process(number).send(signal.SIGHUP)
 
-    def _received(self, number: int) -> int:
-        with self.connected("postgres", server=number) as connection:
+    def _received_bytes(self, number: int) -> int:
+        with self.open_connection("postgres", server=number) as connection:
             row = connection.execute("SELECT pg_last_wal_receive_lsn() - '0/0'").fetchone()
         return int(row[0]) if row and row[0] is not None else 0
 
     def _answers(self, number: int) -> bool:
         try:
-            with self.connected("postgres", server=number):
+            with self.open_connection("postgres", server=number):
                 return True
         except psycopg.OperationalError:
             return False
@@ -278,13 +278,13 @@ class Postgres(Startable):
             raise DidNotStart(f"{program} failed:\n{run.stdout}{run.stderr}")
 
 
-def _deployed() -> dict[str, str]:
+def _deployed_settings() -> dict[str, str]:
     """Return the deployed settings, but for what is asked for only when there are certificates and standbys."""
     later = {"ssl", "synchronous_standby_names"}
     return {name: value for name, value in postgres_settings().items() if name not in later}
 
 
-def _unprivileged() -> str | None:
+def _unprivileged_user() -> str | None:
     """Return whom PostgreSQL runs as: ourselves, or the user of the Debian package when we are root."""
     if os.geteuid() != 0:
         return None

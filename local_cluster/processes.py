@@ -111,7 +111,7 @@ class Process:
 
     def wait_said(self, words: str, seconds: float) -> None:
         """Return when the log has these words since the last start; raises `DidNotStart` as `wait_until`."""
-        self.wait_until(lambda: self.said(words), seconds)
+        self.wait_until(lambda: self.has_printed(words), seconds)
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
         """Return when `ready` says so; raise `DidNotStart` when the process ends first or takes longer."""
@@ -123,13 +123,13 @@ class Process:
                 raise DidNotStart(f"{self.name} was not ready after {seconds:.0f} seconds:\n{self.last_lines()}")
             time.sleep(LOOK)
 
-    def said(self, words: str) -> bool:
+    def has_printed(self, words: str) -> bool:
         """Tell whether the log has these words since the last start."""
-        return words.encode() in self._said()
+        return words.encode() in self._output()
 
     def last_lines(self) -> str:
         """Return the end of what the process wrote since its last start."""
-        return "\n".join(self._said().decode(errors="replace").splitlines()[-LAST_LINES:])
+        return "\n".join(self._output().decode(errors="replace").splitlines()[-LAST_LINES:])
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal, if it runs."""
@@ -183,7 +183,7 @@ class Process:
             self._watched = False
         return code
 
-    def _said(self) -> bytes:
+    def _output(self) -> bytes:
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read()

@@ -129,7 +129,7 @@ class SparkCluster(Startable):
     def in_use(self) -> bool:
         """Tell whether the master has all its workers."""
         with contextlib.suppress(OSError):
-            return [each["state"] for each in self._told()["workers"]].count("ALIVE") == len(self.workers)
+            return [each["state"] for each in self._master_state()["workers"]].count("ALIVE") == len(self.workers)
         return False
 
     def heal(self, name: str, _say: Callable[[str], None]) -> None:
@@ -141,7 +141,7 @@ class SparkCluster(Startable):
 
     def applications(self) -> Sequence[Application]:
         """Return the drivers at work, as the master tells. Raises `OSError`."""
-        return [Application(each["id"], each["name"]) for each in self._told()["activeapps"]]
+        return [Application(each["id"], each["name"]) for each in self._master_state()["activeapps"]]
 
     def remove(self, application: str) -> None:
         """Have the master end an application, as the link on its page does. Raises `OSError`."""
@@ -151,7 +151,7 @@ class SparkCluster(Startable):
         with _NO_PROXY.open(f"{self.page}/app/kill/", form, timeout=10):
             pass
 
-    def _told(self) -> Mapping[str, list[Mapping[str, str]]]:
+    def _master_state(self) -> Mapping[str, list[Mapping[str, str]]]:
         with _NO_PROXY.open(f"{self.page}/json/", timeout=10) as answer:
             told: Mapping[str, list[Mapping[str, str]]] = json.load(answer)
         return told

@@ -24,7 +24,7 @@ TEXTS = {
 WORDS = {r"\basync (?=def|with|for)": "", r"\bawait ": "", r"\b(__)a(?=enter|exit)": r"\1", r"\bAsync(?=[A-Z])": ""}
 
 
-def written(source: str) -> str:
+def sync_client(source: str) -> str:
     """Return the client for threads; raise `ValueError` for a text that is not in the source any more."""
     for text, other in TEXTS.items():
         if text not in source:
@@ -37,7 +37,7 @@ def written(source: str) -> str:
 
 def main() -> int:
     """Write the file, or say whether it is as it should be."""
-    text = written(SOURCE.read_text())
+    text = sync_client(SOURCE.read_text())
     if "--check" in sys.argv[1:]:
         return int(TARGET.read_text() != text)
     TARGET.write_text(text)

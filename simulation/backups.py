@@ -44,7 +44,7 @@ class Copy:
     files: dict[str, bytes]
 
 
-class _Kept:
+class _RetentionHold:
     """The promise of a running service to let no file go; for a thread of another process."""
 
     def __init__(self, node: Node) -> None:
@@ -106,14 +106,14 @@ class _Kept:
 async def take(node: Node) -> Copy | None:
     """Take a backup; None when the service ended meanwhile, or cannot be copied now."""
     began = node.world.now
-    return await asyncio.to_thread(_copied, node, began) if node.service is not None else None
+    return await asyncio.to_thread(_copy_files, node, began) if node.service is not None else None
 
 
-def _copied(node: Node, began: float) -> Copy | None:
+def _copy_files(node: Node, began: float) -> Copy | None:
     folder = Folder.look(node.folder)
     found: dict[str, bytes] = {}
     try:
-        with contextlib.closing(_Kept(node)) as kept, taking._moment(folder, kept, node.clock) as moment:  # type: ignore[arg-type]
+        with contextlib.closing(_RetentionHold(node)) as kept, taking._moment(folder, kept, node.clock) as moment:  # type: ignore[arg-type]
             found["registry.db"] = moment.registry._connection.serialize()
             for part in moment.parts:
                 node.disk.take_time()
@@ -134,7 +134,7 @@ async def broken_laws(copy: Copy, node: Node, stages: "Sequence[Stage]", traffic
     for name, content in copy.files.items():
         other.disk.keep(os.path.join(folder, name), content)
     found: list[str] = []
-    with sqlite_files().mounted(folder, other.disk):
+    with sqlite_files().mount(folder, other.disk):
         other.boot()
         until = node.world.now + READY_SECONDS
         while other.service is None:

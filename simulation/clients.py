@@ -12,7 +12,7 @@ from typing import Any
 from ams.core.errors import OUTCOME_UNKNOWN, OutcomeUnknown
 from bench.connection import CLOSED, Connection, Response, SerialClient, request
 from simulation.histories.attempts import Facts, Outcome
-from simulation.histories.client import LATE, Client, Kind, Tried, encoded, error_text
+from simulation.histories.client import LATE, Client, Kind, Tried, encode_body, error_text
 from simulation.node import TOKEN, Node
 
 ANSWER_SECONDS = 60.0
@@ -93,10 +93,10 @@ class SimClient(Client):
 
         A path is one in the client's project, unless it begins with `/v1/`.
         """
-        connection = await self._connected()
+        connection = await self._open_connection()
         world = self.node.world
         whole = path if path.startswith("/v1/") else f"/v1/projects/{self.project}{path}"
-        pieces = request(method, whole, self.token, encoded(body), **headers)
+        pieces = request(method, whole, self.token, encode_body(body), **headers)
         started = world.now
         had_faults = self.node.has_disk_faults
         answer = await self._answer(connection, pieces, f"{name} ({method} {self.project}{path})")
@@ -115,7 +115,7 @@ class SimClient(Client):
             ended = FOREVER if outcome is Outcome.UNKNOWN else ended
             self._judge(f"{name} ({method} {path})", answer, refusal, allowed, had_faults=had_faults)
         self.traffic.answers[outcome.value] += 1
-        document = _read(answer.body) if outcome is Outcome.DONE else None
+        document = _decode_json(answer.body) if outcome is Outcome.DONE else None
         return Tried(
             Facts(request=name, started=started, ended=ended, outcome=outcome), document, refusal
         ), answer.status
@@ -152,7 +152,7 @@ class SimClient(Client):
             self.traffic.violations.append(f"deadline: {said} had no answer within {self.traffic.patience:.0f} s")
             return Response(CLOSED)
 
-    async def _connected(self) -> SimConnection:
+    async def _open_connection(self) -> SimConnection:
         while True:
             if self._connection is not None and not self._connection.closed:
                 return self._connection
@@ -173,7 +173,7 @@ class SimClient(Client):
         self.traffic.violations.append(f"error: {said} was answered {answer.status} {refusal}")
 
 
-def _read(body: bytes) -> Any:
+def _decode_json(body: bytes) -> Any:
     """Read a document, or one a line."""
     if b"\n{" in body:
         return [json.loads(line) for line in body.splitlines()]

@@ -151,6 +151,6 @@ def _row(name: str, counts: Counter[str]) -> str:
     return f"{name:50} {counts['await']:>7} {counts['await met']:>5} {counts['disk']:>6} {counts['disk met']:>5}"
 
 
-def missed(met: Counter[str]) -> list[str]:
+def unmet_points(met: Counter[str]) -> list[str]:
     """Return the points that no crash has met."""
     return [str(each) for here in points().values() for each in here if not met[str(each)]]

@@ -62,7 +62,7 @@ class NodeDisk(UnreliableDisk):
 
     def leave(self, size: int) -> None:
         """Let others have all of the disk but so many bytes."""
-        self.capacity = self._used() + size
+        self.capacity = self._used_bytes() + size
 
     def halt(self) -> None:
         """Fail each call from now on: the process is gone, or the power."""
@@ -79,26 +79,26 @@ class NodeDisk(UnreliableDisk):
 
     def take_time(self) -> None:
         """Let a call take time."""
-        if not self.stopped:
+        if not self.is_stopped:
             pause(self._world.draw(self._world.latencies.disk) * self.slowness)
 
     def _sync_slowly(self) -> None:
-        if not self.stopped:
+        if not self.is_stopped:
             pause(self._world.draw(self._world.latencies.sync) * self.slowness)
 
 
-def _timed(call: Callable[..., Any]) -> Callable[..., Any]:
-    def timed(disk: NodeDisk, *given: Any, **named: Any) -> Any:
+def _with_latency(call: Callable[..., Any]) -> Callable[..., Any]:
+    def call_after_latency(disk: NodeDisk, *given: Any, **named: Any) -> Any:
         disk.take_time()
-        if disk.stopped:  # also for a write, of which the disk else keeps a part
+        if disk.is_stopped:  # also for a write, of which the disk else keeps a part
             raise OSError(errno.EIO, "the power is gone")
         return call(disk, *given, **named)
 
-    return timed
+    return call_after_latency
 
 
 UNTIMED: Mapping[str, Callable[..., Any]] = {name: getattr(UnreliableDisk, name) for name in _CALLS}
 """The calls as they are without taking time."""
 
 for _name in _CALLS:
-    setattr(NodeDisk, _name, _timed(getattr(UnreliableDisk, _name)))
+    setattr(NodeDisk, _name, _with_latency(getattr(UnreliableDisk, _name)))

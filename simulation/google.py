@@ -25,7 +25,7 @@ from simulation.clients import FOREVER, UNKNOWN_OUTCOMES, SimClient, Traffic
 from simulation.histories.attempts import ACK, EXTEND, NACK, Facts, Lease, Leased, Outcome, Publish, Settle, offset_of
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel
-from simulation.histories.payload import leased, message, ordering_key
+from simulation.histories.payload import leased_message, message, ordering_key
 from simulation.histories.workload import Worker
 from simulation.network import ListeningSocket
 from simulation.node import PUBSUB_PORT as PORT
@@ -329,7 +329,7 @@ class GoogleWorker(Worker):
         request = protos.PullRequest(subscription=self._path, max_messages=most, return_immediately=not wait)
         found = await self.calls.unary(f"/{subscriber.NAME}/Pull", request)
         received = protos.PullResponse.FromString(found.message).received_messages if found.message else ()
-        messages = tuple(_leased(each) for each in received)
+        messages = tuple(_to_leased(each) for each in received)
         return self.note(Lease(**found.facts, subscription=self.subscription, messages=messages))
 
     async def settle(self, verb: str, messages: Sequence[Leased], **more: int) -> Settle:
@@ -381,7 +381,7 @@ class GoogleWorker(Worker):
             received = protos.StreamingPullResponse.FromString(what).received_messages
             if not received:
                 continue
-            messages = tuple(_leased(each) for each in received)
+            messages = tuple(_to_leased(each) for each in received)
             facts = Facts(request=self.client.next_request(), started=opened, ended=world.now, outcome=Outcome.DONE)
             stream = stream or facts["request"]  # its name: that of the first that it brought
             self.note(Lease(**facts, subscription=self.subscription, messages=messages, stream=stream))
@@ -432,10 +432,10 @@ class GoogleWorker(Worker):
         return (each for each in attempts if isinstance(each, Settle) and each.verb == verb and ack_id in each.ids)
 
 
-def _leased(received: Any) -> Leased:
+def _to_leased(received: Any) -> Leased:
     body = received.message
     data = base64.b64encode(body.data).decode()
-    return leased(body.message_id, body.attributes, data, received.ack_id)
+    return leased_message(body.message_id, body.attributes, data, received.ack_id)
 
 
 def _late_ids(details: bytes) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from simulation.clients import SimClient
 from simulation.histories import parallel_laws as laws
 from simulation.histories import parallel_scene as parallel
 from simulation.histories.attempts import Ack, Attempt, Outcome, Publish, Pull, Seek
-from simulation.histories.scene import ending, miscounted
+from simulation.histories.scene import count_violations, ending
 from simulation.node import PULL_WAIT_SECONDS, Node
 from simulation.workload import Stage
 
@@ -26,7 +26,7 @@ async def broken_laws(stage: Stage, admin: SimClient) -> list[str]:
     left = await parallel.ending(admin, stage.kinds)
     attempts = stage.attempts(node.ends)
     history = dataclasses.replace(stage.history, attempts=attempts, restarts=node.starts[1:])
-    broken = [*history.violations(found), *await miscounted(admin, found)]
+    broken = [*history.violations(found), *await count_violations(admin, found)]
     if not stage.has_pauses:
         broken += slept_on(stage.history.subscriptions, attempts)
     for kind in stage.kinds:

@@ -90,7 +90,7 @@ class Node:
         before, SimProcess.current = SimProcess.current, life
         task = life.loop.create_task(self._serve(life, sock))
         SimProcess.current = before
-        task.add_done_callback(lambda done: self._ended(life, done))
+        task.add_done_callback(lambda done: self._note_end(life, done))
 
     async def _serve(self, life: SimProcess, sock: ListeningSocket) -> None:
         supervisor = Supervisor()
@@ -109,7 +109,7 @@ class Node:
                 self.service = None
         supervisor.check()
 
-    def _ended(self, life: SimProcess, done: "asyncio.Task[None]") -> None:
+    def _note_end(self, life: SimProcess, done: "asyncio.Task[None]") -> None:
         """Take note that the process ended by itself, in order or not; it is started again as a manager would."""
         if life.is_dying or done.cancelled():
             return

@@ -23,7 +23,7 @@ from simulation.node import PUBSUB_PORT, PULL_WAIT_SECONDS, Node, settings_for
 from simulation.operations import pushing
 from simulation.process import SimProcess
 from simulation.scenario import BY_GOOGLE, BY_PUSH, OF_THE_CLOCK, PROFILES, PROJECTS, SLOWING, Operation, Scenario
-from simulation.seams import installed
+from simulation.seams import install_seams
 from simulation.sqlite_files import sqlite_files
 from simulation.workload import Actor, Stage
 from simulation.world import World
@@ -77,8 +77,8 @@ def run(scenario: Scenario, *, keeps_trace: bool = False, covers: bool = False) 
         if covers:
             node.met = result.met
         with (
-            installed(world, node.note, answers_google=scenario.has(BY_GOOGLE)),
-            sqlite_files().mounted(folder, node.disk),
+            install_seams(world, node.note, answers_google=scenario.has(BY_GOOGLE)),
+            sqlite_files().mount(folder, node.disk),
         ):
             clients = SimProcess(world, "clients")
             try:

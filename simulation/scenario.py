@@ -137,12 +137,12 @@ def scenario_of(
     aim = chance.choice(AIM_SECONDS)
     operations = [
         Operation(round(chance.uniform(0, length), 3), chance.randrange(clients), kind, chance.randrange(2**32))
-        for kind in _drawn(chance, kinds, chance.choice((20, 60, 120, 200)))
+        for kind in _draw_kinds(chance, kinds, chance.choice((20, 60, 120, 200)))
     ]
     operations.sort(key=lambda each: each.at)
     wrong = [
         Fault(chance.choice(operations).seed, round(chance.expovariate(1 / aim), 6), kind, chance.randrange(2**32))
-        for kind in _drawn(chance, faults, chance.choice((0, 2, 4, 8, 16)))
+        for kind in _draw_kinds(chance, faults, chance.choice((0, 2, 4, 8, 16)))
     ]
     return Scenario(seed, chance.choice(list(PROFILES)), clients, tuple(operations), tuple(wrong))
 
@@ -153,5 +153,5 @@ def _some(chance: random.Random, kinds: Mapping[str, int], least: int) -> dict[s
     return {name: kinds[name] for name in names}
 
 
-def _drawn(chance: random.Random, kinds: Mapping[str, int], count: int) -> list[str]:
+def _draw_kinds(chance: random.Random, kinds: Mapping[str, int], count: int) -> list[str]:
     return chance.choices(list(kinds), list(kinds.values()), k=count)

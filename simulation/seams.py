@@ -72,7 +72,7 @@ class _SimTime(ModuleType):
 
 
 @contextlib.contextmanager
-def installed(world: World, note: Callable[[LogEvent], None], *, answers_google: bool = False) -> Iterator[None]:
+def install_seams(world: World, note: Callable[[LogEvent], None], *, answers_google: bool = False) -> Iterator[None]:
     """Let the program take time, threads and chance from a world; `note` is called with each line of its log."""
     if answers_google:  # before the modules of the program are looked through
         import ams.app.wiring.pubsub as _pubsub
@@ -111,8 +111,8 @@ def installed(world: World, note: Callable[[LogEvent], None], *, answers_google:
         if answers_google:
             stack.enter_context(mock.patch.multiple(_pubsub, answering=answering, listen=listen))
         # Connections to receivers of push are the world's, and without TLS.
-        stack.enter_context(mock.patch.object(connecting, "connected", _connected))
-        stack.enter_context(mock.patch.object(connecting, "secured", _unsecured))
+        stack.enter_context(mock.patch.object(connecting, "connected", _connect))
+        stack.enter_context(mock.patch.object(connecting, "secured", _skip_tls))
         stack.enter_context(mock.patch("ams.app.wiring.push.trust"))
         # Two that took theirs when their class was made.
         stack.enter_context(mock.patch.object(FairScheduler.__init__, "__defaults__", (simulated_time.perf_counter,)))
@@ -121,7 +121,7 @@ def installed(world: World, note: Callable[[LogEvent], None], *, answers_google:
         stack.callback(random.setstate, state)
         random.seed(chance.random())
         structlog.configure(
-            processors=[_noted(note)],
+            processors=[_log_processor(note)],
             wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
             logger_factory=structlog.ReturnLoggerFactory(),
             cache_logger_on_first_use=False,
@@ -139,7 +139,7 @@ def _lasting(world: World, work: Callable[..., Any]) -> Callable[..., Any]:
     return lasting
 
 
-async def _connected(_address: object, port: int) -> Any:
+async def _connect(_address: object, port: int) -> Any:
     try:
         process = SimProcess.running()
         return await process.world.network.connect(process, port)
@@ -147,7 +147,7 @@ async def _connected(_address: object, port: int) -> Any:
         raise connecting.Unreachable(connecting.socket_error_text(error)) from error
 
 
-async def _unsecured(plain: Any, _trust: object, _host: str) -> Any:
+async def _skip_tls(plain: Any, _trust: object, _host: str) -> Any:
     _, wire = await SimProcess.running().loop.create_connection(connecting._Wire, sock=plain)
     return connecting.Stream(wire)  # type: ignore[arg-type]
 
@@ -165,7 +165,7 @@ def _with_lock(whole: Callable[[OpenSegment], None]) -> Callable[[OpenSegment], 
     return post_init
 
 
-def _noted(note: Callable[[LogEvent], None]) -> Callable[..., str]:
+def _log_processor(note: Callable[[LogEvent], None]) -> Callable[..., str]:
     def processor(_: object, method: str, event: LogEvent) -> str:
         if not _is_dying():
             note({"level": method, **event})

@@ -136,7 +136,7 @@ def search(
         total.add(result)
         if result.violations and len(total.failed) <= SHOWN:
             print(f"FAILED: python -m simulation --seed {result.scenario.seed}{again}", flush=True)
-            print(_told(result, game_of(nodes)[1], shrinks=shrinks), flush=True)
+            print(_report(result, game_of(nodes)[1], shrinks=shrinks), flush=True)
         if time.monotonic() - said > 30:
             said = time.monotonic()
             print(total.line(said - began), file=sys.stderr, flush=True)
@@ -148,7 +148,7 @@ def search(
     return total
 
 
-def _told(result: Result, play: Play, *, shrinks: bool) -> str:
+def _report(result: Result, play: Play, *, shrinks: bool) -> str:
     scenario, violations = result.scenario, result.violations
     if shrinks:
         scenario = shrink(scenario, frozenset(map(law_of, violations)), play)

@@ -127,7 +127,7 @@ class _Open:
     @property
     def is_over(self) -> bool:
         """Whether its process has ended."""
-        return self.disk.stopped or self.process != self.disk.processes
+        return self.disk.is_stopped or self.process != self.disk.processes
 
 
 class SqliteFiles:
@@ -148,7 +148,7 @@ class SqliteFiles:
         self._vfs = _Vfs(1, size, self._system_calls.max_path, None, NAME, None, *calls)
 
     @contextlib.contextmanager
-    def mounted(self, folder: str, disk: NodeDisk) -> Iterator[None]:
+    def mount(self, folder: str, disk: NodeDisk) -> Iterator[None]:
         """Have all databases in a folder on a disk until the block ends."""
         self._folders[folder] = disk
         self._library.sqlite3_vfs_register(byref(self._vfs), 1)
@@ -191,13 +191,13 @@ class SqliteFiles:
     def _method(self, name: str) -> _Callback:
         act = getattr(self, f"_{name}")
 
-        def called(file: Any, *given: Any) -> int:
+        def call_method(file: Any, *given: Any) -> int:
             each = self._files.get(file.contents.number)
             if each is None or (each.is_over and name not in ("close", "unlock", "shm_unmap", "shm_barrier")):
                 return OK if name in ("close", "unlock", "shm_unmap", "shm_barrier") else IOERR
             return _outcome(lambda: act(each, *given))
 
-        return called
+        return call_method
 
     def _call(self, name: str, kind: Any) -> Any:
         if kind is c_void_p:

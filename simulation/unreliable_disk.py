@@ -44,7 +44,7 @@ class Inode:
             if change in self.pending:  # else a sync that failed meanwhile has dropped it
                 self._reach(change)
                 self.pending.remove(change)
-        _resize(self.stable, max(len(self.stable), min(len(self.seen), self._promised(changes))))
+        _resize(self.stable, max(len(self.stable), min(len(self.seen), self._synced_length(changes))))
 
     def sync_range(self, position: int, size: int) -> None:
         """Put these bytes on stable storage, and the length that is needed to read them."""
@@ -82,7 +82,7 @@ class Inode:
         else:
             _put(self.stable, change.data, change.position)
 
-    def _promised(self, changes: list["Change"]) -> int:
+    def _synced_length(self, changes: list["Change"]) -> int:
         return max((change.position + len(change.data or b"") for change in changes), default=0)
 
     def _tear(self, data: bytes, position: int, chance: random.Random) -> None:
@@ -168,7 +168,7 @@ class UnreliableDisk(Disk):
         self._faults.clear()
 
     @property
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         return self.stop_at is not None and self.changes >= self.stop_at
 
     def power_loss(self, chance: random.Random | None = None) -> None:
@@ -302,7 +302,7 @@ class UnreliableDisk(Disk):
             try:
                 self._change("sync", path)
             except OSError:
-                if not self.stopped:
+                if not self.is_stopped:
                     inode.fail(random.Random(self.changes))
                     inode.errors += 1
                     self._heard[handle] = inode.errors
@@ -310,7 +310,7 @@ class UnreliableDisk(Disk):
             changes = self.changes
         if self.during_sync:
             self.during_sync()
-        if self.changes != changes and self.stopped:
+        if self.changes != changes and self.is_stopped:
             raise OSError(errno.EIO, "the power is gone")
         return inode
 
@@ -357,7 +357,7 @@ class UnreliableDisk(Disk):
             self.during_question()
         with self._lock:
             self._check("free_bytes", path)
-            return max(self.capacity - self.stranger - self._used(), 0)
+            return max(self.capacity - self.stranger - self._used_bytes(), 0)
 
     def used_bytes(self, path: str) -> int:
         with self._lock:
@@ -365,11 +365,11 @@ class UnreliableDisk(Disk):
             files = ((name, inode) for name, inode in self._seen.items() if inode is not None)
             return sum(len(inode.seen) for name, inode in files if name.startswith(path + "/"))
 
-    def _used(self) -> int:
+    def _used_bytes(self) -> int:
         return sum(len(inode.seen) for inode in self._seen.values() if inode is not None)
 
     def _make_room(self, size: int) -> None:
-        if size > 0 and self.stranger + self._used() + size > self.capacity:
+        if size > 0 and self.stranger + self._used_bytes() + size > self.capacity:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def _change(self, call: str, path: str) -> None:
@@ -378,7 +378,7 @@ class UnreliableDisk(Disk):
         self.changes += 1
 
     def _check(self, call: str, path: str) -> None:
-        if self.stopped:
+        if self.is_stopped:
             raise OSError(errno.EIO, "the power is gone")
         for fault in self._faults:
             if fault.call == call and fault.where in path and fault.times:

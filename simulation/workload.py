@@ -113,7 +113,7 @@ class Stage:
         """Return what is known of things of a kind: of one client, or the project's."""
         return cast("T", self.shadows.setdefault((kind, of), kind()))
 
-    def violated(self, said: str) -> None:
+    def complain(self, said: str) -> None:
         """Note what broke a law."""
         self.traffic.violations.append(f"project {self.project}: {said}")
 
@@ -238,7 +238,7 @@ class Actor:
         body = {"messages": [{"data": "aGk="}]}
         found, status = await guest.ask(guest.next_request(), "/topics/guarded:publish", body, allowed=("403",))
         if (found.done and not lets_in) or (status == 403 and lets_in):
-            self.stage.violated(f"access: {change} was answered, and then a publish of the guest {status}")
+            self.stage.complain(f"access: {change} was answered, and then a publish of the guest {status}")
         return None
 
     async def publish_brief(self) -> None:
@@ -260,7 +260,7 @@ class Actor:
                 and each.ended < began
                 and not int(shown.document["min"]) <= each.ids[0] < int(shown.document["max"])
             ):
-                stage.violated(
+                stage.complain(
                     f"retention: {each.request}, answered as {each.ids[0]}, is gone already: {shown.document}"
                 )
 
@@ -272,9 +272,9 @@ class Actor:
                 return
             names = [each["name"] for each in shown.document[kind]]
             if len(names) > most:
-                self.stage.violated(f"quota: there are {len(names)} {kind}, and the quota is {most}: {names}")
+                self.stage.complain(f"quota: there are {len(names)} {kind}, and the quota is {most}: {names}")
             if foreign := [each for each in names if not each.startswith(f"/projects/{self.stage.project}/")]:
-                self.stage.violated(f"isolation: the list of {kind} has {foreign}")
+                self.stage.complain(f"isolation: the list of {kind} has {foreign}")
 
     async def back_up(self) -> None:
         """Take a backup of the node."""

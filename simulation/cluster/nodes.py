@@ -120,12 +120,12 @@ class Machines:
         self.troubled_until = max(self.troubled_until, self.world.now + seconds + AFTERWARDS_SECONDS)
 
     @contextlib.contextmanager
-    def connected(self) -> Iterator[None]:
+    def connect_nodes(self) -> Iterator[None]:
         """Have nodes reach PostgreSQL and Kafka in this world."""
         brokers = {(f"kafka{each}", KAFKA_PORT): BrokerAddress(self.brokers, each) for each in BROKERS}
         with (
-            postgresql_driver.installed({"postgresql": self.postgresql}),
-            kafka_client.installed(brokers),
+            postgresql_driver.install({"postgresql": self.postgresql}),
+            kafka_client.install(brokers),
             mock.patch("secrets.randbits", self.world.chance.getrandbits),
         ):
             yield

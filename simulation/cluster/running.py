@@ -11,7 +11,7 @@ from simulation.laws import left_over
 from simulation.process import SimProcess
 from simulation.running import Play, Result, broke_off, folder_of_a_run, without_collections
 from simulation.scenario import BY_GOOGLE, BY_PUSH, OF_THE_CLOCK, OPERATIONS, PROFILES, Scenario, scenario_of
-from simulation.seams import installed
+from simulation.seams import install_seams
 from simulation.workload import Stage
 from simulation.world import World
 
@@ -41,7 +41,7 @@ def run_cluster(scenario: Scenario, *, keeps_trace: bool = False, covers: bool =
         if covers:
             for node in machines.nodes:
                 node.met = result.met
-        with installed(world, machines.note), machines.connected():
+        with install_seams(world, machines.note), machines.connect_nodes():
             clients = SimProcess(world, "clients")
             try:
                 result.violations += clients.run(_ClusterPlay(scenario, machines, faults, traffic).run(), MAX_EVENTS)

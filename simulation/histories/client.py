@@ -75,11 +75,11 @@ class Client(ABC):
             self._connection = None
 
 
-def encoded(body: object) -> bytes:
+def encode_body(body: object) -> bytes:
     return json.dumps(body).encode() if body is not None else b""
 
 
-def tried(name: str, started: float, ended: float, outcome: Outcome, answer: Response) -> Tried:
+def to_tried(name: str, started: float, ended: float, outcome: Outcome, answer: Response) -> Tried:
     document = json.loads(answer.body) if outcome is Outcome.DONE and answer.body else None
     return Tried(Facts(request=name, started=started, ended=ended, outcome=outcome), document, error_text(answer))
 

@@ -73,7 +73,7 @@ class _Standing(NamedTuple):
                 break
         return self._replace(trail=tuple(trail))
 
-    def restarted(self, end: float) -> "_Standing":
+    def after_restart(self, end: float) -> "_Standing":
         """Forget what was handed out, as a service does that starts again; from now on it is everything up to `end`."""
         return self._replace(trail=tuple(move._replace(handed=end) for move in self.trail))
 
@@ -105,7 +105,7 @@ def violations(
             yield f"law 3: {wrong} (subscription {subscription})"
     last = walk.reachable()
     if all(standing.offset != final for standing in last):
-        yield f"law 3: the cursor of subscription {subscription} ended at {final}; {_told(last)}"
+        yield f"law 3: the cursor of subscription {subscription} ended at {final}; {_describe(last)}"
 
 
 def _sought_shortly_before(time: float, uses: Sequence[Use]) -> bool:
@@ -138,7 +138,7 @@ class _Walk:
         if use.outcome is Outcome.REFUSED:
             agreeing = {standing for standing in reachable if not standing.has(use)}
         elif use.outcome is Outcome.DONE:
-            agreeing = {self._settled(standing, use) for standing in reachable if standing.has(use)}
+            agreeing = {self._settle_after(standing, use) for standing in reachable if standing.has(use)}
         else:
             agreeing = {_without(standing, use) for standing in reachable}
         self._standings = {self._compact(standing) for standing in agreeing or self._believing(use, reachable)}
@@ -146,7 +146,7 @@ class _Walk:
 
     def restart(self, *, everything: bool) -> None:
         end = ANYTHING if everything else 0
-        self._standings = {standing.restarted(end) for standing in self.reachable()}
+        self._standings = {standing.after_restart(end) for standing in self.reachable()}
 
     def reachable(self) -> set[_Standing]:
         """Return the standings, with every pending use that may have happened meanwhile."""
@@ -170,7 +170,7 @@ class _Walk:
             elif isinstance(use, Seek):
                 yield standing._replace(trail=(*standing.trail, _Move(use.request, use.offset, is_seek=True)))
             elif self._may_take(use, standing):
-                yield standing._replace(trail=(*standing.trail, _acknowledged(use, standing)))
+                yield standing._replace(trail=(*standing.trail, _move_by_ack(use, standing)))
         for place, move in enumerate(standing.trail):
             if move.request in self.pending and self.pending[move.request].outcome is not Outcome.DONE:
                 yield standing._replace(trail=standing.trail[:place])
@@ -198,7 +198,7 @@ class _Walk:
         )
         return standing._replace(trail=kept)
 
-    def _settled(self, standing: _Standing, use: Use) -> _Standing:
+    def _settle_after(self, standing: _Standing, use: Use) -> _Standing:
         """An answered move can be undone no longer, nor anything before it; those may be answered later."""
         for place, move in enumerate(standing.trail):
             if move.request == use.request:
@@ -211,11 +211,11 @@ class _Walk:
         if isinstance(use, Pull) and use.messages:
             return {_Standing((_Move(f"pull {use.request}", use.messages[0].id, handed=ANYTHING),))}
         if isinstance(use, Ack):
-            return {_Standing((_acknowledged(use, standing)._replace(handed=ANYTHING),)) for standing in reachable}
+            return {_Standing((_move_by_ack(use, standing)._replace(handed=ANYTHING),)) for standing in reachable}
         return reachable
 
 
-def _acknowledged(ack: Ack, standing: _Standing) -> _Move:
+def _move_by_ack(ack: Ack, standing: _Standing) -> _Move:
     return _Move(ack.request, max(standing.offset, ack.last + 1), handed=standing.handed)
 
 
@@ -228,22 +228,22 @@ def _complaint(use: Use, reachable: set[_Standing]) -> str:
     if isinstance(use, Ack) and all(use.last >= max(standing.offset, standing.handed) for standing in reachable):
         return (
             f"{use.request} acknowledged message {use.last}, which was not handed out since the last seek, and was"
-            f" answered as if it had happened; {_told(reachable)}"
+            f" answered as if it had happened; {_describe(reachable)}"
         )
     if not isinstance(use, Pull):
-        return f"{use.request} was answered as if it had happened; {_told(reachable)}"
+        return f"{use.request} was answered as if it had happened; {_describe(reachable)}"
     if not use.messages:
-        return f"pull {use.request} was given nothing while messages were there; {_told(reachable)}"
+        return f"pull {use.request} was given nothing while messages were there; {_describe(reachable)}"
     first = use.messages[0]
     begins = f"pull {use.request} began at message {first.id} ({first.name})"
     offsets = [standing.offset for standing in reachable]
     if first.id < min(offsets):
-        return f"{begins}, which had been acknowledged or passed; {_told(reachable)}"
+        return f"{begins}, which had been acknowledged or passed; {_describe(reachable)}"
     if first.id > max(offsets):
-        return f"{begins} and so skipped messages nobody had acknowledged; {_told(reachable)}"
-    return f"{begins}; {_told(reachable)}"
+        return f"{begins} and so skipped messages nobody had acknowledged; {_describe(reachable)}"
+    return f"{begins}; {_describe(reachable)}"
 
 
-def _told(reachable: set[_Standing]) -> str:
+def _describe(reachable: set[_Standing]) -> str:
     moves = sorted({(standing.offset, standing.trail[-1].request) for standing in reachable})
     return "it could only stand at " + " or ".join(f"{offset} (by {request})" for offset, request in moves)

@@ -52,7 +52,7 @@ class History:
         for topic, held in ending.topics.items():
             yield from topic_violations(topic, held, [each for each in publishes if each.topic == topic])
             readers = [each for each in pulls if self.subscriptions[each.subscription] == topic]
-            yield from misdelivered(held, readers)
+            yield from delivery_violations(held, readers)
 
     def _of_cursors(self, ending: Ending) -> Iterator[str]:
         for subscription, offset in ending.cursors.items():
@@ -90,15 +90,15 @@ def topic_violations(topic: str, held: Sequence[Held], publishes: Sequence[Publi
     """Yield what breaks the laws 1 and 2; `held` is all of it, read from the beginning."""
     places = _places(held)
     yield from _not_consecutive(topic, held)
-    yield from _invented(topic, held, publishes)
+    yield from _invented_messages(topic, held, publishes)
     for publish in publishes:
-        yield from _repeated(publish, places)
-        yield from _misplaced(publish, places)
+        yield from _duplicates(publish, places)
+        yield from _order_violations(publish, places)
         yield from _torn(publish, places)
     yield from _overtaken(topic, publishes)
 
 
-def misdelivered(held: Sequence[Held], pulls: Sequence[Pull]) -> Iterator[str]:
+def delivery_violations(held: Sequence[Held], pulls: Sequence[Pull]) -> Iterator[str]:
     """Yield the pulls that were given something else than the topic holds, or with gaps."""
     names = dict(held)
     for pull in pulls:
@@ -127,7 +127,7 @@ def _not_consecutive(topic: str, held: Sequence[Held]) -> Iterator[str]:
             return
 
 
-def _invented(topic: str, held: Sequence[Held], publishes: Sequence[Publish]) -> Iterator[str]:
+def _invented_messages(topic: str, held: Sequence[Held], publishes: Sequence[Publish]) -> Iterator[str]:
     published = {name for publish in publishes for name in publish.names}
     invented = [message for message in held if message.name not in published]
     if invented:
@@ -136,14 +136,14 @@ def _invented(topic: str, held: Sequence[Held], publishes: Sequence[Publish]) ->
         )
 
 
-def _repeated(publish: Publish, places: Places) -> Iterator[str]:
+def _duplicates(publish: Publish, places: Places) -> Iterator[str]:
     repeated = [name for name in publish.names if len(places.get(name, ())) > 1]
     if repeated:
         ids = " and ".join(str(each) for each in places[repeated[0]])
         yield f"law 1: message {repeated[0]} of request {publish.request} is stored as ids {ids}" + more(repeated)
 
 
-def _misplaced(publish: Publish, places: Places) -> Iterator[str]:
+def _order_violations(publish: Publish, places: Places) -> Iterator[str]:
     if publish.outcome is Outcome.DONE:
         yield from _not_as_answered(publish, places)
     elif publish.outcome is Outcome.REFUSED:

@@ -48,7 +48,7 @@ def held(received: Mapping[str, Any]) -> Held:
     return Held(int(body["messageId"]), name)
 
 
-def leased(message_id: str, attributes: Mapping[str, str], data: str, ack_id: str) -> Leased:
+def leased_message(message_id: str, attributes: Mapping[str, str], data: str, ack_id: str) -> Leased:
     """Read a message that was leased, by HTTP or by a stream."""
     name = name_of(attributes, data)
     offset, dash, _ = ack_id.rpartition(":")[2].partition("-")

@@ -31,11 +31,11 @@ async def prepare_topics(
 
 
 async def ending(admin: Client, subscriptions: Mapping[str, str]) -> Ending:
-    topics = {topic: await _read(admin, topic) for topic in _topics(subscriptions)}
+    topics = {topic: await _read_topic(admin, topic) for topic in _topics(subscriptions)}
     return Ending(topics, {name: (await offsets(admin, name))["current"] for name in subscriptions})
 
 
-async def miscounted(admin: Client, ending: Ending) -> list[str]:
+async def count_violations(admin: Client, ending: Ending) -> list[str]:
     """Return which topics count other than what they hold, whatever was killed before it was counted."""
     found: list[str] = []
     for topic, messages in ending.topics.items():
@@ -53,7 +53,7 @@ def _topics(subscriptions: Mapping[str, str]) -> list[str]:
     return sorted(set(subscriptions.values()))
 
 
-async def _read(admin: Client, topic: str) -> list[Held]:
+async def _read_topic(admin: Client, topic: str) -> list[Held]:
     path = f"/subscriptions/{_AUDIT.format(topic)}"
     await admin.must(f"{path}:modifyOffset", {"offset": 0})
     return [held(each) for each in await read_all(admin, path)]

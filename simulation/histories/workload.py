@@ -26,7 +26,7 @@ from simulation.histories.attempts import (
 from simulation.histories.client import LATE, Client, Kind, Tried
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel
-from simulation.histories.payload import held, is_poisoned, keyed_message, leased, message
+from simulation.histories.payload import held, is_poisoned, keyed_message, leased_message, message
 
 T = TypeVar("T", bound=Attempt)
 
@@ -196,7 +196,7 @@ class Worker(User):
     async def pull(self, most: int, *, wait: bool = False) -> Lease:
         body = {"maxMessages": str(most), "returnImmediately": "false" if wait else "true"}
         tried = await self.call("pull", body)
-        messages = tuple(_leased(each) for each in tried.document["receivedMessages"]) if tried.done else ()
+        messages = tuple(_to_leased(each) for each in tried.document["receivedMessages"]) if tried.done else ()
         return self.note(Lease(**tried.facts, subscription=self.subscription, messages=messages))
 
     async def _handle(self, messages: Sequence[Leased]) -> None:
@@ -260,9 +260,9 @@ def workers_of(
     ]
 
 
-def _leased(received: dict[str, Any]) -> Leased:
+def _to_leased(received: dict[str, Any]) -> Leased:
     body = received["message"]
-    return leased(body["messageId"], body.get("attributes", {}), body["data"], received["ackId"])
+    return leased_message(body["messageId"], body.get("attributes", {}), body["data"], received["ackId"])
 
 
 def _late(refusal: str, ids: Sequence[str]) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ class Cluster:
             elif number in topic.in_sync:
                 topic.in_sync.remove(number)
                 self._replicate(topic)
-        self._changed()
+        self._wake_waiters()
 
     def start(self, number: int) -> None:
         """Let a broker come back, with all that was committed."""
@@ -130,7 +130,7 @@ class Cluster:
         others = [each for each in topic.in_sync if each != topic.leader and self.brokers[each]]
         if others:
             topic.leader = others[0]
-            self._changed()
+            self._wake_waiters()
 
     def _elect(self, topic: Topic) -> None:
         if topic.leader >= 0 and self.brokers[topic.leader]:
@@ -141,7 +141,7 @@ class Cluster:
         topic.leader = there[0]
         topic.in_sync = there
         self._truncate(topic)
-        self._changed()
+        self._wake_waiters()
 
     def _catch_up(self, topic: Topic, number: int) -> None:
         if not self.brokers[number]:
@@ -156,7 +156,7 @@ class Cluster:
         for producer in topic.producers.values():
             producer.batches = [each for each in producer.batches if each[2].end <= topic.seen]
 
-    def _changed(self) -> None:
+    def _wake_waiters(self) -> None:
         waiting, self.waiting = self.waiting, {}
         for go_on in waiting.values():
             go_on()
@@ -175,7 +175,7 @@ class Cluster:
     def _knows(self, broker: int, topic: Topic) -> bool:
         return self.now() >= topic.known_from.get(broker, 0.0)
 
-    def _led(self, broker: int, name: str) -> tuple[Topic | None, int]:
+    def _led_topic(self, broker: int, name: str) -> tuple[Topic | None, int]:
         """Return a topic that a broker leads, or the code of why it does not."""
         topic = self.topics.get(name)
         if topic is None or not self._knows(broker, topic):
@@ -217,7 +217,7 @@ class Cluster:
                 made.in_sync, made.leader = list(replicas), replicas[0]
                 self.topics[name] = made
                 answers.append((name, 0, None))
-        self._changed()
+        self._wake_waiters()
         return (0, answers)
 
     def _delete(self, broker: int, said: Mapping[str, Any]) -> Answering:
@@ -228,7 +228,7 @@ class Cluster:
             if topic is not None:
                 topic.is_deleted = True
             answers.append((name, UNKNOWN_TOPIC if topic is None else 0))
-        self._changed()
+        self._wake_waiters()
         return (0, answers)
 
     def _describe(self, broker: int, said: Mapping[str, Any]) -> Answering:
@@ -268,7 +268,7 @@ class Cluster:
         yield from ()
         answers: list[Any] = []
         for each in said["topics"]:
-            topic, code = self._led(broker, each["name"])
+            topic, code = self._led_topic(broker, each["name"])
             for part in each["partitions"]:
                 if topic is not None and part["offset"] > topic.seen:
                     code = OUT_OF_RANGE
@@ -283,7 +283,7 @@ class Cluster:
         yield from ()
         answers: list[Any] = []
         for each in said["topics"]:
-            topic, code = self._led(broker, each["topic"])
+            topic, code = self._led_topic(broker, each["topic"])
             for part in each["partitions"]:
                 time = part["timestamp"]
                 offset, found = -1, -1
@@ -314,7 +314,7 @@ class Cluster:
         waiting: list[tuple[str, Topic | None, int, Batch | None]] = []
         for each in said["topics"]:
             for part in each["partitions"]:
-                topic, code = self._led(broker, each["topic"])
+                topic, code = self._led_topic(broker, each["topic"])
                 batch = None
                 if topic is not None:
                     code, batch = self._append(topic, part["messages"])
@@ -368,7 +368,7 @@ class Cluster:
         if topic.config("message.timestamp.type") == "LogAppendTime":
             before = topic.batches[-1].time if topic.batches else 0
             time, attributes = max(int(self.now() * 1000), before), attributes | _BROKERS_TIME
-        batch = Batch(base, base + last + 1, time, _stamped(data, base, attributes, time))
+        batch = Batch(base, base + last + 1, time, _with_offsets(data, base, attributes, time))
         topic.batches.append(batch)
         if known is None or epoch > known.epoch:
             known = topic.producers[producer_id] = Producer(epoch)
@@ -389,7 +389,7 @@ class Cluster:
         end = topic.end if end is None else min(end, topic.end)
         if end > topic.seen:
             topic.seen = end
-            self._changed()
+            self._wake_waiters()
 
     # Fetch
 
@@ -440,7 +440,7 @@ class Cluster:
 
     def _part(self, broker: int, name: str, offset: int, size: int) -> tuple[int, int, bytes]:
         """Return a code, where what may be seen ends, and batches: a whole one at least."""
-        topic, code = self._led(broker, name)
+        topic, code = self._led_topic(broker, name)
         if topic is None:
             return code, -1, b""
         if not topic.start <= offset <= topic.end:
@@ -455,14 +455,14 @@ class Cluster:
         return 0, topic.seen, b"".join(found)
 
 
-def encoded(request: Any, fields: Fields) -> Any:
+def encode_response(request: Any, fields: Fields) -> Any:
     """Return a response as a client decodes it from a broker's bytes."""
     kind = request.RESPONSE_TYPE
     made = MetadataResponse_v5(*fields) if issubclass(kind, MetadataResponse_v5) else kind(*fields)
     return kind.decode(io.BytesIO(made.encode()))
 
 
-def _stamped(data: bytes, base: int, attributes: int, time: int) -> bytes:
+def _with_offsets(data: bytes, base: int, attributes: int, time: int) -> bytes:
     """Return a batch with its offset and the time of its newest record, as a leader writes it."""
     made = bytearray(data)
     struct.pack_into(">q", made, 0, base)

@@ -12,7 +12,7 @@ from aiokafka.conn import create_conn as real_create_conn
 from aiokafka.errors import KafkaConnectionError
 
 from ams.storage.log.kafka import connection as client
-from simulation.models.kafka import VERSIONS, Cluster, encoded
+from simulation.models.kafka import VERSIONS, Cluster, encode_response
 
 WAIT_SECONDS = 0.002  # between two looks at what has changed
 
@@ -62,7 +62,7 @@ class DirectConnection:
                 try:
                     until = next(answering)
                 except StopIteration as done:
-                    return encoded(made, done.value)
+                    return encode_response(made, done.value)
                 while time.time() < until:
                     await asyncio.sleep(WAIT_SECONDS)
                     if not self.connected():
@@ -71,7 +71,7 @@ class DirectConnection:
 
 
 @contextlib.contextmanager
-def installed(brokers: Mapping[tuple[str, int], Broker]) -> Iterator[None]:
+def install(brokers: Mapping[tuple[str, int], Broker]) -> Iterator[None]:
     """Have AMS connect to these brokers by host and port, and to all others as before."""
 
     async def create_conn(

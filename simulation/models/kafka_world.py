@@ -12,7 +12,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaConnectionError
 
-from simulation.models.kafka import VERSIONS, Answering, Cluster, encoded
+from simulation.models.kafka import VERSIONS, Answering, Cluster, encode_response
 from simulation.network import Network
 from simulation.process import SimProcess
 
@@ -118,7 +118,7 @@ class SimBrokerConnection:
                 fields = await future
         finally:
             self._waiting.pop(future, None)
-        return encoded(made, fields)
+        return encode_response(made, fields)
 
     # At the broker
 

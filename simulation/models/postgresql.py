@@ -20,7 +20,7 @@ import psycopg
 from psycopg import errors
 from psycopg.pq import DiagnosticField
 
-from simulation.models.postgresql_text import Translated, named, translated
+from simulation.models.postgresql_text import Translated, name_parameters, translate
 
 Given = Sequence[Any] | Mapping[str, Any] | None
 Converter = Callable[[bytes], Any]
@@ -172,7 +172,7 @@ class Session:
             self.end()
             raise errors.IdleInTransactionSessionTimeout("terminating connection due to idle-in-transaction timeout")
         self.used_at = self.server.now()
-        text, values = named(sql.strip(), given)
+        text, values = name_parameters(sql.strip(), given)
         result = Result()
         for each in _statements(text):
             result = self._run_one(each, values)
@@ -231,7 +231,7 @@ class Session:
         if "pg_class.relname" in text:
             return self._execute(Translated(_TABLE_NAMES), {})
         result = Result()
-        for each in translated(text):
+        for each in translate(text):
             result = self._execute(each, values)
         return result
 

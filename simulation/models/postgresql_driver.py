@@ -210,21 +210,21 @@ class _Texts:
     def __init__(self) -> None:
         self.adapters = AdaptersMap(psycopg.adapters)
 
-    def written(self, given: Given) -> Given:
+    def to_server(self, given: Given) -> Given:
         if isinstance(given, Mapping):
-            return {name: self._dumped(value) for name, value in given.items()}
-        return None if given is None else [self._dumped(value) for value in given]
+            return {name: self._dump(value) for name, value in given.items()}
+        return None if given is None else [self._dump(value) for value in given]
 
     def read(self, result: Result) -> Result:
-        result.rows = [tuple(self._loaded(value) for value in row) for row in result.rows]
+        result.rows = [tuple(self._load(value) for value in row) for row in result.rows]
         return result
 
-    def _dumped(self, value: Any) -> Any:
+    def _dump(self, value: Any) -> Any:
         if not isinstance(value, str) or ("\x00" not in value and ESCAPE not in value):
             return value
         return bytes(self.adapters.get_dumper(str, PyFormat.AUTO)(str, None).dump(value) or b"").decode()
 
-    def _loaded(self, value: Any) -> Any:
+    def _load(self, value: Any) -> Any:
         if not isinstance(value, str) or ESCAPE not in value:
             return value
         loader = self.adapters.get_loader(_TEXT_OID, Format.TEXT)
@@ -283,7 +283,7 @@ class ModelThreadConnection(ThreadConnection):
         """Run statements. Raises `psycopg.Error`."""
         if self.closed:
             raise psycopg.OperationalError("the connection is closed")
-        session, values = self._line.session, self._texts.written(given)
+        session, values = self._line.session, self._texts.to_server(given)
 
         def work() -> Result:
             return session.run(sql, values)
@@ -328,7 +328,7 @@ class ModelConnection:
         async with self._turn:
             if self.closed:
                 raise psycopg.OperationalError("the connection is closed")
-            values = self._texts.written(given)
+            values = self._texts.to_server(given)
             result = await self._line.ask_async(lambda: self._line.session.run(sql, values))
             return AsyncCursor(self).take(self._texts.read(result))
 
@@ -370,7 +370,7 @@ class ModelConnection:
 
 
 @contextlib.contextmanager
-def installed(hosts: Mapping[str, Host]) -> Iterator[None]:
+def install(hosts: Mapping[str, Host]) -> Iterator[None]:
     """Have psycopg connect to these hosts by their names, and to all others as before."""
     connect_thread, connect_async, abort = ThreadConnection.connect, psycopg.AsyncConnection.connect, postgresql.abort
 

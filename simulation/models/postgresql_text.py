@@ -92,7 +92,7 @@ class Steps:
     count: int
 
 
-def named(sql: str, given: Sequence[Any] | Mapping[str, Any] | None) -> tuple[str, Values]:
+def name_parameters(sql: str, given: Sequence[Any] | Mapping[str, Any] | None) -> tuple[str, Values]:
     """Return a statement with parameters by name as SQLite writes them, and their values."""
     if given is None:
         return sql, {}
@@ -113,7 +113,7 @@ def _by_place(sql: str) -> str:
 
 
 @cache
-def translated(sql: str) -> tuple[Translated, ...]:
+def translate(sql: str) -> tuple[Translated, ...]:
     """Return the statements of a text as SQLite runs them."""
     for beginning, steps in _IN_STEPS.items():
         if sql.lstrip().startswith(beginning):
@@ -122,13 +122,13 @@ def translated(sql: str) -> tuple[Translated, ...]:
         return ()
     arrays: list[Array] = []
 
-    def unnested(found: re.Match[str]) -> str:
+    def number_elements(found: re.Match[str]) -> str:
         names = [each.strip() for each in found[3].split(",")]
         columns = ", ".join(f"value ->> {place} AS {name}" for place, name in enumerate(names))
         arrays.append(Array(f"rows_{len(arrays)}", _ARRAY.findall(found[1])))
         return f"(SELECT {columns} FROM json_each(:{arrays[-1].name})) AS {found[2]}"  # noqa: S608 - a constant
 
-    text = _UNNEST.sub(unnested, sql)
+    text = _UNNEST.sub(number_elements, sql)
     lists = _ANY.findall(text)
     text = _ANY.sub(r"IN (SELECT value FROM json_each(:\1))", text)
     for pattern, replacement in _REPLACED:

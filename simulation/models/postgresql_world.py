@@ -66,7 +66,7 @@ def _silent() -> Exception:
     return psycopg.OperationalError("the server does not answer")
 
 
-def _lost() -> Exception:
+def _connection_lost() -> Exception:
     return psycopg.OperationalError(LOST)
 
 
@@ -148,7 +148,7 @@ class SimLine:
 
     async def wait_for_notifications(self, seconds: float) -> None:
         if self._is_lost:
-            raise _lost()
+            raise _connection_lost()
         self._hears = hears = Reply(self.process)
         timer = asyncio.get_running_loop().call_later(seconds, hears.set, None)
         try:
@@ -175,13 +175,13 @@ class SimLine:
     def _lose(self) -> None:
         self._is_lost = True
         for reply in [*self._replies, *([self._hears] if self._hears else [])]:
-            reply.set(None, _lost())
+            reply.set(None, _connection_lost())
         self._replies.clear()
 
     def _send(self, work: Work) -> Reply:
         reply = Reply(self.process)
         if self._is_lost or self.process.is_dying:
-            reply.set(None, _lost())
+            reply.set(None, _connection_lost())
             return reply
         self._replies[reply] = None
         seconds = self._host.world.draw(WORK_SECONDS, self._chance)
@@ -201,9 +201,9 @@ class SimLine:
             error = not_in_time(self.session)
         except psycopg.Error as raised:
             error = raised
-        self._to_client(lambda: self._answered(reply, result, error), "answer of postgresql")
+        self._to_client(lambda: self._take_answer(reply, result, error), "answer of postgresql")
 
-    def _answered(self, reply: Reply, result: Result, error: psycopg.Error | None) -> None:
+    def _take_answer(self, reply: Reply, result: Result, error: psycopg.Error | None) -> None:
         self._replies.pop(reply, None)
         reply.set(result, error)
 

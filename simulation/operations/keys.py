@@ -44,6 +44,6 @@ async def publish_again(actor: "Actor") -> None:
     found, status = await actor.change(f"/topics/{TOPIC}:publish", body, allowed=("409",), idempotency_key=sent.key)
     if found.done and (has_others or found.document["messageIds"] != sent.ids):
         said = f"{found.document['messageIds']}, and {sent.ids} before"
-        actor.stage.violated(f"key: {sent.key} with {'other' if has_others else 'the same'} messages got {said}")
+        actor.stage.complain(f"key: {sent.key} with {'other' if has_others else 'the same'} messages got {said}")
     if status == 409 and not has_others:
-        actor.stage.violated(f"key: {sent.key} with the same messages was refused: {found.refusal}")
+        actor.stage.complain(f"key: {sent.key} with the same messages was refused: {found.refusal}")

@@ -34,7 +34,7 @@ async def change(actor: "Actor") -> None:
     version, names = actor.client.etag, shown.document["authorized_users"]
     if not own.listed.see(name in names):
         said = "is not on it any more" if name not in names else "is on it again"
-        actor.stage.violated(f"list: {name} {said}, though nobody else changes that; it has {names}")
+        actor.stage.complain(f"list: {name} {said}, though nobody else changes that; it has {names}")
     puts = name not in names
     if actor.chance.random() < 0.3:
         found, _ = await actor.change(f"{PATH}:changeAcl", {"add" if puts else "remove": [name]})

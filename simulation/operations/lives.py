@@ -60,7 +60,7 @@ async def churn_topic(actor: "Actor") -> None:
     found, status = await actor.change(f"/topics/{name}", None, method=method, allowed=("404", "409", "429"))
     outcome = found.facts["outcome"]
     if wrong := own.coming.settle(outcome, status, is_there=makes):
-        actor.stage.violated(f"what comes and goes: {method} /topics/{name} was {wrong}")
+        actor.stage.complain(f"what comes and goes: {method} /topics/{name} was {wrong}")
     if outcome is Outcome.DONE:
         own.end()
     if outcome is not Outcome.REFUSED and not makes:
@@ -79,7 +79,7 @@ async def _publish(actor: "Actor", name: str, own: OwnTopic) -> None:
     if found.facts["outcome"] is not Outcome.REFUSED:
         own.published.update(names)
     if status in (200, 404) and not own.coming.see(is_there=status == 200):
-        actor.stage.violated(f"what comes and goes: a publish to {name} was answered {status}")
+        actor.stage.complain(f"what comes and goes: a publish to {name} was answered {status}")
 
 
 async def churn_subscription(actor: "Actor") -> None:
@@ -94,7 +94,7 @@ async def churn_subscription(actor: "Actor") -> None:
         found, status = await actor.change(f"/subscriptions/{name}", None, method="DELETE", allowed=("404",))
         return _settle(actor, name, own, found.facts["outcome"], status, is_there=False)
     topics = [SHARED, *(each for each, topic in lives.topics.items() if topic.coming.may_be_there)]
-    made = _made(actor, actor.chance.choice(topics))
+    made = _draw_subscription(actor, actor.chance.choice(topics))
     kind = actor.chance.choice(("ordered", "parallel"))
     body = {"topic": f"{actor.client.resource}/topics/{made.topic}", "type": kind}
     found, status = await actor.change(f"/subscriptions/{name}", body, method="PUT", allowed=("404", "409", "429"))
@@ -102,7 +102,7 @@ async def churn_subscription(actor: "Actor") -> None:
     if status == 404:
         topic = lives.topics.get(made.topic)
         if topic is None or not topic.coming.see(is_there=False):
-            actor.stage.violated(f"what comes and goes: {name} was refused, as topic {made.topic} is not there")
+            actor.stage.complain(f"what comes and goes: {name} was refused, as topic {made.topic} is not there")
         return None
     if outcome is Outcome.DONE or (outcome is Outcome.UNKNOWN and not own.coming.may_be_there):
         made.coming = own.coming
@@ -113,7 +113,7 @@ async def churn_subscription(actor: "Actor") -> None:
     return _settle(actor, name, own, outcome, status, is_there=True)
 
 
-def _made(actor: "Actor", topic: str) -> OwnSubscription:
+def _draw_subscription(actor: "Actor", topic: str) -> OwnSubscription:
     """Return what a subscription is that is made now: it begins at the end of its topic."""
     if topic != SHARED:
         own = actor.shadow(Lives).topics[topic]
@@ -125,14 +125,14 @@ def _made(actor: "Actor", topic: str) -> OwnSubscription:
 def _settle(actor: "Actor", name: str, own: OwnSubscription, outcome: Outcome, status: int, *, is_there: bool) -> None:
     if wrong := own.coming.settle(outcome, status, is_there=is_there):
         method = "PUT" if is_there else "DELETE"
-        actor.stage.violated(f"what comes and goes: {method} /subscriptions/{name} was {wrong}")
+        actor.stage.complain(f"what comes and goes: {method} /subscriptions/{name} was {wrong}")
 
 
 async def _detach(actor: "Actor", name: str, own: OwnSubscription) -> None:
     found, status = await actor.change(f"/subscriptions/{name}:detach", None, allowed=("404", "409"))
     own.attached.change(found.facts["outcome"], False)
     if status == 404 and not own.coming.see(is_there=False):
-        actor.stage.violated(f"what comes and goes: {name} cannot be detached, as it is not there")
+        actor.stage.complain(f"what comes and goes: {name} cannot be detached, as it is not there")
 
 
 async def use(actor: "Actor") -> None:
@@ -145,13 +145,13 @@ async def use(actor: "Actor") -> None:
     body = {"maxMessages": "50", "returnImmediately": "true"}
     found, status = await actor.change(f"/subscriptions/{name}:pull", body, allowed=("404", "409"))
     if status in (200, 404, 409) and not own.coming.see(is_there=status != 404):
-        actor.stage.violated(f"what comes and goes: a pull of {name} was answered {status}")
+        actor.stage.complain(f"what comes and goes: a pull of {name} was answered {status}")
     if status == 409:
-        _refused(actor, name, own, found.refusal)
+        _judge_refusal(actor, name, own, found.refusal)
     if not found.done:
         return
     if not own.attached.see(True):
-        actor.stage.violated(f"detached: {name} was detached, and gives messages")
+        actor.stage.complain(f"detached: {name} was detached, and gives messages")
     received = found.document["receivedMessages"]
     _judge(actor, name, own, {each["message"]["messageId"]: _name(each) for each in received})
     if received:
@@ -171,16 +171,16 @@ def _judge(actor: "Actor", name: str, own: OwnSubscription, given: dict[str, str
     old = own.old | (topic.old if topic is not None else set())
     for id_, each in given.items():
         if each in old or int(id_) < own.least:
-            actor.stage.violated(f"an earlier life: {name} gives {each} as {id_}, which is older than it or its topic")
+            actor.stage.complain(f"an earlier life: {name} gives {each} as {id_}, which is older than it or its topic")
         if each in own.done:
-            actor.stage.violated(f"came back: {name} gives {each} as {id_}, which was acknowledged")
+            actor.stage.complain(f"came back: {name} gives {each} as {id_}, which was acknowledged")
 
 
-def _refused(actor: "Actor", name: str, own: OwnSubscription, refusal: str) -> None:
+def _judge_refusal(actor: "Actor", name: str, own: OwnSubscription, refusal: str) -> None:
     """Judge why a subscription gives nothing."""
     topic = actor.shadow(Lives).topics.get(own.topic)
     if refusal == "Subscription is detached":
         if not own.attached.see(False):
-            actor.stage.violated(f"detached: {name} was never detached, and is refused as if it were")
+            actor.stage.complain(f"detached: {name} was never detached, and is refused as if it were")
     elif own.topic == SHARED or (topic is not None and topic.life == own.life and not topic.coming.may_be_gone):
-        actor.stage.violated(f"what comes and goes: a pull of {name} was refused, though all is there: {refusal}")
+        actor.stage.complain(f"what comes and goes: a pull of {name} was refused, though all is there: {refusal}")

@@ -75,7 +75,7 @@ async def _change_named(actor: "Actor", own: Login, user: str) -> None:
     found, status = await actor.change(path, {} if makes else None, method=method, allowed=("404", "409"))
     outcome = found.facts["outcome"]
     if wrong := coming.settle(outcome, status, is_there=makes):
-        actor.stage.violated(f"what comes and goes: {method} {path} was {wrong}")
+        actor.stage.complain(f"what comes and goes: {method} {path} was {wrong}")
     is_surely_gone = status == 404 or (makes and found.done)
     if name in own.texts and (not makes or is_surely_gone):
         own.good[own.texts[name]].change(Outcome.DONE if is_surely_gone else outcome, False)
@@ -97,7 +97,7 @@ async def _try(actor: "Actor", own: Login, text: str) -> None:
         return
     if not own.good[text].see(status != 401):
         was = "had been revoked" if status != 401 else "had not been revoked"
-        actor.stage.violated(f"login: a token of {actor.client.name}-u was answered {status}, and {was}")
+        actor.stage.complain(f"login: a token of {actor.client.name}-u was answered {status}, and {was}")
     role = ROLES[0] if status == 200 else ROLES[1]
     if status != 401 and not own.role.see(role):
-        actor.stage.violated(f"login: {actor.client.name}-u lists topics with status {status}, as if it were a {role}")
+        actor.stage.complain(f"login: {actor.client.name}-u lists topics with status {status}, as if it were a {role}")

@@ -99,7 +99,7 @@ async def pull(actor: "Actor", own: Position) -> set[int] | None:
     received = found.document["receivedMessages"]
     ids = [int(each["message"]["messageId"]) for each in received]
     if again := own.place.sure & set(ids):
-        actor.stage.violated(
+        actor.stage.complain(
             f"came back: {NAME} gives {sorted(again)}, which its last seek or acknowledgement has done"
         )
     if ids:
@@ -125,7 +125,7 @@ async def _snapshot(actor: "Actor", own: Position, *, makes: bool) -> None:
     elif outcome is not Outcome.REFUSED and makes:
         own.snapshots[name] = own.place
     if wrong := coming.settle(outcome, status, is_there=makes):
-        actor.stage.violated(f"what comes and goes: {method} /snapshots/{name} was {wrong}")
+        actor.stage.complain(f"what comes and goes: {method} /snapshots/{name} was {wrong}")
 
 
 async def _seek(actor: "Actor", own: Position, kind: str) -> None:
@@ -136,7 +136,7 @@ async def _seek(actor: "Actor", own: Position, kind: str) -> None:
         name = actor.chance.choice(names)
         found, status = await actor.change(f"{_PATH}:seek", {"snapshot": name}, allowed=("404",))
         if status in (200, 404) and not own.coming[name].see(is_there=status == 200):
-            actor.stage.violated(f"what comes and goes: a seek to snapshot {name} was answered {status}")
+            actor.stage.complain(f"what comes and goes: a seek to snapshot {name} was answered {status}")
         to = own.snapshots[name]
     elif kind == "offset" and own.stored:
         offset = actor.chance.choice(own.stored).id
@@ -169,4 +169,4 @@ async def drain(actor: "Actor") -> None:
                 break
             await asyncio.sleep(1)
     if missing := expected - came:
-        actor.stage.violated(f"forgotten: {NAME} never gave {sorted(missing)[:5]}, which nobody had acknowledged")
+        actor.stage.complain(f"forgotten: {NAME} never gave {sorted(missing)[:5]}, which nobody had acknowledged")

@@ -175,16 +175,16 @@ async def drain(actor: "Actor") -> None:
             if int(shown["current"]) == int(shown["max"]):
                 break
             if world.now > until:
-                actor.stage.violated(f"liveness: {receiver.name} never came to its end: {shown}")
+                actor.stage.complain(f"liveness: {receiver.name} never came to its end: {shown}")
                 break
             await asyncio.sleep(2)
         missing = sorted(set(range(int(shown["current"]))) - receiver.accepted)
         if missing:
-            actor.stage.violated(f"forgotten: {receiver.name} has passed {missing[:5]}, which nobody accepted")
+            actor.stage.complain(f"forgotten: {receiver.name} has passed {missing[:5]}, which nobody accepted")
         wrong = [id_ for id_, name in own.stored.items() if id_ in receiver.names and receiver.names[id_] != name]
         if wrong:
-            actor.stage.violated(f"push: {receiver.name} was sent {receiver.names[wrong[0]]} as {wrong[0]}")
+            actor.stage.complain(f"push: {receiver.name} was sent {receiver.names[wrong[0]]} as {wrong[0]}")
         for said in receiver.broken:
-            actor.stage.violated(said)
+            actor.stage.complain(said)
     for task in own.tasks:
         task.cancel()

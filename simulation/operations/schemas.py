@@ -74,9 +74,9 @@ async def publish(actor: "Actor") -> None:
         return
     others = {each for each in TYPES if each != kind}
     if status == 200 and not own.takes.see(FREE, kind):
-        actor.stage.violated(f"schema: {request}, a {kind}, was taken, and the schema says {sorted(others)}")
+        actor.stage.complain(f"schema: {request}, a {kind}, was taken, and the schema says {sorted(others)}")
     if status == 400 and not own.takes.see(*others):
-        actor.stage.violated(f"schema: {request}, a {kind}, was refused, and nothing asks for another type")
+        actor.stage.complain(f"schema: {request}, a {kind}, was refused, and nothing asks for another type")
 
 
 async def read_all(actor: "Actor") -> None:
@@ -89,4 +89,4 @@ async def read_all(actor: "Actor") -> None:
     refused = [each for each in names if each not in own.stored]
     missing = [each for each, is_sure in own.stored.items() if is_sure and each not in names]
     if refused or missing or len(set(names)) < len(names):
-        actor.stage.violated(f"schema: {TOPIC} holds {refused}, which were refused, and not {missing}, or some twice")
+        actor.stage.complain(f"schema: {TOPIC} holds {refused}, which were refused, and not {missing}, or some twice")

@@ -94,7 +94,7 @@ class Campaign:
             say("reading all topics from their beginning")
             ending = await scene.ending(self._admin, self.history.subscriptions)
             left = await parallel.ending(self._admin)
-            result.violations = await scene.miscounted(self._admin, ending)
+            result.violations = await scene.count_violations(self._admin, ending)
         finally:
             for client in (self._admin, *(each.client for each in self._workers)):
                 client.close()

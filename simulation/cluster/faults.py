@@ -1,4 +1,4 @@
-"""What goes wrong in a cluster, and how it ends."""
+"""Faults of a cluster."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ FAULTS: Mapping[str, int] = MappingProxyType(
         "end sessions": 3, "stop a broker": 4, "move leaders": 3,
     }
 )  # fmt: skip
-"""Faults and how often each comes, against the others."""
+"""Faults and their weights."""
 
 LASTING_SECONDS = (0.2, 14.0)  # some shorter than a lease, some longer
 PAUSE_SECONDS = (0.01, 20.0)
@@ -48,7 +48,7 @@ class ClusterFaults:
         }
 
     def schedule(self, seconds: float, kind: str, seed: int) -> None:
-        """Let something go wrong in so many seconds."""
+        """Schedule a fault in this many seconds."""
         chance = random.Random(seed)
 
         def begin() -> None:
@@ -58,7 +58,7 @@ class ClusterFaults:
         self._after(seconds, begin, f"fault: {kind}")
 
     def cease(self) -> None:
-        """Let all be well from now on."""
+        """End all faults."""
         for each in self._coming:
             each.cancel()
         self._network.slowness = 1.0
@@ -103,7 +103,7 @@ class ClusterFaults:
         chance.choice(self._machines.nodes).clock.offset += chance.uniform(*CLOCK_SECONDS)
 
     def _part(self, chance: random.Random, others: "tuple[str, ...] | list[str]") -> None:
-        """Let nothing arrive between a node and others for a while."""
+        """Partition a node from others for a while."""
         name = chance.choice(self._machines.nodes).name
         self.partitions += 1
         for other in others:

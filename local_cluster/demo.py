@@ -25,27 +25,27 @@ from local_cluster.processes import DidNotStart, treat_as_ctrl_c
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 SPREAD = 30.0
-"""Seconds in which all messages would come if nothing were killed; so each kill falls into a part that takes longer
-than `QUIET`."""
+"""Seconds that all messages would take without kills, so that each kill falls into a part that takes longer than
+`QUIET`."""
 RETRIES = 45
-"""How often the library tries a call again, a second apart: longer than anything is away."""
+"""Retries of the library, a second apart: longer than any outage."""
 PATIENCE = 300.0
-"""Seconds a consumer waits for more: the last messages come when all has healed, which may take a busy machine long."""
+"""Seconds a consumer waits for more messages: recovery may take long on a busy machine."""
 QUIET = 3.0
 """Seconds of traffic before a kill."""
 HEALED = 180.0
-"""Seconds in which what was killed must be back."""
+"""Seconds within which a killed part must be back."""
 
 
 class Blow(NamedTuple):
-    """Something that is done to the cluster; `strike` does it and says to whom."""
+    """A fault of the cluster; `strike` causes it and returns its target."""
 
     what: str
     strike: Callable[[Cluster], str]
 
 
 def main() -> int:
-    """Run it; return 0 when all messages came out as they went in, although processes were killed."""
+    """Run it. Returns 0 if all messages came out as they went in, although processes were killed."""
     parser = argparse.ArgumentParser(prog="python -m local_cluster.demo", description="The main job while parts die.")
     parser.add_argument("--messages", type=int, default=12000, help="messages to send (default: %(default)s)")
     parser.add_argument("--secure", action="store_true", help="TLS and passwords between all parts")
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def _in_a_folder(messages: int, *, secure: bool) -> int:
-    """Run it in a folder that is removed, unless its logs may tell what went wrong."""
+    """Run it in a temporary folder, which stays after a failure, for its logs."""
     folder = Path(tempfile.mkdtemp(prefix="ams-cluster-"))
     status = FAILED
     try:
@@ -94,7 +94,7 @@ def _run(folder: Path, messages: int, *, secure: bool) -> int:
 
 
 def _job(job: Job, cluster: Cluster, blows: "Blows") -> str:
-    """Run the job; return what ended it early, if anything."""
+    """Run the job; return the error that ended it early, if any."""
     progress = report.Progress()
 
     def look(job: Job) -> None:
@@ -110,23 +110,23 @@ def _job(job: Job, cluster: Cluster, blows: "Blows") -> str:
 
 
 class Blows:
-    """Kills one of everything, one after the other, each when the last has healed."""
+    """Kills one part of each kind in turn, each after recovery from the last kill."""
 
     def __init__(self) -> None:
         self.findings: list[str] = []
-        """What did not heal, or was not done before the job ended."""
+        """Faults without recovery, or not done before the job ended."""
         self._begun = threading.Event()
         self._healed = 0
-        """Kills that are behind us."""
+        """Number of past kills."""
         self._counted = threading.Condition()
         self._ended = threading.Event()
 
     def begin(self) -> None:
-        """Messages go through: now they may fall."""
+        """Allow kills: messages flow."""
         self._begun.set()
 
     def pace(self, messages: Iterator[Message], count: int) -> Iterator[Message]:
-        """Spread messages over the kills: the first part comes before any, another when each has healed."""
+        """Spread messages over the kills: one part before the first, another after each recovery."""
         part, began, first = 0, time.monotonic(), 0
         for number, message in enumerate(messages):
             if number * (len(BLOWS) + 1) // count > part:
@@ -137,7 +137,7 @@ class Blows:
             yield message
 
     def falling(self, cluster: Cluster, caretaker: Caretaker) -> "Falling":
-        """Return a context in which they fall."""
+        """Return a context in which the kills happen."""
         thread = threading.Thread(target=self._fall, args=(cluster, caretaker), name="blows")
         return Falling(thread, self._begun, self._ended)
 
@@ -150,7 +150,7 @@ class Blows:
         except Exception as error:
             self.findings.append(f"the kills ended early: {error}")
         finally:
-            self._count(len(BLOWS))  # however it ended, nothing is held back any more
+            self._count(len(BLOWS))  # however it ended, hold no messages back
 
     def _count(self, healed: int) -> None:
         with self._counted:
@@ -188,7 +188,7 @@ class Falling:
 
 
 class Tries(logging.Handler):
-    """Counts the calls the library tried again: it warns of each."""
+    """Counts the library's retries: it warns of each."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -198,7 +198,7 @@ class Tries(logging.Handler):
         library.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count it."""
+        """Count a warning."""
         self.count += 1
 
 

@@ -1,4 +1,4 @@
-"""Kafka as it was under the reference: one broker, and ZooKeeper, in which the reference looks brokers up."""
+"""Kafka as the reference uses it: one broker, and ZooKeeper, where the reference looks up brokers."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ log4j.appender.console.layout.ConversionPattern=[%d] %p %m (%c)%n
 
 
 class OldKafka(Startable):
-    """ZooKeeper and a broker in `folder`, which makes a topic when somebody first asks for it, as the reference needs.
+    """ZooKeeper and a broker in `folder`. It creates topics on first use, as the reference needs.
 
     `more` are further properties of the broker.
     """
@@ -66,7 +66,7 @@ class OldKafka(Startable):
             raise
 
     def stop(self) -> None:
-        """End both without ceremony."""
+        """Kill both."""
         self._broker.kill()
         self._zookeeper.kill()
 

@@ -60,7 +60,7 @@ class NodeDisk(UnreliableDisk):
         self.forget(handle)
 
     def leave(self, size: int) -> None:
-        """Fill the disk up to this many free bytes."""
+        """Leave this many bytes free on the disk."""
         self.capacity = self._used_bytes() + size
 
     def halt(self) -> None:

@@ -1,4 +1,4 @@
-"""An access list that many read and write back by its version: nobody's change undoes another's."""
+"""An access list that many clients read and write back by its version: no update is lost."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ PATH = "/topics/jobs"
 
 @dataclass
 class Membership:
-    """Whether the one member that a client puts on the list and takes off may be on it."""
+    """Possible states of one member that a client adds and removes."""
 
     listed: Possible[bool] = field(default_factory=lambda: Possible(False))
     is_made: bool = False

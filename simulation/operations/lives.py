@@ -1,4 +1,4 @@
-"""Topics and subscriptions that a client makes, uses, deletes and makes again: nothing of before comes back."""
+"""Topics and subscriptions that a client creates, deletes and creates again: nothing of an earlier life comes back."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from simulation.operations.shadow import Coming, Possible
 if TYPE_CHECKING:
     from simulation.workload import Actor
 
-SHARED = "jobs"  # a topic that is always there, and that others publish to
+SHARED = "jobs"  # a permanent topic that others publish to
 
 
 @dataclass
@@ -18,39 +18,39 @@ class OwnTopic:
     """A topic of one client."""
 
     coming: Coming = field(default_factory=Coming)
-    life: int = 0  # raised when it may have ended
-    published: set[str] = field(default_factory=set)  # in the life that goes on, and perhaps not stored
-    old: set[str] = field(default_factory=set)  # of lives that have ended
+    life: int = 0  # increased when the topic may have been deleted
+    published: set[str] = field(default_factory=set)  # in the current life; perhaps not stored
+    old: set[str] = field(default_factory=set)  # of earlier lives
 
     def end(self) -> None:
-        """Take note that what was published is gone."""
+        """Note that the published messages are gone."""
         self.old |= self.published
         self.published = set()
 
 
 @dataclass
 class OwnSubscription:
-    """A subscription of one client, to a topic of its own or to one that others publish to."""
+    """A subscription of one client, to its own topic or to the shared one."""
 
     coming: Coming = field(default_factory=Coming)
     attached: Possible[bool] = field(default_factory=lambda: Possible(True))
     topic: str = SHARED
     life: int = 0  # of the topic
-    least: int = 0  # the first id that it may be given, of the topic of others
-    old: frozenset[str] = frozenset()  # messages of its own topic that are older than it is
-    done: set[str] = field(default_factory=set)  # what was acknowledged
+    least: int = 0  # first id that it may get from the shared topic
+    old: frozenset[str] = frozenset()  # messages of its own topic from before its creation
+    done: set[str] = field(default_factory=set)  # acknowledged messages
 
 
 @dataclass
 class Lives:
-    """All that a client has made."""
+    """Resources that a client has created."""
 
     topics: dict[str, OwnTopic] = field(default_factory=dict)
     subscriptions: dict[str, OwnSubscription] = field(default_factory=dict)
 
 
 async def churn_topic(actor: "Actor") -> None:
-    """Make, use or remove a topic."""
+    """Create, use or delete a topic."""
     name = f"{actor.client.name}-own{actor.chance.randrange(2)}"
     own = actor.shadow(Lives).topics.setdefault(name, OwnTopic())
     if not own.coming.may_be_gone and actor.chance.random() < 0.5:
@@ -83,7 +83,7 @@ async def _publish(actor: "Actor", name: str, own: OwnTopic) -> None:
 
 
 async def churn_subscription(actor: "Actor") -> None:
-    """Make, detach or remove a subscription."""
+    """Create, detach or delete a subscription."""
     lives = actor.shadow(Lives)
     name = f"{actor.client.name}-own{actor.chance.randrange(2)}"
     own = lives.subscriptions.setdefault(name, OwnSubscription())
@@ -107,14 +107,14 @@ async def churn_subscription(actor: "Actor") -> None:
     if outcome is Outcome.DONE or (outcome is Outcome.UNKNOWN and not own.coming.may_be_there):
         made.coming = own.coming
         lives.subscriptions[name] = own = made
-    elif outcome is Outcome.UNKNOWN:  # which of the two it is nobody knows: nothing is judged
+    elif outcome is Outcome.UNKNOWN:  # either of the two may exist: no checks
         own.old, own.least, own.topic, own.attached = frozenset(), 0, "", Possible(True, False)
         own.done.clear()
     return _settle(actor, name, own, outcome, status, is_there=True)
 
 
 def _draw_subscription(actor: "Actor", topic: str) -> OwnSubscription:
-    """Return what a subscription is that is made now: it begins at the end of its topic."""
+    """Return the expected state of a new subscription: it begins at the end of its topic."""
     if topic != SHARED:
         own = actor.shadow(Lives).topics[topic]
         return OwnSubscription(topic=topic, life=own.life, old=frozenset(own.published | own.old))
@@ -136,7 +136,7 @@ async def _detach(actor: "Actor", name: str, own: OwnSubscription) -> None:
 
 
 async def use(actor: "Actor") -> None:
-    """Pull from a subscription of this client's own, and acknowledge what came."""
+    """Pull from one of this client's subscriptions, and acknowledge the messages."""
     lives = actor.shadow(Lives)
     if not lives.subscriptions:
         return
@@ -177,7 +177,7 @@ def _judge(actor: "Actor", name: str, own: OwnSubscription, given: dict[str, str
 
 
 def _judge_refusal(actor: "Actor", name: str, own: OwnSubscription, refusal: str) -> None:
-    """Judge why a subscription gives nothing."""
+    """Check the reason why a subscription refused a pull."""
     topic = actor.shadow(Lives).topics.get(own.topic)
     if refusal == "Subscription is detached":
         if not own.attached.see(False):

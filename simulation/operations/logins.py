@@ -1,4 +1,4 @@
-"""Tokens, roles and members: what was revoked lets nobody in any more, and what was given lets in at once."""
+"""Tokens, roles and members: a revoked token is refused, and a new one is accepted at once."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ ROLES = ("publisher", "consumer")
 
 @dataclass
 class Login:
-    """A user of one client: the tokens it has or had, by their text, and its role."""
+    """A user of one client: its current and former tokens, and its role."""
 
     guest: SimClient | None = None
     is_made: bool = False
@@ -27,7 +27,7 @@ class Login:
 
 
 async def change(actor: "Actor") -> None:
-    """Make, revoke or renew a token, or change the role; then see which tokens are let in, and for what."""
+    """Create, revoke or renew a token, or change the role; then check which tokens are accepted."""
     own, user = actor.shadow(Login), f"{actor.client.name}-u"
     if not own.is_made:
         await _make(actor, own, user)

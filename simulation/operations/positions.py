@@ -1,4 +1,4 @@
-"""Where a parallel subscription stands: snapshots, and seeks to them, to times and to offsets."""
+"""Positions of a parallel subscription: snapshots, and seeks to them, to times and to offsets."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -21,19 +21,19 @@ _PATH = f"/subscriptions/{NAME}"
 
 
 class Place(NamedTuple):
-    """Which messages are acknowledged for sure, and of which it is not known; all others are to come."""
+    """Surely acknowledged messages, and uncertain ones; all others must be delivered."""
 
     sure: frozenset[int] = frozenset()
     maybe: frozenset[int] = frozenset()
 
     def either(self, other: "Place") -> "Place":
-        """Return what is so when it is one of the two."""
+        """Return the union: the state is one of the two."""
         sure = self.sure & other.sure
         return Place(sure, (self.sure | self.maybe | other.sure | other.maybe) - sure)
 
 
 class Stored(NamedTuple):
-    """A message, and the seconds of the world between which it was stored."""
+    """A message, and the simulated seconds between which it was stored."""
 
     id: int
     began: float
@@ -42,7 +42,7 @@ class Stored(NamedTuple):
 
 @dataclass
 class Position:
-    """The subscription's shadow."""
+    """Expected state of the subscription."""
 
     stored: list[Stored] = field(default_factory=list)
     place: Place = Place()
@@ -50,7 +50,7 @@ class Position:
     coming: dict[str, Coming] = field(default_factory=dict)
 
     def before(self, moment: float) -> Place:
-        """Return where a seek to a moment leads to."""
+        """Return the position after a seek to a moment."""
         sure = frozenset(each.id for each in self.stored if each.ended < moment - 0.002)
         later = {each.id for each in self.stored if each.began > moment + 0.002}
         return Place(sure, frozenset(each.id for each in self.stored) - sure - later)
@@ -65,7 +65,7 @@ async def prepare(admin: "Actor") -> None:
 
 
 async def move(actor: "Actor") -> None:
-    """Publish, pull, or make a snapshot or seek to one; by one client, which knows where the subscription stands."""
+    """Publish, pull, create a snapshot or seek to one. Only one client does this, so it knows the position."""
     if not actor.is_first:
         return await actor.look()
     own = actor.stage_shadow(Position)
@@ -92,7 +92,7 @@ async def _publish(actor: "Actor", own: Position) -> None:
 
 
 async def pull(actor: "Actor", own: Position) -> set[int] | None:
-    """Pull once and acknowledge what came; return the ids, None when there was no answer."""
+    """Pull once and acknowledge the messages; return the ids, None without an answer."""
     found, _ = await actor.change(f"{_PATH}:pull", {"maxMessages": "40", "returnImmediately": "true"})
     if not found.done:
         return None
@@ -157,7 +157,7 @@ async def _seek(actor: "Actor", own: Position, kind: str) -> None:
 
 
 async def drain(actor: "Actor") -> None:
-    """Work until nothing is left: all that is not acknowledged has to come."""
+    """Drain the backlog: all unacknowledged messages must come."""
     own, came = actor.stage_shadow(Position), set[int]()
     expected = {each.id for each in own.stored} - own.place.sure - own.place.maybe
     for _ in range(DRAINS):

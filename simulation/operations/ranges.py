@@ -1,4 +1,4 @@
-"""Reads of a range of a topic: all that was stored before is in it, in its place, once."""
+"""Reads of a range of a topic: each message stored before is in it, in order, once."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Schemas: what one refuses is not stored, and a change is in force for every publish after its answer."""
+"""Schemas: refused messages are not stored, and a change holds for every publish after its answer."""
 
 import base64
 from dataclasses import dataclass, field
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from simulation.workload import Actor
 
 TOPIC, SCHEMA = "checked", "number"
-TYPES = ("number", "string")  # the schema asks for one of them, and a message has one
+TYPES = ("number", "string")  # types that a schema requires and messages have
 FREE = "free"  # without a schema
 
 
 @dataclass
 class Checked:
-    """The topic's shadow: what it takes, and what it may hold."""
+    """Expected state of the topic: accepted types and possible messages."""
 
     takes: Possible[str] = field(default_factory=lambda: Possible(TYPES[0]))
     says: Possible[str] = field(default_factory=lambda: Possible(TYPES[0]))  # the schema, attached or not
-    stored: dict[str, bool] = field(default_factory=dict)  # by name of a message, whether it surely is
+    stored: dict[str, bool] = field(default_factory=dict)  # by name of a message: True if surely stored
 
 
 async def prepare(admin: "Actor") -> None:
@@ -61,7 +61,7 @@ async def change(actor: "Actor") -> None:
 
 
 async def publish(actor: "Actor") -> None:
-    """Publish a message of one of the types; who changes the schema alone knows whether it has to be taken."""
+    """Publish a message of one of the types. Only one client changes the schema, so it knows the expected answer."""
     own, kind = actor.stage_shadow(Checked), actor.chance.choice(TYPES)
     request = actor.client.next_request()
     data = base64.b64encode(b"7" if kind == "number" else b'"seven"').decode()
@@ -80,7 +80,7 @@ async def publish(actor: "Actor") -> None:
 
 
 async def read_all(actor: "Actor") -> None:
-    """See that all is there that was taken, and nothing that was refused."""
+    """Check that accepted messages are stored, and refused ones are not."""
     own = actor.stage_shadow(Checked)
     found = await actor.read_range(TOPIC)
     if found is None:

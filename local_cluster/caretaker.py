@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 
 from local_cluster.processes import Process
 
-REST = 2.0
+RESTART_SECONDS = 2.0
 """Seconds from the end of a process to its restart, like supervisors of real machines."""
-LOOK = 0.1
+CHECK_SECONDS = 0.1
 
 
 class Part(NamedTuple):
@@ -63,12 +63,12 @@ class Caretaker:
         """Wait until `all_well`, at most this long; return whether it is."""
         give_up = time.monotonic() + seconds
         while not self.all_well():
-            if time.monotonic() > give_up or self._ended.wait(LOOK):
+            if time.monotonic() > give_up or self._ended.wait(CHECK_SECONDS):
                 return False
         return True
 
     def _watch(self) -> None:
-        while not self._ended.wait(LOOK):
+        while not self._ended.wait(CHECK_SECONDS):
             for part in self._cluster.parts():
                 if part.name not in self._busy and not part.process.alive:
                     self._begin(part)
@@ -84,7 +84,7 @@ class Caretaker:
         """Wait, then restart a part; report a failure, to be retried."""
         began = time.monotonic()
         try:
-            if not self._ended.wait(REST):
+            if not self._ended.wait(RESTART_SECONDS):
                 self._cluster.heal(name, self._say)
                 self._say(f"{name} is back after {time.monotonic() - began:.1f} s")
         except Exception as error:

@@ -24,20 +24,20 @@ from local_cluster.local import Cluster, table
 from local_cluster.processes import DidNotStart, treat_as_ctrl_c
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
-SPREAD = 30.0
+SPREAD_SECONDS = 30.0
 """Seconds that all messages would take without kills, so that each kill falls into a part that takes longer than
-`QUIET`."""
+`QUIET_SECONDS`."""
 RETRIES = 45
 """Retries of the library, a second apart: longer than any outage."""
-PATIENCE = 300.0
+PATIENCE_SECONDS = 300.0
 """Seconds a consumer waits for more messages: recovery may take long on a busy machine."""
-QUIET = 3.0
+QUIET_SECONDS = 3.0
 """Seconds of traffic before a kill."""
-HEALED = 180.0
+RECOVERY_SECONDS = 180.0
 """Seconds within which a killed part must be back."""
 
 
-class Blow(NamedTuple):
+class Fault(NamedTuple):
     """A fault of the cluster; `strike` causes it and returns its target."""
 
     what: str
@@ -78,12 +78,12 @@ def _in_a_folder(messages: int, *, secure: bool) -> int:
 def _run(folder: Path, messages: int, *, secure: bool) -> int:
     print("Starting three brokers, three PostgreSQL servers, three nodes and haproxy.", flush=True)
     blows = Blows()
-    job = Job(seed=1, messages=messages, pace=blows.pace, retries=RETRIES, patience=PATIENCE)
-    tries = Tries()
+    job = Job(seed=1, messages=messages, pace=blows.pace, retries=RETRIES, patience=PATIENCE_SECONDS)
+    tries = RetryCounter()
     with Cluster(folder, secure=secure) as cluster, Caretaker(cluster, _say) as caretaker:
         print(table(cluster.parts()) + "\n", flush=True)
         trust_of_library(cluster.ca)
-        with blows.falling(cluster, caretaker):
+        with blows.start_kills(cluster, caretaker):
             failure = _job(job, cluster, blows)
     print(report.summary(job))
     print(f"Calls the library tried again: {tries.count}.\n")
@@ -129,14 +129,14 @@ class Blows:
         """Spread messages over the kills: one part before the first, another after each recovery."""
         part, began, first = 0, time.monotonic(), 0
         for number, message in enumerate(messages):
-            if number * (len(BLOWS) + 1) // count > part:
+            if number * (len(FAULTS) + 1) // count > part:
                 part += 1
                 self._wait_healed(part)
                 began, first = time.monotonic(), number
-            self._ended.wait(max(0.0, began + SPREAD * (number - first) / count - time.monotonic()))
+            self._ended.wait(max(0.0, began + SPREAD_SECONDS * (number - first) / count - time.monotonic()))
             yield message
 
-    def falling(self, cluster: Cluster, caretaker: Caretaker) -> "Falling":
+    def start_kills(self, cluster: Cluster, caretaker: Caretaker) -> "Falling":
         """Return a context in which the kills happen."""
         thread = threading.Thread(target=self._fall, args=(cluster, caretaker), name="blows")
         return Falling(thread, self._begun, self._ended)
@@ -144,13 +144,13 @@ class Blows:
     def _fall(self, cluster: Cluster, caretaker: Caretaker) -> None:
         self._begun.wait()
         try:
-            for blow in BLOWS:
+            for blow in FAULTS:
                 self._deal(blow, cluster, caretaker)
                 self._count(1)
         except Exception as error:
             self.findings.append(f"the kills ended early: {error}")
         finally:
-            self._count(len(BLOWS))  # however it ended, hold no messages back
+            self._count(len(FAULTS))  # however it ended, hold no messages back
 
     def _count(self, healed: int) -> None:
         with self._counted:
@@ -161,13 +161,13 @@ class Blows:
         with self._counted:
             self._counted.wait_for(lambda: self._healed >= kills)
 
-    def _deal(self, blow: Blow, cluster: Cluster, caretaker: Caretaker) -> None:
-        if self._ended.wait(QUIET):
+    def _deal(self, blow: Fault, cluster: Cluster, caretaker: Caretaker) -> None:
+        if self._ended.wait(QUIET_SECONDS):
             self.findings.append(f"the job ended before this was done: {blow.what}")
             return
         _say(f"{blow.what}: {blow.strike(cluster)}")
-        if not caretaker.wait_until_all_well(HEALED):
-            self.findings.append(f"not well again after {HEALED:.0f} s: {blow.what}")
+        if not caretaker.wait_until_all_well(RECOVERY_SECONDS):
+            self.findings.append(f"not well again after {RECOVERY_SECONDS:.0f} s: {blow.what}")
 
 
 class Falling:
@@ -187,7 +187,7 @@ class Falling:
         self._thread.join()
 
 
-class Tries(logging.Handler):
+class RetryCounter(logging.Handler):
     """Counts the library's retries: it warns of each."""
 
     def __init__(self) -> None:
@@ -230,12 +230,12 @@ def _reload_haproxy(cluster: Cluster) -> str:
     return "haproxy"
 
 
-BLOWS = (
-    Blow("a node is killed", _kill_node),
-    Blow("the broker that leads most topics is killed", _kill_leader),
-    Blow("the PostgreSQL server that takes writes is killed", _kill_primary),
-    Blow("one that follows is killed", _kill_standby),
-    Blow("haproxy reads its configuration again", _reload_haproxy),
+FAULTS = (
+    Fault("a node is killed", _kill_node),
+    Fault("the broker that leads most topics is killed", _kill_leader),
+    Fault("the PostgreSQL server that takes writes is killed", _kill_primary),
+    Fault("one that follows is killed", _kill_standby),
+    Fault("haproxy reads its configuration again", _reload_haproxy),
 )
 
 

@@ -18,7 +18,7 @@ from local_cluster.ports import LOOPBACK, free_port, listening
 from local_cluster.processes import DidNotStart, Process, Startable
 
 START_SECONDS = 10.0
-CONNECTIONS = 2000
+MAX_CLIENTS = 2000
 """Maximum number of clients; each takes two open files."""
 
 
@@ -109,7 +109,7 @@ class Haproxy(Startable):
         text = haproxy_configuration()
         text = text.replace("log /dev/log local0", "log stdout format raw local0")
         text = text.replace("/run/haproxy/admin.sock", str(self._socket))
-        text = text.replace("maxconn 20000", f"maxconn {CONNECTIONS}")
+        text = text.replace("maxconn 20000", f"maxconn {MAX_CLIENTS}")
         text = re.sub(r"^ +(user|group) .*\n", "", text, flags=re.MULTILINE)
         text = text.replace("bind :443", f"bind {self.endpoint}").replace(
             "/etc/haproxy/ams.pem", str(self._certificate)
@@ -228,7 +228,7 @@ def _ours() -> dict[str, object]:
         "LOG": "stdout",
         "USER": pwd.getpwuid(os.getuid()).pw_name,
         "GROUP": grp.getgrgid(os.getgid()).gr_name,
-        "CONNECTIONS": CONNECTIONS,
+        "CONNECTIONS": MAX_CLIENTS,
     }
 
 

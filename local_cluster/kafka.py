@@ -16,7 +16,7 @@ from local_cluster.processes import DidNotStart, Process, Startable
 
 START_SECONDS = 90.0
 HEAP_MB = 256
-QUICK = "-XX:TieredStopAtLevel=1"
+QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 """Java options with little compilation, for programs that run for seconds."""
 STARTED = "Kafka Server started"
 """Line of the broker's log when it is registered, has caught up and may lead."""
@@ -54,7 +54,7 @@ class Brokers(Startable):
         self.folder = folder.absolute()
         self.numbers = range(1, count + 1)
         self._jars = kafka_jars()
-        self._flags = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", *([QUICK] if quick else [])]
+        self._flags = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", *([QUICK_JAVA] if quick else [])]
         self.security = security
         self._more = dict(more or {})
         self._ports = {number: _ports(ways) for number in self.numbers}
@@ -146,7 +146,7 @@ class Brokers(Startable):
         file = self._file(number)
         file.touch(mode=0o600)
         file.write_text("".join(f"{key}={value}\n" for key, value in chosen.items()))
-        small = [java(), "-Xmx128m", "-XX:+UseSerialGC", QUICK, "-cp", f"{self._jars}/*"]
+        small = [java(), "-Xmx128m", "-XX:+UseSerialGC", QUICK_JAVA, "-cp", f"{self._jars}/*"]
         command = [
             *small,
             "kafka.tools.StorageTool",

@@ -8,11 +8,11 @@ from local_cluster.deployed import kafka_properties
 from local_cluster.ports import LOOPBACK
 
 CLIENTS, CONTROLLERS = "CLIENTS", "CONTROLLERS"
-COPIES = 3
+MAX_REPLICAS = 3
 """Replicas of a message, if there are as many brokers."""
 LOGIN = "listener.name.{}.scram-sha-512.sasl.jaas.config"
 
-SMALL = {
+SMALL_PROPERTIES = {
     # One partition and little memory for features that AMS does not use, and no rebalance delay of groups.
     "log.cleaner.dedupe.buffer.size": "4194304",
     "group.initial.rebalance.delay.ms": "0",
@@ -58,8 +58,8 @@ def properties(number: int, ports: Mapping[int, Ports], security: Security | Non
     quorum = [f"{each}@{LOOPBACK}:{its.controllers}" for each, its in ports.items()]
     return {
         **_everywhere(),
-        **SMALL,
-        **({} if len(ports) >= COPIES else _single()),
+        **SMALL_PROPERTIES,
+        **({} if len(ports) >= MAX_REPLICAS else _single()),
         "node.id": str(number),
         "listeners": _addresses(listeners),
         "advertised.listeners": _addresses(advertised),

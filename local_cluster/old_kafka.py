@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from local_cluster.jars import Jars, there
-from local_cluster.kafka import QUICK, java
+from local_cluster.kafka import QUICK_JAVA, java
 from local_cluster.ports import LOOPBACK, free_port, listening
 from local_cluster.processes import Process, Startable
 
@@ -75,7 +75,7 @@ class OldKafka(Startable):
         (self.folder / f"{name}.properties").write_text(text)
 
     def _process(self, name: str, program: str, heap_mb: int) -> Process:
-        flags = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", QUICK]
+        flags = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", QUICK_JAVA]
         logging = f"-Dlog4j.configuration=file:{self.folder}/log4j.properties"
         command = [java(), *flags, logging, "-cp", f"{there(JARS)}/*", program, f"{self.folder}/{name}.properties"]
         return Process(name, command, self.folder / f"{name}.log")

@@ -27,7 +27,7 @@ DEBIAN = Path("/usr/lib/postgresql")
 
 SMALL = {"listen_addresses": LOOPBACK, "shared_buffers": "64MB", "max_wal_size": "256MB", "wal_keep_size": "256MB"}
 """Settings that differ from the deployed ones: addresses, and less memory and disk."""
-CARELESS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+NO_SYNC = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 """For tests of content only: such a server survives a killed process, but no power cut."""
 
 
@@ -54,7 +54,7 @@ class Postgres(Startable):
         """Number of the primary."""
         self.password = secrets.token_urlsafe(12)
         self._authority = authority
-        self._settings = {**_deployed_settings(), **SMALL, **(CARELESS if careless else {}), **(settings or {})}
+        self._settings = {**_deployed_settings(), **SMALL, **(NO_SYNC if careless else {}), **(settings or {})}
         self._ports = {number: free_port() for number in self.numbers}
         self._user = _unprivileged_user()
         self._data = Path(tempfile.gettempdir()) / f"ams-postgres-{secrets.token_hex(6)}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NoReturn, Self
 
-LOOK = 0.02
+CHECK_SECONDS = 0.02
 """Seconds between two checks of a condition."""
 LAST_LINES = 15
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -121,7 +121,7 @@ class Process:
                 raise DidNotStart(f"{self.name} ended before it was ready:\n{self.last_lines()}")
             if time.monotonic() > give_up:
                 raise DidNotStart(f"{self.name} was not ready after {seconds:.0f} seconds:\n{self.last_lines()}")
-            time.sleep(LOOK)
+            time.sleep(CHECK_SECONDS)
 
     def has_printed(self, words: str) -> bool:
         """Return whether the log has these words since the last start."""

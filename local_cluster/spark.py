@@ -18,7 +18,7 @@ from local_cluster.ports import LOOPBACK, free_port
 from local_cluster.processes import Process, Startable, descendants
 
 START_SECONDS = 60.0
-SMALL = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+SMALL_JAVA = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Java options of processes that only distribute work."""
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -170,7 +170,7 @@ def _spark() -> Path:
 def _java(spark: Path, program: str, *options: str) -> list[str]:
     # Notice a lost worker soon.
     quick = "-Dspark.worker.timeout=10"
-    return ["java", *SMALL, quick, *options, "-cp", f"{spark}/jars/*", program]
+    return ["java", *SMALL_JAVA, quick, *options, "-cp", f"{spark}/jars/*", program]
 
 
 def _environment(spark: Path) -> dict[str, str]:

@@ -18,7 +18,7 @@ from simulation.node import TOKEN, Node
 ANSWER_SECONDS = 60.0
 """Deadline for any answer, however slow other parts are. A later answer is a violation."""
 AGAIN_SECONDS = 0.2  # until a client tries to connect again
-HALF_CLOSED = 0.03  # share of requests after which the client sends nothing more
+HALF_CLOSE_SHARE = 0.03  # share of requests after which the client sends nothing more
 FOREVER = float("inf")
 _ETAG = b"\r\netag: "
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -139,7 +139,7 @@ class SimClient(Client):
     async def _answer(self, connection: Connection, pieces: tuple[bytes, ...], said: str) -> Response:
         try:
             async with asyncio.timeout(self.traffic.patience):
-                is_half_closed = self._chance.random() < HALF_CLOSED and not _waits(pieces)
+                is_half_closed = self._chance.random() < HALF_CLOSE_SHARE and not _waits(pieces)
                 if is_half_closed:
                     transport = connection._transport
                     assert transport is not None

@@ -32,7 +32,7 @@ LEASES = "states of leases"
 STATES = ("on lease", "waiting", "blocked by a key", "being stored", "a pull waits")
 FOLDERS = ("app/serving.py", "app/wiring", "http", "pubsub", "push", "service", "storage", "web")
 """Packages that a node runs; the others belong to separate programs."""
-ELSEWHERE = ("kafka", "postgres", "relaying", "rpc")
+OTHER_PROGRAMS = ("kafka", "postgres", "relaying", "rpc")
 
 
 class Point(NamedTuple):
@@ -53,7 +53,7 @@ def points() -> Mapping[str, list[Point]]:
     found: dict[str, list[Point]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         module = str(path.relative_to(SOURCE))
-        if module.startswith(FOLDERS) and not any(each in module for each in ELSEWHERE):
+        if module.startswith(FOLDERS) and not any(each in module for each in OTHER_PROGRAMS):
             here = sorted(_points_in(module, ast.parse(path.read_text())))
             if here:
                 found[module] = here

@@ -26,7 +26,7 @@ class Faults:
             "kill": lambda _: self._crash(power=False),
             "power cut": lambda _: self._crash(power=True),
             "stop": lambda _: node.stop(),
-            "cut connections": self._cut,
+            "cut connections": self._cut_connections,
             "slow network": self._slow_network,
             "slow disk": self._slow_disk,
             "pause": lambda chance: node.pause(chance.uniform(*PAUSE_SECONDS)),
@@ -62,10 +62,10 @@ class Faults:
             self.kills += not power
         self._node.crash(power=power)
 
-    def _cut(self, chance: random.Random) -> None:
+    def _cut_connections(self, chance: random.Random) -> None:
         ends = list(self._world.network.open)
         for each in chance.sample(ends, min(len(ends), chance.randint(1, 4))):
-            self._world.network.cut(each)
+            self._world.network.break_connection(each)
 
     def _slow_network(self, chance: random.Random) -> None:
         self._world.network.slowness = SLOWNESS

@@ -336,7 +336,7 @@ class Network:
         """Draw the latency between servers."""
         return self.world.draw(NEAR_SECONDS, chance) * self.slowness
 
-    def cut(self, sock: SimSocket) -> None:
+    def break_connection(self, sock: SimSocket) -> None:
         """Break a connection. Each end hears of it at its own moment."""
         for end in (sock, sock.other):
             end.process.after(self._latency(end.chance), _arrival(end, RESET), "connection lost")

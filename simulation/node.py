@@ -66,7 +66,7 @@ class Node:
         self.service: Service | None = None  # while clients are served
         self.starts: list[float] = []  # moments at which it was ready
         self.ends: list[float] = []  # moments at which it ended
-        self.left: list[str] = []  # leaks of orderly stops
+        self.leaks: list[str] = []  # leaks of orderly stops
         self.has_disk_faults = False  # disk calls fail, so the service may give up
         self.met: Counter[str] | None = None  # crash coverage: counts by point
         self.defects: list[str] = []  # unexpected lines of the service's log
@@ -182,14 +182,14 @@ class Node:
         self._is_stopping = True
         life = self.life
         if life is None:
-            self.left.append("the service was not running at the end")
+            self.leaks.append("the service was not running at the end")
             return
         self.stop()
         until = self.world.now + STOP_SECONDS
         while self.life is life and self.world.now < until and self.world.step():
             pass
         if self.life is life:
-            self.left.append(f"the stop took longer than {STOP_SECONDS:.0f} s; tasks: {_tasks(life)}")
+            self.leaks.append(f"the stop took longer than {STOP_SECONDS:.0f} s; tasks: {_tasks(life)}")
             self.disk.halt()
             life.die()
 
@@ -202,7 +202,7 @@ class Node:
         if self.disk.open_paths and not self.has_disk_faults:
             found.append(f"files were left open: {self.disk.open_paths}")
         found += [f"nobody took an exception: {each}" for each in life.troubles]
-        self.left += [f"leak: {each}" for each in found]
+        self.leaks += [f"leak: {each}" for each in found]
 
 
 def _tasks(life: SimProcess) -> list[str]:

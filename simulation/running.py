@@ -91,7 +91,7 @@ def run(scenario: Scenario, *, keeps_trace: bool = False, covers: bool = False) 
                     node.disk.halt()
                     node.life.die()
             clients.die()
-        result.violations += [*traffic.violations, *node.defects, *node.left, *clients.troubles]
+        result.violations += [*traffic.violations, *node.defects, *node.leaks, *clients.troubles]
     result.take(world, traffic)
     result.kills, result.power_cuts = faults.kills, faults.power_cuts
     return result
@@ -144,13 +144,13 @@ class Play:
         await asyncio.sleep(PULL_WAIT_SECONDS)
         if copy := next((stage.copy for stage in self._stages if stage.copy is not None), None):
             violations += await backups.broken_laws(copy, node, self._stages, self._traffic)
-        return [*violations, *self.left()]
+        return [*violations, *self.leaks()]
 
     async def prepare(self, admin: SimClient, stage: Stage) -> None:
         """Create the permanent resources."""
         await stage.prepare(admin)
 
-    def left(self) -> list[str]:
+    def leaks(self) -> list[str]:
         """Return leases and waiting pulls that are left although the backlog is empty."""
         deliveries = sum(len(stage.shadow(pushing.Pushed).receivers) for stage in self._stages)
         return list(left_over(self._node, deliveries))

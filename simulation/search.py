@@ -18,7 +18,7 @@ from simulation.running import Result, run
 from simulation.scenario import Scenario, scenario_of
 
 SHRINK_SECONDS = 120.0
-SHOWN = 5  # violations of a run, and failing seeds of a search, printed in full
+MAX_SHOWN = 5  # violations of a run, and failing seeds of a search, printed in full
 _OF_PROJECT = re.compile(r"^project \w+: ")
 
 Play = Callable[..., Result]
@@ -93,8 +93,8 @@ def shrink(scenario: Scenario, laws: frozenset[str], play: Play, *, seconds: flo
 
 def story_of(scenario: Scenario, violations: Sequence[str]) -> str:
     """Describe a failing scenario: operations, faults and violations."""
-    broken = "\n".join(f"  {each}" for each in violations[:SHOWN])
-    more = f"\n  and {len(violations) - SHOWN} more" if len(violations) > SHOWN else ""
+    broken = "\n".join(f"  {each}" for each in violations[:MAX_SHOWN])
+    more = f"\n  and {len(violations) - MAX_SHOWN} more" if len(violations) > MAX_SHOWN else ""
     return (
         f"seed {scenario.seed}, profile {scenario.profile!r}, {scenario.clients} clients\n{scenario.story()}\n"
         f"breaks:\n{broken}{more}"
@@ -134,7 +134,7 @@ def search(
     again = f" --nodes {nodes}" if nodes > 1 else ""
     for result in results(seeds, hours, jobs, nodes, covers=covers):
         total.add(result)
-        if result.violations and len(total.failed) <= SHOWN:
+        if result.violations and len(total.failed) <= MAX_SHOWN:
             print(f"FAILED: python -m simulation --seed {result.scenario.seed}{again}", flush=True)
             print(_report(result, game_of(nodes)[1], shrinks=shrinks), flush=True)
         if time.monotonic() - said > 30:

@@ -53,7 +53,7 @@ class Inode:
             return
         self.pending, pending = [], self.pending
         for change in pending:
-            for part in change.cut(position, position + size):
+            for part in change.split_at(position, position + size):
                 self._reach(part) if position <= part.position < position + size else self.pending.append(part)
 
     def lose(self, chance: random.Random | None) -> None:
@@ -109,7 +109,7 @@ class Change:
     position: int
     data: bytes | None
 
-    def cut(self, begin: int, end: int) -> "list[Change]":
+    def split_at(self, begin: int, end: int) -> "list[Change]":
         """Return its parts before, within and after a range."""
         assert self.data is not None
         places = (self.position, *(min(max(each, self.position), self._end) for each in (begin, end)), self._end)

@@ -34,7 +34,7 @@ OF_MESSAGES = (":publish", ":pull", ":acknowledge", ":seek")  # changes that nee
 PASSING_SECONDS = (30.0, 900.0)
 PLAIN = parallel.KINDS[0]._replace(deadline=10)
 KINDS = tuple(each._replace(deadline=10) for each in parallel.KINDS)
-ONES = ((1, 1), (1, 1), (1, 10))
+SIZES = ((1, 1), (1, 1), (1, 10))
 
 
 @dataclass
@@ -169,7 +169,7 @@ class Actor:
         return found.document if isinstance(found.document, list) else [found.document] if found.document else []
 
     async def publish(
-        self, topic: str, sizes: tuple[tuple[int, int], ...] = ONES, *, keyed: bool = False, ordered: bool = False
+        self, topic: str, sizes: tuple[tuple[int, int], ...] = SIZES, *, keyed: bool = False, ordered: bool = False
     ) -> Publish:
         """Publish once; with a key, retry until it is answered."""
         stage = self.stage
@@ -243,7 +243,7 @@ class Actor:
 
     async def publish_brief(self) -> None:
         """Publish to the topic with a short retention."""
-        one = Publisher(self.client, History({}), self.chance, ("brief",), ONES, 0.0)
+        one = Publisher(self.client, History({}), self.chance, ("brief",), SIZES, 0.0)
         self.stage.brief.append(await one.publish("brief", self.chance.randint(1, 5)))
 
     async def read_brief(self) -> None:

@@ -34,7 +34,7 @@ class ClusterFaults:
             "power cut": lambda chance: self._crash(chance, power=True),
             "stop": lambda chance: chance.choice(machines.nodes).stop(),
             "pause": lambda chance: chance.choice(machines.nodes).pause(chance.uniform(*PAUSE_SECONDS)),
-            "cut connections": self._cut,
+            "cut connections": self._cut_connections,
             "slow network": self._slow_network,
             "drift": self._drift,
             "set the clock": self._set_clock,
@@ -81,10 +81,10 @@ class ClusterFaults:
             self.kills += not power
         node.crash(power=power)
 
-    def _cut(self, chance: random.Random) -> None:
+    def _cut_connections(self, chance: random.Random) -> None:
         ends = list(self._network.open)
         for each in chance.sample(ends, min(len(ends), chance.randint(1, 4))):
-            self._network.cut(each)
+            self._network.break_connection(each)
 
     def _slow_network(self, chance: random.Random) -> None:
         self._network.slowness = SLOWNESS

@@ -103,7 +103,7 @@ class Machines:
     @property
     def defects(self) -> list[str]:
         """Defects and leaks of all nodes."""
-        return [f"{node.name}: {each}" for node in self.nodes for each in (*node.defects, *node.left)]
+        return [f"{node.name}: {each}" for node in self.nodes for each in (*node.defects, *node.leaks)]
 
     def boot(self) -> None:
         """Start all nodes, half a second apart."""

@@ -83,7 +83,7 @@ class _ClusterPlay(Play):
         await super().drain(stage)
         stage.kinds = tuple(with_more_attempts(stage.kinds))
 
-    def left(self) -> list[str]:
+    def leaks(self) -> list[str]:
         """Return leases and waiting pulls that are left at any node."""
         return [f"{node.name}: {each}" for node in self._machines.nodes for each in left_over(node, deliveries=0)]
 

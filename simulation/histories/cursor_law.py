@@ -44,7 +44,7 @@ class _Move(NamedTuple):
     request: str
     offset: int
     is_seek: bool = False
-    handed: float = 0  # end of messages handed out since the last seek, while this move was the newest
+    handed_end: float = 0  # end of messages handed out since the last seek, while this move was the newest
 
 
 class _Standing(NamedTuple):
@@ -60,21 +60,21 @@ class _Standing(NamedTuple):
         return self.trail[-1].offset
 
     @property
-    def handed(self) -> float:
-        return self.trail[-1].handed
+    def handed_end(self) -> float:
+        return self.trail[-1].handed_end
 
     def handing_out(self, end: float) -> "_Standing":
         """Hand out up to `end`. Undoing an acknowledgement keeps this; undoing the last seek does not."""
         trail = list(self.trail)
         for place in reversed(range(len(trail))):
-            trail[place] = trail[place]._replace(handed=max(trail[place].handed, end))
+            trail[place] = trail[place]._replace(handed_end=max(trail[place].handed_end, end))
             if trail[place].is_seek:
                 break
         return self._replace(trail=tuple(trail))
 
     def after_restart(self, end: float) -> "_Standing":
         """Return the standing after a restart, which accepts everything up to `end` as handed out."""
-        return self._replace(trail=tuple(move._replace(handed=end) for move in self.trail))
+        return self._replace(trail=tuple(move._replace(handed_end=end) for move in self.trail))
 
     def has(self, use: Use) -> bool:
         return use.request in self.read | self.kept or any(move.request == use.request for move in self.trail)
@@ -176,7 +176,7 @@ class _Walk:
 
     def _may_take(self, ack: Ack, standing: _Standing) -> bool:
         """Return whether an acknowledgement is of messages handed out or acknowledged before."""
-        if ack.last < max(standing.offset, standing.handed):
+        if ack.last < max(standing.offset, standing.handed_end):
             return True
         return any(isinstance(use, Pull) and use.outcome is not Outcome.DONE for use in self.pending.values())
 
@@ -208,14 +208,14 @@ class _Walk:
     def _believing(self, use: Use, reachable: set[_Standing]) -> set[_Standing]:
         """Go on after a violation as if the answer were right, to report it once."""
         if isinstance(use, Pull) and use.messages:
-            return {_Standing((_Move(f"pull {use.request}", use.messages[0].id, handed=ANYTHING),))}
+            return {_Standing((_Move(f"pull {use.request}", use.messages[0].id, handed_end=ANYTHING),))}
         if isinstance(use, Ack):
-            return {_Standing((_move_by_ack(use, standing)._replace(handed=ANYTHING),)) for standing in reachable}
+            return {_Standing((_move_by_ack(use, standing)._replace(handed_end=ANYTHING),)) for standing in reachable}
         return reachable
 
 
 def _move_by_ack(ack: Ack, standing: _Standing) -> _Move:
-    return _Move(ack.request, max(standing.offset, ack.last + 1), handed=standing.handed)
+    return _Move(ack.request, max(standing.offset, ack.last + 1), handed_end=standing.handed_end)
 
 
 def _without(standing: _Standing, use: Use) -> _Standing:
@@ -224,7 +224,7 @@ def _without(standing: _Standing, use: Use) -> _Standing:
 
 
 def _complaint(use: Use, reachable: set[_Standing]) -> str:
-    if isinstance(use, Ack) and all(use.last >= max(standing.offset, standing.handed) for standing in reachable):
+    if isinstance(use, Ack) and all(use.last >= max(standing.offset, standing.handed_end) for standing in reachable):
         return (
             f"{use.request} acknowledged message {use.last}, which was not handed out since the last seek, and was"
             f" answered as if it had happened; {_describe(reachable)}"

@@ -23,7 +23,7 @@ from typing import TextIO
 from simulation.histories import cursor_law
 from simulation.histories.attempts import Ack, Attempt, Ending, Held, Outcome, Publish, Pull, Seek
 
-FEW = 5  # law 4 needs more requests of a kind than this
+MAX_UNJUDGED_REQUESTS = 5  # law 4 needs more requests of a kind than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class History:
     def _without_success(what: str, attempts: Sequence[Attempt]) -> Iterator[str]:
         cut_off = [each for each in attempts if each.outcome is Outcome.UNKNOWN and each.ended < float("inf")]
         tried = len(attempts) - len(cut_off)  # requests that a kill left unanswered do not count
-        if tried > FEW and all(each.outcome is not Outcome.DONE for each in attempts):
+        if tried > MAX_UNJUDGED_REQUESTS and all(each.outcome is not Outcome.DONE for each in attempts):
             yield f"law 4: none of {tried} {what} had success"
 
     def _publishes(self, topic: str) -> list[Publish]:

@@ -30,10 +30,10 @@ from simulation.histories.payload import held, is_poisoned, keyed_message, lease
 
 T = TypeVar("T", bound=Attempt)
 
-BEYOND = 5  # messages past the delivered ones in a wrong acknowledgement
-BULK = 100
-MOST_LEASED = 60  # messages of a parallel pull: as many ids as an error can name
-SHORT = 1  # lease seconds when messages are dropped
+OVERSHOOT_MESSAGES = 5  # messages past the delivered ones in a wrong acknowledgement
+BULK_SIZE = 100
+MAX_LEASED_PER_PULL = 60  # messages of a parallel pull: as many ids as an error can name
+SHORT_LEASE_SECONDS = 1  # lease seconds when messages are dropped
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Publisher:
         request = self.client.next_request()
         names = tuple(f"{request}/{place}" for place in range(size))
         body = {"messages": [keyed_message(name) if self.ordered else message(name) for name in names]}
-        kind = Kind.BULK if size >= BULK else Kind.OTHER
+        kind = Kind.BULK_SIZE if size >= BULK_SIZE else Kind.OTHER
         path = f"/topics/{topic}:publish"
         if self.keyed:
             tried = await self._insist(request, path, body, kind)
@@ -138,7 +138,7 @@ class Consumer(User):
         elif mood < 0.85:
             await self.acknowledge(self.random.choice(pulled.messages).id)
         elif mood < 0.88:
-            await self.acknowledge_up_to(pulled.messages[-1].id + BEYOND)
+            await self.acknowledge_up_to(pulled.messages[-1].id + OVERSHOOT_MESSAGES)
 
 
 @dataclass(frozen=True)
@@ -183,13 +183,13 @@ class Worker(User):
 
     async def turn(self, *, wait: bool) -> None:
         """Pull once, and handle the messages."""
-        given = await self.pull(self.random.randint(1, MOST_LEASED), wait=wait)
+        given = await self.pull(self.random.randint(1, MAX_LEASED_PER_PULL), wait=wait)
         if given.messages:
             await self._handle(given.messages)
 
     async def work(self) -> int:
         """Pull once and handle all messages correctly; return their number."""
-        given = await self.pull(MOST_LEASED)
+        given = await self.pull(MAX_LEASED_PER_PULL)
         await self._settle_all(given.messages)
         return len(given.messages)
 
@@ -212,10 +212,10 @@ class Worker(User):
             await asyncio.sleep(self.random.uniform(0, 0.5))
             await self._settle_all(messages)
         elif mood < 0.95:
-            await self.settle(EXTEND, messages, ackDeadlineSeconds=SHORT)  # these are dropped and expire
+            await self.settle(EXTEND, messages, ackDeadlineSeconds=SHORT_LEASE_SECONDS)  # these are dropped and expire
         else:
             await self._settle_all(messages)
-            await self.settle(ACK, [*messages, *self.settled][:MOST_LEASED])
+            await self.settle(ACK, [*messages, *self.settled][:MAX_LEASED_PER_PULL])
 
     async def _settle_all(self, messages: Sequence[Leased]) -> None:
         """Acknowledge good messages, and nack poisoned ones."""

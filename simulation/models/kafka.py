@@ -29,10 +29,10 @@ OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER, TIMED_OUT, TOO_LARGE = 1, 3, 6, 7, 10
 TOO_FEW_REPLICAS, TOPIC_EXISTS, WRONG_REPLICATION, OUT_OF_ORDER, OLD_EPOCH = 19, 36, 38, 45, 47
 NO_LEADER, NO_SESSION, WRONG_SESSION_EPOCH = 5, 70, 71
 LATEST, EARLIEST, CONSUMER = -1, -2, -1
-REMEMBERED = 5  # batches of a producer kept to detect repeats
+REMEMBERED_BATCHES = 5  # batches of a producer kept to detect repeats
 _HEAD = struct.Struct(">qiibIhiqqqhii")  # of a batch
-_FROM_ATTRIBUTES = 21  # bytes of a batch before the checksummed part
-_BROKERS_TIME = 0x08
+_CHECKSUMMED_FROM = 21  # bytes of a batch before the checksummed part
+_BROKER_TIME_FLAG = 0x08
 _DEFAULTS = {
     "message.timestamp.type": "CreateTime", "cleanup.policy": "delete", "unclean.leader.election.enable": "false",
     "min.insync.replicas": "1", "max.message.bytes": "1048588", "retention.ms": "604800000",
@@ -168,7 +168,7 @@ class Cluster:
         said = request.to_object()
         handlers: dict[int, Callable[[int, Mapping[str, Any]], Answering]] = {
             0: self._produce, 1: self._fetch, 2: self._offsets, 3: self._metadata, 19: self._create, 20: self._delete,
-            21: self._cut, 22: self._identify, 32: self._describe, 44: self._alter,
+            21: self._delete_records, 22: self._identify, 32: self._describe, 44: self._alter,
         }  # fmt: skip
         return handlers[request.API_KEY](broker, said)
 
@@ -264,7 +264,7 @@ class Cluster:
         yield from ()
         return (0, 0, next(self._producers), 0)
 
-    def _cut(self, broker: int, said: Mapping[str, Any]) -> Answering:
+    def _delete_records(self, broker: int, said: Mapping[str, Any]) -> Answering:
         yield from ()
         answers: list[Any] = []
         for each in said["topics"]:
@@ -367,12 +367,12 @@ class Cluster:
         base, time = topic.end, newest
         if topic.config("message.timestamp.type") == "LogAppendTime":
             before = topic.batches[-1].time if topic.batches else 0
-            time, attributes = max(int(self.now() * 1000), before), attributes | _BROKERS_TIME
+            time, attributes = max(int(self.now() * 1000), before), attributes | _BROKER_TIME_FLAG
         batch = Batch(base, base + last + 1, time, _with_offsets(data, base, attributes, time))
         topic.batches.append(batch)
         if known is None or epoch > known.epoch:
             known = topic.producers[producer_id] = Producer(epoch)
-        known.batches = [*known.batches, (sequence, sequence + count - 1, batch)][-REMEMBERED:]
+        known.batches = [*known.batches, (sequence, sequence + count - 1, batch)][-REMEMBERED_BATCHES:]
         end = batch.end
         self._later(self._draw(0.0002, 0.01), lambda: self._replicate(topic, end))
         return 0, batch
@@ -466,7 +466,7 @@ def _with_offsets(data: bytes, base: int, attributes: int, time: int) -> bytes:
     """Return a batch with its offset and the time of its newest record, as a leader writes it."""
     made = bytearray(data)
     struct.pack_into(">q", made, 0, base)
-    struct.pack_into(">h", made, _FROM_ATTRIBUTES, attributes)
+    struct.pack_into(">h", made, _CHECKSUMMED_FROM, attributes)
     struct.pack_into(">q", made, 35, time)
-    struct.pack_into(">I", made, 17, calc_crc32c(bytes(made[_FROM_ATTRIBUTES:])))
+    struct.pack_into(">I", made, 17, calc_crc32c(bytes(made[_CHECKSUMMED_FROM:])))
     return bytes(made)

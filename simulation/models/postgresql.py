@@ -221,7 +221,7 @@ class Session:
         word, _, rest = text.partition(" ")
         if word == "SET":
             name, _, value = rest.removeprefix("LOCAL ").partition(" = ")
-            self._set(name, value, rest.startswith("LOCAL "))
+            self._set_config(name, value, rest.startswith("LOCAL "))
             return Result()
         if word.lower() == "show":
             return Result([(self.settings[rest],)], [rest], 1)
@@ -347,7 +347,7 @@ class Session:
             ("current_schema", 0, lambda: "public"),
             ("pg_backend_pid", 0, lambda: self.pid),
             ("current_setting", 1, lambda name: self.settings[name]),
-            ("set_config", 3, self._set),
+            ("set_config", 3, self._set_config),
             ("pg_notify", 2, lambda channel, payload: self._said.append((channel, payload))),
             ("pg_current_xact_id", 0, self._own_number),
             ("pg_xact_status", 1, self._status),
@@ -357,7 +357,7 @@ class Session:
         ):
             self._link.create_function(name, count, function)
 
-    def _set(self, name: str, value: str, is_local: bool) -> str:
+    def _set_config(self, name: str, value: str, is_local: bool) -> str:
         if is_local and self._before is None:  # the statement is its own transaction
             return value
         self.settings[name] = value

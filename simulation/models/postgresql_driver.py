@@ -24,9 +24,9 @@ from simulation.models.postgresql import Blocked, Given, Result, Server, Session
 
 Work = Callable[[], Result]
 WAIT_SECONDS = 0.002  # interval of retries of a statement that waits for another session
-LOST = "server closed the connection unexpectedly"
+LOST_TEXT = "server closed the connection unexpectedly"
 _TEXT_OID = 25
-_SETTING_UP = ("select pg_catalog.version()", "select current_schema()", "show ")
+_SETUP_STATEMENTS = ("select pg_catalog.version()", "select current_schema()", "show ")
 """Prefixes of SQLAlchemy's first statements. It holds a lock meanwhile, so no thread may wait."""
 
 
@@ -128,7 +128,7 @@ class DirectLine:
         until = time.monotonic() + seconds
         while not self.session.heard and time.monotonic() < until:
             if self.is_lost:
-                raise errors.AdminShutdown(LOST)
+                raise errors.AdminShutdown(LOST_TEXT)
             await asyncio.sleep(WAIT_SECONDS)
 
     def close(self) -> None:
@@ -288,7 +288,7 @@ class ModelThreadConnection(ThreadConnection):
         def work() -> Result:
             return session.run(sql, values)
 
-        if sql.startswith(_SETTING_UP):
+        if sql.startswith(_SETUP_STATEMENTS):
             return work()
         try:
             return self._texts.read(self._line.ask(work, self.silence))

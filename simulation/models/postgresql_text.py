@@ -50,7 +50,7 @@ _REPLACED = (
 _LOCKS = re.compile(r"\bFOR (UPDATE|KEY SHARE)( OF \w+)?")
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|CREATE|DROP|ALTER)\b")
 _SERIAL_KEY = re.compile(r",\s*CONSTRAINT \w+ PRIMARY KEY \(\w+\)")
-_KEPT_APART = ("CREATE FUNCTION", "CREATE TRIGGER", "COMMENT ON")  # guards that AMS never triggers, and comments
+_LEFT_OUT = ("CREATE FUNCTION", "CREATE TRIGGER", "COMMENT ON")  # guards that AMS never triggers, and comments
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def translate(sql: str) -> tuple[Translated, ...]:
     for beginning, steps in _IN_STEPS.items():
         if sql.lstrip().startswith(beginning):
             return (Translated(sql, writes=True, steps=steps),)
-    if sql.lstrip().startswith(_KEPT_APART):
+    if sql.lstrip().startswith(_LEFT_OUT):
         return ()
     arrays: list[Array] = []
 

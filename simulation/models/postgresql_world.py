@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 
 from simulation.models.postgresql import Blocked, Result, Server, Session
-from simulation.models.postgresql_driver import LOST, WAIT_SECONDS, Work, not_in_time, wait_limit
+from simulation.models.postgresql_driver import LOST_TEXT, WAIT_SECONDS, Work, not_in_time, wait_limit
 from simulation.network import Network
 from simulation.process import SimProcess
 from simulation.threads import SimThread, wait_until, wake_all
@@ -67,7 +67,7 @@ def _silent() -> Exception:
 
 
 def _connection_lost() -> Exception:
-    return psycopg.OperationalError(LOST)
+    return psycopg.OperationalError(LOST_TEXT)
 
 
 class SimHost:

@@ -10,7 +10,7 @@ from simulation.operations.shadow import Coming, Possible
 if TYPE_CHECKING:
     from simulation.workload import Actor
 
-SHARED = "jobs"  # a permanent topic that others publish to
+SHARED_TOPIC = "jobs"  # a permanent topic that others publish to
 
 
 @dataclass
@@ -34,7 +34,7 @@ class OwnSubscription:
 
     coming: Coming = field(default_factory=Coming)
     attached: Possible[bool] = field(default_factory=lambda: Possible(True))
-    topic: str = SHARED
+    topic: str = SHARED_TOPIC
     life: int = 0  # of the topic
     least: int = 0  # first id that it may get from the shared topic
     old: frozenset[str] = frozenset()  # messages of its own topic from before its creation
@@ -93,7 +93,7 @@ async def churn_subscription(actor: "Actor") -> None:
     if not makes:
         found, status = await actor.change(f"/subscriptions/{name}", None, method="DELETE", allowed=("404",))
         return _settle(actor, name, own, found.facts["outcome"], status, is_there=False)
-    topics = [SHARED, *(each for each, topic in lives.topics.items() if topic.coming.may_be_there)]
+    topics = [SHARED_TOPIC, *(each for each, topic in lives.topics.items() if topic.coming.may_be_there)]
     made = _draw_subscription(actor, actor.chance.choice(topics))
     kind = actor.chance.choice(("ordered", "parallel"))
     body = {"topic": f"{actor.client.resource}/topics/{made.topic}", "type": kind}
@@ -115,10 +115,10 @@ async def churn_subscription(actor: "Actor") -> None:
 
 def _draw_subscription(actor: "Actor", topic: str) -> OwnSubscription:
     """Return the expected state of a new subscription: it begins at the end of its topic."""
-    if topic != SHARED:
+    if topic != SHARED_TOPIC:
         own = actor.shadow(Lives).topics[topic]
         return OwnSubscription(topic=topic, life=own.life, old=frozenset(own.published | own.old))
-    stored = [each for each in actor.stage.history.attempts if isinstance(each, Publish) and each.topic == SHARED]
+    stored = [each for each in actor.stage.history.attempts if isinstance(each, Publish) and each.topic == SHARED_TOPIC]
     return OwnSubscription(least=max((each.ids[-1] + 1 for each in stored if each.ids), default=0))
 
 
@@ -182,5 +182,5 @@ def _judge_refusal(actor: "Actor", name: str, own: OwnSubscription, refusal: str
     if refusal == "Subscription is detached":
         if not own.attached.see(False):
             actor.stage.complain(f"detached: {name} was never detached, and is refused as if it were")
-    elif own.topic == SHARED or (topic is not None and topic.life == own.life and not topic.coming.may_be_gone):
+    elif own.topic == SHARED_TOPIC or (topic is not None and topic.life == own.life and not topic.coming.may_be_gone):
         actor.stage.complain(f"what comes and goes: a pull of {name} was refused, though all is there: {refusal}")

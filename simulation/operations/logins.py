@@ -10,7 +10,7 @@ from simulation.operations.shadow import Coming, Possible
 if TYPE_CHECKING:
     from simulation.workload import Actor
 
-OWN = ""  # the user's own token, among the named ones
+OWN_TOKEN = ""  # the user's own token, among the named ones
 ROLES = ("publisher", "consumer")
 
 
@@ -46,8 +46,8 @@ async def _make(actor: "Actor", own: Login, user: str) -> None:
     found, status = await actor.change(f"/members/{user}", body, allowed=("409",))
     own.is_made = found.done or status == 409
     if found.done:
-        own.texts[OWN] = found.document["token"]
-        own.good[own.texts[OWN]] = Possible(True)
+        own.texts[OWN_TOKEN] = found.document["token"]
+        own.good[own.texts[OWN_TOKEN]] = Possible(True)
 
 
 async def _give_role(actor: "Actor", own: Login, user: str) -> None:
@@ -59,12 +59,12 @@ async def _give_role(actor: "Actor", own: Login, user: str) -> None:
 
 async def _refresh(actor: "Actor", own: Login, user: str) -> None:
     found, _ = await actor.change(f"/v1/users/{user}:refreshToken", None)
-    before = own.texts.get(OWN)
+    before = own.texts.get(OWN_TOKEN)
     if before is not None:
         own.good[before].change(found.facts["outcome"], False)
     if found.done:
-        own.texts[OWN] = found.document["token"]
-        own.good[own.texts[OWN]] = Possible(True)
+        own.texts[OWN_TOKEN] = found.document["token"]
+        own.good[own.texts[OWN_TOKEN]] = Possible(True)
 
 
 async def _change_named(actor: "Actor", own: Login, user: str) -> None:

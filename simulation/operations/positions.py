@@ -13,11 +13,11 @@ from simulation.seams import START_OF_TIME
 if TYPE_CHECKING:
     from simulation.workload import Actor
 
-NAME = "moved"  # of the topic and of the subscription
+MOVED_NAME = "moved"  # of the topic and of the subscription
 SNAPSHOTS = 2
 DEADLINE_SECONDS = 10
 DRAINS = 60
-_PATH = f"/subscriptions/{NAME}"
+_PATH = f"/subscriptions/{MOVED_NAME}"
 
 
 class Place(NamedTuple):
@@ -59,8 +59,12 @@ class Position:
 async def prepare(admin: "Actor") -> None:
     """Make the topic and the subscription."""
     client = admin.client
-    await client.must(f"/topics/{NAME}", None, method="PUT")
-    body = {"topic": f"{client.resource}/topics/{NAME}", "type": "parallel", "ackDeadlineSeconds": DEADLINE_SECONDS}
+    await client.must(f"/topics/{MOVED_NAME}", None, method="PUT")
+    body = {
+        "topic": f"{client.resource}/topics/{MOVED_NAME}",
+        "type": "parallel",
+        "ackDeadlineSeconds": DEADLINE_SECONDS,
+    }
     await client.must(_PATH, body, method="PUT")
 
 
@@ -85,7 +89,7 @@ async def move(actor: "Actor") -> None:
 async def _publish(actor: "Actor", own: Position) -> None:
     request = actor.client.next_request()
     body = {"messages": [message(f"{request}/{place}") for place in range(actor.chance.randint(1, 6))]}
-    found, _ = await actor.change(f"/topics/{NAME}:publish", body)
+    found, _ = await actor.change(f"/topics/{MOVED_NAME}:publish", body)
     if found.done:
         facts = found.facts
         own.stored += [Stored(int(each), facts["started"], facts["ended"]) for each in found.document["messageIds"]]
@@ -100,7 +104,7 @@ async def pull(actor: "Actor", own: Position) -> set[int] | None:
     ids = [int(each["message"]["messageId"]) for each in received]
     if again := own.place.sure & set(ids):
         actor.stage.complain(
-            f"came back: {NAME} gives {sorted(again)}, which its last seek or acknowledgement has done"
+            f"came back: {MOVED_NAME} gives {sorted(again)}, which its last seek or acknowledgement has done"
         )
     if ids:
         body = {"ackIds": [each["ackId"] for each in received]}
@@ -114,9 +118,9 @@ async def pull(actor: "Actor", own: Position) -> set[int] | None:
 
 
 async def _snapshot(actor: "Actor", own: Position, *, makes: bool) -> None:
-    name = f"{NAME}-{actor.chance.randrange(SNAPSHOTS)}"
+    name = f"{MOVED_NAME}-{actor.chance.randrange(SNAPSHOTS)}"
     coming = own.coming.setdefault(name, Coming())
-    body = {"subscription": NAME} if makes else None
+    body = {"subscription": MOVED_NAME} if makes else None
     method = "PUT" if makes else "DELETE"
     found, status = await actor.change(f"/snapshots/{name}", body, method=method, allowed=("404", "409"))
     outcome = found.facts["outcome"]
@@ -169,4 +173,4 @@ async def drain(actor: "Actor") -> None:
                 break
             await asyncio.sleep(1)
     if missing := expected - came:
-        actor.stage.complain(f"forgotten: {NAME} never gave {sorted(missing)[:5]}, which nobody had acknowledged")
+        actor.stage.complain(f"forgotten: {MOVED_NAME} never gave {sorted(missing)[:5]}, which nobody had acknowledged")

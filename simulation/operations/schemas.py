@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 TOPIC, SCHEMA = "checked", "number"
 TYPES = ("number", "string")  # types that a schema requires and messages have
-FREE = "free"  # without a schema
+NO_SCHEMA = "free"  # without a schema
 
 
 @dataclass
@@ -44,9 +44,9 @@ async def change(actor: "Actor") -> None:
         outcome = found.facts["outcome"]
         own.says.change(outcome, to)
         if outcome is not Outcome.REFUSED:
-            attached = own.takes.states - {FREE}
+            attached = own.takes.states - {NO_SCHEMA}
             maybe = attached | {to} if outcome is Outcome.UNKNOWN else {to} if attached else set()
-            own.takes.states = (own.takes.states & {FREE}) | maybe
+            own.takes.states = (own.takes.states & {NO_SCHEMA}) | maybe
     elif kind == "attach":
         body = {"schema": f"{actor.client.resource}/schemas/{SCHEMA}"}
         found, _ = await actor.change(f"/topics/{TOPIC}:attachSchema", body)
@@ -56,7 +56,7 @@ async def change(actor: "Actor") -> None:
             own.takes.states |= own.says.states
     else:
         found, _ = await actor.change(f"/topics/{TOPIC}:detachSchema", None)
-        own.takes.change(found.facts["outcome"], FREE)
+        own.takes.change(found.facts["outcome"], NO_SCHEMA)
     return await publish(actor)
 
 
@@ -73,7 +73,7 @@ async def publish(actor: "Actor") -> None:
     if not actor.is_first:
         return
     others = {each for each in TYPES if each != kind}
-    if status == 200 and not own.takes.see(FREE, kind):
+    if status == 200 and not own.takes.see(NO_SCHEMA, kind):
         actor.stage.complain(f"schema: {request}, a {kind}, was taken, and the schema says {sorted(others)}")
     if status == 400 and not own.takes.see(*others):
         actor.stage.complain(f"schema: {request}, a {kind}, was refused, and nothing asks for another type")

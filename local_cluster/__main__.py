@@ -17,7 +17,7 @@ OK, FAILED = 0, 1
 
 
 def main() -> int:
-    """Run what the command line names; return 0 when it was stopped, 1 when it could not start."""
+    """Run a command. Returns 0 when it was stopped, 1 when it could not start."""
     parser = argparse.ArgumentParser(prog="python -m local_cluster", description="Real parts of the cluster shape.")
     parser.add_argument("what", choices=sorted(COMMANDS))
     parser.add_argument("--secure", action="store_true", help="with up: TLS and passwords between all parts")
@@ -44,7 +44,7 @@ def kafka(folder: Path, _secure: bool) -> None:
 
 
 def up(folder: Path, secure: bool) -> None:
-    """Run a whole cluster until Ctrl-C, and restart what is killed."""
+    """Run a whole cluster until Ctrl-C, and restart killed parts."""
     print("Starting three brokers, three PostgreSQL servers, three nodes and haproxy.", flush=True)
     with Cluster(folder, secure=secure) as cluster, Caretaker(cluster, _say):
         print(f"\n{table(cluster.parts())}\n")
@@ -57,7 +57,7 @@ def up(folder: Path, secure: bool) -> None:
 
 
 def spark(folder: Path, _secure: bool) -> None:
-    """Run a master and three workers until Ctrl-C, and restart what is killed."""
+    """Run a master and three workers until Ctrl-C, and restart killed ones."""
     print("Starting a master of Spark and three workers, each with an environment of its own.", flush=True)
     with SparkCluster(folder) as cluster, Caretaker(cluster, _say):
         print(f"\n{table(cluster.parts())}\n")

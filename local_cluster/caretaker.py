@@ -1,4 +1,4 @@
-"""Brings back what has died, as systemd does for nodes and brokers, and a cluster manager for PostgreSQL."""
+"""Restarts parts that have died, like systemd for nodes and brokers, and a cluster manager for PostgreSQL."""
 
 import threading
 import time
@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 
 from local_cluster.processes import Process
 
-REST = 2.0
-"""Seconds from the end of a process to its restart: as long as supervisors of real machines take."""
-LOOK = 0.1
+RESTART_SECONDS = 2.0
+"""Seconds from the end of a process to its restart, like supervisors of real machines."""
+CHECK_SECONDS = 0.1
 
 
 class Part(NamedTuple):
@@ -21,20 +21,20 @@ class Part(NamedTuple):
 
 
 class Healable(Protocol):
-    """A cluster that can be looked after."""
+    """A cluster for a caretaker."""
 
     def parts(self) -> Iterable[Part]:
-        """Yield every process there is."""
+        """Yield every process."""
 
     def in_use(self) -> bool:
-        """Tell whether every part is used by the others, as far as that can be asked."""
+        """Return whether the others use every part, as far as can be checked."""
 
     def heal(self, name: str, say: Callable[[str], None]) -> None:
-        """Bring back a part that has died."""
+        """Restart a dead part."""
 
 
 class Caretaker:
-    """Looks after a cluster until the block ends; reports to `say` what it does."""
+    """Restarts dead parts of a cluster until the block ends; reports to `say`."""
 
     def __init__(self, cluster: Healable, say: Callable[[str], None]) -> None:
         self._cluster = cluster
@@ -55,20 +55,20 @@ class Caretaker:
             thread.join()
 
     def all_well(self) -> bool:
-        """Tell whether everything runs and is used."""
+        """Return whether all parts run and are used."""
         alive = all(part.process.alive for part in self._cluster.parts())
         return alive and not self._busy and self._cluster.in_use()
 
     def wait_until_all_well(self, seconds: float) -> bool:
-        """Wait until `all_well`, at most so long, and tell whether it came to that."""
+        """Wait until `all_well`, at most this long; return whether it is."""
         give_up = time.monotonic() + seconds
         while not self.all_well():
-            if time.monotonic() > give_up or self._ended.wait(LOOK):
+            if time.monotonic() > give_up or self._ended.wait(CHECK_SECONDS):
                 return False
         return True
 
     def _watch(self) -> None:
-        while not self._ended.wait(LOOK):
+        while not self._ended.wait(CHECK_SECONDS):
             for part in self._cluster.parts():
                 if part.name not in self._busy and not part.process.alive:
                     self._begin(part)
@@ -81,10 +81,10 @@ class Caretaker:
         thread.start()
 
     def _heal(self, name: str) -> None:
-        """Rest, then bring a part back; when that fails, say so, and it is tried again."""
+        """Wait, then restart a part; report a failure, to be retried."""
         began = time.monotonic()
         try:
-            if not self._ended.wait(REST):
+            if not self._ended.wait(RESTART_SECONDS):
                 self._cluster.heal(name, self._say)
                 self._say(f"{name} is back after {time.monotonic() - began:.1f} s")
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Certificates for loopback: one authority and what it signs, as PEM files that are made anew for each run."""
+"""Certificates for loopback: an authority and certificates that it signs, as PEM files, new for each run."""
 
 import datetime
 import ipaddress

@@ -24,28 +24,28 @@ from local_cluster.local import Cluster, table
 from local_cluster.processes import DidNotStart, treat_as_ctrl_c
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
-SPREAD = 30.0
-"""Seconds in which all messages would come if nothing were killed; so each kill falls into a part that takes longer
-than `QUIET`."""
+SPREAD_SECONDS = 30.0
+"""Seconds that all messages would take without kills, so that each kill falls into a part that takes longer than
+`QUIET_SECONDS`."""
 RETRIES = 45
-"""How often the library tries a call again, a second apart: longer than anything is away."""
-PATIENCE = 300.0
-"""Seconds a consumer waits for more: the last messages come when all has healed, which may take a busy machine long."""
-QUIET = 3.0
+"""Retries of the library, a second apart: longer than any outage."""
+PATIENCE_SECONDS = 300.0
+"""Seconds a consumer waits for more messages: recovery may take long on a busy machine."""
+QUIET_SECONDS = 3.0
 """Seconds of traffic before a kill."""
-HEALED = 180.0
-"""Seconds in which what was killed must be back."""
+RECOVERY_SECONDS = 180.0
+"""Seconds within which a killed part must be back."""
 
 
-class Blow(NamedTuple):
-    """Something that is done to the cluster; `strike` does it and says to whom."""
+class Fault(NamedTuple):
+    """A fault of the cluster; `strike` causes it and returns its target."""
 
     what: str
     strike: Callable[[Cluster], str]
 
 
 def main() -> int:
-    """Run it; return 0 when all messages came out as they went in, although processes were killed."""
+    """Run it. Returns 0 if all messages came out as they went in, although processes were killed."""
     parser = argparse.ArgumentParser(prog="python -m local_cluster.demo", description="The main job while parts die.")
     parser.add_argument("--messages", type=int, default=12000, help="messages to send (default: %(default)s)")
     parser.add_argument("--secure", action="store_true", help="TLS and passwords between all parts")
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def _in_a_folder(messages: int, *, secure: bool) -> int:
-    """Run it in a folder that is removed, unless its logs may tell what went wrong."""
+    """Run it in a temporary folder, which stays after a failure, for its logs."""
     folder = Path(tempfile.mkdtemp(prefix="ams-cluster-"))
     status = FAILED
     try:
@@ -78,12 +78,12 @@ def _in_a_folder(messages: int, *, secure: bool) -> int:
 def _run(folder: Path, messages: int, *, secure: bool) -> int:
     print("Starting three brokers, three PostgreSQL servers, three nodes and haproxy.", flush=True)
     blows = Blows()
-    job = Job(seed=1, messages=messages, pace=blows.pace, retries=RETRIES, patience=PATIENCE)
-    tries = Tries()
+    job = Job(seed=1, messages=messages, pace=blows.pace, retries=RETRIES, patience=PATIENCE_SECONDS)
+    tries = RetryCounter()
     with Cluster(folder, secure=secure) as cluster, Caretaker(cluster, _say) as caretaker:
         print(table(cluster.parts()) + "\n", flush=True)
         trust_of_library(cluster.ca)
-        with blows.falling(cluster, caretaker):
+        with blows.start_kills(cluster, caretaker):
             failure = _job(job, cluster, blows)
     print(report.summary(job))
     print(f"Calls the library tried again: {tries.count}.\n")
@@ -94,7 +94,7 @@ def _run(folder: Path, messages: int, *, secure: bool) -> int:
 
 
 def _job(job: Job, cluster: Cluster, blows: "Blows") -> str:
-    """Run the job; return what ended it early, if anything."""
+    """Run the job; return the error that ended it early, if any."""
     progress = report.Progress()
 
     def look(job: Job) -> None:
@@ -110,47 +110,47 @@ def _job(job: Job, cluster: Cluster, blows: "Blows") -> str:
 
 
 class Blows:
-    """Kills one of everything, one after the other, each when the last has healed."""
+    """Kills one part of each kind in turn, each after recovery from the last kill."""
 
     def __init__(self) -> None:
         self.findings: list[str] = []
-        """What did not heal, or was not done before the job ended."""
+        """Faults without recovery, or not done before the job ended."""
         self._begun = threading.Event()
         self._healed = 0
-        """Kills that are behind us."""
+        """Number of past kills."""
         self._counted = threading.Condition()
         self._ended = threading.Event()
 
     def begin(self) -> None:
-        """Messages go through: now they may fall."""
+        """Allow kills: messages flow."""
         self._begun.set()
 
     def pace(self, messages: Iterator[Message], count: int) -> Iterator[Message]:
-        """Spread messages over the kills: the first part comes before any, another when each has healed."""
+        """Spread messages over the kills: one part before the first, another after each recovery."""
         part, began, first = 0, time.monotonic(), 0
         for number, message in enumerate(messages):
-            if number * (len(BLOWS) + 1) // count > part:
+            if number * (len(FAULTS) + 1) // count > part:
                 part += 1
                 self._wait_healed(part)
                 began, first = time.monotonic(), number
-            self._ended.wait(max(0.0, began + SPREAD * (number - first) / count - time.monotonic()))
+            self._ended.wait(max(0.0, began + SPREAD_SECONDS * (number - first) / count - time.monotonic()))
             yield message
 
-    def falling(self, cluster: Cluster, caretaker: Caretaker) -> "Falling":
-        """Return a context in which they fall."""
+    def start_kills(self, cluster: Cluster, caretaker: Caretaker) -> "Falling":
+        """Return a context in which the kills happen."""
         thread = threading.Thread(target=self._fall, args=(cluster, caretaker), name="blows")
         return Falling(thread, self._begun, self._ended)
 
     def _fall(self, cluster: Cluster, caretaker: Caretaker) -> None:
         self._begun.wait()
         try:
-            for blow in BLOWS:
+            for blow in FAULTS:
                 self._deal(blow, cluster, caretaker)
                 self._count(1)
         except Exception as error:
             self.findings.append(f"the kills ended early: {error}")
         finally:
-            self._count(len(BLOWS))  # however it ended, nothing is held back any more
+            self._count(len(FAULTS))  # however it ended, hold no messages back
 
     def _count(self, healed: int) -> None:
         with self._counted:
@@ -161,13 +161,13 @@ class Blows:
         with self._counted:
             self._counted.wait_for(lambda: self._healed >= kills)
 
-    def _deal(self, blow: Blow, cluster: Cluster, caretaker: Caretaker) -> None:
-        if self._ended.wait(QUIET):
+    def _deal(self, blow: Fault, cluster: Cluster, caretaker: Caretaker) -> None:
+        if self._ended.wait(QUIET_SECONDS):
             self.findings.append(f"the job ended before this was done: {blow.what}")
             return
         _say(f"{blow.what}: {blow.strike(cluster)}")
-        if not caretaker.wait_until_all_well(HEALED):
-            self.findings.append(f"not well again after {HEALED:.0f} s: {blow.what}")
+        if not caretaker.wait_until_all_well(RECOVERY_SECONDS):
+            self.findings.append(f"not well again after {RECOVERY_SECONDS:.0f} s: {blow.what}")
 
 
 class Falling:
@@ -187,8 +187,8 @@ class Falling:
         self._thread.join()
 
 
-class Tries(logging.Handler):
-    """Counts the calls the library tried again: it warns of each."""
+class RetryCounter(logging.Handler):
+    """Counts the library's retries: it warns of each."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -198,7 +198,7 @@ class Tries(logging.Handler):
         library.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count it."""
+        """Count a warning."""
         self.count += 1
 
 
@@ -230,12 +230,12 @@ def _reload_haproxy(cluster: Cluster) -> str:
     return "haproxy"
 
 
-BLOWS = (
-    Blow("a node is killed", _kill_node),
-    Blow("the broker that leads most topics is killed", _kill_leader),
-    Blow("the PostgreSQL server that takes writes is killed", _kill_primary),
-    Blow("one that follows is killed", _kill_standby),
-    Blow("haproxy reads its configuration again", _reload_haproxy),
+FAULTS = (
+    Fault("a node is killed", _kill_node),
+    Fault("the broker that leads most topics is killed", _kill_leader),
+    Fault("the PostgreSQL server that takes writes is killed", _kill_primary),
+    Fault("one that follows is killed", _kill_standby),
+    Fault("haproxy reads its configuration again", _reload_haproxy),
 )
 
 

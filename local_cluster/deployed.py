@@ -1,4 +1,4 @@
-"""What `deploy/` has for real machines, read so that the parts on loopback run with the same lines."""
+"""Reads the configuration in `deploy/`, so that parts on loopback run with the same lines."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Copies of the Python that Spark's tasks run: what `pip install 'argo-messaging[spark]'` puts on a machine."""
+"""Copies of the Python environment of Spark's tasks, as `pip install 'argo-messaging[spark]'` makes it."""
 
 import os
 import shutil
@@ -14,31 +14,31 @@ from packaging.requirements import Requirement
 SOURCES = Path(__file__).parents[1] / "src"
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 PACKAGES = ("ams", "pyspark_ams")
-"""What the wheel of this project has."""
+"""Contents of this project's wheel."""
 PROJECT = "argo-messaging"
 
 
 def make_environment(folder: Path) -> Path:
     """Make a virtual environment that shares no path with this one, and return its Python.
 
-    Files of other projects are hard links where the disk allows it, so that it costs a second and no room.
+    Files of other projects are hard links where possible: it takes a second and no disk space.
     """
     venv.EnvBuilder(symlinks=True).create(folder)
     packages = site_packages(folder)
     for package in PACKAGES:
         shutil.copytree(SOURCES / package, packages / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for found in _needed(Requirement(f"{PROJECT}[spark]")):
+    for found in _needed_distributions(Requirement(f"{PROJECT}[spark]")):
         _install(found, packages)
     return folder / "bin" / "python3"
 
 
 def site_packages(environment: Path) -> Path:
-    """Return where the packages of an environment are."""
+    """Return the folder of an environment's packages."""
     return environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 
 
-def _needed(wanted: Requirement, seen: set[tuple[str, str]] | None = None) -> Iterator[Distribution]:
-    """Yield what a requirement brings, as it is installed here: itself too, unless it is this project."""
+def _needed_distributions(wanted: Requirement, seen: set[tuple[str, str]] | None = None) -> Iterator[Distribution]:
+    """Yield the installed distributions of a requirement: itself, unless it is this project, and its dependencies."""
     seen = set() if seen is None else seen
     extras = wanted.extras or {""}
     new = {(wanted.name.lower(), extra) for extra in extras} - seen
@@ -46,7 +46,7 @@ def _needed(wanted: Requirement, seen: set[tuple[str, str]] | None = None) -> It
         return
     seen |= new
     if wanted.name == PROJECT:
-        requires = _required(extras)
+        requires = _required_packages(extras)
     else:
         try:
             found = distribution(wanted.name)
@@ -57,18 +57,18 @@ def _needed(wanted: Requirement, seen: set[tuple[str, str]] | None = None) -> It
     for text in requires:
         asked = Requirement(text)
         if asked.marker is None or any(asked.marker.evaluate({"extra": extra}) for extra in {"", *extras}):
-            yield from _needed(asked, seen)
+            yield from _needed_distributions(asked, seen)
 
 
-def _required(extras: Iterable[str]) -> Sequence[str]:
-    """Return what this project requires, as its wheel would say; what is installed here may be of before."""
+def _required_packages(extras: Iterable[str]) -> Sequence[str]:
+    """Return this project's requirements from its sources; installed metadata may be outdated."""
     told = tomllib.loads(PYPROJECT.read_text())["project"]
     return [*told["dependencies"], *(each for extra in extras for each in told["optional-dependencies"].get(extra, ()))]
 
 
 def _install(found: Distribution, packages: Path) -> None:
     for file in found.files or ():
-        if ".." in file.parts:  # a program, of no use to tasks
+        if ".." in file.parts:  # a program, which tasks do not need
             continue
         target = packages / file
         source = os.path.realpath(str(found.locate_file(file)))

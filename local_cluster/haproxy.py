@@ -18,12 +18,12 @@ from local_cluster.ports import LOOPBACK, free_port, listening
 from local_cluster.processes import DidNotStart, Process, Startable
 
 START_SECONDS = 10.0
-CONNECTIONS = 2000
-"""Clients that are let in; each takes two open files, of which there may be few."""
+MAX_CLIENTS = 2000
+"""Maximum number of clients; each takes two open files."""
 
 
 PUBSUB_PORT = ":8085 "
-"""What a deployed server has in its line for Google's clients."""
+"""Options of a deployed server line for Google's clients."""
 
 
 class Backend(NamedTuple):
@@ -33,7 +33,7 @@ class Backend(NamedTuple):
     port: int
     ops_port: int
     pubsub_port: int = 1
-    """Of Google's clients; a node without one answers nothing there."""
+    """Port for Google's clients; without one the node serves none."""
 
 
 class Haproxy(Startable):
@@ -71,7 +71,7 @@ class Haproxy(Startable):
         return f"{LOOPBACK}:{self.pubsub_port}"
 
     def start(self) -> None:
-        """Write the configuration, start, and return when connections are taken; raises `DidNotStart`."""
+        """Write the configuration, start, and return when it accepts connections. Raises `DidNotStart`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._file.write_text(self._configuration())
         check(self._file)
@@ -79,7 +79,7 @@ class Haproxy(Startable):
         self.process.wait_until(self._answers, START_SECONDS)
 
     def reload(self) -> None:
-        """Read the configuration again: a new process takes over, the old one ends what it has begun."""
+        """Reload the configuration: a new process takes over, the old one finishes its connections."""
         self.process.send(signal.SIGUSR2)
 
     def stop(self) -> None:
@@ -87,7 +87,7 @@ class Haproxy(Startable):
         self.process.kill()
 
     def states(self) -> Mapping[str, str]:
-        """Return by node what the health checks say: `UP`, `DOWN`, or on the way between them. Empty when down."""
+        """Return the health check state of each node: `UP`, `DOWN`, or between them. Empty when down."""
         with contextlib.suppress(OSError):
             return self._states()
         return {}
@@ -102,14 +102,14 @@ class Haproxy(Startable):
         return False
 
     def _ask(self, command: str) -> str:
-        return _asked(self._socket, command)
+        return _send_command(self._socket, command)
 
     def _configuration(self) -> str:
-        """Return the deployed configuration for our addresses, and without what belongs to an installed service."""
+        """Return the deployed configuration for our addresses, without the lines of an installed service."""
         text = haproxy_configuration()
         text = text.replace("log /dev/log local0", "log stdout format raw local0")
         text = text.replace("/run/haproxy/admin.sock", str(self._socket))
-        text = text.replace("maxconn 20000", f"maxconn {CONNECTIONS}")
+        text = text.replace("maxconn 20000", f"maxconn {MAX_CLIENTS}")
         text = re.sub(r"^ +(user|group) .*\n", "", text, flags=re.MULTILINE)
         text = text.replace("bind :443", f"bind {self.endpoint}").replace(
             "/etc/haproxy/ams.pem", str(self._certificate)
@@ -123,7 +123,7 @@ class Haproxy(Startable):
         return re.sub(r"(^ +server .*\n)+", self._servers, text, flags=re.MULTILINE)
 
     def _servers(self, deployed: re.Match[str]) -> str:
-        """Return our nodes in the place of a list of those that are deployed."""
+        """Return server lines of our nodes, to replace a deployed list."""
         verified = "" if self._nodes_ca is None else " verifyhost localhost"
         if PUBSUB_PORT not in deployed[0]:
             lines = [f"{name} {LOOPBACK}:{port} port {ops_port}" for name, port, ops_port, _ in self._nodes]
@@ -135,7 +135,7 @@ class Haproxy(Startable):
 
 
 class SingleHaproxy(Startable):
-    """haproxy before one service, by `deploy/haproxy/single.cfg` as it is: what is other here, its environment says.
+    """haproxy before one service, by `deploy/haproxy/single.cfg` as it is: the environment sets what differs.
 
     https on a free port with `certificate` (a PEM file with key and chain), its log in `single.log`.
     """
@@ -161,7 +161,7 @@ class SingleHaproxy(Startable):
         self.process = Process("haproxy single", command, folder / "single.log", environment=environment)
 
     def start(self) -> None:
-        """Start, and return when connections are taken; raises `DidNotStart`."""
+        """Start, and return when it accepts connections. Raises `DidNotStart`."""
         check(self.configuration, self.process.environment)
         self.process.start()
         self.process.wait_until(lambda: listening(self.port), START_SECONDS)
@@ -172,7 +172,7 @@ class SingleHaproxy(Startable):
 
 
 class MovingHaproxy(Startable):
-    """haproxy before two services, of which one takes the place of the other: `deploy/haproxy/move.cfg` as it is.
+    """haproxy before two services, one of which replaces the other: `deploy/haproxy/move.cfg` as it is.
 
     https on a free port with `certificate` (a PEM file with key and chain), its log in `move.log`. The map and the
     socket are in `folder`, where `ams migrate cut` finds them.
@@ -181,7 +181,7 @@ class MovingHaproxy(Startable):
     deployed = DEPLOY / "haproxy"
 
     def __init__(self, folder: Path, old: int, old_ca: Path, new: int, certificate: Path) -> None:
-        """Take the ports of the services, what the old one's certificate is checked by, and our certificate."""
+        """Take the ports of the services, the CA of the old one's certificate, and our certificate."""
         folder = folder.absolute()
         self.port = free_port()
         self.map, self.socket = folder / "ams-service.map", folder / "move.sock"
@@ -207,7 +207,7 @@ class MovingHaproxy(Startable):
         return f"https://localhost:{self.port}"
 
     def start(self) -> None:
-        """Start, leading to the old service, and return when connections are taken; raises `DidNotStart`."""
+        """Start with the old service active, and return when it accepts connections. Raises `DidNotStart`."""
         shutil.copyfile(self.deployed / "ams-service.map", self.map)
         check(self.deployed / "move.cfg", self.process.environment)
         self.process.start()
@@ -218,21 +218,21 @@ class MovingHaproxy(Startable):
         self.process.kill()
 
     def ask(self, command: str) -> str:
-        """Ask the runtime API."""
-        return _asked(self.socket, command)
+        """Send a command to the runtime API."""
+        return _send_command(self.socket, command)
 
 
 def _ours() -> dict[str, object]:
-    """Return what is other here than on a real machine, whatever haproxy is before."""
+    """Return the environment that differs from a real machine."""
     return {
         "LOG": "stdout",
         "USER": pwd.getpwuid(os.getuid()).pw_name,
         "GROUP": grp.getgrgid(os.getgid()).gr_name,
-        "CONNECTIONS": CONNECTIONS,
+        "CONNECTIONS": MAX_CLIENTS,
     }
 
 
-def _asked(path: Path, command: str) -> str:
+def _send_command(path: Path, command: str) -> str:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
         connection.sendall(f"{command}\n".encode())
@@ -241,7 +241,7 @@ def _asked(path: Path, command: str) -> str:
 
 
 def program() -> str:
-    """Return haproxy's path; Debian keeps it where not every user's PATH leads."""
+    """Return haproxy's path; Debian's is not on every user's PATH."""
     found = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin")
     if found is None:
         raise DidNotStart("haproxy is missing (the Debian package haproxy)")
@@ -249,9 +249,9 @@ def program() -> str:
 
 
 def check(configuration: Path, environment: Mapping[str, str] | None = None) -> None:
-    """Let haproxy look at a configuration; raise `DidNotStart` with its words when it objects or warns.
+    """Check a configuration. Raises `DidNotStart` with haproxy's errors or warnings.
 
-    `environment` is added to ours, as where it runs.
+    `environment` is added to ours.
     """
     command = [program(), "-c", "-f", str(configuration)]
     env = {**os.environ, **(environment or {})}

@@ -1,4 +1,4 @@
-"""Jars fetched once by Maven into the clone, complete or not at all: Apache Kafka, and Spark's connector to it."""
+"""Jars that Maven fetches once into the clone: Apache Kafka, and Spark's connector to it."""
 
 import os
 import shutil
@@ -15,23 +15,23 @@ SECONDS = 300
 
 
 class CannotFetch(Exception):
-    """The jars are not there and could not be fetched; the text says why, in Maven's words."""
+    """The jars are missing and could not be fetched; the text is Maven's error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jars:
-    """A set of jars; git ignores the folder they are kept in, `make clean` leaves it."""
+    """A set of jars. Git ignores their folder, and `make clean` keeps it."""
 
     name: str
     pom: Path
     versions: tuple[str, ...] = ()
     """Properties of the pom, `NAME=VERSION`."""
     left_out: str = ""
-    """Artifacts that are there already where the jars are used."""
+    """Artifacts to leave out: the user of the jars has them."""
 
     @property
     def folder(self) -> Path:
-        """Where they are kept."""
+        """Their folder."""
         return ROOT / ".parts" / self.name
 
 
@@ -44,7 +44,7 @@ CONNECTORS = tuple(
     Jars(f"spark-kafka-{connector}", HERE / "spark.pom.xml", (f"connector={connector}", f"tokens={tokens}"), _OF_SPARK)
     for connector, tokens in (("4.3.0", "4.3.0"), ("4.2.0", "4.0.0"))
 )
-"""First what matches Spark; where that is not to be had, a mix that Spark 4.3 was seen to work with."""
+"""First the version of Spark; if it cannot be fetched, a mix that works with Spark 4.3."""
 
 
 def kafka_jars() -> Path:
@@ -74,9 +74,9 @@ def there(jars: Jars) -> Path:
 
 
 def once(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """Return a folder that is filled when it is not there, whole or not at all.
+    """Return a folder, filled atomically if it is missing.
 
-    It is filled under another name and then renamed, so that two may do this at once and one may be killed.
+    It is filled under another name and then renamed, so concurrent calls and kills are safe.
     """
     if folder.is_dir():
         return folder
@@ -86,7 +86,7 @@ def once(folder: Path, fill: Callable[[Path], None]) -> Path:
         fill(partial)
         os.rename(partial, folder)
     except OSError:
-        if not folder.is_dir():  # else another was faster, and what it has is as good
+        if not folder.is_dir():  # else a concurrent call was faster
             raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Kafka brokers on loopback: one, or three with everything kept three times, each broker its own controller (KRaft)."""
+"""Kafka brokers on loopback: one, or three with three replicas. Each broker is its own controller (KRaft)."""
 
 import base64
 import itertools
@@ -16,10 +16,10 @@ from local_cluster.processes import DidNotStart, Process, Startable
 
 START_SECONDS = 90.0
 HEAP_MB = 256
-QUICK = "-XX:TieredStopAtLevel=1"
-"""Java compiles once and lightly: right for programs that run for seconds."""
+QUICK_JAVA = "-XX:TieredStopAtLevel=1"
+"""Java options with little compilation, for programs that run for seconds."""
 STARTED = "Kafka Server started"
-"""What the broker logs when it is registered, has caught up and is allowed to lead."""
+"""Line of the broker's log when it is registered, has caught up and may lead."""
 __all__ = ["Brokers", "Login", "Security"]
 
 LOG4J = """\
@@ -36,7 +36,7 @@ class Brokers(Startable):
     """Brokers 1 to `count`, all in `folder`, each with its log in `broker-N.log` there.
 
     `ways` are names of further ways to the brokers, all through links that can be cut: the way of one node, say.
-    `quick` brokers are ready sooner and cost less on a busy machine, and are slower for good: not for measuring.
+    `quick` brokers start sooner and cost less, but stay slower: not for measuring.
     `more` are properties added to those of every broker, and win over them. Use it as a context, or `start` and `stop`.
     """
 
@@ -54,7 +54,7 @@ class Brokers(Startable):
         self.folder = folder.absolute()
         self.numbers = range(1, count + 1)
         self._jars = kafka_jars()
-        self._flags = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", *([QUICK] if quick else [])]
+        self._flags = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", *([QUICK_JAVA] if quick else [])]
         self.security = security
         self._more = dict(more or {})
         self._ports = {number: _ports(ways) for number in self.numbers}
@@ -63,7 +63,7 @@ class Brokers(Startable):
 
     @property
     def servers(self) -> str:
-        """Return `host:port` of every broker, separated by commas: what clients are given to start from."""
+        """Return `host:port` of every broker, separated by commas, as bootstrap servers."""
         return ",".join(f"{LOOPBACK}:{self.port(number)}" for number in self.numbers)
 
     def port(self, number: int) -> int:
@@ -71,7 +71,7 @@ class Brokers(Startable):
         return self._ports[number].clients
 
     def servers_by(self, way: str) -> str:
-        """Return what `servers` does, for a client that goes this way."""
+        """Return `servers` for a client that uses this way."""
         return ",".join(f"{LOOPBACK}:{link.port}" for link in self._links[way])
 
     def links(self, way: str) -> Sequence[Link]:
@@ -79,14 +79,14 @@ class Brokers(Startable):
         return self._links[way]
 
     def process(self, number: int) -> Process:
-        """Return a broker's process, to be killed, frozen or looked at."""
+        """Return a broker's process."""
         return self._processes[number]
 
     def start(self) -> None:
         """Make the brokers and return when all serve; raise `DidNotStart` or `CannotFetch`, leaving none running."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log4j2.properties").write_text(LOG4J)
-        # Begins with "A": what begins with a dash the formatter takes for a flag.
+        # Begins with "A": the formatter takes a leading dash for a flag.
         cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         for number in self.numbers:
             self._format(number, cluster)
@@ -99,7 +99,7 @@ class Brokers(Startable):
             raise
 
     def kill(self, number: int) -> None:
-        """End a broker as a power cut would (what it gave to the operating system is kept)."""
+        """Kill a broker; data that it gave to the operating system stay."""
         self.process(number).kill()
 
     def freeze(self, number: int) -> None:
@@ -115,7 +115,7 @@ class Brokers(Startable):
         self._start(*numbers)
 
     def stop(self) -> None:
-        """End all brokers without ceremony: their data are scratch."""
+        """Kill all brokers: their data are temporary."""
         for process in self._processes.values():
             process.kill()
         for link in self._all_links():
@@ -146,7 +146,7 @@ class Brokers(Startable):
         file = self._file(number)
         file.touch(mode=0o600)
         file.write_text("".join(f"{key}={value}\n" for key, value in chosen.items()))
-        small = [java(), "-Xmx128m", "-XX:+UseSerialGC", QUICK, "-cp", f"{self._jars}/*"]
+        small = [java(), "-Xmx128m", "-XX:+UseSerialGC", QUICK_JAVA, "-cp", f"{self._jars}/*"]
         command = [
             *small,
             "kafka.tools.StorageTool",
@@ -172,7 +172,7 @@ def _ports(ways: Sequence[str]) -> Ports:
 
 
 def java() -> str:
-    """Return the path of Java; raises `DidNotStart` where there is none."""
+    """Return the path of Java. Raises `DidNotStart` if there is none."""
     found = shutil.which("java")
     if found is None:
         raise DidNotStart("Java 17 or newer is missing (the Debian package default-jre-headless)")

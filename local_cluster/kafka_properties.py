@@ -8,12 +8,12 @@ from local_cluster.deployed import kafka_properties
 from local_cluster.ports import LOOPBACK
 
 CLIENTS, CONTROLLERS = "CLIENTS", "CONTROLLERS"
-COPIES = 3
-"""How many brokers keep a message where there are as many."""
+MAX_REPLICAS = 3
+"""Replicas of a message, if there are as many brokers."""
 LOGIN = "listener.name.{}.scram-sha-512.sasl.jaas.config"
 
-SMALL = {
-    # One partition and little memory for what AMS does not use, and no waiting for members of groups.
+SMALL_PROPERTIES = {
+    # One partition and little memory for features that AMS does not use, and no rebalance delay of groups.
     "log.cleaner.dedupe.buffer.size": "4194304",
     "group.initial.rebalance.delay.ms": "0",
 }
@@ -29,7 +29,7 @@ class Login(NamedTuple):
 class Security(NamedTuple):
     """TLS with SASL/SCRAM on the clients' listener, TLS with certificates both ways between controllers.
 
-    `login` is the only user that may connect: for clients, and for the brokers among themselves.
+    `login` is the only user: for clients, and between brokers.
     """
 
     authority: Authority
@@ -37,7 +37,7 @@ class Security(NamedTuple):
 
 
 class Ports(NamedTuple):
-    """Where one broker listens: for clients, for controllers, and for those who come through a link.
+    """Ports of one broker: for clients, for controllers, and for links.
 
     `ways` has for each way (its name) the port the broker listens on, and the port it advertises to clients: the
     link's.
@@ -49,7 +49,7 @@ class Ports(NamedTuple):
 
 
 def properties(number: int, ports: Mapping[int, Ports], security: Security | None) -> dict[str, str]:
-    """Return the properties of one of several brokers but for its folder: the deployed ones, with our addresses."""
+    """Return the properties of a broker except its folder: the deployed ones, with our addresses."""
     own = ports[number]
     listeners = {CLIENTS: own.clients, CONTROLLERS: own.controllers} | {
         way: port for way, (port, _) in own.ways.items()
@@ -58,8 +58,8 @@ def properties(number: int, ports: Mapping[int, Ports], security: Security | Non
     quorum = [f"{each}@{LOOPBACK}:{its.controllers}" for each, its in ports.items()]
     return {
         **_everywhere(),
-        **SMALL,
-        **({} if len(ports) >= COPIES else _single()),
+        **SMALL_PROPERTIES,
+        **({} if len(ports) >= MAX_REPLICAS else _single()),
         "node.id": str(number),
         "listeners": _addresses(listeners),
         "advertised.listeners": _addresses(advertised),
@@ -69,13 +69,13 @@ def properties(number: int, ports: Mapping[int, Ports], security: Security | Non
 
 
 def _everywhere() -> dict[str, str]:
-    """Return the deployed properties but for those of TLS and logins, which are ours or not wanted."""
+    """Return the deployed properties without those of TLS and logins."""
     ours = ("ssl.", "sasl.", "listener.name.", "listener.security.")
     return {name: value for name, value in kafka_properties().items() if not name.startswith(ours)}
 
 
 def _single() -> dict[str, str]:
-    """Return what is different where there are too few brokers to keep everything three times."""
+    """Return the properties for too few brokers for three replicas."""
     counts = (".replication.factor", ".isr", "min.insync.replicas")
     return {name: "1" for name in kafka_properties() if name.endswith(counts)}
 
@@ -85,14 +85,14 @@ def _addresses(ports: Mapping[str, int]) -> str:
 
 
 def _protocols(clients: Sequence[str], security: Security | None) -> dict[str, str]:
-    """Return how each listener is spoken to."""
+    """Return the security protocol of each listener."""
     outside, inside = ("SASL_SSL", "SSL") if security else ("PLAINTEXT", "PLAINTEXT")
     spoken = [*(f"{listener}:{outside}" for listener in clients), f"{CONTROLLERS}:{inside}"]
     protocols = {"listener.security.protocol.map": ",".join(spoken)}
-    return protocols | (_secured(clients, security) if security else {})
+    return protocols | (_security_properties(clients, security) if security else {})
 
 
-def _secured(clients: Sequence[str], security: Security) -> dict[str, str]:
+def _security_properties(clients: Sequence[str], security: Security) -> dict[str, str]:
     """Return the deployed properties of TLS and logins, with our files and password, for all listeners of clients."""
     names = ("ssl.", "sasl.", f"listener.name.{CONTROLLERS.lower()}.")
     deployed = {name: value for name, value in kafka_properties().items() if name.startswith(names)}

@@ -1,4 +1,4 @@
-"""Which broker leads most topics: the one whose loss is felt."""
+"""Finds the broker that leads most topics, whose loss has the largest effect."""
 
 import asyncio
 import ssl
@@ -19,7 +19,7 @@ def leading_broker(brokers: Brokers) -> int:
 
 
 def client_words(brokers: Brokers) -> dict[str, Any]:
-    """Return the arguments by which aiokafka's clients reach these brokers."""
+    """Return the arguments of aiokafka's clients for these brokers."""
     if brokers.security is None:
         return {"bootstrap_servers": brokers.servers}
     authority, login = brokers.security

@@ -1,4 +1,4 @@
-"""A link between two machines that can be cut and held up: a small TCP proxy between two ports on loopback."""
+"""A link between two machines that can be cut or held: a small TCP proxy between two ports on loopback."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ CHUNK = 2**16
 class Link(Startable):
     """Passes connections to `port` on to `target`, until it is cut or held.
 
-    It works in a thread and an event loop of its own: a busy test does not slow it, and it may be used from anywhere.
+    It has its own thread and event loop: a busy test does not slow it. All methods are thread-safe.
     """
 
     def __init__(self, target: int, port: int | None = None) -> None:
@@ -30,7 +30,7 @@ class Link(Startable):
         self._server: asyncio.Server | None = None
 
     def start(self) -> None:
-        """Listen; connections to the target are made one for one with those that come in."""
+        """Listen; each incoming connection makes one to the target."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"link {self.port}", daemon=True)
         self._thread.start()
@@ -55,7 +55,7 @@ class Link(Startable):
         self._do(self._hold())
 
     def restore(self) -> None:
-        """Let everything through again; what was held up arrives late, as TCP's repeats do."""
+        """Pass on everything again. Held bytes arrive late, like TCP retransmissions."""
         self._do(self._restore())
 
     def _do(self, work: Coroutine[None, None, None]) -> None:
@@ -63,7 +63,7 @@ class Link(Startable):
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._connected, LOOPBACK, self.port)
+        self._server = await asyncio.start_server(self._pass_on, LOOPBACK, self.port)
 
     async def _close(self) -> None:
         if self._server is not None:  # else it could not listen
@@ -85,12 +85,12 @@ class Link(Startable):
         for end in self._ends:
             end.transport.abort()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         try:
-            with self._counted(writer), contextlib.suppress(OSError):
+            with self._count_connection(writer), contextlib.suppress(OSError):
                 await self._join(reader, writer)
         finally:
             self._connections.discard(task)
@@ -100,11 +100,11 @@ class Link(Startable):
         if not self._whole:
             return
         far_reader, far_writer = await asyncio.open_connection(LOOPBACK, self.target)
-        with self._counted(far_writer):
+        with self._count_connection(far_writer):
             await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
 
     @contextlib.contextmanager
-    def _counted(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+    def _count_connection(self, writer: asyncio.StreamWriter) -> Iterator[None]:
         self._ends.add(writer)
         try:
             yield
@@ -113,7 +113,7 @@ class Link(Startable):
             writer.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass bytes on in one direction; an end that was closed is closed on the other side, without a half way."""
+        """Pass bytes on in one direction. The end of one side closes the other, without half-closing."""
         while data := await reader.read(CHUNK):
             await self._passing.wait()
             writer.write(data)

@@ -16,7 +16,7 @@ from local_cluster.postgres import Postgres
 from local_cluster.processes import Startable
 
 COPIES, ENOUGH = 3, 2
-"""Brokers that keep each message, and how many must have it before it is answered, where there are as many."""
+"""Replicas of each message, and how many must have it before the answer, if there are as many brokers."""
 
 
 class Cluster(Startable):
@@ -56,7 +56,7 @@ class Cluster(Startable):
         self.haproxy = Haproxy(self.folder, backends, self.authority.sign("haproxy").both, nodes_ca)
 
     def settings(self, node: str) -> dict[str, str]:
-        """Return the settings of a node that make it one of this cluster."""
+        """Return the settings that make a node part of this cluster."""
         links = self._database_links.get(node, [])
         copies = min(COPIES, len(self.brokers.numbers))
         return {
@@ -91,7 +91,7 @@ class Cluster(Startable):
 
     @property
     def token_file(self) -> Path:
-        """Return where the administrator's token stands: on the node that made it. Raises `FileNotFoundError`."""
+        """Return the file of the administrator's token, on the node that made it. Raises `FileNotFoundError`."""
         for node in self.nodes.values():
             if node.token_file.exists():
                 return node.token_file
@@ -106,7 +106,7 @@ class Cluster(Startable):
         return self._database_links[node]
 
     def parts(self) -> Iterator[Part]:
-        """Yield every process there is."""
+        """Yield every process."""
         for number in self.brokers.numbers:
             process = self.brokers.process(number)
             yield Part(process.name, f"{LOOPBACK}:{self.brokers.port(number)}", process)
@@ -118,7 +118,7 @@ class Cluster(Startable):
         yield Part("haproxy", self.haproxy.endpoint, self.haproxy.process)
 
     def start(self) -> None:
-        """Start everything and return when haproxy has nodes to ask; raises `DidNotStart`, leaving nothing running."""
+        """Start everything and return when haproxy has nodes. Raises `DidNotStart`, with nothing left running."""
         try:
             for link in self._all_database_links():
                 link.start()
@@ -136,7 +136,7 @@ class Cluster(Startable):
             raise
 
     def stop(self) -> None:
-        """End everything: haproxy, the nodes in order, and what they stand on."""
+        """Stop haproxy, the nodes in order, then brokers and PostgreSQL."""
         self.haproxy.stop()
         for node in self.nodes.values():
             node.kill()
@@ -146,11 +146,11 @@ class Cluster(Startable):
             link.stop()
 
     def in_use(self) -> bool:
-        """Tell whether haproxy sends requests to every node."""
+        """Return whether haproxy sends requests to every node."""
         return set(self.haproxy.states().values()) == {"UP"}
 
     def heal(self, name: str, say: Callable[[str], None]) -> None:
-        """Bring back a part that has died; a standby takes over from a dead primary first."""
+        """Restart a dead part; a standby first takes over from a dead primary."""
         kind, _, number = name.partition(" ")
         if kind == "broker":
             self.brokers.restart(int(number))
@@ -176,7 +176,7 @@ class Cluster(Startable):
 
 
 def table(parts: Iterator[Part]) -> str:
-    """Return a table for people: what runs where."""
+    """Return a table of the parts and their addresses."""
     rows = [("part", "address", "pid", "log")]
     rows += [(part.name, part.address, str(part.process.pid), str(part.process.log)) for part in parts]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]

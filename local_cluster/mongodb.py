@@ -11,8 +11,7 @@ from local_cluster.processes import Startable
 
 JARS = Jars("mongo-java-server-1.47.0", Path(__file__).with_name("mongodb.pom.xml"))
 WIRE = 17
-"""The wire version it says it speaks, that of MongoDB 6.0: drivers of Go and newer ones of Python want more than the 8
-it has by itself."""
+"""Wire version that it reports, of MongoDB 6.0: drivers of Go and newer ones of Python refuse its default of 8."""
 
 
 class MongoDB(Startable):
@@ -21,7 +20,7 @@ class MongoDB(Startable):
     def __init__(self, *, heap_mb: int = 128) -> None:
         self._heap_mb = heap_mb
         self.uri = ""
-        """Where it is, once it is started."""
+        """Its URL, once it is started."""
 
     def start(self) -> None:
         """Start it, and return when it serves; raises `CannotFetch`."""

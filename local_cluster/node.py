@@ -11,7 +11,7 @@ from local_cluster.processes import Process
 
 START_SECONDS = 60.0
 DRAIN_SECONDS = 2.0
-"""How long a node serves on after SIGTERM; haproxy notices within one."""
+"""Seconds a node serves on after SIGTERM; haproxy notices within one."""
 STOP_SECONDS = 15.0 + DRAIN_SECONDS
 PROGRAM = "ams.cli.main"
 ROOT = Path(__file__).parents[1]
@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[1]
 class Node:
     """A node: its data folder in `folder/NAME`, its log in `folder/NAME.log`.
 
-    `settings` are those of the service by name; they go by the environment, where no list of processes shows secrets.
-    `clock_off` is by how many seconds its time of day is wrong; while it is right, `program` is what runs.
+    `settings` of the service, by name, are passed in the environment, as lists of processes show arguments.
+    `clock_off`: error of its time of day in seconds; without an error, `program` is the module that runs.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Node:
 
     @property
     def token_file(self) -> Path:
-        """Return where the administrator's token stands, if this node made the first administrator."""
+        """Return the file of the administrator's token, if this node made the first administrator."""
         return self.data / "admin.token"
 
     def set(self, settings: Mapping[str, str]) -> None:
-        """Choose the settings it has from its next start on."""
+        """Choose the settings for the next start."""
         chosen = {
             "data": str(self.data),
             "host": LOOPBACK,
@@ -62,11 +62,11 @@ class Node:
         self.process.environment = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": f"{ROOT}/src:{ROOT}", **variables}
 
     def set_clock(self, off: float) -> None:
-        """Choose by how many seconds its time of day is wrong from its next start on."""
+        """Set the error of its time of day, in seconds, for the next start."""
         self.process.command = self._command(off)
 
     def start(self) -> None:
-        """Start it and return when it takes requests; raises `DidNotStart`."""
+        """Start it and return when it accepts requests. Raises `DidNotStart`."""
         self.launch()
         self.wait_ready()
 
@@ -75,11 +75,11 @@ class Node:
         self.process.start()
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
-        """Return when it takes requests; raises `DidNotStart`."""
+        """Wait until it accepts requests. Raises `DidNotStart`."""
         self.process.wait_until(self.ready, seconds)
 
     def ready(self) -> bool:
-        """Tell whether `/readyz` is 200."""
+        """Return whether `/readyz` is 200."""
         with contextlib.suppress(OSError):
             return self.operation("readyz")[0] == 200
         return False
@@ -103,7 +103,7 @@ class Node:
         self.process.thaw()
 
     def drain(self) -> int | None:
-        """Tell it to stop and wait until it has: it turns away, ends what it has begun, and goes. Return its code."""
+        """Stop it in order: it refuses new requests and finishes others. Return its exit code."""
         return self.process.stop(STOP_SECONDS)
 
     def _command(self, clock_off: float) -> list[str]:
@@ -113,7 +113,7 @@ class Node:
 
 
 class _AnyStatus(urllib.request.HTTPErrorProcessor):
-    """Hands out answers of every status as they are."""
+    """Returns answers of every status without raising."""
 
     def http_response(self, request: object, response: object) -> object:
         """Return the answer."""

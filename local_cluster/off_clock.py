@@ -13,7 +13,7 @@ from ams.core.supervisor import Supervisor
 
 
 class OffClock:
-    """The machine's clocks, the time of day off by a fixed time."""
+    """The machine's clocks, with a fixed error of the time of day."""
 
     def __init__(self, seconds: float) -> None:
         self._off = round(seconds * 1000)

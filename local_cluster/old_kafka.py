@@ -1,9 +1,9 @@
-"""Kafka as it was under the reference: one broker, and ZooKeeper, in which the reference looks brokers up."""
+"""Kafka as the reference uses it: one broker, and ZooKeeper, where the reference looks up brokers."""
 
 from pathlib import Path
 
 from local_cluster.jars import Jars, there
-from local_cluster.kafka import QUICK, java
+from local_cluster.kafka import QUICK_JAVA, java
 from local_cluster.ports import LOOPBACK, free_port, listening
 from local_cluster.processes import Process, Startable
 
@@ -19,7 +19,7 @@ log4j.appender.console.layout.ConversionPattern=[%d] %p %m (%c)%n
 
 
 class OldKafka(Startable):
-    """ZooKeeper and a broker in `folder`, which makes a topic when somebody first asks for it, as the reference needs.
+    """ZooKeeper and a broker in `folder`. It creates topics on first use, as the reference needs.
 
     `more` are further properties of the broker.
     """
@@ -66,7 +66,7 @@ class OldKafka(Startable):
             raise
 
     def stop(self) -> None:
-        """End both without ceremony."""
+        """Kill both."""
         self._broker.kill()
         self._zookeeper.kill()
 
@@ -75,7 +75,7 @@ class OldKafka(Startable):
         (self.folder / f"{name}.properties").write_text(text)
 
     def _process(self, name: str, program: str, heap_mb: int) -> Process:
-        flags = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", QUICK]
+        flags = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", QUICK_JAVA]
         logging = f"-Dlog4j.configuration=file:{self.folder}/log4j.properties"
         command = [java(), *flags, logging, "-cp", f"{there(JARS)}/*", program, f"{self.folder}/{name}.properties"]
         return Process(name, command, self.folder / f"{name}.log")

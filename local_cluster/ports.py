@@ -5,18 +5,18 @@ import socket
 
 LOOPBACK = "127.0.0.1"
 FIRST, LAST = 15_000, 32_000
-"""Below the range from which the kernel gives ports to clients: there a port of a dead server could be taken."""
+"""Below the kernel's ephemeral ports, where a client could take the port of a dead server."""
 
 
 def free_port() -> int:
-    """Return a free port, which no other process on this machine gets from here while this one runs."""
+    """Return a free port that no other caller on this machine gets while this process runs."""
     while True:
         port = random.randint(FIRST, LAST)
-        if _reserved(port) and _free(port):
+        if _reserve(port) and _free(port):
             return port
 
 
-def _reserved(port: int) -> bool:
+def _reserve(port: int) -> bool:
     """Reserve a port among all processes that call this: a name in the kernel, held until this process ends."""
     name = socket.socket(socket.AF_UNIX)
     try:
@@ -38,6 +38,6 @@ def _free(port: int) -> bool:
 
 
 def listening(port: int) -> bool:
-    """Tell whether something accepts connections on the port."""
+    """Return whether something accepts connections on the port."""
     with socket.socket() as probe:
         return probe.connect_ex((LOOPBACK, port)) == 0

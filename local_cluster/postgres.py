@@ -1,4 +1,4 @@
-"""PostgreSQL on loopback: one server, or a primary with standbys, one of which has a commit before it is answered."""
+"""PostgreSQL on loopback: one server, or a primary with standbys, one of them synchronous."""
 
 import contextlib
 import os
@@ -26,16 +26,16 @@ DATABASE = "ams"
 DEBIAN = Path("/usr/lib/postgresql")
 
 SMALL = {"listen_addresses": LOOPBACK, "shared_buffers": "64MB", "max_wal_size": "256MB", "wal_keep_size": "256MB"}
-"""What is different from the deployed settings: addresses, and less memory and disk."""
-CARELESS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
-"""For tests of content only: a power cut would destroy such a server; a killed process does not."""
+"""Settings that differ from the deployed ones: addresses, and less memory and disk."""
+NO_SYNC = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+"""For tests of content only: such a server survives a killed process, but no power cut."""
 
 
 class Postgres(Startable):
     """A primary and `standbys` others, each with its log in `folder/postgres-N.log`.
 
-    The data are in a folder of their own under the system's folder for temporary files, since PostgreSQL refuses to run
-    as root and its user could not enter ours; they go when it is stopped. Commits are synced to disk unless `careless`.
+    The data are in a temporary folder of the system, removed at the stop: PostgreSQL refuses to run as root, and its
+    user could not enter ours. Commits are synced to disk unless `careless`.
     With an `authority` the servers take TLS connections only. `settings` win over ours.
     """
 
@@ -51,14 +51,14 @@ class Postgres(Startable):
         self.folder = folder.absolute()
         self.numbers = range(1, 2 + standbys)
         self.primary = 1
-        """The number of the server that takes writes."""
+        """Number of the primary."""
         self.password = secrets.token_urlsafe(12)
         self._authority = authority
-        self._settings = {**_deployed(), **SMALL, **(CARELESS if careless else {}), **(settings or {})}
+        self._settings = {**_deployed_settings(), **SMALL, **(NO_SYNC if careless else {}), **(settings or {})}
         self._ports = {number: free_port() for number in self.numbers}
-        self._user = _unprivileged()
+        self._user = _unprivileged_user()
         self._data = Path(tempfile.gettempdir()) / f"ams-postgres-{secrets.token_hex(6)}"
-        self._home = {"HOME": str(self._data)}  # where its user may look for certificates of its own
+        self._home = {"HOME": str(self._data)}  # its user may look for certificates there
         self._processes = {number: self._process(number) for number in self.numbers}
 
     def url(self, database: str = DATABASE) -> str:
@@ -66,9 +66,9 @@ class Postgres(Startable):
         return self.address(database).replace(f"//{USER}@", f"//{USER}:{self.password}@")
 
     def address(self, database: str = DATABASE, ports: Sequence[int] | None = None) -> str:
-        """Return the address of a database, without a password: of all servers, and the client finds the primary.
+        """Return the address of a database without a password; it lists all servers, and the client finds the primary.
 
-        `ports` are those to go by instead of the servers' own: of links.
+        `ports` of links replace the servers' own.
         """
         chosen = list(self._ports.values()) if ports is None else ports
         hosts = ",".join(f"{LOOPBACK}:{port}" for port in chosen)
@@ -82,7 +82,7 @@ class Postgres(Startable):
         return self._ports[number]
 
     def process(self, number: int) -> Process:
-        """Return a server's process (the one that starts all others of it)."""
+        """Return a server's main process."""
         return self._processes[number]
 
     def start(self) -> None:
@@ -104,13 +104,13 @@ class Postgres(Startable):
     def create_database(self, name: str, template: str = "template1") -> str:
         """Make a database as a copy of another, to which no connection may be open; return its URL."""
         words = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-        with self.connected("postgres") as connection:
+        with self.open_connection("postgres") as connection:
             connection.execute(words)
         return self.url(name)
 
     @contextlib.contextmanager
-    def connected(self, database: str = DATABASE, *, server: int | None = None) -> Iterator["psycopg.Connection"]:
-        """Connect, to the primary or to one server, each statement a transaction of its own."""
+    def open_connection(self, database: str = DATABASE, *, server: int | None = None) -> Iterator["psycopg.Connection"]:
+        """Connect to the primary or to one server, in autocommit mode."""
         url = self.url(database) if server is None else self._own_url(server, database)
         with contextlib.closing(psycopg.connect(url, autocommit=True, connect_timeout=5)) as connection:
             yield connection
@@ -128,9 +128,9 @@ class Postgres(Startable):
         self.process(number).thaw()
 
     def restart(self, number: int) -> None:
-        """Start a server that was killed, as what it was, and return when it takes connections.
+        """Start a killed server in its old role, and return when it accepts connections.
 
-        Not for a killed primary after another was promoted: make that one anew with `rejoin`.
+        After another was promoted, use `rejoin` for a killed primary.
         """
         (self._folder(number) / "postmaster.pid").unlink(missing_ok=True)
         process = self.process(number)
@@ -138,24 +138,24 @@ class Postgres(Startable):
         process.wait_until(lambda: self._answers(number), START_SECONDS)
 
     def promote(self) -> int:
-        """Make the standby that has received most the primary; return its number when it takes writes.
+        """Promote the standby with the newest data; return its number when it accepts writes.
 
-        The others follow it by themselves: they look for the server that takes writes.
+        The others follow it by themselves: they look for the server that accepts writes.
         """
         standbys = [number for number in self.numbers if number != self.primary and self.process(number).alive]
-        chosen = max(standbys, key=self._received)
-        with self.connected("postgres", server=chosen) as connection:
+        chosen = max(standbys, key=self._received_bytes)
+        with self.open_connection("postgres", server=chosen) as connection:
             connection.execute("SELECT pg_promote()")
         self.primary = chosen
         return chosen
 
     def rejoin(self, number: int) -> None:
-        """Make a server that is down a standby of the present primary, with its data copied anew."""
+        """Make a stopped server a standby of the current primary, with a new copy of its data."""
         shutil.rmtree(self._folder(number))
         self._make_standby(number)
 
     def stop(self) -> None:
-        """End all servers without ceremony and remove their data."""
+        """Kill all servers and remove their data."""
         for process in self._processes.values():
             process.kill()
         shutil.rmtree(self._data, ignore_errors=True)
@@ -195,7 +195,7 @@ class Postgres(Startable):
         self.restart(1)
 
     def _make_standby(self, number: int) -> None:
-        """Copy the primary, and follow whichever server takes writes."""
+        """Copy the primary, and follow the server that accepts writes."""
         source = ["-d", self._own_url(self.primary, "postgres"), "-D", str(self._folder(number))]
         self._run("pg_basebackup", *source, "-X", "stream", "-c", "fast", "--no-sync")
         self._certify(number)
@@ -238,9 +238,9 @@ class Postgres(Startable):
         (data / "pg_hba.conf").write_text(postgres_rules())
 
     def _ask_standbys(self) -> None:
-        """Answer a commit only when any one standby has it, on this primary and on whichever comes after it.
+        """Wait for one standby at each commit, on this primary and on later ones.
 
-        Set last: before there is a standby every commit would wait.
+        Set last: without a standby every commit would wait.
         """
         if len(self.numbers) == 1:
             return
@@ -249,14 +249,14 @@ class Postgres(Startable):
             self._configure(number)
             self.process(number).send(signal.SIGHUP)
 
-    def _received(self, number: int) -> int:
-        with self.connected("postgres", server=number) as connection:
+    def _received_bytes(self, number: int) -> int:
+        with self.open_connection("postgres", server=number) as connection:
             row = connection.execute("SELECT pg_last_wal_receive_lsn() - '0/0'").fetchone()
         return int(row[0]) if row and row[0] is not None else 0
 
     def _answers(self, number: int) -> bool:
         try:
-            with self.connected("postgres", server=number):
+            with self.open_connection("postgres", server=number):
                 return True
         except psycopg.OperationalError:
             return False
@@ -278,14 +278,14 @@ class Postgres(Startable):
             raise DidNotStart(f"{program} failed:\n{run.stdout}{run.stderr}")
 
 
-def _deployed() -> dict[str, str]:
-    """Return the deployed settings, but for what is asked for only when there are certificates and standbys."""
+def _deployed_settings() -> dict[str, str]:
+    """Return the deployed settings without those that need certificates or standbys."""
     later = {"ssl", "synchronous_standby_names"}
     return {name: value for name, value in postgres_settings().items() if name not in later}
 
 
-def _unprivileged() -> str | None:
-    """Return whom PostgreSQL runs as: ourselves, or the user of the Debian package when we are root."""
+def _unprivileged_user() -> str | None:
+    """Return PostgreSQL's user when we are root: that of the Debian package; else None."""
     if os.geteuid() != 0:
         return None
     try:
@@ -295,7 +295,7 @@ def _unprivileged() -> str | None:
 
 
 def is_installed() -> bool:
-    """Whether this machine has PostgreSQL's programs."""
+    """Return whether this machine has PostgreSQL's programs."""
     try:
         return bool(_program("initdb"))
     except DidNotStart:
@@ -303,7 +303,7 @@ def is_installed() -> bool:
 
 
 def _program(name: str) -> str:
-    """Return the path of one of PostgreSQL's programs, of the newest version there is; Debian keeps them off PATH."""
+    """Return the path of one of PostgreSQL's programs, of the newest version; Debian keeps them off PATH."""
     versions: Sequence[Path] = sorted(DEBIAN.glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True)
     places = [str(folder) for folder in versions] + os.get_exec_path()
     program = shutil.which(name, path=os.pathsep.join(places))

@@ -1,6 +1,6 @@
-"""Child processes that can be killed, frozen and started again, and that never outlive who started them.
+"""Child processes that can be killed, frozen and restarted, and that never outlive their parent.
 
-Also what can be started and stopped as a context, and the signals that stop a program.
+Also a base of things to start and stop, and the signals that stop a program.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NoReturn, Self
 
-LOOK = 0.02
-"""Seconds between two looks at what is waited for."""
+CHECK_SECONDS = 0.02
+"""Seconds between two checks of a condition."""
 LAST_LINES = 15
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, `kill`, and a terminal that is closed."""
+"""Signals of Ctrl-C, `kill`, and a closed terminal."""
 
 
 class DidNotStart(Exception):
@@ -27,7 +27,7 @@ class DidNotStart(Exception):
 
 
 class Startable(ABC):
-    """What can be started and stopped: use it as a context, or `start` and `stop`."""
+    """Base of things that start and stop: use it as a context, or call `start` and `stop`."""
 
     @abstractmethod
     def start(self) -> None:
@@ -50,8 +50,8 @@ class Startable(ABC):
 class Process:
     """One program: its command, its log file, and its running process if there is one.
 
-    `user` is whom it runs as, when not as ourselves; `environment` is added to ours at the next start. The log is
-    appended to, so that it has the output of every start.
+    `user` it runs as, if not our own; `environment` is added to ours at the next start. The log has the output of every
+    start.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Return the id of the running process; raise `ProcessLookupError` when none is."""
+        """Return the id of the running process. Raises `ProcessLookupError` if there is none."""
         if self._process is None:
             raise ProcessLookupError(f"{self.name} does not run")
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Tell whether the process runs (a frozen one does)."""
+        """Return whether the process runs (a frozen one does)."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
@@ -110,26 +110,26 @@ class Process:
         self._watched = True
 
     def wait_said(self, words: str, seconds: float) -> None:
-        """Return when the log has these words since the last start; raises `DidNotStart` as `wait_until`."""
-        self.wait_until(lambda: self.said(words), seconds)
+        """Wait until the log has these words since the last start. Raises `DidNotStart` like `wait_until`."""
+        self.wait_until(lambda: self.has_printed(words), seconds)
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Return when `ready` says so; raise `DidNotStart` when the process ends first or takes longer."""
+        """Wait until `ready`. Raises `DidNotStart` if the process ends first or takes longer."""
         give_up = time.monotonic() + seconds
         while not ready():
             if not self.alive:
                 raise DidNotStart(f"{self.name} ended before it was ready:\n{self.last_lines()}")
             if time.monotonic() > give_up:
                 raise DidNotStart(f"{self.name} was not ready after {seconds:.0f} seconds:\n{self.last_lines()}")
-            time.sleep(LOOK)
+            time.sleep(CHECK_SECONDS)
 
-    def said(self, words: str) -> bool:
-        """Tell whether the log has these words since the last start."""
-        return words.encode() in self._said()
+    def has_printed(self, words: str) -> bool:
+        """Return whether the log has these words since the last start."""
+        return words.encode() in self._output()
 
     def last_lines(self) -> str:
-        """Return the end of what the process wrote since its last start."""
-        return "\n".join(self._said().decode(errors="replace").splitlines()[-LAST_LINES:])
+        """Return the last lines of the log since the last start."""
+        return "\n".join(self._output().decode(errors="replace").splitlines()[-LAST_LINES:])
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal, if it runs."""
@@ -140,7 +140,7 @@ class Process:
         """End it and its children at once, as a power cut does."""
         if not self.alive:
             return
-        self.send(signal.SIGSTOP)  # so that it has no more children while they are counted
+        self.send(signal.SIGSTOP)  # so that it starts no children meanwhile
         family = [self.pid, *descendants(self.pid)]
         for pid in family:
             _signal(pid, signal.SIGKILL)
@@ -148,9 +148,9 @@ class Process:
         wait_gone(family)
 
     def freeze(self) -> None:
-        """Stop it and its children without ending them: they hold their connections and answer nothing.
+        """Stop it and its children with SIGSTOP: they keep their connections and answer nothing.
 
-        Returns when all their threads stand: on a busy machine one may run on for a moment and answer a request.
+        Returns when all their threads have stopped: one may run on for a moment and answer a request.
         """
         family = [self.pid, *descendants(self.pid)]
         for pid in family:
@@ -158,12 +158,12 @@ class Process:
         wait_stopped(family)
 
     def thaw(self) -> None:
-        """Let it and its children go on."""
+        """Continue it and its children."""
         for pid in [self.pid, *descendants(self.pid)]:
             _signal(pid, signal.SIGCONT)
 
     def stop(self, seconds: float = 15.0) -> int | None:
-        """Ask it to end and wait; kill it when it takes longer. Return its exit code, None when it did not run."""
+        """Ask it to end and wait; kill it after a timeout. Return its exit code, None if it did not run."""
         if self._process is None:
             return None
         if self.alive:
@@ -183,7 +183,7 @@ class Process:
             self._watched = False
         return code
 
-    def _said(self) -> bytes:
+    def _output(self) -> bytes:
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read()
@@ -200,7 +200,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def wait_gone(pids: Sequence[int], seconds: float = 5.0) -> None:
-    """Wait until none of these processes runs any more (a zombie counts as gone)."""
+    """Wait until these processes are gone; zombies count as gone."""
     give_up = time.monotonic() + seconds
     while any(map(runs, pids)) and time.monotonic() < give_up:
         time.sleep(0.005)
@@ -222,7 +222,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _state(stat: str) -> str:
-    """Return the letter of a process's or a thread's state; X for one that is gone."""
+    """Return the state letter of a process or thread; X if it is gone."""
     try:
         with open(stat) as file:
             return file.read().rpartition(")")[2].split()[0]
@@ -231,7 +231,7 @@ def _state(stat: str) -> str:
 
 
 def runs(pid: int) -> bool:
-    """Tell whether a process is there and has not ended."""
+    """Return whether a process exists and has not ended."""
     return _state(f"/proc/{pid}/stat") not in "ZX"
 
 
@@ -242,10 +242,10 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 class _Reaper:
-    """A tiny shell process that kills what we started when we are gone, however we went.
+    """A small shell process that kills our children when we are gone, even after SIGKILL.
 
     It reads `+ pid` and `- pid` from a pipe; the pipe's end means that this process has ended.
-    (The kernel's own PR_SET_PDEATHSIG is sent when the starting THREAD ends, which is too early for us.)
+    (The kernel sends PR_SET_PDEATHSIG already when the starting THREAD ends, which is too early for us.)
     """
 
     SCRIPT = """
@@ -265,11 +265,11 @@ class _Reaper:
         self._owner = 0
 
     def watch(self, pid: int) -> None:
-        """Kill this process, and its group, when we are gone."""
+        """Kill a process and its group when we are gone."""
         self._tell(f"+ {pid}\n")
 
     def forget(self, pid: int) -> None:
-        """Leave this process alone: it has ended, and its id may be another's soon."""
+        """Forget a process: it has ended, and its id may be reused."""
         self._tell(f"- {pid}\n")
 
     def _tell(self, line: str) -> None:
@@ -289,7 +289,7 @@ class _Reaper:
             start_new_session=True,
         )
         os.close(reading)
-        shell.returncode = 0  # it ends after us: no process waits for it, and Python must not warn of that
+        shell.returncode = 0  # it outlives us: Python must not warn that nobody waits for it
         return writing
 
 
@@ -297,7 +297,7 @@ _reaper = _Reaper()
 
 
 def treat_as_ctrl_c() -> None:
-    """Let each of them raise `KeyboardInterrupt`, once: an impatient second one must not break off the tidying up."""
+    """Let each of them raise `KeyboardInterrupt`, once: a second one must not interrupt the cleanup."""
     for number in INTERRUPTIONS:
         signal.signal(number, _interrupt)
 

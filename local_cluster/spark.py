@@ -1,6 +1,6 @@
 """A standalone cluster of Spark on one machine: a master and workers, from the jars that pyspark brings.
 
-Each worker has an address on loopback, a work folder and an environment of its own, as if it were another machine.
+Each worker has its own loopback address, work folder and environment, like another machine.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from local_cluster.ports import LOOPBACK, free_port
 from local_cluster.processes import Process, Startable, descendants
 
 START_SECONDS = 60.0
-SMALL = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Options of Java for processes that only hand out work."""
+SMALL_JAVA = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Java options of processes that only distribute work."""
 _NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -31,7 +31,7 @@ class Application(NamedTuple):
 
 
 class Worker:
-    """A worker of Spark: its folder has `environment/`, and in `work/` what its executors leave."""
+    """A worker of Spark: its folder has `environment/`, and files of its executors in `work/`."""
 
     def __init__(self, number: int, folder: Path, master: str, cores: int, memory: str) -> None:
         self.name = f"worker {number}"
@@ -44,7 +44,7 @@ class Worker:
         self._size = ("--cores", str(cores), "--memory", memory)
 
     def launch(self) -> None:
-        """Start it, with an environment that is made the first time, and do not wait."""
+        """Start it without waiting. The first start makes its environment."""
         if not self.environment.exists():
             make_environment(self.environment)
         spark = site_packages(self.environment) / "pyspark"
@@ -58,7 +58,7 @@ class Worker:
         ]  # fmt: skip
         self.process.environment = {
             **_environment(spark),
-            # As on a machine where the environment is the first on PATH, and nothing else is Python's.
+            # Like a machine with only this environment's Python on PATH.
             "PATH": f"{self.environment / 'bin'}:{os.environ['PATH']}",
             "PYTHONPATH": "",
             "SPARK_LOCAL_DIRS": str(scratch),
@@ -71,7 +71,7 @@ class Worker:
 
 
 class SparkCluster(Startable):
-    """A master and its workers, in `folder`; an executor gets no more than its worker has."""
+    """A master and its workers, in `folder`; executors share a worker's resources."""
 
     def __init__(self, folder: Path, *, workers: int = 3, cores: int = 1, memory: str = "1g") -> None:
         self.folder = folder.absolute()
@@ -85,7 +85,7 @@ class SparkCluster(Startable):
 
     @property
     def url(self) -> str:
-        """Return what drivers are given as `--master`."""
+        """Return the URL for a driver's `--master`."""
         return f"spark://{LOOPBACK}:{self.port}"
 
     @property
@@ -94,13 +94,13 @@ class SparkCluster(Startable):
         return f"http://{LOOPBACK}:{self._page}"
 
     def parts(self) -> Iterator[Part]:
-        """Yield every process there is, but executors, which come and go."""
+        """Yield every process except executors."""
         yield Part("master", f"{LOOPBACK}:{self.port}", self.master)
         for worker in self.workers.values():
             yield Part(worker.name, f"{worker.host}:{worker.port}", worker.process)
 
     def start(self) -> None:
-        """Return when the master has all its workers; raises `DidNotStart`, leaving nothing running."""
+        """Start all; return when the master has all its workers. Raises `DidNotStart`, with nothing left running."""
         try:
             self.start_master()
             for worker in self.workers.values():
@@ -111,47 +111,47 @@ class SparkCluster(Startable):
             raise
 
     def start_master(self) -> None:
-        """Start the master and return when it takes workers."""
+        """Start the master and return when it accepts workers."""
         self.master.start()
         self.master.wait_said("I have been elected leader", START_SECONDS)
 
     def wait_ready(self) -> None:
-        """Return when the master has all its workers."""
+        """Wait until the master has all its workers."""
         for worker in self.workers.values():
             worker.process.wait_said("Successfully registered with master", START_SECONDS)
 
     def stop(self) -> None:
-        """End everything, executors too."""
+        """Stop everything, executors too."""
         for worker in self.workers.values():
             worker.process.kill()
         self.master.kill()
 
     def in_use(self) -> bool:
-        """Tell whether the master has all its workers."""
+        """Return whether the master has all its workers."""
         with contextlib.suppress(OSError):
-            return [each["state"] for each in self._told()["workers"]].count("ALIVE") == len(self.workers)
+            return [each["state"] for each in self._master_state()["workers"]].count("ALIVE") == len(self.workers)
         return False
 
     def heal(self, name: str, _say: Callable[[str], None]) -> None:
-        """Start a part that has died, and return when it is what it was."""
+        """Restart a dead part, and return when it is ready."""
         if name == "master":
             return self.start_master()
         self.workers[name].launch()
         return self.workers[name].process.wait_said("Successfully registered with master", START_SECONDS)
 
     def applications(self) -> Sequence[Application]:
-        """Return the drivers at work, as the master tells. Raises `OSError`."""
-        return [Application(each["id"], each["name"]) for each in self._told()["activeapps"]]
+        """Return the running drivers, from the master. Raises `OSError`."""
+        return [Application(each["id"], each["name"]) for each in self._master_state()["activeapps"]]
 
     def remove(self, application: str) -> None:
-        """Have the master end an application, as the link on its page does. Raises `OSError`."""
+        """Kill an application through the master's page. Raises `OSError`."""
         with _NO_PROXY.open(self.page, timeout=10) as answer:
             token = re.search(r'name="csrfToken" value="(\w+)"', answer.read().decode())
         form = f"id={application}&terminate=true&csrfToken={token and token[1]}".encode()
         with _NO_PROXY.open(f"{self.page}/app/kill/", form, timeout=10):
             pass
 
-    def _told(self) -> Mapping[str, list[Mapping[str, str]]]:
+    def _master_state(self) -> Mapping[str, list[Mapping[str, str]]]:
         with _NO_PROXY.open(f"{self.page}/json/", timeout=10) as answer:
             told: Mapping[str, list[Mapping[str, str]]] = json.load(answer)
         return told
@@ -168,9 +168,9 @@ def _spark() -> Path:
 
 
 def _java(spark: Path, program: str, *options: str) -> list[str]:
-    # A worker that is gone is noticed soon enough for somebody who watches.
+    # Notice a lost worker soon.
     quick = "-Dspark.worker.timeout=10"
-    return ["java", *SMALL, quick, *options, "-cp", f"{spark}/jars/*", program]
+    return ["java", *SMALL_JAVA, quick, *options, "-cp", f"{spark}/jars/*", program]
 
 
 def _environment(spark: Path) -> dict[str, str]:

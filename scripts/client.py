@@ -1,7 +1,7 @@
 """Writes `src/ams/client/client.py`, the client for threads, from `async_client.py`, when a package or .venv is made.
 
-Word by word: what is awaited there is called here, and classes have their names without `Async`. What really differs
-stands in `transport.py`. With --check nothing is written, and the exit code says whether the file is as it should be.
+It drops `await` and `Async` in names of classes; other differences are in `transport.py`. With --check it writes
+nothing, and exits with 1 if the file is not up to date.
 """
 
 import re
@@ -20,12 +20,12 @@ TEXTS = {
     "        The loop is an `async for`.\n": "",
     "The handler is a coroutine function.\n": "Handlers run in threads.\n",
 }
-"""What is said otherwise; each stands in the source."""
+"""Replacements; each must occur in the source."""
 WORDS = {r"\basync (?=def|with|for)": "", r"\bawait ": "", r"\b(__)a(?=enter|exit)": r"\1", r"\bAsync(?=[A-Z])": ""}
 
 
-def written(source: str) -> str:
-    """Return the client for threads; raise `ValueError` for a text that is not in the source any more."""
+def sync_client(source: str) -> str:
+    """Return the client for threads. Raises: ValueError: a replacement does not occur in the source."""
     for text, other in TEXTS.items():
         if text not in source:
             raise ValueError(f"not in {SOURCE.name}: {text}")
@@ -36,8 +36,8 @@ def written(source: str) -> str:
 
 
 def main() -> int:
-    """Write the file, or say whether it is as it should be."""
-    text = written(SOURCE.read_text())
+    """Write or check the file. Returns the exit code."""
+    text = sync_client(SOURCE.read_text())
     if "--check" in sys.argv[1:]:
         return int(TARGET.read_text() != text)
     TARGET.write_text(text)

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-LONG = 25
+MAX_WORDS = 25
 RIDDLE = re.compile(r"(What|Who|Whether|That|Whose)\b(?!.*\?$)")
 IRREGULAR = (
     "begun bound brought built caught chosen cut done drawn driven fed felt found given gone got grown heard held "
@@ -89,7 +89,7 @@ def _hard(path: Path, classes: defaultdict[str, set[Path]]) -> Iterator[tuple[st
                 yield "participle", node.lineno, node.name
     for line, text in texts:
         for sentence in sentences(text):
-            if len(sentence.split()) > LONG:
+            if len(sentence.split()) > MAX_WORDS:
                 yield "long", line, sentence
             if RIDDLE.match(sentence):
                 yield "riddle", line, sentence

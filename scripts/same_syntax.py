@@ -1,8 +1,11 @@
 """Compares the code of two revisions without its words: docstrings, comments, layout and renamed names.
 
 `python3 scripts/same_syntax.py BEFORE [AFTER] [--renames FILE]` prints the files whose code differs and exits with 1;
-without AFTER it looks at the working tree. FILE has one renaming a line: `old/path.py new/path.py` of a file,
-`path.py old new` of a name in that file (named as it is after), `* old new` of a name everywhere.
+without AFTER it looks at the working tree. Each line of FILE is one renaming:
+
+    old/path.py new/path.py   a file
+    path.py old new           a name in a file (its new path)
+    * old new                 a name in all files
 """
 
 import argparse
@@ -18,7 +21,7 @@ _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionD
 
 
 class _WithoutWords(ast.NodeTransformer):
-    """Takes out docstrings and names each thing as it is named after."""
+    """Removes docstrings and applies the renamings."""
 
     def __init__(self, renames: Mapping[str, str]) -> None:
         self._renames = renames
@@ -42,7 +45,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def syntax(source: str, renames: Mapping[str, str]) -> str:
-    """Return the code of a file without its words, as text to be compared."""
+    """Return the code of a file without its words, as comparable text."""
     tree = _WithoutWords(renames).visit(ast.parse(source))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):  # renamed names are sorted anew
@@ -71,8 +74,8 @@ def main() -> int:
 class Renames(NamedTuple):
     """Names before and after."""
 
-    files: Mapping[str, str]  # of each new path the old one
-    names: Mapping[str, Mapping[str, str]]  # of each path, or `*`, new names by old ones
+    files: Mapping[str, str]  # old paths by new path
+    names: Mapping[str, Mapping[str, str]]  # by path, or `*`: new names by old name
 
     @classmethod
     def read(cls, file: Path) -> "Renames":

@@ -1,7 +1,7 @@
-"""Backups taken while the service runs, and restored onto another machine: what is in them, by its answers there.
+"""Takes backups while the service runs, restores them onto another machine, and checks them by its answers there.
 
-The moment of a backup is made by the program (`ams.app.backup.taking`), in a thread of a process of its own; how the
-service is asked to keep its files, a Unix socket, is not simulated, nor are the files of the copy.
+`ams.app.backup.taking` takes the backup, in a thread of a process of its own. Not simulated are the Unix socket that
+asks the service to keep its files, and the files of the copy.
 """
 
 import asyncio
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
 PORT = 8180
 ANSWER_SECONDS = 60.0
-LOOK_SECONDS = 0.05  # how often who waits for an answer sees whether the service has ended
+LOOK_SECONDS = 0.05  # interval at which a waiting backup checks whether the service has ended
 READY_SECONDS = 120.0
 
 
 @dataclass
 class Copy:
-    """A backup: when it began, and the files of the data folder, by their names in it."""
+    """A backup: its start, and the files of the data folder by name."""
 
     began: float
     files: dict[str, bytes]
 
 
-class _Kept:
-    """The promise of a running service to let no file go; for a thread of another process."""
+class _RetentionHold:
+    """Retention hold: the running service deletes no file of the log. For a thread of another process."""
 
     def __init__(self, node: Node) -> None:
         self._node, self._life = node, node.life
@@ -54,15 +54,15 @@ class _Kept:
         self._call(self._begin)
 
     def parts(self) -> Sequence[Part]:
-        """Return the files that are the log of this moment."""
+        """Return the files that make up the log now."""
         return list(self._ask("files"))
 
     def confirm(self) -> None:
-        """Return if all files were and are kept."""
+        """Return if no file was deleted since; raises otherwise."""
         self._ask("keep")
 
     def close(self) -> None:
-        """Let the files go."""
+        """Release the hold."""
         self._call(lambda: self._questions.put_nowait("end") if self._questions is not None else None)
 
     def _ask(self, question: str) -> Any:
@@ -106,14 +106,14 @@ class _Kept:
 async def take(node: Node) -> Copy | None:
     """Take a backup; None when the service ended meanwhile, or cannot be copied now."""
     began = node.world.now
-    return await asyncio.to_thread(_copied, node, began) if node.service is not None else None
+    return await asyncio.to_thread(_copy_files, node, began) if node.service is not None else None
 
 
-def _copied(node: Node, began: float) -> Copy | None:
+def _copy_files(node: Node, began: float) -> Copy | None:
     folder = Folder.look(node.folder)
     found: dict[str, bytes] = {}
     try:
-        with contextlib.closing(_Kept(node)) as kept, taking._moment(folder, kept, node.clock) as moment:  # type: ignore[arg-type]
+        with contextlib.closing(_RetentionHold(node)) as kept, taking._moment(folder, kept, node.clock) as moment:  # type: ignore[arg-type]
             found["registry.db"] = moment.registry._connection.serialize()
             for part in moment.parts:
                 node.disk.take_time()
@@ -127,14 +127,14 @@ def _copied(node: Node, began: float) -> Copy | None:
 
 
 async def broken_laws(copy: Copy, node: Node, stages: "Sequence[Stage]", traffic: "Traffic") -> list[str]:
-    """Restore a backup onto a new machine, and return what is not there that was answered before it began."""
+    """Restore a backup onto a new machine; return violations: data that was confirmed before it began is missing."""
     folder = f"{node.folder}-restored"
     other = Node(node.world, folder, settings_for(folder, port=PORT))
     other.port, other.name = PORT, "restored"
     for name, content in copy.files.items():
         other.disk.keep(os.path.join(folder, name), content)
     found: list[str] = []
-    with sqlite_files().mounted(folder, other.disk):
+    with sqlite_files().mount(folder, other.disk):
         other.boot()
         until = node.world.now + READY_SECONDS
         while other.service is None:
@@ -151,7 +151,7 @@ async def broken_laws(copy: Copy, node: Node, stages: "Sequence[Stage]", traffic
 
 
 def _missing(copy: Copy, stage: "Stage", there: Ending) -> Iterator[str]:
-    """Yield the laws that the copy breaks; what was answered since it began may be in it or not."""
+    """Yield the violations in a copy. Requests answered since it began may be in it or not."""
     attempts = [
         each if each.ended < copy.began or not isinstance(each, Publish)
         else dataclasses.replace(each, outcome=Outcome.UNKNOWN, ids=(), ended=FOREVER)

@@ -1,4 +1,4 @@
-"""Clients of the service: real HTTP bytes over the simulated network, and what became of each request."""
+"""Clients of the service: real HTTP bytes over the simulated network, and the outcome of each request."""
 
 import asyncio
 import json
@@ -12,13 +12,13 @@ from typing import Any
 from ams.core.errors import OUTCOME_UNKNOWN, OutcomeUnknown
 from bench.connection import CLOSED, Connection, Response, SerialClient, request
 from simulation.histories.attempts import Facts, Outcome
-from simulation.histories.client import LATE, Client, Kind, Tried, encoded, error_text
+from simulation.histories.client import LATE, Client, Kind, Tried, encode_body, error_text
 from simulation.node import TOKEN, Node
 
 ANSWER_SECONDS = 60.0
-"""For any answer, whatever is slow meanwhile; an answer that takes longer breaks a law."""
+"""Deadline for any answer, however slow other parts are. A later answer is a violation."""
 AGAIN_SECONDS = 0.2  # until a client tries to connect again
-HALF_CLOSED = 0.03  # share of requests after which the client sends nothing more
+HALF_CLOSE_SHARE = 0.03  # share of requests after which the client sends nothing more
 FOREVER = float("inf")
 _ETAG = b"\r\netag: "
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -28,16 +28,16 @@ RIGHT_REFUSALS = ("wrong ack", "no ack pending", LATE)
 
 @dataclass
 class Traffic:
-    """What all clients were told."""
+    """Outcomes and violations of all clients."""
 
     stopping: bool = False
-    patience: float = ANSWER_SECONDS  # in which each answer has to come
+    patience: float = ANSWER_SECONDS  # seconds within which each answer has to come
     answers: Counter[str] = field(default_factory=Counter)  # by outcome
     violations: list[str] = field(default_factory=list)
 
 
 class SimConnection(Connection):
-    """A connection that keeps the version that an answer names, and the bodies of those that come in chunks."""
+    """A connection that keeps an answer's ETag, and the bodies of chunked answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,12 +70,12 @@ class SimClient(Client):
         self.resource = f"projects/{project}"
         self.node, self.traffic, self._chance = node, traffic, chance
         self._connection: SimConnection | None = None
-        self.etag = ""  # the version that the last answer named
+        self.etag = ""  # of the last answer
 
     async def attempt(
         self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
     ) -> Tried:
-        """Make one attempt, when the service can be reached, and say what came of it."""
+        """Make one attempt once the service can be reached; return its outcome."""
         found, _ = await self.ask(name, path, body, method=method, headers=headers)
         return found
 
@@ -89,14 +89,14 @@ class SimClient(Client):
         allowed: tuple[str, ...] = (),
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> tuple[Tried, int]:
-        """Make one attempt; return with it the status of the answer, 0 without one. `allowed` errors are no fault.
+        """Make one attempt; return it and the status of the answer, 0 without one.
 
-        A path is one in the client's project, unless it begins with `/v1/`.
+        `allowed` errors are no violation. A path is in the client's project, unless it begins with `/v1/`.
         """
-        connection = await self._connected()
+        connection = await self._open_connection()
         world = self.node.world
         whole = path if path.startswith("/v1/") else f"/v1/projects/{self.project}{path}"
-        pieces = request(method, whole, self.token, encoded(body), **headers)
+        pieces = request(method, whole, self.token, encode_body(body), **headers)
         started = world.now
         had_faults = self.node.has_disk_faults
         answer = await self._answer(connection, pieces, f"{name} ({method} {self.project}{path})")
@@ -115,23 +115,23 @@ class SimClient(Client):
             ended = FOREVER if outcome is Outcome.UNKNOWN else ended
             self._judge(f"{name} ({method} {path})", answer, refusal, allowed, had_faults=had_faults)
         self.traffic.answers[outcome.value] += 1
-        document = _read(answer.body) if outcome is Outcome.DONE else None
+        document = _decode_json(answer.body) if outcome is Outcome.DONE else None
         return Tried(
             Facts(request=name, started=started, ended=ended, outcome=outcome), document, refusal
         ), answer.status
 
     async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
-        """Call until it is answered with success, and return the document; for what prepares and ends a run."""
+        """Retry a call until it succeeds, and return the document. For the setup and the end of a run."""
         for _ in range(20):
             found, status = await self.ask(self.next_request(), path, body, method=method, allowed=("409", "500"))
             if found.done:
                 return found.document
-            if status == 409:  # it was made by a request that was not answered
+            if status == 409:  # an unanswered request has created it
                 return None
         raise AssertionError(f"{method} {path} was never answered with success: {found.refusal}")
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -139,7 +139,7 @@ class SimClient(Client):
     async def _answer(self, connection: Connection, pieces: tuple[bytes, ...], said: str) -> Response:
         try:
             async with asyncio.timeout(self.traffic.patience):
-                is_half_closed = self._chance.random() < HALF_CLOSED and not _waits(pieces)
+                is_half_closed = self._chance.random() < HALF_CLOSE_SHARE and not _waits(pieces)
                 if is_half_closed:
                     transport = connection._transport
                     assert transport is not None
@@ -152,7 +152,7 @@ class SimClient(Client):
             self.traffic.violations.append(f"deadline: {said} had no answer within {self.traffic.patience:.0f} s")
             return Response(CLOSED)
 
-    async def _connected(self) -> SimConnection:
+    async def _open_connection(self) -> SimConnection:
         while True:
             if self._connection is not None and not self._connection.closed:
                 return self._connection
@@ -173,8 +173,8 @@ class SimClient(Client):
         self.traffic.violations.append(f"error: {said} was answered {answer.status} {refusal}")
 
 
-def _read(body: bytes) -> Any:
-    """Read a document, or one a line."""
+def _decode_json(body: bytes) -> Any:
+    """Parse one JSON document, or JSON lines."""
     if b"\n{" in body:
         return [json.loads(line) for line in body.splitlines()]
     return json.loads(body) if body else None

@@ -1,7 +1,7 @@
-"""Which points of the program a crash has met: where its tasks and threads stood just then, and how leases stood.
+"""Crash coverage: the points of the service at which its tasks and threads stood when it crashed, and states of leases.
 
-A point is an `await`, an `async for` or an `async with` of the program, or one of its calls of the disk. A crash meets
-those that each task has come to, and each thread that waits for the disk. `python -m simulation --coverage` prints a
+A point is an `await`, an `async for` or an `async with` of the service, or one of its calls of the disk. A crash covers
+the points that tasks are at, and those of threads that wait for the disk. `python -m simulation --coverage` prints a
 table of them by module.
 """
 
@@ -26,17 +26,17 @@ DISK_CALLS = frozenset(
         "unlink", "names", "free_bytes",
     }
 )  # fmt: skip
-HOLDERS = ("files", "_files", "disk", "_disk")  # names by which the program has its disk
+HOLDERS = ("files", "_files", "disk", "_disk")  # names of the service's attributes for its disk
 SOURCE = Path(ams.__file__).parent
 LEASES = "states of leases"
 STATES = ("on lease", "waiting", "blocked by a key", "being stored", "a pull waits")
 FOLDERS = ("app/serving.py", "app/wiring", "http", "pubsub", "push", "service", "storage", "web")
-"""What a node runs; the rest is programs beside it."""
-ELSEWHERE = ("kafka", "postgres", "relaying", "rpc")
+"""Packages that a node runs; the others belong to separate programs."""
+OTHER_PROGRAMS = ("kafka", "postgres", "relaying", "rpc")
 
 
 class Point(NamedTuple):
-    """A place of the program: its module as a path, and its lines."""
+    """A place in the code: its module as a path, and its lines."""
 
     module: str
     first: int
@@ -49,11 +49,11 @@ class Point(NamedTuple):
 
 @functools.cache
 def points() -> Mapping[str, list[Point]]:
-    """Return all points of the program that a node may come to, by module."""
+    """Return all points that a node can reach, by module."""
     found: dict[str, list[Point]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         module = str(path.relative_to(SOURCE))
-        if module.startswith(FOLDERS) and not any(each in module for each in ELSEWHERE):
+        if module.startswith(FOLDERS) and not any(each in module for each in OTHER_PROGRAMS):
             here = sorted(_points_in(module, ast.parse(path.read_text())))
             if here:
                 found[module] = here
@@ -79,7 +79,7 @@ def _is_of_the_disk(called: ast.expr) -> bool:
 
 
 def met_by_crash(node: "Node") -> Iterator[str]:
-    """Yield the points, as text, that the tasks and threads of a node's process are at, and states of its leases."""
+    """Yield the current points of a node's tasks and threads, as text, and states of its leases."""
     life = node.life
     assert life is not None
     for task in asyncio.all_tasks(life.loop):
@@ -134,7 +134,7 @@ def _at(frames: Iterable[types.FrameType], kind: str) -> Iterator[str]:
 
 
 def table(met: Counter[str]) -> str:
-    """Return how many points of each module a crash has met, as a table; and which states of leases."""
+    """Return a table: points per module that a crash has covered, and states of leases."""
     lines = [f"{'module':50} {'awaits':>7} {'met':>5} {'disk':>6} {'met':>5}"]
     totals: Counter[str] = Counter()
     for module, here in points().items():
@@ -151,6 +151,6 @@ def _row(name: str, counts: Counter[str]) -> str:
     return f"{name:50} {counts['await']:>7} {counts['await met']:>5} {counts['disk']:>6} {counts['disk met']:>5}"
 
 
-def missed(met: Counter[str]) -> list[str]:
-    """Return the points that no crash has met."""
+def unmet_points(met: Counter[str]) -> list[str]:
+    """Return the points that no crash has covered."""
     return [str(each) for here in points().values() for each in here if not met[str(each)]]

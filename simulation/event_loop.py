@@ -1,9 +1,9 @@
 """An asyncio event loop in virtual time.
 
-Each callback is an event of the world and takes a little time, so whatever else is due comes in between: a packet, a
-thread, another process, a crash. Callbacks run in the order in which they became ready, as asyncio promises; when they
-become ready is drawn. Made of public parts of asyncio and of those that it has for who writes an event loop: `Handle`
-and `TimerHandle` with their `_run`, and `_set_running_loop`.
+Each callback is an event of the world and takes a little time, so other events come in between: a packet, a thread,
+another process, a crash. Callbacks run in the order in which they became ready, as in asyncio; the moment is random.
+Uses public parts of asyncio, and those meant for implementations of event loops: `Handle` and `TimerHandle` with their
+`_run`, and `_set_running_loop`.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Context = contextvars.Context | None
 
 
 class SimTimer(TimerHandle):
-    """A timer, and the event that it is in the world."""
+    """A timer, and its event in the world."""
 
     __slots__ = ("event",)
     event: "Event"
@@ -37,19 +37,19 @@ class SimLoop(AbstractEventLoop):
 
     def __init__(self, process: "SimProcess") -> None:
         self.process = process
-        self.is_blocked = False  # whether its thread waits for another one
-        self.sockets: dict[int, ListeningSocket] = {}  # that it can be asked to watch, by their numbers
+        self.is_blocked = False  # its thread waits for another one
+        self.sockets: dict[int, ListeningSocket] = {}  # sockets to watch, by number
         self._ready: deque[tuple[Handle, str]] = deque()
         self._turn: Event | None = None
         self._readers: dict[int, Handle] = {}
         self._executor: SimExecutor | None = None
         self._is_closed = False
-        self._woken_at = 0.0  # when the last call from a thread arrives
+        self._woken_at = 0.0  # arrival of the last call from a thread
 
     # Running
 
     def go_on(self) -> None:
-        """Have the next callback run soon, if there is one."""
+        """Schedule the next ready callback."""
         if self._ready and self._turn is None and not self.is_blocked:
             process = self.process
             delay = process.draw(process.world.latencies.callback) + process.pause_left
@@ -79,7 +79,7 @@ class SimLoop(AbstractEventLoop):
         return self._is_closed
 
     def close(self) -> None:
-        """Forget all that was to come."""
+        """Drop all callbacks and timers."""
         self._is_closed = True
         self._ready.clear()
         self._readers.clear()
@@ -94,9 +94,9 @@ class SimLoop(AbstractEventLoop):
         return handle
 
     def call_soon_threadsafe(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context = None) -> Handle:
-        """Run a callback, from a thread: after the time it takes to wake the event loop, and in the order of the calls.
+        """Run a callback from a thread, in the order of the calls, after the latency of waking the loop.
 
-        Raises `RuntimeError` when the loop is closed.
+        Raises: RuntimeError: the loop is closed.
         """
         if self._is_closed:
             raise RuntimeError("Event loop is closed")
@@ -126,7 +126,7 @@ class SimLoop(AbstractEventLoop):
             self.go_on()
 
     def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
-        """Let nothing happen when it is due."""
+        """Cancel a timer's event."""
         if isinstance(handle, SimTimer):
             handle.event.cancel()
 
@@ -151,7 +151,7 @@ class SimLoop(AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Note an exception that nobody took, unless a crash has made it."""
+        """Note an unhandled exception, unless a crash caused it."""
         if not self.process.is_dying:
             error = context.get("exception")
             self.process.troubles.append(f"{context['message']}: {error!r}")
@@ -165,7 +165,7 @@ class SimLoop(AbstractEventLoop):
         future: Future[T] = self.create_future()
         if executor is None:
             executor = self._executor = self._executor or SimExecutor()
-        if self.process.is_dying:  # its threads are gone; its last words are said here
+        if self.process.is_dying:  # its threads are gone: run here
             _settle(future, *_outcome(lambda: func(*args)))
             return future
 
@@ -191,7 +191,7 @@ class SimLoop(AbstractEventLoop):
         return handle is not None
 
     def read_ready(self, fd: int) -> bool:
-        """Run the callback of a socket; return whether it is watched."""
+        """Run the callback of a watched socket. Returns False if it is not watched."""
         handle = self._readers.get(fd)
         if handle is None:
             return False
@@ -202,7 +202,7 @@ class SimLoop(AbstractEventLoop):
     async def connect_accepted_socket(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.Protocol], sock: "SimSocket", **tls: Any
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Make a transport of a connection that was accepted."""
+        """Make a transport for an accepted connection."""
         assert not tls, "TLS is not simulated"
         protocol = protocol_factory()
         return await sock.attach(self, protocol), protocol
@@ -216,7 +216,7 @@ class SimLoop(AbstractEventLoop):
         sock: "SimSocket | None" = None,
         **how: Any,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Connect to a port of the simulated network, or go on with what is connected. Raises `OSError`."""
+        """Connect to a port of the simulated network, or use a connected socket. Raises `OSError`."""
         sock = sock or await self.process.world.network.connect(self.process, port)
         protocol = protocol_factory()
         return await sock.attach(self, protocol), protocol

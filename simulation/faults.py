@@ -1,4 +1,4 @@
-"""What goes wrong in a world, and how it ends."""
+"""Faults of a world with one node."""
 
 import errno
 import random
@@ -9,7 +9,7 @@ from simulation.world import Event
 
 LASTING_SECONDS = (0.2, 8.0)
 PAUSE_SECONDS = (0.01, 15.0)
-CLOCK_SECONDS = (-600.0, 600.0)  # by which the time of day is set
+CLOCK_SECONDS = (-600.0, 600.0)  # steps of the time of day
 DRIFT = (-1e-3, 1e-3)
 SLOWNESS = 5.0
 CALLS = ("sync", "sync", "write", "open", "sync_folder", "rename", "unlink", "truncate")
@@ -26,7 +26,7 @@ class Faults:
             "kill": lambda _: self._crash(power=False),
             "power cut": lambda _: self._crash(power=True),
             "stop": lambda _: node.stop(),
-            "cut connections": self._cut,
+            "cut connections": self._cut_connections,
             "slow network": self._slow_network,
             "slow disk": self._slow_disk,
             "pause": lambda chance: node.pause(chance.uniform(*PAUSE_SECONDS)),
@@ -38,12 +38,12 @@ class Faults:
         }
 
     def schedule(self, seconds: float, kind: str, seed: int) -> None:
-        """Let something go wrong in so many seconds."""
+        """Schedule a fault in this many seconds."""
         chance = random.Random(seed)
         self._after(seconds, lambda: self._faults[kind](chance), f"fault: {kind}")
 
     def cease(self) -> None:
-        """Let all be well from now on; a disk that failed is used by a new process."""
+        """End all faults. The service restarts if its disk failed."""
         node = self._node
         for each in self._coming:
             each.cancel()
@@ -62,10 +62,10 @@ class Faults:
             self.kills += not power
         self._node.crash(power=power)
 
-    def _cut(self, chance: random.Random) -> None:
+    def _cut_connections(self, chance: random.Random) -> None:
         ends = list(self._world.network.open)
         for each in chance.sample(ends, min(len(ends), chance.randint(1, 4))):
-            self._world.network.cut(each)
+            self._world.network.break_connection(each)
 
     def _slow_network(self, chance: random.Random) -> None:
         self._world.network.slowness = SLOWNESS
@@ -84,7 +84,7 @@ class Faults:
     def _drift(self, chance: random.Random) -> None:
         clock, now, before = self._node.clock, self._world.now, self._node.clock.drift
         clock.drift = chance.uniform(*DRIFT)
-        clock.offset += now * (before - clock.drift)  # the time of day goes on from where it is
+        clock.offset += now * (before - clock.drift)  # keeps the time of day continuous
 
     def _fail_disk(self, chance: random.Random) -> None:
         disk = self._node.disk
@@ -107,7 +107,7 @@ class Faults:
         node = self._node
         node.disk.capacity = DISK_BYTES
         self._crash(power=False)
-        if node.life is not None:  # its event loop waits for a thread: a moment later
+        if node.life is not None:  # its event loop waits for a thread: try again later
             self._after(0.01, self._repair, "the disk is repaired")
             return
         node.disk.heal()

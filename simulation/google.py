@@ -1,7 +1,7 @@
-"""Google's calls below the transport: the handlers of `ams.pubsub`, called with messages over simulated connections.
+"""Google's calls without gRPC: the handlers of `ams.pubsub`, called with messages over simulated connections.
 
-Each call has a connection of its own, on which frames go instead of HTTP/2: so packets are late, connections break and
-processes end as they do for all others. Nothing of grpcio runs but its names for codes and handlers.
+Each call has a connection of its own with frames instead of HTTP/2. So late packets, broken connections and ends of
+processes affect it as any other. Only grpcio's names for codes and handlers are used.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from simulation.clients import FOREVER, UNKNOWN_OUTCOMES, SimClient, Traffic
 from simulation.histories.attempts import ACK, EXTEND, NACK, Facts, Lease, Leased, Outcome, Publish, Settle, offset_of
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel
-from simulation.histories.payload import leased, message, ordering_key
+from simulation.histories.payload import leased_message, message, ordering_key
 from simulation.histories.workload import Worker
 from simulation.network import ListeningSocket
 from simulation.node import PUBSUB_PORT as PORT
@@ -34,14 +34,14 @@ from simulation.process import SimProcess
 GRACE_SECONDS = 5.0  # for calls under way at a stop
 LEASE_SECONDS = 10
 STREAM_SECONDS = (0.5, 4.0)
-SURE_SECONDS = 0.1  # before a lease ends, in which an answer tells nothing any more
+SURE_SECONDS = 0.1  # an answer this close to the end of a lease proves nothing
 _HEAD = 4
 _DETAILS = "grpc-status-details-bin"
 Frame = tuple[str, Any]
 
 
 class _Frames(asyncio.Protocol):
-    """Frames over a connection: a kind, and what belongs to it."""
+    """Frames over a connection: a kind and its content."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
@@ -66,7 +66,7 @@ class _Frames(asyncio.Protocol):
         self.transport.write(len(data).to_bytes(_HEAD) + data)
 
     def came(self, kind: str, what: Any) -> None:
-        """Take a frame."""
+        """Handle a received frame."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
@@ -74,7 +74,7 @@ class _Frames(asyncio.Protocol):
 
 
 class SimContext:
-    """What a handler knows of its call, as `grpc.aio.ServicerContext` says it."""
+    """Context of a call for its handler, like `grpc.aio.ServicerContext`."""
 
     def __init__(self, served: "_ServedCall", token: str) -> None:
         self._served, self._token = served, token
@@ -83,7 +83,7 @@ class SimContext:
         self._code: grpc.StatusCode | None = None
 
     def put(self, request: Any) -> None:
-        """Add a request, or the end of all."""
+        """Add a request, or the end of the stream."""
         self._requests.append(request)
         if self._has_come is not None and not self._has_come.done():
             self._has_come.set_result(None)
@@ -108,15 +108,15 @@ class SimContext:
         raise grpc.aio.AbortError("aborted")
 
     def invocation_metadata(self) -> Sequence[tuple[str, str]]:
-        """Return what the client says beside its requests."""
+        """Return the client's metadata."""
         return (("x-goog-api-key", self._token), ("user-agent", "grpc-java"))
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
-        """Return nothing: connections are plain."""
+        """Return an empty context: connections have no TLS."""
         return {}
 
     def peer(self) -> str:
-        """Return where the client is, as the relay to gRPC's server names it."""
+        """Return the client's address in the form of the relay to gRPC's server."""
         address, port = self._served.transport.get_extra_info("peername")
         return peer_name(address, port, is_secure=False)
 
@@ -134,7 +134,7 @@ class SimContext:
 
 
 class _ServedCall(_Frames):
-    """A call as the node has it: a task that ends with the call, or when its client leaves."""
+    """Server side of a call: a task that ends with the call, or when its client leaves."""
 
     def __init__(self, handlers: Mapping[str, Any], calls: "set[asyncio.Task[None]]") -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class _ServedCall(_Frames):
         self._task: asyncio.Task[None] | None = None
 
     def came(self, kind: str, what: Any) -> None:
-        """Begin, or hand on a request; a client that leaves takes its call with it."""
+        """Begin, or hand on a request. The call ends when its client leaves."""
         if kind == "call":
             method, token = what
             self._context = SimContext(self, token)
@@ -157,7 +157,7 @@ class _ServedCall(_Frames):
             self._context.put(what if kind == "data" else grpc.aio.EOF)
 
     def finish(self, code: str, text: str = "", details: bytes = b"") -> None:
-        """Say how the call ended."""
+        """Send the outcome of the call."""
         if not self.is_lost:
             self.send("end", (code, text, details))
             self.transport.close()
@@ -172,7 +172,7 @@ class _ServedCall(_Frames):
 
 
 def listen(_host: str, port: int, _setting: str) -> ListeningSocket:
-    """Open a port of the world, in the place of `ams.web.server.listen`."""
+    """Replaces `ams.web.server.listen`: opens a simulated port."""
     process = SimProcess.running()
     return process.world.network.listen(process, port)
 
@@ -188,7 +188,7 @@ async def answering(
     limits: ListenerLimits,
     *_: object,
 ) -> AsyncIterator[Listener]:
-    """Answer calls until the block ends, in the place of `ams.pubsub.server.answering`."""
+    """Replaces `ams.pubsub.server.answering`: answers calls until the block ends."""
     process = sock.process
     handlers: dict[str, Any] = {METHOD: calls.stream(METHOD, streams.run).stream_stream}
     for service, rpcs in services.items():
@@ -208,7 +208,7 @@ async def answering(
 
 
 class _Call(_Frames):
-    """A call as its client has it."""
+    """Client side of a call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,16 +220,16 @@ class _Call(_Frames):
 
 
 class Answered(NamedTuple):
-    """How a call of one answer ended."""
+    """Outcome of a unary call."""
 
     facts: Facts
     message: bytes | None
     code: str = ""
-    late: tuple[str, ...] = ()  # ids that an error names
+    late: tuple[str, ...] = ()  # ack ids that the error names
 
 
 class GoogleClient:
-    """Makes calls for a user of one project, as Google's libraries would; each call has a connection of its own."""
+    """A client of one project that makes Google's calls, each over a connection of its own."""
 
     def __init__(self, client: SimClient) -> None:
         self._client = client
@@ -273,7 +273,7 @@ class GoogleClient:
         return Answered(Facts(request=name, started=started, ended=ended, outcome=outcome), answer, code, late)
 
     async def opened(self, method: str) -> _Call:
-        """Return a call that has begun, when the service can be reached."""
+        """Begin a call once the service can be reached."""
         while True:
             try:
                 _, call = await asyncio.get_running_loop().create_connection(_Call, "", PORT)
@@ -283,14 +283,14 @@ class GoogleClient:
                 await asyncio.sleep(0.2)
 
     def path(self, kind: str, name: str) -> str:
-        """Return the whole name of something in the project."""
+        """Return the full resource name."""
         return f"{self._client.resource}/{kind}/{name}"
 
 
 async def publish(client: GoogleClient, history: History, topic: str, name: str, size: int, *, ordered: bool) -> None:
     """Publish messages, and note it."""
     names = tuple(f"{name}/{place}" for place in range(size))
-    if ordered:  # of one key only in a request
+    if ordered:  # one ordering key for each request
         names = tuple(each for each in names if ordering_key(each) == ordering_key(names[0]))
     sent = [(each, message(each)) for each in names]
     request = protos.PublishRequest(
@@ -315,9 +315,9 @@ async def publish(client: GoogleClient, history: History, topic: str, name: str,
 class GoogleWorker(Worker):
     """Works on a parallel subscription by Google's calls.
 
-    Without exactly-once delivery an OK is also said to ids that count no more. So it tells something only while the
-    lease surely runs, in the process that gave it, and if the message was not given back or taken back meanwhile; any
-    other is noted as unknown.
+    Without exactly-once delivery the answer is OK also for ids that no longer count. OK proves an acknowledgement only
+    while the lease surely runs, in the process that granted it, and if the message was not nacked or taken back. Any
+    other outcome is noted as unknown.
     """
 
     calls: GoogleClient | None = None
@@ -329,11 +329,11 @@ class GoogleWorker(Worker):
         request = protos.PullRequest(subscription=self._path, max_messages=most, return_immediately=not wait)
         found = await self.calls.unary(f"/{subscriber.NAME}/Pull", request)
         received = protos.PullResponse.FromString(found.message).received_messages if found.message else ()
-        messages = tuple(_leased(each) for each in received)
+        messages = tuple(_to_leased(each) for each in received)
         return self.note(Lease(**found.facts, subscription=self.subscription, messages=messages))
 
     async def settle(self, verb: str, messages: Sequence[Leased], **more: int) -> Settle:
-        """Acknowledge these, give them back, or set another deadline."""
+        """Acknowledge, nack or extend messages."""
         assert self.calls is not None
         ids, seconds = tuple(each.ack_id for each in messages), more.get("ackDeadlineSeconds", 0)
         if verb == EXTEND:
@@ -348,7 +348,7 @@ class GoogleWorker(Worker):
         noted = NACK if verb == EXTEND and not seconds else verb
         facts, late = found.facts, tuple(each for each in ids if each in found.late)
         if late:
-            facts["outcome"] = Outcome.DONE  # of the others
+            facts["outcome"] = Outcome.DONE  # for ids that the error does not name
         said = tuple(each for each in ids if facts["outcome"] is not Outcome.DONE or self._tells(each, ids, facts))
         unknown = tuple(each for each in ids if each not in said)
         if unknown:
@@ -381,9 +381,9 @@ class GoogleWorker(Worker):
             received = protos.StreamingPullResponse.FromString(what).received_messages
             if not received:
                 continue
-            messages = tuple(_leased(each) for each in received)
+            messages = tuple(_to_leased(each) for each in received)
             facts = Facts(request=self.client.next_request(), started=opened, ended=world.now, outcome=Outcome.DONE)
-            stream = stream or facts["request"]  # its name: that of the first that it brought
+            stream = stream or facts["request"]  # named after its first pull
             self.note(Lease(**facts, subscription=self.subscription, messages=messages, stream=stream))
             await self._handle(messages)
         call.transport.close()
@@ -394,7 +394,7 @@ class GoogleWorker(Worker):
         return self.calls.path("subscriptions", self.subscription)
 
     def _tells(self, ack_id: str, ids: Sequence[str], facts: Facts) -> bool:
-        """Whether an answer that it is done says that it is; `ids` are all of the call."""
+        """Return whether an OK proves the acknowledgement of an id; `ids` are all of the call."""
         assert self.kind is not None
         assert self.calls is not None
         if self.kind.exactly_once:
@@ -409,7 +409,7 @@ class GoogleWorker(Worker):
         return all(before in ids or self._is_done(before) for before in self._out_before(ack_id, given[0]))
 
     def _out_before(self, ack_id: str, lease: Lease) -> Iterator[str]:
-        """Yield the ids of what its consumer was given before it in its key: if that fails, it is taken back."""
+        """Yield ids of earlier messages of its key that its consumer holds. If one fails, this one is taken back."""
         assert self.kind is not None
         if not self.kind.ordered:
             return
@@ -432,14 +432,14 @@ class GoogleWorker(Worker):
         return (each for each in attempts if isinstance(each, Settle) and each.verb == verb and ack_id in each.ids)
 
 
-def _leased(received: Any) -> Leased:
+def _to_leased(received: Any) -> Leased:
     body = received.message
     data = base64.b64encode(body.data).decode()
-    return leased(body.message_id, body.attributes, data, received.ack_id)
+    return leased_message(body.message_id, body.attributes, data, received.ack_id)
 
 
 def _late_ids(details: bytes) -> tuple[str, ...]:
-    """Return which ids an error names as those that count no more."""
+    """Return the ids that an error names as expired."""
     found: list[str] = []
     for detail in status_pb2.Status.FromString(details).details if details else ():
         info = error_details_pb2.ErrorInfo()

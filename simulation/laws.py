@@ -1,10 +1,9 @@
-"""What must hold at the end of a run, when nothing goes wrong any more and nothing is left to be worked on.
+"""Invariants at the end of a run, when faults have ended and the backlog is empty.
 
-Most laws are those of the checkers of faults: of topics and ordered subscriptions in `simulation.histories.history`, of
-parallel ones in `simulation.histories.parallel_laws`. What is judged at each answer is in `simulation.clients` (errors
-and deadlines) and `simulation.workload` (what comes and goes, access, quotas, retention, isolation of lists). That
-nothing of one project is delivered in another is a part of "holds ..., which nobody published": each project has a
-history.
+Most laws are shared with the fault campaigns: topics and ordered subscriptions in `simulation.histories.history`,
+parallel ones in `simulation.histories.parallel_laws`. `simulation.clients` checks each answer (errors and deadlines),
+and so does `simulation.workload` (created and deleted resources, access, quotas, retention, isolation of lists). The
+law "holds ..., which nobody published" covers deliveries into another project: each project has its own history.
 """
 
 import dataclasses
@@ -14,19 +13,19 @@ from simulation.clients import SimClient
 from simulation.histories import parallel_laws as laws
 from simulation.histories import parallel_scene as parallel
 from simulation.histories.attempts import Ack, Attempt, Outcome, Publish, Pull, Seek
-from simulation.histories.scene import ending, miscounted
+from simulation.histories.scene import count_violations, ending
 from simulation.node import PULL_WAIT_SECONDS, Node
 from simulation.workload import Stage
 
 
 async def broken_laws(stage: Stage, admin: SimClient) -> list[str]:
-    """Return each law that was broken in a project, as a sentence."""
+    """Return the violations in a project, each as a sentence."""
     node = stage.node
     found = await ending(admin, stage.history.subscriptions)
     left = await parallel.ending(admin, stage.kinds)
     attempts = stage.attempts(node.ends)
     history = dataclasses.replace(stage.history, attempts=attempts, restarts=node.starts[1:])
-    broken = [*history.violations(found), *await miscounted(admin, found)]
+    broken = [*history.violations(found), *await count_violations(admin, found)]
     if not stage.has_pauses:
         broken += slept_on(stage.history.subscriptions, attempts)
     for kind in stage.kinds:
@@ -35,9 +34,9 @@ async def broken_laws(stage: Stage, admin: SimClient) -> list[str]:
 
 
 def left_over(node: Node, deliveries: int) -> Iterator[str]:
-    """Yield what is on lease, or waits, although nothing is left to be worked on and nobody asks.
+    """Yield leases and waiting pulls that are left although the backlog is empty and no client asks.
 
-    `deliveries` is how many subscriptions are delivered by push: of each a worker may wait.
+    `deliveries`: number of push subscriptions; one worker of each may wait.
     """
     service = node.service
     assert service is not None
@@ -48,11 +47,11 @@ def left_over(node: Node, deliveries: int) -> Iterator[str]:
         yield f"leak: {service.deliverer.waiting} pulls wait, and nobody pulls"
 
 
-WAKING_SECONDS = 1.0  # in which a pull that waits surely hears of a message
+WAKING_SECONDS = 1.0  # a waiting pull surely hears of a message within
 
 
 def slept_on(subscriptions: Mapping[str, str], attempts: Sequence[Attempt]) -> Iterator[str]:
-    """Yield pulls that waited, and were given nothing although a message came meanwhile and nobody else took it."""
+    """Yield missed wake-ups: waiting pulls that got nothing although a message came that nobody else took."""
     publishes = [each for each in attempts if isinstance(each, Publish) and each.outcome is Outcome.DONE]
     uses = [each for each in attempts if isinstance(each, Pull | Ack | Seek)]
     for pull in uses:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from simulation.process import SimProcess
     from simulation.world import World
 
-HIGH_WATER = 64 * 1024  # bytes of a connection that wait to be read, before its writer is asked to pause
-CONNECT_SECONDS = 1.0  # after which a machine that is off is given up
+HIGH_WATER = 64 * 1024  # unread bytes of a connection at which its writer has to pause
+CONNECT_SECONDS = 1.0  # timeout of a connect to an unreachable machine
 NEAR_SECONDS = (50e-6, 1e-3)
 ADDRESS = "10.0.0.{}"
 
@@ -33,11 +33,11 @@ class SimSocket(asyncio.Transport):
         super().__init__()
         self.process, self.other = process, self
         self._network, self._address, self._peer = network, address, peer
-        # Of its own: a service may close connections in any order, and that order is to change nothing else.
+        # Own generator: the order in which a service closes connections must not change other draws.
         self.chance = random.Random(f"{network.world.seed} {address} {peer}")
         self._protocol: asyncio.Protocol | None = None
-        self._arrived: deque[bytes | str] = deque()  # and not read yet
-        self._unread = 0  # bytes that were written here and not read there
+        self._arrived: deque[bytes | str] = deque()  # not read yet
+        self._unread = 0  # bytes written here and not read at the other end
         self._high = HIGH_WATER
         self._last_arrival = 0.0
         self._is_paused = self._is_writer_paused = False
@@ -45,7 +45,7 @@ class SimSocket(asyncio.Transport):
         self._has_heard_end = False
 
     async def attach(self, loop: SimLoop, protocol: asyncio.Protocol) -> "SimSocket":
-        """Give the connection to a protocol; of one that is lost already it hears next."""
+        """Give the connection to a protocol. If it is lost already, the protocol hears of that next."""
         made = loop.create_future()
 
         def begin() -> None:
@@ -65,15 +65,15 @@ class SimSocket(asyncio.Transport):
         """Do nothing: no call blocks."""
 
     def send(self, data: bytes) -> int:
-        """Send without a protocol, as a listener does that refuses."""
+        """Send without a protocol, as a listener that refuses a connection."""
         self._send(data)
         return len(data)
 
     def shutdown(self, how: int) -> None:
-        """Send nothing more."""
+        """Close the sending side."""
         self.write_eof()
 
-    # The face of a transport
+    # Interface of a transport
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return {"sockname": self._address, "peername": self._peer}.get(name, default)
@@ -114,7 +114,7 @@ class SimSocket(asyncio.Transport):
             self._network.carry(self, END)
 
     def close(self) -> None:
-        """Close when all that was written is read."""
+        """Close once the peer has read all."""
         if not self._is_closing and not self.is_lost:
             self._is_closing = True
             self.write_eof()
@@ -128,10 +128,10 @@ class SimSocket(asyncio.Transport):
             self._network.carry(self, RESET, at_once=True)
             self.lose(None)
 
-    # What happens to it
+    # Events of the network
 
     def lose(self, error: Exception | None) -> None:
-        """Have no connection any more."""
+        """Lose the connection and tell the protocol."""
         if self.is_lost:
             return
         self.is_lost = self._is_closing = True
@@ -143,7 +143,7 @@ class SimSocket(asyncio.Transport):
     def arrive(self, what: bytes | str) -> None:
         """Take a packet, the end of all packets, or the loss of the connection."""
         if self.is_lost:
-            if isinstance(what, bytes):  # who sends to a closed socket is told so
+            if isinstance(what, bytes):  # a closed socket resets the sender
                 self._network.carry(self, RESET, at_once=True)
             return
         if what == RESET:
@@ -160,7 +160,7 @@ class SimSocket(asyncio.Transport):
             self.process.loop.call_soon(self._read)
 
     def note_read(self, size: int) -> None:
-        """Take note that the other side has read bytes."""
+        """Note that the peer has read bytes."""
         self._unread -= size
         if self.is_lost:
             return
@@ -191,7 +191,7 @@ class SimSocket(asyncio.Transport):
             self.other.process.after(0.0, lambda: self.other.note_read(size), "packet was read")
 
     def arrival_of(self, seconds: float) -> float:
-        """Return when something arrives that takes so long: never before what was sent earlier."""
+        """Return the arrival after this latency, never before earlier packets."""
         self._last_arrival = max(self._last_arrival, self._network.world.now + seconds)
         return self._last_arrival
 
@@ -217,7 +217,7 @@ class ListeningSocket:
         """Do nothing: a port is closed with its process."""
 
     def accept(self) -> tuple[SimSocket, tuple[str, int]]:
-        """Return the next connection; raise `BlockingIOError` when there is none."""
+        """Return the next connection. Raises `BlockingIOError` if there is none."""
         if not self.waiting:
             raise BlockingIOError
         sock = self.waiting.popleft()
@@ -225,7 +225,7 @@ class ListeningSocket:
         return sock, sock.get_extra_info("peername")
 
     async def serve(self, factory: Callable[[], asyncio.Protocol]) -> None:
-        """Give each connection a protocol of its own, until this is cancelled."""
+        """Give each connection a protocol, until cancelled."""
         loop = self.process.loop
         has_come = asyncio.Event()
         loop.add_reader(self.port, has_come.set)
@@ -245,15 +245,17 @@ class ListeningSocket:
 
 
 class Network:
-    """All connections, and who listens."""
+    """All connections and listening ports."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
         self.open: dict[SimSocket, None] = {}  # ends of connections that are not lost, in the order they were made
-        self.slowness = 1.0  # how many times as long everything takes now
-        self._cut: list[frozenset[str]] = []  # pairs of machines between which nothing arrives
-        self._held: list[tuple[str, str, SimProcess | None, Callable[[], None], str]] = []  # until there is a way again
-        self.proxies: dict[int, Callable[[], int]] = {}  # ports behind which others are chosen, one each time
+        self.slowness = 1.0  # factor on all latencies
+        self._cut: list[frozenset[str]] = []  # partitioned pairs of machines
+        self._held: list[
+            tuple[str, str, SimProcess | None, Callable[[], None], str]
+        ] = []  # waiting for the end of a partition
+        self.proxies: dict[int, Callable[[], int]] = {}  # ports of proxies: each connect asks for a target
         self._listening: dict[int, ListeningSocket] = {}
         self._ports = itertools.count(40_000)
 
@@ -281,7 +283,7 @@ class Network:
         return near
 
     def carry(self, sender: SimSocket, what: bytes | str, *, at_once: bool = False) -> None:
-        """Bring something to the other end, in pieces."""
+        """Deliver data to the other end, in pieces."""
         to = sender.other
         for piece in _pieces(what, sender.chance) if isinstance(what, bytes) else (what,):
             latency = self._latency(sender.chance)
@@ -292,7 +294,7 @@ class Network:
     def deliver(
         self, here: str, there: str, owner: "SimProcess | None", moment: float, action: Callable[[], None], label: str
     ) -> None:
-        """Have something arrive at another machine, or wait while there is no way to it, as what is sent again does."""
+        """Run an action at another machine on arrival. During a partition it waits, like a retransmission."""
         if self.is_cut(here, there):
             self._held.append((here, there, owner, action, label))
         elif owner is None:
@@ -301,25 +303,25 @@ class Network:
             owner.at(moment, action, label)
 
     def is_listening(self, port: int) -> bool:
-        """Return whether somebody takes connections at a port."""
+        """Return whether a port is open."""
         return port in self._listening
 
     def is_cut(self, here: str, there: str) -> bool:
-        """Return whether there is no way between two machines now."""
+        """Return whether two machines are partitioned."""
         return bool(self._cut) and frozenset((here, there)) in self._cut
 
     def part(self, here: str, there: str) -> None:
-        """Let nothing arrive between two machines, either way."""
+        """Partition two machines, both ways."""
         self._cut.append(frozenset((here, there)))
 
     def join(self, here: str, there: str) -> None:
-        """Let all arrive again, and what was sent meanwhile over connections that still stand."""
-        with contextlib.suppress(ValueError):  # all were joined before
+        """End a partition, and deliver what was sent meanwhile over connections that still stand."""
+        with contextlib.suppress(ValueError):  # `join_all` came first
             self._cut.remove(frozenset((here, there)))
         self._release()
 
     def join_all(self) -> None:
-        """Let all arrive again everywhere."""
+        """End all partitions."""
         self._cut.clear()
         self._release()
 
@@ -331,16 +333,16 @@ class Network:
                 self.deliver(here, there, owner, self.world.now + latency, action, label)
 
     def near_latency(self, chance: random.Random) -> float:
-        """Draw how long something takes on its way between servers, however far clients are."""
+        """Draw the latency between servers."""
         return self.world.draw(NEAR_SECONDS, chance) * self.slowness
 
-    def cut(self, sock: SimSocket) -> None:
-        """Lose a connection: each end hears of it at a moment of its own, and nothing arrives any more."""
+    def break_connection(self, sock: SimSocket) -> None:
+        """Break a connection. Each end hears of it at its own moment."""
         for end in (sock, sock.other):
             end.process.after(self._latency(end.chance), _arrival(end, RESET), "connection lost")
 
     def end(self, process: "SimProcess", *, hear_after: float | None = None) -> None:
-        """Close all that a process had open; the other ends hear of it soon, or after so many seconds."""
+        """Close all connections of a process. Peers hear of it soon, or after this many seconds."""
         for port, listening in list(self._listening.items()):
             if listening.process is process:
                 del self._listening[port]

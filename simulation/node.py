@@ -1,8 +1,8 @@
-"""The service as one process of a world: started, killed, cut off from power, paused, started again, stopped in order.
+"""The service as one process of a world: start, crash, power cut, pause, restart, orderly stop.
 
-Real are all of the service, SQLite, and its small files, which lie in a temporary folder; simulated are the disk of the
-log and of the databases, time, threads and the network. A crash may come between any two steps, also between two calls
-that SQLite makes of the disk within a commit.
+The service, SQLite and the small files (in a temporary folder) are real. The disk of the log and of the databases,
+time, threads and the network are simulated. A crash may come between any two steps, also between two disk calls of a
+SQLite commit.
 """
 
 import asyncio
@@ -26,20 +26,20 @@ PORT, PUBSUB_PORT = 8080, 8085
 DISK_BYTES = 1 << 40
 TOKEN = "service-token"  # noqa: S105 - of a world
 RESTART_SECONDS = (0.05, 2.0)
-BLOCKED_SECONDS = 0.001  # until a crash is tried again that would come while the event loop waits for a thread
+BLOCKED_SECONDS = 0.001  # delay of a crash while the event loop waits for a thread
 STOP_SECONDS = 60.0
 PULL_WAIT_SECONDS = 3.0
-LAST_SECONDS = 0.1  # until what an orderly end has left is a leak
+LAST_SECONDS = 0.1  # after an orderly end; anything still open then is a leak
 DEFECTS = ("part.failed", "background.failed", "connection.failed", "request.failed", "part.not_given_up")
 
 
 class NodeClock:
-    """The clocks of the node's machine: one that drifts and is set, and one that only goes on."""
+    """The clocks of the node's machine: a wall clock that drifts and steps, and a monotonic one."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.drift = 0.0  # seconds that the time of day gains in a second
-        self.offset = 0.0  # seconds by which it was set
+        self.drift = 0.0  # seconds gained each second
+        self.offset = 0.0  # sum of steps, in seconds
 
     def wall(self) -> Milliseconds:
         """Return the time of day."""
@@ -47,7 +47,7 @@ class NodeClock:
         return Milliseconds(int((START_OF_TIME + now * (1 + self.drift) + self.offset) * 1000))
 
     def monotonic(self) -> Milliseconds:
-        """Return the time that only goes on."""
+        """Return the monotonic time."""
         return Milliseconds(int(self._world.now * 1000))
 
 
@@ -64,17 +64,17 @@ class Node:
         self.clock = NodeClock(world)
         self.life: SimProcess | None = None
         self.service: Service | None = None  # while clients are served
-        self.starts: list[float] = []  # when it was ready, each time
-        self.ends: list[float] = []  # when it ended, each time
-        self.left: list[str] = []  # what orderly stops left open
-        self.has_disk_faults = False  # whether calls of the disk fail, so that it may give up
-        self.met: Counter[str] | None = None  # counts points that crashes meet
-        self.defects: list[str] = []  # what the log of the service says that it never should
+        self.starts: list[float] = []  # moments at which it was ready
+        self.ends: list[float] = []  # moments at which it ended
+        self.leaks: list[str] = []  # leaks of orderly stops
+        self.has_disk_faults = False  # disk calls fail, so the service may give up
+        self.met: Counter[str] | None = None  # crash coverage: counts by point
+        self.defects: list[str] = []  # unexpected lines of the service's log
         self._stop = asyncio.Event()
         self._is_stopping = False
 
     def note(self, event: LogEvent) -> None:
-        """Take a line of the service's log."""
+        """Check a line of the service's log."""
         said = str(event.get("event"))
         if said in DEFECTS and not self.has_disk_faults:
             error = event.get("exc_info")
@@ -90,7 +90,7 @@ class Node:
         before, SimProcess.current = SimProcess.current, life
         task = life.loop.create_task(self._serve(life, sock))
         SimProcess.current = before
-        task.add_done_callback(lambda done: self._ended(life, done))
+        task.add_done_callback(lambda done: self._note_end(life, done))
 
     async def _serve(self, life: SimProcess, sock: ListeningSocket) -> None:
         supervisor = Supervisor()
@@ -109,8 +109,8 @@ class Node:
                 self.service = None
         supervisor.check()
 
-    def _ended(self, life: SimProcess, done: "asyncio.Task[None]") -> None:
-        """Take note that the process ended by itself, in order or not; it is started again as a manager would."""
+    def _note_end(self, life: SimProcess, done: "asyncio.Task[None]") -> None:
+        """Note that the process ended by itself, and restart it as a supervisor would."""
         if life.is_dying or done.cancelled():
             return
         error = done.exception()
@@ -130,7 +130,7 @@ class Node:
         self.world.after(self.world.draw(RESTART_SECONDS), self.boot, "start again")
 
     def crash(self, *, power: bool) -> None:
-        """Kill the process between two steps, or take the power from its machine; it is started again soon."""
+        """Kill the process between two steps, or cut its machine's power; restart it soon."""
         life = self.life
         if life is None:
             return
@@ -155,7 +155,7 @@ class Node:
         self.world.after(down, self.boot, "start again")
 
     def leave(self) -> None:
-        """Be gone from the world, for good."""
+        """Remove the node from the world."""
         self._is_stopping = True
         life, self.life, self.service = self.life, None, None
         if life is not None:
@@ -164,32 +164,32 @@ class Node:
             life.die()
 
     def lose_connections(self, life: SimProcess, hear_after: float | None = None) -> None:
-        """Close all that a process had open; others hear of it soon, or after so many seconds."""
+        """Close all connections of a process. Peers hear of it soon, or after this many seconds."""
         self.network.end(life, hear_after=hear_after)
 
     def pause(self, seconds: float) -> None:
-        """Let the machine run something else for so long."""
+        """Stop running the process for this many seconds."""
         if self.life is not None:
             self.life.paused_until = self.world.now + seconds
 
     def stop(self) -> None:
-        """Ask the process to stop in order; it is started again soon."""
+        """Ask the process for an orderly stop; it is restarted soon."""
         if self.life is not None:
             self.life.loop.call_soon(self._stop.set)
 
     def stop_for_good(self) -> None:
-        """Stop in order, and note what was left open."""
+        """Stop in order, and note leaks."""
         self._is_stopping = True
         life = self.life
         if life is None:
-            self.left.append("the service was not running at the end")
+            self.leaks.append("the service was not running at the end")
             return
         self.stop()
         until = self.world.now + STOP_SECONDS
         while self.life is life and self.world.now < until and self.world.step():
             pass
         if self.life is life:
-            self.left.append(f"the stop took longer than {STOP_SECONDS:.0f} s; tasks: {_tasks(life)}")
+            self.leaks.append(f"the stop took longer than {STOP_SECONDS:.0f} s; tasks: {_tasks(life)}")
             self.disk.halt()
             life.die()
 
@@ -197,12 +197,12 @@ class Node:
         tasks = _tasks(life)
         found = [f"tasks were left: {tasks}"] if tasks else []
         threads = [each.name for each in life.threads if not each.has_ended]
-        own = [each for each in threads if not each.startswith("worker")]  # of the event loop's own pool
+        own = [each for each in threads if not each.startswith("worker")]  # threads of the loop's own pool are kept
         found += [f"threads were left: {own}"] if own else []
         if self.disk.open_paths and not self.has_disk_faults:
             found.append(f"files were left open: {self.disk.open_paths}")
         found += [f"nobody took an exception: {each}" for each in life.troubles]
-        self.left += [f"leak: {each}" for each in found]
+        self.leaks += [f"leak: {each}" for each in found]
 
 
 def _tasks(life: SimProcess) -> list[str]:
@@ -210,7 +210,7 @@ def _tasks(life: SimProcess) -> list[str]:
 
 
 def settings_for(folder: str, **changes: object) -> Settings:
-    """Return settings of a small service: segments are sealed often, and waits are short."""
+    """Return settings with small segments and short waits."""
     small: dict[str, object] = {
         "data": folder, "port": PORT, "host": "10.0.0.1", "service_token": TOKEN, "console": False,
         "min_free_bytes": Bytes(0), "reserve_bytes": Bytes(0), "segment_bytes": Bytes(2**20),

@@ -1,4 +1,4 @@
-"""A process in the world: its event loop, its threads, and its end between any two steps."""
+"""A process of the world: event loop, threads, and a possible end between any two steps."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -14,9 +14,9 @@ WIND_DOWN_ROUNDS = 4
 
 
 class SimProcess:
-    """What shares one event loop and ends together."""
+    """An event loop and threads that end together."""
 
-    current: ClassVar["SimProcess | None"] = None  # whose event loop runs a callback now
+    current: ClassVar["SimProcess | None"] = None  # the process whose event loop runs a callback now
 
     def __init__(self, world: World, name: str, machine: str = "") -> None:
         self.world, self.name = world, name
@@ -24,8 +24,8 @@ class SimProcess:
         self.timeline = world.timeline
         self.threads: list[SimThread] = []
         self.is_dying = False
-        self.paused_until = 0.0  # until when the machine runs something else
-        self.troubles: list[str] = []  # exceptions that nobody took
+        self.paused_until = 0.0  # end of the current pause
+        self.troubles: list[str] = []  # unhandled exceptions
         self.loop = SimLoop(self)  # type: ignore[abstract]  # what the program never calls stays as asyncio has it
 
     @classmethod
@@ -41,24 +41,24 @@ class SimProcess:
         return self.timeline.now
 
     def after(self, seconds: float, action: Callable[[], None], label: str) -> Event:
-        """Have something happen in this process, unless it ends before."""
+        """Schedule an action of this process; dropped when it ends before."""
         return self.timeline.after(seconds, action, f"{self.name} {label}", self)
 
     def at(self, moment: float, action: Callable[[], None], label: str) -> Event:
-        """Have something happen at a moment in this process, unless it ends before."""
+        """Schedule an action of this process at a moment; dropped when it ends before."""
         return self.timeline.at(moment, action, f"{self.name} {label}", self)
 
     @property
     def pause_left(self) -> float:
-        """Seconds until the machine runs this process again."""
+        """Seconds left of the current pause."""
         return 0.0 if self.is_dying else max(self.paused_until - self.now, 0.0)
 
     def draw(self, span: tuple[float, float]) -> float:
-        """Draw how long something takes; what is left of a dead process changes no chance of the world's."""
+        """Draw a duration. A dead process draws nothing, so that it changes no later draw of the world."""
         return span[0] if self.is_dying else self.world.draw(span)
 
     def step_blocked(self) -> None:
-        """Let the next event happen while the event loop of this process waits for a thread."""
+        """Run the next event while this process's event loop waits for a thread."""
         was, self.loop.is_blocked = self.loop.is_blocked, True
         current, SimProcess.current = SimProcess.current, None
         running = asyncio._get_running_loop()
@@ -71,7 +71,7 @@ class SimProcess:
             SimProcess.current, self.loop.is_blocked = current, was
 
     def run(self, work: Coroutine[Any, Any, T], most: int | None = None) -> T:
-        """Let the world go on until a coroutine of this process has ended. Raises `Deadlock` after so many steps."""
+        """Run the world until a coroutine of this process has ended. Raises `Deadlock` after `most` steps."""
         before, SimProcess.current = SimProcess.current, self
         task = self.loop.create_task(work)
         SimProcess.current = before
@@ -83,7 +83,7 @@ class SimProcess:
         return task.result()
 
     def die(self) -> None:
-        """End at once. What is left runs out in a time of its own, where it reaches nothing of the world any more."""
+        """End at once. Remaining tasks and threads unwind on a timeline of their own, cut off from the world."""
         self.is_dying = True
         self.timeline = self.world.timeline.split(self)
         for thread in list(self.threads):
@@ -98,7 +98,7 @@ class SimProcess:
         self.end()
 
     def end(self) -> None:
-        """Let go of what an orderly end or a crash has left."""
+        """Release what an orderly end or a crash has left."""
         self.is_dying = True
         if self.timeline is self.world.timeline:
             self.timeline = self.world.timeline.split(self)

@@ -1,4 +1,4 @@
-"""One run: a scenario played in a world of its own, and what of it broke a law."""
+"""One run: plays a scenario in a world of its own and returns the violations."""
 
 import asyncio
 import contextlib
@@ -23,21 +23,21 @@ from simulation.node import PUBSUB_PORT, PULL_WAIT_SECONDS, Node, settings_for
 from simulation.operations import pushing
 from simulation.process import SimProcess
 from simulation.scenario import BY_GOOGLE, BY_PUSH, OF_THE_CLOCK, PROFILES, PROJECTS, SLOWING, Operation, Scenario
-from simulation.seams import installed
+from simulation.seams import install_seams
 from simulation.sqlite_files import sqlite_files
 from simulation.workload import Actor, Stage
 from simulation.world import World
 
 MAX_EVENTS = 3_000_000
-START_SECONDS = 120.0  # until the service has to be ready when nothing goes wrong any more
+START_SECONDS = 120.0  # until the service must be ready once faults have ended
 DRAIN_SECONDS = 600.0
-CALM_SECONDS = 20.0  # for any answer, when nothing goes wrong any more
+CALM_SECONDS = 20.0  # deadline for any answer once faults have ended
 ROOT = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108 - a sync costs nothing there
 
 
 @dataclass
 class Result:
-    """What came of a scenario."""
+    """Result of a scenario."""
 
     scenario: Scenario
     violations: list[str] = field(default_factory=list)
@@ -49,16 +49,16 @@ class Result:
     power_cuts: int = 0
     partitions: int = 0
     seconds: float = 0.0  # of simulated time
-    met: Counter[str] = field(default_factory=Counter)  # points of the program that crashes have met, if asked for
+    met: Counter[str] = field(default_factory=Counter)  # crash coverage, if asked for
 
     def take(self, world: World, traffic: Traffic) -> None:
-        """Note how a run was."""
+        """Record the outcome of a run."""
         self.digest, self.trace, self.events = world.trace.digest(), world.trace.lines, world.trace.count
         self.requests, self.seconds = traffic.answers, world.now
 
 
 def broke_off(caught: BaseException) -> str:
-    """Return what a run tells that could not go on."""
+    """Return the violation of a run that raised an exception."""
     error = caught
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -68,7 +68,7 @@ def broke_off(caught: BaseException) -> str:
 
 
 def run(scenario: Scenario, *, keeps_trace: bool = False, covers: bool = False) -> Result:
-    """Play a scenario; raises nothing. With `covers` the result says which points crashes have met."""
+    """Play a scenario; raises nothing. With `covers` the result has the crash coverage."""
     world = World(scenario.seed, PROFILES[scenario.profile], keeps_trace=keeps_trace)
     result, traffic = Result(scenario), Traffic()
     with folder_of_a_run() as folder, without_collections():
@@ -77,8 +77,8 @@ def run(scenario: Scenario, *, keeps_trace: bool = False, covers: bool = False) 
         if covers:
             node.met = result.met
         with (
-            installed(world, node.note, answers_google=scenario.has(BY_GOOGLE)),
-            sqlite_files().mounted(folder, node.disk),
+            install_seams(world, node.note, answers_google=scenario.has(BY_GOOGLE)),
+            sqlite_files().mount(folder, node.disk),
         ):
             clients = SimProcess(world, "clients")
             try:
@@ -91,7 +91,7 @@ def run(scenario: Scenario, *, keeps_trace: bool = False, covers: bool = False) 
                     node.disk.halt()
                     node.life.die()
             clients.die()
-        result.violations += [*traffic.violations, *node.defects, *node.left, *clients.troubles]
+        result.violations += [*traffic.violations, *node.defects, *node.leaks, *clients.troubles]
     result.take(world, traffic)
     result.kills, result.power_cuts = faults.kills, faults.power_cuts
     return result
@@ -121,7 +121,7 @@ class Play:
         ]
 
     async def run(self) -> list[str]:
-        """Play it to its end; return the laws that were broken."""
+        """Play it to its end; return the violations."""
         node = self._node
         node.boot()
         admins = [self._client(f"{stage.project}-admin", stage) for stage in self._stages]
@@ -144,14 +144,14 @@ class Play:
         await asyncio.sleep(PULL_WAIT_SECONDS)
         if copy := next((stage.copy for stage in self._stages if stage.copy is not None), None):
             violations += await backups.broken_laws(copy, node, self._stages, self._traffic)
-        return [*violations, *self.left()]
+        return [*violations, *self.leaks()]
 
     async def prepare(self, admin: SimClient, stage: Stage) -> None:
-        """Make what is always there."""
+        """Create the permanent resources."""
         await stage.prepare(admin)
 
-    def left(self) -> list[str]:
-        """Return what is on lease or waits although nothing is left to be worked on."""
+    def leaks(self) -> list[str]:
+        """Return leases and waiting pulls that are left although the backlog is empty."""
         deliveries = sum(len(stage.shadow(pushing.Pushed).receivers) for stage in self._stages)
         return list(left_over(self._node, deliveries))
 
@@ -175,7 +175,7 @@ class Play:
             await asyncio.sleep(0.1)
 
     async def drain(self, stage: Stage) -> None:
-        """Work until nothing is left of the parallel subscriptions."""
+        """Drain the backlog of the parallel subscriptions."""
         async with asyncio.TaskGroup() as group:
             for kind in stage.kinds:
                 group.create_task(self._drain_one(stage, kind))
@@ -201,7 +201,7 @@ class Play:
 
 @contextlib.contextmanager
 def folder_of_a_run() -> Iterator[str]:
-    """Give a folder for the files of one run, in memory where that can be."""
+    """Make a temporary folder for one run, in memory where possible."""
     root = tempfile.mkdtemp(prefix="ams-world-", dir=ROOT)
     try:
         yield os.path.join(root, "node")
@@ -211,7 +211,7 @@ def folder_of_a_run() -> Iterator[str]:
 
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
-    """Let nothing be finalized at a moment that the run before decides."""
+    """Disable garbage collection, whose moments would depend on the run before."""
     was = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -1,8 +1,8 @@
-"""A seed made into a scenario: who asks what when, and which faults come when.
+"""Turns a seed into a scenario: operations and faults with their times.
 
-A scenario is all that a run depends on, so a run can be repeated, and a scenario without some of its parts is one too:
-that is how a failing one is shrunk. Each seed takes some of the operations and some of the faults only (swarm testing),
-so that rare ones also meet undisturbed by the others.
+A run depends on its scenario only, so it can be repeated. A scenario without some of its parts is a scenario too: so a
+failing one is shrunk. Each seed takes only some of the operations and faults (swarm testing), so that rare ones also
+meet without the others.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ OPERATIONS: Mapping[str, int] = MappingProxyType(
         "publish by Google": 3, "let time pass": 1,
     }
 )  # fmt: skip
-"""Operations and how often each comes, against the others."""
+"""Operations and their weights."""
 
 FAULTS: Mapping[str, int] = MappingProxyType(
     {
@@ -41,10 +41,10 @@ OF_BRIEF = frozenset({"publish brief", "read brief"})
 OF_SCHEMAS = frozenset({"change a schema", "publish checked"})
 BY_PUSH = frozenset({"publish to push"})
 BY_THE_CLOCK = frozenset({"seek", "read brief", "publish again"})
-"""Operations whose laws hold by a clock that is right: grace after a restart, retention, how long keys are known."""
-AIM_SECONDS = (0.002, 0.008, 0.03)  # after an operation began, on the average of a seed, until a fault comes
+"""Operations that need a correct clock: grace after a restart, retention, lifetime of idempotency keys."""
+AIM_SECONDS = (0.002, 0.008, 0.03)  # mean delays from the start of an operation to a fault, one chosen for each seed
 SLOWING = frozenset({"pause", "slow disk", "slow network", "failing disk", "full disk"})
-"""Faults after which nothing is promised to come soon."""
+"""Faults after which no deadline holds."""
 
 PROFILES: Mapping[str, Latencies] = MappingProxyType(
     {
@@ -59,7 +59,7 @@ PROFILES: Mapping[str, Latencies] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One thing that a client does, at a moment at the earliest."""
+    """One operation of a client, with its earliest start."""
 
     at: float
     client: int
@@ -72,7 +72,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong, so long after an operation begins, whenever that is."""
+    """One fault, a delay after the start of an operation."""
 
     operation: int  # the seed of the operation
     delay: float
@@ -85,7 +85,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """All that a run depends on."""
+    """The complete input of a run."""
 
     seed: int
     profile: str
@@ -94,7 +94,7 @@ class Scenario:
     faults: tuple[Fault, ...]
 
     def without(self, operations: frozenset[int] = frozenset(), faults: frozenset[int] = frozenset()) -> "Scenario":
-        """Return it without the parts at some places."""
+        """Return a copy without the parts at these indexes."""
         return dataclasses.replace(
             self,
             operations=tuple(each for place, each in enumerate(self.operations) if place not in operations),
@@ -111,7 +111,7 @@ class Scenario:
         return bool(self.kinds & kinds)
 
     def story(self) -> str:
-        """Return it as lines: operations in the order of time, each with the faults that come after it began."""
+        """Return it as lines: operations by time, each with its faults."""
         lines = []
         for operation in self.operations:
             faults = sorted((each for each in self.faults if each.operation == operation.seed), key=lambda it: it.delay)
@@ -126,7 +126,7 @@ def scenario_of(
     all_operations: Mapping[str, int] = OPERATIONS,
     all_faults: Mapping[str, int] = FAULTS,
 ) -> Scenario:
-    """Make a scenario; `hours` is how long its operations are spread over, 0 for some seconds."""
+    """Make a scenario; `hours`: span of its operations, 0 for some seconds."""
     chance = random.Random(f"scenario {seed}")
     kinds = _some(chance, all_operations, least=4)
     faults = _some(chance, all_faults, least=1)
@@ -137,12 +137,12 @@ def scenario_of(
     aim = chance.choice(AIM_SECONDS)
     operations = [
         Operation(round(chance.uniform(0, length), 3), chance.randrange(clients), kind, chance.randrange(2**32))
-        for kind in _drawn(chance, kinds, chance.choice((20, 60, 120, 200)))
+        for kind in _draw_kinds(chance, kinds, chance.choice((20, 60, 120, 200)))
     ]
     operations.sort(key=lambda each: each.at)
     wrong = [
         Fault(chance.choice(operations).seed, round(chance.expovariate(1 / aim), 6), kind, chance.randrange(2**32))
-        for kind in _drawn(chance, faults, chance.choice((0, 2, 4, 8, 16)))
+        for kind in _draw_kinds(chance, faults, chance.choice((0, 2, 4, 8, 16)))
     ]
     return Scenario(seed, chance.choice(list(PROFILES)), clients, tuple(operations), tuple(wrong))
 
@@ -153,5 +153,5 @@ def _some(chance: random.Random, kinds: Mapping[str, int], least: int) -> dict[s
     return {name: kinds[name] for name in names}
 
 
-def _drawn(chance: random.Random, kinds: Mapping[str, int], count: int) -> list[str]:
+def _draw_kinds(chance: random.Random, kinds: Mapping[str, int], count: int) -> list[str]:
     return chance.choices(list(kinds), list(kinds.values()), k=count)

@@ -1,7 +1,7 @@
-"""What is put in the place of time, threads and chance in the program while a world runs.
+"""Replaces time, threads and chance in the service while a world runs.
 
-The program imports `time`, `threading`, `queue` and thread pools as every program does. Each of its modules that has
-one of these is given the simulated one under the same name, until the world ends. Nothing else of a module is touched.
+The service imports `time`, `threading`, `queue` and thread pools as usual. Each of its modules that has one of these
+gets the simulated one under the same name, until the world ends. Nothing else of a module changes.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from unittest import mock
 
 import structlog
 
-import ams.app.serving  # so that all modules of the program are there to be looked at
+import ams.app.serving  # loads all modules of the service
 from ams.app.backup import taking
 from ams.push import connecting
 from ams.storage.database import sqlite as database
@@ -34,7 +34,7 @@ from simulation.threads import SimExecutor, SimLock, SimQueue, SimThread, pause
 from simulation.world import World
 
 START_OF_TIME = 1_700_000_000.0  # seconds since the epoch at which every world begins
-LOOK_SECONDS = (1e-7, 3e-6)  # what passes between two looks at the time within one callback
+LOOK_SECONDS = (1e-7, 3e-6)  # time between two readings of the clock within one callback
 
 LogEvent = Mapping[str, Any]
 
@@ -42,20 +42,20 @@ assert ams.app.serving
 
 
 class _SimTime(ModuleType):
-    """The module `time`, by the clock of a world."""
+    """Replaces the module `time` by the clock of a world."""
 
     def __init__(self, world: World) -> None:
         super().__init__("time")
         self._world = world
-        self._looked = 0.0  # what passed by looks at the time
+        self._looked = 0.0  # sum of the time that readings took
 
     def monotonic(self) -> float:
         """Return the time of the world."""
         return self._world.now
 
     def perf_counter(self) -> float:
-        """Return the time of the world and what looking at it took: a turn of the event loop is not without length."""
-        if not _is_dying():  # what is left of a process that was killed changes no chance of the world's
+        """Return the world's time plus the time of earlier readings, so that a loop iteration has a duration."""
+        if not _is_dying():  # a killed process must not change later draws of the world
             self._looked += self._world.chance.uniform(*LOOK_SECONDS)
         return self._world.now + self._looked
 
@@ -64,7 +64,7 @@ class _SimTime(ModuleType):
         return START_OF_TIME + self._world.now
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass for the thread at work."""
+        """Pause the running thread."""
         pause(seconds)
 
     def __getattr__(self, name: str) -> Any:
@@ -72,9 +72,9 @@ class _SimTime(ModuleType):
 
 
 @contextlib.contextmanager
-def installed(world: World, note: Callable[[LogEvent], None], *, answers_google: bool = False) -> Iterator[None]:
-    """Let the program take time, threads and chance from a world; `note` is called with each line of its log."""
-    if answers_google:  # before the modules of the program are looked through
+def install_seams(world: World, note: Callable[[LogEvent], None], *, answers_google: bool = False) -> Iterator[None]:
+    """Give the service time, threads and chance of a world; `note` gets each line of its log."""
+    if answers_google:  # before the modules of the service are patched
         import ams.app.wiring.pubsub as _pubsub
         from simulation.google import answering, listen
     chance = random.Random(world.chance.random())
@@ -102,7 +102,7 @@ def installed(world: World, note: Callable[[LogEvent], None], *, answers_google:
                     stack.enter_context(mock.patch.object(module, name, by_identity[id(value)]))
         stack.enter_context(mock.patch.object(os, "urandom", random_bytes))
         stack.enter_context(mock.patch("secrets.token_hex", lambda size=16: random_bytes(size).hex()))
-        # What SQLite reads and computes takes no time of the world: others go on before it and after it.
+        # Reads and computations of SQLite take no simulated time.
         stack.enter_context(mock.patch.object(SqliteStore, "_attempt", _lasting(world, SqliteStore._attempt)))
         stack.enter_context(mock.patch.object(database, "make_private", sqlite_files().make_file))
         stack.enter_context(mock.patch.object(database, "Disk", sqlite_files))
@@ -111,17 +111,17 @@ def installed(world: World, note: Callable[[LogEvent], None], *, answers_google:
         if answers_google:
             stack.enter_context(mock.patch.multiple(_pubsub, answering=answering, listen=listen))
         # Connections to receivers of push are the world's, and without TLS.
-        stack.enter_context(mock.patch.object(connecting, "connected", _connected))
-        stack.enter_context(mock.patch.object(connecting, "secured", _unsecured))
+        stack.enter_context(mock.patch.object(connecting, "connected", _connect))
+        stack.enter_context(mock.patch.object(connecting, "secured", _skip_tls))
         stack.enter_context(mock.patch("ams.app.wiring.push.trust"))
-        # Two that took theirs when their class was made.
+        # These two classes bound theirs at definition.
         stack.enter_context(mock.patch.object(FairScheduler.__init__, "__defaults__", (simulated_time.perf_counter,)))
         stack.enter_context(mock.patch.object(OpenSegment, "__post_init__", _with_lock(OpenSegment.__post_init__)))
         stack.callback(structlog.configure, **before)
         stack.callback(random.setstate, state)
         random.seed(chance.random())
         structlog.configure(
-            processors=[_noted(note)],
+            processors=[_log_processor(note)],
             wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
             logger_factory=structlog.ReturnLoggerFactory(),
             cache_logger_on_first_use=False,
@@ -139,7 +139,7 @@ def _lasting(world: World, work: Callable[..., Any]) -> Callable[..., Any]:
     return lasting
 
 
-async def _connected(_address: object, port: int) -> Any:
+async def _connect(_address: object, port: int) -> Any:
     try:
         process = SimProcess.running()
         return await process.world.network.connect(process, port)
@@ -147,7 +147,7 @@ async def _connected(_address: object, port: int) -> Any:
         raise connecting.Unreachable(connecting.socket_error_text(error)) from error
 
 
-async def _unsecured(plain: Any, _trust: object, _host: str) -> Any:
+async def _skip_tls(plain: Any, _trust: object, _host: str) -> Any:
     _, wire = await SimProcess.running().loop.create_connection(connecting._Wire, sock=plain)
     return connecting.Stream(wire)  # type: ignore[arg-type]
 
@@ -165,7 +165,7 @@ def _with_lock(whole: Callable[[OpenSegment], None]) -> Callable[[OpenSegment], 
     return post_init
 
 
-def _noted(note: Callable[[LogEvent], None]) -> Callable[..., str]:
+def _log_processor(note: Callable[[LogEvent], None]) -> Callable[..., str]:
     def processor(_: object, method: str, event: LogEvent) -> str:
         if not _is_dying():
             note({"level": method, **event})

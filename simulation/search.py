@@ -1,4 +1,4 @@
-"""Many seeds, one after the other or on several processors, and the shrinking of those that fail."""
+"""Runs many seeds, on one or several processors, and shrinks those that fail."""
 
 import argparse
 import dataclasses
@@ -18,7 +18,7 @@ from simulation.running import Result, run
 from simulation.scenario import Scenario, scenario_of
 
 SHRINK_SECONDS = 120.0
-SHOWN = 5  # violations of a run, and failing seeds of a search, that are told in full
+MAX_SHOWN = 5  # violations of a run, and failing seeds of a search, printed in full
 _OF_PROJECT = re.compile(r"^project \w+: ")
 
 Play = Callable[..., Result]
@@ -26,7 +26,7 @@ Play = Callable[..., Result]
 
 @dataclass
 class Total:
-    """What many runs came to."""
+    """Totals of many runs."""
 
     runs: int = 0
     operations: int = 0
@@ -62,14 +62,14 @@ class Total:
 
 
 def law_of(violation: str) -> str:
-    """Return which law a violation is of: what stands before its first colon."""
+    """Return the law of a violation: the text before its first colon."""
     return _OF_PROJECT.sub("", violation).partition(":")[0]
 
 
 def shrink(scenario: Scenario, laws: frozenset[str], play: Play, *, seconds: float = SHRINK_SECONDS) -> Scenario:
-    """Return a smaller scenario that breaks one of these laws too: parts are left out as long as it does.
+    """Return a smaller scenario that breaks one of these laws too.
 
-    Halves first, then quarters, down to single parts; first faults, then operations.
+    Drops halves first, then quarters, down to single parts; faults before operations.
     """
     until = time.monotonic() + seconds
 
@@ -92,9 +92,9 @@ def shrink(scenario: Scenario, laws: frozenset[str], play: Play, *, seconds: flo
 
 
 def story_of(scenario: Scenario, violations: Sequence[str]) -> str:
-    """Tell a failing scenario: what was done, what went wrong, and which laws that broke."""
-    broken = "\n".join(f"  {each}" for each in violations[:SHOWN])
-    more = f"\n  and {len(violations) - SHOWN} more" if len(violations) > SHOWN else ""
+    """Describe a failing scenario: operations, faults and violations."""
+    broken = "\n".join(f"  {each}" for each in violations[:MAX_SHOWN])
+    more = f"\n  and {len(violations) - MAX_SHOWN} more" if len(violations) > MAX_SHOWN else ""
     return (
         f"seed {scenario.seed}, profile {scenario.profile!r}, {scenario.clients} clients\n{scenario.story()}\n"
         f"breaks:\n{broken}{more}"
@@ -102,16 +102,16 @@ def story_of(scenario: Scenario, violations: Sequence[str]) -> str:
 
 
 def game_of(nodes: int) -> tuple[Callable[[int, float], Scenario], Play]:
-    """Return what makes scenarios of so many nodes, and what plays them."""
+    """Return the functions that make and play scenarios of this many nodes."""
     if nodes == 1:
         return scenario_of, run
-    from simulation.cluster.running import cluster_scenario_of, run_cluster  # loads the drivers of what nodes share
+    from simulation.cluster.running import cluster_scenario_of, run_cluster  # loads the drivers of PostgreSQL and Kafka
 
     return cluster_scenario_of, run_cluster
 
 
 def play_seed(seed: int, hours: float, nodes: int = 1, *, covers: bool = False) -> Result:
-    """Play one seed; the result is small enough to be sent between processes."""
+    """Play one seed; return a result small enough for another process."""
     make, play = game_of(nodes)
     return dataclasses.replace(play(make(seed, hours), covers=covers), trace=[])
 
@@ -128,15 +128,15 @@ def results(seeds: Sequence[int], hours: float, jobs: int, nodes: int = 1, *, co
 def search(
     seeds: Sequence[int], *, hours: float, jobs: int, shrinks: bool, nodes: int = 1, covers: bool = False
 ) -> Total:
-    """Play all seeds, and tell those that fail; with `covers` also which points of the program crashes have met."""
+    """Play all seeds and print those that fail; with `covers` also the crash coverage."""
     total, began = Total(), time.monotonic()
     said = began
     again = f" --nodes {nodes}" if nodes > 1 else ""
     for result in results(seeds, hours, jobs, nodes, covers=covers):
         total.add(result)
-        if result.violations and len(total.failed) <= SHOWN:
+        if result.violations and len(total.failed) <= MAX_SHOWN:
             print(f"FAILED: python -m simulation --seed {result.scenario.seed}{again}", flush=True)
-            print(_told(result, game_of(nodes)[1], shrinks=shrinks), flush=True)
+            print(_report(result, game_of(nodes)[1], shrinks=shrinks), flush=True)
         if time.monotonic() - said > 30:
             said = time.monotonic()
             print(total.line(said - began), file=sys.stderr, flush=True)
@@ -148,7 +148,7 @@ def search(
     return total
 
 
-def _told(result: Result, play: Play, *, shrinks: bool) -> str:
+def _report(result: Result, play: Play, *, shrinks: bool) -> str:
     scenario, violations = result.scenario, result.violations
     if shrinks:
         scenario = shrink(scenario, frozenset(map(law_of, violations)), play)
@@ -159,7 +159,7 @@ def _told(result: Result, play: Play, *, shrinks: bool) -> str:
 
 
 def main() -> None:
-    """Play seeds as the command line says; the exit code is 1 when one failed."""
+    """Play the seeds of the command line. Returns 1 if one failed."""
     parser = argparse.ArgumentParser(prog="python -m simulation", description="Play the service in simulated worlds.")
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="how many worlds")
     parser.add_argument(
@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--coverage", action="store_true", help="print which points crashes have met")
     parser.add_argument("--trace", metavar="FILE", help="write the steps of the world of --seed to a file")
     options = parser.parse_args()
-    if os.environ.get("PYTHONHASHSEED") != "0":  # sets are iterated in an order of their hashes
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets depends on hashes
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]])  # noqa: S606
     is_one = options.seed is not None and "--seeds" not in sys.argv

@@ -1,9 +1,9 @@
-"""SQLite on the disks of a world: a VFS that has the library's every write, sync, cut and deletion done by them.
+"""A SQLite VFS on the disks of a world (https://www.sqlite.org/vfs.html): they do all writes, syncs and deletions.
 
-SQLite itself is the real one. Paths below a folder that is `mounted` are on its disk, so a power cut leaves of a commit
-what the disk had promised by then, and a full or failing disk is one for SQLite too. All other paths, and temporary
-files, go to the operating system as ever. Locks and the shared memory of the WAL are in memory and end with the process
-(https://www.sqlite.org/vfs.html). A call takes time where it is made on a thread; on an event loop it takes none.
+SQLite itself is real. Paths below a mounted folder are on its disk. So a power cut leaves of a commit only what was
+synced, and SQLite meets a full or failing disk too. Other paths and temporary files go to the operating system. Locks
+and the shared memory of the WAL are in memory and end with the process. A call takes time on a thread, and none on an
+event loop.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from simulation.threads import pause
 OK, BUSY, NOMEM, FULL, CANTOPEN, NOTFOUND = 0, 5, 7, 13, 14, 12
 IOERR, READ, SHORT_READ, DELETE_NOENT = 10, 266, 522, 5898
 MAIN_DB, CREATE, DELETE_ON_CLOSE = 0x100, 0x4, 0x8
-SAFE_OVERWRITE = 0x1000  # as the library assumes of the operating system's files
+SAFE_OVERWRITE = 0x1000  # as SQLite assumes of files of the operating system
 SECTOR_BYTES = 4096
 NONE, SHARED, RESERVED, PENDING, EXCLUSIVE = range(5)
 SHM_UNLOCK, SHM_SHARED = 1, 4
-WRITE_PAUSES = 0.05  # share of the writes that take time by themselves; a sync always does
+WRITE_PAUSES = 0.05  # share of writes that take time; a sync always does
 NAME = b"ams-world"
-DATABASES = ("registry.db",)  # what else is in a folder may be lost
+DATABASES = ("registry.db",)  # other databases of a folder may be lost
 
 
 class _File(Structure):
@@ -79,7 +79,7 @@ class _Vfs(Structure):
 
 
 class _Locks:
-    """Locks and shared memory of one file, of one process: gone when that ends."""
+    """Locks and shared memory of one file in one process."""
 
     def __init__(self) -> None:
         self.levels: dict[int, int] = {}  # by number of the open file
@@ -88,7 +88,7 @@ class _Locks:
         self.regions: list[Any] = []
 
     def may_have(self, number: int, level: int) -> bool:
-        """Whether an open file may have a level of the lock, whatever the others have."""
+        """Return whether an open file may take a lock level beside the others."""
         others = [had for other, had in self.levels.items() if other != number]
         if level == SHARED:
             return all(had < PENDING for had in others)
@@ -97,41 +97,41 @@ class _Locks:
         return all(had < RESERVED for had in others)
 
     def may_lock(self, number: int, slots: range, *, is_shared: bool) -> bool:
-        """Whether an open file may lock slots of the shared memory."""
+        """Return whether an open file may lock slots of the shared memory."""
         if any(self.exclusive.get(slot, number) != number for slot in slots):
             return False
         return is_shared or not any(self.shared.get(slot, set()) - {number} for slot in slots)
 
     def drop(self, number: int) -> None:
-        """Give up what an open file holds of the shared memory."""
+        """Release an open file's slots of the shared memory."""
         for holders in self.shared.values():
             holders.discard(number)
         self.exclusive = {slot: holder for slot, holder in self.exclusive.items() if holder != number}
 
 
 class _Open:
-    """A database, WAL or journal that is open."""
+    """An open database, WAL or journal."""
 
     def __init__(self, number: int, disk: NodeDisk, path: str, *, create: bool, is_temporary: bool) -> None:
         self.number, self.disk, self.path = number, disk, path
         self.process = disk.processes
         is_new = create and not disk.exists(path)
         self.handle = disk.open(path, create=is_new)
-        if self.process != disk.processes:  # it ended just then
+        if self.process != disk.processes:  # the process ended just now
             disk.forget(self.handle)
             raise OSError(errno.EIO, "the process has ended")
-        self.is_name_safe = not is_new or path.endswith(".db")  # of a database the service syncs the name itself
+        self.is_name_safe = not is_new or path.endswith(".db")  # the service itself syncs the name of a database
         self.is_temporary = is_temporary
         self.locks: _Locks = disk.locks.setdefault(path, _Locks())
 
     @property
     def is_over(self) -> bool:
-        """Whether its process has ended."""
-        return self.disk.stopped or self.process != self.disk.processes
+        """True once its process has ended."""
+        return self.disk.is_stopped or self.process != self.disk.processes
 
 
 class SqliteFiles:
-    """The VFS, made and registered once a process; it is the default one while a folder is mounted."""
+    """The VFS, registered once a process. It is the default while a folder is mounted."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL("libsqlite3.so.0")
@@ -148,8 +148,8 @@ class SqliteFiles:
         self._vfs = _Vfs(1, size, self._system_calls.max_path, None, NAME, None, *calls)
 
     @contextlib.contextmanager
-    def mounted(self, folder: str, disk: NodeDisk) -> Iterator[None]:
-        """Have all databases in a folder on a disk until the block ends."""
+    def mount(self, folder: str, disk: NodeDisk) -> Iterator[None]:
+        """Keep all databases of a folder on a disk until the block ends."""
         self._folders[folder] = disk
         self._library.sqlite3_vfs_register(byref(self._vfs), 1)
         try:
@@ -161,7 +161,7 @@ class SqliteFiles:
                 self._library.sqlite3_vfs_register(c_void_p(self._system), 1)
 
     def disk_of(self, path: str) -> NodeDisk | None:
-        """Return the disk that has a database, its WAL or its journal; None for the operating system's."""
+        """Return the disk of a database, WAL or journal; None if it is on the operating system's."""
         folder, name = os.path.split(path)
         return self._folders.get(folder) if name.startswith(DATABASES) else None
 
@@ -174,30 +174,30 @@ class SqliteFiles:
             disk.close(disk.open(path, create=True))
 
     def exists(self, path: str) -> bool:
-        """Return whether a database is there."""
+        """Return whether a database exists."""
         disk = self.disk_of(path)
         return os.path.exists(path) if disk is None else disk.exists(path)
 
     def sync_folder(self, path: str) -> None:
-        """Put the names of a folder on stable storage."""
+        """Sync the names in a folder."""
         disk = self._folders.get(path)
         if disk is None:
             Disk().sync_folder(path)
         else:
             disk.sync_folder(path)
 
-    # What the library calls. Nothing is raised through it.
+    # Called by SQLite. Exceptions must not pass through it.
 
     def _method(self, name: str) -> _Callback:
         act = getattr(self, f"_{name}")
 
-        def called(file: Any, *given: Any) -> int:
+        def call_method(file: Any, *given: Any) -> int:
             each = self._files.get(file.contents.number)
             if each is None or (each.is_over and name not in ("close", "unlock", "shm_unmap", "shm_barrier")):
                 return OK if name in ("close", "unlock", "shm_unmap", "shm_barrier") else IOERR
             return _outcome(lambda: act(each, *given))
 
-        return called
+        return call_method
 
     def _call(self, name: str, kind: Any) -> Any:
         if kind is c_void_p:
@@ -212,7 +212,7 @@ class SqliteFiles:
             return None
         self._numbers += 1
         number = self._numbers
-        # Without methods the library does not close what was not opened.
+        # Without methods SQLite does not close a file that failed to open.
         made = cast(file, _FILE).contents
         made.methods, made.number = None, number
         disk.take_time()
@@ -256,7 +256,7 @@ class SqliteFiles:
         return int(self._system_calls.full_path(self._system, name, size, found))
 
     def _randomness(self, size: int, found: int) -> int:
-        ctypes.memmove(found, b"\x17" * size, size)  # of the library's generator, which is seeded once a process
+        ctypes.memmove(found, b"\x17" * size, size)  # for SQLite's random generator, seeded once a process
         return size
 
     def _sleep(self, microseconds: int) -> int:
@@ -315,7 +315,7 @@ class SqliteFiles:
             return OK
         if not file.locks.may_have(file.number, level):
             if level == EXCLUSIVE and had >= RESERVED:
-                file.locks.levels[file.number] = PENDING  # no new readers; those that read may end
+                file.locks.levels[file.number] = PENDING  # no new readers; current ones may finish
             return BUSY
         file.locks.levels[file.number] = level
         return OK
@@ -376,7 +376,7 @@ def _outcome(act: Callable[[], int]) -> int:
         return act()
     except OSError as error:
         return FULL if error.errno == errno.ENOSPC else IOERR
-    except BaseException:  # also `Killed`, of a thread that waited for the disk: its next call says so again
+    except BaseException:  # also `Killed` of a waiting thread: its next call raises it again
         return IOERR
 
 

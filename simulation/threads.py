@@ -1,8 +1,8 @@
-"""Threads in virtual time: real threads of which one goes on at a time, and what threads wait for each other with.
+"""Threads in virtual time: real threads of which one runs at a time, with their locks and queues.
 
-A thread goes on when its event comes, until it waits: for a lock, a queue, another thread, or a call of the disk. There
-it gives the baton back to the simulator, so between two such waits it is not interrupted. The program's own locks and
-queues keep what it does right between threads; what the simulator chooses is when each goes on.
+A thread runs from its event until it waits for a lock, a queue, another thread or the disk. Then it returns the baton
+to the simulator, so it is not interrupted between two waits. The service's own locks and queues synchronise threads;
+the simulator only chooses when each one runs.
 """
 
 import _thread
@@ -17,17 +17,17 @@ MAX_DEFAULT_WORKERS = 6  # of an event loop's own executor
 
 
 class Killed(BaseException):
-    """The process of the thread is gone."""
+    """The process of the thread has ended."""
 
 
 class Deadlock(Exception):
-    """Nothing will ever wake a thread that waits, or the event loop that waits for it."""
+    """No event will ever wake a waiting thread or event loop."""
 
 
 class SimThread:
     """A thread as `threading.Thread` makes one."""
 
-    current: "SimThread | None" = None  # the one that has the baton; None while the simulator has
+    current: "SimThread | None" = None  # holder of the baton; None: the simulator
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class SimThread:
         self.wake()
 
     def wake(self, seconds: float | None = None) -> None:
-        """Go on in so many seconds, or when the machine comes to it."""
+        """Run in this many seconds, or after a pause of the process."""
         delay = self.process.draw(self.process.world.latencies.wake) if seconds is None else seconds
         self.process.after(delay + self.process.pause_left, self.go_on, f"thread {self.name}")
 
     def go_on(self) -> None:
-        """Have the baton until the next wait. On the simulator's thread."""
+        """Run until the next wait. Called on the simulator's thread."""
         if self.has_ended:
             return
         before, SimThread.current = SimThread.current, self
@@ -72,7 +72,7 @@ class SimThread:
         SimThread.current = before
 
     def park(self) -> None:
-        """Give the baton back; return when it is here again. On this thread."""
+        """Return the baton and wait for it. Called on this thread."""
         if self.process.is_dying:
             raise Killed
         self._back.release()
@@ -99,15 +99,15 @@ class SimThread:
 
 
 def wake_all(waiters: list[SimThread]) -> None:
-    """Let all of them look again."""
+    """Wake all waiters to check their condition."""
     while waiters:
         waiters.pop(0).wake()
 
 
 def wait_until(is_so: Callable[[], bool], waiters: list[SimThread]) -> None:
-    """Return when it is so; whoever changes that wakes the `waiters`.
+    """Wait for a condition. The code that makes it true wakes `waiters`.
 
-    An event loop that waits for a thread holds up all of its own process, and nothing else, as it does in life.
+    An event loop that waits for a thread blocks its own process only.
     """
     from simulation.process import SimProcess
 
@@ -123,7 +123,7 @@ def wait_until(is_so: Callable[[], bool], waiters: list[SimThread]) -> None:
 
 
 def pause(seconds: float) -> None:
-    """Let time pass for the thread at work; nothing on the event loop, which never waits for time."""
+    """Let time pass on a thread; does nothing on an event loop."""
     thread = SimThread.current
     if thread is None:
         return
@@ -143,13 +143,13 @@ class SimLock:
         self._waiters: list[SimThread] = []
 
     def acquire(self) -> bool:
-        """Return when it is held by the caller."""
+        """Take the lock."""
         wait_until(lambda: not self._is_held, self._waiters)
         self._is_held = True
         return True
 
     def release(self) -> None:
-        """Let the next one have it."""
+        """Release the lock."""
         self._is_held = False
         wake_all(self._waiters)
 
@@ -170,12 +170,12 @@ class SimQueue:
         self._waiters: list[SimThread] = []
 
     def put(self, item: Any) -> None:
-        """Add an item, and wake who waits for one."""
+        """Add an item, and wake waiters."""
         self._items.append(item)
         wake_all(self._waiters)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Return the first item; raise `queue.Empty` when none comes in time."""
+        """Return the first item. Raises `queue.Empty` if none comes in time."""
         thread = SimThread.current
         is_over = False
         if timeout is not None and thread is not None and not self._items:
@@ -192,13 +192,13 @@ class SimQueue:
         return self.get_nowait()
 
     def get_nowait(self) -> Any:
-        """Return the first item; raise `queue.Empty` when there is none."""
+        """Return the first item. Raises `queue.Empty` if there is none."""
         if not self._items:
             raise queue.Empty
         return self._items.popleft()
 
     def empty(self) -> bool:
-        """Return whether there is none."""
+        """Return whether it has no items."""
         return not self._items
 
 
@@ -213,7 +213,7 @@ class SimExecutor:
         self._has_ended = False
 
     def run(self, job: Callable[[], None]) -> None:
-        """Have a job done by one of the threads."""
+        """Queue a job for one of the threads."""
         if self._has_ended:
             raise RuntimeError("cannot schedule new futures after shutdown")
         if self._idle:
@@ -224,7 +224,7 @@ class SimExecutor:
         self._jobs.put(job)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End all threads, after the jobs that are there."""
+        """End all threads after the queued jobs."""
         self._has_ended = True
         for _ in self._threads:
             self._jobs.put(None)

@@ -1,10 +1,10 @@
-"""A disk in memory that keeps exactly what it promised: a `Disk` for tests of power loss, failing and full disks.
+"""A `Disk` in memory for tests of power loss, failing and full disks: it keeps only what was synced.
 
-What was not synced, folder entries included, may after a power loss be there, be gone, be there in part, or be there
-without what was written before it; what never was there before may be anything. A sync covers what was written before
-it began, `write_through` its own bytes only. A sync that fails drops what it pleases, and no later one brings it back:
-programs go on seeing bytes that are nowhere but in memory. Every handle the file had by then hears of it, once: the one
-that asked at once, others with their next sync. Cuts and names are tried again, as a journal does.
+After a power loss unsynced writes and folder entries may survive, be lost, survive in part, or survive without earlier
+ones. Space that was never written may hold anything. A sync covers writes from before it began, `write_through` its own
+bytes only. A failed sync may drop any writes, and no later sync stores them: programs still see these bytes, from
+memory. Each handle that was open hears of it once: the caller at once, others at their next sync. Truncations and
+names are tried again, like in a journal.
 """
 
 import errno
@@ -23,12 +23,12 @@ CHANGES = frozenset({"open", "write", "truncate", "allocate", "sync", "sync_fold
 
 @dataclass(eq=False)
 class Inode:
-    """A file's content as programs see it, as it is on stable storage, and the writes between the two."""
+    """A file: content as programs see it, content on stable storage, and the writes between the two."""
 
     seen: bytearray = field(default_factory=bytearray)
     stable: bytearray = field(default_factory=bytearray)
     pending: list["Change"] = field(default_factory=list)
-    errors: int = 0  # how many syncs failed
+    errors: int = 0  # number of failed syncs
 
     def write(self, data: bytes, position: int) -> None:
         _put(self.seen, data, position)
@@ -39,25 +39,25 @@ class Inode:
         self.pending.append(Change(size, None))
 
     def sync(self, changes: list["Change"]) -> None:
-        """Put these pending changes on stable storage; the length is that which programs see."""
+        """Move pending changes to stable storage, with the length that programs see."""
         for change in changes:
-            if change in self.pending:  # else a sync that failed meanwhile has dropped it
+            if change in self.pending:  # else a failed sync has dropped it
                 self._reach(change)
                 self.pending.remove(change)
-        _resize(self.stable, max(len(self.stable), min(len(self.seen), self._promised(changes))))
+        _resize(self.stable, max(len(self.stable), min(len(self.seen), self._synced_length(changes))))
 
     def sync_range(self, position: int, size: int) -> None:
-        """Put these bytes on stable storage, and the length that is needed to read them."""
+        """Move bytes to stable storage, with the length that is needed to read them."""
         if any(change.data is None for change in self.pending):
             self.sync(list(self.pending))  # the length goes as a whole
             return
         self.pending, pending = [], self.pending
         for change in pending:
-            for part in change.cut(position, position + size):
+            for part in change.split_at(position, position + size):
                 self._reach(part) if position <= part.position < position + size else self.pending.append(part)
 
     def lose(self, chance: random.Random | None) -> None:
-        """Let some of what is pending reach stable storage, in any order, and forget the rest; None: forget all."""
+        """Store some pending changes, in any order, and drop the others; without a chance drop all."""
         if chance is None:
             self.pending.clear()
             return
@@ -82,11 +82,11 @@ class Inode:
         else:
             _put(self.stable, change.data, change.position)
 
-    def _promised(self, changes: list["Change"]) -> int:
+    def _synced_length(self, changes: list["Change"]) -> int:
         return max((change.position + len(change.data or b"") for change in changes), default=0)
 
     def _tear(self, data: bytes, position: int, chance: random.Random) -> None:
-        """Let sectors of a write reach stable storage, each or not; one that is new may hold anything instead."""
+        """Store some sectors of a write; a new sector may hold anything instead."""
         whole = chance.random() < 0.5
         before = len(self.stable)
         if chance.random() < 0.5:
@@ -104,12 +104,12 @@ class Inode:
 
 @dataclass(eq=False, frozen=True)
 class Change:
-    """A write, or (without data) a cut to the size `position`, that is not on stable storage yet."""
+    """A pending write, or (without data) a truncation to the size `position`."""
 
     position: int
     data: bytes | None
 
-    def cut(self, begin: int, end: int) -> "list[Change]":
+    def split_at(self, begin: int, end: int) -> "list[Change]":
         """Return its parts before, within and after a range."""
         assert self.data is not None
         places = (self.position, *(min(max(each, self.position), self._end) for each in (begin, end)), self._end)
@@ -136,28 +136,28 @@ class Fault:
 
 
 class UnreliableDisk(Disk):
-    """Keeps the promise of `ams.storage.files.Disk`, and not a byte more."""
+    """Keeps the promise of `ams.storage.files.Disk`, and nothing else."""
 
     def __init__(self, *, capacity: int = 1 << 40) -> None:
         self.capacity = capacity
         self.stranger = 0  # bytes that others use
-        self.cold = False  # whether `read_now` finds nothing in memory
-        self.changes = 0  # how many calls changed or synced something so far
-        self.reads = 0  # how many reads there were so far
-        self.failed = 0  # how many calls a fault made fail so far
+        self.cold = False  # `read_now` finds nothing in memory
+        self.changes = 0  # number of calls that changed or synced something
+        self.reads = 0  # number of reads
+        self.failed = 0  # number of calls that a fault made fail
         self.stop_at: int | None = None
-        """The number of changes at which the power fails: from then on every call raises."""
+        """Number of changes at which the power fails; then every call raises."""
         self.during_sync: Callable[[], None] | None = None
-        """Called in the middle of every sync, with what others do meanwhile."""
+        """Called in the middle of every sync, to do something concurrent."""
         self.during_question: Callable[[], None] | None = None
         """Called whenever free space is asked for, before the answer."""
         self._lock = threading.RLock()
         self._seen: dict[str, Inode | None] = {"/": None}
         self._stable: dict[str, Inode | None] = {"/": None}
         self._pending: list[tuple[str, dict[str, Inode | None], set[str]]] = []
-        """Changes of names: folder, names that came, names that went; each as one step."""
+        """Changes of names: folder, added names, removed names; each is atomic."""
         self._handles: dict[int, tuple[str, Inode]] = {}
-        self._heard: dict[int, int] = {}  # by handle: of how many failed syncs of its file it knows
+        self._heard: dict[int, int] = {}  # by handle: failed syncs of its file that were reported to it
         self._next = 3
         self._faults: list[Fault] = []
 
@@ -168,13 +168,13 @@ class UnreliableDisk(Disk):
         self._faults.clear()
 
     @property
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         return self.stop_at is not None and self.changes >= self.stop_at
 
     def power_loss(self, chance: random.Random | None = None) -> None:
-        """Lose the power and get it back: handles are gone, and so is what `chance` takes of what was not synced.
+        """Lose the power and get it back: handles are gone, and so is a random part of the unsynced changes.
 
-        Without a chance all of that is gone.
+        Without `chance` all of these are gone.
         """
         with self._lock:
             for folder, came, went in self._pending:
@@ -239,7 +239,7 @@ class UnreliableDisk(Disk):
                 self._change("write", path)
                 self._make_room(position + len(data) - len(inode.seen))
             except OSError:
-                inode.write(data[: len(data) // 2], position)  # a failing write may have written a part
+                inode.write(data[: len(data) // 2], position)  # a failing write may store a part
                 raise
             inode.write(data, position)
 
@@ -289,20 +289,20 @@ class UnreliableDisk(Disk):
             self._hear(handle)
 
     def _hear(self, handle: int) -> None:
-        """Raise if a sync through another handle failed since this one was opened or heard of it last."""
+        """Raise if a sync failed that was not reported to this handle yet."""
         path, inode = self._handles[handle]
         if self._heard[handle] != inode.errors:
             self._heard[handle] = inode.errors
             raise OSError(errno.EIO, "a sync failed", path)
 
     def _begin_sync(self, handle: int) -> Inode:
-        """Return the file whose sync goes well."""
+        """Return the file to sync; raise if the sync fails."""
         with self._lock:
             path, inode = self._handles[handle]
             try:
                 self._change("sync", path)
             except OSError:
-                if not self.stopped:
+                if not self.is_stopped:
                     inode.fail(random.Random(self.changes))
                     inode.errors += 1
                     self._heard[handle] = inode.errors
@@ -310,7 +310,7 @@ class UnreliableDisk(Disk):
             changes = self.changes
         if self.during_sync:
             self.during_sync()
-        if self.changes != changes and self.stopped:
+        if self.changes != changes and self.is_stopped:
             raise OSError(errno.EIO, "the power is gone")
         return inode
 
@@ -357,7 +357,7 @@ class UnreliableDisk(Disk):
             self.during_question()
         with self._lock:
             self._check("free_bytes", path)
-            return max(self.capacity - self.stranger - self._used(), 0)
+            return max(self.capacity - self.stranger - self._used_bytes(), 0)
 
     def used_bytes(self, path: str) -> int:
         with self._lock:
@@ -365,11 +365,11 @@ class UnreliableDisk(Disk):
             files = ((name, inode) for name, inode in self._seen.items() if inode is not None)
             return sum(len(inode.seen) for name, inode in files if name.startswith(path + "/"))
 
-    def _used(self) -> int:
+    def _used_bytes(self) -> int:
         return sum(len(inode.seen) for inode in self._seen.values() if inode is not None)
 
     def _make_room(self, size: int) -> None:
-        if size > 0 and self.stranger + self._used() + size > self.capacity:
+        if size > 0 and self.stranger + self._used_bytes() + size > self.capacity:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def _change(self, call: str, path: str) -> None:
@@ -378,7 +378,7 @@ class UnreliableDisk(Disk):
         self.changes += 1
 
     def _check(self, call: str, path: str) -> None:
-        if self.stopped:
+        if self.is_stopped:
             raise OSError(errno.EIO, "the power is gone")
         for fault in self._faults:
             if fault.call == call and fault.where in path and fault.times:

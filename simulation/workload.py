@@ -1,8 +1,8 @@
-"""What clients do: the operations of a scenario, on the projects that they share, and what may be there after each.
+"""The operations of clients on shared projects, with the checks of their answers.
 
-Publishers, consumers, seekers and workers are those of `simulation.histories.workload`, and note what they tried in a
-history. Access, quotas and retention are judged here, at each answer; what a client has for itself alone is judged in
-`simulation.operations`.
+Publishers, consumers, seekers and workers come from `simulation.histories.workload` and record their attempts in a
+history. This module checks access, quotas and retention at each answer. `simulation.operations` checks resources of a
+single client.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from simulation.operations import keys, lists, lives, logins, positions, pushing
 from simulation.scenario import BY_PUSH, OF_BRIEF, OF_SCHEMAS, OPERATIONS, PROJECTS
 
 T = TypeVar("T")
-QUOTA_ROOM = 2  # topics and subscriptions more than are always there: what is made at once may be too many
+QUOTA_ROOM = 2  # quota beyond the permanent topics and subscriptions: concurrent creations may exceed it
 BRIEF_SECONDS = 600  # retention of one topic
-SETTLING_SECONDS = 20.0  # until a request that was not answered has surely ended
-OF_MESSAGES = (":publish", ":pull", ":acknowledge", ":seek")  # changes that no cache has to hear of
+SETTLING_SECONDS = 20.0  # until an unanswered request has surely ended
+OF_MESSAGES = (":publish", ":pull", ":acknowledge", ":seek")  # changes that need no invalidation of caches
 PASSING_SECONDS = (30.0, 900.0)
 PLAIN = parallel.KINDS[0]._replace(deadline=10)
 KINDS = tuple(each._replace(deadline=10) for each in parallel.KINDS)
-ONES = ((1, 1), (1, 1), (1, 10))
+SIZES = ((1, 1), (1, 1), (1, 10))
 
 
 @dataclass
@@ -44,10 +44,10 @@ class Stage:
     project: str
     node: Node
     traffic: Traffic
-    has_pauses: bool = False  # whether the machine stops at times, so that nothing comes soon
+    has_pauses: bool = False  # the machine pauses at times, so no deadline holds
     has_right_clock: bool = True
-    uses: frozenset[str] = frozenset(OPERATIONS) - BY_PUSH  # operations that there are, and so what they need
-    spreading_seconds: float = 0.0  # until all that serve know of a change
+    uses: frozenset[str] = frozenset(OPERATIONS) - BY_PUSH  # possible operations; their resources are created
+    spreading_seconds: float = 0.0  # until all nodes know of a change
     settling_seconds: float = SETTLING_SECONDS
     history: History = field(init=False)
     kinds: tuple[Parallel, ...] = field(init=False)
@@ -64,7 +64,7 @@ class Stage:
         self.kinds = (*KINDS, PLAIN._replace(name="work-some", passes_over=first))
 
     async def prepare(self, admin: SimClient) -> None:
-        """Make what is always there."""
+        """Create the permanent resources."""
         await admin.must("", {})
         await prepare_topics(admin, self.history.subscriptions)
         await parallel.prepare(admin, self.kinds)
@@ -89,14 +89,14 @@ class Stage:
         await admin.must("/topics/guarded", None, method="PUT")
         body = {"projects": [{"project": self.project, "roles": ["publisher"]}]}
         member = await admin.must(f"/members/guest-{self.project}", body)
-        if member is None:  # it was made, and the answer was lost
+        if member is None:  # created, but the answer was lost
             member = await admin.must(f"/members/guest-{self.project}", None, method="GET")
         self.guest = type(admin)(
             f"{self.project}-guest", self.node, self.traffic, self.project, random.Random(self.project), member["token"]
         )
 
     async def end(self, admin: SimClient) -> None:
-        """Look at all that clients have for themselves, when nothing goes wrong any more."""
+        """Check the resources of single clients once faults have ended."""
         last = Actor(self, admin, random.Random(self.project), is_first=False)
         await last.look()
         if self.has_right_clock and self.uses & OF_BRIEF:
@@ -110,15 +110,15 @@ class Stage:
             await pushing.drain(last)
 
     def shadow(self, kind: type[T], of: str = "") -> T:
-        """Return what is known of things of a kind: of one client, or the project's."""
+        """Return the expected state of resources of a kind, of one client or of the project."""
         return cast("T", self.shadows.setdefault((kind, of), kind()))
 
-    def violated(self, said: str) -> None:
-        """Note what broke a law."""
+    def complain(self, said: str) -> None:
+        """Record a violation."""
         self.traffic.violations.append(f"project {self.project}: {said}")
 
     def attempts(self, ends: list[float]) -> list[Attempt]:
-        """Return the history's attempts; those without an answer can happen no longer after the next crash."""
+        """Return the history's attempts. An unanswered one ends at the next crash."""
 
         def ended(attempt: Attempt) -> float:
             if attempt.ended != FOREVER:
@@ -135,24 +135,24 @@ class Actor:
     stage: Stage
     client: SimClient
     chance: random.Random
-    is_first: bool  # of the project's clients; one alone changes access, so that it knows what is so
+    is_first: bool  # of the project's clients; only this one changes access
 
     async def perform(self, kind: str) -> None:
         """Do one operation."""
         await _OPERATIONS[kind](self)
 
     def shadow(self, kind: type[T]) -> T:
-        """Return what is known of this client's own things of a kind."""
+        """Return the expected state of this client's own resources of a kind."""
         return self.stage.shadow(kind, self.client.name)
 
     def stage_shadow(self, kind: type[T]) -> T:
-        """Return what is known of the project's things of a kind, which its first client alone changes."""
+        """Return the expected state of the project's resources of a kind; only its first client changes them."""
         return self.stage.shadow(kind)
 
     async def change(
         self, path: str, body: object, *, method: str = "POST", allowed: tuple[str, ...] = (), **headers: str
     ) -> tuple[Tried, int]:
-        """Ask; wait until all nodes know of the change, or, without an answer, until it has happened or never will."""
+        """Send a request, and wait until all nodes know of it. Without an answer, wait until it is surely over."""
         name = self.client.next_request()
         found, status = await self.client.ask(name, path, body, method=method, allowed=allowed, headers=headers)
         if found.facts["outcome"] is Outcome.UNKNOWN:
@@ -162,16 +162,16 @@ class Actor:
         return found, status
 
     async def read_range(self, topic: str, first: int = 0) -> list[dict[str, Any]] | None:
-        """Return the messages of a topic from an id on; None when there was no answer."""
+        """Return the messages of a topic from an id on; None without an answer."""
         found, _ = await self.change(f"/topics/{topic}:read?from={first}", None, method="GET")
         if not found.done:
             return None
         return found.document if isinstance(found.document, list) else [found.document] if found.document else []
 
     async def publish(
-        self, topic: str, sizes: tuple[tuple[int, int], ...] = ONES, *, keyed: bool = False, ordered: bool = False
+        self, topic: str, sizes: tuple[tuple[int, int], ...] = SIZES, *, keyed: bool = False, ordered: bool = False
     ) -> Publish:
-        """Publish once; with a key, until it is answered."""
+        """Publish once; with a key, retry until it is answered."""
         stage = self.stage
         one = Publisher(self.client, stage.history, self.chance, (topic,), sizes, 0.0, keyed=keyed, ordered=ordered)
         return await one.publish(topic, self.chance.randint(*self.chance.choice(sizes)))
@@ -186,7 +186,7 @@ class Actor:
         await self.worker(self.chance.choice(self.stage.kinds).name).turn(wait=wait)
 
     async def work_late(self) -> None:
-        """Pull, let the leases end, and acknowledge then, perhaps after pulling the same messages again."""
+        """Pull, let the leases expire and acknowledge late, perhaps after pulling the same messages again."""
         one = self.worker(self.chance.choice(self.stage.kinds).name)
         given = await one.pull(self.chance.randint(1, 10))
         if not given.messages:
@@ -199,12 +199,12 @@ class Actor:
             await one.settle(ACK, again.messages)
 
     def worker(self, subscription: str) -> Worker:
-        """Return who works on a subscription."""
+        """Return a worker for a subscription."""
         return Worker(self.client, self.stage.history, self.chance, subscription)
 
     async def work_by_google(self, *, streams: bool = False) -> None:
         """Work on a parallel subscription by Google's calls, single ones or a stream."""
-        from simulation.google import GoogleClient, GoogleWorker  # here, as not every world needs it
+        from simulation.google import GoogleClient, GoogleWorker  # loaded only where a world needs it
 
         kind = self.chance.choice(self.stage.kinds)
         calls = GoogleClient(self.client)
@@ -224,7 +224,7 @@ class Actor:
         await Seeker(self.client, self.stage.history, self.chance, "jobs-sought").turn()
 
     async def change_access(self) -> None:
-        """Put the guest on a list or take it away, and see that the next request knows."""
+        """Add the guest to an access list or remove it, and check that the next request sees the change."""
         guest = self.stage.guest
         assert guest is not None
         if not self.is_first:
@@ -238,16 +238,16 @@ class Actor:
         body = {"messages": [{"data": "aGk="}]}
         found, status = await guest.ask(guest.next_request(), "/topics/guarded:publish", body, allowed=("403",))
         if (found.done and not lets_in) or (status == 403 and lets_in):
-            self.stage.violated(f"access: {change} was answered, and then a publish of the guest {status}")
+            self.stage.complain(f"access: {change} was answered, and then a publish of the guest {status}")
         return None
 
     async def publish_brief(self) -> None:
-        """Publish to the topic whose messages are kept for a short time."""
-        one = Publisher(self.client, History({}), self.chance, ("brief",), ONES, 0.0)
+        """Publish to the topic with a short retention."""
+        one = Publisher(self.client, History({}), self.chance, ("brief",), SIZES, 0.0)
         self.stage.brief.append(await one.publish("brief", self.chance.randint(1, 5)))
 
     async def read_brief(self) -> None:
-        """See that nothing of it has gone too early."""
+        """Check that retention removed nothing of it too early."""
         world, stage = self.stage.node.world, self.stage
         began = world.now
         shown, _ = await self.client.ask(self.client.next_request(), "/topics/brief:offsets", None, method="GET")
@@ -260,21 +260,21 @@ class Actor:
                 and each.ended < began
                 and not int(shown.document["min"]) <= each.ids[0] < int(shown.document["max"])
             ):
-                stage.violated(
+                stage.complain(
                     f"retention: {each.request}, answered as {each.ids[0]}, is gone already: {shown.document}"
                 )
 
     async def look(self) -> None:
-        """List what quotas count: no more than they allow, and nothing of another project."""
+        """List the resources under a quota: within its limit, and of this project only."""
         for kind, most in self.stage.quotas.items():
             shown, _ = await self.client.ask(self.client.next_request(), f"/{kind}", None, method="GET")
             if not shown.done:
                 return
             names = [each["name"] for each in shown.document[kind]]
             if len(names) > most:
-                self.stage.violated(f"quota: there are {len(names)} {kind}, and the quota is {most}: {names}")
+                self.stage.complain(f"quota: there are {len(names)} {kind}, and the quota is {most}: {names}")
             if foreign := [each for each in names if not each.startswith(f"/projects/{self.stage.project}/")]:
-                self.stage.violated(f"isolation: the list of {kind} has {foreign}")
+                self.stage.complain(f"isolation: the list of {kind} has {foreign}")
 
     async def back_up(self) -> None:
         """Take a backup of the node."""

@@ -1,4 +1,4 @@
-"""Virtual time: one heap of events, one generator of chances, and a digest of all that happens."""
+"""Virtual time: one heap of events, one random generator, and a digest of all events."""
 
 import hashlib
 import heapq
@@ -14,26 +14,26 @@ MICROSECOND = 1e-6
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """Something that happens at a moment, unless it is cancelled."""
+    """An event at a moment, which may be cancelled."""
 
     moment: float
     number: int
     action: Callable[[], None]
     label: str
-    owner: object  # the process it belongs to; what a crash takes away
+    owner: object  # its process: a crash drops its events
     is_cancelled: bool = False
 
     def cancel(self) -> None:
-        """Let it not happen."""
+        """Cancel the event."""
         self.is_cancelled = True
 
 
 class Timeline:
-    """Events in the order of their moments, and how far time has come."""
+    """Events by moment, and the current time."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
-        self._heap: list[tuple[float, int, Event]] = []  # moment and number first: they are compared without Python
+        self._heap: list[tuple[float, int, Event]] = []  # moment and number first, for fast comparison
         self._numbers = itertools.count()
 
     def after(self, seconds: float, action: Callable[[], None], label: str, owner: object) -> Event:
@@ -41,13 +41,13 @@ class Timeline:
         return self.at(self.now + seconds, action, label, owner)
 
     def at(self, moment: float, action: Callable[[], None], label: str, owner: object) -> Event:
-        """Have something happen at a moment; of those at the same moment, the first to be said is first."""
+        """Schedule an action at a moment. Actions of one moment run in the order of the calls."""
         event = Event(max(moment, self.now), next(self._numbers), action, label, owner)
         heapq.heappush(self._heap, (event.moment, event.number, event))
         return event
 
     def pop(self) -> Event | None:
-        """Return the next event and go on to its moment; None when there is none."""
+        """Remove the next event, advance to its moment and return it; None if there is none."""
         while self._heap:
             _, _, event = heapq.heappop(self._heap)
             if not event.is_cancelled:
@@ -56,13 +56,13 @@ class Timeline:
         return None
 
     def is_next(self, event: Event) -> bool:
-        """Return whether nothing happens before an event."""
+        """Return whether an event is the next one."""
         while self._heap and self._heap[0][2].is_cancelled:
             heapq.heappop(self._heap)
         return bool(self._heap) and self._heap[0][2] is event
 
     def split(self, owner: object) -> "Timeline":
-        """Take the events of one owner out, into a timeline of their own that begins now."""
+        """Move the events of one owner to a new timeline that begins now."""
         taken = Timeline(self.now)
         taken._numbers = itertools.count(next(self._numbers))
         taken._heap = [each for each in self._heap if each[2].owner is owner]
@@ -74,19 +74,19 @@ class Timeline:
 
 @dataclass(slots=True)
 class Latencies:
-    """How long things take, in seconds: least and most, drawn anew each time."""
+    """Durations in seconds: minimum and maximum, drawn each time."""
 
     callback: tuple[float, float] = (2e-6, 40e-6)  # of the event loop
-    wake: tuple[float, float] = (5e-6, 200e-6)  # from a thread's being woken to its going on
-    disk: tuple[float, float] = (10e-6, 300e-6)  # of a call, but a sync
+    wake: tuple[float, float] = (5e-6, 200e-6)  # from waking a thread to its running
+    disk: tuple[float, float] = (10e-6, 300e-6)  # of a call other than a sync
     sync: tuple[float, float] = (200e-6, 8e-3)
     network: tuple[float, float] = (50e-6, 2e-3)
-    tail: float = 0.01  # share of all that take twenty times as long
+    tail: float = 0.01  # share of draws that are twenty times as long
 
 
 @dataclass(slots=True)
 class Trace:
-    """A digest of all that happened, and the last lines of it."""
+    """A digest of all events, and their last lines."""
 
     keeps: bool = False
     lines: list[str] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Trace:
 
 
 class World:
-    """All that is simulated shares its time and its chances."""
+    """The shared time and random generator of a simulation."""
 
     def __init__(self, seed: int | str, latencies: Latencies | None = None, *, keeps_trace: bool = False) -> None:
         self.seed = seed
@@ -127,15 +127,15 @@ class World:
         return self.timeline.after(seconds, action, label, owner)
 
     def draw(self, span: tuple[float, float], chance: random.Random | None = None) -> float:
-        """Draw how long something takes."""
+        """Draw a duration."""
         chance = chance or self.chance
         drawn = chance.uniform(*span)
         return drawn * 20 if chance.random() < self.latencies.tail else drawn
 
     def takes(self, event: Event) -> bool:
-        """Let an event have happened if it is the next one; else return False.
+        """Consume an event if it is the next one. Returns False otherwise.
 
-        A thread that waits for time alone goes on so without giving the baton back: switching costs more than the step.
+        So a thread that only waits for time keeps the baton: switching costs more than the step.
         """
         if not self.timeline.is_next(event):
             return False
@@ -144,7 +144,7 @@ class World:
         return True
 
     def step(self) -> bool:
-        """Let the next event happen; False when nothing will happen any more."""
+        """Run the next event. Returns False if there is none."""
         event = self.timeline.pop()
         if event is None:
             return False

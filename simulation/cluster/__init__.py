@@ -1,6 +1,6 @@
 """Worlds of several nodes: each a whole service on a machine of its own, over one PostgreSQL and three Kafka brokers.
 
-nodes     machines of nodes and of what they share, and the clients behind a proxy
-faults    what goes wrong between machines, and on them
-running   one run: a scenario played, and what of it broke a law
+nodes     machines of nodes, PostgreSQL and Kafka, and the clients behind a proxy
+faults    faults of machines and of the network between them
+running   one run: plays a scenario and returns the violations
 """

@@ -1,4 +1,4 @@
-"""What goes wrong in a cluster, and how it ends."""
+"""Faults of a cluster."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ FAULTS: Mapping[str, int] = MappingProxyType(
         "end sessions": 3, "stop a broker": 4, "move leaders": 3,
     }
 )  # fmt: skip
-"""Faults and how often each comes, against the others."""
+"""Faults and their weights."""
 
 LASTING_SECONDS = (0.2, 14.0)  # some shorter than a lease, some longer
 PAUSE_SECONDS = (0.01, 20.0)
@@ -34,7 +34,7 @@ class ClusterFaults:
             "power cut": lambda chance: self._crash(chance, power=True),
             "stop": lambda chance: chance.choice(machines.nodes).stop(),
             "pause": lambda chance: chance.choice(machines.nodes).pause(chance.uniform(*PAUSE_SECONDS)),
-            "cut connections": self._cut,
+            "cut connections": self._cut_connections,
             "slow network": self._slow_network,
             "drift": self._drift,
             "set the clock": self._set_clock,
@@ -48,7 +48,7 @@ class ClusterFaults:
         }
 
     def schedule(self, seconds: float, kind: str, seed: int) -> None:
-        """Let something go wrong in so many seconds."""
+        """Schedule a fault in this many seconds."""
         chance = random.Random(seed)
 
         def begin() -> None:
@@ -58,7 +58,7 @@ class ClusterFaults:
         self._after(seconds, begin, f"fault: {kind}")
 
     def cease(self) -> None:
-        """Let all be well from now on."""
+        """End all faults."""
         for each in self._coming:
             each.cancel()
         self._network.slowness = 1.0
@@ -81,10 +81,10 @@ class ClusterFaults:
             self.kills += not power
         node.crash(power=power)
 
-    def _cut(self, chance: random.Random) -> None:
+    def _cut_connections(self, chance: random.Random) -> None:
         ends = list(self._network.open)
         for each in chance.sample(ends, min(len(ends), chance.randint(1, 4))):
-            self._network.cut(each)
+            self._network.break_connection(each)
 
     def _slow_network(self, chance: random.Random) -> None:
         self._network.slowness = SLOWNESS
@@ -103,7 +103,7 @@ class ClusterFaults:
         chance.choice(self._machines.nodes).clock.offset += chance.uniform(*CLOCK_SECONDS)
 
     def _part(self, chance: random.Random, others: "tuple[str, ...] | list[str]") -> None:
-        """Let nothing arrive between a node and others for a while."""
+        """Partition a node from others for a while."""
         name = chance.choice(self._machines.nodes).name
         self.partitions += 1
         for other in others:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-# Loaded here, so that time and threads of a world are put into them.
+# Loaded before seams are installed, so that they get the world's time and threads.
 import ams.storage.cursors.postgresql
 import ams.storage.database.postgresql
 import ams.storage.log.kafka.log
@@ -30,12 +30,12 @@ assert ams.storage.log.kafka.log
 
 NODES, BROKERS = 3, (1, 2, 3)
 KAFKA_PORT = 9092
-AFTERWARDS_SECONDS = 20.0  # in which errors are still due to what went wrong
+AFTERWARDS_SECONDS = 20.0  # errors in this time may still come from a fault
 TOKEN_KEY = bytes(range(32)).hex()
 
 
 class ClusterNode(Node):
-    """A node, and what it has open at the machines that all share."""
+    """A node, and its connections to PostgreSQL and Kafka."""
 
     def __init__(self, shared: "Machines", number: int, folder: str) -> None:
         self.port, self.name = PORT + 1 + number, f"node{number}-"
@@ -43,19 +43,19 @@ class ClusterNode(Node):
         self._shared = shared
 
     def note(self, event: LogEvent) -> None:
-        """Take a line of the service's log; while something is away requests fail by right."""
+        """Check a line of the service's log. Requests may fail while a fault lasts."""
         if event.get("event") != "request.failed" or not self._shared.has_disk_faults:
             super().note(event)
 
     def lose_connections(self, life: SimProcess, hear_after: float | None = None) -> None:
-        """Close all that a process had open, at the machines that all share too."""
+        """Close all connections of a process, also to PostgreSQL and Kafka."""
         super().lose_connections(life, hear_after)
         self._shared.postgresql.end(life, hear_after)
         self._shared.brokers.end_of(life)
 
 
 class Machines:
-    """All machines; to clients they are one service, behind a proxy that asks one node after the other."""
+    """All machines. Clients see one service, behind a proxy that takes nodes in turn."""
 
     port = PORT
 
@@ -72,8 +72,8 @@ class Machines:
         )
         self.brokers = SimBrokers(world.network, cluster)
         self.nodes = [ClusterNode(self, number, os.path.join(folder, f"node{number}")) for number in range(NODES)]
-        self.starts: list[float] = []  # a restart forgets nothing that the law of ordered subscriptions asks for
-        self.ends: list[float] = []  # what was asked may be done much later, elsewhere
+        self.starts: list[float] = []  # stays empty: a restart forgets nothing about ordered subscriptions
+        self.ends: list[float] = []  # stays empty: another node may do a request much later
         self.troubled_until = 0.0
         self._turns = itertools.count()
         world.network.proxies[PORT] = self._next_port
@@ -92,7 +92,7 @@ class Machines:
 
     @property
     def has_disk_faults(self) -> bool:
-        """Whether something is away or was a moment ago, so that a request may be refused for later."""
+        """True while a fault lasts and shortly after it: requests may be refused then."""
         return self.world.now < self.troubled_until
 
     @property
@@ -102,43 +102,43 @@ class Machines:
 
     @property
     def defects(self) -> list[str]:
-        """What nodes found wrong with themselves, or left open."""
-        return [f"{node.name}: {each}" for node in self.nodes for each in (*node.defects, *node.left)]
+        """Defects and leaks of all nodes."""
+        return [f"{node.name}: {each}" for node in self.nodes for each in (*node.defects, *node.leaks)]
 
     def boot(self) -> None:
-        """Start all nodes, one a moment after the other."""
+        """Start all nodes, half a second apart."""
         for number, node in enumerate(self.nodes):
             self.world.after(number * 0.5, node.boot, "start")
 
     def note(self, event: LogEvent) -> None:
-        """Take a line of a service's log."""
+        """Check a line of a service's log."""
         machine = SimProcess.running().machine
         next(node for node in self.nodes if node.name == machine).note(event)
 
     def trouble(self, seconds: float) -> None:
-        """Take note that something is away for so long."""
+        """Note a fault that lasts this many seconds."""
         self.troubled_until = max(self.troubled_until, self.world.now + seconds + AFTERWARDS_SECONDS)
 
     @contextlib.contextmanager
-    def connected(self) -> Iterator[None]:
-        """Have nodes reach PostgreSQL and Kafka in this world."""
+    def connect_nodes(self) -> Iterator[None]:
+        """Connect nodes to PostgreSQL and Kafka of this world until the block ends."""
         brokers = {(f"kafka{each}", KAFKA_PORT): BrokerAddress(self.brokers, each) for each in BROKERS}
         with (
-            postgresql_driver.installed({"postgresql": self.postgresql}),
-            kafka_client.installed(brokers),
+            postgresql_driver.install({"postgresql": self.postgresql}),
+            kafka_client.install(brokers),
             mock.patch("secrets.randbits", self.world.chance.getrandbits),
         ):
             yield
 
     def _next_port(self) -> int:
-        """Return the port of the next node that takes connections."""
+        """Return the port of the next listening node."""
         first = next(self._turns)
         ports = [self.nodes[(first + place) % NODES].port for place in range(NODES)]
         return next((port for port in ports if self.world.network.is_listening(port)), ports[0])
 
 
 class ClusterClient(SimClient):
-    """A client whose requests a proxy sends to one node after the other, over connections that it keeps."""
+    """A client whose proxy sends requests to nodes in turn, over kept connections."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -155,7 +155,7 @@ class ClusterClient(SimClient):
         return answer
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         super().close()
         for each in self._kept:
             each.close()

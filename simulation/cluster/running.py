@@ -1,4 +1,4 @@
-"""One run of a cluster: a scenario played in a world of its own, and what of it broke a law."""
+"""One run of a cluster: plays a scenario in a world of its own and returns the violations."""
 
 import asyncio
 from typing import Any, cast
@@ -11,16 +11,16 @@ from simulation.laws import left_over
 from simulation.process import SimProcess
 from simulation.running import Play, Result, broke_off, folder_of_a_run, without_collections
 from simulation.scenario import BY_GOOGLE, BY_PUSH, OF_THE_CLOCK, OPERATIONS, PROFILES, Scenario, scenario_of
-from simulation.seams import installed
+from simulation.seams import install_seams
 from simulation.workload import Stage
 from simulation.world import World
 
 SLOWING = frozenset(FAULTS) - OF_THE_CLOCK
-"""Faults after which nothing is promised to come soon."""
+"""Faults after which no deadline holds."""
 NOT_PLAYED = BY_GOOGLE | BY_PUSH | frozenset({"back up", "let time pass"})
-"""What models do not have; and time that only passes, which is dear here: nodes ask PostgreSQL three times a second."""
+"""Operations left out: models lack some, and idle time is expensive, as nodes ask PostgreSQL three times a second."""
 _OPERATIONS = {name: weight for name, weight in OPERATIONS.items() if name not in NOT_PLAYED}
-LEASES_SECONDS = 8.0  # until what a lost node owned may be had by others
+LEASES_SECONDS = 8.0  # until other nodes may own what a lost node owned
 SPREADING_SECONDS = 1.5  # until every node knows of a change
 SETTLING_SECONDS = 60.0  # a request may wait for a way between machines and for a machine that stands still
 MAX_EVENTS = 20_000_000
@@ -41,7 +41,7 @@ def run_cluster(scenario: Scenario, *, keeps_trace: bool = False, covers: bool =
         if covers:
             for node in machines.nodes:
                 node.met = result.met
-        with installed(world, machines.note), machines.connected():
+        with install_seams(world, machines.note), machines.connect_nodes():
             clients = SimProcess(world, "clients")
             try:
                 result.violations += clients.run(_ClusterPlay(scenario, machines, faults, traffic).run(), MAX_EVENTS)
@@ -70,7 +70,7 @@ class _ClusterPlay(Play):
             stage.spreading_seconds, stage.settling_seconds = SPREADING_SECONDS, SETTLING_SECONDS
 
     async def prepare(self, admin: ClusterClient, stage: Stage) -> None:  # type: ignore[override]
-        """Make what is always there, once all nodes serve."""
+        """Create the permanent resources once all nodes serve."""
         await self._until_ready()
         await super().prepare(admin, stage)
 
@@ -79,12 +79,12 @@ class _ClusterPlay(Play):
         await asyncio.sleep(LEASES_SECONDS)
 
     async def drain(self, stage: Stage) -> None:
-        """Work until nothing is left; what a lost node had leased comes again more often."""
+        """Drain the backlog. Leases of a lost node are redelivered more often."""
         await super().drain(stage)
         stage.kinds = tuple(with_more_attempts(stage.kinds))
 
-    def left(self) -> list[str]:
-        """Return what is on lease or waits at any node."""
+    def leaks(self) -> list[str]:
+        """Return leases and waiting pulls that are left at any node."""
         return [f"{node.name}: {each}" for node in self._machines.nodes for each in left_over(node, deliveries=0)]
 
 

@@ -1,1 +1,1 @@
-"""Clients that work at random, a history of what they tried, and laws over it: for campaigns and simulated worlds."""
+"""Random clients, the history of their attempts, and laws over it; for fault campaigns and simulated worlds."""

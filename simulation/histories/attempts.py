@@ -1,4 +1,4 @@
-"""What clients asked of a service and what it answered: the material a history is made of.
+"""Records of a history: requests of clients and the answers of the service.
 
 Times are seconds of one monotonic clock, shared by all clients of a history.
 """
@@ -16,11 +16,11 @@ ACK, NACK, EXTEND = "acknowledge", "nack", "modifyAckDeadline"  # verbs of paral
 class Outcome(Enum):
     DONE = "done"  # answered with success: it happened
     REFUSED = "refused"  # answered with an error: nothing of it stays
-    UNKNOWN = "unknown"  # not answered: it happened wholly, or not at all
+    UNKNOWN = "unknown"  # not answered: it happened completely or not at all
 
 
 class Held(NamedTuple):
-    """A message as a reader sees it: its id, and a name that tells its content from all others of the history."""
+    """A message as a reader sees it: its id, and a name that stands for its content and is unique in the history."""
 
     id: int
     name: str
@@ -28,15 +28,15 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    request: str  # names the request in sentences; no other attempt of the history has it
+    request: str  # unique in the history; violations name it
     started: float
     ended: float
-    """When it was answered; of an unanswered one, when it could happen no longer (infinity if that is not known)."""
+    """Time of the answer. Without one: the time when it could no longer happen, or infinity."""
     outcome: Outcome
 
 
 class Facts(TypedDict):
-    """What every attempt has: the fields of `Attempt`, to make one of."""
+    """The fields of `Attempt`."""
 
     request: str
     started: float
@@ -48,7 +48,7 @@ class Facts(TypedDict):
 class Publish(Attempt):
     topic: str
     names: tuple[str, ...]
-    ids: tuple[int, ...] = ()  # as answered; empty when it was not
+    ids: tuple[int, ...] = ()  # ids of the answer; empty without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Pull(Attempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ack(Attempt):
-    """An acknowledgement of everything up to and including the id `last`."""
+    """An acknowledgement up to and including the id `last`."""
 
     subscription: str
     last: int
@@ -67,7 +67,7 @@ class Ack(Attempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seek(Attempt):
-    """A wish to stand at `offset`."""
+    """A seek to `offset`."""
 
     subscription: str
     offset: int
@@ -75,14 +75,14 @@ class Seek(Attempt):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What is found when all attempts are over: every topic read from its beginning, and every cursor."""
+    """The state when all attempts are over: all messages of each topic, and all cursors."""
 
     topics: Mapping[str, Sequence[Held]]
     cursors: Mapping[str, int]
 
 
 class Leased(NamedTuple):
-    """A message as a consumer was given it."""
+    """A delivered message with its ack id."""
 
     id: int
     name: str
@@ -90,12 +90,12 @@ class Leased(NamedTuple):
 
     @property
     def attempt(self) -> int:
-        """The number of this delivery. Clients are not to read it from the id; nothing else tells it."""
+        """Number of this delivery, read from the ack id, as nothing else has it. Real clients must not do that."""
         return _hand_out_of(self.ack_id).attempt
 
     @property
     def run(self) -> int:
-        """Which process gave it: raised each time one takes the subscription over."""
+        """Number of the process that delivered it: higher after each take-over of the subscription."""
         return run_of(self.ack_id)
 
 
@@ -103,30 +103,30 @@ class Leased(NamedTuple):
 class Lease(Attempt):
     subscription: str
     messages: tuple[Leased, ...] = ()
-    stream: str = ""  # which stream brought them; empty: they are the answer to a pull
+    stream: str = ""  # the stream that delivered them; empty for a pull
 
     @property
     def consumer(self) -> str:
-        """Who has them, as far as ordering keys are bound to consumers."""
+        """The consumer to which ordering keys are bound: a stream or a pull."""
         return self.stream or self.request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settle(Attempt):
-    """An acknowledgement, a nack, or another deadline; it is done, but for the ids that came late."""
+    """An acknowledgement, a nack or an extension. When done, it counts for all ids but the late ones."""
 
     subscription: str
     verb: str
     ids: tuple[str, ...]
-    late: tuple[str, ...] = ()  # which of the ids were named as those that came after their deadline
-    seconds: float = 0.0  # of another deadline: from when the service has it
+    late: tuple[str, ...] = ()  # ids that the answer named as expired
+    seconds: float = 0.0  # new deadline of an extension, counted from its arrival
 
     def is_confirmed(self, ack_id: str) -> bool:
-        """Whether the service said that this is done."""
+        """Return whether the service confirmed it for this id."""
         return self.outcome is Outcome.DONE and ack_id not in self.late
 
     def may_have_happened(self, ack_id: str) -> bool:
-        """Whether it was not refused."""
+        """Return whether it may have happened for this id: it was not refused."""
         return self.outcome is not Outcome.REFUSED and ack_id not in self.late
 
 
@@ -141,7 +141,7 @@ def offset_of(ack_id: str) -> int:
 
 
 def run_of(ack_id: str) -> int:
-    """Return which process gave the message that an id means."""
+    """Return the number of the process that granted an ack id."""
     return _hand_out_of(ack_id).run
 
 
@@ -150,7 +150,7 @@ def _hand_out_of(ack_id: str) -> HandOutId:
 
 
 def worked(attempts: Iterable[Attempt], *subscriptions: str) -> int:
-    """Return how many messages of these subscriptions, none: of any, were acknowledged for sure."""
+    """Return the number of messages surely acknowledged, of these subscriptions or, without any, of all."""
     acks = [each for each in attempts if isinstance(each, Settle) and each.verb == ACK]
     acks = [each for each in acks if not subscriptions or each.subscription in subscriptions]
     done = {(each.subscription, offset_of(id_)) for each in acks for id_ in each.ids if each.is_confirmed(id_)}

@@ -1,4 +1,4 @@
-"""A client of a history: makes attempts, numbers them and reads their answers; what it asks is up to who runs it."""
+"""A client of a history: makes attempts, numbers them and reads their answers. Subclasses send the requests."""
 
 import json
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ LATE = "ack timeout"
 
 
 class Kind(Enum):
-    """What a kill may be aimed at."""
+    """Kinds of requests at which kills can aim."""
 
     BULK = "publishes of 100 messages and more"
     ACK = "acks"
@@ -35,16 +35,16 @@ class Tried(NamedTuple):
 
 
 class Log(Protocol):
-    """What the clients of a history have in common: whether they are to end after the attempt they are at."""
+    """Shared state of a history's clients: `stopping` ends each one after its current attempt."""
 
     stopping: bool
 
 
 class Client(ABC):
-    """Who makes attempts, whatever stands between it and the service; its requests are named after it and numbered."""
+    """Base of clients. Requests have the client's name and a number."""
 
     resource = PROJECT.removeprefix("/v1/")
-    """The project as names of resources begin with it."""
+    """Prefix of resource names: the project."""
 
     def __init__(self, name: str, log: Log) -> None:
         self._name, self._log = name, log
@@ -63,11 +63,11 @@ class Client(ABC):
     async def attempt(
         self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
     ) -> Tried:
-        """Make one attempt and say what came of it; `headers` as in `bench.connection.request`."""
+        """Make one attempt and return its outcome; `headers` as in `bench.connection.request`."""
 
     @abstractmethod
     async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
-        """Call and return the document; for what prepares and ends a history."""
+        """Call and return the document. For the setup and the end of a history."""
 
     def close(self) -> None:
         if self._connection is not None:
@@ -75,17 +75,17 @@ class Client(ABC):
             self._connection = None
 
 
-def encoded(body: object) -> bytes:
+def encode_body(body: object) -> bytes:
     return json.dumps(body).encode() if body is not None else b""
 
 
-def tried(name: str, started: float, ended: float, outcome: Outcome, answer: Response) -> Tried:
+def to_tried(name: str, started: float, ended: float, outcome: Outcome, answer: Response) -> Tried:
     document = json.loads(answer.body) if outcome is Outcome.DONE and answer.body else None
     return Tried(Facts(request=name, started=started, ended=ended, outcome=outcome), document, error_text(answer))
 
 
 def error_text(answer: Response) -> str:
-    """Return what an error says, pages of a proxy included."""
+    """Return the message of an error, or the start of a proxy's page."""
     if answer.status in (CLOSED, 200):
         return ""
     try:

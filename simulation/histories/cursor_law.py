@@ -1,19 +1,18 @@
 """Law 3 over one subscription: a cursor moves only by an acknowledgement or a seek of the history.
 
-Requests overlap, and those that were not answered may have happened or not, so where a cursor stands is not one number
-but all the standings that agree with the answers so far. Each answer throws out the standings it contradicts; when
-none is left, a law is broken.
+Requests overlap, and unanswered ones may have happened or not. So the checker keeps every standing of the cursor that
+agrees with the answers so far. Each answer removes the standings that it contradicts; when none is left, the law is
+violated.
 
-What a pull sees may be ahead of the disk: an acknowledgement that is being stored can be visible already, and is gone
-again if the service dies or the disk fails before it is answered. So a standing remembers its `trail`: the moves that
-may still be undone. The answer of a move settles it and everything before it.
+A pull may see more than the disk has: an acknowledgement can be visible while it is being stored. It is undone if the
+service dies or the disk fails before the answer. So a standing keeps its `trail`: the moves that may still be undone.
+The answer of a move settles it and all earlier ones.
 
-An acknowledgement may be taken only of what was handed out since the last seek. A pull that was not answered may have
-handed out anything. A service that starts again has forgotten what it handed out; unless the cursor was sought shortly
-before, it takes acknowledgements of everything for a while (`ams.storage.cursors.base.Grace`).
+The service accepts acknowledgements only of messages handed out since the last seek. An unanswered pull may have handed
+out anything. A restarted service has forgotten what it handed out. It accepts all acknowledgements for a while
+(`ams.storage.cursors.base.Grace`), unless a seek came shortly before.
 
-The standings multiply with the requests in flight at once, so a history should have a handful of clients a
-subscription, not hundreds.
+The number of standings grows with concurrent requests: use a handful of clients for each subscription.
 """
 
 from bisect import bisect_right
@@ -24,8 +23,8 @@ from typing import NamedTuple
 from simulation.histories.attempts import Ack, Outcome, Publish, Pull, Seek
 
 Use = Pull | Ack | Seek
-ANYTHING = float("inf")  # the end of what was handed out where that may be everything
-DEADLINE_SECONDS = 10.0  # for acknowledgements, of subscriptions that ask for no other: the service's default
+ANYTHING = float("inf")  # everything may have been handed out
+DEADLINE_SECONDS = 10.0  # the service's default deadline of acknowledgements
 
 
 class KnownEnd:
@@ -35,47 +34,47 @@ class KnownEnd:
         self._ends = [0, *accumulate((end for _, end in done), max)]
 
     def at(self, time: float) -> int:
-        """Return the least end the topic had at `time`."""
+        """Return the smallest end that the topic can have had at `time`."""
         return self._ends[bisect_right(self._times, time)]
 
 
 class _Move(NamedTuple):
-    """A request that moved the cursor, and where to."""
+    """A request that moved the cursor, and its target."""
 
     request: str
     offset: int
     is_seek: bool = False
-    handed: float = 0  # the end of what was handed out since the last seek, while this was the newest move
+    handed_end: float = 0  # end of messages handed out since the last seek, while this move was the newest
 
 
 class _Standing(NamedTuple):
-    """One way things may be: the moves not settled, after the last settled one, and the pulls that have read."""
+    """One possible state: the last settled move, the unsettled moves after it, and the pulls that have read."""
 
     trail: tuple[_Move, ...]
     read: frozenset[str] = frozenset()
     kept: frozenset[str] = frozenset()
-    """Moves settled by the answer to a later one, whose own answers have not come yet."""
+    """Moves without an answer that the answer to a later move has settled."""
 
     @property
     def offset(self) -> int:
         return self.trail[-1].offset
 
     @property
-    def handed(self) -> float:
-        return self.trail[-1].handed
+    def handed_end(self) -> float:
+        return self.trail[-1].handed_end
 
     def handing_out(self, end: float) -> "_Standing":
-        """Hand out up to `end`: it stays so when acknowledgements are undone, but not when the last seek is."""
+        """Hand out up to `end`. Undoing an acknowledgement keeps this; undoing the last seek does not."""
         trail = list(self.trail)
         for place in reversed(range(len(trail))):
-            trail[place] = trail[place]._replace(handed=max(trail[place].handed, end))
+            trail[place] = trail[place]._replace(handed_end=max(trail[place].handed_end, end))
             if trail[place].is_seek:
                 break
         return self._replace(trail=tuple(trail))
 
-    def restarted(self, end: float) -> "_Standing":
-        """Forget what was handed out, as a service does that starts again; from now on it is everything up to `end`."""
-        return self._replace(trail=tuple(move._replace(handed=end) for move in self.trail))
+    def after_restart(self, end: float) -> "_Standing":
+        """Return the standing after a restart, which accepts everything up to `end` as handed out."""
+        return self._replace(trail=tuple(move._replace(handed_end=end) for move in self.trail))
 
     def has(self, use: Use) -> bool:
         return use.request in self.read | self.kept or any(move.request == use.request for move in self.trail)
@@ -87,12 +86,12 @@ _BEGINNING = _Standing((_Move("its creation", 0),))
 def violations(
     subscription: str, uses: Sequence[Use], known_end: KnownEnd, final: int, restarts: Sequence[float] = ()
 ) -> Iterator[str]:
-    """Yield each use, and the final offset, that no lawful run of the service could have answered.
+    """Yield each answer, and the final offset, that no correct service could give.
 
-    `restarts` is when the service was ready again after it had ended.
+    `restarts`: times at which the service was ready again.
     """
     walk = _Walk(known_end)
-    # What began when something was answered began after it.
+    # An answer comes before a request that began at the same time.
     for time, is_end, use in sorted(_events(uses, restarts), key=lambda event: (event[0], not event[1])):
         if use is None:
             walk.restart(everything=not _sought_shortly_before(time, uses))
@@ -105,7 +104,7 @@ def violations(
             yield f"law 3: {wrong} (subscription {subscription})"
     last = walk.reachable()
     if all(standing.offset != final for standing in last):
-        yield f"law 3: the cursor of subscription {subscription} ended at {final}; {_told(last)}"
+        yield f"law 3: the cursor of subscription {subscription} ended at {final}; {_describe(last)}"
 
 
 def _sought_shortly_before(time: float, uses: Sequence[Use]) -> bool:
@@ -138,7 +137,7 @@ class _Walk:
         if use.outcome is Outcome.REFUSED:
             agreeing = {standing for standing in reachable if not standing.has(use)}
         elif use.outcome is Outcome.DONE:
-            agreeing = {self._settled(standing, use) for standing in reachable if standing.has(use)}
+            agreeing = {self._settle_after(standing, use) for standing in reachable if standing.has(use)}
         else:
             agreeing = {_without(standing, use) for standing in reachable}
         self._standings = {self._compact(standing) for standing in agreeing or self._believing(use, reachable)}
@@ -146,10 +145,10 @@ class _Walk:
 
     def restart(self, *, everything: bool) -> None:
         end = ANYTHING if everything else 0
-        self._standings = {standing.restarted(end) for standing in self.reachable()}
+        self._standings = {standing.after_restart(end) for standing in self.reachable()}
 
     def reachable(self) -> set[_Standing]:
-        """Return the standings, with every pending use that may have happened meanwhile."""
+        """Return the standings, extended by every pending use that may have happened."""
         found = set(self._standings)
         todo = list(found)
         while todo:
@@ -170,26 +169,26 @@ class _Walk:
             elif isinstance(use, Seek):
                 yield standing._replace(trail=(*standing.trail, _Move(use.request, use.offset, is_seek=True)))
             elif self._may_take(use, standing):
-                yield standing._replace(trail=(*standing.trail, _acknowledged(use, standing)))
+                yield standing._replace(trail=(*standing.trail, _move_by_ack(use, standing)))
         for place, move in enumerate(standing.trail):
             if move.request in self.pending and self.pending[move.request].outcome is not Outcome.DONE:
                 yield standing._replace(trail=standing.trail[:place])
 
     def _may_take(self, ack: Ack, standing: _Standing) -> bool:
-        """Tell whether an acknowledgement is of what was handed out, or of what was acknowledged before."""
-        if ack.last < max(standing.offset, standing.handed):
+        """Return whether an acknowledgement is of messages handed out or acknowledged before."""
+        if ack.last < max(standing.offset, standing.handed_end):
             return True
         return any(isinstance(use, Pull) and use.outcome is not Outcome.DONE for use in self.pending.values())
 
     def _agrees(self, pull: Pull, offset: int) -> bool:
         if pull.outcome is not Outcome.DONE:
-            return False  # its answer is not known, so it tells nothing
+            return False  # no answer, so no evidence
         if pull.messages:
             return pull.messages[0].id == offset
         return offset >= self._known_end.at(pull.started)
 
     def _compact(self, standing: _Standing) -> _Standing:
-        """Forget the moves that no undoing can bring back."""
+        """Drop the moves that can no longer be undone to."""
         trail = standing.trail
         kept = tuple(
             move
@@ -198,8 +197,8 @@ class _Walk:
         )
         return standing._replace(trail=kept)
 
-    def _settled(self, standing: _Standing, use: Use) -> _Standing:
-        """Note an answered move: it cannot be undone any more, nor anything before it, which may be answered later."""
+    def _settle_after(self, standing: _Standing, use: Use) -> _Standing:
+        """Settle an answered move and all earlier ones, whose answers may come later."""
         for place, move in enumerate(standing.trail):
             if move.request == use.request:
                 before = {each.request for each in standing.trail[:place]} & self.pending.keys()
@@ -207,43 +206,43 @@ class _Walk:
         return _without(standing, use)
 
     def _believing(self, use: Use, reachable: set[_Standing]) -> set[_Standing]:
-        """Go on after a violation as if the answer were right, so that it is told once."""
+        """Go on after a violation as if the answer were right, to report it once."""
         if isinstance(use, Pull) and use.messages:
-            return {_Standing((_Move(f"pull {use.request}", use.messages[0].id, handed=ANYTHING),))}
+            return {_Standing((_Move(f"pull {use.request}", use.messages[0].id, handed_end=ANYTHING),))}
         if isinstance(use, Ack):
-            return {_Standing((_acknowledged(use, standing)._replace(handed=ANYTHING),)) for standing in reachable}
+            return {_Standing((_move_by_ack(use, standing)._replace(handed_end=ANYTHING),)) for standing in reachable}
         return reachable
 
 
-def _acknowledged(ack: Ack, standing: _Standing) -> _Move:
-    return _Move(ack.request, max(standing.offset, ack.last + 1), handed=standing.handed)
+def _move_by_ack(ack: Ack, standing: _Standing) -> _Move:
+    return _Move(ack.request, max(standing.offset, ack.last + 1), handed_end=standing.handed_end)
 
 
 def _without(standing: _Standing, use: Use) -> _Standing:
-    """Forget a use whose answer has come, or will never come."""
+    """Drop a use that was answered or never will be."""
     return standing._replace(read=standing.read - {use.request}, kept=standing.kept - {use.request})
 
 
 def _complaint(use: Use, reachable: set[_Standing]) -> str:
-    if isinstance(use, Ack) and all(use.last >= max(standing.offset, standing.handed) for standing in reachable):
+    if isinstance(use, Ack) and all(use.last >= max(standing.offset, standing.handed_end) for standing in reachable):
         return (
             f"{use.request} acknowledged message {use.last}, which was not handed out since the last seek, and was"
-            f" answered as if it had happened; {_told(reachable)}"
+            f" answered as if it had happened; {_describe(reachable)}"
         )
     if not isinstance(use, Pull):
-        return f"{use.request} was answered as if it had happened; {_told(reachable)}"
+        return f"{use.request} was answered as if it had happened; {_describe(reachable)}"
     if not use.messages:
-        return f"pull {use.request} was given nothing while messages were there; {_told(reachable)}"
+        return f"pull {use.request} was given nothing while messages were there; {_describe(reachable)}"
     first = use.messages[0]
     begins = f"pull {use.request} began at message {first.id} ({first.name})"
     offsets = [standing.offset for standing in reachable]
     if first.id < min(offsets):
-        return f"{begins}, which had been acknowledged or passed; {_told(reachable)}"
+        return f"{begins}, which had been acknowledged or passed; {_describe(reachable)}"
     if first.id > max(offsets):
-        return f"{begins} and so skipped messages nobody had acknowledged; {_told(reachable)}"
-    return f"{begins}; {_told(reachable)}"
+        return f"{begins} and so skipped messages nobody had acknowledged; {_describe(reachable)}"
+    return f"{begins}; {_describe(reachable)}"
 
 
-def _told(reachable: set[_Standing]) -> str:
+def _describe(reachable: set[_Standing]) -> str:
     moves = sorted({(standing.offset, standing.trail[-1].request) for standing in reachable})
     return "it could only stand at " + " or ".join(f"{offset} (by {request})" for offset, request in moves)

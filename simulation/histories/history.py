@@ -1,4 +1,4 @@
-"""The history checker: laws over everything clients tried and what they were answered.
+"""The history checker: laws over all attempts of clients and their answers.
 
     law 1  an acknowledged publish is readable, once, at exactly the ids it was answered
     law 2  a request is stored whole or not at all; ids of a topic are consecutive from 0, those of a request follow
@@ -8,10 +8,10 @@
            seek
     law 4  of the publishes to a topic, and of the pulls of a subscription, some have success
 
-A history is checked when it is over, against what is then found: every topic read from its beginning and every
-subscription's offset. The checker is pure: it knows no service, so it judges a campaign of kills, engines in one
-process, and histories written by hand alike. It assumes that nothing was taken by retention and that subscriptions
-were made before the first message, so they begin at 0.
+A finished history is checked against the final state: all messages of each topic and every subscription's offset. The
+checker is pure and knows no service: it checks campaigns of kills, engines in one process, and histories written by
+hand. It assumes that retention removed nothing and that subscriptions were made before the first message, so they
+begin at 0.
 """
 
 import json
@@ -23,7 +23,7 @@ from typing import TextIO
 from simulation.histories import cursor_law
 from simulation.histories.attempts import Ack, Attempt, Ending, Held, Outcome, Publish, Pull, Seek
 
-FEW = 5  # so many requests of a kind without any success tell nothing yet
+MAX_UNJUDGED_REQUESTS = 5  # law 4 needs more requests of a kind than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,17 @@ class History:
     subscriptions: Mapping[str, str]
     attempts: list[Attempt] = field(default_factory=list)
     restarts: list[float] = field(default_factory=list)
-    """When the service was ready, each time; what it had handed out before is forgotten then."""
+    """Times at which the service was ready; each start forgets what was handed out."""
 
     def add(self, attempt: Attempt) -> None:
         self.attempts.append(attempt)
 
     def violations(self, ending: Ending) -> list[str]:
-        """Return what breaks a law, each as a sentence that names request and message; empty when all is well."""
+        """Return the violations, each as a sentence that names request and message."""
         return [*self._of_topics(ending), *self._of_cursors(ending), *self._never_answered()]
 
     def write(self, file: TextIO) -> None:
-        """Write one JSON line an attempt, in the order they began, for whoever looks into a violation."""
+        """Write one JSON line for each attempt, by start, to investigate a violation."""
         for attempt in sorted(self.attempts, key=lambda each: each.started):
             line = {"kind": type(attempt).__name__.lower(), **asdict(attempt), "outcome": attempt.outcome.value}
             file.write(json.dumps(line) + "\n")
@@ -52,7 +52,7 @@ class History:
         for topic, held in ending.topics.items():
             yield from topic_violations(topic, held, [each for each in publishes if each.topic == topic])
             readers = [each for each in pulls if self.subscriptions[each.subscription] == topic]
-            yield from misdelivered(held, readers)
+            yield from delivery_violations(held, readers)
 
     def _of_cursors(self, ending: Ending) -> Iterator[str]:
         for subscription, offset in ending.cursors.items():
@@ -61,7 +61,7 @@ class History:
             yield from cursor_law.violations(subscription, uses, known, offset, self.restarts)
 
     def _never_answered(self) -> Iterator[str]:
-        """Yield the topics and subscriptions where no publish or pull had success, whoever was killed meanwhile."""
+        """Yield the topics and subscriptions where no publish or pull succeeded."""
         for topic in sorted(set(self.subscriptions.values())):
             yield from self._without_success(f"publishes to topic {topic}", self._publishes(topic))
         for subscription in self.subscriptions:
@@ -71,8 +71,8 @@ class History:
     @staticmethod
     def _without_success(what: str, attempts: Sequence[Attempt]) -> Iterator[str]:
         cut_off = [each for each in attempts if each.outcome is Outcome.UNKNOWN and each.ended < float("inf")]
-        tried = len(attempts) - len(cut_off)  # what the end of the service left without an answer tells nothing
-        if tried > FEW and all(each.outcome is not Outcome.DONE for each in attempts):
+        tried = len(attempts) - len(cut_off)  # requests that a kill left unanswered do not count
+        if tried > MAX_UNJUDGED_REQUESTS and all(each.outcome is not Outcome.DONE for each in attempts):
             yield f"law 4: none of {tried} {what} had success"
 
     def _publishes(self, topic: str) -> list[Publish]:
@@ -87,19 +87,19 @@ Places = dict[str, list[int]]
 
 
 def topic_violations(topic: str, held: Sequence[Held], publishes: Sequence[Publish]) -> Iterator[str]:
-    """Yield what breaks the laws 1 and 2; `held` is all of it, read from the beginning."""
+    """Yield violations of laws 1 and 2; `held`: all messages of the topic."""
     places = _places(held)
     yield from _not_consecutive(topic, held)
-    yield from _invented(topic, held, publishes)
+    yield from _invented_messages(topic, held, publishes)
     for publish in publishes:
-        yield from _repeated(publish, places)
-        yield from _misplaced(publish, places)
+        yield from _duplicates(publish, places)
+        yield from _order_violations(publish, places)
         yield from _torn(publish, places)
     yield from _overtaken(topic, publishes)
 
 
-def misdelivered(held: Sequence[Held], pulls: Sequence[Pull]) -> Iterator[str]:
-    """Yield the pulls that were given something else than the topic holds, or with gaps."""
+def delivery_violations(held: Sequence[Held], pulls: Sequence[Pull]) -> Iterator[str]:
+    """Yield pulls whose messages differ from the topic's, or have gaps."""
     names = dict(held)
     for pull in pulls:
         ids = [message.id for message in pull.messages]
@@ -127,7 +127,7 @@ def _not_consecutive(topic: str, held: Sequence[Held]) -> Iterator[str]:
             return
 
 
-def _invented(topic: str, held: Sequence[Held], publishes: Sequence[Publish]) -> Iterator[str]:
+def _invented_messages(topic: str, held: Sequence[Held], publishes: Sequence[Publish]) -> Iterator[str]:
     published = {name for publish in publishes for name in publish.names}
     invented = [message for message in held if message.name not in published]
     if invented:
@@ -136,14 +136,14 @@ def _invented(topic: str, held: Sequence[Held], publishes: Sequence[Publish]) ->
         )
 
 
-def _repeated(publish: Publish, places: Places) -> Iterator[str]:
+def _duplicates(publish: Publish, places: Places) -> Iterator[str]:
     repeated = [name for name in publish.names if len(places.get(name, ())) > 1]
     if repeated:
         ids = " and ".join(str(each) for each in places[repeated[0]])
         yield f"law 1: message {repeated[0]} of request {publish.request} is stored as ids {ids}" + more(repeated)
 
 
-def _misplaced(publish: Publish, places: Places) -> Iterator[str]:
+def _order_violations(publish: Publish, places: Places) -> Iterator[str]:
     if publish.outcome is Outcome.DONE:
         yield from _not_as_answered(publish, places)
     elif publish.outcome is Outcome.REFUSED:
@@ -178,7 +178,7 @@ def _not_as_answered(publish: Publish, places: Places) -> Iterator[str]:
 
 
 def _torn(publish: Publish, places: Places) -> Iterator[str]:
-    """Find requests that are there in part, or not in their order."""
+    """Find requests that are stored in part or out of order."""
     stored = [places[name][0] for name in publish.names if name in places]
     if not stored:
         return
@@ -193,7 +193,7 @@ def _torn(publish: Publish, places: Places) -> Iterator[str]:
 
 
 def _overtaken(topic: str, publishes: Sequence[Publish]) -> Iterator[str]:
-    """Find requests whose ids are below those of a request that was answered before they began."""
+    """Find requests with lower ids than a request that was answered before they began."""
     done = [each for each in publishes if each.outcome is Outcome.DONE and each.ids]
     earlier = iter(sorted(done, key=lambda each: each.ended))
     candidate = next(earlier, None)
@@ -216,5 +216,5 @@ def _first_break(ids: Sequence[int]) -> str:
 
 
 def more(found: Sequence[object]) -> str:
-    """Return how many were found beside the first, as the end of a sentence."""
+    """Return the number of further findings, as the end of a sentence."""
     return f" (and {len(found) - 1} more)" if len(found) > 1 else ""

@@ -1,4 +1,4 @@
-"""Laws over one parallel subscription, whatever was killed meanwhile.
+"""Laws over one parallel subscription, also with kills.
 
     came back      what was acknowledged, and answered so, is not given again. With an ordering key it counts when all
                    is acknowledged that the same consumer had before it; until then its process may forget it
@@ -12,12 +12,12 @@
                    the same stream, or the same pull, in order
     left out       when a message of an ordering key is given again, so are those behind it that were given before
 
-Clients judge by their own clocks, so always for the service: it may have given a message at the beginning of a pull or
-at its end, whichever excuses it. What began at the moment at which something else was answered began after it: in a
-simulated world no time passes between the two.
+Times come from clients, so each doubt favours the service: it may have given a message at the beginning of a pull or at
+its end. A request that began at the moment of an answer began after it: in a simulated world no time passes between
+the two.
 
-What a process has leased is forgotten when another one takes the subscription over, after a kill or as a node of a
-cluster does. When that was tell the runs in the ids: between two deliveries of which the second has a higher one.
+Leases are forgotten when another process takes the subscription over: after a kill, or as another node of a cluster.
+The run in the ids tells when: between two deliveries of which the second has a higher run.
 """
 
 from bisect import bisect_left
@@ -41,20 +41,19 @@ class Parallel(NamedTuple):
     exactly_once: bool = False
     ordered: bool = False
     passes_over: str = ""
-    """Its filter passes over messages whose names begin so; empty: it has none."""
+    """Prefix of names that its filter passes over; empty without a filter."""
 
     def is_delivered(self, name: str) -> bool:
-        """Whether its filter lets a message through."""
+        """Return whether its filter lets a message through."""
         return not self.passes_over or not name.startswith(self.passes_over)
 
 
 MORE_ATTEMPTS = 5
-"""How often a message comes again, every ten seconds, while a node that was lost has the claim on the key of its dead
-letter, which is half a minute."""
+"""Redeliveries, one every ten seconds, while a lost node still claims the key of a dead letter: for half a minute."""
 
 
 def with_more_attempts(kinds: Sequence[Parallel]) -> list[Parallel]:
-    """Return what subscriptions of a cluster are held to: what cannot be put aside now comes again meanwhile."""
+    """Return the limits for a cluster: messages that cannot become dead letters yet are redelivered."""
     return [each._replace(most_attempts=each.most_attempts + MORE_ATTEMPTS) for each in kinds]
 
 
@@ -71,7 +70,7 @@ class Given(NamedTuple):
 
 @dataclass(slots=True)
 class _Story:
-    """All that happened to one message of one subscription."""
+    """All events of one message in one subscription."""
 
     given: list[Given] = field(default_factory=list)
     settles: list[tuple[Settle, str]] = field(default_factory=list)
@@ -83,12 +82,12 @@ class _Story:
         return ((settle, ack_id) for settle, ack_id in self.of(ACK) if settle.is_confirmed(ack_id))
 
     def confirmed_by(self, ack_id: str) -> float:
-        """Return when an acknowledgement by this id was answered first."""
+        """Return the first confirmation of an acknowledgement by this id."""
         return min((settle.ended for settle, by in self.confirmed_acks() if by == ack_id), default=float("inf"))
 
     @property
     def may_be_done_since(self) -> float:
-        """When the first acknowledgement was sent that was not refused."""
+        """Start of the first acknowledgement that was not refused."""
         return min(
             (settle.started for settle, ack_id in self.of(ACK) if settle.may_have_happened(ack_id)),
             default=float("inf"),
@@ -96,10 +95,10 @@ class _Story:
 
 
 class TakeOvers:
-    """When processes took a subscription over, as far as what they gave tells."""
+    """Take-overs of a subscription, as far as deliveries show them."""
 
     def __init__(self, sub: Parallel, attempts: Sequence[Attempt]) -> None:
-        self._last: dict[int, float] = {}  # of each run, when it surely had not ended yet
+        self._last: dict[int, float] = {}  # by run: the last time it surely still ran
         for lease in attempts:
             if isinstance(lease, Lease) and lease.subscription == sub.name:
                 for run in {message.run for message in lease.messages}:
@@ -109,14 +108,14 @@ class TakeOvers:
         return max(len(self._last) - 1, 0)
 
     def may_have_ended(self, run: int, moment: float) -> bool:
-        """Whether another process may have taken over from this run by a moment."""
+        """Return whether another process may have taken over from this run by a moment."""
         return self._last[run] <= moment and max(self._last) > run
 
 
 def violations(
     sub: Parallel, held: Sequence[Held], attempts: Sequence[Attempt], ending: ParallelEnding
 ) -> Iterator[str]:
-    """Yield what breaks a law, as sentences; `held` is the topic, read from the beginning."""
+    """Yield violations, as sentences; `held`: all messages of the topic."""
     stories, take_overs = _stories(sub, attempts), TakeOvers(sub, attempts)
     letters = [each for each in ending.letters if each.subscription == sub.name]
     keys = _Keys(held if sub.ordered else (), stories)
@@ -197,7 +196,7 @@ def _come_again(said: str, story: _Story, keys: "_Keys", take_overs: TakeOvers) 
 
 
 def _counts_since(acknowledged: Settle, given: Given | None, keys: "_Keys", take_overs: TakeOvers) -> float:
-    """Return since when an acknowledgement that was answered surely counts; infinity: it may have been forgotten."""
+    """Return the time from which a confirmed acknowledgement surely counts; infinity if it may be forgotten."""
     if given is None:
         return acknowledged.ended
     last: dict[int, tuple[_Story, Given]] = {}
@@ -212,10 +211,10 @@ def _counts_since(acknowledged: Settle, given: Given | None, keys: "_Keys", take
 
 
 class _Keys:
-    """What is before each message in its ordering key."""
+    """Earlier messages of each ordering key."""
 
     def __init__(self, held: Sequence[Held], stories: Mapping[int, _Story]) -> None:
-        """`held`: the topic, empty of a subscription that does not go by keys."""
+        """`held`: the topic; empty for a subscription without ordering."""
         self._stories = stories
         self._messages: dict[str, list[int]] = {}
         self.key_of = {offset: ordering_key(name) for offset, name in held}
@@ -223,16 +222,16 @@ class _Keys:
             self._messages.setdefault(key, []).append(offset)
 
     def before(self, offset: int) -> list[int]:
-        """Return the messages of its key that are before one."""
+        """Return the earlier messages of its key."""
         several = self._messages.get(self.key_of.get(offset, ""), [])
         return several[: bisect_left(several, offset)]
 
     def stories_before(self, offset: int) -> Iterator[_Story]:
-        """Yield what happened to those of them that were ever given."""
+        """Yield the stories of earlier messages that were delivered."""
         return (self._stories[each] for each in self.before(offset) if each in self._stories)
 
     def out_with(self, given: Given) -> Iterator[tuple[_Story, Given]]:
-        """Yield what is before a message in its key and was given to the same consumer, before or with it."""
+        """Yield earlier messages of its key that the same consumer was given before or with it."""
         for story in self.stories_before(given.message.id):
             for each in story.given:
                 if each.lease.consumer == given.lease.consumer and each.lease.ended <= given.lease.ended:
@@ -245,7 +244,7 @@ def _given_twice(sub: Parallel, said: str, story: _Story, keys: _Keys) -> Iterat
             begin = min(first.lease.started, second.lease.started)
             end = max(first.lease.ended, second.lease.ended)
             orders = [(first, second)]
-            if second.lease.started < first.lease.ended:  # the one that began later may have been answered first
+            if second.lease.started < first.lease.ended:  # the later one may have been answered first
                 orders.append((second, first))
             if any(end >= _runs_until(sub, story, *order) - ROUNDING for order in orders):
                 continue
@@ -261,7 +260,7 @@ def _given_twice(sub: Parallel, said: str, story: _Story, keys: _Keys) -> Iterat
 
 
 def _may_be_taken_back(sub: Parallel, keys: _Keys, first: Given, second: Given, end: float) -> bool:
-    """Whether the first lease may have ended by a moment as one before it in its key failed that was out with it."""
+    """Return whether a failed earlier message of its key may have ended the first lease by a moment."""
     for story, other in keys.out_with(first):
         until = _runs_until(sub, story, other, second) - ROUNDING
         if end >= until and story.confirmed_by(other.message.ack_id) >= until:
@@ -270,7 +269,7 @@ def _may_be_taken_back(sub: Parallel, keys: _Keys, first: Given, second: Given, 
 
 
 def _runs_until(sub: Parallel, story: _Story, first: Given, second: Given) -> float:
-    """Return until when the first lease surely ran, as far as what happened before the second tells."""
+    """Return the time until which the first lease surely ran, by events before the second."""
     until = first.lease.started + sub.deadline
     for settle, ack_id in story.settles:
         if ack_id != first.message.ack_id or settle.started > second.lease.ended:
@@ -287,9 +286,9 @@ def _runs_until(sub: Parallel, story: _Story, first: Given, second: Given) -> fl
 def _acknowledged_late(
     sub: Parallel, said: str, story: _Story, take_overs: TakeOvers, *, is_dead: bool
 ) -> Iterator[str]:
-    """Find acknowledgements that were confirmed, of leases that were over."""
+    """Find confirmed acknowledgements of expired leases."""
     by_id = {given.message.ack_id: given for given in story.given}
-    earliest = story.may_be_done_since  # from then on it may be done, and an acknowledgement again is harmless
+    earliest = story.may_be_done_since  # it may be done from then on; a repeated acknowledgement is harmless
     for settle, ack_id in story.of(ACK):
         first = by_id.get(ack_id)
         if first is None or is_dead or settle.started > earliest or not settle.is_confirmed(ack_id):
@@ -306,7 +305,7 @@ def _acknowledged_late(
 def _acknowledged_when_taken_back(
     said: str, offset: int, story: _Story, keys: _Keys, take_overs: TakeOvers
 ) -> Iterator[str]:
-    """Find acknowledgements that were confirmed of messages behind one of their key that had failed since."""
+    """Find confirmed acknowledgements of messages behind one of their key that had failed."""
     by_id = {given.message.ack_id: given for given in story.given}
     earliest = min((settle.started for settle, _ in story.of(ACK)), default=0.0)
     for settle, ack_id in story.of(ACK):
@@ -321,7 +320,7 @@ def _acknowledged_when_taken_back(
 
 
 def _failed_since(story: _Story, first: Given) -> float:
-    """Return when a message surely had failed after another one, behind it in its key, was given, in the same run."""
+    """Return when a message surely failed after a later one of its key was given, in the same run."""
     given = {each.message.ack_id: each for each in story.given}
     nacked = [
         settle.ended
@@ -348,7 +347,7 @@ def _counted_down(sub: Parallel, said: str, story: _Story, take_overs: TakeOvers
         first = attempts.get(ack_id)
         if first is None or not settle.is_confirmed(ack_id):
             continue
-        if not take_overs.may_have_ended(first.message.run, settle.ended):  # one of before is only over
+        if not take_overs.may_have_ended(first.message.run, settle.ended):  # a lease of an earlier run is only expired
             known.append((settle.ended, first.message.attempt + 1))
     for lease, message in story.given:
         before = max((attempt for ended, attempt in known if ended <= lease.started), default=0)
@@ -369,7 +368,7 @@ def _out_of_order(sub: Parallel, stories: Mapping[int, _Story], keys: _Keys, dea
             for before in keys.before(offset):
                 if before in dead:
                     continue
-                was_done = given_last.get(before, never) < given.lease.ended  # else it came again
+                was_done = given_last.get(before, never) < given.lease.ended  # else it was redelivered
                 if was_done and done_since.get(before, never) < given.lease.ended:
                     continue
                 if not _is_out_to_same(stories.get(before, _Story()), given):
@@ -383,7 +382,7 @@ def _out_of_order(sub: Parallel, stories: Mapping[int, _Story], keys: _Keys, dea
 def _left_out(
     sub: Parallel, stories: Mapping[int, _Story], keys: _Keys, take_overs: TakeOvers, dead: set[int]
 ) -> Iterator[str]:
-    """Find messages that did not come again when one before them in their key did, which nobody had acknowledged."""
+    """Find unacknowledged messages that were not redelivered after an earlier one of their key was."""
     for offset, story in stories.items():
         last = max(story.given, key=lambda each: each.lease.ended, default=None)
         if last is None or offset in dead or take_overs.may_have_ended(last.message.run, float("inf")):
@@ -404,7 +403,7 @@ def _left_out(
 
 
 def _is_out_to_same(earlier: _Story, given: Given) -> bool:
-    """Whether an earlier message may be out to the consumer that was given a later one, as far as times tell."""
+    """Return whether the consumer of a later message may hold an earlier one, by their times."""
     place = given.lease.messages.index(given.message)
     same = [
         each

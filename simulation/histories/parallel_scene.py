@@ -1,4 +1,4 @@
-"""The parallel part of a campaign: a subscription of each kind, their drain, and what is there at the end."""
+"""The parallel part of a campaign: a subscription of each kind, and their drain."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from simulation.histories.workload import Worker
 
 TOPIC = "work"
 LETTERS = "{}-letters"
-DEADLINE, ATTEMPTS = 2, 5  # seconds of a lease, and deliveries of a message before it is put aside
+DEADLINE, ATTEMPTS = 2, 5  # lease seconds; deliveries before a message becomes a dead letter
 RETRY = {"minimumBackoff": "0.05s", "maximumBackoff": "0.2s"}
 DRAIN_SECONDS = 180.0
 
@@ -30,7 +30,7 @@ KINDS = kinds_of(TOPIC)
 
 
 async def prepare(admin: Client, kinds: Sequence[Parallel] = KINDS) -> None:
-    """Make parallel subscriptions of one topic that is there, and the topic of its dead letters."""
+    """Create parallel subscriptions of an existing topic, and its dead letter topic."""
     letters = _letters_of(kinds)
     await admin.must(f"/topics/{letters}", None, method="PUT")
     await admin.must(f"/subscriptions/{letters}", {"topic": f"{admin.resource}/topics/{letters}"}, method="PUT")
@@ -47,7 +47,7 @@ async def prepare(admin: Client, kinds: Sequence[Parallel] = KINDS) -> None:
 
 
 async def drain(workers: Sequence[Worker], seconds: float = DRAIN_SECONDS) -> None:
-    """Work until every subscription is at its end, or for so long."""
+    """Drain every subscription, at most for this long."""
     async with asyncio.TaskGroup() as group:
         for each in workers:
             group.create_task(_drain(each, time.monotonic() + seconds))
@@ -62,7 +62,7 @@ async def _drain(worker: Worker, until: float) -> None:
 
 
 async def wait_for_end(admin: Client, kinds: Sequence[Parallel], seconds: float = DRAIN_SECONDS) -> None:
-    """Wait until others have worked every subscription to its end, or for so long."""
+    """Wait until others have drained every subscription, at most for this long."""
     until = time.monotonic() + seconds
     for each in kinds:
         while time.monotonic() < until and not await is_at_end(admin, each.name):

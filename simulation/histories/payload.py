@@ -1,4 +1,4 @@
-"""Messages that tell who they are: from its name follows everything a message holds, so one look finds any change."""
+"""Messages whose content follows from their name, so that any change is found."""
 
 import base64
 import hashlib
@@ -7,7 +7,7 @@ from typing import Any
 
 from simulation.histories.attempts import Held, Leased
 
-SIZES = (0, 40, 200, 1024, 4096)  # bytes of filling; most messages are small, so that a campaign has many
+SIZES = (0, 40, 200, 1024, 4096)  # bytes of padding; mostly small, so that a campaign has many messages
 _WEIGHTS = (20, 50, 20, 8, 2)
 
 KEYS = 40
@@ -24,17 +24,17 @@ def keyed_message(name: str) -> dict[str, Any]:
 
 
 def ordering_key(name: str) -> str:
-    """Return the ordering key that the message of this name has where messages have one."""
+    """Return the ordering key of the message of this name."""
     return f"key-{_number(name) % KEYS}"
 
 
 def is_poisoned(name: str) -> bool:
-    """Whether handlers fail with the message of this name, however often."""
+    """Return whether handlers always fail with the message of this name."""
     return _number(name) // KEYS % POISONED == 0
 
 
 def name_of(attributes: Mapping[str, str], data: str) -> str:
-    """Recognise a message; an altered one gets a name that nobody published."""
+    """Return a message's name; an altered message gets a name that nobody published."""
     name = attributes.get("name", "(nameless)")
     return name if data == _data(name) else f"{name} (altered)"
 
@@ -48,8 +48,8 @@ def held(received: Mapping[str, Any]) -> Held:
     return Held(int(body["messageId"]), name)
 
 
-def leased(message_id: str, attributes: Mapping[str, str], data: str, ack_id: str) -> Leased:
-    """Read a message that was leased, by HTTP or by a stream."""
+def leased_message(message_id: str, attributes: Mapping[str, str], data: str, ack_id: str) -> Leased:
+    """Parse a delivered message, from HTTP or a stream."""
     name = name_of(attributes, data)
     offset, dash, _ = ack_id.rpartition(":")[2].partition("-")
     if offset != message_id or not dash:

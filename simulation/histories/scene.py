@@ -1,4 +1,4 @@
-"""Topics and subscriptions of a history: made before it, read when it is over."""
+"""Topics and subscriptions of a history: created before it, read after it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from simulation.histories.attempts import Ending, Held
 from simulation.histories.client import Client
 from simulation.histories.payload import held
 
-_AUDIT = "{}-audit"  # a subscription of each topic that nobody uses until the end, to read the topic from its beginning
+_AUDIT = "{}-audit"  # an unused subscription of each topic, to read all messages at the end
 _BATCH = "2000"
 
 
@@ -19,7 +19,7 @@ async def prepare(admin: Client, subscriptions: Mapping[str, str]) -> None:
 async def prepare_topics(
     admin: Client, subscriptions: Mapping[str, str], deadlines: Mapping[str, int] | None = None
 ) -> None:
-    """Make the topics and their subscriptions in the project that is there; `deadlines` are in seconds."""
+    """Create the topics and their subscriptions in an existing project; `deadlines` in seconds."""
     for topic in _topics(subscriptions):
         await admin.must(f"/topics/{topic}", None, method="PUT")
     audits = {_AUDIT.format(topic): topic for topic in _topics(subscriptions)}
@@ -31,12 +31,12 @@ async def prepare_topics(
 
 
 async def ending(admin: Client, subscriptions: Mapping[str, str]) -> Ending:
-    topics = {topic: await _read(admin, topic) for topic in _topics(subscriptions)}
+    topics = {topic: await _read_topic(admin, topic) for topic in _topics(subscriptions)}
     return Ending(topics, {name: (await offsets(admin, name))["current"] for name in subscriptions})
 
 
-async def miscounted(admin: Client, ending: Ending) -> list[str]:
-    """Return which topics count other than what they hold, whatever was killed before it was counted."""
+async def count_violations(admin: Client, ending: Ending) -> list[str]:
+    """Return the topics whose counters differ from their messages."""
     found: list[str] = []
     for topic, messages in ending.topics.items():
         shown = await admin.must(f"/topics/{topic}:metrics", None, method="GET")
@@ -53,14 +53,14 @@ def _topics(subscriptions: Mapping[str, str]) -> list[str]:
     return sorted(set(subscriptions.values()))
 
 
-async def _read(admin: Client, topic: str) -> list[Held]:
+async def _read_topic(admin: Client, topic: str) -> list[Held]:
     path = f"/subscriptions/{_AUDIT.format(topic)}"
     await admin.must(f"{path}:modifyOffset", {"offset": 0})
     return [held(each) for each in await read_all(admin, path)]
 
 
 async def read_all(admin: Client, path: str) -> list[dict[str, Any]]:
-    """Pull and acknowledge all there is of an ordered subscription; return what was received."""
+    """Pull and acknowledge all messages of an ordered subscription; return them."""
     found: list[dict[str, Any]] = []
     while True:
         document = await admin.must(f"{path}:pull", {"maxMessages": _BATCH, "returnImmediately": "true"})
@@ -72,7 +72,7 @@ async def read_all(admin: Client, path: str) -> list[dict[str, Any]]:
 
 
 async def offsets(admin: Client, subscription: str) -> dict[str, int]:
-    """Return where a subscription stands (`current`), and the end of its topic (`max`)."""
+    """Return the offset of a subscription (`current`), and the end of its topic (`max`)."""
     shown = await admin.must(f"/subscriptions/{subscription}:offsets", None, method="GET")
     return {name: int(shown[name]) for name in ("current", "max")}
 

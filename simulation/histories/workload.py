@@ -1,6 +1,6 @@
-"""Who uses the service while it is killed: publishers, consumers, seekers, workers of parallel subscriptions.
+"""Clients of a service under faults: publishers, consumers, seekers, workers of parallel subscriptions.
 
-Everyone has habits, and decides by a random generator of its own: a seed repeats the decisions (not the moments).
+Each decides by a random generator of its own. A seed repeats the decisions, but not their times.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ from simulation.histories.attempts import (
 from simulation.histories.client import LATE, Client, Kind, Tried
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel
-from simulation.histories.payload import held, is_poisoned, keyed_message, leased, message
+from simulation.histories.payload import held, is_poisoned, keyed_message, leased_message, message
 
 T = TypeVar("T", bound=Attempt)
 
-BEYOND = 5  # how far behind what it was given a consumer acknowledges when it does so wrongly
-BULK = 100
-MOST_LEASED = 60  # messages of a pull of a parallel subscription; no more than an error names ids of
-SHORT = 1  # seconds to which a lease is cut when its messages are forgotten
+OVERSHOOT_MESSAGES = 5  # messages past the delivered ones in a wrong acknowledgement
+BULK_SIZE = 100
+MAX_LEASED_PER_PULL = 60  # messages of a parallel pull: as many ids as an error can name
+SHORT_LEASE_SECONDS = 1  # lease seconds when messages are dropped
 
 
 @dataclass(frozen=True)
 class Publisher:
-    """Publishes requests of `sizes` messages (least, most); if `keyed`, with a key, and again until it is answered.
+    """Publishes requests of `sizes` messages (minimum, maximum).
 
-    If `ordered`, each message has an ordering key.
+    `keyed`: with an idempotency key, retried until answered. `ordered`: each message has an ordering key.
     """
 
     client: Client
@@ -61,7 +61,7 @@ class Publisher:
         request = self.client.next_request()
         names = tuple(f"{request}/{place}" for place in range(size))
         body = {"messages": [keyed_message(name) if self.ordered else message(name) for name in names]}
-        kind = Kind.BULK if size >= BULK else Kind.OTHER
+        kind = Kind.BULK_SIZE if size >= BULK_SIZE else Kind.OTHER
         path = f"/topics/{topic}:publish"
         if self.keyed:
             tried = await self._insist(request, path, body, kind)
@@ -73,7 +73,7 @@ class Publisher:
         return attempt
 
     async def _insist(self, request: str, path: str, body: object, kind: Kind) -> Tried:
-        """Publish with a key until there is an answer: one attempt, however often it was made."""
+        """Publish with a key until there is an answer; counts as one attempt."""
         first = tried = await self.client.attempt(request, path, body, kind, idempotency_key=request)
         while tried.facts["outcome"] is Outcome.UNKNOWN:
             tried = await self.client.attempt(request, path, body, kind, idempotency_key=request)
@@ -84,7 +84,7 @@ class Publisher:
 
 @dataclass(frozen=True)
 class User:
-    """Somebody who uses one subscription, and notes it."""
+    """Base of clients of one subscription that record their attempts."""
 
     client: Client
     history: History
@@ -108,7 +108,7 @@ class User:
 
 @dataclass(frozen=True)
 class Consumer(User):
-    """Pulls and acknowledges: all, a part, or nothing of what it was given; now and then more, which is refused."""
+    """Pulls and acknowledges all, some or no messages; at times too many, which is refused."""
 
     pause: float = 0.01
 
@@ -118,7 +118,7 @@ class Consumer(User):
             await asyncio.sleep(self.random.uniform(0, self.pause))
 
     async def turn(self, *, wait: bool) -> None:
-        """Pull once, and acknowledge some of what came."""
+        """Pull once, and acknowledge some messages."""
         pulled = await self.pull(self.random.randint(1, 400), wait=wait)
         if pulled.messages:
             await self._react(pulled)
@@ -138,12 +138,12 @@ class Consumer(User):
         elif mood < 0.85:
             await self.acknowledge(self.random.choice(pulled.messages).id)
         elif mood < 0.88:
-            await self.acknowledge_up_to(pulled.messages[-1].id + BEYOND)
+            await self.acknowledge_up_to(pulled.messages[-1].id + OVERSHOOT_MESSAGES)
 
 
 @dataclass(frozen=True)
 class Seeker(User):
-    """Moves a subscription back and forth, and acknowledges at times what was handed out before, which is refused."""
+    """Seeks back and forth. At times acknowledges messages from before a seek, which is refused."""
 
     pause: float = 0.3
     reach: int = 500
@@ -154,7 +154,7 @@ class Seeker(User):
             await self.turn()
 
     async def turn(self) -> None:
-        """Seek once, and acknowledge at times what was handed out before."""
+        """Seek once, and at times acknowledge messages from before it."""
         shown = await self.call("offsets", None, method="GET")
         if not shown.done:
             return
@@ -170,11 +170,11 @@ class Seeker(User):
 
 @dataclass(frozen=True)
 class Worker(User):
-    """Works on one parallel subscription; messages that are poisoned fail always."""
+    """Worker of one parallel subscription. Poisoned messages always fail."""
 
     pause: float = 0.01
     settled: list[Leased] = field(default_factory=list)
-    """Some messages that were acknowledged, to acknowledge them again."""
+    """Some acknowledged messages, to repeat their acknowledgement."""
 
     async def run(self) -> None:
         while self.client.goes_on:
@@ -182,21 +182,21 @@ class Worker(User):
             await asyncio.sleep(self.random.uniform(0, self.pause))
 
     async def turn(self, *, wait: bool) -> None:
-        """Pull once, and handle what came."""
-        given = await self.pull(self.random.randint(1, MOST_LEASED), wait=wait)
+        """Pull once, and handle the messages."""
+        given = await self.pull(self.random.randint(1, MAX_LEASED_PER_PULL), wait=wait)
         if given.messages:
             await self._handle(given.messages)
 
     async def work(self) -> int:
-        """Handle once what there is, without whims; return how many messages that was."""
-        given = await self.pull(MOST_LEASED)
+        """Pull once and handle all messages correctly; return their number."""
+        given = await self.pull(MAX_LEASED_PER_PULL)
         await self._settle_all(given.messages)
         return len(given.messages)
 
     async def pull(self, most: int, *, wait: bool = False) -> Lease:
         body = {"maxMessages": str(most), "returnImmediately": "false" if wait else "true"}
         tried = await self.call("pull", body)
-        messages = tuple(_leased(each) for each in tried.document["receivedMessages"]) if tried.done else ()
+        messages = tuple(_to_leased(each) for each in tried.document["receivedMessages"]) if tried.done else ()
         return self.note(Lease(**tried.facts, subscription=self.subscription, messages=messages))
 
     async def _handle(self, messages: Sequence[Leased]) -> None:
@@ -212,13 +212,13 @@ class Worker(User):
             await asyncio.sleep(self.random.uniform(0, 0.5))
             await self._settle_all(messages)
         elif mood < 0.95:
-            await self.settle(EXTEND, messages, ackDeadlineSeconds=SHORT)  # and these are forgotten
+            await self.settle(EXTEND, messages, ackDeadlineSeconds=SHORT_LEASE_SECONDS)  # these are dropped and expire
         else:
             await self._settle_all(messages)
-            await self.settle(ACK, [*messages, *self.settled][:MOST_LEASED])
+            await self.settle(ACK, [*messages, *self.settled][:MAX_LEASED_PER_PULL])
 
     async def _settle_all(self, messages: Sequence[Leased]) -> None:
-        """Acknowledge what can be handled, and give back what cannot."""
+        """Acknowledge good messages, and nack poisoned ones."""
         good = [each for each in messages if not is_poisoned(each.name)]
         if good:
             await self.settle(ACK, good)
@@ -232,13 +232,13 @@ class Worker(User):
             await self.settle(EXTEND, messages, ackDeadlineSeconds=0)
 
     async def settle(self, verb: str, messages: Sequence[Leased], **more: int) -> Settle:
-        """Acknowledge these, give them back, or set another deadline (`more`, as the API names it), and note it."""
+        """Acknowledge, nack or extend messages, and record it; `more`: further fields of the request."""
         ids = tuple(each.ack_id for each in messages)
         tried = await self.call(verb, {"ackIds": ids, **more}, Kind.SETTLE)
         seconds = more.get("ackDeadlineSeconds", 0)
         facts, late = tried.facts, _late(tried.refusal, ids)
         if tried.refusal.startswith(LATE):
-            facts["outcome"] = Outcome.DONE  # of the others
+            facts["outcome"] = Outcome.DONE  # for the other ids
         noted = NACK if verb == EXTEND and not seconds else verb
         name = self.subscription
         return self.note(Settle(**facts, subscription=name, verb=noted, ids=ids, late=late, seconds=seconds))
@@ -252,7 +252,7 @@ def workers_of(
     chance: random.Random,
     pause: float = Worker.pause,
 ) -> list[Worker]:
-    """Make so many workers of each subscription; `client` makes who asks for one of them, by a name."""
+    """Make this many workers for each subscription; `client` makes a client by name."""
     return [
         Worker(client(f"{kind.name}-w{number}"), history, random.Random(chance.random()), kind.name, pause)
         for kind in kinds
@@ -260,12 +260,12 @@ def workers_of(
     ]
 
 
-def _leased(received: dict[str, Any]) -> Leased:
+def _to_leased(received: dict[str, Any]) -> Leased:
     body = received["message"]
-    return leased(body["messageId"], body.get("attributes", {}), body["data"], received["ackId"])
+    return leased_message(body["messageId"], body.get("attributes", {}), body["data"], received["ackId"])
 
 
 def _late(refusal: str, ids: Sequence[str]) -> tuple[str, ...]:
-    """Return which ids an error names."""
+    """Return the ids that an error names."""
     said = refusal.partition(": ")[2].split(", ") if refusal.startswith(LATE) else []
     return tuple(each for each in ids if each.rpartition(":")[2] in said)

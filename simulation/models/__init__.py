@@ -1,6 +1,6 @@
-"""Models of what several nodes share, small enough to be read; each keeps the contract suites that the real one keeps.
+"""Small models of PostgreSQL and Kafka, which nodes share. Each passes the contract suites of the real one.
 
-postgresql_text      AMS's statements for PostgreSQL as SQLite runs them
+postgresql_text      translates AMS's statements for PostgreSQL to SQLite
 postgresql           a server: databases, sessions, transactions, locks, notifications
 postgresql_driver    the connections of psycopg that AMS uses, to such a server; directly, for tests
 postgresql_world     the same over the network of a world

@@ -1,9 +1,9 @@
 """Kafka brokers as far as AMS uses them: topics of one partition, produce with acks=all, fetches, offsets, settings.
 
-A request is answered by a generator: it yields the moment until which it waits, and is gone on with then, or as soon as
-anything has changed. What it returns are the fields of the response. An append is in the leader's log at once, and
-is seen once all in-sync replicas have it; what a leader had alone is lost with it. A topic's leader is the first of
-its replicas that is there and in sync; one that comes back is in sync a moment later.
+A generator answers a request: it yields the moment until which it waits, and resumes then or after any change. It
+returns the fields of the response. An append is in the leader's log at once, and visible once all in-sync replicas have
+it; records that only the leader had are lost with it. A topic's leader is the first of its replicas that is up and in
+sync. A replica that comes back is in sync a moment later.
 """
 
 import io
@@ -24,15 +24,15 @@ VERSIONS = {
     0: (5, 5), 1: (11, 11), 2: (2, 2), 3: (5, 5), 19: (2, 2), 20: (1, 1), 21: (2, 2), 22: (0, 0), 32: (0, 0),
     44: (0, 0),
 }  # fmt: skip
-"""What brokers take: versions by the number of a request."""
+"""Supported versions by the number of a request."""
 OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER, TIMED_OUT, TOO_LARGE = 1, 3, 6, 7, 10
 TOO_FEW_REPLICAS, TOPIC_EXISTS, WRONG_REPLICATION, OUT_OF_ORDER, OLD_EPOCH = 19, 36, 38, 45, 47
 NO_LEADER, NO_SESSION, WRONG_SESSION_EPOCH = 5, 70, 71
 LATEST, EARLIEST, CONSUMER = -1, -2, -1
-REMEMBERED = 5  # batches of a producer, by which repeats are known
+REMEMBERED_BATCHES = 5  # batches of a producer kept to detect repeats
 _HEAD = struct.Struct(">qiibIhiqqqhii")  # of a batch
-_FROM_ATTRIBUTES = 21  # bytes of a batch before what its checksum is of
-_BROKERS_TIME = 0x08
+_CHECKSUMMED_FROM = 21  # bytes of a batch before the checksummed part
+_BROKER_TIME_FLAG = 0x08
 _DEFAULTS = {
     "message.timestamp.type": "CreateTime", "cleanup.policy": "delete", "unclean.leader.election.enable": "false",
     "min.insync.replicas": "1", "max.message.bytes": "1048588", "retention.ms": "604800000",
@@ -41,7 +41,7 @@ _DEFAULTS = {
 
 
 class Batch(NamedTuple):
-    """A batch in a log, as it is sent to consumers."""
+    """A batch in a log, in the form for consumers."""
 
     base: int
     end: int
@@ -51,7 +51,7 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class Producer:
-    """What a log knows of a producer."""
+    """A log's state of a producer."""
 
     epoch: int
     batches: list[tuple[int, int, Batch]] = field(default_factory=list)  # first and last sequence number of the last
@@ -59,16 +59,16 @@ class Producer:
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """A topic, which has one partition."""
+    """A topic with one partition."""
 
     name: str
     partitions: int
     replicas: list[int]
     configs: dict[str, str]
-    known_from: Mapping[int, float]  # when brokers hear of it
+    known_from: Mapping[int, float]  # by broker: when it learns of the topic
     batches: list[Batch] = field(default_factory=list)
     start: int = 0
-    seen: int = 0  # where what all in-sync replicas have ends
+    seen: int = 0  # end of records that all in-sync replicas have (high watermark)
     producers: dict[int, Producer] = field(default_factory=dict)
     in_sync: list[int] = field(default_factory=list)
     leader: int = -1
@@ -76,7 +76,7 @@ class Topic:
 
     @property
     def end(self) -> int:
-        """Where the leader's log ends."""
+        """End of the leader's log."""
         return self.batches[-1].end if self.batches else self.start
 
     def config(self, name: str) -> str:
@@ -85,7 +85,7 @@ class Topic:
 
 
 class Cluster:
-    """Brokers, and what they keep. Made for one thread."""
+    """Brokers and their logs. Not thread-safe."""
 
     def __init__(
         self,
@@ -94,20 +94,20 @@ class Cluster:
         later: Callable[[float, Callable[[], None]], object] = lambda _, work: work(),
         draw: Callable[[float, float], float] = lambda least, _: least,
     ) -> None:
-        """`now`: seconds since the epoch; `later` does work in so many seconds; `draw` chooses within bounds."""
-        self.brokers = dict.fromkeys(brokers, True)  # whether each is there
+        """`now`: seconds since the epoch; `later` runs work after a delay in seconds; `draw`: a number in bounds."""
+        self.brokers = dict.fromkeys(brokers, True)  # True while a broker is up
         self.topics: dict[str, Topic] = {}
         self.address: Callable[[int], tuple[str, int]] = lambda number: (f"kafka{number}", 9092)
-        self.waiting: dict[object, Callable[[], None]] = {}  # called when something has changed
+        self.waiting: dict[object, Callable[[], None]] = {}  # called after each change
         self.now, self._later, self._draw = now, later, draw
         self._producers = itertools.count(1)
         self._sessions: dict[int, tuple[int, int, dict[str, tuple[int, int]]]] = {}  # broker, epoch, wanted
         self._session_numbers = itertools.count(1)
 
-    # What happens to brokers
+    # Faults of brokers
 
     def stop(self, number: int) -> None:
-        """Let a broker be away; others lead its topics soon."""
+        """Stop a broker; others lead its topics soon."""
         self.brokers[number] = False
         self._sessions = {each: held for each, held in self._sessions.items() if held[0] != number}
         for topic in self.topics.values():
@@ -116,21 +116,21 @@ class Cluster:
             elif number in topic.in_sync:
                 topic.in_sync.remove(number)
                 self._replicate(topic)
-        self._changed()
+        self._wake_waiters()
 
     def start(self, number: int) -> None:
-        """Let a broker come back, with all that was committed."""
+        """Start a broker, with all committed records."""
         self.brokers[number] = True
         for topic in self.topics.values():
             if number in topic.replicas:
                 self._later(self._draw(0.0, 0.5), lambda topic=topic: self._catch_up(topic, number))  # type: ignore[misc]
 
     def move(self, topic: Topic) -> None:
-        """Let another replica lead a topic, in order: it has all that the one before had."""
+        """Move the leader of a topic to another replica, without loss."""
         others = [each for each in topic.in_sync if each != topic.leader and self.brokers[each]]
         if others:
             topic.leader = others[0]
-            self._changed()
+            self._wake_waiters()
 
     def _elect(self, topic: Topic) -> None:
         if topic.leader >= 0 and self.brokers[topic.leader]:
@@ -141,7 +141,7 @@ class Cluster:
         topic.leader = there[0]
         topic.in_sync = there
         self._truncate(topic)
-        self._changed()
+        self._wake_waiters()
 
     def _catch_up(self, topic: Topic, number: int) -> None:
         if not self.brokers[number]:
@@ -151,12 +151,12 @@ class Cluster:
         self._elect(topic)
 
     def _truncate(self, topic: Topic) -> None:
-        """Lose what only the leader before had."""
+        """Drop records that only the former leader had."""
         topic.batches = [each for each in topic.batches if each.end <= topic.seen]
         for producer in topic.producers.values():
             producer.batches = [each for each in producer.batches if each[2].end <= topic.seen]
 
-    def _changed(self) -> None:
+    def _wake_waiters(self) -> None:
         waiting, self.waiting = self.waiting, {}
         for go_on in waiting.values():
             go_on()
@@ -164,19 +164,19 @@ class Cluster:
     # Requests
 
     def answer(self, broker: int, request: Any) -> Answering:
-        """Return the generator of the answer to a request, as `Request.prepare` makes one of `VERSIONS`."""
+        """Return the generator that answers a request made by `Request.prepare` with `VERSIONS`."""
         said = request.to_object()
         handlers: dict[int, Callable[[int, Mapping[str, Any]], Answering]] = {
             0: self._produce, 1: self._fetch, 2: self._offsets, 3: self._metadata, 19: self._create, 20: self._delete,
-            21: self._cut, 22: self._identify, 32: self._describe, 44: self._alter,
+            21: self._delete_records, 22: self._identify, 32: self._describe, 44: self._alter,
         }  # fmt: skip
         return handlers[request.API_KEY](broker, said)
 
     def _knows(self, broker: int, topic: Topic) -> bool:
         return self.now() >= topic.known_from.get(broker, 0.0)
 
-    def _led(self, broker: int, name: str) -> tuple[Topic | None, int]:
-        """Return a topic that a broker leads, or the code of why it does not."""
+    def _led_topic(self, broker: int, name: str) -> tuple[Topic | None, int]:
+        """Return a topic that a broker leads, or the error code."""
         topic = self.topics.get(name)
         if topic is None or not self._knows(broker, topic):
             return None, UNKNOWN_TOPIC
@@ -217,7 +217,7 @@ class Cluster:
                 made.in_sync, made.leader = list(replicas), replicas[0]
                 self.topics[name] = made
                 answers.append((name, 0, None))
-        self._changed()
+        self._wake_waiters()
         return (0, answers)
 
     def _delete(self, broker: int, said: Mapping[str, Any]) -> Answering:
@@ -228,7 +228,7 @@ class Cluster:
             if topic is not None:
                 topic.is_deleted = True
             answers.append((name, UNKNOWN_TOPIC if topic is None else 0))
-        self._changed()
+        self._wake_waiters()
         return (0, answers)
 
     def _describe(self, broker: int, said: Mapping[str, Any]) -> Answering:
@@ -264,11 +264,11 @@ class Cluster:
         yield from ()
         return (0, 0, next(self._producers), 0)
 
-    def _cut(self, broker: int, said: Mapping[str, Any]) -> Answering:
+    def _delete_records(self, broker: int, said: Mapping[str, Any]) -> Answering:
         yield from ()
         answers: list[Any] = []
         for each in said["topics"]:
-            topic, code = self._led(broker, each["name"])
+            topic, code = self._led_topic(broker, each["name"])
             for part in each["partitions"]:
                 if topic is not None and part["offset"] > topic.seen:
                     code = OUT_OF_RANGE
@@ -283,7 +283,7 @@ class Cluster:
         yield from ()
         answers: list[Any] = []
         for each in said["topics"]:
-            topic, code = self._led(broker, each["topic"])
+            topic, code = self._led_topic(broker, each["topic"])
             for part in each["partitions"]:
                 time = part["timestamp"]
                 offset, found = -1, -1
@@ -314,7 +314,7 @@ class Cluster:
         waiting: list[tuple[str, Topic | None, int, Batch | None]] = []
         for each in said["topics"]:
             for part in each["partitions"]:
-                topic, code = self._led(broker, each["topic"])
+                topic, code = self._led_topic(broker, each["topic"])
                 batch = None
                 if topic is not None:
                     code, batch = self._append(topic, part["messages"])
@@ -337,7 +337,7 @@ class Cluster:
         return (answers, 0)
 
     def _fate(self, broker: int, topic: Topic, batch: Batch) -> int | None:
-        """Return the code of what became of an append; None while that is open."""
+        """Return the result code of an append; None while it is open."""
         if topic.is_deleted:
             return UNKNOWN_TOPIC
         if topic.leader != broker or not self.brokers[broker]:
@@ -367,12 +367,12 @@ class Cluster:
         base, time = topic.end, newest
         if topic.config("message.timestamp.type") == "LogAppendTime":
             before = topic.batches[-1].time if topic.batches else 0
-            time, attributes = max(int(self.now() * 1000), before), attributes | _BROKERS_TIME
-        batch = Batch(base, base + last + 1, time, _stamped(data, base, attributes, time))
+            time, attributes = max(int(self.now() * 1000), before), attributes | _BROKER_TIME_FLAG
+        batch = Batch(base, base + last + 1, time, _with_offsets(data, base, attributes, time))
         topic.batches.append(batch)
         if known is None or epoch > known.epoch:
             known = topic.producers[producer_id] = Producer(epoch)
-        known.batches = [*known.batches, (sequence, sequence + count - 1, batch)][-REMEMBERED:]
+        known.batches = [*known.batches, (sequence, sequence + count - 1, batch)][-REMEMBERED_BATCHES:]
         end = batch.end
         self._later(self._draw(0.0002, 0.01), lambda: self._replicate(topic, end))
         return 0, batch
@@ -381,7 +381,7 @@ class Cluster:
         return [each for each in topic.in_sync if self.brokers[each]]
 
     def _replicate(self, topic: Topic, end: int | None = None) -> None:
-        """Let in-sync replicas have the log up to an offset; nothing is seen that too few have."""
+        """Replicate the log up to an offset to in-sync replicas; records with too few copies stay invisible."""
         if topic.leader < 0 or not self.brokers[topic.leader]:
             return
         if len(self._there(topic)) < int(topic.config("min.insync.replicas")):
@@ -389,7 +389,7 @@ class Cluster:
         end = topic.end if end is None else min(end, topic.end)
         if end > topic.seen:
             topic.seen = end
-            self._changed()
+            self._wake_waiters()
 
     # Fetch
 
@@ -414,7 +414,7 @@ class Cluster:
         return (0, 0, session, answers)
 
     def _session(self, broker: int, said: Mapping[str, Any]) -> tuple[int, int, dict[str, tuple[int, int]]]:
-        """Return an error, the number of the fetch session, and what is asked: offset and bytes by topic."""
+        """Return an error code, the number of the fetch session, and the requested offset and bytes by topic."""
         new = {
             each["topic"]: (part["fetch_offset"], part["max_bytes"])
             for each in said["topics"]
@@ -439,8 +439,8 @@ class Cluster:
         return 0, number, wanted
 
     def _part(self, broker: int, name: str, offset: int, size: int) -> tuple[int, int, bytes]:
-        """Return a code, where what may be seen ends, and batches: a whole one at least."""
-        topic, code = self._led(broker, name)
+        """Return an error code, the end of visible records, and at least one whole batch."""
+        topic, code = self._led_topic(broker, name)
         if topic is None:
             return code, -1, b""
         if not topic.start <= offset <= topic.end:
@@ -455,18 +455,18 @@ class Cluster:
         return 0, topic.seen, b"".join(found)
 
 
-def encoded(request: Any, fields: Fields) -> Any:
+def encode_response(request: Any, fields: Fields) -> Any:
     """Return a response as a client decodes it from a broker's bytes."""
     kind = request.RESPONSE_TYPE
     made = MetadataResponse_v5(*fields) if issubclass(kind, MetadataResponse_v5) else kind(*fields)
     return kind.decode(io.BytesIO(made.encode()))
 
 
-def _stamped(data: bytes, base: int, attributes: int, time: int) -> bytes:
+def _with_offsets(data: bytes, base: int, attributes: int, time: int) -> bytes:
     """Return a batch with its offset and the time of its newest record, as a leader writes it."""
     made = bytearray(data)
     struct.pack_into(">q", made, 0, base)
-    struct.pack_into(">h", made, _FROM_ATTRIBUTES, attributes)
+    struct.pack_into(">h", made, _CHECKSUMMED_FROM, attributes)
     struct.pack_into(">q", made, 35, time)
-    struct.pack_into(">I", made, 17, calc_crc32c(bytes(made[_FROM_ATTRIBUTES:])))
+    struct.pack_into(">I", made, 17, calc_crc32c(bytes(made[_CHECKSUMMED_FROM:])))
     return bytes(made)

@@ -12,20 +12,20 @@ from aiokafka.conn import create_conn as real_create_conn
 from aiokafka.errors import KafkaConnectionError
 
 from ams.storage.log.kafka import connection as client
-from simulation.models.kafka import VERSIONS, Cluster, encoded
+from simulation.models.kafka import VERSIONS, Cluster, encode_response
 
-WAIT_SECONDS = 0.002  # between two looks at what has changed
+WAIT_SECONDS = 0.002  # interval of checks for changes
 
 
 class Broker(Protocol):
-    """A place where a broker can be reached."""
+    """An address of a broker."""
 
     async def connect(self, host: str, port: int, seconds: float) -> Any:
-        """Return a connection, of which each answer takes so many seconds at most. Raises `OSError`."""
+        """Return a connection with a timeout in seconds for each answer. Raises `OSError`."""
 
 
 class DirectBroker:
-    """A broker that is asked without any way in between, in real time."""
+    """A broker without a network in between, in real time."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.cluster, self.number = cluster, number
@@ -37,7 +37,7 @@ class DirectBroker:
 
 
 class DirectConnection:
-    """Such a connection. A broker answers one request after another."""
+    """A connection without a network. The broker answers one request after another."""
 
     def __init__(self, broker: DirectBroker, host: str, port: int, seconds: float) -> None:
         self.host, self.port = host, port
@@ -46,11 +46,11 @@ class DirectConnection:
         self._turn = asyncio.Lock()
 
     def connected(self) -> bool:
-        """Return whether it can be used."""
+        """Return whether the connection is open."""
         return self._is_open and self._broker.cluster.brokers[self._broker.number]
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         self._is_open = False
 
     async def send(self, request: Any) -> Any:
@@ -62,7 +62,7 @@ class DirectConnection:
                 try:
                     until = next(answering)
                 except StopIteration as done:
-                    return encoded(made, done.value)
+                    return encode_response(made, done.value)
                 while time.time() < until:
                     await asyncio.sleep(WAIT_SECONDS)
                     if not self.connected():
@@ -71,8 +71,8 @@ class DirectConnection:
 
 
 @contextlib.contextmanager
-def installed(brokers: Mapping[tuple[str, int], Broker]) -> Iterator[None]:
-    """Have AMS connect to these brokers by host and port, and to all others as before."""
+def install(brokers: Mapping[tuple[str, int], Broker]) -> Iterator[None]:
+    """Redirect AMS's connections to these brokers, by host and port; others stay as before."""
 
     async def create_conn(
         host: str, port: int, *, request_timeout_ms: int = 40_000, **given: Any

@@ -1,7 +1,7 @@
 """Modelled brokers on machines of a world: requests and responses go over the network, in order.
 
-A request that arrived is answered, whatever becomes of who sent it; the response may be lost. A broker answers the
-requests of a connection one after another.
+A request that arrived is answered, even if its sender is gone; the response may be lost. A broker answers the requests
+of a connection one after another.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaConnectionError
 
-from simulation.models.kafka import VERSIONS, Answering, Cluster, encoded
+from simulation.models.kafka import VERSIONS, Answering, Cluster, encode_response
 from simulation.network import Network
 from simulation.process import SimProcess
 
@@ -28,13 +28,13 @@ class SimBrokers:
         self._numbers = 0
 
     def stop(self, number: int) -> None:
-        """Let a broker end; its connections are lost."""
+        """Stop a broker; its connections are lost."""
         for each in [each for each in self.open if each.number == number]:
             each.end()
         self.cluster.stop(number)
 
     def start(self, number: int) -> None:
-        """Let a broker come back."""
+        """Start a broker."""
         self.cluster.start(number)
 
     def end_of(self, process: SimProcess) -> None:
@@ -43,7 +43,7 @@ class SimBrokers:
             del self.open[each]
 
     async def connect(self, number: int, host: str, port: int, seconds: float) -> "SimBrokerConnection":
-        """Connect to a broker. Raises `ConnectionRefusedError`; waits while there is no way to it."""
+        """Connect to a broker. Waits during a partition. Raises `ConnectionRefusedError`."""
         process = SimProcess.running()
         self._numbers += 1
         made = SimBrokerConnection(self, number, (host, port), process, seconds, self._numbers)
@@ -71,7 +71,7 @@ class BrokerAddress:
 
 
 class SimBrokerConnection:
-    """A connection to a broker, as far as AMS uses one."""
+    """A connection to a broker, with the methods that AMS uses."""
 
     def __init__(
         self,
@@ -93,11 +93,11 @@ class SimBrokerConnection:
         self._there = self._back = 0.0
 
     def connected(self) -> bool:
-        """Return whether it can be used."""
+        """Return whether the connection is open."""
         return self._is_open
 
     def close(self) -> None:
-        """Let go of it; requests under way fail."""
+        """Close it; requests under way fail."""
         if self._is_open:
             self._is_open = False
             self._brokers.open.pop(self, None)
@@ -118,12 +118,12 @@ class SimBrokerConnection:
                 fields = await future
         finally:
             self._waiting.pop(future, None)
-        return encoded(made, fields)
+        return encode_response(made, fields)
 
     # At the broker
 
     def end(self) -> None:
-        """Take note that the broker has ended."""
+        """Note that the broker has ended."""
         self._requests.clear()
         self.to_client(self.close, "connection to a broker was lost")
 
@@ -170,13 +170,13 @@ class SimBrokerConnection:
         cluster.waiting[self] = go_on_soon
 
     def to_broker(self, action: Callable[[], None], label: str) -> None:
-        """Have something arrive at the broker."""
+        """Run an action on arrival at the broker."""
         network = self._brokers.network
         self._there = max(self._there, self._brokers.world.now + network.near_latency(self._chance))
         network.deliver(self.process.machine, self._machine, None, self._there, action, label)
 
     def to_client(self, action: Callable[[], None], label: str) -> None:
-        """Have something arrive at the client."""
+        """Run an action on arrival at the client."""
         if self.process.is_dying:
             return
         network = self._brokers.network

@@ -1,9 +1,9 @@
 """A PostgreSQL server as far as AMS uses one: databases, sessions, transactions, locks, notifications, a failover.
 
 Each database is a SQLite database in WAL mode, each session a connection to it, so a session reads one state while
-another writes. Of two sessions that write at once, one waits for the other, whatever rows they write; PostgreSQL lets
-more happen beside each other. A serializable transaction that read what another has changed meanwhile is refused, as
-is any other change there: PostgreSQL refuses fewer. A statement that waits raises `Blocked` and is made again.
+another writes. Only one session writes at a time, whatever the rows; PostgreSQL allows more concurrency. A serializable
+transaction that has read is refused if anything changed meanwhile; PostgreSQL refuses fewer. A statement that waits
+raises `Blocked` and is retried.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ import psycopg
 from psycopg import errors
 from psycopg.pq import DiagnosticField
 
-from simulation.models.postgresql_text import Translated, named, translated
+from simulation.models.postgresql_text import Translated, name_parameters, translate
 
 Given = Sequence[Any] | Mapping[str, Any] | None
 Converter = Callable[[bytes], Any]
 _BEGIN = re.compile(r"BEGIN( ISOLATION LEVEL ([A-Z ]+?))?( READ ONLY)?$")
 _FALSE, _TRUE = b"0", b"1"
 FIRST_NUMBER = 1_000  # of a transaction
-OLD_TRANSACTIONS = 10_000  # whose ends are remembered
+OLD_TRANSACTIONS = 10_000  # number of transactions whose outcomes are remembered
 DEFAULTS = {
     "statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0",
     "synchronous_commit": "on", "server_encoding": "UTF8", "standard_conforming_strings": "on",
@@ -41,7 +41,7 @@ sqlite3.register_converter("numbers", lambda data: [int(each) for each in data.d
 
 
 class Blocked(Exception):
-    """The statement waits for another session; it is to be made again in a moment."""
+    """The statement waits for another session; retry it in a moment."""
 
 
 @dataclass(slots=True)
@@ -54,20 +54,20 @@ class Result:
 
 
 class Database:
-    """The tables of one database, and what sessions of it share."""
+    """The tables of one database, and the shared state of its sessions."""
 
     def __init__(self, server: "Server", name: str) -> None:
         self.server, self.name = server, name
         self.path = os.path.join(server.folder, f"{name}.db")
-        self.writer: Session | None = None  # whose transaction has written
-        self.locks: dict[int, dict[Session, bool]] = {}  # advisory ones: who has them, and whether for itself alone
+        self.writer: Session | None = None  # session with uncommitted writes
+        self.locks: dict[int, dict[Session, bool]] = {}  # advisory locks: holders, and True if exclusive
         self.rules: dict[str, str] = {}  # names of unique constraints, by table and columns
         with sqlite3.connect(self.path) as made:
             made.execute("PRAGMA journal_mode = WAL")
             self.learn_rules(made.cursor())
 
     def lock(self, key: int, session: "Session", *, shared: bool) -> bool:
-        """Take an advisory lock; return whether it was to be had."""
+        """Try to take an advisory lock; return success."""
         holders = self.locks.setdefault(key, {})
         others = [alone for holder, alone in holders.items() if holder is not session]
         if any(others) or (others and not shared):
@@ -76,7 +76,7 @@ class Database:
         return True
 
     def learn_rules(self, cursor: sqlite3.Cursor) -> None:
-        """Learn the names of constraints, which SQLite does not tell when one is broken."""
+        """Read the names of constraints, which SQLite's errors lack."""
         for table, sql in cursor.execute("SELECT tbl_name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall():
             unique = re.findall(r"CONSTRAINT (\w+) (?:UNIQUE|PRIMARY KEY) \(([^)]*)\)", sql)
             unique += re.findall(r"CREATE UNIQUE INDEX (\w+) ON \w+ \(([^)]*)\)", sql)
@@ -86,10 +86,10 @@ class Database:
 
 
 class Server:
-    """A server, or a primary and its standbys: nothing that was committed is lost when another one takes over."""
+    """A server, or a primary and its standbys: a failover loses no commit."""
 
     def __init__(self, folder: str, now: Callable[[], int]) -> None:
-        """`now` tells the server's time of day, in milliseconds."""
+        """`now`: the server's time of day, in milliseconds."""
         self.folder, self.now = folder, now
         self.is_away = False
         self.sessions: dict[int, Session] = {}
@@ -97,7 +97,7 @@ class Server:
         self._processes = itertools.count(100)
         self._numbers = itertools.count(FIRST_NUMBER)
         self.last_number = 0
-        self.ends: dict[int, str] = {}  # of transactions, by their numbers
+        self.ends: dict[int, str] = {}  # outcomes of transactions by number
 
     def connect(self, database: str) -> "Session":
         """Begin a session. Raises `psycopg.OperationalError` while the server is away."""
@@ -125,7 +125,7 @@ class Server:
             session.end()
 
     def come_back(self, *, forgets_numbers: bool = False) -> None:
-        """Take sessions again; a standby that took over may not have heard of the last transactions' numbers."""
+        """Accept sessions again. After a failover the last transaction numbers may be unknown."""
         self.is_away = False
         if forgets_numbers:
             self.ends.clear()
@@ -133,13 +133,13 @@ class Server:
 
 
 class Session:
-    """A session, as the server sees it. Its calls return at once; `Blocked` says that one has to wait."""
+    """A server's session. Its calls return at once; they raise `Blocked` to wait."""
 
     def __init__(self, database: Database, pid: int) -> None:
         self.database, self.server, self.pid = database, database.server, pid
         self.settings = dict(DEFAULTS)
         self.channels: set[str] = set()
-        self.heard: list[tuple[str, str]] = []  # notifications that were not fetched yet: channel and payload
+        self.heard: list[tuple[str, str]] = []  # notifications to be fetched: channel and payload
         self.on_heard: Callable[[], None] = lambda: None
         self.is_over = False
         self.is_in_transaction = False
@@ -162,24 +162,24 @@ class Session:
         self._link.execute("PRAGMA case_sensitive_like = ON")
         self._add_functions()
 
-    # What a client asks
+    # Calls of the client
 
     def run(self, sql: str, given: Given = None) -> Result:
-        """Run statements, and return what the last one answered. Raises `psycopg.Error`, `Blocked`."""
+        """Run statements, and return the last result. Raises `psycopg.Error`, `Blocked`."""
         if self.is_over:
             raise errors.AdminShutdown("terminating connection due to administrator command")
         if self.is_in_transaction and self._is_idle_for_too_long():
             self.end()
             raise errors.IdleInTransactionSessionTimeout("terminating connection due to idle-in-transaction timeout")
         self.used_at = self.server.now()
-        text, values = named(sql.strip(), given)
+        text, values = name_parameters(sql.strip(), given)
         result = Result()
         for each in _statements(text):
             result = self._run_one(each, values)
         return result
 
     def end(self) -> None:
-        """End: what was not committed is undone."""
+        """End the session and roll back."""
         if self.is_over:
             return
         self._finish("aborted")
@@ -212,7 +212,7 @@ class Session:
             raise
 
     def fail(self) -> None:
-        """Take note that a statement was given up while it waited."""
+        """Note that a waiting statement timed out."""
         self._is_failed = self.is_in_transaction
         if not self.is_in_transaction:
             self._finish("aborted")
@@ -221,7 +221,7 @@ class Session:
         word, _, rest = text.partition(" ")
         if word == "SET":
             name, _, value = rest.removeprefix("LOCAL ").partition(" = ")
-            self._set(name, value, rest.startswith("LOCAL "))
+            self._set_config(name, value, rest.startswith("LOCAL "))
             return Result()
         if word.lower() == "show":
             return Result([(self.settings[rest],)], [rest], 1)
@@ -231,12 +231,12 @@ class Session:
         if "pg_class.relname" in text:
             return self._execute(Translated(_TABLE_NAMES), {})
         result = Result()
-        for each in translated(text):
+        for each in translate(text):
             result = self._execute(each, values)
         return result
 
     def _execute(self, statement: Translated, values: dict[str, Any]) -> Result:
-        """Run one statement, as a transaction of its own unless it is within one."""
+        """Run one statement, in its own transaction unless one is open."""
         writes = statement.writes or statement.locks
         if writes:
             self._begin_writing()
@@ -271,14 +271,14 @@ class Session:
         return Result()
 
     def _begin_writing(self) -> None:
-        """Become the one that writes. Raises `Blocked`, `SerializationFailure`."""
+        """Become the writer. Raises `Blocked`, `SerializationFailure`."""
         database = self.database
         if database.writer not in (None, self):
             raise Blocked
         if database.writer is self:
             return
         try:
-            if self._link.in_transaction:  # it has read: nothing may have been changed since
+            if self._link.in_transaction:  # it has read: there may be no change since
                 self._link.execute("DELETE FROM sqlite_sequence WHERE false")
             else:
                 self._link.execute("BEGIN IMMEDIATE")
@@ -316,7 +316,7 @@ class Session:
         return bool(limit) and self.server.now() - self.used_at > limit
 
     def _free_idle(self) -> None:
-        """End sessions that did nothing in their transactions for too long: they hold up this one."""
+        """End sessions that idle in a transaction for too long and block this one."""
         for session in list(self.server.sessions.values()):
             if session is not self and session.is_in_transaction and session._is_idle_for_too_long():
                 session.end()
@@ -347,7 +347,7 @@ class Session:
             ("current_schema", 0, lambda: "public"),
             ("pg_backend_pid", 0, lambda: self.pid),
             ("current_setting", 1, lambda name: self.settings[name]),
-            ("set_config", 3, self._set),
+            ("set_config", 3, self._set_config),
             ("pg_notify", 2, lambda channel, payload: self._said.append((channel, payload))),
             ("pg_current_xact_id", 0, self._own_number),
             ("pg_xact_status", 1, self._status),
@@ -357,7 +357,7 @@ class Session:
         ):
             self._link.create_function(name, count, function)
 
-    def _set(self, name: str, value: str, is_local: bool) -> str:
+    def _set_config(self, name: str, value: str, is_local: bool) -> str:
         if is_local and self._before is None:  # the statement is its own transaction
             return value
         self.settings[name] = value
@@ -387,5 +387,5 @@ class Session:
 
 
 def _statements(text: str) -> list[str]:
-    """Cut a text with `BEGIN` in it; others are cut when they are translated."""
+    """Split a text that contains `BEGIN`; `translate` splits others."""
     return [each.strip() for each in text.split(";") if each.strip()] if text.startswith("BEGIN") else [text]

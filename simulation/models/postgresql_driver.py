@@ -1,7 +1,7 @@
 """The connections of psycopg that AMS uses, to a model of a server.
 
-A `Line` is the way to one session: at once for tests (`DirectLine`), through a simulated network in a world. Hosts of
-this process are known by name: `installed` has psycopg connect to them, and to all others as before.
+A `Line` leads to one session: directly for tests (`DirectLine`), through a simulated network in a world. `install`
+redirects psycopg's connections to modelled hosts, by name.
 """
 
 import asyncio
@@ -23,40 +23,40 @@ from ams.storage.postgresql import ESCAPE, ThreadConnection
 from simulation.models.postgresql import Blocked, Given, Result, Server, Session
 
 Work = Callable[[], Result]
-WAIT_SECONDS = 0.002  # until a statement that waits for another session is made again
-LOST = "server closed the connection unexpectedly"
+WAIT_SECONDS = 0.002  # interval of retries of a statement that waits for another session
+LOST_TEXT = "server closed the connection unexpectedly"
 _TEXT_OID = 25
-_SETTING_UP = ("select pg_catalog.version()", "select current_schema()", "show ")
-"""Beginnings of what SQLAlchemy asks at its first connection, with a lock held that no thread may wait with."""
+_SETUP_STATEMENTS = ("select pg_catalog.version()", "select current_schema()", "show ")
+"""Prefixes of SQLAlchemy's first statements. It holds a lock meanwhile, so no thread may wait."""
 
 
 class Line(Protocol):
-    """The way to a session."""
+    """A connection's line to its session."""
 
     session: Session
 
     def ask(self, work: Work, seconds: float) -> Result:
-        """Have work done at the server, from a thread. Raises `psycopg.Error`."""
+        """Run work at the server, from a thread. Raises `psycopg.Error`."""
 
     async def ask_async(self, work: Work) -> Result:
-        """Have work done at the server, from an event loop. Raises `psycopg.Error`."""
+        """Run work at the server, from an event loop. Raises `psycopg.Error`."""
 
     def take_notifications(self) -> list[tuple[str, str]]:
-        """Return what has arrived."""
+        """Return the notifications that have arrived."""
 
     async def wait_for_notifications(self, seconds: float) -> None:
-        """Return when something has arrived, or after so many seconds. Raises `psycopg.Error` when it is lost."""
+        """Wait for a notification, at most this many seconds. Raises `psycopg.Error` if the connection is lost."""
 
     def close(self) -> None:
-        """End the session; what is asked meanwhile fails."""
+        """End the session; calls under way fail."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection is of no use any more."""
+        """True once the connection is lost."""
 
 
 class Host(Protocol):
-    """A place where connections can be made to."""
+    """A host that accepts connections."""
 
     def connect(self, database: str) -> Line:
         """Connect from a thread. Raises `psycopg.OperationalError`."""
@@ -66,19 +66,19 @@ class Host(Protocol):
 
 
 def wait_limit(session: Session) -> float:
-    """Return how many seconds a statement may wait for another session."""
+    """Return the lock timeout of a statement, in seconds."""
     limits = [int(session.settings[name]) for name in ("lock_timeout", "statement_timeout")]
     return min([each / 1000 for each in limits if each], default=float("inf"))
 
 
 def not_in_time(session: Session) -> psycopg.Error:
-    """Give a statement up that waited for too long; return its error."""
+    """Cancel a statement that waited too long; return its error."""
     session.fail()
     return errors.LockNotAvailable("canceling statement due to lock timeout")
 
 
 class DirectHost:
-    """A server that is asked without any way in between, in real time."""
+    """A server without a network in between, in real time."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -93,7 +93,7 @@ class DirectHost:
 
 
 class DirectLine:
-    """Such a way to one session."""
+    """A line without a network."""
 
     def __init__(self, host: DirectHost, session: Session) -> None:
         self._host, self.session = host, session
@@ -128,7 +128,7 @@ class DirectLine:
         until = time.monotonic() + seconds
         while not self.session.heard and time.monotonic() < until:
             if self.is_lost:
-                raise errors.AdminShutdown(LOST)
+                raise errors.AdminShutdown(LOST_TEXT)
             await asyncio.sleep(WAIT_SECONDS)
 
     def close(self) -> None:
@@ -140,18 +140,18 @@ class DirectLine:
         return self.session.is_over
 
 
-# What psycopg has
+# Interface of psycopg
 
 
 class ModelCursor:
-    """A cursor: the answer to what was executed last."""
+    """A cursor: the last result."""
 
     def __init__(self, connection: "ModelThreadConnection | ModelConnection") -> None:
         self._connection = connection
         self._result = Result()
 
     def take(self, result: Result) -> Self:
-        """Hold an answer."""
+        """Keep a result."""
         self._result = result
         self._rows = iter(result.rows)
         return self
@@ -166,11 +166,11 @@ class ModelCursor:
         return [(name, None, None, None, None, None, None) for name in columns] if columns else None
 
     def close(self) -> None:
-        """Do nothing: all is here."""
+        """Do nothing: all rows are in memory."""
 
 
 class ThreadCursor(ModelCursor):
-    """A cursor of SQLAlchemy's."""
+    """SQLAlchemy's cursor."""
 
     _connection: "ModelThreadConnection"
     arraysize = 1
@@ -195,7 +195,7 @@ class ThreadCursor(ModelCursor):
 
 
 class AsyncCursor(ModelCursor):
-    """A cursor of the cursors' connections."""
+    """Cursor of an asynchronous connection."""
 
     async def fetchall(self) -> list[tuple[Any, ...]]:
         return list(self._rows)
@@ -205,26 +205,26 @@ class AsyncCursor(ModelCursor):
 
 
 class _Texts:
-    """Texts as the connection's dumpers and loaders have them: PostgreSQL takes no NUL."""
+    """Converts texts by the connection's dumpers and loaders: PostgreSQL accepts no NUL."""
 
     def __init__(self) -> None:
         self.adapters = AdaptersMap(psycopg.adapters)
 
-    def written(self, given: Given) -> Given:
+    def to_server(self, given: Given) -> Given:
         if isinstance(given, Mapping):
-            return {name: self._dumped(value) for name, value in given.items()}
-        return None if given is None else [self._dumped(value) for value in given]
+            return {name: self._dump(value) for name, value in given.items()}
+        return None if given is None else [self._dump(value) for value in given]
 
     def read(self, result: Result) -> Result:
-        result.rows = [tuple(self._loaded(value) for value in row) for row in result.rows]
+        result.rows = [tuple(self._load(value) for value in row) for row in result.rows]
         return result
 
-    def _dumped(self, value: Any) -> Any:
+    def _dump(self, value: Any) -> Any:
         if not isinstance(value, str) or ("\x00" not in value and ESCAPE not in value):
             return value
         return bytes(self.adapters.get_dumper(str, PyFormat.AUTO)(str, None).dump(value) or b"").decode()
 
-    def _loaded(self, value: Any) -> Any:
+    def _load(self, value: Any) -> Any:
         if not isinstance(value, str) or ESCAPE not in value:
             return value
         loader = self.adapters.get_loader(_TEXT_OID, Format.TEXT)
@@ -252,7 +252,7 @@ class ModelThreadConnection(ThreadConnection):
         self._is_closed = False
 
     def __del__(self, *_: object) -> None:
-        """Warn of nothing."""
+        """No warning, unlike psycopg's."""
 
     @property
     def adapters(self) -> AdaptersMap:
@@ -283,12 +283,12 @@ class ModelThreadConnection(ThreadConnection):
         """Run statements. Raises `psycopg.Error`."""
         if self.closed:
             raise psycopg.OperationalError("the connection is closed")
-        session, values = self._line.session, self._texts.written(given)
+        session, values = self._line.session, self._texts.to_server(given)
 
         def work() -> Result:
             return session.run(sql, values)
 
-        if sql.startswith(_SETTING_UP):
+        if sql.startswith(_SETUP_STATEMENTS):
             return work()
         try:
             return self._texts.read(self._line.ask(work, self.silence))
@@ -328,7 +328,7 @@ class ModelConnection:
         async with self._turn:
             if self.closed:
                 raise psycopg.OperationalError("the connection is closed")
-            values = self._texts.written(given)
+            values = self._texts.to_server(given)
             result = await self._line.ask_async(lambda: self._line.session.run(sql, values))
             return AsyncCursor(self).take(self._texts.read(result))
 
@@ -370,8 +370,8 @@ class ModelConnection:
 
 
 @contextlib.contextmanager
-def installed(hosts: Mapping[str, Host]) -> Iterator[None]:
-    """Have psycopg connect to these hosts by their names, and to all others as before."""
+def install(hosts: Mapping[str, Host]) -> Iterator[None]:
+    """Redirect psycopg's connections to these hosts, by name; others stay as before."""
     connect_thread, connect_async, abort = ThreadConnection.connect, psycopg.AsyncConnection.connect, postgresql.abort
 
     def place(to: str) -> tuple[Host | None, str]:

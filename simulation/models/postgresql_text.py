@@ -1,8 +1,8 @@
-"""AMS's statements for PostgreSQL, as SQLite runs them.
+"""Translates AMS's statements for PostgreSQL to SQLite.
 
-SQLite takes most of them. Translated are parameters, casts, arrays, the time of day, rows given as JSON, and what makes
-tables. Three statements of the cursors change several tables at once, which SQLite cannot: they are run as what they
-say, one change after the other. A statement that is in none of these forms fails, in SQLite, by a syntax error.
+SQLite takes most of them. Parameters, casts, arrays, the time of day, rows given as JSON, and table definitions are
+translated. Three statements of the cursors change several tables at once, which SQLite cannot: their changes run one
+after the other. A statement in any other form fails by a syntax error of SQLite.
 """
 
 import json
@@ -50,15 +50,15 @@ _REPLACED = (
 _LOCKS = re.compile(r"\bFOR (UPDATE|KEY SHARE)( OF \w+)?")
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|CREATE|DROP|ALTER)\b")
 _SERIAL_KEY = re.compile(r",\s*CONSTRAINT \w+ PRIMARY KEY \(\w+\)")
-_KEPT_APART = ("CREATE FUNCTION", "CREATE TRIGGER", "COMMENT ON")  # refusals of what AMS never does, and words
+_LEFT_OUT = ("CREATE FUNCTION", "CREATE TRIGGER", "COMMENT ON")  # guards that AMS never triggers, and comments
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Rows that are given as columns: `unnest`."""
+    """Rows given as columns, for `unnest`."""
 
     name: str  # of the parameter that SQLite gets
-    columns: Sequence[tuple[str, str]]  # parameters that are given, and their types
+    columns: Sequence[tuple[str, str]]  # given parameters and their types
 
     def rows(self, values: Values) -> str:
         """Return the rows as JSON."""
@@ -68,17 +68,17 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A statement as SQLite runs it."""
+    """A statement for SQLite."""
 
     text: str
     writes: bool = False
-    locks: bool = False  # rows, as a write does, and reads
+    locks: bool = False  # it reads and locks rows, like a write
     arrays: Sequence[Array] = ()
-    lists: Sequence[str] = ()  # parameters that are lists, for `= ANY`
+    lists: Sequence[str] = ()  # list parameters, for `= ANY`
     steps: Callable[[Any, Values], "Steps"] | None = field(default=None, compare=False)
 
     def values(self, given: Values) -> Values:
-        """Return the parameters as SQLite takes them."""
+        """Return the parameters for SQLite."""
         made = {name: _plain(value) for name, value in given.items()}
         made |= {each.name: each.rows(given) for each in self.arrays}
         return made | {name: json.dumps(list(given[name])) for name in self.lists}
@@ -86,14 +86,14 @@ class Translated:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What a statement came to that is run as several."""
+    """Result of a statement that runs as several."""
 
     rows: list[tuple[Any, ...]]
     count: int
 
 
-def named(sql: str, given: Sequence[Any] | Mapping[str, Any] | None) -> tuple[str, Values]:
-    """Return a statement with parameters by name as SQLite writes them, and their values."""
+def name_parameters(sql: str, given: Sequence[Any] | Mapping[str, Any] | None) -> tuple[str, Values]:
+    """Return a statement with named parameters of SQLite, and their values."""
     if given is None:
         return sql, {}
     if isinstance(given, Mapping):
@@ -113,22 +113,22 @@ def _by_place(sql: str) -> str:
 
 
 @cache
-def translated(sql: str) -> tuple[Translated, ...]:
-    """Return the statements of a text as SQLite runs them."""
+def translate(sql: str) -> tuple[Translated, ...]:
+    """Return the statements of a text, for SQLite."""
     for beginning, steps in _IN_STEPS.items():
         if sql.lstrip().startswith(beginning):
             return (Translated(sql, writes=True, steps=steps),)
-    if sql.lstrip().startswith(_KEPT_APART):
+    if sql.lstrip().startswith(_LEFT_OUT):
         return ()
     arrays: list[Array] = []
 
-    def unnested(found: re.Match[str]) -> str:
+    def number_elements(found: re.Match[str]) -> str:
         names = [each.strip() for each in found[3].split(",")]
         columns = ", ".join(f"value ->> {place} AS {name}" for place, name in enumerate(names))
         arrays.append(Array(f"rows_{len(arrays)}", _ARRAY.findall(found[1])))
         return f"(SELECT {columns} FROM json_each(:{arrays[-1].name})) AS {found[2]}"  # noqa: S608 - a constant
 
-    text = _UNNEST.sub(unnested, sql)
+    text = _UNNEST.sub(number_elements, sql)
     lists = _ANY.findall(text)
     text = _ANY.sub(r"IN (SELECT value FROM json_each(:\1))", text)
     for pattern, replacement in _REPLACED:

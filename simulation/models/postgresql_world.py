@@ -1,7 +1,7 @@
-"""A model of PostgreSQL on a machine of a world: what is asked and answered goes over the network, in order.
+"""A model of PostgreSQL on a machine of a world: statements and results go over the network, in order.
 
-A statement that arrived is run, whatever becomes of who sent it; its answer may be lost. A session ends when the server
-hears that its client did: soon after a kill, late after a power cut, not at all while there is no way between them.
+A statement that arrived runs, even if its sender is gone; its result may be lost. A session ends when the server learns
+that its client did: soon after a kill, late after a power cut, not during a partition.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from typing import Any
 import psycopg
 
 from simulation.models.postgresql import Blocked, Result, Server, Session
-from simulation.models.postgresql_driver import LOST, WAIT_SECONDS, Work, not_in_time, wait_limit
+from simulation.models.postgresql_driver import LOST_TEXT, WAIT_SECONDS, Work, not_in_time, wait_limit
 from simulation.network import Network
 from simulation.process import SimProcess
 from simulation.threads import SimThread, wait_until, wake_all
 
 MACHINE = "postgresql"
 CONNECT_SECONDS = 2.0
-WORK_SECONDS = (50e-6, 2e-3)  # of a statement, its sync too
+WORK_SECONDS = (50e-6, 2e-3)  # of a statement, with its sync
 
 
 class Reply:
@@ -43,14 +43,14 @@ class Reply:
             self._future.set_result(None)
 
     def wait(self, seconds: float) -> Any:
-        """Return the answer, on a thread; raise `psycopg.OperationalError` when none comes in time."""
+        """Wait for the answer on a thread. Raises `psycopg.OperationalError` if none comes in time."""
         timer = self._process.after(seconds, lambda: self.set(None, _silent()), "timeout of an answer")
         wait_until(lambda: self.is_there, self._waiters)
         timer.cancel()
         return self._result()
 
     async def wait_async(self) -> Any:
-        """Return the answer, on an event loop."""
+        """Wait for the answer on an event loop."""
         if not self.is_there:
             self._future = asyncio.get_running_loop().create_future()
             await self._future
@@ -66,8 +66,8 @@ def _silent() -> Exception:
     return psycopg.OperationalError("the server does not answer")
 
 
-def _lost() -> Exception:
-    return psycopg.OperationalError(LOST)
+def _connection_lost() -> Exception:
+    return psycopg.OperationalError(LOST_TEXT)
 
 
 class SimHost:
@@ -116,13 +116,13 @@ class SimHost:
         self.network.deliver(MACHINE, process.machine, process, moment, action, "postgresql has connected")
 
     def end(self, process: SimProcess, hear_after: float | None) -> None:
-        """Let the server hear that a process has ended."""
+        """Tell the server that a process has ended."""
         for line in [each for each in self.lines if each.process is process]:
             line.leave(hear_after or 0.0)
 
 
 class SimLine:
-    """The way of one connection to its session."""
+    """A connection's line to its session, over the network."""
 
     def __init__(self, host: SimHost, session: Session, process: SimProcess, chance: random.Random) -> None:
         self.session, self.process = session, process
@@ -131,7 +131,7 @@ class SimLine:
         self._replies: dict[Reply, None] = {}
         self._heard: list[tuple[str, str]] = []
         self._hears: Reply | None = None
-        self._there = self._back = 0.0  # when what was sent last arrives
+        self._there = self._back = 0.0  # arrivals of the last packets
         session.on_heard = self._tell
 
     def ask(self, work: Work, seconds: float) -> Result:
@@ -148,7 +148,7 @@ class SimLine:
 
     async def wait_for_notifications(self, seconds: float) -> None:
         if self._is_lost:
-            raise _lost()
+            raise _connection_lost()
         self._hears = hears = Reply(self.process)
         timer = asyncio.get_running_loop().call_later(seconds, hears.set, None)
         try:
@@ -168,20 +168,20 @@ class SimLine:
         return self._is_lost
 
     def leave(self, seconds: float) -> None:
-        """Let the session end, once the server hears that its client is gone."""
+        """End the session once the server learns that its client is gone."""
         self._host.lines.pop(self, None)
         self._to_server(self.session.end, "end of a session", seconds)
 
     def _lose(self) -> None:
         self._is_lost = True
         for reply in [*self._replies, *([self._hears] if self._hears else [])]:
-            reply.set(None, _lost())
+            reply.set(None, _connection_lost())
         self._replies.clear()
 
     def _send(self, work: Work) -> Reply:
         reply = Reply(self.process)
         if self._is_lost or self.process.is_dying:
-            reply.set(None, _lost())
+            reply.set(None, _connection_lost())
             return reply
         self._replies[reply] = None
         seconds = self._host.world.draw(WORK_SECONDS, self._chance)
@@ -201,14 +201,14 @@ class SimLine:
             error = not_in_time(self.session)
         except psycopg.Error as raised:
             error = raised
-        self._to_client(lambda: self._answered(reply, result, error), "answer of postgresql")
+        self._to_client(lambda: self._take_answer(reply, result, error), "answer of postgresql")
 
-    def _answered(self, reply: Reply, result: Result, error: psycopg.Error | None) -> None:
+    def _take_answer(self, reply: Reply, result: Result, error: psycopg.Error | None) -> None:
         self._replies.pop(reply, None)
         reply.set(result, error)
 
     def _tell(self) -> None:
-        """Send what the session has heard, or that it has ended."""
+        """Send notifications of the session, or its end."""
         if self.session.is_over:
             self._host.lines.pop(self, None)
             self._to_client(self._lose, "end of a session")

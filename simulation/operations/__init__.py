@@ -1,15 +1,15 @@
-"""Operations on things that one client alone changes, so that it knows what may be so, and what is judged of them.
+"""Operations on resources that a single client changes, so that it knows their possible states, and their checks.
 
-shadow     possible states of a thing
-lives      topics and subscriptions that come, go and are made again; detached ones
+shadow     possible states of a resource
+lives      topics and subscriptions: creation, deletion, creation again; detached ones
 positions  snapshots, and seeks to them, to times and to offsets
-schemas    schemas that change, and publishes that they refuse
-lists      access lists by many who read and write them back
+schemas    changes of schemas, and publishes that they refuse
+lists      access lists that many clients read and write back
 logins     tokens, roles and members
-keys       publishes that are sent again with their key, and with other messages
+keys       publishes repeated with their key, and with other messages
 ranges     reads of a range of a topic
-pushing    receivers of push, and what they have to be sent
+pushing    receivers of push, and the deliveries that they must get
 
-A request that was not answered has happened or not, also some seconds later: its client waits for so long, and both are
-possible from then on, until an answer says which.
+An unanswered request may still happen some seconds later. Its client waits that long. Then both states are possible,
+until an answer shows one.
 """

@@ -1,4 +1,4 @@
-"""Publishes with a key, long after they were answered: the same messages get the same ids, others are refused."""
+"""Repeats of a publish with its idempotency key: the same messages get the same ids, others are refused."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from simulation.workload import Actor
 
 TOPIC = "jobs"
-KNOWN_SECONDS = 600.0  # surely less than keys are known for
+KNOWN_SECONDS = 600.0  # less than the lifetime of keys
 
 
 class Sent(NamedTuple):
-    """A publish that was answered."""
+    """An answered publish."""
 
     key: str
     body: dict[str, Any]
@@ -23,13 +23,13 @@ class Sent(NamedTuple):
 
 @dataclass
 class Keys:
-    """What a client has published with a key."""
+    """Publishes of a client with a key."""
 
     sent: list[Sent] = field(default_factory=list)
 
 
 async def publish_again(actor: "Actor") -> None:
-    """Publish with a key that was used, the same messages or others; or with a new one, to have one."""
+    """Publish with a used key, the same messages or others; or with a new key."""
     own, world = actor.shadow(Keys), actor.stage.node.world
     young = [each for each in own.sent if world.now - each.ended < KNOWN_SECONDS]
     if not young or actor.chance.random() < 0.3:
@@ -44,6 +44,6 @@ async def publish_again(actor: "Actor") -> None:
     found, status = await actor.change(f"/topics/{TOPIC}:publish", body, allowed=("409",), idempotency_key=sent.key)
     if found.done and (has_others or found.document["messageIds"] != sent.ids):
         said = f"{found.document['messageIds']}, and {sent.ids} before"
-        actor.stage.violated(f"key: {sent.key} with {'other' if has_others else 'the same'} messages got {said}")
+        actor.stage.complain(f"key: {sent.key} with {'other' if has_others else 'the same'} messages got {said}")
     if status == 409 and not has_others:
-        actor.stage.violated(f"key: {sent.key} with the same messages was refused: {found.refusal}")
+        actor.stage.complain(f"key: {sent.key} with the same messages was refused: {found.refusal}")

@@ -1,4 +1,4 @@
-"""An access list that many read and write back by its version: nobody's change undoes another's."""
+"""An access list that many clients read and write back by its version: no update is lost."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ PATH = "/topics/jobs"
 
 @dataclass
 class Membership:
-    """Whether the one member that a client puts on the list and takes off may be on it."""
+    """Possible states of one member that a client adds and removes."""
 
     listed: Possible[bool] = field(default_factory=lambda: Possible(False))
     is_made: bool = False
@@ -34,7 +34,7 @@ async def change(actor: "Actor") -> None:
     version, names = actor.client.etag, shown.document["authorized_users"]
     if not own.listed.see(name in names):
         said = "is not on it any more" if name not in names else "is on it again"
-        actor.stage.violated(f"list: {name} {said}, though nobody else changes that; it has {names}")
+        actor.stage.complain(f"list: {name} {said}, though nobody else changes that; it has {names}")
     puts = name not in names
     if actor.chance.random() < 0.3:
         found, _ = await actor.change(f"{PATH}:changeAcl", {"add" if puts else "remove": [name]})

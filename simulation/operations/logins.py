@@ -1,4 +1,4 @@
-"""Tokens, roles and members: what was revoked lets nobody in any more, and what was given lets in at once."""
+"""Tokens, roles and members: a revoked token is refused, and a new one is accepted at once."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,13 +10,13 @@ from simulation.operations.shadow import Coming, Possible
 if TYPE_CHECKING:
     from simulation.workload import Actor
 
-OWN = ""  # the user's own token, among the named ones
+OWN_TOKEN = ""  # the user's own token, among the named ones
 ROLES = ("publisher", "consumer")
 
 
 @dataclass
 class Login:
-    """A user of one client: the tokens it has or had, by their text, and its role."""
+    """A user of one client: its current and former tokens, and its role."""
 
     guest: SimClient | None = None
     is_made: bool = False
@@ -27,7 +27,7 @@ class Login:
 
 
 async def change(actor: "Actor") -> None:
-    """Make, revoke or renew a token, or change the role; then see which tokens are let in, and for what."""
+    """Create, revoke or renew a token, or change the role; then check which tokens are accepted."""
     own, user = actor.shadow(Login), f"{actor.client.name}-u"
     if not own.is_made:
         await _make(actor, own, user)
@@ -46,8 +46,8 @@ async def _make(actor: "Actor", own: Login, user: str) -> None:
     found, status = await actor.change(f"/members/{user}", body, allowed=("409",))
     own.is_made = found.done or status == 409
     if found.done:
-        own.texts[OWN] = found.document["token"]
-        own.good[own.texts[OWN]] = Possible(True)
+        own.texts[OWN_TOKEN] = found.document["token"]
+        own.good[own.texts[OWN_TOKEN]] = Possible(True)
 
 
 async def _give_role(actor: "Actor", own: Login, user: str) -> None:
@@ -59,12 +59,12 @@ async def _give_role(actor: "Actor", own: Login, user: str) -> None:
 
 async def _refresh(actor: "Actor", own: Login, user: str) -> None:
     found, _ = await actor.change(f"/v1/users/{user}:refreshToken", None)
-    before = own.texts.get(OWN)
+    before = own.texts.get(OWN_TOKEN)
     if before is not None:
         own.good[before].change(found.facts["outcome"], False)
     if found.done:
-        own.texts[OWN] = found.document["token"]
-        own.good[own.texts[OWN]] = Possible(True)
+        own.texts[OWN_TOKEN] = found.document["token"]
+        own.good[own.texts[OWN_TOKEN]] = Possible(True)
 
 
 async def _change_named(actor: "Actor", own: Login, user: str) -> None:
@@ -75,7 +75,7 @@ async def _change_named(actor: "Actor", own: Login, user: str) -> None:
     found, status = await actor.change(path, {} if makes else None, method=method, allowed=("404", "409"))
     outcome = found.facts["outcome"]
     if wrong := coming.settle(outcome, status, is_there=makes):
-        actor.stage.violated(f"what comes and goes: {method} {path} was {wrong}")
+        actor.stage.complain(f"what comes and goes: {method} {path} was {wrong}")
     is_surely_gone = status == 404 or (makes and found.done)
     if name in own.texts and (not makes or is_surely_gone):
         own.good[own.texts[name]].change(Outcome.DONE if is_surely_gone else outcome, False)
@@ -97,7 +97,7 @@ async def _try(actor: "Actor", own: Login, text: str) -> None:
         return
     if not own.good[text].see(status != 401):
         was = "had been revoked" if status != 401 else "had not been revoked"
-        actor.stage.violated(f"login: a token of {actor.client.name}-u was answered {status}, and {was}")
+        actor.stage.complain(f"login: a token of {actor.client.name}-u was answered {status}, and {was}")
     role = ROLES[0] if status == 200 else ROLES[1]
     if status != 401 and not own.role.see(role):
-        actor.stage.violated(f"login: {actor.client.name}-u lists topics with status {status}, as if it were a {role}")
+        actor.stage.complain(f"login: {actor.client.name}-u lists topics with status {status}, as if it were a {role}")

@@ -1,4 +1,4 @@
-"""Where a parallel subscription stands: snapshots, and seeks to them, to times and to offsets."""
+"""Positions of a parallel subscription: snapshots, and seeks to them, to times and to offsets."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -13,27 +13,27 @@ from simulation.seams import START_OF_TIME
 if TYPE_CHECKING:
     from simulation.workload import Actor
 
-NAME = "moved"  # of the topic and of the subscription
+MOVED_NAME = "moved"  # of the topic and of the subscription
 SNAPSHOTS = 2
 DEADLINE_SECONDS = 10
 DRAINS = 60
-_PATH = f"/subscriptions/{NAME}"
+_PATH = f"/subscriptions/{MOVED_NAME}"
 
 
 class Place(NamedTuple):
-    """Which messages are acknowledged for sure, and of which it is not known; all others are to come."""
+    """Surely acknowledged messages, and uncertain ones; all others must be delivered."""
 
     sure: frozenset[int] = frozenset()
     maybe: frozenset[int] = frozenset()
 
     def either(self, other: "Place") -> "Place":
-        """Return what is so when it is one of the two."""
+        """Return the union: the state is one of the two."""
         sure = self.sure & other.sure
         return Place(sure, (self.sure | self.maybe | other.sure | other.maybe) - sure)
 
 
 class Stored(NamedTuple):
-    """A message, and the seconds of the world between which it was stored."""
+    """A message, and the simulated seconds between which it was stored."""
 
     id: int
     began: float
@@ -42,7 +42,7 @@ class Stored(NamedTuple):
 
 @dataclass
 class Position:
-    """The subscription's shadow."""
+    """Expected state of the subscription."""
 
     stored: list[Stored] = field(default_factory=list)
     place: Place = Place()
@@ -50,7 +50,7 @@ class Position:
     coming: dict[str, Coming] = field(default_factory=dict)
 
     def before(self, moment: float) -> Place:
-        """Return where a seek to a moment leads to."""
+        """Return the position after a seek to a moment."""
         sure = frozenset(each.id for each in self.stored if each.ended < moment - 0.002)
         later = {each.id for each in self.stored if each.began > moment + 0.002}
         return Place(sure, frozenset(each.id for each in self.stored) - sure - later)
@@ -59,13 +59,17 @@ class Position:
 async def prepare(admin: "Actor") -> None:
     """Make the topic and the subscription."""
     client = admin.client
-    await client.must(f"/topics/{NAME}", None, method="PUT")
-    body = {"topic": f"{client.resource}/topics/{NAME}", "type": "parallel", "ackDeadlineSeconds": DEADLINE_SECONDS}
+    await client.must(f"/topics/{MOVED_NAME}", None, method="PUT")
+    body = {
+        "topic": f"{client.resource}/topics/{MOVED_NAME}",
+        "type": "parallel",
+        "ackDeadlineSeconds": DEADLINE_SECONDS,
+    }
     await client.must(_PATH, body, method="PUT")
 
 
 async def move(actor: "Actor") -> None:
-    """Publish, pull, or make a snapshot or seek to one; by one client, which knows where the subscription stands."""
+    """Publish, pull, create a snapshot or seek to one. Only one client does this, so it knows the position."""
     if not actor.is_first:
         return await actor.look()
     own = actor.stage_shadow(Position)
@@ -85,22 +89,22 @@ async def move(actor: "Actor") -> None:
 async def _publish(actor: "Actor", own: Position) -> None:
     request = actor.client.next_request()
     body = {"messages": [message(f"{request}/{place}") for place in range(actor.chance.randint(1, 6))]}
-    found, _ = await actor.change(f"/topics/{NAME}:publish", body)
+    found, _ = await actor.change(f"/topics/{MOVED_NAME}:publish", body)
     if found.done:
         facts = found.facts
         own.stored += [Stored(int(each), facts["started"], facts["ended"]) for each in found.document["messageIds"]]
 
 
 async def pull(actor: "Actor", own: Position) -> set[int] | None:
-    """Pull once and acknowledge what came; return the ids, None when there was no answer."""
+    """Pull once and acknowledge the messages; return the ids, None without an answer."""
     found, _ = await actor.change(f"{_PATH}:pull", {"maxMessages": "40", "returnImmediately": "true"})
     if not found.done:
         return None
     received = found.document["receivedMessages"]
     ids = [int(each["message"]["messageId"]) for each in received]
     if again := own.place.sure & set(ids):
-        actor.stage.violated(
-            f"came back: {NAME} gives {sorted(again)}, which its last seek or acknowledgement has done"
+        actor.stage.complain(
+            f"came back: {MOVED_NAME} gives {sorted(again)}, which its last seek or acknowledgement has done"
         )
     if ids:
         body = {"ackIds": [each["ackId"] for each in received]}
@@ -114,9 +118,9 @@ async def pull(actor: "Actor", own: Position) -> set[int] | None:
 
 
 async def _snapshot(actor: "Actor", own: Position, *, makes: bool) -> None:
-    name = f"{NAME}-{actor.chance.randrange(SNAPSHOTS)}"
+    name = f"{MOVED_NAME}-{actor.chance.randrange(SNAPSHOTS)}"
     coming = own.coming.setdefault(name, Coming())
-    body = {"subscription": NAME} if makes else None
+    body = {"subscription": MOVED_NAME} if makes else None
     method = "PUT" if makes else "DELETE"
     found, status = await actor.change(f"/snapshots/{name}", body, method=method, allowed=("404", "409"))
     outcome = found.facts["outcome"]
@@ -125,7 +129,7 @@ async def _snapshot(actor: "Actor", own: Position, *, makes: bool) -> None:
     elif outcome is not Outcome.REFUSED and makes:
         own.snapshots[name] = own.place
     if wrong := coming.settle(outcome, status, is_there=makes):
-        actor.stage.violated(f"what comes and goes: {method} /snapshots/{name} was {wrong}")
+        actor.stage.complain(f"what comes and goes: {method} /snapshots/{name} was {wrong}")
 
 
 async def _seek(actor: "Actor", own: Position, kind: str) -> None:
@@ -136,7 +140,7 @@ async def _seek(actor: "Actor", own: Position, kind: str) -> None:
         name = actor.chance.choice(names)
         found, status = await actor.change(f"{_PATH}:seek", {"snapshot": name}, allowed=("404",))
         if status in (200, 404) and not own.coming[name].see(is_there=status == 200):
-            actor.stage.violated(f"what comes and goes: a seek to snapshot {name} was answered {status}")
+            actor.stage.complain(f"what comes and goes: a seek to snapshot {name} was answered {status}")
         to = own.snapshots[name]
     elif kind == "offset" and own.stored:
         offset = actor.chance.choice(own.stored).id
@@ -157,7 +161,7 @@ async def _seek(actor: "Actor", own: Position, kind: str) -> None:
 
 
 async def drain(actor: "Actor") -> None:
-    """Work until nothing is left: all that is not acknowledged has to come."""
+    """Drain the backlog: all unacknowledged messages must come."""
     own, came = actor.stage_shadow(Position), set[int]()
     expected = {each.id for each in own.stored} - own.place.sure - own.place.maybe
     for _ in range(DRAINS):
@@ -169,4 +173,4 @@ async def drain(actor: "Actor") -> None:
                 break
             await asyncio.sleep(1)
     if missing := expected - came:
-        actor.stage.violated(f"forgotten: {NAME} never gave {sorted(missing)[:5]}, which nobody had acknowledged")
+        actor.stage.complain(f"forgotten: {MOVED_NAME} never gave {sorted(missing)[:5]}, which nobody had acknowledged")

@@ -1,4 +1,4 @@
-"""Push: receivers in the world that are late, fail and break off, and what they have to be sent, in which order."""
+"""Push: receivers that are late, fail and disconnect, with checks of deliveries and their order."""
 
 import asyncio
 import json
@@ -27,19 +27,19 @@ LATE_SECONDS = (0.1, 6.0)
 
 @dataclass
 class Receiver:
-    """Who receives one subscription, and what it was sent."""
+    """The receiver of one subscription, and its deliveries."""
 
     name: str
     chance: random.Random
     hash: str = ""
-    accepts_all: bool = False  # whether it takes everything at once
-    accepted: set[int] = field(default_factory=set)  # ids that were answered with success
+    accepts_all: bool = False  # accepts everything at once
+    accepted: set[int] = field(default_factory=set)  # ids of accepted deliveries
     names: dict[int, str] = field(default_factory=dict)
-    begun: int = 0  # the newest id that a delivery began with
+    begun: int = 0  # first id of the newest delivery
     broken: list[str] = field(default_factory=list)
 
     def take(self, received: list[dict[str, Any]]) -> tuple[list[int], int]:
-        """Take a delivery; return its ids and the status to answer with, 0 for none."""
+        """Receive a delivery; return its ids and the status of the answer, 0 for no answer."""
         ids = [int(each["message"]["messageId"]) for each in received]
         for each in received:
             body = each["message"]
@@ -52,19 +52,19 @@ class Receiver:
         return ids, self.chance.choices((200, 500, 503, 0), (90, 5, 3, 2))[0]
 
     def _out_of_order(self, ids: list[int]) -> Iterator[str]:
-        """Yield what an ordered subscription may not do: the next delivery goes when the last one was accepted."""
+        """Yield order violations: an ordered subscription delivers only after the last delivery was accepted."""
         if ids != list(range(ids[0], ids[0] + len(ids))):
             yield f"push: a delivery of {self.name} has ids that do not follow each other: {ids[:5]}"
         before = [each for each in range(ids[0]) if each not in self.accepted]
         if before:
             yield f"push: {self.name} was sent {ids[0]}, and {before[0]} was not accepted yet"
-        # A delivery begins when the acknowledgement of what is before it is on disk.
+        # A delivery begins once the acknowledgement of earlier messages is on disk.
         if ids[0] < self.begun:
             yield f"push: {self.name} was sent {ids[0]} again, after a delivery had begun with {self.begun}"
 
 
 class _Connection(asyncio.Protocol):
-    """A connection to a receiver: one request after the other."""
+    """A connection to a receiver: one request at a time."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -121,7 +121,7 @@ class _Connection(asyncio.Protocol):
 
 @dataclass
 class Pushed:
-    """What is delivered by push in a project."""
+    """Push subscriptions of a project and their messages."""
 
     receivers: list[Receiver] = field(default_factory=list)
     stored: dict[int, str] = field(default_factory=dict)  # names of messages by their ids
@@ -153,7 +153,7 @@ async def prepare(admin: "Actor", place: int) -> None:
 
 
 async def publish(actor: "Actor") -> None:
-    """Publish what is delivered by push."""
+    """Publish to the topic of the push subscriptions."""
     request = actor.client.next_request()
     names = [f"{request}/{place}" for place in range(actor.chance.randint(1, 8))]
     body = {"messages": [message(each) for each in names]}
@@ -164,7 +164,7 @@ async def publish(actor: "Actor") -> None:
 
 
 async def drain(actor: "Actor") -> None:
-    """Wait until all is delivered, and see that each message was accepted, as it was published."""
+    """Wait until all is delivered, and check that each message was accepted as published."""
     own, world = actor.stage_shadow(Pushed), actor.stage.node.world
     until = world.now + DRAIN_SECONDS
     for each in own.receivers:
@@ -175,16 +175,16 @@ async def drain(actor: "Actor") -> None:
             if int(shown["current"]) == int(shown["max"]):
                 break
             if world.now > until:
-                actor.stage.violated(f"liveness: {receiver.name} never came to its end: {shown}")
+                actor.stage.complain(f"liveness: {receiver.name} never came to its end: {shown}")
                 break
             await asyncio.sleep(2)
         missing = sorted(set(range(int(shown["current"]))) - receiver.accepted)
         if missing:
-            actor.stage.violated(f"forgotten: {receiver.name} has passed {missing[:5]}, which nobody accepted")
+            actor.stage.complain(f"forgotten: {receiver.name} has passed {missing[:5]}, which nobody accepted")
         wrong = [id_ for id_, name in own.stored.items() if id_ in receiver.names and receiver.names[id_] != name]
         if wrong:
-            actor.stage.violated(f"push: {receiver.name} was sent {receiver.names[wrong[0]]} as {wrong[0]}")
+            actor.stage.complain(f"push: {receiver.name} was sent {receiver.names[wrong[0]]} as {wrong[0]}")
         for said in receiver.broken:
-            actor.stage.violated(said)
+            actor.stage.complain(said)
     for task in own.tasks:
         task.cancel()

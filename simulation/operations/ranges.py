@@ -1,4 +1,4 @@
-"""Reads of a range of a topic: all that was stored before is in it, in its place, once."""
+"""Reads of a range of a topic: each message stored before is in it, in order, once."""
 
 from typing import TYPE_CHECKING
 
@@ -22,11 +22,11 @@ async def read(actor: "Actor") -> None:
         return
     ids = [each["offset"] for each in found]
     if ids != list(range(first, first + len(ids))):
-        actor.stage.violated(f"range: of {TOPIC} from {first} came ids that do not follow each other: {ids[:5]}...")
+        actor.stage.complain(f"range: of {TOPIC} from {first} came ids that do not follow each other: {ids[:5]}...")
     names = {each["offset"]: name_of(each.get("attributes", {}), each["data"]) for each in found}
     wrong = [id_ for id_, name in stored.items() if id_ >= first and names.get(id_) != name]
     if wrong:
         id_ = wrong[0]
-        actor.stage.violated(
+        actor.stage.complain(
             f"range: {TOPIC} read from {first} at {began:.3f} s has {names.get(id_)} as {id_}, where {stored[id_]} is"
         )

@@ -1,4 +1,4 @@
-"""Schemas: what one refuses is not stored, and a change is in force for every publish after its answer."""
+"""Schemas: refused messages are not stored, and a change holds for every publish after its answer."""
 
 import base64
 from dataclasses import dataclass, field
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from simulation.workload import Actor
 
 TOPIC, SCHEMA = "checked", "number"
-TYPES = ("number", "string")  # the schema asks for one of them, and a message has one
-FREE = "free"  # without a schema
+TYPES = ("number", "string")  # types that a schema requires and messages have
+NO_SCHEMA = "free"  # without a schema
 
 
 @dataclass
 class Checked:
-    """The topic's shadow: what it takes, and what it may hold."""
+    """Expected state of the topic: accepted types and possible messages."""
 
     takes: Possible[str] = field(default_factory=lambda: Possible(TYPES[0]))
     says: Possible[str] = field(default_factory=lambda: Possible(TYPES[0]))  # the schema, attached or not
-    stored: dict[str, bool] = field(default_factory=dict)  # by name of a message, whether it surely is
+    stored: dict[str, bool] = field(default_factory=dict)  # by name of a message: True if surely stored
 
 
 async def prepare(admin: "Actor") -> None:
@@ -44,9 +44,9 @@ async def change(actor: "Actor") -> None:
         outcome = found.facts["outcome"]
         own.says.change(outcome, to)
         if outcome is not Outcome.REFUSED:
-            attached = own.takes.states - {FREE}
+            attached = own.takes.states - {NO_SCHEMA}
             maybe = attached | {to} if outcome is Outcome.UNKNOWN else {to} if attached else set()
-            own.takes.states = (own.takes.states & {FREE}) | maybe
+            own.takes.states = (own.takes.states & {NO_SCHEMA}) | maybe
     elif kind == "attach":
         body = {"schema": f"{actor.client.resource}/schemas/{SCHEMA}"}
         found, _ = await actor.change(f"/topics/{TOPIC}:attachSchema", body)
@@ -56,12 +56,12 @@ async def change(actor: "Actor") -> None:
             own.takes.states |= own.says.states
     else:
         found, _ = await actor.change(f"/topics/{TOPIC}:detachSchema", None)
-        own.takes.change(found.facts["outcome"], FREE)
+        own.takes.change(found.facts["outcome"], NO_SCHEMA)
     return await publish(actor)
 
 
 async def publish(actor: "Actor") -> None:
-    """Publish a message of one of the types; who changes the schema alone knows whether it has to be taken."""
+    """Publish a message of one of the types. Only one client changes the schema, so it knows the expected answer."""
     own, kind = actor.stage_shadow(Checked), actor.chance.choice(TYPES)
     request = actor.client.next_request()
     data = base64.b64encode(b"7" if kind == "number" else b'"seven"').decode()
@@ -73,14 +73,14 @@ async def publish(actor: "Actor") -> None:
     if not actor.is_first:
         return
     others = {each for each in TYPES if each != kind}
-    if status == 200 and not own.takes.see(FREE, kind):
-        actor.stage.violated(f"schema: {request}, a {kind}, was taken, and the schema says {sorted(others)}")
+    if status == 200 and not own.takes.see(NO_SCHEMA, kind):
+        actor.stage.complain(f"schema: {request}, a {kind}, was taken, and the schema says {sorted(others)}")
     if status == 400 and not own.takes.see(*others):
-        actor.stage.violated(f"schema: {request}, a {kind}, was refused, and nothing asks for another type")
+        actor.stage.complain(f"schema: {request}, a {kind}, was refused, and nothing asks for another type")
 
 
 async def read_all(actor: "Actor") -> None:
-    """See that all is there that was taken, and nothing that was refused."""
+    """Check that accepted messages are stored, and refused ones are not."""
     own = actor.stage_shadow(Checked)
     found = await actor.read_range(TOPIC)
     if found is None:
@@ -89,4 +89,4 @@ async def read_all(actor: "Actor") -> None:
     refused = [each for each in names if each not in own.stored]
     missing = [each for each, is_sure in own.stored.items() if is_sure and each not in names]
     if refused or missing or len(set(names)) < len(names):
-        actor.stage.violated(f"schema: {TOPIC} holds {refused}, which were refused, and not {missing}, or some twice")
+        actor.stage.complain(f"schema: {TOPIC} holds {refused}, which were refused, and not {missing}, or some twice")

@@ -1,4 +1,4 @@
-"""Possible states of a thing that one client alone changes."""
+"""Possible states of a resource that a single client changes."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(slots=True)
 class Coming:
-    """Something that comes and goes: whether it may be there, and whether it may not."""
+    """A resource that is created and deleted: it may exist, may be absent, or both."""
 
     may_be_there: bool = False
     may_be_gone: bool = True
 
     def settle(self, outcome: Outcome, status: int, *, is_there: bool) -> str:
-        """Take what a request to make or to remove it was answered; return what is wrong with that, or nothing."""
+        """Apply the answer to a creation or deletion; return what is wrong with it, or nothing."""
         if outcome is Outcome.UNKNOWN:
             self.may_be_there = self.may_be_gone = True
             return ""
@@ -31,27 +31,27 @@ class Coming:
         return f"answered {status} though it was surely {'gone' if was else 'there'}" if wrong else ""
 
     def see(self, *, is_there: bool) -> bool:
-        """Take a look at it; return whether it may have been so."""
+        """Apply an observation; return whether it was possible."""
         was_possible = self.may_be_there if is_there else self.may_be_gone
         self.may_be_there, self.may_be_gone = is_there, not is_there
         return was_possible
 
 
 class Possible(Generic[T]):
-    """States of which a thing has one."""
+    """The possible states of a resource."""
 
     def __init__(self, *states: T) -> None:
         self.states = set(states)
 
     def change(self, outcome: Outcome, state: T) -> None:
-        """Take what a request for another state was answered."""
+        """Apply the answer to a request for another state."""
         if outcome is Outcome.DONE:
             self.states = {state}
         elif outcome is Outcome.UNKNOWN:
             self.states.add(state)
 
     def see(self, *states: T) -> bool:
-        """Take a look that found one of these; return whether that was possible."""
+        """Apply an observation of one of these states; return whether it was possible."""
         agreeing = self.states & set(states)
         self.states = agreeing or set(states)
         return bool(agreeing)

@@ -160,7 +160,7 @@ async def test_a_service_with_messages_on_kafka_is_not_ready_when_the_folder_of_
     place = tmp_path / "data" / "cursors"
     broker = kafka_client.DirectBroker(Cluster([1], time.time), 1)
     options = {"log": "kafka", "kafka_servers": "kafka1:9092", "kafka_replication": 1, "kafka_min_isr": 1}
-    with kafka_client.installed({("kafka1", 9092): broker}):
+    with kafka_client.install({("kafka1", 9092): broker}):
         async with running_service(place.parent, **options) as (run, _):
             await is_unready_for(f"{place}: No such file or directory", lambda: moved(place), run)
 

@@ -207,7 +207,7 @@ def test_a_commit_that_was_answered_outlives_the_primary_and_then_a_standby(tmp_
         with pytest.raises(psycopg.OperationalError, match="no encryption"):
             psycopg.connect(three.url().replace("verify-full", "disable"))
         assert three.password not in three.address()
-        with three.connected() as connection:
+        with three.open_connection() as connection:
             connection.execute("CREATE TABLE t (n int)")
             for n in range(20):
                 connection.execute("INSERT INTO t VALUES (%s)", [n])
@@ -218,6 +218,6 @@ def test_a_commit_that_was_answered_outlives_the_primary_and_then_a_standby(tmp_
 
         three.rejoin(first)
         three.kill(next(n for n in three.numbers if n not in {first, three.primary}))
-        with three.connected() as connection:
+        with three.open_connection() as connection:
             connection.execute("INSERT INTO t VALUES (20)")
         assert count(three.url()) == 21

@@ -150,11 +150,11 @@ def test_clients_that_connect_for_each_call_share_connections_to_the_service(str
 @pytest.mark.parametrize("name", table(b"", b""))
 def test_whatever_a_client_sends_the_next_ones_get_the_answers_to_their_own_requests(strict: Behind, name: str) -> None:
     login = b"x-api-key: %b\r\n" % SERVICE_TOKEN.encode()
-    said = table(b"/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGVsbG8="}]}', login)[name]
-    for end in (len(said), len(said) - 1, said.find(b"\r\n\r\n") + 3):
+    has_printed = table(b"/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGVsbG8="}]}', login)[name]
+    for end in (len(has_printed), len(has_printed) - 1, has_printed.find(b"\r\n\r\n") + 3):
         with strict.connect(SOON) as client:
-            client.sendall(said[:end])
-            client.sendall(said[end:])
+            client.sendall(has_printed[:end])
+            client.sendall(has_printed[end:])
             client.shutdown(socket.SHUT_WR)
             answer = client.recv(65536)
         assert not answer or re.match(rb"HTTP/1.1 [24]\d\d ", answer), answer
@@ -190,8 +190,8 @@ def test_the_service_knows_clients_by_their_own_addresses(strict: Behind) -> Non
 
 def test_the_log_has_no_query(strict: Behind) -> None:
     assert strict.ask("GET", "/v1/version?key=s3cr3t").status == 200
-    wait_until(lambda: strict.haproxy.process.said("GET /v1/version "))
-    assert not strict.haproxy.process.said("s3cr3t")
+    wait_until(lambda: strict.haproxy.process.has_printed("GET /v1/version "))
+    assert not strict.haproxy.process.has_printed("s3cr3t")
 
 
 def test_a_publish_in_flight_is_not_sent_again_and_a_pull_is_and_a_service_that_is_not_ready_is_asked(

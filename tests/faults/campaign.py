@@ -25,7 +25,7 @@ from simulation.histories import parallel_scene as parallel
 from simulation.histories import scene
 from simulation.histories.attempts import Attempt, Ending
 from simulation.histories.history import History
-from simulation.histories.workload import BULK, Consumer, Publisher, Seeker, workers_of
+from simulation.histories.workload import BULK_SIZE, Consumer, Publisher, Seeker, workers_of
 from tests.faults import recycling
 from tests.faults.http_client import SMALL, HttpClient, Target, Traffic
 from tests.faults.reporting import end_campaign, say
@@ -94,7 +94,7 @@ class Campaign:
             say("reading all topics from their beginning")
             ending = await scene.ending(self._admin, self.history.subscriptions)
             left = await parallel.ending(self._admin)
-            result.violations = await scene.miscounted(self._admin, ending)
+            result.violations = await scene.count_violations(self._admin, ending)
         finally:
             for client in (self._admin, *(each.client for each in self._workers)):
                 client.close()
@@ -128,13 +128,16 @@ class Campaign:
             user.client.close()
 
     def _users(self) -> list[Publisher | Consumer | Seeker]:
-        bulk, few = (BULK, 3 * BULK), ((1, 20),)
+        bulk, few = (BULK_SIZE, 3 * BULK_SIZE), ((1, 20),)
         steady = [(topic, STEADY.format(topic)) for topic in (parallel.TOPIC, *TOPICS, *TOPICS)]
         sought = [(topic, SOUGHT.format(topic)) for topic in TOPICS]
         return [
             *(self._publisher(f"p{number}", ((1, 1), (1, 1), (10, 10)), 0.03) for number in range(4)),
             *(self._publisher(f"bulk{number}", (bulk,), 0.2) for number in range(2)),
-            *(self._publisher(f"keyed{number}", ((1, 1), (BULK, BULK)), 0.05, keyed=True) for number in range(2)),
+            *(
+                self._publisher(f"keyed{number}", ((1, 1), (BULK_SIZE, BULK_SIZE)), 0.05, keyed=True)
+                for number in range(2)
+            ),
             *(self._publisher(f"work{number}", few, 0.1, (parallel.TOPIC,), ordered=True) for number in range(2)),
             *(
                 Consumer(self._client(f"{topic}-c{number}"), self.history, self._fork(), subscription)

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.connection import CLOSED, Address, Connection, Response, SerialClient, connect, request
 from simulation.histories.attempts import Outcome
-from simulation.histories.client import LATE, PROJECT, Client, Kind, Tried, encoded, tried
+from simulation.histories.client import LATE, PROJECT, Client, Kind, Tried, encode_body, to_tried
 from tests.support.service import LiveService, live_service
 
 SMALL = {
@@ -107,15 +107,15 @@ class HttpClient(Client):
         self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
     ) -> Tried:
         connection, deaths = await self._connected()
-        pieces = request(method, PROJECT + path, self._target.live.token, encoded(body), **headers)
+        pieces = request(method, PROJECT + path, self._target.live.token, encode_body(body), **headers)
         started = time.monotonic()
         answer = await ask(connection, pieces, ANSWER_SECONDS)
         ended = time.monotonic()
         if answer.status == CLOSED:
             self.close()
-            return tried(name, started, self._lost(deaths, ended), Outcome.UNKNOWN, answer)
+            return to_tried(name, started, self._lost(deaths, ended), Outcome.UNKNOWN, answer)
         outcome = Outcome.DONE if answer.status == 200 else Outcome.REFUSED
-        found = tried(name, started, ended, outcome, answer)
+        found = to_tried(name, started, ended, outcome, answer)
         if outcome is Outcome.REFUSED:
             self._note_refused(kind, answer, found.refusal)
         return found

@@ -138,7 +138,7 @@ class _Scenario:
             for step in self._steps():
                 await (self._move(log, cursors, step) if step[0] in MOVES else self._act(log, step))
             let_time_pass(self._engine)
-        ending = "power loss" if disk.stopped else chance.choice(ENDINGS)
+        ending = "power loss" if disk.is_stopped else chance.choice(ENDINGS)
         if log is not None and ending == "close":
             await cursors.close()
         self._tally.endings[ending] += 1

@@ -20,7 +20,7 @@ from ams.storage.database.database import sqlite_url
 from ams.storage.registry.registry import Registry
 from simulation.disk import NodeDisk
 from simulation.process import SimProcess
-from simulation.seams import installed
+from simulation.seams import install_seams
 from simulation.sqlite_files import sqlite_files
 from simulation.world import World
 from tests.simulation.planted import Planted, doubtful_commit, unsynced_database
@@ -85,7 +85,7 @@ class Life:
     def is_broken(self) -> bool:
         """Live, end by a power cut or a kill, and return whether what is there was not answered so."""
         process = SimProcess(self.world, "node")
-        with installed(self.world, lambda _: None), sqlite_files().mounted(FOLDER, self.disk):
+        with install_seams(self.world, lambda _: None), sqlite_files().mount(FOLDER, self.disk):
             life = process.loop.create_task(self.live())
             while self.world.now < self.cut_at or not self.lawful:
                 assert not life.done(), life.exception()

@@ -38,7 +38,7 @@ def test_a_power_cut_leaves_each_commit_whole_or_not_at_all_and_all_that_were_an
         asyncio.get_running_loop().run_in_executor(None, commit)
         await asyncio.sleep(world.chance.uniform(0.1, 0.4))
 
-    with sqlite_files().mounted(FOLDER, disk):
+    with sqlite_files().mount(FOLDER, disk):
         process.run(live())
         before = list(answered)
         disk.halt()

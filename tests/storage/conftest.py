@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from simulation.models.postgresql import Server
-from simulation.models.postgresql_driver import DirectHost, installed
+from simulation.models.postgresql_driver import DirectHost, install
 from tests.support.administration import ENGINES, open_registry_at, url_of
 
 MODEL = "postgresql://ams@model/ams"
@@ -17,7 +17,7 @@ MODEL = "postgresql://ams@model/ams"
 
 @pytest.fixture
 def model_url(tmp_path: Path) -> Iterator[str]:
-    with installed({"model": DirectHost(_server(tmp_path))}):
+    with install({"model": DirectHost(_server(tmp_path))}):
         yield MODEL
 
 
@@ -42,6 +42,6 @@ def _made_once() -> TemporaryDirectory[str]:
         async with open_registry_at(MODEL):
             pass
 
-    with installed({"model": DirectHost(_server(Path(folder.name)))}):
+    with install({"model": DirectHost(_server(Path(folder.name)))}):
         asyncio.run(make())
     return folder

@@ -248,8 +248,8 @@ async def test_a_start_of_a_node_waits_also_for_what_goes_away_once_it_was_opene
     )  # fmt: skip
     server = Server(str(tmp_path), lambda: int(time.time() * 1000))
     with (
-        postgresql_driver.installed({"model": postgresql_driver.DirectHost(server)}),
-        kafka_client.installed({("kafka1", 9092): kafka_client.DirectBroker(Cluster([1], time.time), 1)}),
+        postgresql_driver.install({"model": postgresql_driver.DirectHost(server)}),
+        kafka_client.install({("kafka1", 9092): kafka_client.DirectBroker(Cluster([1], time.time), 1)}),
     ):
         async with service(settings, Supervisor(), tell=told.append) as started:
             assert started.away is None

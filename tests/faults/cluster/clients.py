@@ -11,7 +11,7 @@ from argo_ams_library import AmsException, AmsMessage, ArgoMessagingService
 
 from bench.connection import CLOSED, Address, Response, connect, request
 from simulation.histories.attempts import Held, Outcome
-from simulation.histories.client import PROJECT, Client, Kind, Tried, encoded, error_text, tried
+from simulation.histories.client import PROJECT, Client, Kind, Tried, encode_body, error_text, to_tried
 from simulation.histories.payload import message
 from tests.faults.cluster.calls import Call, CallLog
 from tests.faults.http_client import FOREVER, ask
@@ -67,7 +67,7 @@ class FrontClient(Client):
     async def _once(
         self, name: str, path: str, body: object, method: str, headers: Mapping[str, str]
     ) -> tuple[Tried, Call]:
-        pieces = request(method, PROJECT + path, self._front.token, encoded(body), x_request_id=name, **headers)
+        pieces = request(method, PROJECT + path, self._front.token, encode_body(body), x_request_id=name, **headers)
         started = time.monotonic()
         answer = await self._ask(pieces)
         ended = time.monotonic()
@@ -75,8 +75,8 @@ class FrontClient(Client):
         what = self._what or (verb if verb in _VERBS else "read")
         call = Call(name, what, started, ended, answer.status, error_text(answer))
         if call.failed:
-            return tried(name, started, FOREVER, Outcome.UNKNOWN, answer), call
-        return tried(name, started, ended, Outcome.DONE if answer.status == 200 else Outcome.REFUSED, answer), call
+            return to_tried(name, started, FOREVER, Outcome.UNKNOWN, answer), call
+        return to_tried(name, started, ended, Outcome.DONE if answer.status == 200 else Outcome.REFUSED, answer), call
 
     async def _ask(self, pieces: tuple[bytes, ...]) -> Response:
         give_up = time.monotonic() + PATIENCE_SECONDS

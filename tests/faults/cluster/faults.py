@@ -115,7 +115,7 @@ async def out_of_connections(site: Site, course: Course) -> None:
 
 def _take_connections(site: Site, held: contextlib.ExitStack) -> None:
     """Take what is free, then end the sessions of the nodes and be faster than they."""
-    first = held.enter_context(site.postgres.connected())
+    first = held.enter_context(site.postgres.open_connection())
     _fill(site, held)
     first.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

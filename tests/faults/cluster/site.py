@@ -101,7 +101,7 @@ class Site:
 
     def owner(self, names: str) -> Node | None:
         """Return who works on most parallel subscriptions whose names begin so; None while nobody does."""
-        with self.postgres.connected() as connection:
+        with self.postgres.open_connection() as connection:
             found = connection.execute(_OWNERS, (f"{names}%",)).fetchone()
         return next((node for node in self.nodes if found and node.url == found[0]), None)
 

@@ -48,7 +48,7 @@ from simulation.histories.attempts import (
 from simulation.histories.client import PROJECT, Client, Kind
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel, ParallelEnding, TakeOvers
-from simulation.histories.payload import Leased, is_poisoned, leased, name_of, ordering_key
+from simulation.histories.payload import Leased, is_poisoned, leased_message, name_of, ordering_key
 from tests.faults.http_client import Traffic
 
 ON_ITS_WAY = 2.0  # seconds for which a message may be on its way to the client, on a machine with much to do
@@ -249,7 +249,7 @@ def _may_have_died(began: Moment, ended: Moment) -> bool:
 def _read(received: Any) -> Leased:
     message = received.message
     data = base64.b64encode(message.data).decode()
-    return leased(message.message_id, message.attributes, data, received.ack_id)
+    return leased_message(message.message_id, message.attributes, data, received.ack_id)
 
 
 def _late(call: Any) -> tuple[str, ...]:

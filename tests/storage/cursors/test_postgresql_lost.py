@@ -99,7 +99,7 @@ async def test_many_acknowledgements_leave_a_small_table(server: Postgres) -> No
         await asyncio.gather(*(node.create(name, TOPIC, 0) for name in names))
         for _ in range(8):
             await asyncio.gather(*(consume(node, name) for name in names))
-            with server.connected() as connection:
+            with server.open_connection() as connection:
                 sizes += connection.execute("SELECT pg_total_relation_size('cursors')").fetchone()
             if sizes[-1] < 1.1 * sizes[-2]:
                 return
@@ -144,7 +144,7 @@ async def where_it_stands(node: PostgresCursors) -> int:
 
 def backends(server: Postgres) -> set[int]:
     """Return the processes of the server that serve connections."""
-    with server.connected() as connection:
+    with server.open_connection() as connection:
         return {pid for (pid,) in connection.execute(BACKENDS)}
 
 
@@ -210,7 +210,7 @@ class Split:
 
     async def lose_answer(self, call: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Begin a call of the far node, and cut the link while the server does what it asks."""
-        with self.server.connected() as connection:
+        with self.server.open_connection() as connection:
             connection.execute("SELECT pg_advisory_lock(7)")
             calling = asyncio.create_task(call)
             await wait_until_async(lambda: connection.execute(IS_ONE_WAITING).fetchone() == (True,))
@@ -241,10 +241,10 @@ async def split(server: Postgres) -> AsyncIterator[Split]:
         by_link = url.replace(f":{server.port(1)}/", f":{link.port}/")
         async with nodes_on(url) as (near, _), nodes_on(by_link) as (far, _):
             await far.position(SUB, TOPIC)
-            with server.connected() as connection:
+            with server.open_connection() as connection:
                 connection.execute(WAITING)
             yield Split(server, link, near, far)
-            with server.connected() as connection:
+            with server.open_connection() as connection:
                 connection.execute("DROP FUNCTION waiting CASCADE")
 
 

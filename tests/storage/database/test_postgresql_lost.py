@@ -135,7 +135,7 @@ async def committing(
     server: Postgres, database: str, registry: Registry
 ) -> AsyncIterator["tuple[psycopg.Connection, asyncio.Task[Project]]"]:
     """Make a project whose commit waits until this is left; give a connection beside it, and the task."""
-    with server.connected(database) as connection:
+    with server.open_connection(database) as connection:
         connection.execute(WAITING_COMMIT)
         connection.execute("SELECT pg_advisory_lock(7)")
         making = asyncio.create_task(registry.projects.create("P", "", None))
@@ -164,7 +164,7 @@ async def test_a_commit_whose_answer_is_lost_with_the_server_is_said_to_be_unkno
         await making
     with pytest.raises(RegistryUnavailable, match="^Internal error while querying datastore$"):
         await linked.projects.create("Q", "", None)
-    with server.connected(database) as connection:
+    with server.open_connection(database) as connection:
         names = "SELECT name FROM projects"
         await wait_until_async(lambda: connection.execute(names).fetchall() == [("P",)])
     link.restore()

@@ -19,7 +19,7 @@ from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.log.kafka.log import KafkaLog
 from ams.storage.log.kafka.options import KafkaOptions
 from simulation.models.kafka import Cluster
-from simulation.models.kafka_client import DirectBroker, installed
+from simulation.models.kafka_client import DirectBroker, install
 from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.idempotency_store import MemoryIdempotencyStore
 from tests.support.parts import kafka_prefix, kafka_servers
@@ -131,7 +131,7 @@ class ModelKafka(Kafka):
 
     @contextlib.asynccontextmanager
     async def opened(self, **options: Any) -> AsyncIterator[KafkaLog]:
-        with installed({("kafka1", 9092): self._brokers}):
+        with install({("kafka1", 9092): self._brokers}):
             async with super().opened(**options) as log:
                 yield log
 

@@ -261,7 +261,7 @@ async def open_anyway(engine: Embedded) -> EmbeddedLog | None:
     try:
         return await engine.open()
     except AmsError:
-        assert engine.disk.stopped or engine.disk.failed
+        assert engine.disk.is_stopped or engine.disk.failed
         return None
 
 
@@ -271,7 +271,7 @@ async def end(engine: Embedded, log: EmbeddedLog | None, ending: str, chance: ra
         engine.disk.stop_at = engine.disk.changes
     if log is not None:
         await log.close()
-    if ending == "power loss" or (ending == "close" and engine.disk.stopped):
+    if ending == "power loss" or (ending == "close" and engine.disk.is_stopped):
         engine.disk.power_loss(chance or random.Random(1))
     engine.disk.stop_at = None
     engine.disk.heal()

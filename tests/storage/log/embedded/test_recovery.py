@@ -171,7 +171,7 @@ def test_power_that_fails_at_any_change_leaves_all_of_an_append_or_nothing(optio
             small = 8 if "group_bytes" in options else 0
             await asyncio.gather(act(history, log, engine, [step]), append_small(history, log, small))
         await log.close()
-        over = not engine.disk.stopped
+        over = not engine.disk.is_stopped
         engine.disk.power_loss(None if seed is None else random.Random(seed + stop_at))
         async with engine.opened() as log:
             assert not log.recovered.damage

@@ -172,7 +172,7 @@ class _ServedCall(_Frames):
 
 
 def listen(_host: str, port: int, _setting: str) -> ListeningSocket:
-    """Replaces `ams.web.server.listen`: opens a simulated port."""
+    """Open a simulated port in place of `ams.web.server.listen`."""
     process = SimProcess.running()
     return process.world.network.listen(process, port)
 
@@ -188,7 +188,7 @@ async def answering(
     limits: ListenerLimits,
     *_: object,
 ) -> AsyncIterator[Listener]:
-    """Replaces `ams.pubsub.server.answering`: answers calls until the block ends."""
+    """Answer calls until the block ends, in place of `ams.pubsub.server.answering`."""
     process = sock.process
     handlers: dict[str, Any] = {METHOD: calls.stream(METHOD, streams.run).stream_stream}
     for service, rpcs in services.items():

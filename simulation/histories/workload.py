@@ -61,7 +61,7 @@ class Publisher:
         request = self.client.next_request()
         names = tuple(f"{request}/{place}" for place in range(size))
         body = {"messages": [keyed_message(name) if self.ordered else message(name) for name in names]}
-        kind = Kind.BULK_SIZE if size >= BULK_SIZE else Kind.OTHER
+        kind = Kind.BULK if size >= BULK_SIZE else Kind.OTHER
         path = f"/topics/{topic}:publish"
         if self.keyed:
             tried = await self._insist(request, path, body, kind)

@@ -1,4 +1,4 @@
-"""What people do in the console, by a real Chromium against a real service."""
+"""The console for users, by a real Chromium against a real service."""
 
 import re
 

@@ -32,7 +32,7 @@ ERRORS = {
     "TopicGone", "SubscriptionGone", "RateLimited",
 }  # fmt: skip
 """Errors that a client can meet."""
-NOT_CHANGED = {"cli", "client", "kafka"}  # folders whose errors the tests that are run here do not meet
+NOT_CHANGED = {"cli", "client", "kafka"}  # folders whose errors these tests do not reach
 MARKS = "not kafka and not postgres and not spark and not long and not alone"
 MOST_TESTS = 60  # tests that are run for a change, of all that evaluate it
 AT_A_TIME = 2  # changes that are tried side by side
@@ -166,12 +166,12 @@ def write_switches(sample: Sequence[Change], folder: Path) -> None:
 
 
 class Tests(NamedTuple):
-    own: frozenset[str] = frozenset()  # those that do so themselves
-    is_shared: bool = False  # whether an import or a fixture does it, for whatever tests come then
+    own: frozenset[str] = frozenset()  # tests that evaluate it themselves
+    is_shared: bool = False  # whether an import or a fixture evaluates it, for any later test
 
 
 def record(folder: Path) -> Mapping[int, Tests]:
-    """Run the tests with every switch off, and return which tests evaluate which switch."""
+    """Run the tests with every switch off, and return the tests of each switch."""
     records = folder / "records"
     records.mkdir()
     run = _pytest(folder, ["tests", "-n", "2"], MUTANT_RECORDS=str(records))

@@ -1,4 +1,4 @@
-"""The checks of the demos notice messages that are lost, repeated or altered."""
+"""The demos' checks notice lost, repeated and altered messages."""
 
 from pathlib import Path
 

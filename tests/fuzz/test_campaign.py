@@ -1,4 +1,4 @@
-"""A short campaign, and the judge: an answer that is wrong must be found out."""
+"""A short campaign; and its judge finds wrong answers."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence

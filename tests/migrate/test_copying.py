@@ -1,4 +1,4 @@
-"""Rounds of copying into a real installation, from a source that can be anything."""
+"""Rounds of copying into a real installation, from any source."""
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence

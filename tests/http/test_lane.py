@@ -328,7 +328,7 @@ async def test_a_group_is_answered_in_turns_of_its_projects(tmp_path: Path) -> N
             _, protocol = way.connect(Noting(name, answered))
             protocol.data_received(packets[name])
             protocols.append(protocol)
-        scheduler._clock = iter(range(10**6)).__next__  # from now on each look at it finds that a share is over
+        scheduler._clock = iter(range(10**6)).__next__  # from now on each look at the clock finds that a share is over
         disk.release()
         await wait_until_async(lambda: len(answered) == many + 1)
 

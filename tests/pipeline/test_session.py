@@ -1,4 +1,4 @@
-"""Java and Python of sessions of Spark; without Spark."""
+"""Java and Python of Spark sessions; without Spark."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Results: each step by itself, the worked example, and their tables."""
+"""Results: each step alone, the worked example, and their tables."""
 
 import random
 import re

@@ -44,7 +44,7 @@ def test_a_run_reads_and_publishes_and_ends_in_one_line_when_the_master_removes_
     command += ["--master", spark_cluster.url, "--memory", "512m"]
     for each in ("memory=512m", "cores=1", f"extraJavaOptions={QUICK_JAVA}"):
         command += ["--conf", f"spark.executor.{each}"]
-    # No executor is told of our sources and our Python.
+    # Executors know neither our sources nor our Python.
     environment = garden.environment("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME")
 
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as run:

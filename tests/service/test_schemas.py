@@ -1,4 +1,4 @@
-"""Schemas as a use case: what the contract's rows cannot show one request at a time."""
+"""Schemas as a use case: behaviour beyond the contract's rows."""
 
 import asyncio
 import base64

@@ -47,7 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for each in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(each) is signal.SIG_IGN:
             signal.signal(each, lambda *_: None)
-    # ~makes of its code comes too late=>makes of its code comes too late
+    # Each Java lives for seconds, so what the best compiler would make of its code comes too late. Not in a file of
+    # settings: with one, Java could not keep an archive of its classes.
     os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     # Likewise the programs in Go: without optimization they are built in two thirds of the time.
     os.environ.setdefault("GOFLAGS", "'-gcflags=all=-N -l'")

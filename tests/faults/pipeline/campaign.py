@@ -1,4 +1,12 @@
-"""~are held to oracles=>are compared with oracles"""
+"""Kills the driver of every job at random moments, and compares its tables with those of an undisturbed run.
+
+`python -m tests.faults.pipeline.campaign [--kills 5] [--seed 0] [--cluster] [JOB ...]`, or
+`make faults-pipeline N=5 JOB=archive CLUSTER=--cluster`, starts a service of its own and publishes a made-up day in
+disorder. It runs each job undisturbed into one folder and through kills into another, and compares the rows of both,
+including quarantined ones. The jobs of `egi` are compared with oracles instead.
+With `--cluster` the killed runs use a cluster of Spark with speculation, and each kill also takes an executor and a
+worker; but `ams-archive`, which is `ams archive`, never needs Spark.
+"""
 
 import argparse
 import contextlib

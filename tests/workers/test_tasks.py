@@ -1,4 +1,4 @@
-"""Tasks are done by worker processes as they would be in place."""
+"""Worker processes compute tasks as the service itself would."""
 
 import os
 

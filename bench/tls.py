@@ -1,6 +1,7 @@
 """A new TLS connection for every call, as the official library makes them, against bare handshakes.
 
-`python -m bench.tls CHAIN KEY` serves bare handshakes on a free port of loopback and prints `ready URL`. It gives every request
+`python -m bench.tls CHAIN KEY` serves bare handshakes on a free port of
+loopback and prints `ready URL`. It gives every request
 the same answer without parsing it.
 """
 

@@ -1,5 +1,3 @@
-"""The console for users, by a real Chromium against a real service."""
-
 import re
 
 import httpx

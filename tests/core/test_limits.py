@@ -1,5 +1,3 @@
-"""Quotas, fair shares, attempts, caches and clocks."""
-
 import contextlib
 import doctest
 from collections.abc import Sequence

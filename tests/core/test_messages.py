@@ -1,5 +1,3 @@
-"""Messages, batches, runs of messages, and sets of their offsets."""
-
 import base64
 import json
 from itertools import pairwise

@@ -1,5 +1,3 @@
-"""The demos' checks notice lost, repeated and altered messages."""
-
 from pathlib import Path
 
 import pytest

@@ -133,7 +133,7 @@ class Attack(NamedTuple):
     flags: Sequence[str] = LIMITED
     disk_bytes: int = 0  # size of a disk that the service has for itself; 0: that of the machine
     reconnects: bool = True
-    """Whether the neighbour opens connections meanwhile; one address may take all of gRPC's (decision 21)."""
+    """True if the neighbour opens connections; one address may take all of gRPC's (decision 21)."""
 
 
 ATTACKS = (

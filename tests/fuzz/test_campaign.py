@@ -1,5 +1,3 @@
-"""A short campaign; and its judge finds wrong answers."""
-
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager

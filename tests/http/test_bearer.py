@@ -1,5 +1,3 @@
-"""Logging in over HTTP by tokens of issuers."""
-
 import base64
 import json
 from collections.abc import Callable, Iterator

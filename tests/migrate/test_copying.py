@@ -1,5 +1,3 @@
-"""Rounds of copying into a real installation, from any source."""
-
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime

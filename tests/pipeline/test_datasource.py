@@ -1,5 +1,3 @@
-"""Options of a source, and its first and last offsets."""
-
 import contextlib
 import pickle
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Steps that lead to a target, without any service."""
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 

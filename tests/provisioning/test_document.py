@@ -1,5 +1,3 @@
-"""Files of declarations: parsed, with the line of each mistake."""
-
 import json
 import textwrap
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Schemas as a use case: behaviour beyond the contract's rows."""
-
 import asyncio
 import base64
 import json

@@ -1,5 +1,3 @@
-"""The simulator's event loop and threads alone."""
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any

@@ -1,5 +1,3 @@
-"""The meaning of an OK to one of Google's calls in a history."""
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,5 +1,3 @@
-"""Scenarios from seeds, shrinking, and reports of failed worlds."""
-
 from collections.abc import Callable
 
 import pytest

@@ -1,5 +1,3 @@
-"""The data folder: its lock, and whether it is unchanged."""
-
 import contextlib
 import errno
 import fcntl

@@ -1,5 +1,3 @@
-"""Worker processes compute tasks as the service itself would."""
-
 import os
 
 import pytest

@@ -1,5 +1,3 @@
-"""Rules of every job, and JSON payloads read field by field."""
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any

@@ -1,5 +1,3 @@
-"""PostgreSQL's own behaviour: several nodes, and server failures."""
-
 import asyncio
 import contextlib
 import time

@@ -1,5 +1,3 @@
-"""Bindings of identities to users, and the issuers of their tokens."""
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,5 +1,3 @@
-"""Users and their named tokens."""
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -4,7 +4,8 @@ with received(folder) as receiver:
     deliver to receiver.url("/ok"), trusting receiver.ca
     assert receiver.requests("/ok")
 
-`behaviours` describes the paths, `bad` the endpoints with bad TLS. For benches: `python -m tests.support.receiving --folder DIR`.
+`behaviours` describes the paths, `bad` the endpoints with bad TLS.
+For benches: `python -m tests.support.receiving --folder DIR`.
 """
 
 import contextlib

@@ -71,7 +71,7 @@ class History:
     topics: dict[TopicId, Told] = field(default_factory=dict)
     count: int = 0
     limited: bool = False
-    """Whether messages are also deleted for size: then any may be gone, but none comes back."""
+    """True if messages are also deleted for size; then any may be gone, but none comes back."""
 
     async def create(self, log: EmbeddedLog, retention: int | None = None) -> None:
         topic = new_topic_id()

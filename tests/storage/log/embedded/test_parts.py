@@ -1,5 +1,3 @@
-"""Copies of a log in use: each is a whole log of its moment."""
-
 import random
 from collections.abc import Sequence
 

@@ -1,5 +1,3 @@
-"""Appends on Kafka as the fast lane uses them, without tasks."""
-
 import asyncio
 
 import pytest

@@ -1,6 +1,6 @@
-"""Availability once more, in the plainest way there is: an array of 86,400 numbers for each metric, a number a second.
+"""Availability computed in the plainest way: an array of 86,400 numbers for each metric, a number a second.
 
-It shares nothing with the job but the schema of the messages. It knows the usual profiles, downtimes and nothing else.
+It shares only the schema of the messages with the job, and knows only the usual profiles, and downtimes.
 """
 
 import io
@@ -60,7 +60,7 @@ def day_figures(samples: Iterable[Sample], files: Mapping[str, str], day: date) 
 
 
 def results(samples: Iterable[Sample]) -> dict[tuple[str, str, str], dict[datetime, int]]:
-    """Collect the worst status of each metric at each time; what cannot be decoded is no result."""
+    """Collect the worst status of each metric at each time, skipping messages that cannot be decoded."""
     found: dict[tuple[str, str, str], dict[datetime, int]] = defaultdict(dict)
     for sample in samples:
         stream = io.BytesIO(sample.data)

@@ -1,8 +1,8 @@
-"""The comparator of every case over HTTP: a service that reads and answers a publish as AMS does, and stores nothing.
+"""The comparator of every HTTP case: a service that decodes and answers a publish as AMS does, and stores nothing.
 
-Uvicorn, raw ASGI, msgspec typed structs, base64 checked by pybase64.
-What AMS costs beyond this is AMS: access, names, limits, the log, the disk. `python -m bench.bare` serves on a free
-port of loopback and prints `ready URL`.
+It is made of uvicorn, raw ASGI, msgspec typed structs, and base64 checked by pybase64. AMS needs more time than this
+for access control, names, limits, the log, and the disk. `python -m bench.bare` serves on a free port of loopback and
+prints `ready URL`.
 """
 
 import asyncio

@@ -56,8 +56,8 @@ class Consume(msgspec.Struct, tag=True):
 class Lease(msgspec.Struct, tag=True):
     """Pull up to `messages` of parallel subscriptions, acknowledge each by its id in one list, and so on.
 
-    The first connection of a subscription begins it anew at the oldest when it finds nothing, and what the others have
-    on lease at that moment comes too late; the others wait.
+    The first connection of a subscription seeks to its oldest message when it finds nothing. Leases of the others then
+    expire, and their acknowledgements come too late; the others wait.
     """
 
     subscriptions: list[str]
@@ -128,7 +128,7 @@ def _publish(work: Publish, topics: list[str], token: str) -> Script:
         for topic, body in itertools.islice(pairs, rounds)
     ]
     for step in itertools.cycle(steps):  # noqa: UP028
-        yield step  # a list cannot be sent the answers
+        yield step  # a list cannot receive answers
 
 
 def _pull(subscriptions: list[str], messages: int, token: str) -> Script:
@@ -192,7 +192,7 @@ def _lease(subscriptions: list[str], messages: int, begins: bool, token: str) ->
 
 
 def _read(topic: str, messages: int, places: int, number: int, accept: str, token: str) -> Script:
-    """Read place after place; all are as long, as all messages are."""
+    """Read range after range; all have the same size, as all messages have."""
     paths = [f"/v1/{topic}:read?from={place * messages}&max={messages}" for place in range(places)]
     steps = [Step(request("GET", path, token, accept=accept), messages) for path in paths]
     first = yield steps[0]._replace(counted=False)

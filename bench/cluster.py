@@ -41,7 +41,7 @@ CONNECTIONS, MANY_CONNECTIONS = 16, 64
 TAIL = 20_000
 """Messages of 1 KiB in the topic."""
 NEWEST = 100
-"""Of these, those that subscriptions at the tail stand before."""
+"""Of these, backlog of the subscriptions at the tail."""
 BATCH = 5000
 """Messages handed out at once and acknowledged one by one."""
 SMALL = 64
@@ -51,7 +51,7 @@ OF_THE_STATEMENT = 10_000 / 35_000
 
 @dataclass(frozen=True)
 class Parts:
-    """A broker and a PostgreSQL server, and where nodes find them."""
+    """A broker and a PostgreSQL server, and their addresses."""
 
     brokers: Brokers
     postgres: Postgres
@@ -187,7 +187,7 @@ class Batches(msgspec.Struct, tag=True):
 
 
 class Statements(msgspec.Struct, tag=True):
-    """Statements, one after another, each of which moves `rows` cursors if they are as they were last seen."""
+    """A series of statements, each of which moves `rows` cursors if they have their last seen values."""
 
     url: str
     rows: int
@@ -228,7 +228,7 @@ async def _batches(work: Batches, seconds: float) -> Measured:
     came = asyncio.Event()
 
     async def call() -> None:
-        """Publish one request after another; what it holds is made anew, as a node makes it of each request."""
+        """Publish one request after another; each is built anew, as in a node."""
         while True:
             waiting.append(asyncio.get_running_loop().create_future())
             came.set()
@@ -287,7 +287,7 @@ async def _statements(work: Statements, seconds: float) -> Measured:
 
 
 async def _measured(ask: Callable[[], Awaitable[int]], seconds: float) -> Measured:
-    """Ask again and again; nothing of the warm-up counts."""
+    """Repeat a call, and measure after the warm-up."""
     warm = time.perf_counter() + WARM_UP_SECONDS
     while time.perf_counter() < warm:
         await ask()

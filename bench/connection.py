@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
 
 
 class SerialClient:
-    """Asks one question at a time and waits for each answer; for preparing and for what need not be fast."""
+    """Sends one request at a time and waits for its answer; for preparations and others that need not be fast."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""The kernel's figures about a process, its syncs of a file, and its cache of files."""
+"""The kernel's figures about a process, latency of syncs, and eviction from the page cache."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def _children(pid: int) -> Iterator[int]:
-    """Yield the processes that a process started, and theirs; none where the kernel does not tell."""
+    """Yield all descendants of a process; none where the kernel does not tell."""
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, task.read_text().split()):
             yield child
@@ -31,7 +31,7 @@ def _children(pid: int) -> Iterator[int]:
 
 
 def anonymous_memory(pid: int) -> int:
-    """Return a process's resident bytes that are no pages of files; raises `OSError` when the kernel does not tell."""
+    """Return a process's resident bytes without file pages; raises `OSError` when the kernel does not tell."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -65,7 +65,7 @@ def appends(folder: Path, size: int, seconds: float) -> Syncs:
 
 
 def forget(folder: Path) -> None:
-    """Ask the kernel to drop its pages of all files in a folder, so that reading them is cold."""
+    """Ask the kernel to drop its cached pages of all files in a folder, so that the next reads are cold."""
     for file in (each for each in folder.rglob("*") if each.is_file()):
         handle = os.open(file, os.O_RDONLY)
         try:

@@ -1,6 +1,6 @@
 """The load generator: `python -m bench.load` reads a `Job` on stdin, runs it, and writes an `Outcome` to stdout.
 
-It is a process of its own, so that neither its work nor its memory is mixed up with those of the bench or a service.
+It is a separate process, so that its work and memory do not count for the bench or the service.
 
 - Closed loop: each connection sends its next request when the answer of the last one has come.
 - Open loop: requests are due at fixed times, independent of the service. One that finds every connection busy waits for
@@ -42,7 +42,7 @@ class Job(msgspec.Struct):
     rate: float | None = None
     """Requests a second in an open loop; absent = closed loop."""
     pid: int | None = None
-    """The server's process, of which is noted what it takes of processors; absent = not noted."""
+    """The server's process, whose processor time is measured; absent = not measured."""
 
 
 class Outcome(msgspec.Struct):
@@ -65,7 +65,7 @@ class Outcome(msgspec.Struct):
     client_cpu: float = 0.0
     """Share of one core the generator used; near 1 the generator is the limit, not the service."""
     server_seconds: float = 0.0
-    """Processor seconds the server took meanwhile; 0 when that was not noted."""
+    """Processor seconds the server took meanwhile; 0 when that was not measured."""
 
     @property
     def requests_per_second(self) -> float:
@@ -73,7 +73,7 @@ class Outcome(msgspec.Struct):
 
     @property
     def server_microseconds(self) -> float:
-        """Processor microseconds the server took for a request that it answered 200."""
+        """Processor microseconds of the server for each request answered 200."""
         return 1e6 * self.server_seconds / self.requests
 
     @property
@@ -200,14 +200,14 @@ class Loop:
         self._reconnecting: set[asyncio.Task[None]] = set()
 
     async def prepare(self, lanes: list[ScriptedConnection]) -> None:
-        """Connect all lanes and make what comes before their first counted step."""
+        """Connect all lanes and send the requests before their first counted step."""
         preparing = asyncio.gather(*(lane.prepare() for lane in lanes))
         first: list[asyncio.Future[Any]] = [preparing, self._failure]
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if self._failure.done():
             preparing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await preparing  # else asyncio would print it behind the reason
+                await preparing  # otherwise asyncio would print it after the reason
             await self._failure
         await preparing
 
@@ -220,7 +220,7 @@ class Loop:
         lane.start(now)
 
     def lost(self, lane: ScriptedConnection) -> None:
-        """Let a lane whose connection ended connect again; while preparing that is a failure."""
+        """Reconnect a lane whose connection ended; during preparation that is a failure."""
         if not lane.prepared.done():
             self.fail(Unexpected("a connection ended before the measurement began"))
             return
@@ -242,7 +242,6 @@ class Loop:
         return 0
 
     def end(self) -> None:
-        """Start nothing more."""
         self._failure.cancel()
         for task in self._reconnecting:
             task.cancel()
@@ -290,7 +289,7 @@ class OpenLoop(Loop):
 
 
 async def run(job: Job) -> Outcome:
-    """Generate a load and return what came of it; raises `Unexpected` when its answers make it worthless."""
+    """Generate a load and return its outcome; raises `Unexpected` when its answers make it worthless."""
     loop = OpenLoop(job.rate) if job.rate else Loop()
     tally = Tally()
     address = Address.of(job.url)

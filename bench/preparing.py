@@ -12,7 +12,7 @@ from bench.processes import Failed, Service
 
 CONNECTIONS = 16
 ACK_DEADLINE = 600
-"""Seconds, the longest there is: no measurement may fail because it was slow."""
+"""Seconds, the maximum: no measurement may fail because it was slow."""
 
 
 def project(service: Service, name: str) -> str:
@@ -32,7 +32,7 @@ def subscriptions(
 ) -> list[str]:
     """Create `count` subscriptions, going round over the topics; return their paths.
 
-    They stand at the ends their topics have now; `name` keeps them apart from earlier ones.
+    They start at the current ends of their topics; `name` distinguishes them from earlier ones.
     """
     chosen = [topics[number % len(topics)] for number in range(count)]
     paths = [f"{topic.replace('/topics/', '/subscriptions/')}-{name}-{number}" for number, topic in enumerate(chosen)]
@@ -57,13 +57,13 @@ def seek(service: Service, places: Iterable[tuple[str, int]]) -> None:
 
 
 def spread(service: Service, subscriptions: Sequence[str], messages: int) -> None:
-    """Let subscriptions of one topic of so many messages stand at even distances."""
+    """Seek subscriptions of one topic of so many messages to evenly spaced offsets."""
     step = messages // len(subscriptions)
     seek(service, ((name, number * step) for number, name in enumerate(subscriptions)))
 
 
 def send(service: Service, method: str, bodies: Iterable[tuple[str, bytes]]) -> None:
-    """Send bodies, each to its path below `/v1/`; raise `Failed` for an answer that is no 200."""
+    """Send bodies, each to its path below `/v1/`; raise `Failed` for any answer but 200."""
     requests = (request(method, f"/v1/{path}", service.token, body) for path, body in bodies)
 
     async def send_all() -> None:

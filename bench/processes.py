@@ -115,7 +115,7 @@ def bare(folder: Path) -> Server:
 
 
 class RunningLoad:
-    """A load that goes on beside us."""
+    """A load that runs in the background."""
 
     def __init__(self, job: Job) -> None:
         self._process = subprocess.Popen(
@@ -146,7 +146,6 @@ class RunningLoad:
         return outcome
 
     def abandon(self) -> None:
-        """End it; its outcome is not wanted."""
         self._process.kill()
         self._process.communicate()
 

@@ -1,7 +1,7 @@
 """Publish: 1 message a request at 16 and 64 connections, 100 at 16, and 1 of a lone caller.
 
-Against the bare handler, which answers without storing, and raw appends, which store without answering: nobody can be
-faster than the slower of the two.
+Against the bare handler, which answers without storing, and raw appends, which store without answering: the slower of
+the two is the upper limit.
 
 Raw appends are a process of their own, `python -m bench.publish`: as many writers hand over a record each and wait; one
 thread writes the records behind one another and syncs once. There is no HTTP, no JSON, no check and no checksum.
@@ -30,11 +30,11 @@ from bench.report import Goal, Result, at_least, at_most
 from bench.run import Bench, figures, middle, p99, requests_per_second, server_microseconds
 
 SEGMENT_BYTES = 256 * 2**20
-"""The file begins anew here, as the service begins a new segment."""
+"""The file starts again at this size, as the service starts a new segment."""
 PATIENCE_SECONDS = 60.0
 WARM_UP_SECONDS = 0.3
 MESSAGE_BYTES = 1383
-"""Of a message of 1 KiB in the log: its base64 with the name of the field, its length, its share of a record."""
+"""Bytes of a message of 1 KiB in the log: its base64 with the field's name, its length, its share of a record."""
 REQUEST_BYTES = 12
 
 
@@ -52,7 +52,7 @@ def stored_bytes(messages: int) -> int:
 
 
 def raw_appends_per_second(folder: Path, writers: int, messages: int, seconds: float) -> float:
-    """Return how many requests of so many messages of 1 KiB could be stored, at the most; raises `Failed`."""
+    """Return the maximum rate of stored requests of so many messages of 1 KiB; raises `Failed`."""
     job = RawJob(str(folder), writers, stored_bytes(messages), seconds)
     return answered("bench.publish", job, float, PATIENCE_SECONDS + seconds)
 
@@ -64,7 +64,7 @@ class Shape(NamedTuple):
     connections: int
     goal: Goal | None = None
     of_bare: float = 1.0
-    """Share of the bare handler's rate that counts: with many messages it has less to do, as it stores nothing."""
+    """Share of the bare handler's rate that counts: it stores nothing, so with many messages it has less work."""
 
     @property
     def params(self) -> dict[str, int | str]:
@@ -76,7 +76,7 @@ SHAPES = (Shape(1, 16), ONE_AT_64, Shape(100, 16, at_least(0.9), of_bare=0.55))
 
 
 class Measured(NamedTuple):
-    """One turn: the service, and what it is compared with."""
+    """One turn: the service, and its comparators."""
 
     ours: Outcome
     bare: Outcome

@@ -30,9 +30,9 @@ from bench.run import Bench
 SUBSCRIBERS = 4
 STREAMS = 1000
 IDLE_SECONDS = 30.0
-"""In which each stream pings once, as those of clients do."""
+"""Seconds in which each stream pings once, as clients do."""
 MOST_A_SECOND = 15_000
-"""Messages for subscribers, in every second that they measure."""
+"""Messages for subscribers per measured second."""
 FLAGS = ("--pubsub-port", "0", "--pubsub-emulator")
 
 
@@ -43,7 +43,7 @@ AT_ONCE = 100
 KEY = "k"
 OUTSTANDING = 1000
 COLLECTED_SECONDS = 0.1
-"""Messages that Google's clients take at a time, and for how long they collect acknowledgements, but for Python's."""
+"""Batch size of Google's clients, and for how long they collect acknowledgements, except Python's."""
 
 
 def pubsub(bench: Bench) -> Iterator[Result]:
@@ -199,7 +199,7 @@ def fill(count: str, key: str = "") -> None:
 
 
 def consume_all(seconds: str, key: str) -> None:
-    """Consume all that was published by a new subscription, with a key in order; print messages a second.
+    """Consume all published messages by a new subscription, with a key in order; print messages a second.
 
     As Google's clients for Go, Java and Node do: 1,000 messages at a time, acknowledgements collected for 100 ms. The
     one for Python makes a call for each message of a key.
@@ -253,7 +253,7 @@ async def _consumed(name: str, seconds: float) -> float:
 
 
 def consume(seconds: str) -> None:
-    """Acknowledge what comes for so long, after a while; print messages a second."""
+    """Acknowledge messages for so long, after a warm-up; print messages a second."""
     count = 0
 
     def take(message: Any) -> None:
@@ -267,7 +267,7 @@ def consume(seconds: str) -> None:
     time.sleep(float(seconds))
     print((count - before) / (time.perf_counter() - began))
     future.cancel()
-    os._exit(0)  # what is under way does not matter any more
+    os._exit(0)  # unfinished work does not matter any more
 
 
 def latency(times: str) -> None:

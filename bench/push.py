@@ -32,7 +32,7 @@ PUBLISHERS = 16
 ARRIVE_SECONDS = 30.0
 ONE, BATCH = 1, 100
 RATE = 10_000
-"""Messages a second that a backlog is made for; a faster service would find its end."""
+"""Maximum messages a second that a backlog lasts for; a faster service would empty it."""
 BATCH_RATE = 100_000
 SIZE = 1024
 WARM_UP_SECONDS = 0.5

@@ -16,7 +16,7 @@ from bench.processes import RunningLoad, Server, Service, bare
 from bench.report import Goal, Result, progress
 
 HEAD_START_SECONDS = 1.0
-"""Of a load that runs beside what is measured."""
+"""Arguments of a load that runs beside the measured one."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -68,7 +68,7 @@ class Bench:
             yield running
 
     def in_turn(self, what: str, first: Callable[[], T], second: Callable[[], U]) -> list[tuple[T, U]]:
-        """Measure two things in turn, so that a noisy minute hits both; return the pairs."""
+        """Measure two things alternately, so that a noisy minute affects both; return the pairs."""
         progress(f"  {what}")
         return [(first(), second()) for _ in range(self.plan.pairs)]
 
@@ -111,7 +111,7 @@ server_microseconds = attrgetter("server_microseconds")
 
 
 def figures(outcomes: list[Outcome]) -> dict[str, float]:
-    """Return what is shown of a load: medians over its measurements."""
+    """Return the figures shown of a load: medians over its measurements."""
     return {
         "requests_s": middle(outcomes, requests_per_second),
         "messages_s": middle(outcomes, messages_per_second),
@@ -133,7 +133,7 @@ def compared(
     figure: Callable[[Outcome], float] = requests_per_second,
     of_theirs: Callable[[Any], float] | None = None,
 ) -> Result:
-    """Return how the first of two loads in turn does against the second; `key` names the second's figure.
+    """Return the first of two alternating loads compared with the second; `key` names the second's figure.
 
     `of_theirs` is that figure, when it is another one.
     """

@@ -44,7 +44,7 @@ class Minute(NamedTuple):
 
 
 def soak(seconds: float, folder: Path) -> list[Minute]:
-    """Load the service for so long; return how each minute was."""
+    """Load the service for so long; return the figures of each minute."""
     with tempfile.TemporaryDirectory(prefix=".soak-", dir=folder) as made, Service(Path(made) / "data", *FLAGS) as live:
         topics = preparing.topics(live, preparing.project(live, "SOAK"), "topic", TOPICS)
         subscriptions = preparing.subscriptions(live, topics, CONSUMERS)
@@ -73,7 +73,7 @@ def _minute(live: Service, topics: list[str], subscriptions: list[str], seconds:
 
 
 def verdict(minutes: Sequence[Minute]) -> list[str]:
-    """Return what did not stay flat, as lines for people; none when all did."""
+    """Return findings that did not stay flat, as lines for people; none when all did."""
     quarter = len(minutes) // 4
     if quarter == 0:
         return [f"{len(minutes)} minutes are too few to tell; there must be four"]

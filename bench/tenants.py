@@ -31,19 +31,19 @@ SETTLE_SECONDS = 1.0
 MAX_P99_RATIO = 1.5
 """Limit of the p99 ratio to the same flood in another service."""
 ALLOWED_FOR_BIG_BODIES = 0.060
-"""Seconds beyond three times: decoding and checking a body of 10 MB cannot be shared."""
+"""Extra seconds beyond three times: decoding and checking a body of 10 MB cannot be shared."""
 
 
 class Greed(NamedTuple):
-    """A load that takes what it can get."""
+    """A load that takes as much as it can get."""
 
     name: str
     work: Work
     connections: int = GREEDY_CONNECTIONS
     before: Callable[[], None] | None = None
-    """To be done before each measurement."""
+    """Preparation before each measurement."""
     allowed: float | None = None
-    """Seconds beyond three times of the others' p99 alone; None when that is not judged."""
+    """Extra seconds beyond three times the others' p99 alone; None when that is not judged."""
 
 
 class Turn(NamedTuple):
@@ -64,7 +64,7 @@ def tenants(bench: Bench) -> Iterator[Result]:
 
 
 def _greeds(bench: Bench, service: Service) -> Iterator[Greed]:
-    """Yield the kinds of greed, each when what it asks for is there."""
+    """Yield the kinds of greed that this service supports."""
     project = preparing.project(service, "GREEDY")
     topics = preparing.topics(service, project, "topic", 16)
     big = Publish(topics, BIG_MESSAGES, BIG_MESSAGE)

@@ -1,6 +1,7 @@
 """A new TLS connection for every call, as the official library makes them, against bare handshakes.
 
-`python -m bench.tls CHAIN KEY` serves those on a free port of loopback and prints `ready URL`. It gives every request
+`python -m bench.tls CHAIN KEY` serves bare handshakes on a free port of
+loopback and prints `ready URL`. It gives every request
 the same answer without parsing it.
 """
 
@@ -71,7 +72,7 @@ def _measured(server: Server, ca: Path, seconds: float, asked: Pieces | None = N
 
 
 class _Answering(asyncio.Protocol):
-    """Answers whatever comes: a request of the bench comes in one piece."""
+    """Answers anything: a request of the bench comes in one piece."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -81,7 +82,7 @@ class _Answering(asyncio.Protocol):
 
 
 async def serve(chain: str, key: str) -> None:
-    """Accept connections and answer what is asked, without a look at it, until killed."""
+    """Accept connections and answer any request unread, until killed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.num_tickets = 0  # as the services
@@ -121,13 +122,13 @@ async def _call_until(end: float, address: Address, context: ssl.SSLContext, req
         )
         await call.ended
         made += 1
-    while open_still:  # a loop that ends before would complain
+    while open_still:  # a loop that ends earlier would complain
         await asyncio.sleep(0.001)
     return made
 
 
 class _Call(asyncio.Protocol):
-    """One call, at as little cost as can be, as callers are the limit: asks, sees how the answer begins, and closes."""
+    """One call, as cheap as possible, as callers are the limit: it sends, reads the start of the answer, and closes."""
 
     def __init__(self, request: Pieces | None, open_still: "set[_Call]", ended: "asyncio.Future[None]") -> None:
         self._request = request

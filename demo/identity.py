@@ -50,7 +50,7 @@ entitlement = "{entitlement}"
 project = "{project}"
 roles = ["publisher"]
 """
-"""The file of issuers, which is the mapping file too."""
+"""File of issuers and of identity mappings."""
 
 
 class Tokens(NamedTuple):

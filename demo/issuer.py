@@ -47,7 +47,7 @@ class Key(NamedTuple):
 
 
 _spare: dict[str, list[Key]] = {algorithm: [] for algorithm in ALGORITHMS}
-"""Keys of issuers that have ended: making one takes a while. No two issuers that run have one in common."""
+"""Keys of stopped issuers, for reuse: making one takes a while. No two running issuers share one."""
 
 
 def _taken(algorithm: str) -> Key:
@@ -72,7 +72,7 @@ class IssuerResponse(NamedTuple):
 
 
 class ExampleIssuer:
-    """An issuer on the loopback, from `with` to its end. Without a port a free one is taken, with `tls` it is https."""
+    """An issuer on the loopback during `with`. Without a port a free one is taken, with `tls` it is https."""
 
     def __init__(self, port: int = 0, now: Callable[[], float] = time.time, tls: ssl.SSLContext | None = None) -> None:
         self._port = port
@@ -86,7 +86,7 @@ class ExampleIssuer:
         self._released.set()
         self.client_id, self.client_secret = CLIENT, CLIENT_SECRET
         self.requests: Counter[str] = Counter()
-        self.instead: dict[str, IssuerResponse] = {}  # what is answered at a path instead of the truth
+        self.instead: dict[str, IssuerResponse] = {}  # answers at paths instead of the real ones
 
     def __enter__(self) -> Self:
         self.rotate()
@@ -116,7 +116,7 @@ class ExampleIssuer:
 
     @property
     def url(self) -> str:
-        """What tokens say in `iss`."""
+        """Return the URL of the issuer, which is `iss` in its tokens."""
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
     @property
@@ -227,7 +227,7 @@ class ExampleIssuer:
         }
 
     def _about(self, form: str, authorization: str) -> IssuerResponse:
-        """Say whether a token is good, and for whom (RFC 7662, 2.2)."""
+        """Return whether a token is valid, and for whom (RFC 7662, 2.2)."""
         if _client(authorization) != (self.client_id, self.client_secret):
             return _json({"error": "invalid_client"}, 401)
         said = self._known.get(_values(form).get("token", ""))

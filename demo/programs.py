@@ -32,7 +32,7 @@ TOO_LATE = 408
 
 
 def work(ams: ArgoMessagingService, book: TextIO) -> None:
-    """Do the jobs of one pull, and acknowledge each: one that fails comes again when its lease has run out."""
+    """Do the jobs of one pull, and acknowledge each: a failed one comes again when its lease has expired."""
     done: list[str] = []
     for ack_id, message in ams.pull_sub(JOBS.subscription, JOBS_PER_PULL, timeout=CALL_SECONDS):
         job = message.get_data().decode()

@@ -3,13 +3,13 @@
     python -m demo.pubsub
 
     publisher ──gRPC──▶ topic readings ─┬─▶ subscription stations (parallel) ──gRPC──▶ 4 × subscriber, 2 killed
-                                        │             └─▶ topic broken-readings: what nobody can handle
+                                        │             └─▶ topic broken-readings: the message that always fails
                                         └─▶ subscription archive (ordered) ──HTTP──▶ reader, the official library
 
 All of them are in `programs.py`. Publisher and subscribers are programs of Google's client for Python, changed in
 nothing but the endpoint: they log in by a service account file. Each message has an ordering key. A worker writes down
-each message with the time before it acknowledges it. In the end `workers.py` compares that with what was published: no
-message may be missing on either side, those of each key must have come in order, and the one that always fails has to
+each message with the time before it acknowledges it. In the end `workers.py` compares that with the published messages.
+No message may be missing on either side, and those of each key must have come in order. The one that always fails must
 be in the dead letter topic.
 """
 

@@ -1,4 +1,4 @@
-"""Output of the main job: progress, the summary, who used how much by a job on Spark, and commands to try next."""
+"""Output of the main job: progress, the summary, usage by a job on Spark, and commands to try next."""
 
 import importlib.util
 import os
@@ -135,7 +135,7 @@ WORK = Path("ams-pipeline", "demo")
 
 
 def run_metrics(service: Service) -> bool:
-    """Run `ams pipeline run metrics`; return whether it did what it should. Without Java or PySpark, say so."""
+    """Run `ams pipeline run metrics`; return whether it succeeded. Without Java or PySpark, print that."""
     lacking = _lacking()
     if lacking:
         print(MISSING.format(lacking), flush=True)

@@ -200,12 +200,12 @@ def consume(ams: ArgoMessagingService, flow: Flow, stop: Event) -> None:
             return
         if _pull_and_acknowledge(ams, flow):
             last_arrival = monotonic()
-    # What was acknowledged must not come again.
+    # Acknowledged messages must not come again.
     _pull_and_acknowledge(ams, flow, wait=False)
 
 
 def _pull_and_acknowledge(ams: ArgoMessagingService, flow: Flow, *, wait: bool = True) -> bool:
-    """Take what is there, or wait for it; return whether anything came."""
+    """Pull once, possibly waiting; return whether anything came."""
     subscription = flow.line.subscription
     pulled = ams.pull_sub(subscription, PULL, return_immediately=not wait, timeout=CALL_TIMEOUT, **flow.tries)
     if not pulled:

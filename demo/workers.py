@@ -79,16 +79,16 @@ PATIENCE = 60.0
 
 
 class GaveUp(Exception):
-    """The workers do not work."""
+    """The workers failed."""
 
 
 class Worker:
-    """One worker and its book, whose file is the last thing that its command is told."""
+    """One worker and its book, whose file is the last argument of its command."""
 
     def __init__(
         self, name: str, command: Sequence[str], environment: dict[str, str], folder: Path, *, may_end: bool = False
     ) -> None:
-        """One that `may_end` does so, with the exit code 0, when it has done everything."""
+        """With `may_end` it may exit with code 0 when it has done everything."""
         self._may_end = may_end
         self.name, self.book = name, folder / f"{name}.book"
         self._log = folder / f"{name}.log"
@@ -107,7 +107,7 @@ class Worker:
     def program(
         cls, name: str, ams: Service, folder: Path, program: str, *arguments: str, may_end: bool = False
     ) -> Self:
-        """Start one of `demo.programs`; both libraries find in its environment who they are and whom they trust."""
+        """Start one of `demo.programs`; its environment has credentials and CA for both libraries."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("PUBSUB_")}
         environment = own | {
             "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "google.json"),

@@ -15,14 +15,14 @@ from tests.support import marks, shape
 
 pytest_plugins = ["tests.support.fixtures"]
 
-# No test asserts a time: the machines are shared.
+# No test asserts a duration: the machines are shared.
 settings.register_profile("use_cases", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("use_cases")
 
 SPARK = ("tests/pipeline/", "tests/acceptance/")
-"""Where all tests of Spark are: `scripts/test` does not look for them elsewhere."""
+"""Folders of all Spark tests: `scripts/test` does not look for them elsewhere."""
 MARKS = {"kafka_servers": "kafka", "postgres_url": "postgres", "spark_session": "spark"}
-"""Fixtures, and how tests that use them are marked; by these marks `make test` leaves out what the machine lacks."""
+"""Fixtures and their marks; `make test` deselects marks of parts that the machine lacks."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class Printing(structlog.PrintLogger):
-    """Prints lines of services that run in a thread of a test, on whatever standard output is just then."""
+    """Prints lines of services that run in a thread of a test, on the current standard output."""
 
     def msg(self, message: str) -> None:
         out = sys.stdout  # held here: `print` itself crashes when pytest exchanges it just then (CPython before 3.13)
@@ -43,7 +43,7 @@ class Printing(structlog.PrintLogger):
 def pytest_configure(config: pytest.Config) -> None:
     structlog.configure(logger_factory=lambda *_: Printing())
     shape.choose(config.getoption("shape"))
-    # Processes that a test interrupts inherit what a shell or nohup ignores in the background, but no handler.
+    # Processes that a test interrupts inherit signals that a shell or nohup ignores in the background, but no handler.
     for each in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(each) is signal.SIG_IGN:
             signal.signal(each, lambda *_: None)
@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Let the garbage collector not look through what is made here: all of it stays, as long as tests run."""
+    """Keep the garbage collector from scanning the collected tests: they live as long as the run."""
     gc.disable()
     try:
         return (yield)
@@ -67,7 +67,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On the cluster's engines, leave out what is about the embedded ones."""
+    """On the cluster's engines, deselect tests of the embedded engines."""
     if not shape.is_cluster():
         return
     left_out = [item for item in items if item.get_closest_marker("embedded")]

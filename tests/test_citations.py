@@ -1,4 +1,4 @@
-"""Every rule that code, tests and documents cite stands in docs/contract; its README says how a citation is read."""
+"""Every rule cited in code, tests and documents is in docs/contract, whose README explains the format of citations."""
 
 import re
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ KINDS = {".py", ".md", ".proto", ".sh", ".toml", ".cfg", ".yaml", ".yml"}
 ROW = r"[AMPUORB]\d{1,2}"
 NUMBER = r"\d{1,2}(?:\.\d{1,2})?"
 BEFORE, AFTER = r"(?<![\w.%$/#@+-])(?<![^=][\"'])", r"(?![\w%-]|\.\d| BYTES)"
-"""Not within a word or number, nor the first thing in quotes, which is a name of something else; but `why="R4"`."""
+"""Not within a word or number, nor first in quotes, which is the name of something else; but `why="R4"`."""
 ITEM = rf"{BEFORE}(?:[AB]\d\.\d|{ROW}|{NUMBER}){AFTER}"
 GAP = r"[ #]+"
-"""A line may end within a citation, also one of a comment."""
+"""A citation may continue on the next line, also of a comment."""
 BETWEEN = rf"(?:[,;]?{GAP}and{GAP}|,?{GAP}to{GAP}|[,;][ #]*|{GAP})"
 LIST = rf"{ITEM}(?:{BETWEEN}(?:(?:steps? )?{ITEM}))*"
 
@@ -28,13 +28,13 @@ OF_THE_CONTRACT = re.compile(rf"[Cc]ontracts?,?(?:{GAP}(?:sections?|part))*{GAP}
 OF_CLIENTS = re.compile(rf"[Cc]lients(?:\.md)?,?{GAP}(?=part{GAP}[AB]|[ARB]\d)(?P<part>part{GAP})?(?P<list>{LIST})")
 OF_CERTIFICATES = re.compile(rf"authn{GAP}(?P<list>A\d{{1,2}}){AFTER}")
 OF_ROWS = re.compile(rf"[AMPUORB](?<![\w.%$/#@+-].)(?<![^=][\"'].)\d{{1,2}}{AFTER}(?:{BETWEEN}{ITEM})*")
-"""Begins with a letter, and looks back from there: all files are searched for it."""
+"""Begins with a letter, and looks back from there, for speed: it searches all files."""
 SECTION_BEFORE = re.compile(rf"{BEFORE}{NUMBER},?{GAP}$")
 NEAR = 150
-"""Characters: how far behind the word "contract" a section in brackets is one of it: what it has for that (10.3)."""
+"""Characters after the word "contract" in which a section in brackets belongs to it: what it has for that (10.3)."""
 IN_BRACKETS = re.compile(r" \((\d{1,2}\.\d)\)")
 TESTS = re.compile(r"def test_(?:(?P<section>\d{1,2}_\d)_)?(?P<row>[ampuor]\d{1,2})_")
-"""Names of tests; which A they mean is said in them, or by the differences that name them."""
+"""Names of tests; the rows A are told apart by their docstrings, or by the differences that name them."""
 ROWS = re.compile(r'\b[Rr]ow\(\s*"([^"]+)"')
 STEP = re.compile(r"(?<=^1\.5) \d$")  # of the order of checks
 LAW = re.compile(r"laws? (\d+)(?: (?:to|and) (\d+))?")
@@ -75,7 +75,7 @@ def page(name: str) -> Page:
 
 
 def home(path: Path) -> str:
-    """Return the page that sections, and rows A, of a file are on when nothing else is said."""
+    """Return the default page of a file's sections and rows A."""
     if path.parent == Path("docs/contract"):
         return path.stem
     names = {*path.parent.parts, path.stem.removeprefix("test_")}
@@ -85,7 +85,7 @@ def home(path: Path) -> str:
 
 
 def citations(text: str, path: Path) -> Iterator[tuple[int, Citation]]:
-    """Yield what a text of one line cites, each with its place in the text."""
+    """Yield the citations in a text of one line, each with its place in the text."""
     here = home(path)
     led = [
         *((found, _named_before(text, found.start()) or here) for found in OF_THE_CONTRACT.finditer(text)),
@@ -111,9 +111,9 @@ def citations(text: str, path: Path) -> Iterator[tuple[int, Citation]]:
 
 
 def items(listed: str, among: str, *, is_part: bool = False) -> Iterator[Citation]:
-    """Yield the sections and rows of a list as `14.2, steps 1 to 5; A21, A24`; steps are no sections.
+    """Yield the sections and rows of a list as `14.2, steps 1 to 5; A21, A24`; steps are not sections.
 
-    `among` is the page of what does not say by itself where it is. Sections of clients begin with a letter.
+    `among` is the default page. Sections of clients begin with a letter.
     """
     section, in_steps = "", False
     for found in re.finditer(rf"(steps? )?({ITEM})", listed):
@@ -132,7 +132,7 @@ def items(listed: str, among: str, *, is_part: bool = False) -> Iterator[Citatio
 
 
 def _named_before(text: str, position: int) -> str | None:
-    """Return the page named by the word before "contract", if it names one."""
+    """Return the page named by the word before "contract", if any."""
     word = re.search(rf"(\w+){GAP}$", text[max(0, position - 40) : position])
     return PAGES.get(word[1].lower()) if word else None
 
@@ -142,7 +142,8 @@ def _page_of(row: str, among: str) -> str:
 
 
 def leads_nowhere(citation: Citation) -> bool:
-    """Whether there is no such section or row, or the row is not in the section cited before it, which has rows."""
+    """Return whether the section or row is missing, or the row is not in the section cited before it, which has
+    rows."""
     there = page(citation.page)
     if citation.is_section:
         return citation.item not in there.sections
@@ -154,7 +155,7 @@ def leads_nowhere(citation: Citation) -> bool:
 
 
 def misleading(text: str, path: Path) -> Iterator[str]:
-    """Yield the citations of a file that lead nowhere, as sentences."""
+    """Yield the broken citations of a file, as sentences."""
 
     def told(position: int, what: str) -> str:
         return f"{path}:{text.count(chr(10), 0, position) + 1}: {what}"
@@ -172,7 +173,7 @@ def misleading(text: str, path: Path) -> Iterator[str]:
 
 
 def texts() -> Iterator[tuple[Path, str]]:
-    """Yield all texts that may cite something, but this file and the page that explains how."""
+    """Yield all texts that may have citations, except this file and the page that explains them."""
     files = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*.*") if file.suffix in KINDS]
     for file in [*files, *ROOT.glob("*.md")]:
         if file not in (Path(__file__), CONTRACT / "README.md"):

@@ -1,4 +1,4 @@
-"""Imports within functions: two threads that load one module at a time may see it before it is whole."""
+"""Imports within functions: if two threads import a module at once, one may see it incomplete."""
 
 import ast
 from pathlib import Path
@@ -16,7 +16,7 @@ ALLOWED = {
     "validation/protobuf_compiler.py _compile": "a worker process, which has one thread",
     "workers/program.py _job": "a worker process, which has one thread",
 }
-"""Functions that load modules late, and why no two threads load one of them at a time."""
+"""Functions with late imports, and why no two threads import such a module at once."""
 
 
 def _loads(node: ast.AST) -> bool:

@@ -1,4 +1,4 @@
-"""What `pip install argo-messaging` brings, alone and with each extra; which packages import which; and the pins."""
+"""Dependencies of `pip install argo-messaging`, alone and with each extra; imports between packages; and the pins."""
 
 import ast
 import re
@@ -27,17 +27,17 @@ CALLED_OTHERWISE = {
     "bson": "pymongo", "markupsafe": "jinja2",
     "py4j": "pyspark", "yaml": "pyyaml",
 }  # fmt: skip
-"""Packages whose modules have another name, or that one of the declared ones brings and shows in its own interface."""
+"""Packages whose modules have other names, or that a declared one installs and exposes in its own interface."""
 ONLY_WITH_A_SERVICE = (
     "ams.app", "ams.authn", "ams.cli.protobuf_messages",
     "ams.cli.serve", "ams.core.observing", "ams.core.supervisor", "ams.storage",
 )  # fmt: skip
-"""What commands load after `need("service")`."""
+"""Modules that commands import after `need("service")`."""
 OWN_EXTRA = ("ams.migrate", "ams.pipeline", "ams.tables")
 
 
 def packages_of(extra: str, seen: Collection[str] = ()) -> set[str]:
-    """Return what the project declares with an extra; its own extras are followed, packages of others are not."""
+    """Return the project's dependencies with an extra; its own extras are followed, those of other packages are not."""
     found: set[str] = set()
     for text in DECLARED["optional-dependencies"][extra] if extra else DECLARED["dependencies"]:
         wanted = Requirement(text)
@@ -50,7 +50,7 @@ def packages_of(extra: str, seen: Collection[str] = ()) -> set[str]:
 
 
 def modules(*names: str) -> set[str]:
-    """Return these modules of ours, and all that lie in them if they are packages."""
+    """Return these modules of ours, and those inside of packages."""
     files = [each for name in names for each in _files(SOURCES.joinpath(*name.split(".")))]
     return {".".join(each.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__") for each in files}
 
@@ -60,7 +60,8 @@ def _files(place: Path) -> list[Path]:
 
 
 def imported_by(roots: Collection[str], without: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return the packages that modules import, also in functions and through others of ours, each with one of them."""
+    """Return the packages that modules import, also in functions and through our own modules, each with one
+    importer."""
     waiting, seen, found = list(roots), set[str](), dict[str, str]()
     while waiting:
         module = waiting.pop()
@@ -148,7 +149,7 @@ def test_the_client_may_import_the_wire_only_and_that_nothing_of_ours(name: str,
 
 
 def test_nobody_looks_for_a_module_among_those_that_are_loaded() -> None:
-    """There a module stands before it is whole, while another thread loads it; an import waits for that."""
+    """`sys.modules` has a module before it is complete, while another thread imports it; an import waits for that."""
     assert [each for each in AMS.rglob("*.py") if "sys.modules" in each.read_text()] == []
 
 
@@ -159,7 +160,7 @@ TESTED = {
 }
 SERVICE = (REQUIREMENTS / "service.txt").read_text()
 PINS = re.findall(r"^([\w.-]+)==(\S+) (?:; (.+) )?\\\n((?:    --hash=\S+(?: \\)?\n)+)", SERVICE, re.MULTILINE)
-"""Name, version, when it is needed, and the lines of its hashes."""
+"""Name, version, environment marker, and the lines of its hashes."""
 
 
 def test_every_pin_of_an_installation_is_what_was_tested() -> None:

@@ -1,4 +1,4 @@
-"""The pages of the reference, held to the table of permissions, to the overview, and to the rows of the contract."""
+"""The pages of the reference agree with the table of permissions, the overview, and the contract's rows."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ BELONGS = {
     "tokens": r"/users/U/tokens", "registrations": r"/registrations", "schemas": r"/projects/P/schemas",
     "access-lists": r".*:(acl|modifyAcl)$",
 }  # fmt: skip
-"""Which routes a page speaks of."""
+"""The routes of each page."""
 PAGES = sorted(BELONGS)
 
 ROUTE = re.compile(r"^### `(\w+) (\S+)`\n\nRoles: (.+)$", re.MULTILINE)
@@ -42,7 +42,7 @@ ASKED_ELSEWHERE = {
     # of a pull: push would have to be switched off: tests/service/push/test_pushing.py
     "Push functionality is currently disabled",
 }
-"""Errors that no row of the contract can ask for; pyarrow is missing in tests/http/test_streaming.py."""
+"""Errors that no row of the contract can provoke; pyarrow is missing in tests/http/test_streaming.py."""
 
 
 def text(page: str) -> str:
@@ -83,7 +83,7 @@ def sections(page: str) -> Iterator[tuple[str, str, str]]:
 
 
 def is_asked(method: str, path: str, error: tuple[int, str, str]) -> bool:
-    """Whether a row of the contract asks this route and gets this error."""
+    """Return whether a row of the contract requests this route and gets this error."""
     code, word, message = error
     place, says = re.compile(finding(path) + r"(\?.*)?"), re.compile(finding(message))
     return any(
@@ -93,12 +93,12 @@ def is_asked(method: str, path: str, error: tuple[int, str, str]) -> bool:
 
 
 def finding(documented: str) -> str:
-    """Return a pattern of a path or text in which capital letters stand for names."""
+    """Return a pattern for a path or text with names in capital letters."""
     return re.sub(r"\b(REASON|TOKEN|UUID|[A-Z](,\\ [A-Z])*)\b", ".+", re.escape(documented))
 
 
 def asked() -> Iterator[tuple[Ask, tuple[int, str, str]]]:
-    """Yield every request of the rows that gets an error told word for word, and the error."""
+    """Yield every request of the rows with a literal error, and the error."""
     for row in ROWS:
         for ask, answer in ((row.ask, row.gets), *row.then):
             error = answer.body.get("error") if answer is not None and isinstance(answer.body, dict) else None
@@ -151,11 +151,11 @@ PUBSUB_REQUESTS = sorted({"Topic", "Subscription", *(name for name in vars(proto
 AS_A_WHOLE = {
     *TOPIC_REFUSED, *SUBSCRIPTION_REFUSED, "compiled_proto_schema", "analytics_hub_subscription_info", "audit_configs",
 }  # fmt: skip
-"""Refused or ignored whatever is in them."""
+"""Refused or ignored, whatever their contents."""
 
 
 def fields_of(message: Any) -> Iterator[str]:
-    """Yield the names of a message's fields, and of those of the messages in it."""
+    """Yield the names of a message's fields, and of those of nested messages."""
     if message.GetOptions().map_entry:  # a map has keys and values, not fields
         return
     for field in message.fields:

@@ -1,4 +1,4 @@
-"""Targets of make on a machine that lacks what they need: a PATH of its own, and Debian's apt-get as a stand-in."""
+"""Targets of make on a machine without their programs: a PATH of its own, and a stand-in for Debian's apt-get."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TOOLS = "sh make sed awk df dirname basename head grep ls seq mktemp sleep rm find touch env"
-"""What every Debian has, besides what is looked for."""
+"""Programs of every Debian system, beside the missing ones."""
 NEEDING_NOTHING = """
 run demo certificates-demo identity-demo work-demo pubsub-demo openapi client proto faults faults-push fuzz fuzz-packets
 attacks power-loss simulate mutants soak
@@ -32,11 +32,11 @@ NEEDS = dict.fromkeys(NEEDING_NOTHING.split(), "") | {
 }
 """Debian packages by the target that needs them."""
 WITHOUT_PARTS = {"help", "test", "test-all", "test-long", "setup", "console", "check", "fmt", "pins", "dist", "clean"}
-"""Targets that need nothing but Python, or, for `test`, list by themselves what is missing."""
+"""Targets that need nothing but Python, or, for `test`, list missing parts by themselves."""
 
 
 class Machine:
-    """A clone with an environment, on a machine with Python, make and what every Debian has."""
+    """A clone with an environment, on a machine with Python, make and the programs of every Debian."""
 
     def __init__(self, folder: Path, user: int) -> None:
         self.clone, self._bin, self._log = folder / "clone", folder / "bin", folder / "log"
@@ -56,7 +56,7 @@ class Machine:
         self.has("python3", 'case "$*" in *ensurepip*) exit 1 ;; esac')
 
     def has(self, name: str, does: str) -> None:
-        """Put a program there that does this and writes down what it was called with."""
+        """Install a program that does this and records its arguments."""
         self._put(self._bin / name, does)
 
     def has_environment(self) -> None:
@@ -154,7 +154,7 @@ def test_a_jre_is_no_jdk(tmp_path: Path) -> None:
 
 @pytest.fixture
 def tested(tmp_path: Path) -> Machine:
-    """A machine with all that tests need but a new Node, Go's and Java's compilers, Chromium and nginx."""
+    """A machine with all needs of the tests but a new Node, Go's and Java's compilers, Chromium and nginx."""
     machine = Machine(tmp_path, user=1000)
     machine.has_environment()
     there = "curl openssl mvn haproxy pgbouncer initdb promtool systemd-analyze strace bash zsh fish mount umount"
@@ -175,7 +175,7 @@ def test_tests_of_missing_parts_are_left_out_and_named_last(tested: Machine) -> 
         assert "and not nginx and not chromium and not node and not go and not jdk" in arguments
     required = tested.run("env", "REQUIRE=go zsh", "scripts/test")
     assert (required.returncode, required.stderr.splitlines()[-1]) == (1, "Required, and missing: go")
-    tested.has("timeout", 'echo npm >>"$LACKING_PARTS"')  # as a test does that alone can tell
+    tested.has("timeout", 'echo npm >>"$LACKING_PARTS"')  # as a test that finds it missing while running
     assert tested.run("scripts/test").stdout.splitlines()[-1].endswith("nginx chromium node go jdk npm")
 
 

@@ -1,7 +1,6 @@
-"""What is made once and used long: each thing that keeps a moment or a file's content, used at two times.
+"""Long-lived objects that hold a time or a file's content, each used at two times.
 
-A test here moves a clock or replaces a file between two uses of one object, and expects of the second use what a new
-object would say then.
+A test moves a clock or replaces a file between two uses of one object. The second use must behave like a new object.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ def milliseconds(span: datetime.timedelta) -> int:
 
 
 def days_left(certificate: Certificate, clock: ManualClock) -> int:
-    """Return for how long what a context serves is good."""
+    """Return how many days a context's certificate is still valid."""
     shown = x509.load_pem_x509_certificate(Path(certificate.chain).read_bytes())
     return (shown.not_valid_after_utc - datetime.datetime.fromtimestamp(clock.wall() / 1000, datetime.UTC)).days
 
@@ -161,7 +160,7 @@ async def test_a_push_server_shows_its_renewed_certificate_and_trusts_its_new_ca
     client = other.signs("client")
 
     def shown(address: str) -> tuple[str, bool]:
-        """Return the name of the server, and whether it took the client's certificate."""
+        """Return the server's name, and whether it accepted the client's certificate."""
         context = ssl.create_default_context(cafile=authority.pair.chain)
         context.load_cert_chain(client.chain, client.key)
         context.set_alpn_protocols(["h2"])

@@ -10,6 +10,6 @@ write down each call. Meanwhile `ams migrate copy` runs twice and `ams migrate c
 haproxy while the services are changed. In the end the books of the clients are added up, and all answers and messages
 of both sides are compared.
 
-Read it in this order: `site` (what the clients know), `day` (what there is), `sides` and `old` (the old side and the
-new one), `clients`, `operator` (the commands), `__main__`, `books` (the result).
+Read `site` (names for the clients), `day` (the data), and `sides` and `old` (the two services) first. Then read
+`clients`, `operator` (the commands), `__main__`, and `books` (the result).
 """

@@ -1,4 +1,4 @@
-"""Books of clients, a line for each call, and what they add up to; and answers of both services beside each other."""
+"""Records of clients' calls, a line for each, and their totals; and a comparison of both services' answers."""
 
 import json
 import time
@@ -44,14 +44,14 @@ class Book:
 
 class Balance(NamedTuple):
     published: int
-    lost: list[str]  # texts that were stored, as the service said, and did not come out
+    lost: list[str]  # acknowledged texts that were not consumed
     repeated: list[str]
     refused: list[str]  # answers that were errors, each with the client that got it
     pause: float
 
 
 def balance(publishers: Iterable[Path], consumers: Iterable[Path], pushed: Mapping[str, int]) -> Balance:
-    """Compare the books; `pushed` says how often each text came to the receiver of pushes, who confirms each."""
+    """Add up the books; `pushed` says how often each text came to the receiver of pushes, who confirms each."""
     sent, got = ({book.stem: _calls_in(book) for book in books} for books in (publishers, consumers))
     calls = [(name, each) for calls in (sent, got) for name, made in calls.items() for each in made]
     published = [text for made in sent.values() for each in made for text in _texts(each, PUBLISH)]
@@ -137,7 +137,7 @@ def _of_one(ask: _Asking, place: str, kind: str, shown: Json) -> Iterator[tuple[
 
 
 def _user(user: Json, odd: Collection[str]) -> Json:
-    """Return a user less what differs: lists that were null, and members of what is gone or is odd itself."""
+    """Return a user without expected differences: lists that were null, and memberships of deleted or odd projects."""
     if not isinstance(user, dict):
         return user
     kept = [each for each in user.get("projects", ()) if each["project"] and each["project"] not in odd]
@@ -185,7 +185,7 @@ def differences(old: Answers, new: Answers) -> list[str]:
 
 
 def _between(name: str, old: Json, new: Json) -> Iterator[str]:
-    """Yield what is not the same, as near to it as can be said; secrets are not shown."""
+    """Yield the differences, as near to their place as possible, without secrets."""
     if isinstance(old, dict) and isinstance(new, dict):
         for each in sorted(old.keys() | new.keys()):
             yield from _between(f"{name}: {each}", old.get(each), new.get(each))

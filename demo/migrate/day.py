@@ -1,11 +1,11 @@
-"""A made-up day of a service of EGI as the reference keeps it: documents, and what is in Kafka.
+"""A made-up day of a service of EGI in the reference's storage: documents, and records in Kafka.
 
-Seeded: the same seed gives the same day. Beside what is well, there is what ten years leave: members of projects that
-are gone, users of a name or token that another has, lists that name the dead, offsets of -1 and past the end, names
-that nobody can address, dates of the year 1, topics and subscriptions of a name, records that cannot be read. Whatever
-a comparison cannot expect to be the same afterwards is named in `odd`.
+The same seed gives the same day. Beside good data it has the leftovers of ten years: members of deleted projects,
+duplicate names and tokens of users, and lists with deleted names. There are offsets of -1 and past the end, invalid
+names, dates of the year 1, duplicate topics and subscriptions, and unreadable records. `odd` names all that a
+comparison cannot expect to be the same afterwards.
 
-Written by what the reference's documents are known to be, and apart from what moves them: `ams.migrate` is not used.
+It is written from the reference's document formats alone: the migration code, `ams.migrate`, is not used.
 """
 
 import base64
@@ -58,7 +58,7 @@ class Day:
     collections: dict[str, list[Document]] = field(default_factory=dict)
     logs: list[Log] = field(default_factory=list)
     odd: set[str] = field(default_factory=set)
-    """Users, `PROJECT` and `PROJECT/NAME` that are not the same afterwards, as documented."""
+    """Users, `PROJECT` and `PROJECT/NAME` with documented differences after the migration."""
     admin_token: str = ""
 
     @property

@@ -1,7 +1,7 @@
-"""The operator of the move: runs the commands that an administrator types.
+"""The operator of the migration: runs the commands that an administrator types.
 
-What stops the old service and starts the new one is what `systemctl` is on a real machine: the command makes a file,
-and whoever runs the services does it and takes the file away.
+Commands that stop the old service and start the new one create a file, in place of `systemctl` on a real machine. The
+runner of the services acts on the file and removes it.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The old side and the new one, and a day written to MongoDB and Kafka of the old one.
 
-The old side is the original, built from Go's module registry by its name into a cache folder of the user's, once; or
-the stand-in where it cannot be had. Nothing of the original is in this repository.
+The old side is the original, built once from Go's module registry by its name into the user's cache folder; or the
+stand-in where it is not available. Nothing of the original is in this repository.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ OLD_START_SECONDS = 60.0
 
 
 class CannotBuild(Exception):
-    """The original cannot be had on this machine; the text is one line that says why."""
+    """The original is not available on this machine; the text is one line with the reason."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What the clients of the demo know: a project, and for each of five ways a topic with a subscription of its name."""
+"""Names for the clients of the demo: a project, and for each of five ways a topic with a subscription of its name."""
 
 import hashlib
 from typing import NamedTuple

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 BENCHMARKS = ("hepscore23", "hepspec", "si2k")
-"""Which normalised time is shown of several; all three are on the scale of HEP-SPEC06."""
+"""The unit of normalised time shown, if there are several; all three are on the scale of HEP-SPEC06."""
 _HOUR, _TERABYTE = 3600, 10**12
 _WORK = ("Site", "Jobs", "Wall hours", "CPU hours", "Normalised CPU hours")
 _CLOUD = ("Site", "Machines", "CPU hours", "Terabytes")

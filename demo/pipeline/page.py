@@ -1,4 +1,4 @@
-"""The page: what each job found, drawn; what two of them said before late messages came; and the tables they left."""
+"""The page: each job's results as plots; two jobs' results before late messages came; and their tables."""
 
 import json
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ Figures = Mapping[str, float]
 
 
 def write(folder: Path, day: date, before: datetime, url: str, master: str) -> Path:
-    """Write the page; `before` is when two jobs had told of the day without late messages."""
+    """Write the page; `before` is the time of two jobs' results without late messages."""
     path = folder / "report.html"
     sections = _from_spark(folder, day, before, master)
     accounting = _results(folder, "accounting")
@@ -76,7 +76,7 @@ def _results(folder: Path, job: str) -> Path:
 
 
 def _versions(spark: SparkSession, folder: Path, day: date, before: datetime) -> Section:
-    """Return a section that shows what two jobs said of a day at a time, and what they say now."""
+    """Return a section with two jobs' earlier results of a day, and the current ones."""
 
     def compared(table: Path, figure: str, site: str, value: Column, where: Column) -> Rows:
         then, now = (
@@ -101,7 +101,7 @@ def _versions(spark: SparkSession, folder: Path, day: date, before: datetime) ->
 
 
 def changed(then: Figures, now: Figures) -> list[tuple[str, float | None, float | None, float]]:
-    """Return the sites whose figure is another one now, with both and the change.
+    """Return the sites with a changed figure, with both values and the change.
 
     >>> changed({"A": 1.0, "B": 2.0}, {"A": 1.0, "B": 5.0, "C": 4.0})
     [('B', 2.0, 5.0, 3.0), ('C', None, 4.0, 4.0)]

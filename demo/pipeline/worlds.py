@@ -69,12 +69,12 @@ WORKERS = 2
 
 
 def planned(task: Task) -> Plan:
-    """Read what is said to a job; raises what a wrong option does, which is better known before the first job runs."""
+    """Read the options of a job; wrong ones raise here, before the first job runs."""
     return read_plan(task.job, [f"{name}={value}" for name, value in task.options.items()])
 
 
 def work(plan: Plan, service: Service, folder: Path, master: str) -> RunResult:
-    """Run a job in its folder, without what it prints; Ctrl-C ends it after its batch at work, and then the demo."""
+    """Run a job in its folder, without its output; Ctrl-C ends it after its current batch, and then the demo."""
     source = {"endpoint": service.url, "project": PROJECT, "ca": str(service.ca.absolute())}
     with redirect_stdout(io.StringIO()):
         ended = start(plan, Setup(work=folder, project=PROJECT, source=source, master=master, settings={}, say=_quiet))
@@ -112,7 +112,7 @@ def database(folder: Path) -> Iterator[str]:
 
 
 def hand_over(service: Service, url: str) -> None:
-    """Let the jobs, which take secrets from the environment only, find them there."""
+    """Put secrets into the environment, the only place where the jobs look for them."""
     os.environ["AMS_TOKEN"] = service.token_file.read_text().strip()
     if url:
         os.environ["AMS_PIPELINE_DATABASE"] = url

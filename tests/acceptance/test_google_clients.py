@@ -1,4 +1,4 @@
-"""Google's own clients, and Celery on them, as the guides have them: unchanged, against the real service."""
+"""Google's own clients, and Celery on top of them, run as in the guides against the real service."""
 
 import asyncio
 import re
@@ -31,13 +31,11 @@ def clone(tmp_path: Path) -> Path:
 
 
 def serving(page: Path, clone: Path) -> AbstractContextManager[LiveService]:
-    """Start the service as a document says, on free ports."""
     _, _, *flags = shlex.split(block(page, "sh service").replace("8085", "0"))
     return live_service(clone / "ams-data", *flags)
 
 
 def follow_step(page: Path, step: str, clone: Path, service: LiveService) -> None:
-    """Run the one step of a document that is called so, and compare what it shows."""
     commands = block(page, f"sh {step}").replace(EMULATOR, service.pubsub)
     done = run(commands, clone, AMS_ENDPOINT=service.base_url, PUBSUB_EMULATOR_HOST=service.pubsub)
     assert done.returncode == 0, done.stdout
@@ -45,7 +43,7 @@ def follow_step(page: Path, step: str, clone: Path, service: LiveService) -> Non
 
 
 def test_the_program_of_the_guide_for_python_works_as_with_googles_emulator(clone: Path) -> None:
-    """Those for other languages are started once, by a test that has them wait for longer."""
+    """The programs for other languages are started once, by a test with longer waits."""
     page = ROOT / "docs" / "how-to" / "google-pubsub-python.md"
     write_programs(page, clone, "")
     with serving(page, clone) as service:

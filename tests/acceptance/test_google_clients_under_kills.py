@@ -1,6 +1,6 @@
-"""Google's clients for Node, Go and Java while the service is killed: all comes, in order, and what is done stays done.
+"""Google's clients for Node, Go and Java while the service is killed: no loss, order kept, acknowledgements last.
 
-Python's is in the campaign of a cluster (`tests.faults.cluster`), which sees what it asks on the wire, too.
+The client for Python is in the campaign of a cluster (`tests.faults.cluster`), which also sees its requests.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ KILLS = 5
 ANSWERED_SECONDS = 120.0  # for a client to get on after a kill: some pause for long before they connect again
 
 DRAIN_SECONDS = 120.0
-"""Node's client has leases of a minute whatever it is told, and nobody gets what was on lease before a kill sooner."""
+"""Node's client always leases for a minute, and messages leased before a kill do not come sooner."""
 
 
 class Said(NamedTuple):
-    """What a program said of a message: `received` or `confirmed`."""
+    """One line of a program's output: it `received` or `confirmed` a message."""
 
     what: str
     subscription: str
@@ -49,7 +49,7 @@ class Said(NamedTuple):
 
 @contextmanager
 def working(language: Language, folder: Path, address: str) -> Iterator[Callable[[], list[Said]]]:
-    """Let the program of a language work until the block ends; gives what returns all that it said until now."""
+    """Run a program until the block ends; yields a function that returns its output so far."""
     language.get(folder)
     file, command = language.receiver
     shutil.copy(HERE / file, folder)
@@ -101,7 +101,7 @@ def repeated(said: list[Said]) -> list[int]:
 
 
 def in_order(said: list[Said]) -> bool:
-    """Whether of each key messages came for the first time in their order."""
+    """Return whether the first deliveries of each ordering key came in order."""
     last: dict[str, int] = {}
     seen: set[int] = set()
     for each in said:

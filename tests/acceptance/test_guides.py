@@ -77,7 +77,6 @@ printf three | .venv/bin/ams publish readings --file -
 
 
 def succeed(script: str, clone: Path, **variables: str) -> str:
-    """Run commands that must not fail, and return what they print."""
     done = run(script, clone, **variables)
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -93,7 +92,7 @@ def furnished(clone: Path, *flags: str, before: str = "") -> Iterator[LiveServic
 
 @contextlib.contextmanager
 def served(command: str, clone: Path) -> Iterator[str]:
-    """Start a server as a document says, the service on a free port; yields where it is when it is ready."""
+    """Start a server as a document shows, the service on a free port; yields its address when it is ready."""
     ports = ("AMS_PORT", "AMS_OPS_PORT", "AMS_AUTHN_PORT", "AMS_AUTHN_OPS_PORT")
     free_ports = environment(**dict.fromkeys(ports, "0"), no_proxy="localhost")
     words = shlex.split(command.replace("\\\n", ""))
@@ -131,7 +130,7 @@ class Receiver:
 
 
 def carry_out(todo: list[Step], clone: Path, instead: dict[str, str], **variables: str) -> None:
-    """Run steps in one shell, and compare all that they show."""
+    """Run steps in one shell, and compare all output with the document."""
     commands = "\n".join(each.commands for each in todo)
     for named, here in instead.items():
         commands = commands.replace(named, here)
@@ -140,7 +139,7 @@ def carry_out(todo: list[Step], clone: Path, instead: dict[str, str], **variable
 
 
 def places(endpoint: str, receiver: Receiver) -> dict[str, str]:
-    """Return what stands for the places that documents about push name."""
+    """Return replacements for the addresses in the documents about push."""
     return {"localhost:8080": urlsplit(endpoint).netloc, "8443": str(receiver.port)}
 
 
@@ -153,7 +152,7 @@ def test_the_tutorial_works_line_by_line(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone with what the first tutorial leaves behind: the project `garden` with a topic `readings`."""
+    """A clone after the first tutorial: the project `garden` with a topic `readings`."""
     clone = tmp_path_factory.mktemp("begun")
     make_clone(clone)
     with served(block(TUTORIAL, "sh service"), clone) as endpoint:

@@ -1,4 +1,4 @@
-"""Clients that linger: one that does not read its answer is dropped, and a stop waits for nobody who says nothing."""
+"""Lingering clients: one that does not read its answer is dropped, and a stop does not wait for silent ones."""
 
 import base64
 import contextlib
@@ -92,7 +92,7 @@ REQUESTS: dict[str, Callable[[LiveService], bytes]] = {
 
 
 def connected(live: LiveService) -> socket.socket:
-    """Return a connection that takes little at a time."""
+    """Return a connection with a small receive buffer."""
     where, client = urlsplit(live.base_url), socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.settimeout(PATIENCE_SECONDS)
@@ -103,7 +103,7 @@ def connected(live: LiveService) -> socket.socket:
 
 
 def is_kept(client: socket.socket) -> bool:
-    """Tell whether the service has its side of a connection open; closed, there may be something to read."""
+    """Return whether the service has its side of a connection open; unread bytes may remain after a close."""
     ports = [f":{address[1]:04X}" for address in (client.getpeername(), client.getsockname())]
     lines = [each.split() for each in Path("/proc/net/tcp").read_text().splitlines()]
     return any(line[1].endswith(ports[0]) and line[2].endswith(ports[1]) and line[3] == "01" for line in lines)
@@ -118,7 +118,7 @@ def all_that_comes(client: socket.socket) -> int:
 
 
 def test_sighup_without_a_certificate_changes_nothing_and_sigterm_waits_for_no_client(tmp_path: Path) -> None:
-    """An idle one over TLS does not hold up a stop; a pull that waits is answered."""
+    """An idle TLS connection does not delay a stop; a waiting pull is answered."""
     with (
         live_service(tmp_path / "data", "--tls-self-signed", "--pull-wait", "3s") as live,
         connected(live) as idle,

@@ -1,4 +1,4 @@
-"""The official client library, unmodified, against a running service over TLS: all it can do with what there is."""
+"""The official client library, unmodified, against a running service over TLS: all its calls."""
 
 import inspect
 import ssl
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.acceptance
 WITHOUT_REQUESTS = {"assign_token", "auth_via_cert", "get_pullopt", "set_pullopt"} | {
     f"do_{method}" for method in ("get", "put", "post", "delete")
 }
-"""Methods that ask the service nothing of their own."""
+"""Methods that send no request."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
 
 @pytest.fixture
 def tls(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Options of every call: the service's own CA; no proxy on the way to this machine."""
+    """Options of every call: the service's own CA, and no proxy."""
     monkeypatch.setenv("NO_PROXY", "localhost")
     return {"verify": str(service.ca), "timeout": 10}
 

@@ -1,4 +1,4 @@
-"""The tutorial and guides to pipelines, followed by a reader with Java; that to tables on S3 on a real S3 server."""
+"""The tutorial and guides for pipelines, followed with Java; the guide for tables on S3 uses a real S3 server."""
 
 import os
 import shutil
@@ -50,7 +50,7 @@ def test_every_line_of_the_guide_to_tables_on_s3_works(tmp_path: Path, monkeypat
     with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
 
         def follow_block(block: str, *, without: str = "\n") -> str:
-            """Run a block but lines that begin so, and return what it printed."""
+            """Run a block without the lines that begin so, and return its output."""
             typed, _ = commands(block)
             here = {"BUCKET": bucket, "PROJECT": "garden", " /srv/": f" {local}/", " /var/lib/": f" {tmp_path}/"}
             for named, placed in here.items():

@@ -1,5 +1,6 @@
-"""The hot routes asked by HTTP clients as people have them, over plain HTTP and TLS: no request of ours, no answer read
-by ours. `tests.acceptance.clients.programs` has the programs.
+"""The hot routes over plain HTTP and TLS, with common HTTP clients instead of our own.
+
+The programs are in `tests.acceptance.clients.programs`.
 """
 
 import itertools
@@ -20,7 +21,7 @@ CLIENTS = [
     pytest.param("fetch", marks=pytest.mark.node), pytest.param("net/http", marks=pytest.mark.go),
     pytest.param("java.net.http", marks=pytest.mark.jdk),
 ]  # fmt: skip
-"""`curl --http2` and Java offer to upgrade to HTTP/2 where there is no TLS."""
+"""`curl --http2` and Java offer an upgrade to HTTP/2 on plain HTTP."""
 _count = itertools.count(1)
 _half = "A" * 750_000
 SMALL, BIG = (
@@ -87,7 +88,7 @@ def test_clients_publish_pull_and_acknowledge(client: str, service: LiveService,
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_refused_client_reads_why_and_asks_on(client: str, service: LiveService, project: str, folder: Path) -> None:
-    # A JDK before 20 hangs when a refusal comes in place of 100 Continue, whatever the service (JDK-8286171).
+    # A JDK before 20 hangs on any refusal instead of 100 Continue, with every service (JDK-8286171).
     asked = [how for how in PUBLISHED.values() if client != "java.net.http" or "expect" not in how]
     refused = [Ask("POST", f"{project}/topics/t:publish", "wrong", **how) for how in asked]
     good = Ask("POST", f"{project}/topics/t:publish", service.token, SMALL)

@@ -1,4 +1,4 @@
-"""What is written of a day with secrets: nothing of them, whatever is asked and whatever goes wrong (17.3, U8)."""
+"""No secret is written to logs or files, whatever a client sends and whatever fails (17.3, U8)."""
 
 import base64
 import json
@@ -28,7 +28,7 @@ IN_LOG = {ENCODED, ATTRIBUTE}  # what the log's segments hold, as is their purpo
 
 
 class Day:
-    """Requests with secrets; every secret that was seen is kept."""
+    """Requests with secrets; it keeps every secret that it saw."""
 
     def __init__(self, live: LiveService) -> None:
         self.live = live
@@ -40,7 +40,7 @@ class Day:
 
     @property
     def others(self) -> set[str]:
-        """What is no token of a user."""
+        """Secrets other than tokens of users."""
         return self._others | self.activations | self.of_push
 
     def ask(
@@ -96,7 +96,7 @@ def go_well(day: Day) -> str:
 
 
 def go_wrong(day: Day, token: str) -> None:
-    """Ask for what is refused, with secrets in every place a client may put them."""
+    """Send requests that are refused, with secrets in every place a client may put them."""
     push = {"pushEndpoint": "https://r.example", "authorizationHeader": {"type": "autogen", "value": HEADER}}
     wanted = {"topic": "projects/P/topics/t", "pushConfig": push}
     refused = [
@@ -116,7 +116,7 @@ def go_wrong(day: Day, token: str) -> None:
 
 
 def break_down(day: Day, token: str) -> None:
-    """Take the registry's tables away under the running service, and ask on."""
+    """Drop the registry's tables under the running service, and send more requests."""
     with sqlite3.connect(day.live.data / "registry.db") as database:
         for table in ("memberships", "topics", "subscriptions"):
             database.execute(f"ALTER TABLE {table} RENAME TO {table}_gone")
@@ -151,7 +151,7 @@ def test_nothing_written_holds_a_secret(day: Day, tmp_path: Path, request: pytes
 
 
 def found_in(path: Path, day: Day) -> list[str]:
-    """Return the secrets a file holds that are not there on purpose."""
+    """Return the secrets in a file that should not be there."""
     secrets = day.tokens | day.others
     if path.name == "admin.token":
         secrets -= {day.live.token}
@@ -164,7 +164,7 @@ def found_in(path: Path, day: Day) -> list[str]:
 
 
 def check_lines(said: list[dict[str, Any]]) -> None:
-    """Every line of a request names it, and every change says who made it."""
+    """Check that every line of a request names it, and that every change names its author."""
     of_probe = {line["event"]: line for line in said if line.get("request") == "probe-7"}
     changes = [(line["by"], line["action"], line["resource"]) for line in said if line["event"] == "changed"]
 

@@ -49,7 +49,7 @@ OVERVIEW_ROWS = {
     (method, path): roles.replace("*", "").replace(",", "").split()
     for method, path, roles in re.findall(r"^\| ([A-Z]+) \| `(\S+)` \|.*\| (.+?) \|$", OVERVIEW, re.MULTILINE)
 }
-"""Short forms of roles by method and path, as the reference shows them; a `*` there speaks of access lists."""
+"""Short forms of roles by method and path, as the reference shows them; `*` there marks access lists."""
 _LETTERS = {
     "{project}": "P", "{topic}": "T", "{subscription}": "S", "{schema}": "X", "{user}": "U", "{snapshot}": "N",
     "registrations/{uuid}": "registrations/R", "tokens/{token}": "tokens/N", "{binding}": "B", "{issuer}": "I",
@@ -64,7 +64,6 @@ def documented(path: str) -> str:
 
 
 def roles_of(method: str, path: str) -> set[str]:
-    """Return the names of the roles that the reference shows for a route."""
     return {permissions.SELF if role == SELF else SHORT.get(role, role) for role in OVERVIEW_ROWS[method, path]}
 
 

@@ -1,4 +1,4 @@
-"""Who may what: the table of roles, the order of checks (HTTP contract 1.5), access lists, views, and tokens."""
+"""Authorization: the table of roles, the order of checks (HTTP contract 1.5), access lists, views, and tokens."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ def test_the_roles_of_the_reference_are_those_of_the_table() -> None:
 
 
 def test_no_action_of_our_own_is_wider_than_those_of_the_contract_for_its_resource() -> None:
-    """Who may not consume may not read a topic."""
+    """A user who may not consume may not read a topic either."""
     ours = {line.action: PERMISSIONS[line.action] - {SELF} for line in OWN_LINES}
     alike = {
         "service:doctor": PERMISSIONS["ams:metrics"] - {"metrics_viewer"},
@@ -189,7 +189,7 @@ async def outcome(admission: Admission, line: Line, token: str | None, project: 
 
 
 async def test_the_checks_come_in_their_order(registry: Registry) -> None:
-    """Who may do what is walked through in `tests/contract/test_roles.py`."""
+    """Every role and action is tested in `tests/contract/test_roles.py`."""
     admission = Admission(registry, service_token=SERVICE_TOKEN)
     await make_project(registry, OWN)
 
@@ -276,7 +276,7 @@ def may(one: Caller, authorized: frozenset[UserId], role: str) -> bool:
 
 @pytest.mark.parametrize(("role", "other"), [("publisher", "consumer"), ("consumer", "publisher")])
 def test_an_access_list_binds_those_whose_role_it_is_for(role: str, other: str) -> None:
-    """Which actions have one is walked through in `tests/contract/test_roles.py`."""
+    """The actions with an access list are tested in `tests/contract/test_roles.py`."""
     assert may(caller(role), frozenset({ANNA}), role)
     assert not may(caller(role), frozenset({UserId("other")}), role)
     assert may(caller(role, access_lists=False), frozenset(), role)
@@ -338,7 +338,7 @@ JWT = Bearer("e30.e30.c2ln")
 
 @dataclass
 class Issuers:
-    """Stands for the logins by tokens of issuers: knows some texts, and counts how often it is asked."""
+    """Stand-in for logins by issuer tokens: knows some tokens, and counts calls."""
 
     whose: Mapping[str, Principal] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Logins: whom tokens of an issuer stand for, whose roles follow; and keys of named tokens (reference/tokens.md)."""
+"""Logins: users and roles of issuer tokens, and keys of named tokens (reference/tokens.md)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -115,7 +115,7 @@ async def test_a_token_is_known_without_waiting_as_long_as_all_that_it_stands_on
     shown, logins = token(), setup.logins
 
     async def is_known_again() -> bool:
-        """Whether it was not known, and is once it was looked at."""
+        """Return whether an admission put a token into the cache that was not there before."""
         assert logins.known(shown) is None
         return await logins.principal(shown) is logins.known(shown)
 
@@ -232,7 +232,7 @@ async def test_users_that_were_bound_by_hand_keep_their_roles_whatever_entitleme
 
 
 async def test_a_project_that_is_deleted_keeps_no_role(creating: LoginSetup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another node may still know the project, and a token counts only once."""
+    """Another node may still cache the project; a token is accepted only once."""
     alice = await creating.login("publisher", "reader")
     gone = await creating.registry.projects.find(ProjectName("Q"))
     find = creating.registry.projects.find
@@ -415,7 +415,7 @@ async def test_a_look_up_under_way_does_not_revive_a_revoked_key(keys: KeySetup,
 
 
 async def test_a_bad_one_is_refused_without_an_issuer(keys: KeySetup, anna: User) -> None:
-    """Each reason is told in tests/identity/test_tokens.py."""
+    """The reasons are tested in tests/identity/test_tokens.py."""
     await keys.key(anna)
     token = keys.signed(by=program_keys.private_key("two"))
 

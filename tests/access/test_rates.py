@@ -1,4 +1,4 @@
-"""Limits of users and projects: rates of requests, shared fairly, and slots of what lasts."""
+"""Limits of users and projects: request rates, shared fairly, and slots for long-lived things."""
 
 import contextlib
 from dataclasses import replace
@@ -28,12 +28,12 @@ def taken(rate: Rate, key: str, wanted: int) -> int:
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 30)), max_size=30)
-"""What happens: so many milliseconds pass, then so many requests come at once."""
+"""Steps: a number of milliseconds pass, then a number of requests come at once."""
 
 
 @given(st.integers(1, 20), STEPS)
 def test_a_seconds_worth_and_what_time_earns_is_given_no_more(per_second: int, steps: list[tuple[int, int]]) -> None:
-    """The bucket as everybody draws it, filled drop by drop, grants the same."""
+    """A token bucket that is filled drop by drop grants the same."""
     clock = ManualClock()
     rate = Rate(per_second, clock)
     drops = full = per_second * 1000
@@ -106,7 +106,7 @@ def test_who_comes_back_when_told_gets_in_whatever_a_flood_asks(per_second: int,
 
 
 def max_min(rate: float, wanted: list[float]) -> list[float]:
-    """Share a rate out: who wants less than an even share has it all, and what that leaves goes to the others."""
+    """Max-min fairness: small demands are met in full, and the rest is shared evenly."""
     shares, left = dict[int, float](), rate
     for place, (want, who) in enumerate(sorted((want, who) for who, want in enumerate(wanted))):
         shares[who] = min(want, left / (len(wanted) - place))
@@ -118,7 +118,7 @@ SECONDS = 20
 
 
 def demanded(per_second: int, pauses: list[int]) -> list[int]:
-    """Let users ask so many milliseconds apart for a while; return how many requests each was granted."""
+    """Send requests of users at fixed intervals in milliseconds; return how many each was granted."""
     clock = ManualClock()
     shared = SharedRate(per_second, clock)
     got = [0] * len(pauses)

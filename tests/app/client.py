@@ -6,7 +6,7 @@ from tests.support.served import Served
 
 
 class Client(httpx.Client):
-    """Asks a service, below `/v1`; each topic that it makes has a subscription of its name and an s."""
+    """Sends requests below `/v1`; each topic it makes has a subscription named after it with an s."""
 
     def __init__(self, given: Served, **options: Any) -> None:
         super().__init__(base_url=f"{given.run.base_url}/v1", headers={"x-api-key": given.token}, **options)

@@ -1,4 +1,4 @@
-"""Backups: taken of folders at rest and in use, without stopping the service, and restored."""
+"""Backups: copied from idle folders and from running services, and restored."""
 
 import asyncio
 import contextlib
@@ -94,7 +94,7 @@ def test_a_folder_at_rest_is_copied_whole_for_the_owner_only_and_is_a_data_folde
 
 
 def written_by_the_certificate_service(data: Path) -> "sqlite3.Connection":
-    """Put a certificate service's files beside AMS's; its database is open, and all in it is in the WAL still."""
+    """Put a certificate service's files beside AMS's; its database is open, with everything still in the WAL."""
     for name in ("authn.key", "authn.seal", "authn.lock", "authn-audit.jsonl"):
         (data / name).write_text(name)
     (data / "authn-tls").mkdir()
@@ -140,7 +140,7 @@ async def test_a_running_service_is_copied_as_it_is_and_goes_on(tmp_path: Path) 
 
 
 async def copied_while(tmp_path: Path, change: Coroutine[Any, Any, object]) -> None:
-    """Copy a folder whose service makes a change between the moment of the copy and its first file."""
+    """Copy a folder whose service makes a change between the start of the copy and its first file."""
 
     def copy() -> None:
         folder = Folder.look(str(tmp_path / "data"))
@@ -154,7 +154,7 @@ async def copied_while(tmp_path: Path, change: Coroutine[Any, Any, object]) -> N
 
 
 async def test_what_changes_while_files_are_copied_is_not_in_the_copy(tmp_path: Path) -> None:
-    """The moment comes first; a registry that grows meanwhile must not be in the copy with topics the log lacks."""
+    """The moment is fixed first: topics that a growing registry adds later would be missing from the log."""
     async with running_service(tmp_path / "data") as (run, _):
         projects = run.service.registry.projects
         await projects.create("EARLY", "", None)
@@ -165,7 +165,7 @@ async def test_what_changes_while_files_are_copied_is_not_in_the_copy(tmp_path: 
 
 
 async def test_no_cursor_of_a_copy_is_beyond_the_log_it_was_copied_with(tmp_path: Path) -> None:
-    """What is published and acknowledged after the look is not in the copy, nor is an image that is stored then."""
+    """Messages, acknowledgements and images stored after that moment are not in the copy."""
     subscription, topic = SubscriptionId("s"), new_topic_id()
     async with running_service(tmp_path / "data") as (run, _):
         log, cursors = run.service.embedded, run.service.cursors

@@ -51,7 +51,7 @@ async def data(tmp_path: Path) -> Path:
 
 
 async def is_let_in(data: Path, token: str, token_key: str = "") -> bool:
-    """Whether the engines, opened as at a start, find the owner of a token and can show it."""
+    """Return whether reopened engines find the owner of a token and can show the token."""
     async with service(settings(data, token_key), Supervisor()) as made:
         user = await made.registry.users.by_token(token)
         return user is not None and user.token == token

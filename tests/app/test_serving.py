@@ -1,4 +1,4 @@
-"""A service as it serves, drains and is not ready; and its ports, where one address leaves connections to others."""
+"""A service while it serves, drains and is not ready; and its ports, with a share per address."""
 
 import asyncio
 import contextlib
@@ -69,7 +69,7 @@ async def make_topic(run: Running, token: str) -> None:
 
 
 async def test_deliveries_end_before_pulls_stop_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers wait in pulls too: told not to, they would ask without pause until they end."""
+    """Workers also wait in pulls: without a stop they would pull in a tight loop until they end."""
     ended: list[str] = []
     close, stop_waiting = PushRunner.close, Deliverer.stop_waiting
 
@@ -179,7 +179,7 @@ async def is_unready_for(
         asyncio.timeout(PATIENCE_SECONDS),
     ):
         with trouble():
-            # Until this is the reason: a database that the service itself writes to looks locked for a moment.
+            # Retry: a database that the service itself is writing to looks locked for a moment.
             while (await client.get("/readyz")).text != f"{reason}\n":
                 await asyncio.sleep(0.01)
         while (await client.get("/readyz")).status_code == 503:

@@ -1,4 +1,4 @@
-"""A project's bytes are its own: who publishes without end is refused, and takes no unread messages of others."""
+"""Quotas of stored bytes: a flooding publisher is refused, and no other project loses unread messages."""
 
 import base64
 import contextlib
@@ -42,7 +42,7 @@ class Site(Client):
         return found
 
     def retain(self) -> None:
-        """Let the log keep itself in order, and the quotas be measured."""
+        """Run retention, and measure the quotas."""
         service = self.given.run.service
         assert service.embedded is not None
         self.given.carry_out(service.embedded.retain())

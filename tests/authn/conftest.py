@@ -31,7 +31,7 @@ async def service(url: str) -> AsyncIterator[Service]:
 
 @pytest.fixture
 async def quick(tmp_path: Path) -> AsyncIterator[Service]:
-    """The service on SQLite, for what no database has a part in."""
+    """The service on SQLite, for tests independent of the database."""
     async with open_service(sqlite_url(str(tmp_path / "quick.db"))) as opened:
         yield opened
 

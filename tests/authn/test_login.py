@@ -1,4 +1,4 @@
-"""From a certificate to a token: each step in its order, and how services are asked for one user's token."""
+"""From a certificate to a token: each step in its order, and how services are asked for a user's token."""
 
 import asyncio
 import re
@@ -230,7 +230,7 @@ async def test_a8_the_first_login_decides_whose_subject_a_binding_means(ready: L
 
 
 async def test_a22_a_binding_that_is_given_another_subject_is_for_that_from_then_on(ready: LoginService) -> None:
-    """A site has a new certificate, and the scripts of the reference put its subject, and know of nothing else."""
+    """A site has a new certificate; the reference's scripts change only the subject."""
     await ready.ask()
     new = ready.world.authority.signs((("O", "Acme"), ("CN", "Jane of today")))
     identifier = of_certificate(new.certificate.subject)

@@ -178,7 +178,7 @@ def asked(url: str, ca: str, **headers: str) -> tuple[int, str]:
 
 @contextlib.asynccontextmanager
 async def serving(folder: Path, **more: object) -> AsyncIterator[tuple[Running, str]]:
-    """Run a service in this process, on free ports and with a certificate of its own; gives it, and its CA's file."""
+    """Run a service in this process, on free ports with its own certificate; yields it, and its CA's file."""
     usual = {"data": str(folder / "data"), "port": 0, "ops_port": 0, "tls_self_signed": True, "client_ca": str(folder)}
     settings = AuthnSettings(**usual | more)  # type: ignore[arg-type]  # tests name settings freely
     async with running(settings, Supervisor()) as run:
@@ -245,7 +245,7 @@ async def test_a18_whoever_asks_is_answered_before_the_connection_is_cut(tmp_pat
 
 @pytest.mark.parametrize(("open_files", "most"), [(20_000, 5_000), (1024, 512), (100, 50), (1, 1)])
 def test_a20_connections_leave_files_for_all_else(monkeypatch: pytest.MonkeyPatch, open_files: int, most: int) -> None:
-    """Without a file that is free no service can be asked, and no line of the audit log be written."""
+    """Without free file descriptors no service can be reached, and the audit log cannot be written."""
     monkeypatch.setattr("resource.getrlimit", lambda _: (open_files, open_files))
     assert connection_limit(AuthnSettings(max_connections=5_000)) == most
 

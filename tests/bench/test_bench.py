@@ -1,4 +1,4 @@
-"""The bench and its tools run. What they measure is not tested: machines differ."""
+"""The bench and its tools run. Results are not tested: machines differ."""
 
 import asyncio
 import threading

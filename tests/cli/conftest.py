@@ -24,7 +24,7 @@ class Ams:
         return run_ams(arguments, self._environment | variables, stdin=stdin, folder=self.folder)
 
     def json(self, *arguments: str, code: int = 0, stdin: str = "", **variables: str) -> Any:
-        """Run a command that must end with this code; return what it says to programs."""
+        """Run a command that must end with this code; return its JSON output."""
         ran = self(*arguments, "-o", "json", stdin=stdin, **variables)
         assert ran.returncode == code, ran.stderr
         return json.loads(ran.stdout)
@@ -36,7 +36,7 @@ Begin = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    """Run one service for all tests of the command line; they work in projects of their own."""
+    """Run one service for all tests of the command line; each has its own project."""
     data = tmp_path_factory.mktemp("service") / "ams-data"
     push = ("--push-enabled", "--push-worker-token", WORKER_TOKEN)
     own = ("--service-token", SERVICE_TOKEN)
@@ -55,7 +55,7 @@ def admins_environment(service: LiveService, folder: Path) -> dict[str, str]:
 
 
 def prepare_project(service: LiveService, folder: Path, commands: str) -> Ams:
-    """Make a project named after the folder; run commands there, one a line, in which `{p}` stands for its name."""
+    """Make a project named after the folder; run commands there, one a line, with its name for `{p}`."""
     ams = Ams(admins_environment(service, folder), folder)
     for command in (f"projects create {folder.name}\n" + commands.format(p=folder.name)).splitlines():
         ran = ams(*command.split(), stdin='{"type": "object"}')
@@ -80,7 +80,7 @@ def offline(tmp_path: Path) -> Ams:
 
 @pytest.fixture
 def begin(environment: dict[str, str], tmp_path: Path) -> Iterator[Begin]:
-    """Start `ams` as the admin in a folder of its own, as a process that ends with the test."""
+    """Start `ams` as the administrator in its own folder; the process ends with the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:

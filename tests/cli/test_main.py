@@ -1,4 +1,4 @@
-"""The program `ams`: what it loads, which commands there are, how they are completed, and how it fails."""
+"""The program `ams`: its imports, commands, completion, and failures."""
 
 import json
 import os
@@ -70,9 +70,8 @@ def leaves(name: str, command: Any) -> Iterator[tuple[str, list[str]]]:
 
 
 ON_PAGES = re.compile(r'`(?:[^`]*?: )?(ams [^`]*)`|"(ams [^"]*)"|<code>(ams [^<]*)</code>')
-"""Of a whole template or text, of the end of one behind a colon, or of code."""
+"""Completion of a whole template or text, of a text after a colon, or by code."""
 IN_TEXTS = re.compile(rf"`ams ((?:{'|'.join(map(re.escape, COMMANDS))})(?: [a-z][a-z-]+)*)")
-"""The words before arguments and options."""
 
 
 def offered_on_pages() -> list[str]:
@@ -300,7 +299,7 @@ def test_a_service_that_does_not_answer_is_not_waited_for(ams: Ams) -> None:
 
 
 def is_given_up(silent: socket.socket) -> bool:
-    """Take one request without answering; return whether its client left sooner than clients do by themselves."""
+    """Take one request without answering; return whether its client left before its usual timeout."""
     connection, _ = silent.accept()
     with connection:
         connection.settimeout(10)  # other commands wait for half a minute

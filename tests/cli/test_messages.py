@@ -175,7 +175,7 @@ PUSHED = ": reader is a push subscription, whose messages go to its endpoint (am
 def test_who_may_not_pull_is_told_what_the_service_said_and_of_a_push_subscription_that_it_is_one(
     ams: Ams, reader: str, command: tuple[str, ...], role: str, more: str
 ) -> None:
-    """The service answers an administrator of the project that it is forbidden, as the contract says (10.3)."""
+    """For an administrator of the project the service's answer is 403, as the contract says (10.3)."""
     if more:
         ams("subs", "push-config", reader, "--url", "https://a.example")
     made = ams.json("members", "create", f"m-{uuid.uuid4().hex}", "--role", role)

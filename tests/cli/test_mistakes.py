@@ -1,4 +1,4 @@
-"""What cannot be done is one line that says why, the exit code of its kind, and no file; the service is as before."""
+"""A failing command prints one line with the reason, exits with the code of its kind, and changes nothing."""
 
 import shlex
 
@@ -20,7 +20,7 @@ MADE = ("topics create jobs", "subs create reader jobs", "subs create worker job
 
 @pytest.fixture(scope="module")
 def prepared(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Ams:
-    """A project with what `MADE` says; the folder has a pipeline, a table and an empty audit file."""
+    """A project with the resources in `MADE`; the folder has a pipeline, a table and an empty audit file."""
     folder = tmp_path_factory.mktemp("mistakes")
     ams = prepare_project(service, folder, "\n".join(MADE))
     (folder / "walls.yaml").write_text(WALLS)

@@ -1,4 +1,4 @@
-"""Looking at a service: `doctor`, `status`, `metrics`, `audit`, `top` and `watch`; and `bench`, which measures it."""
+"""Observing a service: `doctor`, `status`, `metrics`, `audit`, `top` and `watch`; and measuring it by `bench`."""
 
 import contextlib
 import json
@@ -69,7 +69,7 @@ def test_without_a_subscription_the_connection_is_checked_by_whoever_asks(ams: A
 
 @contextmanager
 def another_identity(registry: Path, subscription: str) -> Iterator[None]:
-    """Give a subscription another identity behind the service's back, so that its cursor is nobody's, for a while."""
+    """Replace a subscription's identity in the registry, so that its cursor belongs to no subscription for a while."""
     change = "UPDATE subscriptions SET id = ? WHERE name = ?"
     with closing(sqlite3.connect(registry, isolation_level=None)) as connection:
         (was,) = connection.execute("SELECT id FROM subscriptions WHERE name = ?", (subscription,)).fetchone()
@@ -143,7 +143,7 @@ def test_a_file_of_events_is_read_while_nothing_runs(ams: Ams, tmp_path: Path) -
 
 @pytest.fixture
 def work(ams: Ams, project: str) -> str:
-    """Make a topic with two subscriptions, of which one has done something."""
+    """Make a topic with two subscriptions, one of them active."""
     ams("topics", "create", "readings")
     ams("subs", "create", "store", "readings")
     ams("subs", "create", "watch", "readings")

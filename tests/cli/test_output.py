@@ -1,4 +1,4 @@
-"""What commands print: tables for people, and with `-o json` what the API sends, empty lists too."""
+"""Output of commands: tables for people, and with `-o json` the API's documents, empty lists too."""
 
 import json
 from typing import Any
@@ -92,7 +92,7 @@ def prepared(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def without_tokens(shown: Any) -> Any:
-    """Tokens are printed only when they are asked for."""
+    """Tokens are printed only on request."""
     if isinstance(shown, list):
         return [without_tokens(each) for each in shown]
     if isinstance(shown, dict):

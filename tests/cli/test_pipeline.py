@@ -1,4 +1,4 @@
-"""`ams pipeline`: definitions, what would be done, and the tables that pipelines write."""
+"""`ams pipeline`: definitions, plans, and the tables that pipelines write."""
 
 import json
 import os
@@ -99,7 +99,6 @@ def test_spark_asks_as_the_command_does_also_by_a_bearer_token(tmp_path: Path) -
 
 @pytest.fixture
 def days(tmp_path: Path) -> Path:
-    """A table of three batches in the folder the command runs in."""
     root = tmp_path / "days"
     append(table(root), 0, [(1, MONDAY), (2, TUESDAY)])
     append(table(root), 1, [(3, MONDAY)])

@@ -76,7 +76,7 @@ PORTS = ("--port", "0", "--ops-port", "0")
 
 @pytest.fixture(autouse=True)
 def _as_logs_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the logs of this process as they are: other tests read them."""
+    """Restore the logs of this process: other tests read them."""
     monkeypatch.setattr("ams.core.observing.configure_logs", lambda *_: None)
 
 

@@ -1,5 +1,3 @@
-"""Subscriptions, their push and their dead letters."""
-
 import json
 from base64 import b64decode
 from datetime import UTC, datetime

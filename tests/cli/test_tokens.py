@@ -1,4 +1,4 @@
-"""`ams token` and `ams open` against a service; rights as text; and files for secrets that are told once."""
+"""`ams token` and `ams open` against a service; rights as text; and files for secrets that are shown once."""
 
 import json
 import re

@@ -1,5 +1,3 @@
-"""Topics and schemas."""
-
 import json
 from pathlib import Path
 

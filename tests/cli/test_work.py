@@ -1,4 +1,4 @@
-"""`ams work`: real programs of messages of a real service."""
+"""`ams work`: real programs handle messages of a real service."""
 
 import json
 import signal
@@ -103,7 +103,7 @@ def test_a_slow_program_is_killed_with_children(ams: Ams, ams_process: AmsProces
 
 @pytest.mark.long
 def test_several_programs_run_at_a_time(ams: Ams, ams_process: AmsProcess, tmp_path: Path, jobs: str) -> None:
-    """Each waits for the other."""
+    """Each waits for the other one."""
     ams("publish", "t", "--data", "0")
     ams("publish", "t", "--data", "1")
     script = 'touch "here-$AMS_MESSAGE_ID"; until [ -e here-0 ] && [ -e here-1 ]; do sleep 0.05; done'

@@ -1,4 +1,4 @@
-"""Both faces of the client behind one: the asyncio one driven from outside its loop, so that one suite tests both."""
+"""One face for both clients: the asyncio client runs in another thread's loop, so that one suite tests both."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ FACES = ["threads", "asyncio"]
 
 @contextlib.contextmanager
 def open_client(face: str, *args: Any, by_certificate: bool = False, **options: Any) -> Iterator[Any]:
-    """Open a client of this face; what is awaitable in it is awaited by whoever calls it."""
+    """Open a client of this face; the caller awaits its awaitables."""
     if face == "threads":
         with (Client.from_certificate if by_certificate else Client)(*args, **options) as client:
             yield client
@@ -29,7 +29,7 @@ def open_client(face: str, *args: Any, by_certificate: bool = False, **options: 
 
 
 class Driven:
-    """An object of the asyncio face whose methods are called as if there were no asyncio."""
+    """Wraps the asyncio client: its methods are called like blocking ones."""
 
     def __init__(self, runner: asyncio.Runner, target: Any) -> None:
         self._runner, self._target = runner, target

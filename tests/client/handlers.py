@@ -1,4 +1,4 @@
-"""Handlers of messages, what they work on, and a time that passes faster for them."""
+"""Message handlers for tests, and an accelerated clock for them."""
 
 import asyncio
 import contextlib
@@ -24,9 +24,9 @@ FASTER = 5  # how much faster time passes where leases have to end, the shortest
 
 
 class Handler:
-    """A handler for either face, which says what it was given, and does what a test wants.
+    """A message handler for either client that records its messages, and behaves as a test wants.
 
-    It works on a message for the seconds that `act` returns, or until the event that it returns is set.
+    It works on a message for the seconds that `act` returns, or until the event that `act` returns is set.
     """
 
     def __init__(self, face: str, act: Callable[[ReceivedMessage], float | Event | None] = lambda _: None) -> None:
@@ -63,9 +63,9 @@ class Handler:
 
 
 def sharing_handlers() -> list[Handler]:
-    """Return two handlers on threads, which wait with their first messages until both have one.
+    """Return two handlers on threads that hold their first messages until both have one.
 
-    Else a worker that begins late finds nothing left.
+    Otherwise a worker that starts late finds nothing left.
     """
     both_began = Event()
 
@@ -98,13 +98,13 @@ def backlog(client: Client, project: str) -> int:
 
 
 def let_time_pass_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let it, for workers of this process; for services there is `passing`."""
+    """Accelerate the clock of workers in this process; for services there is `passing`."""
     monkeypatch.setattr("ams.client.worker.time", SimpleNamespace(monotonic=lambda: FASTER * time.monotonic()))
     monkeypatch.setattr("ams.client.worker.LOOKS", 10 * FASTER)
 
 
 def call_after(monkeypatch: pytest.MonkeyPatch, verb: str, act: Callable[[], Awaitable[object] | None]) -> None:
-    """Call something after each request of workers with this verb, before they get the answer."""
+    """Call a function after each request of workers with this verb, before they get the answer."""
     do = AsyncConnections.do
 
     async def done(connections: AsyncConnections, step: Send | Pause) -> Any:
@@ -117,7 +117,7 @@ def call_after(monkeypatch: pytest.MonkeyPatch, verb: str, act: Callable[[], Awa
 
 
 def pass_leases(monkeypatch: pytest.MonkeyPatch, service: Served) -> Event:
-    """Let time pass faster for workers, and for a service most of a lease with each extension: none comes too late.
+    """Accelerate the clock of workers, and of a service most of a lease with each extension: none is too late.
 
     Returns an event that is set when more than a lease has passed: at every second extension.
     """
@@ -135,7 +135,7 @@ def pass_leases(monkeypatch: pytest.MonkeyPatch, service: Served) -> Event:
 
 @contextlib.contextmanager
 def passing(*services: Served) -> Iterator[Event]:
-    """Let time pass faster for services, until the event is set that is yielded."""
+    """Accelerate the clock of services until the yielded event is set."""
     over = threading.Event()
 
     def pass_time() -> None:

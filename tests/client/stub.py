@@ -1,4 +1,4 @@
-"""An HTTP server that answers what a test says: for answers that a real service never gives."""
+"""An HTTP server with scripted answers that a real service never gives."""
 
 import contextlib
 import socket
@@ -12,7 +12,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 
 class Reply(NamedTuple):
-    """One answer; or none, when the connection is cut once the request was read."""
+    """One answer; or no answer, with the connection cut after the request was read."""
 
     status: int = 200
     body: bytes = b"{}"

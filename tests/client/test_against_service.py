@@ -1,5 +1,3 @@
-"""The client, asked of a real service."""
-
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Answers: every struct is read and written again without loss, and messages and errors are made of them."""
+"""Answers: every struct is decoded and encoded again without loss, and messages and errors are made of them."""
 
 import importlib
 import pkgutil
@@ -38,11 +38,11 @@ READ_AS_IT_CAME = {
     "subscriptions.Subscription": own.Subscription, "subscriptions.Subscriptions": own.Subscriptions,
     "push.PushTarget": own.PushTarget, "push.Lease": own.PushLease,
 }  # fmt: skip
-"""Answers with push configurations, which the client reads into what keeps these as they came."""
+"""Answers with push configurations, which the client decodes without losing unknown fields."""
 
 
 def emptiest(kind: Any) -> Any:
-    """The emptiest value of a type; texts and parts that may be there are."""
+    """Return the emptiest value of a type; optional texts and parts are present."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         return emptiest(arguments[0])

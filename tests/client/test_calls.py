@@ -56,7 +56,7 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
         {"name": "V", "projects": []}),
     (wire.refresh_token("U"), "POST", "/v1/users/U:refreshToken", EMPTY),
     (wire.delete_user("U"), "DELETE", "/v1/users/U", EMPTY),
-    # our own beside it: named tokens, and by whose word one logs in
+    # our own: named tokens, and identity bindings
     (wire.list_tokens("U"), "GET", "/v1/users/U/tokens", EMPTY),
     (wire.get_token("U", "N"), "GET", "/v1/users/U/tokens/N", EMPTY),
     (wire.create_token("U", "N"), "POST", "/v1/users/U/tokens/N", {}),
@@ -96,7 +96,7 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     (wire.create_topic("P", "T", schema="X"), "PUT", f"{P}/topics/T", {"schema": "projects/P/schemas/X"}),
     (wire.attach_schema("P", "T", "X"), "POST", f"{P}/topics/T:attachSchema", {"schema": "projects/P/schemas/X"}),
     (wire.detach_schema("P", "T"), "POST", f"{P}/topics/T:detachSchema", EMPTY),
-    # contract 15, and what is ours beside it
+    # contract 15, and our own schema calls
     (wire.list_schemas("P"), "GET", f"{P}/schemas", EMPTY),
     (wire.get_schema("P", "X"), "GET", f"{P}/schemas/X", EMPTY),
     (wire.create_schema("P", "X", {"type": "object"}), "POST", f"{P}/schemas/X",

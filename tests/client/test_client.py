@@ -1,4 +1,4 @@
-"""Both faces, asked of a server that answers what a test says; loops over messages, and closing."""
+"""Both clients against a server with scripted answers; loops over messages, and closing."""
 
 import socket
 import subprocess

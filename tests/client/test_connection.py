@@ -1,4 +1,4 @@
-"""Connections: what a service is asked with, from options, environment and profiles; and bearer tokens."""
+"""Connections: addresses and credentials from options, environment and profiles; and bearer tokens."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""The core without any connection: what is sent, waited for and delivered, and when."""
+"""The client's core without a connection: the requests, pauses and messages of plans."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ MOVED = Response(400, b'{"error": {"code": 400, "message": "no ack pending", "st
 
 @dataclass
 class World:
-    """Carries plans out: answers from a list, and time passes only by pauses."""
+    """Runs plans: scripted answers, and a clock that moves only by pauses."""
 
     answers: list[Outcome]
     now: float = 0.0
@@ -40,7 +40,7 @@ class World:
         )  # fmt: skip
 
     def run(self, plan: Any, most: int = 1000) -> Any:
-        """Return what a plan returns, or the ids of the first `most` messages that it delivers."""
+        """Return the result of a plan, or the ids of the first `most` messages that it delivers."""
         outcome: Outcome = None
         delivered: list[str] = []
         while len(delivered) < most:
@@ -178,7 +178,7 @@ troubles = st.lists(st.sampled_from([None, DOWN, BUSY, LATE, LOST]), max_size=60
 
 @dataclass
 class Subscribed(World):
-    """A subscription with messages, on a service and a network that have troubles."""
+    """A subscription with messages, with faults of the service and the network."""
 
     end: int = 0
     troubles: list[Any] = field(default_factory=list)
@@ -211,7 +211,7 @@ class Subscribed(World):
 
 
 def number(asked: Any) -> int:
-    """Return the last message an acknowledgement is for; one that is acknowledged already is never late."""
+    """Return the last message of an acknowledgement; one that is acknowledged already is never late."""
     return int(asked["ackIds"][0].removeprefix("ack:"))
 
 

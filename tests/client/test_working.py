@@ -1,4 +1,4 @@
-"""Working on a parallel subscription of a real service, with both faces."""
+"""Workers on a parallel subscription of a real service, with both clients."""
 
 import asyncio
 import signal
@@ -125,7 +125,7 @@ def test_a_stop_finishes_what_was_begun_and_gives_back(client: Client, either: A
     noticed = threading.Event()
 
     def is_set() -> bool:
-        """Stop when both handlers have begun: they end when the worker has noticed."""
+        """Stop when both handlers have begun: they end when the worker has seen the stop."""
         if len(handler.seen) == 2:
             noticed.set()
         return noticed.is_set()
@@ -237,12 +237,12 @@ def test_limits_and_delays_that_cannot_be_are_refused() -> None:
             RetryLater(delay)
 
 
-# Leases, in a service and a client for which time passes faster
+# Leases, with an accelerated clock in the service and the client
 
 
 @pytest.fixture
 def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """Serve at a time that passes faster; for workers of this process it does, too."""
+    """Run a service with an accelerated clock; workers of this process use it, too."""
     let_time_pass_faster(monkeypatch)
     with served(tmp_path / "ams-data") as service, passing(service):
         yield service
@@ -318,7 +318,7 @@ def test_a_slow_handler_keeps_its_message(
 def test_a_late_answer_acknowledges(
     client: Client, either: Any, face: str, service: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lease is asked to be extended meanwhile, which is refused for what is done."""
+    """Meanwhile the extension of its lease is refused, as the message is acknowledged."""
     project = made(client, **EXACTLY_ONCE)
     publish(client, project, 3)
     longer_than_a_lease = pass_leases(monkeypatch, service)
@@ -355,7 +355,7 @@ def test_a_message_is_kept_only_for_so_long(
     assert backlog(client, project) == 0
 
 
-# A service that goes away
+# Service failures
 
 
 @pytest.mark.parametrize(("is_repeated", "said"), [
@@ -390,7 +390,7 @@ print(client.work("s", handle, project={project!r}, concurrency=1, prefetch=1), 
         assert worker.stdout.read().strip() == said
 
 
-# Calls by themselves
+# Single calls
 
 
 def test_messages_are_acknowledged_each_for_itself(client: Client, either: Any, project: str, service: Served) -> None:

@@ -1,5 +1,3 @@
-"""Services that answer what a test of a proxy wants."""
-
 import ssl
 import threading
 from collections.abc import Iterator
@@ -12,9 +10,9 @@ from tests.support.http_server import QuietHandler
 
 
 class Stub(ThreadingHTTPServer):
-    """A node that answers its own name, also as an operations port.
+    """A node that answers with its own name, also on its operations port.
 
-    `ready` and `breaks` say how it is; while `goes_on` is not set it holds what it is asked.
+    `ready` and `breaks` set its state; requests are held while `goes_on` is not set.
     """
 
     def __init__(self, name: str, port: int = 0, authority: Authority | None = None) -> None:

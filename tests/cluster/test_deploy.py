@@ -1,4 +1,5 @@
-"""What is in deploy/: settings, units, containers and rules fit the program, and the parts are as safe as they say."""
+"""The files in deploy/: settings, units, containers and rules match the program, and services are hardened as
+stated."""
 
 import asyncio
 import json
@@ -45,7 +46,7 @@ def expressions() -> Iterator[str]:
 
 
 def figures(name: str) -> set[str]:
-    """The figures that rules and dashboard speak of, by how their names begin."""
+    """Return the metrics that rules and dashboard use, by prefix."""
     return {found for each in expressions() for found in FIGURE.findall(each) if found.startswith(name)}
 
 

@@ -155,7 +155,7 @@ def test_googles_clients_are_passed_on_by_tls_too(authority: Authority, tmp_path
                     call(request, timeout=PATIENCE_SECONDS)
 
 
-# The move.cfg, as it is: haproxy before an old service and a new one, holding what comes in between
+# The unmodified move.cfg: haproxy holds requests between an old service and a new one
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Leases: what every keeper promises, also whatever happens: no two processes ever deliver the same."""
+"""Leases: the contract of every lease table; no two processes ever deliver the same subscription."""
 
 import asyncio
 import tempfile
@@ -39,7 +39,7 @@ class Keeper:
     clock: ManualClock | None = None  # of the keeper that forgets all when its process ends
 
     def restart(self) -> None:
-        """Begin another life of the process; holders elsewhere live on."""
+        """Restart the process; holders elsewhere keep their state."""
         assert self.clock
         self.leases = MemoryLeases(self.clock, settled=False)
 
@@ -67,7 +67,7 @@ async def opened(kind: str, folder: Path, count: int) -> Keeper:
 
 
 def in_memory(count: int) -> Keeper:
-    """Return the keeper that never waits for anything."""
+    """Return the lease table that never waits."""
     clock = ManualClock()
 
     async def pass_time(seconds: float) -> None:
@@ -94,7 +94,7 @@ async def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 class Holder:
-    """Holds at once what it is told to, and leaves the rest at once, unless it is slow."""
+    """A holder that follows its leases at once, unless it is slow."""
 
     def __init__(self, keeper: Keeper, name: str) -> None:
         self.keeper = keeper
@@ -102,7 +102,7 @@ class Holder:
         self.held = NONE
 
     async def heartbeat(self, *, slow: bool = False, states: dict[SubscriptionId, WorkerState] | None = None) -> Ids:
-        """Send one heartbeat, all subscriptions being wanted; one that is `slow` is yet to finish what it leaves."""
+        """Send one heartbeat for all subscriptions; a `slow` holder still finishes what it has to release."""
         heartbeat = Heartbeat(self.name, self.held, states or NO_STATES)
         told = await self.keeper.leases.heartbeat(heartbeat, frozenset(self.keeper.subscriptions))
         self.held = self.held | told if slow else told
@@ -313,7 +313,7 @@ COUNT = 7
 
 
 class Process:
-    """A process that delivers, as `ams.cluster.leases` says that it does."""
+    """A process that delivers by the rules of `ams.cluster.leases`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -324,7 +324,7 @@ class Process:
 
 
 class Lives(RuleBasedStateMachine):
-    """Processes come, send heartbeats, miss answers, stand still, leave and die; what is wanted changes."""
+    """Processes start, send heartbeats, miss answers, freeze, release and die; the wanted subscriptions change."""
 
     kind: ClassVar[str]
 
@@ -371,7 +371,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(comes=st.booleans(), backwards=st.booleans())
     def all_beat(self, comes: bool, backwards: bool) -> None:
-        """And are slow to finish what they have to leave; perhaps somebody else is there just now."""
+        """Let every process send a heartbeat, slow to finish what it releases; another process may have started."""
         if comes and len(self.holders) < 4:
             self.come()
         for each in self.holders[:: -1 if backwards else 1]:
@@ -380,7 +380,7 @@ class Lives(RuleBasedStateMachine):
     @rule(which=st.integers(0, 3), number=st.integers(1, COUNT))
     @precondition(lambda self: self.holders)
     def finishes(self, which: int, number: int) -> None:
-        """Some of what it shall leave is finished."""
+        """Let a process finish some subscriptions that it has to release."""
         holder = self.holders[which % len(self.holders)]
         holder.delivers -= frozenset(sorted(holder.delivers - holder.told)[:number])
 

@@ -1,6 +1,6 @@
-"""Two nodes: any may be asked, one has the leases of a parallel subscription, both tell live views; and workers.
+"""Two nodes: both take requests, one owns a parallel subscription, both serve live views; and workers.
 
-The nodes are in this process, over a real PostgreSQL and a real Kafka; they are lost in `tests.faults`.
+The nodes are in this process, over a real PostgreSQL and a real Kafka; `tests.faults` kills nodes.
 """
 
 import base64

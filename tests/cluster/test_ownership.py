@@ -1,4 +1,4 @@
-"""Which node works on a subscription: what keepers of ownership promise, and what nodes find out by themselves."""
+"""Ownership of subscriptions: the contract of its stores, and how nodes notice a change."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The single.cfg of deploy/, as it is: haproxy before one service, over connections that all clients share."""
+"""The unmodified single.cfg of deploy/: haproxy before one service, over connections shared by all clients."""
 
 import contextlib
 import dataclasses
@@ -32,7 +32,7 @@ SOON = 60.0
 SHARED = 20
 A_MESSAGE = {"messages": [{"data": "aGk="}]}
 
-# The tests of the repairs of what could be smuggled, which here run through haproxy.
+# The tests against request smuggling, here through haproxy.
 test_http_1_0 = repaired.test_a_request_of_http_1_0_needs_no_host
 test_chunked = repaired.test_chunked_may_be_written_in_any_case
 test_any_bytes = repaired.test_no_bytes_make_the_service_fail
@@ -45,7 +45,7 @@ test_a_body_announced_too_large = repaired.test_a_body_announced_too_large_is_re
 
 
 class Line(ssl.SSLSocket):
-    """A connection by TLS, where a side cannot say that it is done: instead it is read until there is silence."""
+    """A TLS connection: TLS cannot be half-closed, so it is read until there is silence."""
 
     is_answered = False  # in any case: then the silence counts only after the first byte
     _is_done = False
@@ -74,7 +74,7 @@ def answered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @dataclasses.dataclass(frozen=True)
 class Behind(Served):
-    """The service, asked through haproxy by clients that come from `source`."""
+    """The service through haproxy, with clients that come from `source`."""
 
     haproxy: SingleHaproxy
     context: ssl.SSLContext
@@ -227,7 +227,7 @@ def test_a_service_that_starts_is_waited_for(strict: Behind, tmp_path: Path, aut
         stub.close()
         assert statuses == [200]
 
-        # Until haproxy notices that the stub is gone, it says that its answer is missing.
+        # Until haproxy sees that the stub is gone, it reports a missing answer.
         refused = wait_until(lambda: (answer := client.ask("GET", "/v1/version")).status == 503 and answer)
         assert refused
         assert refused.headers["retry-after"] == "1"

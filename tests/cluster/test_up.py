@@ -1,4 +1,4 @@
-"""`make cluster` as somebody uses it who wants to see it, here with TLS and passwords between all parts."""
+"""`make cluster` as a user runs it to try it out, here with TLS and passwords between all parts."""
 
 import os
 import re

@@ -17,7 +17,7 @@ from tests.support.service import LiveService, live_service
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
 EXPECTED = ("the server responded with a status of", "Failed to load resource: net::")
-"""What the browser itself says of a request that fails, which pages show."""
+"""The browser's own messages about a failed request, which the console shows."""
 
 expect.set_options(timeout=SECONDS * 1000)
 
@@ -78,7 +78,7 @@ Opened = Callable[..., Page]
 
 @pytest.fixture
 def opened(browser: Browser, service: LiveService) -> Iterator[Opened]:
-    """Open the console in a tab of its own, logged in; fails a test of which a page broke a rule or made a mistake."""
+    """Open the console in its own tab, logged in; a broken rule or an error of a page fails the test."""
     said: list[str] = []
     contexts = []
 
@@ -126,9 +126,9 @@ def data(text: bytes) -> str:
 
 
 def violations(page: Page) -> list[str]:
-    """Return what axe-core finds wrong with a page as it is shown now, by the rules of WCAG A and AA."""
+    """Return axe-core's violations of WCAG A and AA on the current page."""
     text = (ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js").read_text()
-    # Evaluated by the debugger, which the page's policy is not for.
+    # Evaluated by the debugger, to which the page's content security policy does not apply.
     page.evaluate(f"() => {{ {text}\n; window.axe = window.axe || axe; }}")
     found = page.evaluate("async () => (await window.axe.run()).violations.map(v => [v.id, v.nodes.map(n => n.html)])")
     return [json.dumps(each) for each in found]

@@ -1,7 +1,7 @@
-"""Pictures of every page of the console, to be looked at: light, dark, and at the width of a phone.
+"""Pictures of every page of the console, to look at: light, dark, and at the width of a phone.
 
-`python -m tests.console.pictures FOLDER`, or `make console-pictures FOLDER=pictures`, starts a service, works with it
-for a few minutes so that plots have something to show, and draws each page.
+`python -m tests.console.pictures FOLDER`, or `make console-pictures FOLDER=pictures`, starts a service and uses it for
+a few minutes, so that plots have data. Then it draws each page.
 """
 
 import argparse
@@ -37,7 +37,7 @@ SETTLED = 1.5  # seconds until a page has drawn what it loaded
 
 
 def pages(project: str, topic: str, subscription: str, schema: str) -> dict[str, str]:
-    """Return the addresses of all pages, by names for their pictures."""
+    """Return the addresses of all pages, by the names of their pictures."""
     here = f"p/{project}"
     t, s, x = f"{here}/topics/{topic}", f"{here}/subscriptions/{subscription}", f"{here}/schemas/{schema}"
     return {

@@ -1,4 +1,4 @@
-"""What administrators do in the console, by a real Chromium against a real service."""
+"""The console for administrators, by a real Chromium against a real service."""
 
 import csv
 import io
@@ -247,7 +247,7 @@ def letter(project: str, number: int, body: bytes, **more: str) -> dict[str, obj
 
 @pytest.fixture
 def letters(api: Api, project: str) -> str:
-    """Put thirty messages aside, and let a publisher forge a letter of one more."""
+    """Make thirty dead letters, and let a publisher forge one more."""
     api.topic(project, *(b"body %d" % number for number in range(30)))
     api.topic(project, name="dead")
     push = {"type": "http_endpoint", "pushEndpoint": "https://127.0.0.1:1/in"}
@@ -367,7 +367,7 @@ def test_a_link_with_a_token_asks_before_it_counts(opened: Opened, api: Api, pro
     assert "token" not in page.url
 
 
-# Pages that were opened before somebody else made a change: what they show is not written back over it
+# Pages opened before somebody else's change do not overwrite it
 
 CHANGED = "changed meanwhile"
 

@@ -1,4 +1,5 @@
-"""The console by keys alone, on a phone, in another zone, hosted elsewhere, and with much in it, by a real Chromium."""
+"""The console by keyboard, on a phone, in another time zone, hosted elsewhere, and with much data, by a real
+Chromium."""
 
 import base64
 import functools
@@ -200,7 +201,7 @@ def test_a_schema_is_tried_on_messages_that_are_there(opened: Opened, api: Api, 
     api("POST", f"/projects/{project}/schemas/reading", {"type": "json", "schema": schema})
     page = opened(f"p/{project}/topics/t?tab=schema")
 
-    # Without an option, which is asked for, the browser lets nobody send the form.
+    # A required option is missing, so the browser does not send the form.
     expect(page.get_by_role("option", name="reading").last).to_be_attached()
     button(page, "Dry run")
 
@@ -234,7 +235,7 @@ def test_dialogs_and_hidden_parts_break_no_rule_of_accessibility(opened: Opened,
 
 @pytest.fixture
 def elsewhere(service: LiveService, tmp_path: Path) -> Iterator[str]:
-    """Host the console's files by another server, of another origin."""
+    """Serve the console's files from another server, with another origin."""
     for each in FILES.iterdir():
         (tmp_path / each.name).write_bytes(each.read_bytes())
     (tmp_path / "config.json").write_text(json.dumps({"service": service.base_url, "issuers": []}))

@@ -1,5 +1,3 @@
-"""What people do in the console, by a real Chromium against a real service."""
-
 import re
 
 import httpx

@@ -1,4 +1,4 @@
-"""Longer ways through the console: deliveries repaired, logging in elsewhere, roles, a service that goes away."""
+"""Longer journeys through the console: repaired deliveries, other logins, roles, a service that fails."""
 
 import re
 import subprocess

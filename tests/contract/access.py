@@ -1,4 +1,4 @@
-"""Sections 3 and 4: tokens, roles, access lists, views, pages; and what 17.3 says of them."""
+"""Sections 3 and 4: tokens, roles, access lists, views, pages; and rows of 17.3 about them."""
 
 from tests.contract.rows import *
 

@@ -1,6 +1,6 @@
-"""Method and path of every action, typed in from the contract's table (3.4), and of our own.
+"""Method and path of every action, from the contract's table (3.4), and of our own.
 
-`x` names a user, registration or schema that need not be there: what is asked is who may, not what comes of it.
+`x` names a user, registration or schema that need not exist: only permission is tested.
 """
 
 from tests.contract.rows import MEMBERS, PROJECT, SCHEMA, SCHEMAS, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, TOPICS
@@ -99,7 +99,7 @@ PATHS = {
     "projects:watch": ("GET", PROJECT + ":watch"),
     "projects:history": ("GET", PROJECT + ":history"),
 }  # fmt: skip
-"""All but the four open ones."""
+"""All actions but the four open ones."""
 
 OPEN = {
     "ams:healthStatus": ("GET", "/status"), "users:profile": ("GET", "/users/profile"),

@@ -20,7 +20,6 @@ SETTINGS: dict[str, dict[str, object]] = {
     "push": {**PUSH, "push_server_host": "127.0.0.1", "push_server_port": 1}, "push, its worker lost": PUSH,
     "push without a worker": {"push_inside": False}, "short memory": {"idempotency_window": 3600.0},
 }  # fmt: skip
-"""The services that rows are asked of."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory, endpoints: Endpoints) -> Iterator[Callable[[str], Served]]:
-    """Give services by the name of their settings, each started once when it is first wanted."""
+    """Give services by the name of their settings, each started at first use."""
     running: dict[str, Served] = {}
     with contextlib.ExitStack() as stack:
 
@@ -61,5 +60,5 @@ def runner(service: Callable[[str], Served], client: httpx.Client, endpoints: En
 def primed_runner(
     service: Callable[[str], Served], client: httpx.Client, endpoints: Endpoints
 ) -> Callable[[str], Runner]:
-    """Give runners whose hot requests take the fast lane if they may."""
+    """Give runners whose hot requests take the fast lane where they can."""
     return lambda name: Runner(service(name), client, endpoints, primed=True)

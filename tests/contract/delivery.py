@@ -1,4 +1,4 @@
-"""Sections 10, 11 and 12: publish, pull, acknowledge, offsets; and what 17.1 and 17.2 say of them."""
+"""Sections 10, 11 and 12: publish, pull, acknowledge, offsets; and rows of 17.1 and 17.2 about them."""
 
 from tests.contract.rows import *
 
@@ -36,7 +36,7 @@ def messages(*sent: object) -> Ask:
 
 
 def came(**message: object) -> Answer:
-    """A pull's answer with one message that looks like this."""
+    """Return a pull's answer with one message like this."""
     whole = {"messageId": "0", "publishTime": PUBLISH_TIME, "data": "", **message}
     return Answer({"receivedMessages": [{"ackId": ACK_ID + "0", "message": whole}]})
 

@@ -1,9 +1,9 @@
-"""The lines of the contracts this service has to keep, each named by at least one row.
+"""The lines of the contracts that this service must keep, each named by at least one row.
 
-Numbers alone are sections of the HTTP contract (docs/contract/api.md); `17.x` are the reference's defects that must not
-be copied; `clients` are the rules of docs/contract/clients.md; `ours` is what no contract has.
+A plain number is a section of the HTTP contract (docs/contract/api.md). `17.x` are defects of the reference that must
+not be copied; `clients` are the rules of docs/contract/clients.md; `ours` is in no contract.
 
-Kept by other tests, because no single request shows them: 17.1 M4 and M8 and 17.4 O9 (the log,
+Other tests keep these, because no single request shows them: 17.1 M4 and M8 and 17.4 O9 (the log,
 `tests/service/push/test_pushing.py`), 17.4 O13 (`tests/core/test_settings.py`), clients R14 (TLS), 17.4 O11 (caches).
 """
 
@@ -36,6 +36,6 @@ _OURS = [
     "protobuf",
 ]
 OURS = [f"ours {what}" for what in (*_OURS, "dead letters")]
-"""What this service adds to the contract, each described in docs/reference."""
+"""This service's additions to the contract, each described in docs/reference."""
 
 LINES = [*SECTIONS, *DEFECTS, *CLIENTS, *OURS]

@@ -1,4 +1,5 @@
-"""Sections 14.1 to 14.6: metrics, usage, status, version; and what 17.3 and 17.4 say of them. The time stands still."""
+"""Sections 14.1 to 14.6: metrics, usage, status, version; and rows of 17.3 and 17.4 about them. The clock stands
+still."""
 
 from ams import __version__
 from tests.contract.rows import *

@@ -1,11 +1,13 @@
-"""Change the program and see whether the tests notice: `python -m tests.contract.mutants --sample 100`.
+"""Mutate the program and see whether the tests notice: `python -m tests.contract.mutants --sample 100`.
 
-Each change is made alone: an error's text, an error's status code or word, who may do an action, or the method of a
+Each mutation is made alone: an error's text, an error's status code or word, the roles of an action, or the method of a
 route. All of them are built into one copy of the package, each behind a switch. The tests run once with every switch
-off and record which tests evaluate which switch. Then each change is switched on and its tests run. A switch that is
-evaluated by an import or by a fixture of many tests is tried by the contract's table and by the tests of its package.
-Tests that need Kafka, PostgreSQL or Spark, or take long, are not run, and the log on Kafka is not changed. Changes that
-no test notices are printed so; the last line is the result, and the exit code tells whether all were noticed.
+off and record which tests evaluate which switch. Then each mutation is switched on and its tests run.
+
+Some switches are evaluated by an import or by a fixture of many tests. For these the contract's table and the tests of
+their package run. Tests that need Kafka, PostgreSQL or Spark, or take long, do not run, and the log on Kafka is not
+mutated. Mutations that no test notices are printed. The last line is the result; the exit code is 0 when all were
+noticed.
 """
 
 import argparse
@@ -30,7 +32,7 @@ ERRORS = {
     "TopicGone", "SubscriptionGone", "RateLimited",
 }  # fmt: skip
 """Errors that a client can meet."""
-NOT_CHANGED = {"cli", "client", "kafka"}  # folders whose errors the tests that are run here do not meet
+NOT_CHANGED = {"cli", "client", "kafka"}  # folders whose errors these tests do not reach
 MARKS = "not kafka and not postgres and not spark and not long and not alone"
 MOST_TESTS = 60  # tests that are run for a change, of all that evaluate it
 AT_A_TIME = 2  # changes that are tried side by side
@@ -38,7 +40,7 @@ _SWITCH = "change_or_not"
 
 
 class Change(NamedTuple):
-    """A piece of a file and what to put in its place."""
+    """A piece of a file and its replacement."""
 
     file: Path
     line: int
@@ -75,7 +77,7 @@ def _changes_of(file: Path) -> Iterator[Change]:
 
 
 def _named_texts(tree: ast.Module) -> set[str]:
-    """Return the names of module constants that stand where an error's text is asked for."""
+    """Return the names of module constants that are used as an error's text."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) in ERRORS]
     return {argument.id for call in calls for argument in call.args if isinstance(argument, ast.Name)}
 
@@ -120,7 +122,7 @@ def _other_action(row: ast.Call) -> Iterator[tuple[ast.expr, str]]:
 
 
 def tests_of(file: Path) -> Path:
-    """Return the folder of tests that mirrors the package of a file: the nearest there is."""
+    """Return the nearest folder of tests that mirrors the package of a file."""
     folder = ROOT / "tests" / file.relative_to(PACKAGE).parent
     while not folder.is_dir():
         folder = folder.parent
@@ -144,11 +146,11 @@ def _switch(number, original, changed):
 
 builtins.{_SWITCH} = _switch
 """
-"""Python runs it first in every process; records are lines of a switch and the test that evaluated it."""
+"""Python runs it first in every process; its records are lines of a switch and the test that evaluated it."""
 
 
 def write_switches(sample: Sequence[Change], folder: Path) -> None:
-    """Copy the package to a folder, each change behind a switch that has its place in `sample`."""
+    """Copy the package to a folder, with each mutation in `sample` behind a switch."""
     shutil.copytree(PACKAGE, folder / "ams", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "sitecustomize.py").write_text(SITE)
     by_file: defaultdict[Path, list[tuple[int, Change]]] = defaultdict(list)
@@ -164,12 +166,12 @@ def write_switches(sample: Sequence[Change], folder: Path) -> None:
 
 
 class Tests(NamedTuple):
-    own: frozenset[str] = frozenset()  # those that do so themselves
-    is_shared: bool = False  # whether an import or a fixture does it, for whatever tests come then
+    own: frozenset[str] = frozenset()  # tests that evaluate it themselves
+    is_shared: bool = False  # whether an import or a fixture evaluates it, for any later test
 
 
 def record(folder: Path) -> Mapping[int, Tests]:
-    """Run the tests with every switch off, and return which tests evaluate which switch."""
+    """Run the tests with every switch off, and return the tests of each switch."""
     records = folder / "records"
     records.mkdir()
     run = _pytest(folder, ["tests", "-n", "2"], MUTANT_RECORDS=str(records))

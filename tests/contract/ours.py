@@ -1,4 +1,4 @@
-"""What this service adds to the contract: publishing once, seeking, ranges, retention, doctor, quotas, named tokens."""
+"""This service's additions to the contract: publish once, seek, ranges, retention, doctor, quotas, named tokens."""
 
 from base64 import b64encode
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ BAD_KEY = error("IA", "Idempotency-Key must have 1 to 255 visible ASCII characte
 
 @dataclass(frozen=True)
 class Lines:
-    """JSON lines that hold messages with these offsets, their data the number itself, in this order."""
+    """JSON lines with messages of these offsets in this order; each message's data is its offset."""
 
     numbers: tuple[int, ...]
 
@@ -212,7 +212,7 @@ DOCTOR = SUBSCRIPTION + ":doctor"
 
 
 def diagnosed(*findings: str, wrong: bool = False, **standing: object) -> Answer:
-    """A diagnosis with exactly these findings, all wrong or none, and at least these facts."""
+    """A diagnosis with exactly these findings, all bad or absent, and at least these facts."""
     found = [{"wrong": wrong, "text": each} for each in findings]
     return Answer(
         Has(
@@ -280,7 +280,7 @@ LOOKING_AT_ALL = [
         (*BOTH, publish("msg 1"))),
 ]  # fmt: skip
 
-# Quotas of a project: shown, changed, and answered 429 beyond them
+# Quotas of a project: shown, changed, and 429 beyond them
 
 BAD_QUOTAS = error("IA", "Invalid Quota Arguments")
 ALL = "storedBytes, publishBytesPerSecond, requestsPerSecond, topics, subscriptions, schemas, schemaBytes, members"
@@ -398,7 +398,7 @@ UNREADABLE = [
     ("a key is one", {"public_key": "PEM"},
      "Invalid public_key: give an RSA key of 2048 to 4096 bits and exponent 65537, in PEM"),
 ]  # fmt: skip
-"""Bodies that are refused before the user is looked for."""
+"""Bodies that are refused before the user is looked up."""
 REFUSED = [
     ("one time is enough", {"expires_on": "2999-12-31", "expires_in": 1}, "Give expires_on or expires_in, not both"),
     ("what is dead is not made", {"expires_in": 0}, "The token would have expired already"),
@@ -412,7 +412,7 @@ REFUSED = [
     ("a resource is one", {"rights": [RIGHT | {"resource": "topics/T"}]}, "invalid resource: topics/T"),
     ("a right has a resource", {"rights": [{"action": "topics:publish"}]}, "invalid resource: "),
 ]  # fmt: skip
-"""Bodies of which no token is made."""
+"""Bodies that make no token."""
 ERRORS = [
     Row("tokens", "tokens of nobody are not listed", get(NONE), NO_USER),
     Row("tokens", "nor shown", get(NONE + "/ci"), NO_USER, (),

@@ -1,4 +1,4 @@
-"""What this service adds to the contract about push: how deliveries go, leases, secrets of signatures, dead letters."""
+"""This service's additions to the contract for push: delivery state, leases, secrets of signatures, dead letters."""
 
 import hashlib
 from typing import Any
@@ -30,7 +30,7 @@ OF_NOTHING = hashlib.blake2b(b"[]", digest_size=16).hexdigest()
 
 
 def heartbeat(by: str = "pw", **body: object) -> Ask:
-    """One of a process that wants nothing, so that other rows meet no holder."""
+    """A heartbeat of a process that wants no subscription, so that it takes no lease from other rows."""
     return post("/push:lease", {"holder": "row", "leaving": True, **body}, by)
 
 
@@ -116,7 +116,7 @@ SECRETS = [
         WITH_ONE, kept(Answer(Has(secret=None)))),
 ]  # fmt: skip
 
-# Dead letters that a worker elsewhere puts aside
+# Dead letters from a worker in another process
 
 DEAD = "/projects/$P/topics/D"
 THE_LETTERS = SUBSCRIPTIONS + "/R"

@@ -81,7 +81,7 @@ SAME_IN_BOTH: list[tuple[str, dict[str, Any], Answer]] = [
     ("dead letters to its own topic", {"deadLetterPolicy": {"deadLetterTopic": "T"}}, OWN_TOPIC),
     ("dead letters to an unknown topic", DEAD_LETTERS, NO_TOPIC),
 ]
-"""What is refused of options, at creation and in a change."""
+"""Options that are refused at creation and in a change."""
 
 MAKING = [
     Row("19.1", "a parallel one shows its type", parallel(), Answer(SHOWN), (A_TOPIC,),
@@ -197,12 +197,12 @@ BAD_PARAMETER = bad("Invalid ack parameter")
 ANY_MESSAGE = {
     "messageId": Like(r"\d+"), "data": Like(r".*"), "publishTime": Like(r".*Z")
 }  # fmt: skip
-"""These fields and no others."""
+"""Exactly these fields."""
 HAND_OUT = r"\d+-\d+\.\d+\.\d+\.\d+\.[0-9a-f]{6}"
 
 
 def given(*numbers: int) -> Answer:
-    """A pull's answer with exactly these messages."""
+    """Return a pull's answer with exactly these messages."""
     return Answer({"receivedMessages": [Has(message=Has(messageId=str(each))) for each in numbers]})
 
 
@@ -211,7 +211,7 @@ def again(number: int, name: str) -> Answer:
 
 
 def attempts(*numbers: int) -> Answer:
-    """A pull's answer with messages that are delivered for so many times each."""
+    """Return a pull's answer with these delivery attempts."""
     return Answer({"receivedMessages": [Has(deliveryAttempt=each, message=ANY_MESSAGE) for each in numbers]})
 
 

@@ -1,4 +1,4 @@
-"""Section 13, and parts of 9, 10 and 14.5: push configuration, endpoints verified, who delivers; and what 17 says."""
+"""Section 13, and parts of 9, 10 and 14.5: push configuration, endpoint verification, push workers; and rows of 17."""
 
 from typing import Any
 
@@ -169,7 +169,7 @@ WRONG_DEAD_LETTERS = [
     ("no name", {"deadLetterTopic": "a@b"}, BAD_TOPIC),
     ("half a reference", {"deadLetterTopic": "topics/D"}, BAD_TOPIC),
 ]
-"""Dead letters that cannot be."""
+"""Invalid dead letter policies."""
 DEAD_LETTERS = [
     *[row("ours dead letters", f"of {what}: {each!r} is shown as topics are, with five attempts",
         create({**kind, "deadLetterTopic": each}), config(deadLetterTopic=THERE, maxDeliveryAttempts=5),
@@ -242,7 +242,7 @@ OUTSTANDING = [
     row("13.1", "a wrong type is a parse error", modify(endpoint(maxOutstanding="5")), BAD_ARGUMENTS, BOTH),
 ]  # fmt: skip
 
-# Endpoints verified, who delivers, what is told
+# Verified endpoints, push workers, and push status
 
 
 def unverified(reason: str) -> Answer:

@@ -1,4 +1,4 @@
-"""What the rows of push share (`push.py`, `ours_push.py`)."""
+"""Shared helpers for the rows of push (`push.py`, `ours_push.py`)."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ def hook(**fields: object) -> dict[str, object]:
 
 
 def config(**fields: Any) -> Answer:
-    """A subscription with these among its push configuration."""
+    """Return a subscription with these fields in its push configuration."""
     return Answer(Has(pushConfig=Has(**fields)))
 
 
@@ -74,7 +74,7 @@ def kept(answer: Answer) -> tuple[tuple[Ask, Answer], ...]:
 
 
 def places(*subscriptions: str, roles: tuple[str, ...] = ()) -> Answer:
-    """The worker with one membership here, on these access lists."""
+    """Return the push worker with one membership here, on these access lists."""
     here = {"project": "$P", "roles": list(roles), "topics": [], "subscriptions": list(subscriptions)}
     return Answer(Has(name="push_worker_0", service_roles=["push_worker"], projects=Holding(here)))
 

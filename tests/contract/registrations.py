@@ -1,4 +1,4 @@
-"""Section 6: registrations; and what 17.3 says of them."""
+"""Section 6: registrations; and rows of 17.3 about them."""
 
 from tests.contract.rows import *
 

@@ -1,4 +1,4 @@
-"""Sections 8 and 9: topics and subscriptions; and what 17.2 says of them."""
+"""Sections 8 and 9: topics and subscriptions; and rows of 17.2 about them."""
 
 from tests.contract.rows import *
 

@@ -1,13 +1,16 @@
-"""The words the contract table is written in.
+"""The vocabulary of the contract table.
 
-A row is one line of a contract: what is there before, one request, its answer, and what is seen afterwards. Every row
-has a project of its own, `$P`; `$P-x` are the names of its users, `$token_x`, `$uuid_x` and `$made_x` what they were
-given and when, `$activation_x` the activation token of a registration, `$next` is the last page token, `$etag` the last
-`ETag`, `$ack_7` the id under which message 7 was given last, `$hand_out_7` its end, `$ack_7_before` the one before,
-`$receiver`, `$other` and `$broken` are push endpoints (`runner.py`), `$hash` and `$header` are the secrets shown
-last, `$hash_before` and `$header_before` those shown before them. Paths are those under `/v1`. The time, `$now`, stands
-still unless a row lets it pass; `$before` is an hour ago, and `$today`, `$yesterday` and `$week` (six days ago) are
-days.
+A row is one line of a contract: a state, one request, its answer, and the state afterwards. Every row has a project of
+its own, `$P`, and paths below `/v1`. Names in a row:
+
+- `$P-x`, `$token_x`, `$uuid_x`, `$made_x`: name, token, uuid and creation time of a user.
+- `$activation_x`: the activation token of a registration.
+- `$next`, `$etag`: the last page token, and the last `ETag`.
+- `$ack_7`, `$ack_7_before`: the last ack id of message 7, and the one before; `$hand_out_7` is the end of the last.
+- `$receiver`, `$other`, `$broken`: push endpoints (`runner.py`).
+- `$hash`, `$header`, `$hash_before`, `$header_before`: the secrets shown last, and those shown before them.
+- `$now`, `$before`: the time, which stands still unless a row moves it, and an hour ago.
+- `$today`, `$yesterday`, `$week`: days; `$week` is six days ago.
 """
 
 import re
@@ -53,7 +56,7 @@ class Like:
 
 
 class Has:
-    """An object with at least these members; one that is None here must be left out there."""
+    """An object with at least these members; a member that is None here must be absent."""
 
     def __init__(self, **members: Any) -> None:
         self.members = members
@@ -75,7 +78,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class Another:
-    """A fresh secret: not this one."""
+    """A fresh secret, different from this one."""
 
     old: str
 
@@ -84,7 +87,7 @@ class Another:
 
 
 class Answer(NamedTuple):
-    """What comes back: a JSON value, or bytes."""
+    """The expected answer: a JSON value, or bytes."""
 
     body: Any
     status: int = 200
@@ -98,7 +101,7 @@ UUID = Like("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}
 
 
 class Row(NamedTuple):
-    """One line of a contract: `line` names it (several by comma), `says` is the sentence a reader checks it by."""
+    """One line of a contract: `line` names it (several by comma), `says` is its sentence for readers."""
 
     line: str
     says: str
@@ -109,7 +112,7 @@ class Row(NamedTuple):
     served: str = "usual"  # which settings the service has (`tests.contract.conftest.SETTINGS`)
 
     standing: bool = False
-    """Whether the answer is of the moment of a publish, and right only while the log's clock stands still."""
+    """True if the answer depends on the time of a publish, and is right only while the log's clock stands still."""
 
     @property
     def lines(self) -> list[str]:
@@ -117,7 +120,7 @@ class Row(NamedTuple):
 
     @property
     def needs_clock(self) -> bool:
-        """Whether the clocks that messages and deadlines go by must be the test's own."""
+        """Return whether message times and deadlines must follow the test's own clock."""
         return self.standing or any(isinstance(step, Wait) for step in self.steps)
 
     @property
@@ -126,13 +129,12 @@ class Row(NamedTuple):
 
 
 def error(short: str, message: str, **headers: str) -> Answer:
-    """Return an error of the contract from its short form and exact text."""
     code, word = WORDS[short]
     return refused(code, word, message, **headers)
 
 
 def refused(code: int, word: str, message: str, **headers: str) -> Answer:
-    """Return an error that has no short form."""
+    """Return an error without a short form."""
     return Answer({"error": {"code": code, "message": message, "status": word}}, code, headers)
 
 
@@ -221,7 +223,7 @@ ASK_OFFSETS = get(SUBSCRIPTION + ":offsets")
 
 
 def filled(value: Any, names: Mapping[str, str]) -> Any:
-    """Put the row's own names into every text of a value."""
+    """Replace the row's own names in every text of a value."""
     if isinstance(value, str):
         return Template(value).safe_substitute(names)
     if isinstance(value, Has):

@@ -1,4 +1,4 @@
-"""Asks a running service what a row asks, and compares. `$receiver` shows the hash seen last, as an endpoint has to."""
+"""Sends a row's requests to a running service, and compares. `$receiver` shows the last hash, as an endpoint must."""
 
 import contextlib
 import itertools
@@ -25,13 +25,13 @@ _NOTHING = b"{"  # a body that no hot route takes: it changes nothing, but its h
 
 
 def is_hot(ask: Ask) -> bool:
-    """Whether a request may take the fast lane, by its method and path."""
+    """Return whether a request can take the fast lane, by its method and path."""
     return ask.method == "POST" and ask.path.partition("?")[0].endswith((":publish", ":pull", ":acknowledge"))
 
 
 @dataclass
 class Endpoints:
-    """Running endpoints by the name rows know them by, `HOST:PORT` each."""
+    """Running endpoints by their names in rows, `HOST:PORT` each."""
 
     names: dict[str, str]
     ca: str
@@ -57,8 +57,8 @@ def open_endpoints(folder: Path) -> Iterator[Endpoints]:
 class Runner:
     """One row's own project in a running service.
 
-    `primed`: each hot request comes after one with the same head and a body that is refused, so that it takes the fast
-    lane if it may.
+    `primed`: before each hot request comes one with the same head and a body that is refused, so that the hot request
+    takes the fast lane if it can.
     """
 
     def __init__(self, served: Served, client: httpx.Client, endpoints: Endpoints, *, primed: bool = False) -> None:
@@ -86,13 +86,13 @@ class Runner:
         return {"now": resource_date(now), "before": resource_date(Milliseconds(now - 3_600_000)), **days}
 
     def ask(self, ask: Ask) -> httpx.Response:
-        """Send a request; what it made is remembered under its name."""
+        """Send a request, and remember names of what it made."""
         headers = dict(filled(ask.headers, self._names))
         token = self._tokens[ask.by]
         if token:
             headers.setdefault("x-api-key", token)
         body = ask.body if isinstance(ask.body, bytes) else json.dumps(filled(ask.body, self._names)).encode()
-        # Exactly as it is written.
+        # Send it exactly as written.
         target = {"target": (ask.root + filled(ask.path, self._names | self._times())).encode()}
         url = self._served.run.base_url
         if self._primed and is_hot(ask):
@@ -110,7 +110,7 @@ class Runner:
         return answer
 
     def _see_ack_ids(self, answer: httpx.Response) -> None:
-        """Remember under which ids messages were given: `$ack_7` and, given before, `$ack_7_before`; `$hand_out_7`."""
+        """Remember the ack ids of messages: `$ack_7`, the one before as `$ack_7_before`, and `$hand_out_7`."""
         for each in answer.json().get("receivedMessages", ()):
             name = f"ack_{each['message']['messageId']}"
             self._names[name + "_before"] = self._names.get(name, "")
@@ -160,7 +160,7 @@ def _read(answer: httpx.Response, wanted: object) -> object:
 
 
 def check_form(answer: httpx.Response) -> None:
-    """Check what holds for every answer (contract 1 and 1.1): JSON, no nulls, errors in the envelope."""
+    """Check the rules of every answer (contract 1 and 1.1): JSON, no nulls, errors in the envelope."""
     if answer.status_code == 301:
         return
     if answer.headers["content-type"] == LINES:

@@ -1,4 +1,4 @@
-"""Section 15: schemas, and asking them about messages; and what section 17 says of that."""
+"""Section 15: schemas, and validating messages by them; and rows of section 17 about them."""
 
 import base64
 import json
@@ -46,7 +46,7 @@ def invalid(text: str) -> Answer:
 
 
 def why(text: str) -> Answer:
-    """An error whose detail is the compiler's own, of which only code and status matter."""
+    """An error with a detail from the compiler: only code and status are compared."""
     return Answer({"error": {"code": 400, "message": Like(text), "status": "INVALID_ARGUMENT"}}, 400)
 
 
@@ -179,7 +179,7 @@ VALIDATED = [
         (create(type="json", schema=DRAFT_4),)),
 ]  # fmt: skip
 
-# What a schema does to a topic (8, 12.2, 15.1), and what is ours: attributes and dry runs
+# Topics with a schema (8, 12.2, 15.1), and our additions: attributes and dry runs
 
 ATTACHED = {"schema": NAME}
 RULES = {"required": ["site"], "values": {"type": ["raw", "clean"]}, "patterns": {"site": "^[A-Z]+$"}, "closed": True}

@@ -1,4 +1,4 @@
-"""Where parallel subscriptions stand: offsets, seeking, snapshots, and how they end (contract 19.3, 19.5 and 19.6)."""
+"""Progress of parallel subscriptions: offsets, seeking, snapshots, and deletion (contract 19.3, 19.5 and 19.6)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A change that is stored is answered as done, whatever the rest of its request meets (contract 16)."""
+"""A stored change is answered as done, even if the rest of its request fails (contract 16)."""
 
 import re
 from collections.abc import Callable

@@ -19,7 +19,7 @@ ROWS: list[Row] = [row for name in MODULES for row in importlib.import_module(f"
 ON_BOTH_SHAPES = {
     (row.line, row.served): row for module in (delivery, parallel) for row in reversed(module.ROWS)
 }.values()
-"""The first row of each line about messages: `make test` asks for them on Kafka and PostgreSQL too."""
+"""The first row of each line about messages: `make test` runs them on Kafka and PostgreSQL too."""
 OWN_CLOCKS = pytest.mark.embedded("brokers and PostgreSQL go by clocks of their own, which nobody can move")
 
 
@@ -36,10 +36,10 @@ def test_the_service_answers_as_the_contract_says(row: Row, runner: Callable[[st
 
 
 HOT = [row for row in ROWS if any(isinstance(each, Ask) and is_hot(each) for each in row.steps)]
-"""Rows with a request that may take the fast lane."""
+"""Rows with a request that can take the fast lane."""
 
 
-# Tests of each commit compare the lane with the other way: tests/http/test_two_ways.py.
+# The tests of each commit compare lane and ASGI elsewhere: tests/http/test_two_ways.py.
 @pytest.mark.long
 @pytest.mark.parametrize("row", [_marked(row) for row in HOT])
 def test_the_fast_lane_answers_as_the_contract_says(row: Row, primed_runner: Callable[[str], Runner]) -> None:

@@ -1,4 +1,4 @@
-"""Many clients asking for the same thing at once: one is told it is done, all others the contract's refusal."""
+"""Many clients send the same request at once: one succeeds, all others get the contract's refusal."""
 
 import asyncio
 import itertools
@@ -28,7 +28,7 @@ async def client(service: Callable[[str], Served]) -> AsyncIterator[httpx.AsyncC
 
 
 async def told(client: httpx.AsyncClient, method: str, path: str, body: object = None) -> Counter[str]:
-    """Ask the same many times at once; return how often which answer came."""
+    """Send the same request many times at once; return how often each answer came."""
     answers = await asyncio.gather(*(client.request(method, path, json=body) for _ in range(MANY)))
     return Counter("done" if each.status_code == 200 else each.json()["error"]["message"] for each in answers)
 

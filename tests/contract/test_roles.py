@@ -1,6 +1,6 @@
-"""The walk: the contract's 64 actions and our own, every role, own and foreign project, in and out of the access list.
+"""Every role on the contract's 64 actions and our own, in its own and a foreign project, on and off access lists.
 
-What must come of each step is told by the contract's table (`tests.access.table`) and sections 3.3 and 3.5 alone.
+The expected answers come only from the contract's table (`tests.access.table`) and sections 3.3 and 3.5.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,14 @@ IN_PROJECTS = ("project_admin", "publisher", "consumer")
 AS_PULLED = ("subscriptions:seek", "subscriptions:doctor", "subscriptions:pushStatus", "topics:read", "topics:offsets",
              "topics:timeToOffset")  # fmt: skip
 LISTED_ROLE = ACCESS_LISTS | dict.fromkeys(AS_PULLED, "consumer")
-"""Actions that an access list guards, and whom it binds; our own are guarded as pulling is."""
+"""Actions that an access list guards, and the role it binds; our own are guarded like pulling."""
 BODIES: dict[str, object] = {
     "subscriptions:acknowledge": {"ackIds": ["projects/$P/subscriptions/S:0"]},
     "subscriptions:modifyOffset": {"offset": 0},
     "subscriptions:seek": {"offset": 0},
     "subscriptions:modifyAckDeadline": {"ackDeadlineSeconds": 10},
 }
-"""Bodies that are read before an access list is looked at."""
+"""Bodies that are validated before the access list is checked."""
 INSTEAD = {
     "subscriptions:timeToOffset": "/projects/$P/subscriptions/S:timeToOffset?time=2024-01-02T03:04:05.678Z",
     "topics:read": "/projects/$P/topics/T:read?subscription=S",
@@ -35,11 +35,11 @@ INSTEAD = {
     **{f"{kind}:{verb}": f"/projects/$P/{kind}/none:{verb}" for kind in ("topics", "subscriptions")
        for verb in ("modifyAcl", "changeAcl")},
 }  # fmt: skip
-"""Other paths: what would take away what the walk needs is asked of something that is not there."""
+"""Other paths: actions that would delete what the test needs get a name that does not exist."""
 
 
 class Holder(NamedTuple):
-    """Somebody with one role: in one project, or service-wide; on the access lists of its project, or not."""
+    """A user with one role: in one project, or service-wide; on the access lists of its project, or not."""
 
     role: str
     is_service_wide: bool
@@ -60,11 +60,10 @@ HOLDERS = [
 
 
 ADMITTED = [line for line in (*LINES, *OWN_LINES) if not line.is_open]
-"""The actions of the walk: the contract's and our own."""
 
 
 def expected(line: Line, holder: Holder, *, is_foreign: bool) -> int | None:
-    """Return the refusal a step must get; None when it is let in."""
+    """Return the refusal that a step must get; None when it is allowed."""
     counts = holder.is_service_wide or (line.in_project and not is_foreign)
     if not counts:
         return 401
@@ -82,7 +81,7 @@ def step(action: str, by: str, *, is_foreign: bool = False) -> Ask:
 
 @pytest.fixture(scope="module")
 def walker(runner: Callable[[str], Runner]) -> Runner:
-    """Two projects with a topic and subscription each, and everybody."""
+    """Two projects with a topic and subscription each, and users of all roles."""
     walker = runner("usual")
     furnish(walker)
     return walker

@@ -181,7 +181,7 @@ CROSS_ORIGIN = [
         "access-control-request-headers": "x-other"})._replace(method="OPTIONS"), FORBIDDEN._replace(headers=ALLOWED)),
 ]  # fmt: skip
 
-# clients.md, part A1: the rules that keep every known client working, where no other row holds them already
+# clients.md, part A1: rules for all known clients that no other row tests
 
 PUBLISH = TOPIC + ":publish"
 FORM = {"content-type": "application/json;charset=utf-8"}

@@ -1,4 +1,4 @@
-"""Sections 5 and 7: users, projects and members; and what 17.3 says of them."""
+"""Sections 5 and 7: users, projects and members; and rows of 17.3 about them."""
 
 from tests.contract.rows import *
 
@@ -205,13 +205,12 @@ MEMBERSHIP = [
         error("CO", "User is already a member of the project"), (user("u"), post(MEMBERS + "/$P-u:add", {}))),
 ]  # fmt: skip
 
-# Orders of checks, nulls and views
+# Order of checks, nulls and views
 
 U = user("u")
 BAD_BODY = error("BR", "Invalid Request Body")
 KING = error("IA", "invalid role: king")
 ELSEWHERE = (post("/projects/$P-2", {}), post("/projects/$P-2/members/$P-pub:add", {"roles": ["consumer"]}))
-"""Makes `pub` a member of a second project."""
 
 
 def granted(*roles: str) -> dict[str, object]:

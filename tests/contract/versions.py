@@ -1,4 +1,4 @@
-"""Section 1.6: versions of what is read, changed and written whole; and access lists that are changed by one user."""
+"""Section 1.6: versions of resources that are read, changed and written whole; and patched access lists."""
 
 from tests.contract.push_words import GOOD, VERIFY, config, create
 from tests.contract.rows import *
@@ -57,7 +57,7 @@ CASES = [
     ("an issuer", (post(ISSUERS, ISSUER),), ISSUERS, put(ISSUERS, {**ISSUER, "audiences": ["b"]}), (
         put(ISSUERS, {**ISSUER, "audiences": ["c"]}), delete(ISSUERS))),
 ]  # fmt: skip
-"""What is read, what changes it meanwhile, and the changes that are refused then."""
+"""A read, a change meanwhile, and the writes that are then refused."""
 
 
 def matching(ask: Ask) -> Ask:

@@ -1,4 +1,4 @@
-"""One question for many callers: shared, or about many things at a time."""
+"""One request for many callers: shared, or for many items at a time."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from tests.support.waiting import some_turns, wait_until_async
 
 
 class Asked:
-    """Answers when told to, with the number of the question."""
+    """Answers on demand, with the number of the request."""
 
     def __init__(self):
         self.gates = []
@@ -25,7 +25,7 @@ class Asked:
 
 
 async def begun(*askings):
-    """Begin to ask; return the tasks when the questions are out."""
+    """Start calls; return their tasks when the requests are under way."""
     tasks = [asyncio.create_task(each) for each in askings]
     await some_turns()
     return tasks

@@ -80,12 +80,12 @@ good = st.builds(
     AskedPush, type=st.just("mattermost"), endpoint=st.sampled_from(["", URL]),
     mattermost_url=st.just("https://chat.example/hooks/x"), **common,
 )  # fmt: skip
-"""Configurations that can be."""
+"""Valid configurations."""
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> PushConfig | None:
-    """What a subscription may have come to: any number of changes, verified in between or not."""
+    """Histories of a subscription: any number of changes, verified in between or not."""
     config: PushConfig | None = None
     secret = fresh()
     for asked, verify in draw(st.lists(st.tuples(good, st.booleans()), max_size=4)):

@@ -1,4 +1,4 @@
-"""The normal form of distinguished names: the table of authn contract 10, and what must hold for every name."""
+"""The normal form of distinguished names: the table of authn contract 10, and laws for every name."""
 
 import pytest
 from cryptography import x509

@@ -1,4 +1,4 @@
-"""Filters: what is accepted and refused, and that they say of messages what a plain evaluation says."""
+"""Filters: valid and invalid texts, and evaluation against a plain evaluator."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ def test_a_filter_has_at_most_256_bytes() -> None:
 
 @dataclass(frozen=True)
 class Tree:
-    """A filter as a tree, with parentheses where it was written with some."""
+    """A filter as a tree, with the parentheses of its text."""
 
     word: str
     parts: tuple["Tree", ...] = ()

@@ -1,4 +1,4 @@
-"""Issuers: what can be said of one, of several in a file, and of entitlements (AARC-G069, RFC 8141)."""
+"""Issuers: their settings, several in a file, and entitlements (AARC-G069, RFC 8141)."""
 
 import re
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""Quotas, fair shares, attempts, caches and clocks."""
-
 import contextlib
 import doctest
 from collections.abc import Sequence
@@ -145,7 +143,7 @@ def test_without_a_limit_failures_are_counted_only() -> None:
 
 
 def test_addresses_without_end_take_no_memory_without_end() -> None:
-    """The oldest is forgotten, and the newest is not."""
+    """The oldest entry is dropped, and the newest is kept."""
     attempts = LoginLimit(3, ManualClock())
     failing(attempts, "the oldest", 3)
     for number in range(MAX_ADDRESSES):
@@ -166,7 +164,7 @@ STEPS = st.lists(st.one_of(
 
 
 class NaiveCache:
-    """A list, from the entry that was not used for longest to the last one used."""
+    """A list of entries, least recently used first."""
 
     def __init__(self, size: int, weighed: bool) -> None:
         self.entries: list[tuple[int, int]] = []

@@ -1,5 +1,3 @@
-"""Messages, batches and runs of them, and sets of their offsets."""
-
 import base64
 import json
 from itertools import pairwise
@@ -40,7 +38,7 @@ def test_a_message_without_a_key_is_the_bytes_it_always_was(data: str, attribute
     assert M.with_ordering_key(fragment, None) == fragment
 
 
-# Texts that look like what stands around a key, or before data.
+# Texts that look like the bytes around a key, or before data.
 LIKE_DATA = ['"', ':"', ' "', '\\"', ':\\"']
 KEYS = TEXT | st.sampled_from(
     [*LIKE_DATA, '",', ',"', ",", ",,", "\\", '\\",\\"', '","data":"x"', '"attributes":{', "\u2028", "\n"]
@@ -152,7 +150,7 @@ FRAGMENTS = st.sampled_from([b"", b'"data":"aGk="', b'"attributes":{"a":"b"},"da
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[Run]:
-    """Runs in offset order, with and without holes and new times between them."""
+    """Generate runs in offset order, with and without gaps and new times between them."""
     found: list[Run] = []
     first, time = draw(st.integers(0, 100)), draw(st.integers(0, 100))
     for fragments in draw(st.lists(st.lists(FRAGMENTS, min_size=1, max_size=5), max_size=5)):
@@ -239,7 +237,7 @@ GOLDEN = bytes.fromhex(
     "02000000"
     "3b3000000100000200010000000200"
 )
-"""Of two parts of 2**32 offsets, each with runs."""
+"""Sets in two ranges of 2**32 offsets, each with runs."""
 
 
 @given(given_ranges=st.lists(st.tuples(small, small).map(sorted).map(tuple), max_size=10))

@@ -1,5 +1,3 @@
-"""Names, ids of topics and messages, and ack ids of both forms."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

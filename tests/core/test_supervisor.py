@@ -1,4 +1,4 @@
-"""Parts of a process, rounds in the background, pauses after failures, and log lines."""
+"""Supervised tasks of a process, background rounds, pauses after failures, and log lines."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from tests.support.waiting import some_turns, wait_until_async
 
 
 class Planted(Exception):
-    """What no part expects."""
+    """An unexpected exception."""
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ class Site:
         self.errors: list[Exception] = []  # how the next rounds end; the others end well
         self.open = asyncio.Event()
         self.open.set()
-        """Until this is set rounds hang."""
+        """Rounds hang until this is set."""
 
     async def work(self) -> None:
         self.begun += 1

@@ -1,5 +1,3 @@
-"""The checks of the demos notice messages that are lost, repeated or altered."""
-
 from pathlib import Path
 
 import pytest

@@ -1,4 +1,5 @@
-"""Parts of the pipeline demo: its made-up messages fit the jobs, its jobs take their options, its pages show tables."""
+"""Parts of the pipeline demo: its made-up messages fit the jobs, its jobs accept their options, its pages show
+tables."""
 
 from datetime import UTC, date, datetime
 from pathlib import Path

@@ -1,9 +1,10 @@
 """Attack each port while a neighbour works: `python -m tests.faults.attacks --seconds 1800`.
 
-For each attack of the table, on a service of its own, a neighbour from an address of its own is timed in peace and then
-during the attack. A line says how many requests it made, how many failed, the times that all but one of a hundred stay
-under, and the statuses that an attacker with a token got. The exit code tells whether nothing failed or was lost, every
-ratio is at most 3, and every refusal of the attacker named its quota. Judge on a machine that does nothing else.
+For each attack of the table, a new service runs. A neighbour at its own address is measured alone and then during the
+attack. A line shows its requests, its failures, both p99 latencies, and the statuses that an attacker with a token got.
+
+The exit code is 0 if nothing failed or was lost, every ratio is at most 3, and every refusal of the attacker named its
+quota. Judge only on an otherwise idle machine.
 """
 
 import argparse
@@ -39,9 +40,9 @@ from tests.support.service import LiveService, live_certificate_service, live_pu
 
 ATTACKER, NEIGHBOUR = "127.0.0.1", "127.0.0.2"
 MAX_RATIO = 3.0
-ALL_NEW_EVERY = 20  # requests of the neighbour of which one is on a new connection
+ALL_NEW_EVERY = 20  # one of so many requests of the neighbour is on a new connection
 PAUSE_SECONDS = 0.005
-SILENT = 3_000  # connections or streams that an attacker keeps open; the oldest are made anew
+SILENT = 3_000  # connections or streams that an attacker keeps open; it replaces the oldest
 PER_SECOND = 500  # connections or streams that an attacker opens
 THREADS = 4
 SCHEMA_BYTES, MESSAGE_BYTES = 240_000, 1_000_000
@@ -55,21 +56,21 @@ STREAMS = ("/google.pubsub.v1.Subscriber/StreamingPull", "/google.pubsub.v1.Publ
 
 
 class Target(NamedTuple):
-    """What an attacker is given."""
+    """Addresses and credentials for an attacker."""
 
     port: int
     ca: bytes
     token: str  # of a project_admin and publisher of project Q
-    statuses: Any  # how often each status was answered; at 0 what was refused without the name of a quota
+    statuses: Any  # count of each status; at 0, refusals without the name of a quota
 
 
 def keep_silent_connections(target: Target) -> None:
-    """Keep connections open that say nothing."""
+    """Keep silent connections open."""
     _keep_open(lambda: connect(target.port, ATTACKER))
 
 
 def half_close_over_tls(target: Target) -> None:
-    """Ask over TLS, end the sending side of the connection, and read nothing."""
+    """Send a request over TLS, end the sending side of the connection, and read nothing."""
     _keep_open(lambda: end_sending(connect_tls(target.port, ATTACKER)))
 
 
@@ -79,7 +80,7 @@ def half_close(target: Target) -> None:
 
 
 def send_tiny_chunks(target: Target) -> None:
-    """Send a body in chunks of one byte, at ten megabytes a second, and begin anew when the connection is closed."""
+    """Send a body in chunks of one byte, at ten megabytes a second; start again when the connection is closed."""
     while True:
         with contextlib.suppress(OSError), connect_tls(target.port, ATTACKER) as client:
             client.sendall(CHUNKED % b"POST /v1/projects/P/topics/T:publish")
@@ -89,7 +90,7 @@ def send_tiny_chunks(target: Target) -> None:
 
 
 def send_trailers(target: Target) -> None:
-    """Send requests whose trailers contradict the head, and others behind them."""
+    """Send requests with trailers that contradict the head, and pipelined requests behind them."""
     for each in itertools.cycle(TRAILERS):
         with contextlib.suppress(OSError), connect_tls(target.port, ATTACKER) as client:
             client.sendall((CHUNKED % b"GET /v1/version" + b"0\r\n%b\r\n\r\n" % each) * 10)
@@ -106,7 +107,7 @@ def make_schemas(target: Target) -> None:
 
 
 def compile_definitions(target: Target) -> None:
-    """Make schemas whose definitions in Protocol Buffers take a compiler long, as `make_schemas` does."""
+    """Make schemas with Protocol Buffers definitions that are slow to compile, as `make_schemas` does."""
     ranges = ", ".join(str(2 * number) for number in range(1, 30_000))  # each is compared with each other
     definition = {"definition": f'syntax = "proto3"; message A {{ reserved {ranges}; }}'}
     _flood(target, "/v1/projects/Q/schemas/s%d", json.dumps({"type": "protobuf", "schema": definition}).encode())
@@ -119,7 +120,7 @@ def publish_messages(target: Target) -> None:
 
 
 def begin_streams(target: Target) -> None:
-    """Begin calls of gRPC whose first message never comes."""
+    """Start gRPC calls without their first message."""
     asyncio.run(_keep_streams(target))
 
 
@@ -128,11 +129,11 @@ class Attack(NamedTuple):
     run: Callable[[Target], None]
     port: str
     neighbour: str
-    """The port that the neighbour asks: it publishes, logs in at the certificate service, or asks how `ams push` is."""
+    """The neighbour's port: it publishes, logs in at the certificate service, or reads the health of `ams push`."""
     flags: Sequence[str] = LIMITED
     disk_bytes: int = 0  # size of a disk that the service has for itself; 0: that of the machine
     reconnects: bool = True
-    """Whether the neighbour opens connections meanwhile: those of gRPC one address may take all (decision 21)."""
+    """True if the neighbour opens connections; one address may take all of gRPC's (decision 21)."""
 
 
 ATTACKS = (
@@ -225,7 +226,7 @@ def _flood(target: Target, path: str, body: bytes) -> None:
 
 
 class HttpAsker:
-    """Sends one request again and again; `good` is the status and a part of the body that it should get."""
+    """Repeats one request; `good` is the expected status and a part of the body."""
 
     def __init__(self, port: int, method: str, path: str, body: bytes, token: str, good: tuple[int, bytes]) -> None:
         self._port, self._request, self._good = port, (method, path, body, {"x-api-key": token}), good
@@ -248,7 +249,7 @@ class HttpAsker:
 
 
 class GrpcAsker:
-    """Makes one call of gRPC again and again; without `ca` over a plain connection."""
+    """Repeats one gRPC call; without `ca` over a plain connection."""
 
     def __init__(self, port: int, method: str, request: bytes, ca: bytes = b"", token: str = "") -> None:
         self._where, self._method, self._request = f"localhost:{port}", method, request
@@ -270,14 +271,14 @@ class GrpcAsker:
 
 
 class Neighbour:
-    """Asks again and again, mostly on one connection; on one alone unless it `reconnects`."""
+    """Sends requests in a loop, mostly on one connection; on one alone unless it `reconnects`."""
 
     def __init__(self, asker: HttpAsker | GrpcAsker, reconnects: bool) -> None:
         self._asker, self._reconnects = asker, reconnects
         self.requests = self.failed = 0
 
     def measure_p99_ms(self, seconds: float) -> float:
-        """Work for so long; return the time that all but one of a hundred requests stay under."""
+        """Work for so long; return the p99 latency of the requests."""
         times: list[float] = []
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
@@ -297,7 +298,7 @@ class Neighbour:
 
 
 class Site(NamedTuple):
-    """Services that run: their ports by name, what the API's certificate is trusted by, and the service itself."""
+    """Running services: their ports by name, the CA of the API's certificate, and the service itself."""
 
     ports: dict[str, int]
     ca: bytes
@@ -305,7 +306,7 @@ class Site(NamedTuple):
     attacker_token: str
 
     def make_asker(self, port: str) -> HttpAsker | GrpcAsker:
-        """Return what the neighbour asks of a port."""
+        """Return the neighbour's client of a port."""
         number, token = self.ports[port], self.service.token
         if port == "push":
             return GrpcAsker(number, "/PushService/Status", b"")
@@ -319,13 +320,14 @@ class Site(NamedTuple):
         return HttpAsker(number, "POST", "/v1/projects/P/topics/T:publish", body, token, (200, b"messageIds"))
 
     def count_lost(self) -> int:
-        """Return how many messages of the neighbour are gone that its subscription has not acknowledged."""
+        """Return how many unacknowledged messages of the neighbour are gone from its subscription."""
         return int(self.service.ask("GET", "/projects/P/subscriptions/S:offsets")["min"])
 
 
 @contextlib.contextmanager
 def open_site(folder: Path, attack: Attack) -> Iterator[Site]:
-    """Start what an attack needs. Raises `DidNotStart` without haproxy, `CalledProcessError` if no disk is mounted."""
+    """Start the services of an attack. Raises `DidNotStart` without haproxy, `CalledProcessError` if no disk is
+    mounted."""
     operations, neighbour = free_port(), attack.neighbour
     own = ["--trusted-proxies", "127.0.0.1"] if neighbour == "haproxy" else ["--tls-self-signed", "--pubsub-port", "0"]
     with contextlib.ExitStack() as stack:
@@ -359,7 +361,7 @@ def _start_attack(begun: Any, run: Callable[[Target], None], target: Target) -> 
 
 
 def run_attack(attack: Attack, site: Site, seconds: float) -> bool:
-    """Measure a neighbour before and during an attack, print it, and return whether it was left alone."""
+    """Measure a neighbour before and during an attack, print it, and return whether the neighbour was unaffected."""
     neighbour = Neighbour(site.make_asker(attack.neighbour), attack.reconnects)
     quiet = neighbour.measure_p99_ms(min(seconds, 60.0))
     context = multiprocessing.get_context("spawn")

@@ -1,10 +1,10 @@
-"""Kills the service again and again while clients use it, and checks everything they were told.
+"""Kills the service again and again while clients use it, and checks every answer.
 
-`python -m tests.faults.campaign --kills N --seed S` (or `make faults N=200`) shows how it gets on, and ends with one
-JSON line. The exit code is 1 when a law was broken; the data folder and the history are kept then, and named.
+`python -m tests.faults.campaign --kills N --seed S` (or `make faults N=200`) shows progress, and ends with one JSON
+line. The exit code is 1 when a law was broken; then it keeps data folder and history, and prints their paths.
 
-The kills come at any moment: the simulated worlds aim theirs (`simulation.scenario`). Beside ordered subscriptions
-there are parallel ones of three kinds. When the kills are over their consumers go on until nothing is left.
+The kills come at random moments: the simulated worlds choose theirs (`simulation.scenario`). Beside ordered
+subscriptions there are parallel ones of three kinds. After the last kill their consumers drain the backlog.
 """
 
 import argparse
@@ -82,7 +82,7 @@ class Campaign:
         self._workers = workers_of(parallel.KINDS, WORKERS, self._client, self.history, self._random)
 
     async def run(self) -> Result:
-        """Do it all; the service is gone at the end."""
+        """Run the whole campaign; the service is stopped at the end."""
         began, result = time.monotonic(), self._result
         try:
             await self._target.start()

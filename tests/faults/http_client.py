@@ -1,4 +1,4 @@
-"""The service under fire, killed and started again, and a client that waits that out and notes what it was told."""
+"""A service that is killed and restarted, and a client that retries and records the answers."""
 
 import asyncio
 import contextlib
@@ -51,14 +51,14 @@ class Target:
         self.up.set()
 
     async def kill(self) -> None:
-        """SIGKILL it now; returns when it is gone."""
+        """SIGKILL it; returns when it is dead."""
         self.up.clear()
         self.deaths += 1
         self.live.process.kill()
         await self.stop()
 
     async def terminate(self) -> int:
-        """SIGTERM it now; returns its exit code when it is gone."""
+        """SIGTERM it; returns its exit code."""
         self.up.clear()
         self.deaths += 1
         code = await asyncio.to_thread(self.live.stop)
@@ -73,12 +73,12 @@ class Target:
 ANSWER_SECONDS = 30.0
 FOREVER = float("inf")
 RIGHT_REFUSALS = (": 400 wrong ack", ": 400 no ack pending", f": 408 {LATE}")
-"""Of acknowledgements that come after a seek, of what was not handed out, or after the end of a lease."""
+"""Acknowledgements after a seek, without a delivery, or after the end of a lease."""
 
 
 @dataclass
 class Traffic:
-    """What became of requests."""
+    """Outcomes of requests."""
 
     refusals: Counter[str] = field(default_factory=Counter)
     without_retry_after: int = 0  # refusals for a reason of the service's own (5xx) that do not say when to try again
@@ -86,7 +86,7 @@ class Traffic:
     stopping: bool = False
 
     def violations(self) -> Iterator[str]:
-        """Yield what no client may meet while nothing is wrong but that the service is killed."""
+        """Yield answers that no client may get while the only fault is a kill."""
         if self.dropped:
             yield f"{self.dropped} requests were never answered, and nobody had killed the service"
         if self.without_retry_after:
@@ -126,7 +126,7 @@ class HttpClient(Client):
         return found.document
 
     async def _connected(self) -> tuple[Connection, int]:
-        """Return a connection to the living service, and how often that had died before."""
+        """Return a connection to the current service, and how often that had died before."""
         while True:
             await self._target.up.wait()
             deaths = self._target.deaths
@@ -149,7 +149,7 @@ class HttpClient(Client):
         self._traffic.without_retry_after += answer.status >= 500 and not answer.retry_after
 
     def _lost(self, deaths: int, ended: float) -> float:
-        """Note an unanswered request; return when it could happen no longer."""
+        """Note an unanswered request; return the time after which it can no longer take effect."""
         if self._target.deaths > deaths:
             return ended
         self._traffic.dropped += 1
@@ -157,7 +157,7 @@ class HttpClient(Client):
 
 
 async def ask(connection: Connection, pieces: tuple[bytes, ...], seconds: float) -> Response:
-    """Ask once; `CLOSED` when there is no answer in time."""
+    """Send one request; `CLOSED` when there is no answer in time."""
     try:
         async with asyncio.timeout(seconds):
             return await SerialClient(connection).ask(pieces)

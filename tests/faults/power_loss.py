@@ -1,16 +1,20 @@
-"""Lets the power fail, calls fail and processes die under the embedded log, and holds it to what it answered.
+"""Power losses, failing calls and kills under the embedded log; every answer of the log must hold.
 
 `python -m tests.faults.power_loss --scenarios N --seed S` (or `make power-loss N=20000`) plays N scenarios on a disk in
-memory that keeps no more than it promised (`tests/support/unreliable_disk.py`), shows how it gets on, and ends with one
-JSON line. The exit code is 1 when a law was broken; the seeds of such scenarios are told, and `--scenarios 1 --seed S`
-plays one again.
+memory that loses unsynced data (`tests/support/unreliable_disk.py`). It shows progress, and ends with one JSON line.
+The exit code is 1 when a law was broken; the seeds of such scenarios are printed, and `--scenarios 1 --seed S` replays
+one.
 
-A scenario is a few lives of one log, one after the other. In each, topics are created, changed and dropped, messages
-appended, with and without keys, one by one or together, time passes, within calls too, and old messages go; cursors of
-ordered and parallel subscriptions move, alone and beside messages, and images of them are stored; calls fail, or the
-power fails at some change of the disk, be it while the log is being opened. Each life ends in order, by a kill,
-or by a power loss. Then the log is opened again, and every law of `tests/storage/log/embedded/history.py` is held
-against it.
+A scenario is a few lives of one log, one after the other. In each life:
+
+- topics are created, changed and dropped;
+- messages are appended, with and without keys, one by one or together;
+- time passes, also during calls, and retention deletes old messages;
+- cursors of ordered and parallel subscriptions move, alone and with messages, and cursor images are stored;
+- calls fail, or the power fails at some change of the disk, also while the log is being opened.
+
+Each life ends in order, by a kill, or by a power loss. Then the log is opened again, and every law of
+`tests/storage/log/embedded/history.py` is checked.
 """
 
 import argparse
@@ -39,7 +43,7 @@ from tests.storage.log.engines import HOUR, Embedded
 AGES = (None, HOUR, 24 * HOUR)
 CALLS = ("sync", "sync", "sync", "write", "open", "sync_folder", "rename", "unlink", "truncate")
 ENDINGS = ("close", "kill", "power loss", "power loss")
-TAKES = (0, 0, 50, 50, HOUR // 8, 21 * HOUR)  # milliseconds by which time passes within a call of the disk
+TAKES = (0, 0, 50, 50, HOUR // 8, 21 * HOUR)  # milliseconds that pass during a call of the disk
 TOPICS = 5
 MOVES = ("move", "image")  # steps of cursors
 SHOWN = 10
@@ -68,7 +72,6 @@ class Tally:
 
 
 def play(seed: int) -> Tally:
-    """Play one scenario; raises nothing."""
     tally = Tally(scenarios=1)
     try:
         run(_Scenario(random.Random(seed), tally).play())
@@ -79,9 +82,9 @@ def play(seed: int) -> Tally:
 
 
 def play_all(seeds: Sequence[int]) -> Tally:
-    """Play several scenarios, without a word from the log about what it met."""
+    """Play several scenarios without the log's own messages."""
     before, image_bytes, at_once = structlog.get_config(), journal.IMAGE_BYTES, embedded._CURSORS_PER_TURN
-    journal.IMAGE_BYTES, embedded._CURSORS_PER_TURN = 1500, 2  # so that images are stored, and cursors move meanwhile
+    journal.IMAGE_BYTES, embedded._CURSORS_PER_TURN = 1500, 2  # small, so that images are stored while cursors move
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[_drop])
     try:
         tally = Tally()

@@ -1,7 +1,7 @@
-"""The program `ams`, whose log keeps a copy of a sealed segment as a spare, as if retention had taken that segment.
+"""The program `ams` with a log that keeps a copy of each sealed segment as a spare, as if retention had deleted it.
 
-So nearly every segment is written over the records of another, without waiting for anything to become old. It says on
-stderr whenever a segment is made of a spare, and whenever pages were written ahead.
+So nearly every segment is written over the records of another, without waiting for retention. It prints a line to
+stderr whenever a segment reuses a spare, and whenever pages are written ahead.
 """
 
 import sys
@@ -44,7 +44,7 @@ def _told(word: str, made: Any) -> Any:
 
 
 def plant() -> None:
-    """Change the program; a parallel subscription may have a deadline of a second, too."""
+    """Patch the program; a parallel subscription may also have a deadline of a second."""
     subscriptions.MIN_ACK_DEADLINE = 1  # type: ignore[attr-defined]
     Upkeep.__init__ = _made  # type: ignore[method-assign,assignment]
     Upkeep.retain = _retained  # type: ignore[method-assign,assignment]

@@ -1,4 +1,4 @@
-"""What a campaign of faults tells people, on stderr: its JSON goes to stdout."""
+"""Messages of a campaign of faults for people, on stderr: its JSON goes to stdout."""
 
 import shutil
 import sys

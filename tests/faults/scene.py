@@ -1,5 +1,3 @@
-"""A service that is killed, with a project, its clients and their history."""
-
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +10,7 @@ from tests.faults.http_client import SMALL, HttpClient, Target, Traffic
 
 
 class Stage:
-    """A service that is killed, its clients and their history; all of it ends with the block."""
+    """A service that is killed, its clients and their history; all end with the block."""
 
     def __init__(self, data: Path, subscriptions: Mapping[str, str], environment: Mapping[str, str] = SMALL) -> None:
         self.target, self.traffic = Target(data, environment), Traffic()

@@ -1,4 +1,4 @@
-"""A real disk that is small: a file system that is mounted for a test, and a stranger who fills it."""
+"""A small real disk: a file system mounted for a test, and a foreign file that fills it."""
 
 import contextlib
 import os
@@ -8,12 +8,12 @@ from pathlib import Path
 
 MIB = 2**20
 MORE_THAN_A_PAGE_OF_LOG_LINES = 80
-"""Standard error is a file on the small disk; its last page has room left when the disk has none."""
+"""Standard error is a file on the small disk; its last page has room when the disk has none."""
 _CHUNK = b"\0" * 65_536
 
 
 class SmallDisk:
-    """A mounted file system, and a stranger who puts a file on it."""
+    """A mounted file system, and a foreign file that can fill it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._strangers = folder, folder / "strangers"
@@ -24,13 +24,13 @@ class SmallDisk:
         return status.f_bavail * status.f_frsize
 
     def fill(self, leave: int = 0) -> None:
-        """Let the stranger's file grow until no more than `leave` bytes are free."""
+        """Grow the foreign file until no more than `leave` bytes are free."""
         with contextlib.suppress(OSError), self._strangers.open("ab", buffering=0) as file:
             while self.free_bytes > leave:
                 file.write(_CHUNK[: max(1, self.free_bytes - leave)])
 
     def clear(self) -> None:
-        """Let the stranger take the file away."""
+        """Remove the foreign file."""
         self._strangers.unlink(missing_ok=True)
 
 

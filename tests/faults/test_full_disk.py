@@ -1,4 +1,4 @@
-"""The real service on a real disk that is full: refusals that say when to come again, no loss, and back by itself."""
+"""The real service on a full real disk: refusals with Retry-After, no loss, and recovery by itself."""
 
 import asyncio
 import random
@@ -37,7 +37,7 @@ class Site(Stage):
         return await self.consumer.acknowledge(pulled.messages[0].id)
 
     async def acknowledge_on_a_full_disk(self) -> None:
-        """Acknowledge one by one, the stranger taking whatever space is left, until that is refused."""
+        """Acknowledge one by one while the foreign file takes all free space, until one is refused."""
 
         async def acknowledge() -> Attempt:
             self.disk.fill()
@@ -46,7 +46,7 @@ class Site(Stage):
         await until(Outcome.REFUSED, acknowledge)
 
     async def violations(self) -> list[str]:
-        """Kill the service, so that only what was stored counts, and check the history."""
+        """Kill the service, so that only stored data counts, and check the history."""
         await self.target.kill()
         await self.target.start()
         return self.history.violations(await self.ending())
@@ -71,7 +71,7 @@ async def until(outcome: Outcome, attempt: Callable[[], Awaitable[Attempt]]) -> 
 
 
 async def until_done(attempt: Callable[[], Awaitable[Attempt]]) -> None:
-    """Try again until it works, as a client does that was told to."""
+    """Retry until success, as a client does after Retry-After."""
 
     async def done() -> bool:
         return (await attempt()).outcome is Outcome.DONE
@@ -113,7 +113,7 @@ async def test_with_no_space_at_all_even_for_its_log_all_but_pulls_is_refused_an
 
 
 async def test_schemas_fill_no_disk_and_all_others_go_on(site: Site) -> None:
-    """Four of the flood at once, and no quota: the disk alone bounds it."""
+    """Four clients of the flood at once, without a quota: only the disk limits it."""
     for _ in range(3):
         assert (await site.publish()).outcome is Outcome.DONE
     await site.admin.must(":modifyQuotas", {"quotas": {"schemas": 0, "schemaBytes": 0}})

@@ -1,4 +1,4 @@
-"""The certificate service on a real disk that is full: logins go on, changes are refused in words, nothing is lost."""
+"""The certificate service on a full real disk: logins succeed, changes are refused with a reason, nothing is lost."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.mount, pytest.mark.long]
 LIMITS = ("--min-free-bytes", "6MiB", "--reserve-bytes", "2MiB", "--token-seconds", "0s")
 NO_SPACE = 500, "Database Error: Backend Error"
 USERS = ("jane", "joe", "mary")
-SPARE = 20  # bindings that are there to be deleted
+SPARE = 20  # bindings to delete
 LOGIN = "/service-types/ams/hosts/localhost:authx509"
 OK, CREATED, DELETED = (200, ""), (201, ""), (204, "")
 
@@ -34,7 +34,7 @@ def outcome(answer: httpx.Response) -> tuple[int, str]:
 
 @dataclass
 class Site:
-    """A certificate service on a small disk, and what its clients were told."""
+    """A certificate service on a small disk, and the answers to its clients."""
 
     disk: SmallDisk
     folder: Path
@@ -42,7 +42,7 @@ class Site:
     token_service: tuple[str, ...]
     ports: CertificatePorts | None = None
     service_uuid: str = ""
-    names: set[str] = field(default_factory=set)  # bindings that are there, by all that was answered
+    names: set[str] = field(default_factory=set)  # existing bindings, by all answers
     logins: Counter[str] = field(default_factory=Counter)  # logins that were answered with a token
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
@@ -52,14 +52,14 @@ class Site:
         self.ports = self.stack.enter_context(service)
 
     def restart(self) -> None:
-        """SIGKILL the service, and start it again when it is gone."""
+        """SIGKILL the service, and restart it."""
         assert self.ports is not None
         self.ports.process.kill()
         self.stack.close()
         self.start()
 
     def ask(self, method: str, path: str, body: object = None, *, user: str = "") -> httpx.Response:
-        """Ask on a new connection, as a user with a certificate or with the management key."""
+        """Send a request on a new connection, as a user with a certificate or with the management key."""
         assert self.ports is not None
         trust = ssl.create_default_context(cafile=str(self.disk.folder / "data" / "authn-tls" / "ca.pem"))
         if user:
@@ -77,7 +77,7 @@ class Site:
         return outcome(answer)
 
     def create(self, name: str) -> tuple[int, str]:
-        """Bind the user of this name, as far as there is one."""
+        """Bind the user of this name; the disk may be full."""
         body = {
             "service_uuid": self.service_uuid, "host": "localhost", "auth_identifier": f"CN={name}",
             "unique_key": "u-1", "auth_type": "x509",
@@ -99,7 +99,6 @@ class Site:
         wait_until(lambda: self.recorded() == self.logins)
 
     def recorded(self) -> Counter[str]:
-        """Return the logins of each user in the audit log."""
         events = self.ask("GET", "/audit?action=login&result=done&pageSize=1000").json()["events"]
         logins = Counter[str]()
         for each in events:
@@ -107,7 +106,7 @@ class Site:
         return logins
 
     def fill_until_a_login_has_no_line(self) -> None:
-        """Let the stranger take all space, also what the service gives back, until not even an event is written."""
+        """Let the foreign file take all space, also what the service frees, until not even an event is written."""
         log = self.disk.folder / "data" / "authn-audit.jsonl"
 
         def is_full() -> bool:
@@ -182,6 +181,6 @@ def test_without_even_the_reserve_known_users_log_in_and_whatever_was_answered_i
     site.disk.clear()
     wait_until(lambda: site.create("again") == CREATED)
     assert site.log_in("mary") == OK
-    # On a full disk those beyond thirty in a minute are one event, when the minute is over.
+    # On a full disk more than thirty in a minute become one event at the end of the minute.
     wait_until(lambda: site.recorded() == site.logins, 3 * PATIENCE_SECONDS)
     site.restarts_with_all_that_was_answered()

@@ -1,4 +1,4 @@
-"""The checker accuses no history that keeps the laws, and lets none off that breaks one."""
+"""The checker accepts every history that keeps the laws, and accuses every one that breaks one."""
 
 from collections import Counter
 from dataclasses import replace
@@ -48,7 +48,7 @@ UNANSWERED = publish("a b c", "", Outcome.UNKNOWN)
 LATER = replace(publish("b", "0", at=(2, 3)), request="p2")
 GIVEN = pull("c0", 1.2, A, B, C, end=1.8)
 MOVES = [replace(ack("a1", 2, 1), ended=6), replace(seek("k1", 3, 0), ended=5), pull("c2", 2, A, B, C, end=6)]
-"""The first one may be answered last."""
+"""The first request may be answered last."""
 REFUSED_LATE = [replace(ack("a1", 2, 1, Outcome.REFUSED), ended=6), replace(seek("k1", 3, 0), ended=5)]
 
 

@@ -1,4 +1,4 @@
-"""The short form of `make faults`, and an orderly end: every law held over the history."""
+"""The short form of `make faults`, and an orderly stop: every law holds for the history."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from tests.support.waiting import wait_until_async
 pytestmark = [pytest.mark.faults, pytest.mark.long]
 
 PUBLISHERS = 12
-ANSWERED = 30  # requests that are answered before the service is told to end
+ANSWERED = 30  # requests answered before the service gets SIGTERM
 
 
 async def test_nothing_is_lost_and_no_law_broken_over_some_kills(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Faults planted under the service are noticed by the clients of the campaigns, each by the law that it breaks."""
+"""The campaigns' clients notice faults planted under the service, each by the law that it breaks."""
 
 import asyncio
 import random
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.embedded("faults are planted in the embedded engines")
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]  # puts a fault into the service
-Use = Callable[["Trial"], Awaitable[None]]  # what clients do between a start of the service and its end
+Use = Callable[["Trial"], Awaitable[None]]  # clients' actions between a start of the service and its end
 
 
 class Trial:
@@ -47,9 +47,9 @@ class Trial:
         self.worker = Worker(working, *told, kind.name)
 
     async def run(self, folder: Path, plant: Plant, *uses: Use) -> list[str]:
-        """Use the service with the fault, start it again between two uses; return what is found without the fault.
+        """Use the service with the fault, restarting it between two uses; return violations found without the fault.
 
-        What only memory knows is forgotten at a start, as by a kill.
+        A restart loses memory-only state, as a kill does.
         """
         for use in uses:
             async with running_service(folder) as (run, token):
@@ -103,10 +103,10 @@ async def publish_all(trial: Trial) -> None:
 
 
 async def use_leases(trial: Trial) -> None:
-    """Acknowledge some of what is given, give some back, keep some; then ask for more."""
+    """Acknowledge some of the leased messages, give some back, keep some; then pull more."""
     worker = trial.worker
     given = (await worker.pull(30)).messages
-    if not given:  # all of it may be out since before the restart
+    if not given:  # all may be on lease since before the restart
         return
     good = [each for each in given if not is_poisoned(each.name)]
     await worker.settle(ACK, good[:10])
@@ -122,7 +122,7 @@ async def dawdle(trial: Trial) -> None:
 
 
 async def leased(folder: Path, kind: Parallel, use: Use, plant: Plant, sentence: str) -> list[str]:
-    """Use a subscription, start the service again, and use it until it is at its end, or until this is found."""
+    """Use a subscription, restart the service, and use it until its end, or until this violation is found."""
 
     async def begin(trial: Trial) -> None:
         await publish_all(trial)
@@ -167,7 +167,7 @@ OF_LEASES = {
     "no lease ends": (end_no_lease, PLAIN, "late: message"),
     "keys hold nothing up": (FREE_ALL_KEYS, KEYED, "out of order: of key"),
 }  # fmt: skip
-"""A fault, who works, and what is noticed; nothing without a fault."""
+"""A fault, its use, and the violation; none without a fault."""
 
 
 @pytest.mark.parametrize(("fault", "kind", "sentence"), OF_LEASES.values(), ids=OF_LEASES)

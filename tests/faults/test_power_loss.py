@@ -1,4 +1,4 @@
-"""Power losses under the embedded log, in short, cursors of another moment than the log, and clocks that jump."""
+"""Power losses under the embedded log, in short; cursors and log of different moments; and clock jumps."""
 
 import shutil
 from collections.abc import Sequence
@@ -21,7 +21,8 @@ DAY = 24 * HOUR
 async def test_a_log_put_back_from_a_copy_forgets_no_message_and_goes_on_at_its_end(
     with_cursors: bool, tmp_path: Path
 ) -> None:
-    """With the log come its cursors; without them, as after a power loss with `sync = "interval"`, they are ahead."""
+    """Its cursors come with the log; without them, as after a power loss with `sync = "interval"`, cursors are
+    ahead."""
     log, copy = tmp_path / "log", tmp_path / "copy"
     async with open_use_cases(tmp_path) as cases:
         await cases.publish(3)

@@ -1,4 +1,4 @@
-"""Every part that a service cannot do without is killed while it runs; works in rounds survive one that fails."""
+"""Every vital part of a service is killed while it runs; background rounds survive one that fails."""
 
 import asyncio
 import json
@@ -42,11 +42,11 @@ MESSAGE, ACK = {"messages": [{"data": "aGk="}]}, {"ackIds": ["projects/P/subscri
 
 
 class Planted(BaseException):
-    """What nothing expects: not even an `Exception`."""
+    """An unexpected failure: not even an `Exception`."""
 
 
 class Defect(Exception):
-    """What a mistake in the code would raise."""
+    """An exception from a programming error."""
 
 
 def dies(*_: object, **__: object) -> NoReturn:
@@ -69,7 +69,7 @@ async def acknowledge(http: Http) -> httpx.Response:
 
 
 class Part(NamedTuple):
-    """A part, how it is killed, and what waits for it then."""
+    """A part, how it is killed, and the requests that then wait for it."""
 
     owner: type
     function: str
@@ -90,7 +90,7 @@ PARTS = {
 
 @asynccontextmanager
 async def serving_with(folder: Path) -> AsyncIterator[tuple[Running, Http]]:
-    """Serve with a topic, a subscription, and one message that was handed out."""
+    """Serve with a topic, a subscription, and one leased message."""
     async with running_service(folder / "data") as (run, token), client_of(run, token) as http:
         await http.post("/projects/P", json={})
         await http.put(TOPIC)
@@ -192,7 +192,7 @@ async def test_a_holder_of_push_leases_that_ends_all_the_same_does_not_end_in_si
 
 @contextmanager
 def planted_service(folder: Path, fault: str) -> Iterator[tuple[LiveService, httpx.Client, Path]]:
-    """Run a service as a process of its own with a fault in it, which shows itself once the file given here exists."""
+    """Run a service as its own process with a fault in it, triggered when the returned file exists."""
     data, trigger = folder / "data", folder / "now"
     environment = {planted.FAULT: fault, planted.TRIGGER: str(trigger)}
     flags = ("--log-format", "json", "--min-free-bytes", "0", "--reserve-bytes", "0")
@@ -239,7 +239,7 @@ WORKS: dict[str, tuple[type, str]] = {
     "upkeep of the log": (Upkeep, "_chore"), "what expires": (SnapshotRecords, "delete_expired"),
     "push leases": (Holding, "_round"), "certificate": (Certificate, "reload"),
 }  # fmt: skip
-"""Works that come in rounds, and what each round calls."""
+"""Background works, and the function that each round calls."""
 PAUSES = [
     (counting, "ROUND_SECONDS"), (counting, "MAX_PAUSE_SECONDS"), (retention, "LOOK_SECONDS"), (tls, "CHECK_SECONDS"),
     (users, "STORE_USES_SECONDS"), (subscriptions, "EXPIRY_SECONDS"), (trail, "BATCH_SECONDS"),

@@ -1,7 +1,7 @@
-"""Ask a running service a great many wrong things: `python -m tests.fuzz.campaign --requests 1000000`.
+"""Send a running service a great many invalid requests: `python -m tests.fuzz.campaign --requests 1000000`.
 
-A bad answer is printed with the request that got it; the last line is the result. The exit code tells whether all
-answers were good and the service's memory stayed flat.
+Each bad answer is printed with its request; the last line is the result. The exit code is 0 if all answers were good
+and the service's memory stayed flat.
 """
 
 import argparse
@@ -32,7 +32,7 @@ WARM = 0.2  # the share of requests after which memory is compared: caches fill 
 GROWTH_MIB = 48  # memory may wander by this much: the allocator's slack, not a leak of a million requests
 NOISE_SHARE = 0.01
 SPARED = ["DELETE /v1/projects/{project}/topics/{topic}"]
-"""Left to the tidying, as a subscription whose topic is gone answers 500 to some requests by the contract."""
+"""Only the tidying deletes these: a subscription without its topic answers 500 to some requests by the contract."""
 _SHOWN = 20
 
 
@@ -53,7 +53,7 @@ class Result:
 
 
 class Campaign:
-    """Sends requests over a few connections until there were enough."""
+    """Sends requests over a few connections until their number is reached."""
 
     def __init__(self, service: LiveService, requests: int, seed: int) -> None:
         self._service = service
@@ -79,7 +79,7 @@ class Campaign:
                 await self._make_noise()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Ask on one connection until it ends; a few hundred requests at most."""
+        """Send requests on one connection until it ends; a few hundred at most."""
         answers = AnswerReader()
         for _ in range(300):
             request = self._generator.request()
@@ -99,7 +99,7 @@ class Campaign:
                 return
 
     async def _make_noise(self) -> None:
-        """Send bytes that are no HTTP: whatever comes back, if anything, is no 5xx, and the service goes on."""
+        """Send bytes that are not HTTP: an answer, if any, is not 5xx, and the service survives."""
         for _ in range(max(1, round(300 * CONNECTIONS * NOISE_SHARE))):
             noise = self._generator.noise()
             async with connected(self._service) as (reader, writer):
@@ -111,7 +111,7 @@ class Campaign:
                     self.result.faults.append(f"5xx to noise {noise!r}: {data[:200]!r}")
 
     async def _tidy(self) -> None:
-        """Begin anew with one project of everything, and note the memory."""
+        """Reset to one project with one of each resource, and note the memory."""
         self._next_tidying = self.result.requests + TIDY_EVERY
         await asyncio.to_thread(furnish, self._service)
         if self.result.requests >= self._wanted * WARM:
@@ -137,7 +137,7 @@ async def connected(service: LiveService) -> AsyncIterator[tuple[asyncio.StreamR
 
 
 def furnish(service: LiveService) -> None:
-    """Have project P with topic T, subscription S, schema J and user u, and else only those whom its start made."""
+    """Ensure project P with topic T, subscription S, schema J and user u, and delete all else made since the start."""
     with service.http() as client:
         for registration in client.get("/registrations").json().get("user_registrations", []):
             client.delete(f"/registrations/{registration['uuid']}")
@@ -146,7 +146,7 @@ def furnish(service: LiveService) -> None:
         for user in client.get("/users").json()["users"]:
             if user["name"] not in ("admin", "push_worker_0"):
                 client.delete(f"/users/{user['name']}")
-        # Other connections ask meanwhile, so that each of these may be there already.
+        # Other connections run meanwhile, so each of these may exist already.
         client.post("/projects/P", json={})
         client.put("/projects/P/topics/T")
         client.put("/projects/P/subscriptions/S", json={"topic": "projects/P/topics/T"})

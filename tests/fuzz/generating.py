@@ -1,4 +1,4 @@
-"""Requests nobody should send, made of the API's own description and a seed: the same seed makes the same requests."""
+"""Invalid requests made from the API's own description and a seed: the same seed makes the same requests."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ NAMES = {
     "project": ["P", "Q"], "topic": ["T", "X", "Y"], "subscription": ["S", "R", "Z"], "schema": ["J", "A", "B"],
     "user": ["u", "v", "w"],
 }  # fmt: skip
-"""Names that stand for something at least at times. They are few, so that what the requests make stays little."""
+"""Names that sometimes exist. They are few, so that the requests create little."""
 ODD_NAMES = [
     b"a.b", b"..", b".", b"", b"%", b"%2F", b"a%2Fb", b"%3Apull", b"T:publish", b"profile", b"usageReport", b"\xff",
     "ü".encode(), b"x" * 255, b"x" * 256, b"a b", b"-", b"_", b"T\n", b"%00", b"' OR 1=1 --", b"va_metrics",
@@ -43,7 +43,7 @@ CONTENT_TYPES = [b"application/json", b"text/plain", b"", b"application/x-www-fo
                  b"application/json; charset=utf-16"]  # fmt: skip
 METHODS = [b"GET", b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS", b"BREW"]
 _DEPTH = 4
-_SELDOM = 0.05  # weight of what takes away what other requests are about
+_SELDOM = 0.05  # weight of requests that delete the targets of other requests
 
 
 class Request(NamedTuple):
@@ -77,7 +77,7 @@ class Generator:
         self._weights = [_SELDOM if _takes_away(each) else 1.0 for each in self._operations]
 
     def request(self) -> Request:
-        """Make the next request: most are nearly right, as those reach deepest."""
+        """Make the next request: most are nearly valid, as those get furthest."""
         random = self._random
         [operation] = random.choices(self._operations, self._weights)
         line = self._line(operation)
@@ -85,7 +85,7 @@ class Generator:
         return Request(method, line, self._headers(), self._body(operation))
 
     def noise(self) -> bytes:
-        """Make bytes that are no HTTP, or nearly."""
+        """Make bytes that are nearly HTTP, or not at all."""
         whole = bytearray(self.request().encoded())
         for _ in range(self._random.randint(1, 4)):
             place = self._random.randrange(len(whole))
@@ -146,7 +146,7 @@ class Generator:
         return random.choice(_SPOILERS)(random, whole)
 
     def _good(self, schema: Mapping[str, Any], depth: int) -> Any:
-        """Make a value of a schema; now and then one of its parts is of another kind."""
+        """Make a value of a schema; sometimes one part has another type."""
         random = self._random
         if random.random() < 0.06 or depth > _DEPTH:
             return random.choice([None, [], {}, True, random.choice(WORDS), random.choice(NUMBERS), [{}], {"x": 1}])
@@ -211,7 +211,7 @@ def _struck(random: Random, body: bytes) -> bytes:
 
 
 def _doubled(random: Random, body: bytes) -> bytes:
-    """Say every member twice, the second time as something else."""
+    """Repeat every member, the second time with another value."""
     if body[:1] != b"{" or len(body) < 3:
         return body * 2
     other = random.choice([b"null", b"1", b'"x"', b"[]", b"{}"])

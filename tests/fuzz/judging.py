@@ -1,4 +1,4 @@
-"""What every answer must be, whatever was asked: no 5xx, the envelope around every error, one JSON value at most."""
+"""Rules for every answer: no 5xx, the envelope around every error, one JSON value at most."""
 
 import json
 from typing import Any, NamedTuple
@@ -52,7 +52,7 @@ def fault(path: bytes, answer: Answer) -> str | None:
 
 
 def _may_fail(path: bytes, answer: Answer) -> bool:
-    """Whether the contract itself asks for this 500: timeToOffset when the topic is gone (11.4)."""
+    """Return whether the contract requires this 500: timeToOffset when the topic is gone (11.4)."""
     return b":timeToOffset" in path and answer.status == 500 and b'"Backend Error"' in answer.body
 
 

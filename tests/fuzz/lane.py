@@ -1,7 +1,7 @@
-"""Ask two services alike, one with the fast lane and one without: half of what `tests.fuzz.packets` does.
+"""Send the same to two services, one with the fast lane and one without: half of the work of `tests.fuzz.packets`.
 
-Hot requests in every form, cut at every byte, in rows with others, with heads that are known and heads that are not:
-both have to answer, count, store and audit the same. Runs within one process, without a network.
+Hot requests in every form, cut at every byte, pipelined, with cached heads and new ones. Both must answer, count, store
+and audit the same. Runs within one process, without a network.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from tests.support.hot_packets import table
 from tests.support.packets import cuts
 from tests.support.two_ways import TwoWays, two_ways
 
-_COLD = 0.2  # share of conversations before which all heads are forgotten
+_COLD = 0.2  # share of conversations that start with an empty cache of heads
 
 
 class Conversation(NamedTuple):
@@ -36,7 +36,7 @@ def conversations(seed: int) -> Iterator[Conversation]:
 
 
 def rows(seed: int) -> Iterator[Conversation]:
-    """Yield requests in rows, cut anywhere, without end; half of them are plain ones, that more go on the lane."""
+    """Yield pipelined requests, cut anywhere, without end; half are plain, so that more take the lane."""
     chance, requests = random.Random(seed), table()
     names = list(requests)
     while True:

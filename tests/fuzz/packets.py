@@ -1,9 +1,9 @@
-"""Cut requests into packets at every byte, and send them in a row: `python -m tests.fuzz.packets --seconds 600`.
+"""Cut requests into packets at every byte, and pipeline them: `python -m tests.fuzz.packets --seconds 600`.
 
-Every port is asked over sockets: the API, the API over TLS and behind haproxy, the operations port and the certificate
-service. Whatever the packets, the answers must be those to the same requests sent whole, each on a connection of its
-own. Half of the time `tests.fuzz.lane` compares the ways that requests take in the service. A line for each port is the
-result; the exit code tells whether all answers were right.
+It uses sockets to every port: the API, the API over TLS and behind haproxy, the operations port and the certificate
+service. Whatever the packets, the answers must equal those to the same requests sent whole on separate connections. For
+half of the time `tests.fuzz.lane` compares the service's two request paths. The result is a line for each port; the
+exit code is 0 if all answers were right.
 """
 
 import argparse
@@ -35,7 +35,7 @@ CONNECTIONS = 8
 ANSWER_SECONDS = 60
 APART_SECONDS = 0.0005  # between two packets, so that they stay two
 _LAST = b"GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-_CLOSING = ("last", "old")  # ends of the names of requests after which a client may send nothing (RFC 9112, 9.6)
+_CLOSING = ("last", "old")  # suffixes of names of requests after which a client must send nothing (RFC 9112, 9.6)
 _SHOWN = 20
 
 _TOPIC = b"/v1/projects/P/topics/T:publish"
@@ -46,7 +46,7 @@ _FLAGS = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0", "
 class Answered(NamedTuple):
     status: int
     body: bytes
-    is_own: bool  # whether it has the id of the request at its place
+    is_own: bool  # whether it has its own request's id
     is_last: bool  # whether it says that the connection is closed
 
 
@@ -59,9 +59,9 @@ class Port(NamedTuple):
     requests: Mapping[str, bytes]
     has_tls: bool = False
     is_shared: bool = False
-    """Whether clients share connections to the service: each request has an id then, which its answer must have."""
+    """True if clients share connections to the service: then each request has an id, which its answer must have."""
     answers_early: bool = False
-    """Whether it answers before a body has come, and closes the connection then, as the answer says."""
+    """True if it answers before the body has arrived, and then closes the connection, as the answer says."""
 
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
@@ -90,7 +90,7 @@ class Campaign:
         self.conversations = self.faults = 0
 
     async def run(self, seconds: float, most: int | None = None) -> None:
-        """Go through all cuts and all pairs, then through cuts of three in a row, until the time or `most` is over."""
+        """Try all cuts and all pairs, then cuts of three pipelined requests, until the time or `most` is over."""
         for _ in range(2):  # the first time a message is stored and a position moved
             for name in self._requests:
                 self._alone[name] = await self._ask([self._join_requests([name])])
@@ -175,7 +175,7 @@ class Campaign:
         found: Answers = []
         for each, sent_id in itertools.zip_longest(final, ids[: len(final)]):
             is_own = each.headers.get(b"x-request-id") == sent_id
-            # haproxy has two texts for a request that it refuses itself.
+            # haproxy has two texts for requests that it refuses itself.
             body = each.body if is_own or not self._port.is_shared else b""
             found.append(Answered(each.status, body, is_own, closes_connection(each)))
         return found
@@ -232,7 +232,7 @@ def own_ports(folder: Path) -> Iterator[Sequence[Port]]:
 
 @contextlib.contextmanager
 def ports_behind_haproxy(folder: Path) -> Iterator[Sequence[Port]]:
-    """Give the API's port behind haproxy, once for each way to reuse connections. Raises `DidNotStart` without it."""
+    """Yield the API's port behind haproxy, once for each mode of connection reuse. Raises `DidNotStart` without it."""
     program()
     certificate, operations = Authority(folder / "authority").sign("haproxy").both, free_port()
     deployed = SingleHaproxy.configuration.read_text()
@@ -258,7 +258,7 @@ def _api(name: str, service: LiveService) -> Port:
 
 
 def check_ports(ports: Sequence[Port], seconds: float, seed: int = 1, most: int | None = None) -> int:
-    """Hold conversations with each port for `seconds`, print how many, and return how many had other answers."""
+    """Hold conversations with each port for `seconds`, print their number, and return how many had wrong answers."""
     faults = 0
     for port in ports:
         campaign = Campaign(port, seed)

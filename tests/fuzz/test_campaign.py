@@ -1,5 +1,3 @@
-"""A short campaign, and the judge: an answer that is wrong must be found out."""
-
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager

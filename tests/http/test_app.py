@@ -1,4 +1,4 @@
-"""The application: tokens, addresses and parameters of requests, preflights, errors, and answers that are not read."""
+"""The application: tokens, addresses and parameters of requests, preflights, errors, and unread answers."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ from tests.support.waiting import wait_until_async
 
 NONE: Any = None
 
-# Where the token of a request is read (contract 3.1)
+# Places of a request's token (contract 3.1)
 
 HEADER, EMPTY_HEADER = [(b"x-api-key", b"h")], [(b"x-api-key", b"")]
 BEARER, BASIC = [(b"authorization", b"bearer b")], [(b"authorization", b"Basic b")]
@@ -190,7 +190,7 @@ async def test_1_4_a_page_may_read_how_to_report_an_error_when_to_ask_again_and_
 
 def family(kind: type[AmsError]) -> Iterator[type[AmsError]]:
     for child in kind.__subclasses__():
-        if child.__module__ == errors.__name__ and child is not errors.Unusable:  # that one ends the start, not a call
+        if child.__module__ == errors.__name__ and child is not errors.Unusable:  # this one ends the start, not a call
             yield child
             yield from family(child)
 
@@ -245,13 +245,13 @@ def test_an_error_nobody_thought_of_tells_nothing_and_one_of_memory_may_pass() -
     assert (answer.retry_after, refusal(MemoryError()).code, refusal(MemoryError()).retry_after) == (None, 503, 2)
 
 
-# Work that takes long, and its memory
+# Long-running work, and its memory
 
 
 async def test_the_body_of_an_acknowledgement_is_counted_while_it_waits_its_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Big ones are read one at a time, so many may wait."""
+    """Large ones are read one at a time, so many may wait."""
     reading, read = asyncio.Event(), asyncio.Event()
 
     async def ack_ids(*_: object, **__: object) -> NoReturn:

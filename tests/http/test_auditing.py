@@ -25,7 +25,7 @@ from tests.support.served import SERVICE_TOKEN, Served, served
 from tests.support.two_ways import one_way, request
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
-SECRET = "kirschkernweitspucken"  # stands for whatever a client sends in a body
+SECRET = "kirschkernweitspucken"  # any text in a client's body
 TOKEN = "0123456789abcdef" * 4
 Trail = Callable[[], list[dict[str, Any]]]
 
@@ -50,14 +50,14 @@ def lines(data: str | Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def trail(service: Served) -> Trail:
-    """What is recorded since the test began."""
+    """Events recorded since the test began."""
     data = service.run.service.folder.path
     before = len(lines(data))
     return lambda: lines(data)[before:]
 
 
 def listed(service: Served, expected: str, query: str = "") -> list[dict[str, Any]]:
-    """Return events as the API lists them, when one with the id `expected` has come to the table."""
+    """Return events as the API lists them, after one with the id `expected` has arrived in the table."""
 
     def events() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = service.ask("GET", f"/audit{query}")["events"]

@@ -1,5 +1,3 @@
-"""Logging in over HTTP by tokens of issuers."""
-
 import base64
 import json
 from collections.abc import Callable, Iterator
@@ -26,7 +24,7 @@ class Installation:
     data: Path
     client: httpx.Client
     egi: ExampleIssuer  # of the settings; makes no users
-    site: ExampleIssuer  # set over the API; makes users, and is asked about tokens that say nothing
+    site: ExampleIssuer  # set over the API; makes users, and introspects opaque tokens
     other: ExampleIssuer  # set over the API too
     own: str = ""  # the own token of the user alice, who may publish and is bound at the first issuer
     shown: str = ""  # a token of that issuer
@@ -42,7 +40,7 @@ class Installation:
         return self.publish(authorization=f"Bearer {token}")
 
     def all_goes_on(self) -> bool:
-        """Whether those who do nothing wrong are let in: by token of an issuer, by x-api-key, by own token."""
+        """Return whether good clients are admitted: by issuer token, by x-api-key, by own token."""
         by_key = self.publish(**{"x-api-key": self.own})
         return [by_key, self.publish_as(self.shown), self.publish_as(self.own)] == [200, 200, 200]
 
@@ -51,7 +49,7 @@ class Installation:
         return [each for each in lines if each["action"].startswith(action)]
 
     def forget_failures(self) -> None:
-        """Let a minute pass: of the failed logins of one address only the first few are a line each."""
+        """Let a minute pass: only the first few failed logins of an address in a minute get a line each."""
         self.service.clock.advance(MINUTE)
 
 
@@ -99,7 +97,7 @@ def prepare(installation: Installation) -> None:
 
 
 def refused(answer: httpx.Response, why: str) -> None:
-    """Check how a bad token is answered (RFC 6750, 3; HTTP contract 1.1)."""
+    """Check the answer to a bad token (RFC 6750, 3; HTTP contract 1.1)."""
     assert answer.status_code == 401, answer.text
     error = answer.json()["error"]
     assert (error["code"], error["status"]) == (401, "UNAUTHORIZED")
@@ -122,7 +120,7 @@ BAD: dict[str, tuple[Callable[[ExampleIssuer], str], str]] = {
     "of somebody who is not bound": (lambda egi: egi.token("nobody"), "not bound to a user (issuer egi)"),
     "too long": (lambda egi: egi.token(claims={"x": "x" * 20_000}), "longer"),
 }
-"""Tokens, and a part of what is said of them; all that can be wrong with one is told in tests/identity."""
+"""Tokens, and a part of the refusal; all kinds of errors are tested in tests/identity."""
 
 
 @pytest.mark.parametrize("kind", BAD)

@@ -35,7 +35,7 @@ async def test_the_page_may_run_only_its_own_scripts_and_ask_only_the_service_an
     assert allowed["default-src"] == allowed["frame-ancestors"] == allowed["base-uri"] == "'none'"
     assert allowed["script-src"] == allowed["style-src"] == "'self'"
     assert allowed["connect-src"] == "'self' https://token.example.net:8443"
-    # An issuer that cannot be asked now opens nothing.
+    # An issuer that is down adds no origin to the policy.
     assert "connect-src 'self';" in policy([ConsoleLogin("egi", "https://aai.example.org", "x", error="away")])
 
 

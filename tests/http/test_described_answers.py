@@ -1,4 +1,4 @@
-"""The service held to the description of its API by requests that are made from it."""
+"""The service follows the description of its API: requests are made from it."""
 
 import json
 import os

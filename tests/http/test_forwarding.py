@@ -1,4 +1,4 @@
-"""Which node is asked, with what, and what becomes of its answer."""
+"""Forwarding to other nodes: which node, with which request, and the handling of its answer."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is refused changes nothing, whatever was asked; `tests.fuzz` asks far more, and judges the answers alike."""
+"""A refused request changes nothing; `tests.fuzz` sends far more, with the same checks."""
 
 import json
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def test_what_is_refused_changes_nothing_and_every_answer_is_the_contracts(servi
         return [service.call("GET", path, token=SERVICE_TOKEN).text for path in LISTS]
 
     for _ in range(REQUESTS):
-        if before is None:  # whatever became of it
+        if before is None:  # whatever the outcome
             for method, path, body in FURNITURE:
                 service.call(method, path, body, SERVICE_TOKEN)
             before = stored()

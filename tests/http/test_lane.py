@@ -1,4 +1,4 @@
-"""Which requests take the lane, what it keeps of them, and how they wait; test_two_ways.py: it answers as over ASGI."""
+"""The fast lane: which requests take it, its cache of heads, and waiting; test_two_ways.py compares its answers."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ async def way(tmp_path: Path) -> AsyncIterator[Way]:
 
 @pytest.fixture
 async def warm_way(tmp_path: Path) -> AsyncIterator[Way]:
-    """A service whose pulls wait, with known heads of a publish and a pull, and no message."""
+    """A service with waiting pulls, cached heads of a publish and a pull, and no message."""
     async with one_way(tmp_path / "data", lane=True, pull_wait=0.3, keep_alive_seconds=75.0) as opened:
         await opened.told([PUBLISHED])
         await opened.told([said(PULL, NOW)])
@@ -110,7 +110,7 @@ async def test_a_connection_whose_pull_was_answered_at_once_is_kept(
 
 
 async def test_a_connection_that_ended_leaves_nothing_for_the_collector(way: Way) -> None:
-    """Over TLS each holds a quarter of a megabyte of buffers."""
+    """Over TLS each has a quarter of a megabyte of buffers."""
     await statuses(way, *[PUBLISHED] * 3)
     gc.disable()
     try:
@@ -145,7 +145,7 @@ async def test_a_defect_in_sending_an_answer_ends_its_connection_and_nothing_els
     assert "request.failed" in said_of_it.out + said_of_it.err
 
 
-# Heads that are known
+# Cached heads
 
 DIFFERING = (b"traceparent: 00-%032x-%016x-01\r\n", b"X-Forwarded-For: 192.0.2.%d:%d\r\n", b"Date: %d %d\r\n")
 
@@ -167,7 +167,7 @@ async def test_fields_that_are_not_read_may_differ_and_so_may_the_key_of_a_publi
 
 
 class Name(bytes):
-    """The name of a header field that notes with what it is compared."""
+    """A header field's name that notes its comparisons."""
 
     compared: set[Any]
     __hash__ = bytes.__hash__
@@ -179,7 +179,7 @@ class Name(bytes):
 
 @pytest.mark.parametrize(("target", "body"), HOT)
 async def test_every_field_that_hot_routes_read_is_known_to_the_lane(way: Way, target: bytes, body: bytes) -> None:
-    """Over ASGI; a field that is found by its hash would have to be in a set that the lane has too."""
+    """Over ASGI; a field found by its hash would have to be in a set that the lane has too."""
     name = Name(b"traceparent")
     name.compared = set()
     await way.told([PUBLISHED, said(PULL, NOW)])
@@ -204,12 +204,12 @@ async def test_what_the_service_notes_by_itself_does_not_make_heads_unknown(warm
     assert warm_way.on_lane == on_lane + 2
 
 
-# Requests that wait
+# Waiting requests
 
 
 @pytest.fixture
 def far_positions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let positions of subscriptions be asked for, as in a database on another machine."""
+    """Make reads of positions asynchronous, as with a database on another machine."""
     found = EmbeddedCursors.position
 
     async def later(cursors: EmbeddedCursors, *place: Any) -> Any:
@@ -302,7 +302,7 @@ async def test_many_pulls_in_one_packet_give_others_a_turn(warm_way: Way) -> Non
 
 
 class Noting(Line):
-    """A line that notes for whom something is written."""
+    """A line that notes the owner of each write."""
 
     def __init__(self, name: str, answered: list[str]) -> None:
         super().__init__()
@@ -328,24 +328,24 @@ async def test_a_group_is_answered_in_turns_of_its_projects(tmp_path: Path) -> N
             _, protocol = way.connect(Noting(name, answered))
             protocol.data_received(packets[name])
             protocols.append(protocol)
-        scheduler._clock = iter(range(10**6)).__next__  # from now on each look at it finds that a share is over
+        scheduler._clock = iter(range(10**6)).__next__  # from now on each look at the clock finds that a share is over
         disk.release()
         await wait_until_async(lambda: len(answered) == many + 1)
 
         assert way.on_lane == known + many + 1
-        # Some are answered before the first look at the clock, and those of a group that was under way by then.
+        # Some are answered before the first look at the clock, and those of a group that had begun by then.
         assert answered.index("Q") < many / 2
         for each in protocols:
             each.connection_lost(None)
 
 
-# The id of a request, which is in every line of the log about it
+# The request id, which is in every line of the log about the request
 
 
 def requests_at(
     monkeypatch: pytest.MonkeyPatch, place: Any, name: str, known: list[bytes] | None = None
 ) -> list[bytes]:
-    """Note the ids of requests in which a function is called."""
+    """Note the request ids of calls of a function."""
     function, found = getattr(place, name), [] if known is None else known
 
     def watched(*given: Any, **named: Any) -> Any:

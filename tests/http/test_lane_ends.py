@@ -1,4 +1,4 @@
-"""How requests on the lane end otherwise than by their answer, and what a client may cost there; both as over ASGI."""
+"""Requests on the lane that end without an answer, and limits of a client's cost there; both as over ASGI."""
 
 import asyncio
 import gc
@@ -37,7 +37,7 @@ def disk() -> HeldDisk:
     ]
 )  # fmt: skip
 async def way(request: pytest.FixtureRequest, tmp_path: Path, disk: HeldDisk) -> AsyncIterator[Way]:
-    """A service whose heads are known, and at the end of which nothing may be left."""
+    """A service with cached heads; at the end no resource may be left."""
     failed: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: failed.append(context))
@@ -256,7 +256,7 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture
 def seconds() -> float:
-    """For which a client is waited for."""
+    """Return the seconds that the service waits for a client."""
     return 30.0
 
 
@@ -331,7 +331,7 @@ async def test_bodies_on_the_lane_and_over_asgi_share_one_memory(limited_way: Wa
 
 
 async def deaf(way: Way, scheme: str = "http") -> tuple[Line, Any]:
-    """Publish much, and begin to answer with it a client that reads nothing."""
+    """Publish much, and start to send it to a client that reads nothing."""
     for _ in range(4):
         await way.told([large(200 * KIB)])
     line, protocol = way.connect()

@@ -1,4 +1,4 @@
-"""Bodies as they arrive: whole, decoded, within their limits, a little at a time, and in a memory that all share."""
+"""Arriving bodies: whole, decoded, within their limits, a little at a time, and within a shared memory limit."""
 
 import asyncio
 import contextlib
@@ -72,7 +72,7 @@ async def test_a_body_that_is_too_large_or_does_not_come_is_refused_as_soon_as_t
         await Bodies(10, 100, 0.01 if error is BadRequest else 60).read([(b"content-length", length)], sending(*events))
 
 
-# The memory of all bodies
+# Memory of all bodies
 
 
 def pieces(*sizes: int) -> Receive:
@@ -82,7 +82,7 @@ def pieces(*sizes: int) -> Receive:
 
 @contextlib.asynccontextmanager
 async def arriving(bodies: Bodies, *asked: tuple[list[int], tuple[str, str]]) -> AsyncIterator[list[Reading]]:
-    """Let bodies begin to arrive, of which nothing comes after pieces of these sizes, for these holders."""
+    """Start bodies of these holders that stop after pieces of these sizes."""
     begun = []
     for sizes, holders in asked:
         half_sent = sending(*[more(b"x" * size) for size in sizes])
@@ -249,7 +249,7 @@ def test_gzip_is_decoded_within_the_limit_and_no_other_coding(
     assert publish(small, ZIPPED) == DONE
 
 
-# Bodies in tiny chunks, which are read a little at a time, and not at all once their request is answered
+# Bodies in tiny chunks are read a little at a time, and not at all once their request is answered
 
 HEAD = b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
 KEY = b"x-api-key: %b\r\n" % SERVICE_TOKEN.encode()
@@ -339,7 +339,7 @@ async def test_who_sends_tiny_chunks_while_much_waits_is_refused(reader: World) 
     TINY * 40_000, b"1;%b\r\na\r\n" % (b"x" * 60_000), b"".join(b"1;%b\r\na\r\n" % (b"x" * 900) for _ in range(90)),
 ])  # fmt: skip
 def test_more_framing_than_data_is_refused(service: Served, body: bytes, is_let_in: bool) -> None:
-    """Its sender reads the answer, though more was sent."""
+    """Its sender reads the answer, though it sent more."""
     with service.connect(PATIENCE_SECONDS) as client:
         client.sendall(HEAD + (KEY if is_let_in else b"x-api-key: wrong\r\n") + b"\r\n" + body)
         answer = b""

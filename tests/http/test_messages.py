@@ -1,4 +1,4 @@
-"""How bodies are read, those of hot requests above all, in place and by workers, and how a pull is answered."""
+"""Decoding of bodies, above all of hot requests, in place and by workers, and the answers of pulls."""
 
 import asyncio
 import base64
@@ -29,7 +29,7 @@ from tests.support.waiting import wait_until_async
 
 PREFIX = "projects/P/subscriptions/S:"
 
-# Bodies of any route (contract 1.2); most of it is in rows of the contract
+# Bodies of any route (contract 1.2); the contract's rows test most of it
 
 
 class Inner(CamelRequest):
@@ -141,7 +141,7 @@ def test_1_2_null_is_absent_in_a_map_of_texts() -> None:
     assert strings(b"null") == strings(b"") == {}
 
 
-# Publish bodies, which have to give what a plain reading of each message gives, whatever the body
+# Publish bodies, which must equal a plain decoding of each message, whatever the body
 
 Told = tuple[list[Message], int, int, int, int] | str  # messages and their counts, or the text of an error
 
@@ -149,7 +149,7 @@ _reader = Reader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
 
 
 def plainly(body: bytes, lenient: bool) -> list[Message]:
-    """Read a body message by message, as contract 12.1, 12.2 and 17.1, M7 say it."""
+    """Decode a body message by message, as contract 12.1, 12.2 and 17.1, M7 say it."""
     found = []
     for place, sent in enumerate(_reader.read(body).messages or ()):
         data = (sent and sent.data) or ""
@@ -235,7 +235,7 @@ ODD = (
 
 
 def escaped(text: str, every: int) -> str:
-    """Write a JSON text with escapes that no one needs, in the names too."""
+    """Write a JSON text with unnecessary escapes, in the names too."""
     written = text.replace("/", "\\/")
     return written.replace("a", "\\u0061").replace("Key", "\\u004bey") if every else written
 
@@ -275,11 +275,11 @@ def test_a_body_with_a_wrong_byte_or_cut_off_is_read_as_plainly(body: bytes, dat
     assert told(body[:place], False) == expected(body[:place], False)
 
 
-# Big bodies, which are read a piece at a time, and by workers if there are any
+# Large bodies, which are decoded a piece at a time, and by workers if there are any
 
 
 def outcome(runner: asyncio.Runner, ask: Callable[[], Awaitable[object]]) -> object:
-    """Return what is read, and what is counted of it, or the text of the refusal."""
+    """Return the messages with their counts, or the text of the refusal."""
 
     async def asked() -> object:
         return await ask()
@@ -326,7 +326,7 @@ def test_a_big_body_is_read_as_plainly_in_place_and_by_a_worker(
 ) -> None:
     padded = body + b" " * (BIG_BODY + 1)
     read, wanted = big(runner, pool, padded, lenient=lenient), expected(padded, lenient)
-    # It is read a slice at a time: of several faults it may tell another one.
+    # It is decoded a slice at a time: of several faults it may report another one.
     assert read == wanted or (isinstance(wanted, str) and isinstance(read, str))
 
 
@@ -424,13 +424,13 @@ def test_jobs_return_bytes_of_their_own() -> None:
 
 
 def read_traced(body: bytes) -> tuple[list[object], int]:
-    """Return the data of a body's messages, and the most bytes that were taken to read it."""
+    """Return the data of a body's messages, and the peak memory of decoding in bytes."""
     tracemalloc.start()
     return [each.data for each in asyncio.run(MessageReader().read(body))], tracemalloc.get_traced_memory()[1]
 
 
 def test_of_what_is_passed_over_in_a_big_body_nothing_is_made() -> None:
-    """Of megabytes of nested lists there would be hundreds of megabytes of objects, and it would take a second."""
+    """Megabytes of nested lists would become hundreds of megabytes of objects, and take a second."""
     nested = b"[" + b"[]," * 2_000_000 + b"1e999]"
     body = b'{"x":%b,"Messages":[{"y":%b,"DATA":"QUJD"}]}' % (nested, nested)
     data, peak = in_a_process(read_traced, body)

@@ -67,11 +67,11 @@ def test_what_a_key_signs_publishes_to_its_topic_until_it_is_revoked(service: Se
 
 
 OPEN = {each.whole_path for each in TABLE if each.is_open}
-"""Whoever asks is told something there; what that is for a token with rights is tested below."""
+"""Its answer depends on the caller; for a token with rights it is tested below."""
 
 
 def test_of_all_the_routes_there_are_a_reduced_token_opens_none_it_has_no_right_to(service: Served) -> None:
-    """Whatever its user may do, and also routes that are made after this was written."""
+    """Whatever its user's roles, and also for routes added later."""
     own = make_user(service, "ubik", *sorted(ROLES))["token"]
     elsewhere = {"action": "topics:publish", "resource": "projects/Q/topics/garden"}
     token = ask(service, "POST", "/users/ubik/tokens/ci", own, json={"rights": [elsewhere]})["token"]
@@ -92,7 +92,7 @@ def test_of_all_the_routes_there_are_a_reduced_token_opens_none_it_has_no_right_
 
 
 def test_nobody_learns_a_stronger_token_from_a_weaker_one(service: Served) -> None:
-    """Goes through every route that shows a user."""
+    """Tests every route that shows a user."""
     made = make_user(service, "root", "service_admin", "argo_api_authn")
     rights = {"rights": [{"action": "*", "resource": "*"}]}
     token = ask(service, "POST", "/users/root/tokens/ci", json=rights)["token"]

@@ -57,16 +57,16 @@ def written(path: str, names: dict[str, str]) -> str:
 
 
 UNVERSIONED = {
-    # what is made is not there before
+    # a new resource has no version
     "topics:create", "subscriptions:create", "schemas:create", "snapshots:create", "users:create", "projects:create",
     "projects:createUser", "projects:addUser", "issuers:create", "tokens:create", "bindings:create",
     # messages, positions and leases have their own order
     "subscriptions:seek", "subscriptions:modifyOffset", "subscriptions:nack", "subscriptions:extendLeases",
     "subscriptions:deadLetter",
-    # they change nothing that is shown, or ask only
+    # they change nothing visible, or only read
     "subscriptions:rotatePushSecret", "users:refreshToken",
     "projects:refreshUserToken", "schemas:validateMessage", "schemas:dryRun",
-    # nothing but deleting changes them, and a decision is made once
+    # only a deletion changes them, and a decision is made once
     "snapshots:delete", "tokens:revoke", "bindings:delete", "registrations:delete", "registrations:newUser",
     "registrations:acceptNewUser", "registrations:declineNewUser",
     # of the service itself
@@ -75,7 +75,7 @@ UNVERSIONED = {
 
 
 def test_every_change_of_what_is_read_and_written_whole_may_be_meant_for_a_version() -> None:
-    """Each kind that can be changed has a GET with an ETag; a new change is versioned, or named with its reason."""
+    """Each kind that can be changed has a GET with an ETag; a new change is versioned, or listed with its reason."""
     changes = {row.name: row for row in TABLE if row.method != "GET"}
     read = {row.path for row in TABLE if row.method == "GET" and row.versioned}
 

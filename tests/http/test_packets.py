@@ -17,14 +17,14 @@ from tests.support.waiting import wait_until_async
 
 REQUESTS = table(b"/v1/echo?x=1", b'{"messages":[{"data":"aGVsbG8="}]}')
 ALONE = REQUESTS | {"another protocol": b"GET /v1/version RTSP/1.1\r\nHost: x\r\n\r\n"}
-TURNS = 400  # of the loop, within which everything is answered: there is nothing to wait for
+TURNS = 400  # iterations of the loop in which everything is answered
 
 
 seen: list[list[bytes]] = []  # names of the headers of each request that reached the application
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Answer what was asked, after a moment in which a request behind may arrive."""
+    """Answer with the request, after a pause in which a pipelined one may arrive."""
     seen.append([name for name, _ in scope["headers"]])
     body, more = b"", True
     while more:
@@ -43,12 +43,12 @@ scheduler: Callable[[], FairScheduler] = at_once
 
 @pytest.fixture(autouse=True, params=[at_once, AllWaits])
 def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each packet be read as it comes, or wait for its turn."""
+    """Read each packet at once, or let it wait for its turn."""
     monkeypatch.setitem(globals(), "scheduler", request.param)
 
 
 async def conversation(packets: Iterable[bytes]) -> tuple[bytes, bool]:
-    """Return what the service writes, and whether it closes, when these packets come one after the other."""
+    """Return the service's output, and whether it closes, for these packets."""
     lines = LineServer(echo, scheduler())
     line, connection = lines.connect()
     for packet in packets:
@@ -71,7 +71,7 @@ async def settled(lines: LineServer, connection: Any) -> None:
         if not (lines.port.exchanges or connection._held):
             return
         await asyncio.sleep(0)
-    # A request whose rest does not come waits for it.
+    # An incomplete request waits for its rest.
     assert awaits_body(connection)
 
 
@@ -114,7 +114,7 @@ async def test_a_body_arrives_as_it_was_sent() -> None:
 
 
 async def test_a_field_behind_the_body_is_no_header_however_it_is_cut() -> None:
-    """A proxy has checked the head, and replaced `X-Forwarded-For` there."""
+    """A proxy has checked only the head, and replaced `X-Forwarded-For` there."""
     trailer = b"x-api-key: t\r\nx-forwarded-for: 192.0.2.1\r\nidempotency-key: k\r\nauthorization: Bearer t\r\n"
     said = chunked(b"/v1/echo", b"body", trailer=trailer)
     seen.clear()

@@ -1,4 +1,4 @@
-"""Clients that speak badly, too much, too slowly or not at all, on real connections; the others do not feel it."""
+"""Clients that violate the protocol, flood, or are slow or silent, on real connections; the others are not affected."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 HEAD = (
     b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nhost: ams.example\r\nx-api-key: %b\r\n" % SERVICE_TOKEN.encode()
 )
-PATIENCE = 0.5  # seconds that the impatient service waits for a request that has begun
+PATIENCE = 0.5  # seconds until the impatient service gives up an incomplete request
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def everything(client: socket.socket) -> bytes:
 
 
 def say(service: Served, *parts: bytes) -> bytes:
-    """Send bytes, then nothing more; return all that comes back until the service closes the connection."""
+    """Send bytes, then nothing more; return the answer until the service closes the connection."""
     with connect(service) as client:
         with contextlib.suppress(ConnectionError):
             for part in parts:
@@ -150,7 +150,7 @@ def test_an_offer_to_upgrade_is_passed_by_however_it_is_spelt(strict: Served, sp
 
 
 def test_a_blank_before_the_colon_of_a_header_is_refused(strict: Served) -> None:
-    """RFC 9112, 5.1: a proxy may take such a header for another one."""
+    """RFC 9112, 5.1: a proxy may read such a header as another one."""
     said = offered("blank").replace(b"Upgrade: h2c", b"upgrade :h2c")
     assert error_in(say(strict, said), 400) == "Invalid HTTP request"
 
@@ -184,7 +184,7 @@ def test_what_follows_a_request_that_offers_to_upgrade_is_never_taken_for_a_requ
 
 @pytest.mark.parametrize("before_the_end", [1, 2, 3])
 def test_lines_of_a_body_that_look_like_offers_move_no_byte_of_it(strict: Served, before_the_end: int) -> None:
-    """Behind a proxy that keeps connections, a request found in a body would be the next client's."""
+    """Behind a proxy that keeps connections, a request smuggled in a body would be the next client's."""
     inner = b"POST /v1/projects/FROMBODY HTTP/1.1\r\nHost: x\r\nx-api-key: %b\r\nContent-Length: 2\r\n\r\n{}"
     body = b"\nUpgrade: a" * 80 + b"\r\n\r\n" + inner % SERVICE_TOKEN.encode()
     head = b"POST /v1/projects/P HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
@@ -266,7 +266,7 @@ def test_connections_over_the_limit_are_told_to_come_again(strict: Served) -> No
     assert b"\r\nretry-after: 2\r\n" in refused
 
     def is_let_in() -> bool:
-        """Those that were open have to be seen closed first."""
+        """The service must first see that the open ones are closed."""
         with contextlib.suppress(httpx.HTTPError):
             return strict.call("GET", "/version").status_code == 200
         return False
@@ -291,7 +291,7 @@ def test_a_thousand_waiting_pulls_are_all_woken_and_the_others_do_not_wait(tmp_p
         assert all(b'"messageId":"0"' in client.recv(65536) for client in waiting)
 
 
-# A client that sends nothing more gets its answers
+# A half-closed client gets its answers
 
 KEY = b"Host: x\r\nx-api-key: %b\r\n" % SERVICE_TOKEN.encode()
 VERSION = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -309,7 +309,7 @@ CHUNKED = PUBLISH.partition(b"Content-Length")[0] + b"Transfer-Encoding: chunked
 
 @pytest.fixture(scope="module")
 def half(service: Served) -> bytes:
-    """Return the name of a new project with a topic, and a subscription to one without messages."""
+    """Return the name of a new project with a topic, and an empty subscription to one."""
     project = f"half-{uuid.uuid4()}"
     service.ask("POST", f"/projects/{project}", {})
     for name in ("t", "u"):
@@ -319,7 +319,7 @@ def half(service: Served) -> bytes:
 
 
 def told(address: tuple[str, int], said: bytes, project: bytes = b"") -> bytes:
-    """Send, with this project in place of `half`, end one's own side, and return all that comes."""
+    """Send, with this project for `half`, close the sending side, and return the answer."""
     with socket.create_connection(address, timeout=PATIENCE_SECONDS) as client:
         client.sendall(said.replace(b"/half/", b"/%b/" % project))
         client.shutdown(socket.SHUT_WR)
@@ -347,7 +347,7 @@ def test_the_operations_port_answers_too(service: Served) -> None:
 
 
 def test_a_pull_that_waits_ends(service: Served, half: bytes) -> None:
-    """Its client may be gone, and what it would get would be lost to others until the lease ends."""
+    """Its client may be gone, and other clients would lose its messages until the lease ends."""
     for _ in range(2):  # over ASGI first, then as it is known
         assert b"200" not in told(service.address, post(b"subscriptions/u:pull", b"{}"), half)
     wait_until(lambda: service.run.service.deliverer.waiting == 0)

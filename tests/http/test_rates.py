@@ -1,4 +1,4 @@
-"""Rates, quotas of what lasts, and requests whose token dies while they wait, over HTTP."""
+"""Rates, quotas of long-lived things, and tokens that expire while their request waits, over HTTP."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def admin(service: Served) -> Iterator[httpx.Client]:
     base, headers = service.run.base_url + "/v1", {"x-api-key": service.token}
     with httpx.Client(base_url=base, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS) as client:
-        service.clock.advance(3000)  # until nobody else asks at the same time
+        service.clock.advance(3000)  # until no other client has requests left in the window
         yield client
 
 
@@ -69,7 +69,7 @@ def test_a_user_beyond_its_rate_is_told_when_to_come_back(
 
 @pytest.mark.parametrize("verb", ["topics/t:publish", "subscriptions/s:pull", "subscriptions/s:acknowledge"])
 def test_a_request_whose_body_comes_late_counts_once(admin: httpx.Client, verb: str) -> None:
-    """Its sender is looked at again, but it is the same request."""
+    """Its sender is checked again, but it is the same request."""
 
     def late() -> Iterator[bytes]:
         yield b"{"
@@ -106,7 +106,7 @@ class Connections:
         self.service, self._stack, self._opened = service, stack, 0
 
     def open(self) -> HTTPConnection:
-        self._opened += 1  # each is of another client, as an address has a share of its own
+        self._opened += 1  # each uses another client address, as an address has its own share
         source = f"127.0.0.{self._opened + 1}", 0
         connection = HTTPConnection(*self.service.address, timeout=30, source_address=source)
         return self._stack.enter_context(contextlib.closing(connection))
@@ -153,12 +153,12 @@ def test_a_connection_counts_for_the_project_that_it_asked_last(connections: Con
 
 def test_a_project_without_a_quota_has_a_fair_share_of_connections(connections: Connections) -> None:
     many = [connections.open() for _ in range(5)]
-    # As many as it leaves free of seven.
+    # As many as its share leaves of seven.
     assert [connections.publish(each) for each in many] == [200, 200, 200, 200, 429]
     assert connections.publish(many[4], "Q") == 200
 
 
-# Requests that wait
+# Waiting requests
 
 TOPIC, SUBSCRIPTION = "/projects/P/topics/T", "/projects/P/subscriptions/S"
 BEYOND_WAITING = "Quota waitingPulls of the project is exceeded: its limit is 1"
@@ -186,7 +186,7 @@ def list_only(service: Served, resource: str, *names: str) -> None:
 
 
 def late(service: Served, method: str, path: str, body: object, token: str, meanwhile: Callable[[], object]) -> int:
-    """Send a head and a byte of the body, then, after something happened, the rest; return the status."""
+    """Send a head and a byte of the body, then, after an event, the rest; return the status."""
     said = json.dumps(body).encode()
     head = f"{method} /v1{path} HTTP/1.1\r\nHost: x\r\nx-api-key: {token}\r\nContent-Length: {len(said)}\r\n\r\n"
     with service.connect(PATIENCE_SECONDS) as client:

@@ -1,4 +1,4 @@
-"""A project whose large bodies are refused sends its next ones at a bounded rate, and nobody else waits for that."""
+"""A project whose large bodies are refused sends its next ones at a limited rate, and delays nobody else."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ def bodies() -> Bodies:
 
 
 def refuse(bodies: Bodies, size: int, holders: Holders = P, error: AmsError | None = None) -> None:
-    """Read a body and refuse it, or end its work with another error."""
+    """Read a body and refuse it, or raise another error."""
     with contextlib.suppress(AmsError), bodies.held(b"x" * size, holders):
         raise error or QuotaExceeded("too much")
 

@@ -1,4 +1,4 @@
-"""Ranges of a topic: JSON lines and Arrow, made in turn, and what becomes of an answer that cannot be finished."""
+"""Ranges of a topic: JSON lines and Arrow, streamed in turn with others, and answers that fail midway."""
 
 import asyncio
 import base64
@@ -198,7 +198,7 @@ async def streamed(pieces: Sequence[Sequence[Stored]], pool: Pool | None = None)
 
 
 class SlowLoader(SourceFileLoader):
-    """Loads a module that is already among the loaded ones while it is not whole yet."""
+    """Loads a module that is already in `sys.modules` before it is complete."""
 
     begun, may_end = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""However hot requests are written, and whatever changes about rights, the lane answers as the way over ASGI."""
+"""The lane answers as the way over ASGI, however hot requests are written, and whatever rights change."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ async def test_each_request_is_answered_alike_cold_and_warm(ways: TwoWays, part:
 
 
 async def test_hot_requests_cut_anywhere_are_answered_alike(ways: TwoWays) -> None:
-    """A sample; `make fuzz-packets` makes every cut."""
+    """A sample of the cuts; `make fuzz-packets` makes all."""
     chosen = random.Random(3)
     for name in chosen.sample(list(REQUESTS), 40):
         for packets in chosen.sample(list(cuts(REQUESTS[name])), 5):
@@ -100,7 +100,7 @@ lifetimes = st.integers(60, 120)
 
 
 class Rights(RuleBasedStateMachine):
-    """The same is changed in two services, and asked of both each time."""
+    """The same changes in two services, and the same requests to both after each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Rights(RuleBasedStateMachine):
         self._stack = contextlib.AsyncExitStack()
         self._folder = tempfile.TemporaryDirectory()
         self._tokens: list[bytes] = []
-        """What stands in requests for tokens that were made, most of which are good no more."""
+        """Placeholders in requests for tokens that were made; most of the tokens are revoked."""
         self.ways: TwoWays
 
     def teardown(self) -> None:
@@ -124,7 +124,7 @@ class Rights(RuleBasedStateMachine):
         self.list_users({"ann"}, "subscriptions/S")
 
     def _do(self, method: str, path: str, body: str = "") -> None:
-        """Ask both services as an administrator; when that makes a token, it may be used from now on."""
+        """Send a request to both services as an administrator; a token that it makes is used from then on."""
 
         async def ask() -> None:
             asked = request(method, path, body)
@@ -173,7 +173,7 @@ class Rights(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2))
     def make_again(self, number: int) -> None:
-        """Delete something, and make it again under the same name."""
+        """Delete a resource, and create it again under the same name."""
         self._do("DELETE", _FURNITURE[number][1])
         for method, path, body in _FURNITURE[number:]:
             self._do(method, path, body)
@@ -189,7 +189,7 @@ class Rights(RuleBasedStateMachine):
 
     @rule(is_attached=st.booleans())
     def change_schema(self, is_attached: bool) -> None:
-        """Attach a schema to the topic, or take it away; in the same step it may become another one."""
+        """Attach a schema to the topic, or detach it; in the same step it may get a new revision."""
         required = "name" if is_attached else "other"
         schema = f'{{"type":"json","schema":{{"type":"object","required":["{required}"]}}}}'
         self._do("POST", "/projects/P/schemas/X", schema)
@@ -209,7 +209,7 @@ class Rights(RuleBasedStateMachine):
 
     @invariant()
     def both_let_in_the_same(self) -> None:
-        """With a head that is known from before, if it was let in then, and once more at once."""
+        """Check a request on a cached head, if it was admitted before, and again at once."""
 
         async def ask() -> None:
             for token in self._tokens[-4:]:

@@ -1,4 +1,4 @@
-"""Live views: what they show and when, who may have one, what ends one, what one costs, and how events are written."""
+"""Live views: contents, timing, access, ends, costs, and the encoding of events."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ class View:
         self._lines = answer.aiter_lines()
 
     async def event(self) -> tuple[str, Any]:
-        """Return the next event; "" with no name when the stream is over."""
+        """Return the next event; "" as its name at the end of the stream."""
         block = ""
         async with asyncio.timeout(PATIENCE_SECONDS):
             async for line in self._lines:
@@ -58,7 +58,7 @@ class View:
 
 
 class Client:
-    """A caller of a service, with a topic `t` and a subscription `s` of a project of its own, which `$P` stands for."""
+    """A client of a service, with a topic `t` and a subscription `s` in a project of its own, `$P`."""
 
     def __init__(self, run: Running, token: str, project: str) -> None:
         self.run, self.token, self.project = run, token, project
@@ -246,7 +246,7 @@ async def test_a_view_ends_with_what_it_stands_on(client: Client, ending: tuple[
 async def test_rights_are_looked_at_again_when_their_time_is_over_though_nothing_changed(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token expires by time alone, and no node is told."""
+    """A token expires by time alone; no node gets a notice."""
     look_up, looks = live.Live._look_up, itertools.count()
 
     async def look(*given: Any) -> live.ViewResources:
@@ -315,7 +315,7 @@ async def test_a_client_that_does_not_read_is_dropped_and_holds_little(
 
 @contextlib.contextmanager
 def _deaf(client: Client, path: str):
-    """Ask for a view by a socket that takes next to nothing."""
+    """Request a view on a socket that reads almost nothing."""
     host, port = client.run.base_url.removeprefix("http://").split(":")
     with socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -326,7 +326,7 @@ def _deaf(client: Client, path: str):
 
 
 def _counted_reads(log) -> list[int]:
-    """Return a list that gets the bytes of what is read of the log from now on."""
+    """Return a list that collects the sizes of all later reads of the log."""
     real, read = log.read, []
 
     async def counted(*arguments, **more):
@@ -338,7 +338,7 @@ def _counted_reads(log) -> list[int]:
     return read
 
 
-# How events are written
+# Encoding of events
 
 TEXTS = st.text(max_size=30) | st.sampled_from(
     ["\n\n", "\r", "\r\n", "data: x", "\u2028", "\nevent: end\ndata: {}\n\n"]

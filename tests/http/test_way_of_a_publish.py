@@ -1,4 +1,4 @@
-"""The way of a publish, as `docs/explanation/architecture.md` has it: a stranger reads there which files to know."""
+"""The path of a publish matches `docs/explanation/architecture.md`, which lists its files for new readers."""
 
 import re
 import threading
@@ -24,7 +24,7 @@ Way = dict[str, set[str]]  # names of functions by the files of ours they are in
 
 
 class Trace:
-    """Which functions of ours run in threads that were started under it, while it is on."""
+    """Our own functions called in threads started under it, while it is on."""
 
     def __init__(self) -> None:
         self.seen: Way | None = None
@@ -63,7 +63,7 @@ def test_a_publish_runs_through_the_files_and_functions_that_the_architecture_li
                 assert answer.status_code == 200
                 all_ways.append(way)
 
-    # After two, memory knows token and topic; what goes on beside the requests is in some of the others, not in all.
+    # After two, token and topic are cached; background work is in some of the others, not in all.
     del all_ways[:2]
     files = set.intersection(*(set(way) for way in all_ways))
     functions = {file: set.intersection(*(way[file] for way in all_ways)) for file in files}

@@ -1,4 +1,4 @@
-"""An issuer on the loopback, and what asks it."""
+"""An issuer on the loopback, and its clients."""
 
 import ipaddress
 from collections.abc import AsyncIterator, Iterator

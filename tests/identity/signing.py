@@ -1,4 +1,4 @@
-"""An issuer's keys in small: a real key, tokens that are signed with it in every right and wrong way."""
+"""A minimal issuer: a real key, and tokens signed with it correctly and wrongly."""
 
 import base64
 import functools
@@ -45,7 +45,7 @@ def signed_bytes(payload: bytes, algorithm: str = "ES256", **headers: object) ->
 
 
 def signed_by_secret(secret: bytes, claims: Mapping[str, Any], algorithm: str = "HS256", **header: object) -> str:
-    """Return a token that is signed with a secret: with what everybody may know, if it is a public key."""
+    """Return a token signed with a shared secret: a public one, if it is a public key."""
     beginning = ".".join(base64url(json.dumps(each).encode()) for each in ({"alg": algorithm, **header}, claims))
     digest = hmac.digest(secret, beginning.encode(), f"sha{algorithm[2:]}")
     return f"{beginning}.{base64url(digest)}"
@@ -63,7 +63,7 @@ def base64url(data: bytes) -> str:
 
 @dataclass
 class Issuers:
-    """Stands for issuers with one real key, who answer as they are told; counts what is asked."""
+    """Stand-in for issuers with one real key and scripted answers; counts requests."""
 
     known: list[Issuer] = field(default_factory=lambda: [ISSUER])
     keys: dict[str, jwt.PyJWK] = field(default_factory=lambda: {ISSUER.url: public_key()})

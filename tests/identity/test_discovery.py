@@ -1,4 +1,4 @@
-"""Asking issuers: where they have what they have (discovery), and whether a token is active (introspection)."""
+"""Requests to issuers: the addresses of their keys (discovery), and whether a token is active (introspection)."""
 
 import asyncio
 import json
@@ -217,7 +217,7 @@ class Slow(HttpClient):
 
 
 async def test_only_so_much_is_asked_at_once(discovery: Discovery, issuer: Issuer, clock: ManualClock) -> None:
-    """Whose token was active is asked about again each minute, and not refused for what others show meanwhile."""
+    """Known active tokens are introspected again each minute; a flood of unknown tokens does not block that."""
     client = Slow()
     introspection = Introspection(client, discovery, clock)
     assert await introspection.ask(issuer, "of somebody")

@@ -1,4 +1,4 @@
-"""Keys of issuers: which are taken of those published, when they are fetched and changed, and kept when it is away."""
+"""Keys of issuers: which published keys are used, when they are fetched and rotated, and outages of the issuer."""
 
 import asyncio
 import json
@@ -125,7 +125,7 @@ class Asked:
     clock: ManualClock
 
     async def accepts(self, token: str | None = None, issuer: Issuer | None = None) -> bool:
-        """Whether the signature of a token, else of one of the example's, is good by the key it names."""
+        """Return whether a token's signature, by default one of the example's, is valid by its key."""
         token = token or self.example.token()
         header = jwt.get_unverified_header(token)
         key = await self.keys.key(issuer or self.issuer, header.get("kid"), header["alg"])
@@ -136,13 +136,13 @@ class Asked:
         return True
 
     async def refusal(self, token: str | None = None, issuer: Issuer | None = None) -> tuple[str, bool]:
-        """Return why there is no key for a token, and whether there may be one later."""
+        """Return why a token has no key, and whether it may have one later."""
         with pytest.raises(TokenRefused) as refused:
             await self.accepts(token, issuer)
         return refused.value.message, refused.value.later
 
     async def settled(self) -> None:
-        """Let what goes on in the background end, begun by asking for the generation."""
+        """Wait for background work, started by reading the generation."""
         self.keys.generation(self.issuer)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             await task

@@ -1,4 +1,4 @@
-"""Tokens, of issuers and signed by programs: what is believed, and what each wrong one is told."""
+"""Tokens of issuers, and tokens signed by programs: which are valid, and the refusal of each invalid one."""
 
 import itertools
 import json
@@ -169,7 +169,7 @@ def test_a_token_of_another_key_is_refused() -> None:
 
 
 def test_a_token_that_somebody_made_up_costs_little_however_long_it_is() -> None:
-    """Told by calls of functions, as times differ: some for each token, and none for each character."""
+    """Measured in function calls instead of time: some for each token, and none for each character."""
     short, long = (calls_to_refuse({**SAID, "fill": "x" * length}) for length in (10, 11_000))
     assert long - short < 100
 
@@ -239,7 +239,7 @@ def test_base64_is_written_in_the_one_right_way(change: str) -> None:
 
 
 def test_bits_that_stand_for_nothing_are_not_changed() -> None:
-    """Else the same token had another text, and another hash."""
+    """Otherwise the same token would have another text, and another hash."""
     token = signed(SAID, "RS256")
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     other = token[:-1] + letters[letters.index(token[-1]) + 1]

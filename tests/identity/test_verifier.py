@@ -1,4 +1,4 @@
-"""The verifier: what is remembered of tokens, for how long, and what makes it look again."""
+"""The verifier: its cache of tokens, lifetimes in it, and events that invalidate it."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""An old side in MongoDB and Kafka for each test, and what a cut needs."""
+"""An old installation in MongoDB and Kafka for each test, and the parts of a cutover."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ def uri() -> Iterator[str]:
 
 @pytest.fixture
 def original(uri: str) -> Original:
-    """An installation of its own for each test: names in Kafka have a uuid of the project."""
+    """A separate installation for each test: names in Kafka contain the project's uuid."""
     made = Original(uri, kafka_servers())
     made.put()
     return made

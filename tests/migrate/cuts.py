@@ -1,4 +1,5 @@
-"""What tests of a cut share: an old side that changes, a proxy that says what it was told, and the new service."""
+"""Shared by tests of a cutover: an old installation under load, a proxy that records its commands, and the new
+service."""
 
 import asyncio
 import contextlib
@@ -47,7 +48,7 @@ def copy(original: Original, data: Path) -> dict[str, Any]:
 
 
 class HaProxy:
-    """Speaks the runtime API: one command a connection."""
+    """A proxy with the runtime API: one command a connection."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -110,7 +111,7 @@ class Starter:
 
 @dataclass(frozen=True)
 class Site:
-    """All that a cut has to do with; `data` is the new service's folder."""
+    """All parts of a cutover; `data` is the new service's folder."""
 
     original: Original
     proxy: HaProxy
@@ -154,6 +155,6 @@ def create_topics(original: Original, *names: str) -> None:
 
 
 def differences(original: Original, endpoint: str) -> Any:
-    """Return what differs between the old side and a service that was filled from it."""
+    """Return the differences between the old service and a service filled from it."""
     found = ams("migrate", "verify", *sources(original), "-o", "json", AMS_ENDPOINT=endpoint, AMS_TOKEN="short")
     return json.loads(found.stdout)["differences"]

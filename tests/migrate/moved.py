@@ -1,4 +1,5 @@
-"""What was moved, without MongoDB and Kafka: as lines of an export and as their sources; and a stand-in of the old."""
+"""Migrated data without MongoDB and Kafka: as lines of an export and as their sources; and a stand-in of the old
+service."""
 
 import base64
 import contextlib
@@ -30,7 +31,7 @@ def token(number: int) -> str:
 
 
 def converted(*, users: int, topics: int, messages: int, projects: int = 2) -> Converted:
-    """Return so many of everything: each topic has as many messages, from offset 5 on, and a subscription."""
+    """Return so many of every resource: each topic has as many messages, from offset 5 on, and a subscription."""
     found = Converted()
     found.users = [lines.User(name="root", token=token(0), service_roles=("service_admin",))]
     found.users += [lines.User(name=f"user{number}", token=token(number)) for number in range(1, users)]
@@ -98,8 +99,8 @@ class Kept:
 
     def __init__(self, found: Converted) -> None:
         self._topics = {each.kafka: (number, each) for number, each in enumerate(found.topics)}
-        self.changed: dict[str, dict[int, str]] = {}  # by topic and offset, data that is another
-        self.holes: dict[str, set[int]] = {}  # by topic, offsets of what cannot be read
+        self.changed: dict[str, dict[int, str]] = {}  # by topic and offset, data that differs
+        self.holes: dict[str, set[int]] = {}  # by topic, offsets of unreadable records
 
     def bounds(self, topic: str) -> Bounds:
         return self._topics[topic][1].bounds
@@ -121,13 +122,13 @@ class Kept:
 
 @dataclass
 class Old:
-    """A server in the place of the old service: it answers what the new one answers, but for what is planted."""
+    """Stand-in for the old service: it answers as the new one does, except for planted differences."""
 
     url: str = ""
     changes: list[tuple[bytes, bytes]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
-    in_query: bool = False  # whether tokens in headers are passed over, as by the reference unless told otherwise
+    in_query: bool = False  # whether tokens in headers are ignored, as in the reference by default
 
 
 @contextlib.contextmanager

@@ -78,7 +78,7 @@ def old_authn() -> dict[str, list[dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class Authn:
-    """A certificate service, and the environment of who manages it and AMS."""
+    """A certificate service, and the environment of an administrator of it and AMS."""
 
     url: str
     data: Path

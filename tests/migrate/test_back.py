@@ -1,4 +1,4 @@
-"""The way back: what came since the cut is given to the old service; and copies and cuts that are killed and redone."""
+"""Rollback: data since the cutover goes to the old service; and copies and cutovers that are killed and redone."""
 
 import asyncio
 import base64
@@ -104,7 +104,7 @@ def both(filled: Both) -> Both:
 
 
 def test_what_came_since_the_cut_goes_back_until_the_old_service_is_used(both: Both, proxy: HaProxy) -> None:
-    """One journey: the old service is changed by each step, and used by the last."""
+    """One journey: each step changes the old service, and the last one uses it."""
     the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_more(both)
     what_was_made_since_is_listed_and_stays(both)
     clients_are_held_meanwhile_and_led_to_the_old_service_then(both, proxy)

@@ -1,4 +1,4 @@
-"""What differs between two answers, and what of it is documented; and holding a service to what it was moved from."""
+"""Differences between two answers, and the documented ones; and comparing a service with its origin."""
 
 import json
 import re
@@ -74,7 +74,7 @@ SECRET = st.text("0123456789abcdefghijkZ", min_size=32, max_size=64)
 
 @given(ACTIONS, VALUES, VALUES, SECRET, SECRET, st.booleans())
 def test_no_secret_is_shown(action: str, old: Any, new: Any, one: str, other: str, known: bool) -> None:
-    """Wherever it stands, when it is known; else in its field, or when it looks like a token."""
+    """Wherever it stands if it is known; otherwise in its field, or if it looks like a token."""
     olds = {"user": old, "token": one, "pushConfig": {"authorizationHeader": {"value": one}, "mattermostUrl": one}}
     news: dict[str, Any] = {"user": new, "token": [other], "pushConfig": {"authorizationHeader": {"value": other}}}
     hooks = {"old": f"https://u:{one}@chat.example/{one}", "new": f"see https://chat.example?x={other} "}

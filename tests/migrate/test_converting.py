@@ -1,4 +1,4 @@
-"""Documents of the reference, as its versions wrote them over ten years, and what becomes of each."""
+"""Documents of the reference from ten years of versions, and their conversion."""
 
 import base64
 import json
@@ -50,7 +50,7 @@ def subscription(name: str = "s", **fields: Any) -> dict[str, Any]:
 
 
 def moved(bounds: dict[str, Bounds] | None = None, **collections: Any) -> Converted:
-    """Convert, and hold the lines to the rules of an import."""
+    """Convert, and check the lines by the rules of an import."""
     given = {"projects": [project()], "users": [user()], **collections}
     known = {kafka_topic(P, name): each for name, each in (bounds or {}).items()}
     done = convert_documents(Documents(**given), lambda name: known.get(name, Bounds(0, 0)))

@@ -1,5 +1,3 @@
-"""Rounds of copying into a real installation, from a source that can be anything."""
-
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Copying while the old service goes on, and cuts, which always lead clients to a service that has all there is."""
+"""Copying while the old service runs, and cutovers, which always lead clients to a complete service."""
 
 import fcntl
 import json
@@ -31,7 +31,7 @@ HELD, OLD, NEW = (f"set map /ams.map service {where}" for where in ("held", "old
 
 
 def test_rounds_copy_what_is_new_and_a_cut_the_rest(site: Site) -> None:
-    # The record at the end cannot be read, and may still not be the last.
+    # The last readable record is followed by an unreadable one.
     assert copy(site.original, site.data)["copied now"] == 4
     publish(site.original, record(6, 40), record(7, 41))
     assert copy(site.original, site.data)["copied now"] == 2
@@ -145,7 +145,7 @@ assert told.status_code == 200
 
 
 def read_up_to(line: str, stream: IO[str]) -> str:
-    """Return the lines before one; a process that ends without it is an error."""
+    """Return the lines before one; fail if the process ends without it."""
     before = ""
     while (read := stream.readline()) != line:
         assert read, before
@@ -159,7 +159,7 @@ def started(words: list[str], environment: dict[str, str], **options: Any) -> "s
 
 
 def assert_cut_again(site: Site) -> None:
-    """Let the old service get one message more, and cut: all there is goes over."""
+    """Publish one more message to the old service, and cut over: everything is migrated."""
     publish(site.original, record(6, 50))
     done = site.cut()
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
-"""A whole move: from MongoDB and Kafka as the reference leaves them, by the commands, to a service with old clients."""
+"""A whole migration: from MongoDB and Kafka as the reference leaves them, by the commands, to a service with old
+clients."""
 
 import asyncio
 import base64
@@ -45,7 +46,7 @@ class Original:
         self.topic = f"{self.project}.readings"
 
     def put(self) -> None:
-        """Fill MongoDB with documents of the types that its drivers write, and Kafka with good and bad records."""
+        """Fill MongoDB with documents of the types of its drivers, and Kafka with good and bad records."""
         with pymongo.MongoClient[dict[str, Any]](self.uri) as client:
             for name, documents in self._documents().items():
                 client[DATABASE][name].drop()

@@ -1,6 +1,6 @@
-"""A life lived through the old service's own API, moved, and every answer of both sides compared.
+"""Data created through the old service's own API is migrated, and every answer of both services compared.
 
-The old service is the original where Go can build it from its module registry, and the stand-in of the demo otherwise.
+The old service is the original where Go can build it from its module registry, otherwise the demo's stand-in.
 """
 
 import base64
@@ -67,12 +67,12 @@ def member(role: str, project: str = "EGI") -> list[dict[str, Any]]:
 
 
 ODD = ("push_worker_0", "eve", "EGI/ahead", "EGI/elsewhere", "EGI/orphan")
-"""What is documented to differ: a uuid that is none, a second registration of a name, offsets beyond the end and of -1,
-and one of a topic that is gone."""
+"""Documented differences: an invalid uuid, a second registration of a name, offsets past the end and of -1, and an
+offset whose topic is gone."""
 
 
 def lived(api: Api) -> dict[str, str]:
-    """Live ten years in a few seconds; return the tokens of users."""
+    """Simulate ten years of use in a few seconds; return the tokens of users."""
     tokens: dict[str, str] = {}
     for name in ("EGI", "second", "passing"):
         api("POST", f"/projects/{name}", {"description": f"Project {name}"})
@@ -124,7 +124,7 @@ def _topics(api: Api, tokens: dict[str, str]) -> None:
     api.acknowledge(f"{here}/subscriptions/latest", got[1]["ackId"])
     assert api.ask("POST", f"{here}/subscriptions/ahead:modifyOffset", {"offset": 9999}).status_code == 400
     api("DELETE", f"{here}/topics/deleted")
-    # The reference takes a topic of another project, and starts at -1 where there is no such project.
+    # The reference accepts a topic of another project, and starts at -1 where that project does not exist.
     api.ask("PUT", f"{here}/subscriptions/elsewhere", {"topic": "projects/nowhere/topics/readings"})
 
 

@@ -1,4 +1,4 @@
-"""Two services, one of which answers differently, asked what a log of haproxy or a haproxy that runs says."""
+"""Two services with different answers get the requests of a haproxy log, or of a running haproxy."""
 
 import contextlib
 import json
@@ -230,7 +230,7 @@ def test_haproxy_sends_copies_of_reads_that_no_client_waits_for(old: Old, new: L
                 told = json.loads(shadowing.stdout.read())
                 assert shadowing.stderr is not None
                 noted = shadowing.stderr.read()
-            # Nobody takes copies now, and no client sees anything of that.
+            # The receiver of copies is down, and clients do not notice.
             assert client.get("/users/profile", headers=me).json()["name"] == "user1"
         finally:
             haproxy.terminate()

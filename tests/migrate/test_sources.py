@@ -1,4 +1,4 @@
-"""Records of the reference in Kafka, good and bad, as messages; and reading them in processes."""
+"""Records of the reference in Kafka, good and bad, as messages; and readers in processes."""
 
 import json
 import os
@@ -115,7 +115,7 @@ def time_of(offset: int) -> int:
 
 
 def read_part(at_once: int, start: int, end: int) -> Part:
-    """Return a part that ends early when it has more than so many messages; every seventh cannot be read."""
+    """Return a part that ends early after so many messages; every seventh is unreadable."""
     stop = min(start + at_once, end)
     offsets = [offset for offset in range(start, stop) if offset % 7]
     time, times = 0, array("q")

@@ -1,4 +1,4 @@
-"""Requests to others: what is taken from them, from where and in what time, and what is sent."""
+"""Outgoing requests: limits on their answers, addresses and time, and their contents."""
 
 import asyncio
 import contextlib

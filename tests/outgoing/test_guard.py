@@ -1,4 +1,4 @@
-"""Contract 17.2 A12: which addresses may be connected to, judged when connecting; and how names are looked up."""
+"""Contract 17.2 A12: permitted addresses, checked at connect; and name resolution."""
 
 import asyncio
 import ipaddress
@@ -138,7 +138,7 @@ async def test_what_has_no_address_is_told_to_all(names: Names) -> None:
 
 
 def has_answer(look_up: Lookups, *hosts: str) -> Callable[[], Awaitable[bool]]:
-    """Return whether names are found in time, which on a busy machine they may not be at the first try."""
+    """Return whether names are resolved in time, which on a busy machine may need a second try."""
 
     async def asked() -> bool:
         found = await asyncio.gather(*(look_up(each, 443) for each in hosts), return_exceptions=True)

@@ -1,8 +1,8 @@
-"""Receivers that people run: one row for each, and the means to start it with a certificate of the tests' CA.
+"""Common webhook receivers: one row for each, started with a certificate of the tests' CA.
 
-Each is a small program of its kind in `receivers/`. It shows the text of FOLDER/hash at `/ams_verification_hash`, and
+Each is a small program of its kind in `receivers/`. It shows the text of FOLDER/hash at `/ams_verification_hash`. It
 writes each delivery to a file in FOLDER: path, port of the other side, headers, and after an empty line the body. To
-`/refuse` it answers 400 and `REASON`, to `/close` the end of the connection, where it can, to all else success.
+`/refuse` it answers 400 and `REASON`, to `/close` by closing the connection, where it can, to all else success.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 class Delivery(NamedTuple):
     path: str
-    port: str  # of the other side: it tells connections apart
+    port: str  # of the other side: it identifies the connection
     headers: Sequence[tuple[str, str]]
     body: str
 
@@ -79,7 +79,7 @@ def _python(program: str) -> Callable[[Place], Sequence[str]]:
 
 
 def _server(module: str, certificate: str, key: str, *words: str) -> Callable[[Place], Sequence[str]]:
-    """Return the command of a server of Python, by its names for the files of TLS."""
+    """Return the command of a Python server, given its options for the TLS files."""
 
     def command(place: Place) -> Sequence[str]:
         tls = [certificate, place.environment["CERTIFICATE"], key, place.environment["KEY"]]
@@ -150,13 +150,13 @@ PEERS = [
 
 
 def _found(program: str) -> str:
-    """Return a program's path, empty without it; Debian keeps proxies where not every user's PATH leads."""
+    """Return a program's path, or an empty text; Debian keeps proxies outside some users' PATH."""
     return shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin") or ""
 
 
 @contextlib.contextmanager
 def running(peer: Peer, folder: Path, certificate: str, key: str) -> Iterator[Running]:
-    """Run a receiver while the block runs, with an empty folder of its own, on a free port."""
+    """Run a receiver during the block, with an empty folder, on a free port."""
     given = {"FOLDER": str(folder), "CERTIFICATE": certificate, "KEY": key, "PORT": str(free_port())}
     given |= {"BEHIND": str(free_port()), "PKCS12": str(folder / "pair.p12"), "COMBINED": str(folder / "pair.pem")}
     place = Place(folder, given)

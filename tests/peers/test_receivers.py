@@ -1,4 +1,4 @@
-"""Deliveries and the ownership check of a running service, over TLS, against receivers that people run."""
+"""Deliveries and the ownership check of a running service, over TLS, against common webhook receivers."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ SELDOM = {"type": "linear", "period": 600_000}  # a policy by which nothing is t
 
 
 class Pair(NamedTuple):
-    """What receivers serve with, and the CA that signed it."""
+    """The receivers' certificate, and the CA that signed it."""
 
     ca: str
     chain: str
@@ -50,7 +50,7 @@ async def api(service: LiveService) -> AsyncIterator[Api]:
 
 
 def marked(peer: Peer) -> Any:
-    """Return a peer as a parameter; all but the first are for the long tests."""
+    """Return a peer as a parameter; all but the first are marked for the long tests."""
     marks = peer.marks if peer is PEERS[0] else [*peer.marks, pytest.mark.long]
     return pytest.param(peer, marks=marks, id=peer.name)
 
@@ -120,7 +120,7 @@ async def what_it_refuses_is_shown_with_its_reason(api: Api, receiver: Running, 
 
 
 def line_of(service: LiveService, api: Api, name: str) -> Mapping[str, str]:
-    """Return the line of the service's log that says that the delivery of a subscription fails."""
+    """Return the log line about a subscription's failing delivery."""
     lines = (service.data.parent / f"{service.data.name}.stderr").read_text().splitlines()
     failing = [each for each in map(json.loads, lines) if each["event"] == "push.failing"]
     [line] = [each for each in failing if each["subscription"] == f"/{api.project}/subscriptions/{name}"]
@@ -128,7 +128,7 @@ def line_of(service: LiveService, api: Api, name: str) -> Mapping[str, str]:
 
 
 async def attempted(api: Api, name: str) -> Mapping[str, object]:
-    """Return the only attempt of a subscription's delivery, once it is told."""
+    """Return a subscription's only delivery attempt, once it is recorded."""
 
     async def attempts() -> list[Mapping[str, object]]:
         told: Any = await api.must(f"/subscriptions/{name}:pushStatus", None, method="GET")

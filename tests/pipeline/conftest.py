@@ -35,7 +35,7 @@ def spark_session() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def spark(spark_session: SparkSession) -> SparkSession:
-    """The session of all tests, active in whatever thread of Java serves this one."""
+    """The session of all tests, active in the current thread of Java."""
     from ams.pipeline.session import make_active
 
     return make_active(spark_session)
@@ -68,7 +68,7 @@ class Runs:
         return Run(self.spark, self.folder / work, self.garden.options, say=lambda _: None)
 
     def do(self, definition: str, run: Run | None = None) -> Run:
-        """Do what a definition says to its end, in a new run unless one is given; return the run."""
+        """Run a definition to its end, in a new run by default; return the run."""
         (self.folder / "plan.yaml").write_text(definition)
         begun = run or self.begin()
         read_plan(str(self.folder / "plan.yaml")).run(begun)

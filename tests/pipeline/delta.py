@@ -1,4 +1,4 @@
-"""Tables read by programs that know nothing of ours: DuckDB over what `deltalake` lists."""
+"""Tables read by foreign programs: DuckDB over the files that `deltalake` lists."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from ams.tables.location import Location
 
 
 def by_duckdb(path: Path | str, query: str, **others: Path) -> list[tuple[Any, ...]]:
-    """Ask DuckDB; the table at `path` is called `rows` in the query, others by their names."""
+    """Run a DuckDB query on the table at `path`, called `rows` there, and on others by their names."""
     with duckdb.connect() as connection:
         connection.execute("SET timezone = 'UTC'")
         for name, each in {"rows": path, **others}.items():

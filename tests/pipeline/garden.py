@@ -1,4 +1,4 @@
-"""A project of a running service, for tests of what reads and writes topics."""
+"""A project of a running service, for tests of readers and writers of topics."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Garden:
-    """A project nobody else uses."""
+    """A project of its own."""
 
     served: Served
     client: Client
@@ -29,7 +29,7 @@ class Garden:
 
     @property
     def options(self) -> dict[str, str]:
-        """What `format("ams")` is told to find the project; a service that is away is given up after a second."""
+        """Options of `format("ams")` for the project; a dead service is given up after a second."""
         service = {"endpoint": self.served.run.base_url, "token": self.served.token}
         return service | {"project": self.name, "retrySeconds": "1"}
 
@@ -38,12 +38,12 @@ class Garden:
         return Access(endpoint=self.options["endpoint"], token=self.options["token"], ca=None, retry_seconds=1)
 
     def environment(self, *hidden: str) -> dict[str, str]:
-        """Return the environment of somebody who works in the project, without some variables of this process."""
+        """Return a user's environment in the project, without some variables of this process."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_") and name not in hidden}
         return own | {"AMS_PROJECT": self.name, **{f"AMS_{name.upper()}": self.options[name] for name in SERVICE}}
 
     def tell(self, work: Path, job: str, options: Mapping[str, Any], settings: Mapping[str, str]) -> Path:
-        """Write the file that tells `tests.faults.pipeline.driver` of a job; return its path."""
+        """Write the file of a job for `tests.faults.pipeline.driver`; return its path."""
         work.mkdir(exist_ok=True)
         told = {"job": f"ams.pipeline.jobs.{job}", "work": str(work), "source": self.options}
         file = work / "told.json"
@@ -65,7 +65,7 @@ class Garden:
         self.topic(topic, numbered(messages))
 
     def forget(self, topic: str) -> None:
-        """Let retention take the messages that a topic has now, once others are published."""
+        """Let retention delete a topic's current messages, once others are published."""
         self.client.call(modify_topic_retention(self.name, topic, 60))
         self.served.clock.advance(120_000)
 

@@ -1,4 +1,4 @@
-"""`ams archive` without its command line: which messages are in the table, whatever happens to topics and to runs."""
+"""`ams archive` without its command line: the messages in its table after faults of topics and runs."""
 
 import itertools
 import re
@@ -82,7 +82,7 @@ def test_a_topic_deleted_while_read_does_not_end_the_others(keeper: Keeper, monk
 
 
 def test_a_run_that_somebody_overtook_stores_nothing_twice(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in an object store, where nothing keeps two of them apart."""
+    """As in an object store, which does not keep two runs apart."""
     keeper.garden.topic("plants", numbered(3))
     before_first_read(monkeypatch, keeper.archive)
 
@@ -280,7 +280,7 @@ def test_power_lost_at_any_sync_loses_no_message_and_doubles_none(
 @pytest.mark.faults
 @pytest.mark.long
 def test_an_archive_that_is_killed_again_and_again_is_as_one_that_was_not(garden: Garden, tmp_path: Path) -> None:
-    """Without Spark and pandas, as where only the extra `tables` is installed."""
+    """Without Spark and pandas, as with the extra `tables` alone."""
     kills, archive, blocked = 5, tmp_path / "archive", tmp_path / "blocked"
     for topic in ("plants", "stones"):
         garden.topic(topic, *([Message(b"%d" % number * 50)] * 40 for number in range(kills)))

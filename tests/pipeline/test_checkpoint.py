@@ -1,5 +1,3 @@
-"""Checkpoints and progress of runs, and errors that end them."""
-
 import pickle
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Jobs on a cluster of Spark whose executors share nothing with the driver but the folder of the run."""
+"""Jobs on a cluster of Spark whose executors share only the run's folder with the driver."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ def test_a_run_reads_and_publishes_and_ends_in_one_line_when_the_master_removes_
     command += ["--master", spark_cluster.url, "--memory", "512m"]
     for each in ("memory=512m", "cores=1", f"extraJavaOptions={QUICK_JAVA}"):
         command += ["--conf", f"spark.executor.{each}"]
-    # No executor is told of our sources and our Python.
+    # Executors know neither our sources nor our Python.
     environment = garden.environment("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME")
 
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as run:
@@ -74,7 +74,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
 
 
 class Ran(NamedTuple):
-    """All jobs, after one driver ran them on this machine, and another one on a cluster."""
+    """All jobs, run by one driver on this machine, and by another one on a cluster."""
 
     places: dict[str, tuple[campaign.Place, campaign.Place]]
     messages: dict[str, Read]
@@ -182,7 +182,7 @@ def test_one_kill_of_each_loses_and_doubles_nothing(garden: Garden, tmp_path: Pa
 
 
 def test_an_archive_on_a_cluster_is_under_kills_what_it_is_here(tmp_path: Path) -> None:
-    # All other jobs: make faults-pipeline CLUSTER=--cluster
+    # The remaining jobs: make faults-pipeline CLUSTER=--cluster
     with live_service(tmp_path / "data") as service, killing(tmp_path / "cluster", seed=2) as kills:
         _, different = campaign.run_case(campaign.CASES["archive"](2), service, tmp_path / "archive", 1, 2, kills)
     assert different == []

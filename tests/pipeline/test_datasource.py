@@ -1,5 +1,3 @@
-"""Options of a source, and where reading begins and ends."""
-
 import contextlib
 import pickle
 from collections.abc import Iterator
@@ -211,7 +209,7 @@ def at(garden: Garden, **offsets: int) -> dict[str, int]:
 
 
 def told(reader: StreamReader, garden: Garden, **offsets: int) -> dict[str, Any]:
-    """Return offsets as a checkpoint has them, with the ids that the topics have now."""
+    """Return offsets as in a checkpoint, with the topics' current ids."""
     there, ids = at(garden, **offsets), reader.initialOffset()["topics"]
     return there | {"topics": {name: ids[name] for name in there if name in ids}}
 
@@ -291,7 +289,7 @@ def test_topics_that_are_found_by_a_pattern_come_and_go(garden: Garden, stream: 
 
 
 def test_a_topic_that_ends_before_the_checkpoint_is_lost_messages(three: Garden, stream: Open) -> None:
-    """As that of a service that was put back to an earlier state."""
+    """As after restoring a service to an earlier state."""
     reader = stream(three, topic="plants")
     start = told(reader, three, plants=5)
 

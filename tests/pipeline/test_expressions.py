@@ -62,7 +62,7 @@ AS_SPARK: Mapping[str, Any] = {
     "1 + 2 * 3 - 4 / 2": 5.0, f"jobs{' + 1' * 110}": 117, "(" * 19 + "jobs" + ")" * 19: 7,
     "2 - 1 - 1 = 0 or 1 = 2 and 1 = 3": True, "not 1 = 2 and 1 = 2": False,
 }  # fmt: skip
-"""Expressions that come to the same in Spark's own SQL."""
+"""Expressions with the same value in Spark's own SQL."""
 
 OURS: Mapping[str, Any] = {
     "jobs / 0": None, "jobs % 0": None, "9223372036854775807 + jobs": None, "-lowest": None, "abs(lowest)": None,
@@ -79,7 +79,8 @@ OURS: Mapping[str, Any] = {
     "cast('12:30' || '' as timestamp)": None, "cast('+20000-01-01' as timestamp)": None,
     "cast('9999-12-31T23:59:59-01:00' as timestamp)": None, "size(if(ok, null, tags))": None,
 }  # fmt: skip
-"""Expressions that Spark fails at, or reads otherwise: what cannot be computed is null, and a separator no pattern."""
+"""Expressions that fail in Spark, or differ there: here invalid operations give null, and a separator is not a
+pattern."""
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Reading of messages when connections break and messages vanish, its parts, and topics read by Spark."""
+"""Fetching messages when connections break and messages vanish, partitions, and topics read by Spark."""
 
 import itertools
 import json

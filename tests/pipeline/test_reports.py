@@ -1,5 +1,3 @@
-"""Pages of reports, and the job `metrics` that makes one."""
-
 import random
 import re
 from datetime import UTC, date, datetime, timedelta

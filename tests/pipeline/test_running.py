@@ -1,4 +1,4 @@
-"""Runs on Spark over a real service, in this process and in one of their own."""
+"""Runs on Spark over a real service, in this process and in child processes."""
 
 import contextlib
 import json
@@ -225,7 +225,7 @@ def test_a_spark_that_does_not_start_is_told_in_one_line(garden: Garden, tmp_pat
 @pytest.mark.spark
 @pytest.mark.long
 def test_sigterm_for_the_whole_process_group_is_an_interruption_and_no_fault(garden: Garden, tmp_path: Path) -> None:
-    """As `timeout` and systemd send it: Java gets it too, here while it starts."""
+    """As `timeout` and systemd send it: Java gets it too, here during its start."""
     with running(garden, tmp_path, "--every", "1s", group=True) as run:
         wait_until((tmp_path / "w" / SPARK_LOG).exists, SECONDS, process=run)
         os.killpg(run.pid, signal.SIGTERM)

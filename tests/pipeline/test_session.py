@@ -1,5 +1,3 @@
-"""Java and Python of sessions of Spark; without Spark."""
-
 import os
 import sys
 from pathlib import Path

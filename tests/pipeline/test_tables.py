@@ -1,4 +1,4 @@
-"""Tables of Spark and of PostgreSQL, read back and found by other programs."""
+"""Tables of Spark and of PostgreSQL, read back, also by other programs."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""A GOCDB for tests: endpoints and sites as it lists them, and a server that answers over HTTP or HTTPS."""
+"""A GOCDB for tests: its lists of endpoints and sites, and a server over HTTP or HTTPS."""
 
 import contextlib
 import ssl
@@ -26,7 +26,7 @@ def site(name: str = "SITE-A", **said: str) -> Site:
 
 
 def served(*listed: Endpoint, own_topics: bool = False) -> list[ServedEndpoint]:
-    """Return what endpoints of sites that are in order are to have."""
+    """Return the expected endpoints of sites in good order."""
     return judge(listed, lambda name: site(name), own_topics=own_topics).served
 
 
@@ -65,7 +65,7 @@ def _tags(values: dict[str, str]) -> str:
 
 @dataclass
 class Gocdb:
-    """What it answers: bodies or statuses by query; and what it was asked."""
+    """Answers of the GOCDB, bodies or statuses by query; and the requests it got."""
 
     url: str = ""
     answers: dict[str, bytes | int] = field(default_factory=dict)

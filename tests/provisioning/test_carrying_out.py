@@ -1,4 +1,4 @@
-"""The calls of steps, and what comes of steps that fail or that somebody else overtakes."""
+"""The calls of steps, and steps that fail or that somebody else overtakes."""
 
 import functools
 import json
@@ -23,7 +23,7 @@ SUBSCRIPTION = f"{P}/subscriptions/n"
 
 
 def sent(change: Change, kind: Kind, name: str, **fields: Any) -> list[tuple[str, str, Any]]:
-    """Return method, path and body of each call of a step in project p; who asks for an access list finds a worker."""
+    """Return method, path and body of each call of a step in project p; access lists contain a worker."""
     project = "" if kind in (Kind.USER, Kind.PROJECT) else "p"
     made: list[tuple[str, str, Any]] = []
 
@@ -140,7 +140,7 @@ def test_a_step_of_which_a_call_succeeded_is_half_done(answers: int, said: list[
 
 
 class Ams:
-    """An AMS that takes all users but one, and keeps one access list."""
+    """An AMS that accepts all users but one, and stores one access list."""
 
     def __init__(self, refused: str) -> None:
         self.refused = refused
@@ -179,7 +179,7 @@ def test_a24_who_could_not_join_is_kept_off_the_list_that_the_others_get_on() ->
     (NotAllowed("no"), ["GET /v1/users/n", f"POST {P}/members/n"]),
 ])  # fmt: skip
 def test_a_new_member_asks_for_nothing_that_is_refused(user: Exception | None, asked: list[str]) -> None:
-    """Of each refusal there is an event in the audit log."""
+    """Each refusal would be an event in the audit log."""
     found: list[str] = []
 
     def ask(call: Call[Any]) -> Any:
@@ -281,7 +281,7 @@ def people(project: Project) -> list[str]:
 
 
 def interrupted(project: Project, after: str, times: int, act: Callable[[], Any]) -> Callable[[Call[Any]], Any]:
-    """Ask the service, and let somebody else act each time after a call of this kind was answered."""
+    """Call the service, and let somebody else act each time after a call of this kind was answered."""
     left = [times]
 
     def ask(call: Call[Any]) -> Any:

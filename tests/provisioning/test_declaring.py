@@ -1,5 +1,3 @@
-"""What steps make of a target, without any service."""
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -17,7 +15,7 @@ TARGET = Target("p", "ams", "uuid-of-ams", "localhost")
 
 
 def member(uuid: str, *roles: str, topics: Iterable[str] = ()) -> tuple[str, tuple[str, ...], frozenset[str]]:
-    """Return a member for `there`: its uuid, its roles, and the topics whose list it is on."""
+    """Return a member for `there`: its uuid, its roles, and the topics whose access list has it."""
     return uuid, roles, frozenset(topics)
 
 
@@ -26,7 +24,7 @@ def there(
     bindings: Mapping[str, tuple[str, str]] = {},  # only read
     topics: Iterable[str] = (),
 ) -> Existing:
-    """Return what a target has; bindings are names, certificates and uuids of users."""
+    """Return the state of a target; bindings are names, certificates and uuids of users."""
     uuids = {name: uuid for name, (uuid, _, _) in members.items()}
     names = {uuid: name for name, uuid in uuids.items()}
     fields: dict[Key, Fields] = {Key(Kind.TOPIC, "p", topic): {} for topic in topics}
@@ -46,7 +44,7 @@ def binding(dn: str, uuid: str, user: str) -> Fields:
 
 
 def after(existing: Existing, steps: Iterable[Step]) -> Existing:
-    """Return what is there when all steps were done; fails where a service would refuse one."""
+    """Return the state after all steps; fails where a service would refuse one."""
     fields, uuids = dict(existing.fields), dict(existing.uuids)
     for step in steps:
         _do(step, fields, uuids)

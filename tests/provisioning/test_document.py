@@ -1,5 +1,3 @@
-"""Files of declarations: read, with the line of each mistake."""
-
 import json
 import textwrap
 from pathlib import Path
@@ -53,7 +51,7 @@ def in_garden(text: str) -> str:
 
 
 def in_parallel(text: str) -> str:
-    """Return a document with a parallel subscription of which this is said on line 7."""
+    """Return a document with a parallel subscription that has this option on line 7."""
     if text.startswith("type"):
         return in_garden(f"subscriptions:\n  s:\n    topic: a\n    {text}")
     return in_garden("subscriptions:\n  s:\n    topic: a\n    type: parallel\n" + textwrap.indent(text, "    "))

@@ -1,4 +1,4 @@
-"""GOCDB: how endpoints and sites are read, and which endpoints are served."""
+"""GOCDB: parsing endpoints and sites, and which endpoints are served."""
 
 import ssl
 from collections.abc import Iterator

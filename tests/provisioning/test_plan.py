@@ -22,7 +22,7 @@ EMPTY: Mapping[Kind, Fields] = {
         "messageRetentionDuration": "",
     },
 }  # fmt: skip
-"""A resource of which nothing was said, as it is shown."""
+"""A resource with no declared fields, as it is shown."""
 
 MEMBERS = ("ann", "bob", CALLER)
 roles = st.lists(st.sampled_from(["consumer", "publisher"]), unique=True).map(lambda names: tuple(sorted(names)))
@@ -86,7 +86,7 @@ def services(draw: st.DrawFn) -> Existing:
 
 
 def carried_out(steps: list[Step], existing: Existing) -> Existing:
-    """Return what a service holds after these steps; fails where a service would."""
+    """Return a service's state after these steps; fails where a service would."""
     fields = dict(existing.fields)
     for step in steps:
         if step.change is Change.REMOVE:

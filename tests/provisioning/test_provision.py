@@ -1,4 +1,4 @@
-"""`ams provision` against a real AMS, with GOCDB and the certificate service as servers of the tests."""
+"""`ams provision` against a real AMS, with test servers for GOCDB and the certificate service."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""The service with Google's Pub/Sub as its emulator is, and Google's own clients for it."""
+"""The service with Google's Pub/Sub open like the emulator, and Google's own clients for it."""
 
 import itertools
 import warnings
@@ -68,12 +68,12 @@ class World:
         self.subscriber.acknowledge(request={"subscription": self.subscription(), "ack_ids": list(ids)})
 
     def modify(self, seconds: int, *ids: str) -> None:
-        """Say how long leases go on; 0 gives the messages back."""
+        """Set the remaining seconds of leases; 0 gives the messages back."""
         request = {"subscription": self.subscription(), "ack_ids": list(ids), "ack_deadline_seconds": seconds}
         self.subscriber.modify_ack_deadline(request=request)
 
     def opened(self, **fields: object) -> Stream:
-        """Return a stream of that subscription, of which the first response came; it ends with the channel."""
+        """Return a stream of the subscription, after its first response; it ends with the channel."""
         return opened(self.channel, self.subscription(), **fields)
 
     def refused(self, method: str, request: object) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Streams whose requests and responses a test has in its own hand, and calls as bare messages."""
+"""Streams whose requests and responses a test controls, and calls with plain messages."""
 
 import queue
 from typing import Any
@@ -17,7 +17,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 class Stream:
     def __init__(self, channel: grpc.Channel, *, seconds: float = SECONDS, metadata: Metadata = ()) -> None:
-        """Open it; it lasts so many seconds at most."""
+        """Open it, with a deadline in seconds."""
         self.ended_with = 0
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         begin = channel.stream_stream(STREAMING_PULL, _bytes, Response.FromString)
@@ -39,7 +39,7 @@ class Stream:
         return found
 
     def end(self) -> tuple[grpc.StatusCode, str]:
-        """Read to the end; return code and text of that, and keep how many messages came before (`ended_with`)."""
+        """Read to the end; return its code and text, and keep the number of messages before it (`ended_with`)."""
         try:
             for each in self.call:
                 self.ended_with += len(each.received_messages)

@@ -1,4 +1,4 @@
-"""Access on Google's port: as on the HTTP API, behind a proxy that does TLS; and a program that logs in by its file."""
+"""Access on Google's port: as on the HTTP API, behind a TLS proxy; and a program that logs in by its key file."""
 
 import itertools
 import os
@@ -30,7 +30,7 @@ pb: Any = types
 
 @dataclass(frozen=True)
 class Guarded:
-    """A service that wants tokens, and a connection of a proxy to it."""
+    """A service with authentication, and a connection of a proxy to it."""
 
     service: Served
     channel: grpc.Channel
@@ -140,7 +140,7 @@ def test_failed_logins_behind_a_proxy_that_names_no_clients_keep_nobody_else_out
         attacker = Guarded(guarded.service, channel)
         codes = [attacker.publish("bad")[0] for _ in range(FAILURES + 1)]
         assert codes == ["UNAUTHENTICATED"] * FAILURES + ["RESOURCE_EXHAUSTED"]
-        _, new = guarded.user("project_admin")  # a token that was never shown before
+        _, new = guarded.user("project_admin")  # a new, uncached token
         guarded.http("POST", "/users/admin/tokens/ci", {"public_key": public_pem()})
         for each in (attacker, guarded):
             for token in (new, signed(guarded.service.clock.wall() / 1000)):
@@ -154,7 +154,7 @@ def test_failed_logins_behind_a_proxy_that_names_no_clients_keep_nobody_else_out
 
 
 def recorded(guarded: Guarded, action: str, is_enough: Any) -> list[Any]:
-    """Return events of the audit log, which gets them a little later."""
+    """Return events of the audit log, which arrive a little later."""
 
     def events() -> list[Any]:
         found = [*guarded.http("GET", f"/audit?action={action}&pageSize=1000")["events"]]
@@ -195,7 +195,7 @@ def test_an_access_list_is_the_one_of_the_http_api(guarded: Guarded) -> None:
     ]
     assert guarded.http("GET", "/projects/P/topics/topic:acl")["authorized_users"] == [name]
     assert guarded.publish(token) == ("OK", "")
-    # The other way round, and what was read before counts no more.
+    # The other way round; cached permissions are not used again.
     guarded.allow("topics/topic", other)
     assert list(guarded.policy().bindings[0].members) == [f"user:{other}"]
     late = iam.SetIamPolicyRequest(resource=TOPIC, policy=policy(name, etag=shown.etag))
@@ -261,7 +261,7 @@ def test_roles_and_members_that_are_not_known_are_kept_without_effect(guarded: G
     assert old.bindings[2].role.startswith(f"{role}_withcond_")
     bad = iam.GetIamPolicyRequest(resource=TOPIC, options={"requested_policy_version": 2})
     assert guarded.asked(IAM + "GetIamPolicy", bad)[0] == "INVALID_ARGUMENT"
-    guarded.allow("topics/topic")  # what the HTTP API does not know of stays
+    guarded.allow("topics/topic")  # resources unknown to the HTTP API stay
     assert [each.role for each in guarded.policy().bindings][:2] == [role, "roles/pubsub.viewer"]
     emptied = guarded.answer(Policy, IAM + "SetIamPolicy", iam.SetIamPolicyRequest(resource=TOPIC, policy=Policy()))
     assert (emptied.version, list(emptied.bindings)) == (0, [])
@@ -410,8 +410,8 @@ for topic in sys.argv[2:]:
     except GoogleAPICallError as error:
         print(error.code.name, error.message)
 """
-"""Publishes one message to each topic; in a process of its own, as gRPC reads its CA certificates once."""
-PROGRAM_SECONDS = 180  # until a program has surely failed; on a busy machine it takes long to begin
+"""Publishes one message to each topic; as its own process, because gRPC reads its CA certificates once."""
+PROGRAM_SECONDS = 180  # timeout of a program; its start is slow on a busy machine
 
 
 @pytest.fixture

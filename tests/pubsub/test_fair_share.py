@@ -1,4 +1,4 @@
-"""Who opens calls, streams or connections without end gets a share of them, and others go on."""
+"""A client that opens calls, streams or connections without end gets its share, and others are served."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from tests.pubsub.streams import SECONDS, STREAMING_PULL, Request
 from tests.support.served import Served, served
 from tests.support.waiting import some_turns, wait_until_async
 
-MOST = 20  # connections, calls and streams of the service here
+MOST = 20  # limit of connections, calls and streams of this service
 MANY = 200
 TOPIC, SUBSCRIPTION = "projects/P/topics/T", "projects/P/subscriptions/S"
 NAME = read_name(TOPIC, TOPICS)
@@ -50,7 +50,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def users(service: Served) -> Iterator[tuple[str, str]]:
-    """Two subscriptions, and the tokens of two users who publish to the topic of one and consume both."""
+    """Two subscriptions, and tokens of two users who publish to one's topic and consume from both."""
     for name, topic in (("S", TOPIC), ("greedy", "projects/P/topics/quiet")):
         service.ask("PUT", f"/projects/P/subscriptions/{name}", {"topic": topic, "type": "parallel"})
     member = {"projects": [{"project": "P", "roles": ["publisher", "consumer"]}]}
@@ -71,7 +71,7 @@ def stream(channel: grpc.aio.Channel, metadata: Metadata) -> Any:
 
 
 def silent_call(channel: grpc.aio.Channel, metadata: Metadata) -> Any:
-    """Begin a call whose request does not come."""
+    """Start a call without sending its request."""
     return channel.stream_unary(PUBLISH)(metadata=metadata)
 
 
@@ -113,7 +113,7 @@ async def test_one_user_opens_without_end_and_the_stream_and_the_publishes_of_an
 
 
 class _Showing(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
-    """Shows a token with each call, as credentials do over TLS."""
+    """Adds a token to each call, as credentials do over TLS."""
 
     def __init__(self, token: str) -> None:
         self._metadata = bearer(token)
@@ -164,18 +164,18 @@ async def test_answers_that_are_not_read_are_counted_until_their_client_leaves(s
         for _ in range(3):
             await channel.unary_unary(PUBLISH)(request, metadata=bearer(users[1]))
         pulls = [channel.unary_stream(PULL)(pull, metadata=bearer(users[0])) for _ in range(3)]
-        # Each has two; what is held counts twice.
+        # Each has two; each held one counts twice.
         await wait_until_async(lambda: unread.left("P") <= unread.most - 2 * 3 * 2_000_000)
         for each in pulls:
             each.cancel()
         await wait_until_async(lambda: unread.left("P") == unread.most)
 
 
-# Before it is known who calls
+# Before authentication
 
 
 class Waiting:
-    """A door that knows one token, and is long in finding out about any other."""
+    """An authenticator that knows one token, and is slow with any other."""
 
     def __init__(self) -> None:
         self.going_on = asyncio.Event()
@@ -192,7 +192,7 @@ class Waiting:
 
 
 class Asking:
-    """Begins calls of one method, from wherever a test says."""
+    """Starts calls of one method, from any address."""
 
     def __init__(self, door: Waiting) -> None:
         auditor, bodies = MagicMock(), Bodies(2**20, 2**20, 5)

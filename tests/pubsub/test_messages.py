@@ -1,4 +1,4 @@
-"""Messages as Google's client and the HTTP API publish them, and their leases."""
+"""Messages published by Google's client and by the HTTP API, and their leases."""
 
 import base64
 import contextlib
@@ -177,7 +177,7 @@ def test_a_message_of_this_api_is_pulled_by_the_http_api(world: World) -> None:
 
 @contextlib.contextmanager
 def streaming(world: World, act: Callable[[Message], object] = Message.ack) -> Iterator[list[Message]]:
-    """Consume until the block ends; gives what callbacks got, each of which acts first."""
+    """Consume until the block ends; yields the messages of callbacks, each of which acts first."""
     came: list[Message] = []
 
     def take(message: Message) -> None:
@@ -314,13 +314,13 @@ def test_one_bad_id_refuses_the_whole_request_and_an_id_has_one_spelling(world: 
 
 
 def position(world: World) -> int:
-    """Return below which message all are acknowledged."""
+    """Return the first offset that is not acknowledged."""
     found: int = world.http("GET", "/subscriptions/subscription:offsets")["current"]
     return found
 
 
 def never_given(good: str) -> list[str]:
-    """Return ids that can be read, and were never given: of another offset, hand-out, epoch and subscription."""
+    """Return well-formed ids that were never given: of another offset, hand-out, epoch and subscription."""
     offset, _, hand_out = good.partition("-")
     attempt, epoch, run, number, identity = hand_out.split(".")
     return [
@@ -362,7 +362,7 @@ def extended(client: Any, ids: list[str], futures: list["Future[Any]"], seconds:
     client.modify_ack_deadline(asked)
 
 
-given_back = partial(extended, seconds=0)  # has it give messages back as failed
+given_back = partial(extended, seconds=0)  # makes it give messages back as failed
 
 
 @pytest.mark.parametrize("ask", [acknowledged, extended, given_back])
@@ -422,7 +422,7 @@ def test_by_tls_all_are_named_at_once(tmp_path: Path) -> None:
     with live_service(tmp_path / "data", "--pubsub-port", "0", "--tls-self-signed", "--min-free-bytes", "0") as service:
         authority, token = service.ca.read_bytes(), grpc.access_token_call_credentials(service.token)
         credentials = grpc.composite_channel_credentials(grpc.ssl_channel_credentials(authority), token)
-        options = [("grpc.max_metadata_size", 4 * 2**20)]  # as the library has it for its own connections
+        options = [("grpc.max_metadata_size", 4 * 2**20)]  # as the library sets it for its own connections
         with grpc.secure_channel(service.pubsub, credentials, options) as channel:
             world = world_at(channel, service)
             service.ask("POST", f"/projects/{world.project}", {})
@@ -435,7 +435,7 @@ def test_by_tls_all_are_named_at_once(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Context:
-    """A call that came by such a connection from such a client."""
+    """A call on such a connection from such a client."""
 
     is_secure: bool
     agent: str
@@ -459,7 +459,7 @@ def test_long_errors_are_for_connections_by_tls_and_for_java(context: Any, takes
 
 
 def told_to_client(world: World, subscription: str, ask: Acknowledged, ids: list[str]) -> list[str]:
-    """Return what Google's client tells of each id that it asks for."""
+    """Return the result that Google's client reports for each id."""
     few = types.FlowControl(max_messages=1)
     streaming = world.subscriber.subscribe(subscription, lambda _: None, flow_control=few)
     try:

@@ -1,4 +1,4 @@
-"""Names that only clients of Google's give, in every place where somebody names a topic, subscription or schema."""
+"""Names that only Google's clients use, wherever a topic, subscription or schema is named."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def by_googles(world: World, leaf: str, _: Path) -> None:
 
 
 def by_http(world: World, leaf: str, _: Path) -> None:
-    """On one connection, so that hot requests come by the lane as well."""
+    """On one connection, so that hot requests take the lane as well."""
     topic, subscription = of("topics", leaf, world.project), of("subscriptions", leaf, world.project)
     with httpx.Client(base_url=world.service.base_url, headers={"x-api-key": world.service.token}) as http:
         assert http.get(topic).json()["name"] == f"/projects/{world.project}/topics/{leaf}"

@@ -1,6 +1,6 @@
-"""Google's port on two nodes: any of them may be asked; what another node owns is relayed to it.
+"""Google's port on two nodes: clients use either; a call about another node's subscription is relayed.
 
-The nodes are in this process, over a real PostgreSQL and a real Kafka; one that is killed is a process.
+The nodes are in this process, over a real PostgreSQL and a real Kafka; a node to be killed is a process.
 """
 
 import contextlib
@@ -150,7 +150,7 @@ def test_a_marked_call_is_not_relayed_again(channels: tuple[grpc.Channel, grpc.C
 
 @contextlib.contextmanager
 def two_processes(folder: Path) -> Iterator[tuple[Node, grpc.Channel, grpc.Channel]]:
-    """Run two nodes, each a process of its own; yield the first one, and channels to both."""
+    """Run two nodes, each as its own process; yield the first one, and channels to both."""
     settings = shared_settings() | {"log_level": "warning", "pubsub_emulator": "true"}
     ports = free_port(), free_port()
     owner, other = (Node(f"node{port}", folder, settings | {"pubsub_port": str(port)}) for port in ports)
@@ -173,7 +173,7 @@ def test_a_stream_that_is_full_ends_when_its_node_was_away_for_too_long(tmp_path
         assert stream.messages(1)[0].message.data == b"x"
         owner.freeze()
         request = pb.PullRequest.pb()(subscription=name, max_messages=1, return_immediately=True)
-        # Until the other one knows that there is no owner.
+        # Until the other node sees that there is no owner.
         wait_until(lambda: refused(at_other, SUBSCRIBER + "Pull", request)[0] == "OK")
         owner.thaw()
         assert stream.end()[0] is UNAVAILABLE

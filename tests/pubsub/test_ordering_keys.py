@@ -1,4 +1,5 @@
-"""Ordering keys by streams: a batch of each is out to one of them, and comes again from the message on that failed."""
+"""Ordering keys by streams: one stream gets a batch of a key, and a failed message is redelivered with the later
+ones."""
 
 from collections.abc import Iterator
 from typing import Any

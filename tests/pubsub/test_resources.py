@@ -1,4 +1,4 @@
-"""Topics and snapshots of Google's clients; and of all resources: pages, masks, names, and fields not supported."""
+"""Topics and snapshots of Google's clients; and for all resources: pages, masks, names, and unsupported fields."""
 
 import datetime
 import time

@@ -1,4 +1,4 @@
-"""Google's REST on the port of gRPC: by Google's clients, and by requests that no client sends."""
+"""Google's REST on the port of gRPC: by Google's clients, and by handmade requests."""
 
 import base64
 import contextlib
@@ -45,7 +45,7 @@ def ask(world: World, method: str, path: str, body: object = None, **options: An
 
 
 def error_of(answer: httpx.Response) -> tuple[int, str, str]:
-    """Return the code, the word and the text of an error, which is in Google's envelope."""
+    """Return the code, status and text of an error in Google's envelope."""
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
     assert list(answer.json()) == ["error"]
     error = answer.json()["error"]

@@ -1,4 +1,4 @@
-"""Schemas by Google's client, and publishing to topics that have one."""
+"""Schemas by Google's client, and publishing to topics with a schema."""
 
 import base64
 import io
@@ -49,7 +49,7 @@ def with_topic(world: World, encoding: str = "JSON", **settings: str) -> None:
 
 
 def updated(world: World, path: str, **settings: str) -> Topic:
-    """Change what a mask names of the topic's settings; without any, take them away."""
+    """Change the topic's settings that a mask names; without schema settings, remove them."""
     topic = {"name": world.topic(), **({"schema_settings": settings} if settings else {})}
     return world.publisher.update_topic(request={"topic": topic, "update_mask": {"paths": [path]}})
 
@@ -341,7 +341,7 @@ def test_a_request_that_is_repeated_after_a_commit_stores_nothing_again(world: W
 
 
 def test_a_schema_of_the_http_api_is_one_here(world: World) -> None:
-    """One in JSON Schema has no type of Google's, and its messages are documents."""
+    """A JSON Schema has no type in Google's API, and its messages are documents."""
     made(world, "a", name="other")
     world.http("POST", "/schemas/records", {"type": "json", "schema": {"type": "object"}})
     schema = world.schemas.get_schema(name=path(world))

@@ -1,4 +1,4 @@
-"""The port of Google's Pub/Sub: clients that vanish or ping, relays, figures, large requests, and memory."""
+"""The port of Google's Pub/Sub: clients that vanish or ping, relays, metrics, large requests, and memory."""
 
 import asyncio
 import contextlib
@@ -126,7 +126,7 @@ def alone(tmp_path: Path) -> Iterator[World]:
 
 
 def test_a_stored_change_is_done_whatever_comes_after_it(alone: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else clients ask again by themselves, and are told that it exists already."""
+    """Otherwise clients retry, and get an error that it exists already."""
     topic, subscription = alone.made()
     alone.subscriber.create_snapshot(request={"name": alone.snapshot(), "subscription": subscription})
     names, mask = {"name": topic}, {"paths": ["labels"]}
@@ -299,7 +299,7 @@ SCHEMAS = "/google.pubsub.v1.SchemaService/"
 UNREAD = {"max_message_bytes": 100_000, "pubsub_max_message_bytes": 66_000, "max_unread_bytes": 400_000}
 CALLS = 20
 HELD_KINDS = ("RPCState", "_ServicerContext", "AbortError", "_Stream", "_Spread")
-"""What there is of each call: from there its request can be reached, and from its frames."""
+"""Objects of each call: its request is reachable from there, and from its frames."""
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +315,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def held_before() -> Iterator[int]:
-    """How much there is of calls that other tests made, while the collector does not run."""
+    """Count the objects of other tests' calls, while the collector is off."""
     gc.collect()
     gc.disable()
     yield sum(_held().values())
@@ -361,13 +361,13 @@ def test_nothing_is_held_of_streams_that_are_over(
             return str(opened.code().name)
 
         codes = {stream() for _ in range(CALLS)}
-    # A client that has said all may have been answered with OK before it leaves.
+    # A half-closed client may have been answered with OK before it leaves.
     assert codes <= ({"OK", code} if code == "CANCELLED" else {code})
     _check_nothing_is_held(held_before)
 
 
 def _check_nothing_is_held(before: int) -> None:
-    wait_until(lambda: sum(_held().values()) - before < CALLS)  # gRPC has a few for calls that are to come
+    wait_until(lambda: sum(_held().values()) - before < CALLS)  # gRPC keeps a few for future calls
 
 
 def test_a_stream_says_that_its_subscription_was_detached_when_that_came_before_a_pull(service: Served) -> None:

@@ -1,4 +1,4 @@
-"""Streams as clients in other languages use them, and as nobody should; and those by plain connections."""
+"""Streams used as clients in other languages do, and wrongly; and streams on plain connections."""
 
 import contextlib
 import datetime
@@ -161,7 +161,7 @@ def test_a_stream_acknowledges_what_another_was_given(world: World) -> None:
     assert list(one.next().received_messages) == []
 
 
-# Many, large, fast, slow
+# Many, large, fast, slow streams
 
 
 def test_responses_are_small_enough_for_all_clients(world: World) -> None:
@@ -201,7 +201,7 @@ def test_a_client_that_does_not_read_is_ended_and_others_get_everything_else(wor
         other.call.cancel()
 
 
-# How a stream ends
+# Ends of a stream
 
 
 def test_a_stream_ends_by_its_client_and_the_next_one_goes_on(world: World) -> None:
@@ -308,7 +308,7 @@ def test_a_backlog_is_spread_over_streams(world: World) -> None:
 
 
 def test_a_project_has_as_many_streams_as_its_quota_allows(world: World) -> None:
-    """A client opens its stream again after UNAVAILABLE, so it gets messages as soon as another stream ends."""
+    """A client reopens its stream after UNAVAILABLE, so it gets messages as soon as another stream ends."""
     world.made()
     world.http("POST", ":modifyQuotas", {"quotas": {"streams": 1}})
     stream = world.opened()

@@ -1,4 +1,4 @@
-"""Google's client administers subscriptions, and push: a real receiver checks tokens as Google's library does."""
+"""Google's client manages subscriptions, and push: a real receiver checks tokens with Google's library."""
 
 import base64
 import json
@@ -266,7 +266,7 @@ def receiver(running_receiver: Receiving) -> Receiving:
 
 
 def reach(receiver: Receiving, name: str = ISSUER) -> dict[str, str]:
-    """Settings with which a service delivers to the receiver, and says that it has this name."""
+    """Settings of a service that delivers to the receiver, and is known by this name."""
     return {"AMS_PUSH_CA_FILE": receiver.ca, "AMS_PUSH_ALLOW": "127.0.0.0/8", "AMS_PROXY_HOSTNAME": name}
 
 
@@ -333,7 +333,7 @@ def test_a_delivery_is_wrapped_and_its_token_is_checked_by_the_published_keys(
 
 
 def checked(token: str, service: LiveService, audience: str) -> dict[str, object]:
-    """Check a token as a receiver does that knows the issuer's URL only."""
+    """Check a token as a receiver does that knows only the issuer's URL."""
     with httpx.Client(base_url=service.base_url, trust_env=False, timeout=PATIENCE_SECONDS) as client:
         told = client.get("/.well-known/openid-configuration").json()
         keys = client.get(told["jwks_uri"].removeprefix(told["issuer"])).json()

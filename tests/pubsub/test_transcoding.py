@@ -1,4 +1,4 @@
-"""Requests and answers are JSON by Google's mapping, which `json_format` has too; anything else is refused."""
+"""Requests and answers are JSON by Google's mapping, as in `json_format`; anything else is refused."""
 
 import base64
 from typing import Any
@@ -91,7 +91,7 @@ json_values = st.recursive(
 
 @given(st.sampled_from(KINDS), json_values)
 def test_what_google_would_not_read_is_refused_here_too(kind: Any, value: object) -> None:
-    """Only base64 is stricter here: there the library drops what is none."""
+    """Only base64 is stricter here: the library drops invalid characters."""
     read = True
     try:
         expected = json_format.ParseDict(value, kind())

@@ -1,4 +1,4 @@
-"""A worker with the simplest keepers of what it needs: messages in memory, a script of answers, time at will."""
+"""A worker with the simplest surroundings: messages in memory, scripted answers, a manual clock."""
 
 import asyncio
 import contextlib
@@ -47,15 +47,15 @@ class MemoryUpstream:
         self.messages: dict[str, list[Pulled]] = {path: [pulled(offset) for offset in range(messages)]}
         self.positions: dict[str, int] = {}
         self.dead_lettered: list[tuple[Pulled, Verdict]] = []
-        self.pulls: list[int] = []  # how many messages were asked for each time
+        self.pulls: list[int] = []  # requested size of each pull
         self.acknowledged: list[int] = []
         self.forgotten: list[str] = []
         self.failing: dict[str, list[UpstreamError | None]] = {"pull": [], "acknowledge": [], "dead_letter": []}
-        """What the next calls raise; None: nothing."""
+        """Errors of the next calls; None: success."""
         self.seconds: float | None = None
         self.leasing: HandOuts | None = None
         self.waiting = 0  # pulls that wait for a message
-        self.empty_pulls = 0  # how many pulls return nothing in place of waiting
+        self.empty_pulls = 0  # pulls that return nothing at once instead of waiting
         self._grown = asyncio.Condition()
 
     def append(self, path: str = PATH, count: int = 1) -> None:
@@ -67,7 +67,6 @@ class MemoryUpstream:
         self._waking = asyncio.ensure_future(self._notify())
 
     def position(self, path: str = PATH) -> int:
-        """Return the first offset that is not acknowledged."""
         return self.positions.get(path, 0)
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
@@ -179,12 +178,12 @@ def closed(*answers: EndpointAnswer | Exception) -> ScriptedSender:
 
 
 def refuses(*ids: int, status: int = 422) -> Behaviour:
-    """Return a behaviour: bodies that hold one of these messages are refused."""
+    """Return a behaviour that refuses bodies with one of these messages."""
     return lambda sent: EndpointAnswer(status, "bad") if set(sent.ids) & set(ids) else OK
 
 
 class Naps:
-    """Waits that take no time but on a clock; they are noted, in seconds."""
+    """Waits that take only virtual time; they are noted, in seconds."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -238,7 +237,7 @@ B = TypeVar("B", bound=Bench)
 
 @contextlib.asynccontextmanager
 async def idle(working: contextlib.AbstractAsyncContextManager[B]) -> AsyncIterator[B]:
-    """Yield a bench when its worker has done all there is to do."""
+    """Yield a bench after its worker has become idle."""
     async with working as bench:
         await bench.idle()
         yield bench
@@ -246,7 +245,7 @@ async def idle(working: contextlib.AbstractAsyncContextManager[B]) -> AsyncItera
 
 @contextlib.asynccontextmanager
 async def napping(working: contextlib.AbstractAsyncContextManager[B]) -> AsyncIterator[B]:
-    """Yield a bench whose worker waits after a failure, until a test lets naps end."""
+    """Yield a bench whose worker waits after a failure, until a test ends naps."""
     async with working as bench:
         bench.naps.hold.clear()
         await wait_until_async(lambda: bench.naps.taken)

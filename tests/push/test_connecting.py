@@ -1,4 +1,4 @@
-"""Connecting: names are resolved once and judged; what an endpoint has to answer (contract 13.4, 17.2 A12)."""
+"""Connecting: names are resolved once and checked; required answers of an endpoint (contract 13.4, 17.2 A12)."""
 
 import asyncio
 import contextlib
@@ -104,7 +104,7 @@ def sent_traced(folder: Path) -> tuple[int, int]:
 
 
 async def _sent_traced(folder: Path) -> tuple[int, int]:
-    """Send what is not taken; return the bytes that wait to be sent, and the most that this took of memory."""
+    """Send more than is accepted; return the bytes waiting to be sent, and the peak memory of that."""
     body, over = bytes(16 * 2**20), threading.Event()
     with receiver(folder, lambda _: _wait(over)) as silent:
         plain = await connected_socket(ipaddress.ip_address("127.0.0.1"), silent.port)
@@ -133,7 +133,7 @@ def test_of_a_body_that_is_not_taken_only_a_piece_is_kept_besides(tmp_path: Path
     assert most < 2**20
 
 
-# What an endpoint has to answer, over real TLS
+# Required answers of an endpoint, over real TLS
 
 trust = functools.cache(guard.trust)  # made once: there are many CAs to be read
 HASH = "ab" * 32

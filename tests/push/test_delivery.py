@@ -1,4 +1,4 @@
-"""Deliveries: bodies, headers, Google's form, and what is said of failures (push contract 10 and 11)."""
+"""Deliveries: bodies, headers, Google's format, and descriptions of failures (push contract 10 and 11)."""
 
 import base64
 import json
@@ -88,7 +88,7 @@ def test_text_is_sent_decoded_where_that_is_asked_for(text: str, attributes: dic
 
 @pytest.mark.parametrize("data", ["/w==", "gIA=", "7aCA", "no base64", "aGk", '"aGk=', ':"aGk=', 'no "base64"\n'])
 def test_what_is_no_text_is_sent_unchanged_and_counted(data: str) -> None:
-    """P13: bytes that are no UTF-8 would be damaged in JSON; and what is no base64 has nothing to decode."""
+    """P13: bytes that are not UTF-8 would be damaged in JSON; and invalid base64 cannot be decoded."""
     made = body(pulled(0, data), pulled(1, "aGk="), base64_decode=True, max_messages=10)
 
     assert [each["message"]["data"] for each in json.loads(made.content)["messages"]] == [data, "hi"]
@@ -107,7 +107,7 @@ def post(message: Pulled, **config: object) -> Body:
 def test_mattermost_gets_the_text_of_one_message_or_what_stands_for_it(
     data: str, attributes: dict[str, str], text: str, undecodable: int
 ) -> None:
-    """Mattermost refuses a post without text each time, and so would hold up all behind it."""
+    """Mattermost refuses every post without text, which would block all later messages."""
     made = post(pulled(7, data, attributes), base64_decode=True)
 
     assert json.loads(made.content) == {"text": text}
@@ -168,7 +168,7 @@ def test_secrets_are_not_shown_with_their_target() -> None:
 
 
 def test_every_delivery_says_what_it_is_and_which() -> None:
-    """P20: receivers can tell messages they had before, without a change of the body."""
+    """P20: receivers can recognise repeated messages without a change of the body."""
     made = headers(header_value="not a scheme word")
 
     assert abs(int(made.pop("webhook-timestamp")) - time.time()) < 60
@@ -211,7 +211,7 @@ def test_what_is_not_the_name_of_a_subscription_is_refused(path: str) -> None:
         Deliveries(target(path))
 
 
-# Google's form
+# Google's format
 
 WRAPPED, PLAIN = GoogleForm(), GoogleForm(is_wrapped=False, write_metadata=True)
 SIGNED = GoogleForm(service_account="a@P.iam.gserviceaccount.com")
@@ -294,7 +294,7 @@ def test_a_delivery_takes_as_long_as_the_deadline_and_its_lease_outlives_it() ->
     assert google_seconds(target(deadline=600)) == 590
 
 
-# What is said of failures: short, on one line, and never a secret
+# Descriptions of failures: short, on one line, and without secrets
 
 HEADER = "5f2d7c0a9b1e4d3f8a6c"
 SECRET = new_secret()

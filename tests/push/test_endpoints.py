@@ -1,4 +1,4 @@
-"""Endpoints: their connections, which are kept for a while, and their circuits, which say when they are asked."""
+"""Endpoints: their connections, which are kept for a while, and their circuit breakers."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,7 +96,7 @@ async def test_endpoints_nobody_asks_are_forgotten_when_there_are_many() -> None
     endpoints.close()
 
 
-# Circuits: when endpoints that do not answer are asked
+# Circuit breakers of endpoints that do not answer
 
 RANDOM = st.floats(0, 1, exclude_max=True)
 STEPS = st.lists(

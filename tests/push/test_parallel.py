@@ -1,4 +1,4 @@
-"""The cycle of a parallel subscription: several deliveries under way, and what becomes of each message."""
+"""The cycle of a parallel subscription: several deliveries in flight, and each message's end."""
 
 import asyncio
 import contextlib
@@ -48,14 +48,14 @@ class BacklogHandOuts:
         progress = Progress(Offset(0), 1, 1, BitMap64(), {}, None)
         self.backlog = Backlog(progress, "abcdef", rules, end=Offset(0), grace_until=Milliseconds(0))
         self.dead: dict[int, Verdict] = {}
-        self.waits: list[int] = []  # what messages that failed were told to wait
-        self.failing: dict[str, list[UpstreamError]] = {"lease": [], "acknowledge": []}  # what the next calls raise
+        self.waits: list[int] = []  # backoffs of failed messages
+        self.failing: dict[str, list[UpstreamError]] = {"lease": [], "acknowledge": []}  # errors of the next calls
         self._waiting = 0
         self._changed = asyncio.Event()
 
     @property
     def is_idle(self) -> bool:
-        """Whether a worker waits for messages that may never come."""
+        """Return whether a worker waits for messages that may never come."""
         return self._waiting > 0 and not self._changed.is_set()
 
     def append(self, count: int = 1) -> None:
@@ -161,7 +161,7 @@ class LeasingBench(Bench):
 
     @property
     def floor(self) -> int:
-        """Everything below is done."""
+        """Return the offset below which everything is acknowledged."""
         return self.hand_outs.backlog.floor
 
 
@@ -181,7 +181,7 @@ async def working(
 
 @contextlib.asynccontextmanager
 async def holding(count: int, messages: int, sender: ScriptedSender, **config: Any) -> AsyncIterator[LeasingBench]:
-    """Let a worker deliver to an endpoint that holds so many answers back."""
+    """Let a worker deliver to an endpoint that holds back so many answers."""
     async with working(messages, sender, **config) as bench:
         await wait_until_async(lambda: sender.in_flight == count)
         yield bench
@@ -412,7 +412,7 @@ class Keyed(ScriptedSender):
         return answer
 
 
-# In Google's form
+# In Google's format
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The service as a client of a push server: its wire, byte by byte, and that the server delivers what is wanted."""
+"""The service as a client of a push server: its wire, byte by byte, and reconciliation with the wanted targets."""
 
 import contextlib
 import subprocess
@@ -181,7 +181,7 @@ def test_files_that_cannot_be_used_stop_the_start(tmp_path: Path) -> None:
     assert trust(PushServerAddress(host="x", port=1, tls=False, cert="nowhere.pem")) is None
 
 
-# Driving: it delivers what is wanted after any failure on either side (P3, P28, P31)
+# Reconciliation after any failure on either side (P3, P28, P31)
 
 CONFIG = PushConfig("http_endpoint", endpoint="https://example.com/in", verified=True)
 
@@ -363,7 +363,7 @@ async def test_p31_what_has_no_topic_is_not_delivered_until_it_has_one_again() -
         await driven.close()
 
 
-# The schema: what is committed is what the tool makes; its numbers are in the bytes above and in those of a server
+# The schema: the committed file equals the tool's output; its numbers are in the bytes above and in a server's
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path("ams/push/rpc")

@@ -1,4 +1,4 @@
-"""How long to wait after a failure, which messages to put aside, how many to send at once (push contract 9, 11, 15)."""
+"""Backoff after a failure, dead letters, and sizes of deliveries (push contract 9, 11, 15)."""
 
 from collections.abc import Iterable
 
@@ -97,7 +97,7 @@ def test_a_period_of_zero_is_the_usual_one_and_one_that_no_push_server_could_be_
     assert retry.MAX_PERIOD_MS < 2**33
 
 
-# Which messages are put aside, and after how many refusals
+# Dead letters, and the refusals before
 
 MOST_REFUSALS = 4
 
@@ -138,7 +138,7 @@ def test_refusals_of_a_message_before_those_that_come_now_are_forgotten() -> Non
     assert note_refusal(counted, 1) == MOST_REFUSALS
 
 
-# How many messages go into one delivery
+# Messages in one delivery
 
 MOST = st.integers(1, MAX_MESSAGES)
 

@@ -1,4 +1,4 @@
-"""The sender over real TLS: what failed attempts say, what connections become, and that nobody delays others."""
+"""The sender over real TLS: errors of failed attempts, reuse of connections, and isolation of endpoints."""
 
 import asyncio
 import contextlib
@@ -53,9 +53,9 @@ async def sending(receiving: Receiving, **more: object) -> AsyncIterator[HttpSen
 
 @contextlib.asynccontextmanager
 async def ends(receiving: Receiving, kept: int = 0) -> AsyncIterator[Callable[[], int]]:
-    """Wait until only so many of the connections are open that are made meanwhile; yields what counts these.
+    """Wait until only so many of the connections opened meanwhile are open; yields a function that counts them.
 
-    They end in turns of the loop, and in TLS's own time.
+    They close in later iterations of the loop, and in TLS's own time.
     """
     before = open_sockets(receiving)
     try:
@@ -66,7 +66,7 @@ async def ends(receiving: Receiving, kept: int = 0) -> AsyncIterator[Callable[[]
 
 @contextlib.asynccontextmanager
 async def under_way(*posts: Coroutine[Any, Any, object]) -> AsyncIterator[list["asyncio.Task[object]"]]:
-    """Let requests be made meanwhile, and call off those that are not answered."""
+    """Let requests be made meanwhile, and cancel those that are not answered."""
     tasks = [asyncio.create_task(each) for each in posts]
     try:
         yield tasks
@@ -96,7 +96,7 @@ async def failure(sender: HttpSender, url: str, seconds: float = 60.0) -> str:
 
 
 def open_sockets(receiving: Receiving) -> int:
-    """Return how many connections to the receiver this process has: others in it may have some of their own."""
+    """Return this process's connections to the receiver; other parts of it may have their own."""
     ports = receiving.ports
     own = {str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()}
     lines = [each.split() for each in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -161,7 +161,7 @@ def failures_traced(base: str, ca: str, pid: int) -> dict[str, tuple[str, int]]:
 
 
 async def _failures_traced(receiving: Receiving) -> dict[str, tuple[str, int]]:
-    """Return by path the failure of a delivery, and the most that it took of memory."""
+    """Return by path the failure of a delivery, and its peak memory."""
     found = {}
     async with sending(receiving) as sender:
         for path in NO_ANSWERS:
@@ -234,7 +234,7 @@ async def test_a_header_that_cannot_be_sent_is_told(receiving: Receiving, sender
 async def test_without_leave_nothing_is_sent_to_this_machine(receiving: Receiving, host: str) -> None:
     sender = HttpSender(Guard(), trust(receiving.ca))
 
-    for _ in range(FAILURES_TO_OPEN + 1):  # always told, so that the reason stays in sight
+    for _ in range(FAILURES_TO_OPEN + 1):  # reported each time, so that the reason stays in sight
         assert "is not a public address" in await failure(sender, f"https://{host}:{receiving.port}/ok")
 
     assert receiving.numbers().requests == 0
@@ -369,7 +369,7 @@ async def test_a_large_body_arrives_whole(receiving: Receiving, sender: HttpSend
     assert len(receiving.requests()[0].body) == len(body)
 
 
-# Answers: excerpts that can be shown, and `Retry-After` (RFC 9110, 10.2.3)
+# Answers: printable excerpts, and `Retry-After` (RFC 9110, 10.2.3)
 
 NOW = datetime(1994, 11, 6, 8, 49, 0, tzinfo=UTC).timestamp()
 

@@ -1,4 +1,4 @@
-"""The worker: pull, send, acknowledge, and what follows when one of them fails (push contract 8 and 15)."""
+"""The worker: pull, send, acknowledge, and its handling of failures (push contract 8 and 15)."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ def working(
     failing: dict[str, list[Any]] | None = None,
     **config: Any,
 ) -> contextlib.AbstractAsyncContextManager[Bench]:
-    """Let a worker deliver messages, or so many of them; `failing` is what the next calls of the upstream raise."""
+    """Let a worker deliver all messages, or so many of them; `failing` has errors for the upstream's next calls."""
     upstream = MemoryUpstream(messages) if isinstance(messages, int) else messages
     upstream.failing |= failing or {}
     return at_work(Bench(upstream, sender or ScriptedSender()), target(**config), random)
@@ -64,7 +64,7 @@ def upstream_of(*messages: Pulled) -> MemoryUpstream:
     return upstream
 
 
-# Delivering
+# Delivery
 
 
 async def test_messages_are_delivered_in_order_and_acknowledged() -> None:
@@ -248,7 +248,7 @@ async def test_an_endpoint_that_is_gone_is_never_asked_again_and_the_status_says
 async def test_an_endpoint_whose_circuit_is_open_is_waited_for_and_that_is_no_attempt(
     random: float, naps: list[float]
 ) -> None:
-    """P14: each waits a little longer than it was told, differently."""
+    """P14: each waits a little longer than told, by a random amount."""
     async with working(1, ScriptedSender(CircuitOpen(4.0), CircuitOpen(8.0)), random=random) as bench:
         bench.sender.state = "open"
         await bench.idle()
@@ -327,7 +327,7 @@ async def test_a_delivery_ends_before_its_acknowledgement_counts_no_more(patienc
 
 
 async def test_an_acknowledgement_that_came_too_late_is_no_failure_of_the_endpoint() -> None:
-    """P15: it is counted and told, and the messages come again."""
+    """P15: it is counted and reported, and the messages come again."""
     async with idle(working(1, failing={"acknowledge": [LATE]})) as bench:
         state = bench.state
 
@@ -343,7 +343,7 @@ async def test_an_acknowledgement_that_came_too_late_is_no_failure_of_the_endpoi
 
 
 async def test_the_end_of_a_subscription_ends_its_worker_which_tells_so_itself() -> None:
-    """P6: what is told of is the worker, not a name."""
+    """P6: the report is about the worker, not a name."""
     async with working(1, failing={"pull": [Gone("Subscription doesn't exist")]}) as bench:
         await wait_until_async(lambda: bench.gone)
 
@@ -482,7 +482,7 @@ async def test_a_worker_that_waits_for_messages_or_after_a_failure_is_drained_at
         assert len(bench.sender.sent) == 1
 
 
-# Laws: at least once, in order, and nothing acknowledged that was not taken
+# Laws: at least once, in order, and nothing acknowledged that was refused
 
 
 FAILURES = st.sampled_from([
@@ -495,7 +495,7 @@ POLICIES = st.sampled_from([LINEAR, SLOWSTART, EXPONENTIAL])
 
 
 async def delivered(bench: Bench, **config: object) -> WorkerState:
-    """Let the worker go on until all is delivered or put aside; return its state."""
+    """Run the worker until all is delivered or put aside; return its state."""
     async with at_work(bench, target(**config)):
         await bench.idle()
     return bench.state
@@ -520,7 +520,7 @@ def test_all_messages_are_delivered_in_order_and_only_what_was_taken_is_acknowle
     assert run.upstream.acknowledged == sorted(run.upstream.acknowledged)
     assert run.sender.most_in_flight <= 1
     assert all(len(sent.ids) <= most for sent in run.sender.sent)
-    position = 0  # what is sent always begins where the last acknowledgement ended, so nothing is left out
+    position = 0  # each request starts where the last acknowledgement ended, so nothing is skipped
     ends = {0, *(each + 1 for each in run.upstream.acknowledged)}
     for sent in run.sender.sent:
         assert sent.ids == list(range(sent.ids[0], sent.ids[0] + len(sent.ids)))

@@ -1,4 +1,4 @@
-"""The table of workers: who is started, replaced and ended when, by leases too, and what is counted of them."""
+"""The table of workers: starts, replacements and ends, by leases too, and their metrics."""
 
 import asyncio
 import contextlib
@@ -270,13 +270,13 @@ def test_no_subscription_is_ever_delivered_twice_at_once_and_in_the_end_what_is_
     asyncio.run(run())
 
 
-# By leases: what is delivered when a process stood still and somebody else may deliver what was its own
+# Leases: a process that was frozen while another may have got its subscriptions
 
 LEASE_SECONDS = 60.0
 
 
 class Held:
-    """Workers that deliver one subscription by leases, which are given as long as `gives` is set."""
+    """Workers that deliver one subscription by leases, which are granted as long as `gives` is set."""
 
     def __init__(self, messages: int) -> None:
         self.upstream, self.sender = MemoryUpstream(messages), closed()
@@ -315,7 +315,7 @@ async def held(messages: int) -> AsyncIterator[Held]:
 
 
 def stand_still(seconds: float = LEASE_SECONDS + 10) -> None:
-    """Let so much time pass at once, as for a process that is stopped, or on a machine that is frozen."""
+    """Advance the clock at once, as for a stopped process or a frozen machine."""
     loop = asyncio.get_running_loop()
     now = loop.time
     loop.time = lambda: now() + seconds  # type: ignore[method-assign]
@@ -352,7 +352,7 @@ async def test_an_answer_that_is_older_than_its_lease_gives_nothing() -> None:
 
 
 async def test_a_lease_counts_from_when_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer may have been under way for long, and others count from when it was given."""
+    """Its answer may be late, and other processes count from the time of the grant."""
     async with held(1) as push:
         ends: list[float | None] = []
         monkeypatch.setattr(push.workers, "hold_until", ends.append)
@@ -379,7 +379,7 @@ async def test_a_lease_that_goes_on_is_delivered_by() -> None:
         await wait_until_async(lambda: push.upstream.position() == 4)
 
 
-# The upstream: what it may still do when its lease is over
+# The upstream's calls after its lease has ended
 
 
 def now() -> float:
@@ -412,7 +412,7 @@ async def test_after_the_end_of_the_lease_nothing_is_acknowledged_nor_put_aside(
     assert (upstream.acknowledged, upstream.dead_lettered) == ([], [])
 
 
-# The figures, as Prometheus reads them
+# Metrics, as Prometheus reads them
 
 S, R = "/projects/P/subscriptions/S", "/projects/P/subscriptions/R"
 STATES = {

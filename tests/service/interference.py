@@ -1,4 +1,4 @@
-"""Engines that fail, or while whose work something else happens."""
+"""Engines with faults, or with concurrent events."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
@@ -22,7 +22,7 @@ Act = Callable[[], Awaitable[object]]
 
 @contextlib.contextmanager
 def interrupted(owner: object, method: str, before: Act | None = None, after: Act | None = None) -> Iterator[None]:
-    """Let something happen right before or right after the next call of a method."""
+    """Run something right before or right after the next call of a method."""
     whole = getattr(owner, method)
     with pytest.MonkeyPatch.context() as patch:
 

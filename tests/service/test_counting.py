@@ -1,4 +1,4 @@
-"""Counters, on the real engines: whatever happens, the days of a topic sum up to its messages."""
+"""Counters on the real engines: in every case the days of a topic sum up to its messages."""
 
 import asyncio
 import tempfile
@@ -55,7 +55,7 @@ async def stored_days(use_cases: UseCases) -> Mapping[str, int]:
 
 
 def restarted(use_cases: UseCases) -> Counting:
-    """Return the counting of a service that was killed: its notes are gone."""
+    """Return the counting of a killed service: its unstored counts are lost."""
     use_cases.engines.counts.take()
     use_cases.engines.counts.pulled.clear()
     return use_cases.engines.counting
@@ -121,7 +121,8 @@ async def test_a_delete_that_fails_counts_nothing_twice_and_leaves_the_topic(use
 
 
 async def test_every_message_that_was_answered_is_counted_however_often_its_topic_goes(use_cases: UseCases) -> None:
-    """Topics are deleted and made again under load: a project's days are the messages its publishers were told of."""
+    """Topics are deleted and recreated under load: a project's days add up to the messages acknowledged to
+    publishers."""
     stop, answered = asyncio.Event(), 0
 
     async def publish(number: int) -> None:
@@ -187,7 +188,7 @@ async def test_rates_are_made_of_the_last_two_requests_and_pulls_count_repeats(u
 async def test_what_two_nodes_counted_at_the_same_time_is_counted_once_and_nothing_is_missed(
     use_cases: UseCases, counting: Counting
 ) -> None:
-    """The other one counts after the first worked out what to store, and before it stores that."""
+    """The second node counts after the first has prepared its update, and before it stores it."""
     engines = use_cases.engines
     await use_cases.publish(3)
 
@@ -293,7 +294,7 @@ async def test_what_is_gone_is_forgotten_before_it_is_too_much(use_cases: UseCas
 
 
 def pass_until(clock: ManualClock, moment: int) -> None:
-    """Let time pass until a moment; one in the past is a step back."""
+    """Move the clock to a moment; one in the past is a step back."""
     clock.ticks += max(moment - clock.now, 0)
     clock.now = moment
 

@@ -1,4 +1,4 @@
-"""Messages put aside: once each, whole, and only then acknowledged."""
+"""Dead letters: stored once each, whole, and only then acknowledged."""
 
 import asyncio
 import contextlib
@@ -138,7 +138,7 @@ async def test_a_message_does_not_go_back_into_its_own_topic(use_cases: UseCases
 
 
 async def test_the_topic_made_anew_has_letters_of_its_own(use_cases: UseCases) -> None:
-    """The ids begin again, but not the keys."""
+    """Message ids start again, but not idempotency keys."""
     for _ in range(2):
         await use_cases.publish(1)
         await dead_letter(use_cases, 0)
@@ -216,7 +216,7 @@ class Killed(BaseException):
 
 @contextlib.contextmanager
 def killed(engine: object, step: str, *, after: bool) -> Iterator[None]:
-    """Kill the process before, or right after, a step; it may not be come to, as what it would do is done."""
+    """Kill the process before, or right after, a step; the step may be unreachable, if its work is done."""
 
     async def die() -> None:
         raise Killed
@@ -233,7 +233,7 @@ STEPS = [("log", "append"), ("cursors", "hand_out"), ("cursors", "acknowledge")]
 async def test_each_is_put_aside_once_wherever_it_is_killed(
     kills: list[tuple[tuple[str, str], bool, bool]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A law: whatever is killed when, opened again, every letter is there once and in order."""
+    """A law: after a kill at any moment and a restart, every dead letter is there once and in order."""
     folder = tmp_path_factory.mktemp("use_cases")
     async with open_use_cases(folder) as use_cases:
         await furnish(use_cases)

@@ -25,7 +25,7 @@ async def pulled(use_cases: UseCases, count: int = 100, deliverer: Deliverer | N
 async def waiting_pulls(
     deliverer: Deliverer, subscription: Subscription, count: int = 1, left: Gone | None = None
 ) -> "list[asyncio.Task[Sequence[Stored]]]":
-    """Begin pulls, and return them once they wait for a first message."""
+    """Start pulls, and return them once they wait for a first message."""
     before = deliverer.waiting
     pulls = [asyncio.create_task(pulled_later(deliverer, subscription, 1, 60, left)) for _ in range(count)]
     await wait_until_async(lambda: deliverer.waiting == before + count)
@@ -118,7 +118,7 @@ async def test_a_pull_takes_what_memory_is_left_and_is_refused_when_that_is_too_
 
 
 async def test_an_answer_counts_while_its_hand_out_is_stored(use_cases: UseCases) -> None:
-    """Also of cursors in a database elsewhere, where a hand-out takes a while."""
+    """Also for cursors in a remote database, where storing a hand-out takes a while."""
     await use_cases.publish_data(1, 2 * MAX_UNCOUNTED_BYTES)
     deliverer = use_cases.deliverer()
     deliverer.unread = UnreadAnswers(2**24)
@@ -138,7 +138,7 @@ async def test_an_answer_counts_while_its_hand_out_is_stored(use_cases: UseCases
 async def test_a_pull_begins_where_the_cursor_stands_wherever_it_was_expected(
     use_cases: UseCases, monkeypatch: pytest.MonkeyPatch, expected: int
 ) -> None:
-    """Another node may have moved it: what was expected wrongly is never handed out."""
+    """Another node may have moved it: a wrongly prefetched message is never handed out."""
     await use_cases.publish(4)
     await pulled(use_cases, 2)
     await use_cases.acknowledge([1])

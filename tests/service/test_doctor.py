@@ -1,6 +1,6 @@
-"""What the doctor says of a subscription, and of a service whose parts do not fit together.
+"""The doctor's findings about a subscription, and about a service whose parts are inconsistent.
 
-Only of states that requests can hardly reach; the others are rows of tests/contract/ours.py.
+Only for states that requests can hardly reach; the others are rows of tests/contract/ours.py.
 """
 
 import sqlite3
@@ -49,7 +49,7 @@ WEEK = 7 * 86_400_000
 
 
 def doctor_of(use_cases: UseCases, worker: WorkerState | None = None, server: PushServer | None = None) -> Doctor:
-    """A doctor of a service in which a worker delivers as told."""
+    """A doctor of a service with a scripted push worker."""
     engines = use_cases.engines
     assignment = Assignment(engines.registry, MemoryLeases(engines.clock, settled=False), lambda _: worker)
     pushing = Pushing(engines.registry, True, server=server or NoPushServer(), assignment=assignment)
@@ -102,7 +102,7 @@ async def test_a_pull_is_known_after_it_was_stored_and_an_acknowledgement_too(us
 
 
 async def test_a_position_past_the_end_of_its_topic_is_told(use_cases: UseCases) -> None:
-    """Only a log that lost messages it had acknowledged makes one."""
+    """Only a log that lost acknowledged messages can cause one."""
     subscription = await use_cases.deliverer().to_pull(use_cases.caller, SUB)
     topic = await use_cases.publisher.topic(use_cases.caller, TOPIC)
     await use_cases.publish(3)
@@ -138,7 +138,7 @@ async def test_what_keeps_messages_from_an_endpoint_is_told(
 
 
 async def test_of_a_subscription_that_is_delivered_nothing_is_wrong(use_cases: UseCases) -> None:
-    """A hand-out is that of whoever delivers: what takes long is told by the delivery."""
+    """The worker holds the hand-out; a slow one is reported by the delivery state."""
     await deliver(use_cases, TO_DELIVER)
     await use_cases.publish(2)
     deliverer = use_cases.deliverer()
@@ -204,7 +204,7 @@ async def look_at_service(use_cases: UseCases, remedies: Remedies = SINGLE_PROCE
 
 
 async def lose(use_cases: UseCases, what: str) -> None:
-    """Lose something behind the others' backs, or what it belongs to."""
+    """Delete a resource, or its parent, in one store only."""
     log, cursors = use_cases.engines.log, use_cases.engines.cursors
     topic = (await use_cases.publisher.topic(use_cases.caller, TOPIC)).id
     subscription = (await use_cases.deliverer().to_pull(use_cases.caller, SUB)).id
@@ -261,7 +261,7 @@ async def test_nobody_is_told_to_remove_the_logs_of_a_registry_that_was_lost(use
 
 
 async def test_a_change_that_was_under_way_is_not_told(use_cases: UseCases) -> None:
-    """Made behind the registry's back, and put in order before the second look."""
+    """Made directly in the stores, and completed before the second look."""
     await lose(use_cases, "topic")
     cursors, log = use_cases.engines.cursors, use_cases.engines.log
     with interrupted(cursors, "places", after=lambda: log.drop(T1)):
@@ -301,7 +301,7 @@ async def test_a_registry_that_does_not_answer_leaves_no_logs_to_remove(use_case
 
 
 async def test_why_an_engine_cannot_be_reached_is_told_once(use_cases: UseCases, monkeypatch: pytest.MonkeyPatch):
-    """The embedded engines are always within reach; others say why they are not."""
+    """The embedded engines are always reachable; others report why they are not."""
     await use_cases.engines.log.close()
     monkeypatch.setattr(EmbeddedLog, "away", "no broker answers")
     away = {"registry": lambda: "no server answers", "cursors": lambda: None}
@@ -341,7 +341,7 @@ async def test_refused_publishing_is_told_with_its_reason(tmp_path: Path) -> Non
 async def test_an_issuer_that_does_not_give_its_keys_is_told(use_cases: UseCases, tmp_path: Path) -> None:
     there = Issuer("there", "http://127.0.0.1:9", audiences=("ams",))
     away = replace(there, name="away")
-    # Its guard permits no connection to the loopback.
+    # Its guard forbids connections to the loopback.
     keys = Keys(HttpClient(Guard()), str(tmp_path / "issuers"), ManualClock())
     with pytest.raises(TokenRefused):
         await keys.key(away, None, "RS256")

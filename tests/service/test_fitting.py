@@ -1,4 +1,4 @@
-"""Messages of topics that say how they are written: which revision each keeps."""
+"""Messages of topics with a schema: the revision recorded with each."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ from ams.wire.projects import SchemaBody
 from tests.support.use_cases import TOPIC, UseCases
 
 X = "X"
-LONG = 40_000  # characters of a text that is checked by a worker
+LONG = 40_000  # characters of a text that is validated by a worker process
 
 
 def record(field: str, kind: str = "string") -> dict[str, Any]:

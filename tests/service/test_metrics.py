@@ -1,4 +1,4 @@
-"""Figures: rates, what a route asks for them, and the history of a day through restarts, holes and changes of node."""
+"""Metrics: rates, the requests of a route for them, and a day's history with restarts, gaps and changes of node."""
 
 import os
 from collections.abc import AsyncIterator
@@ -170,7 +170,7 @@ async def test_lag_and_age_are_those_at_the_end_of_the_interval(watch: Watch) ->
 
 
 async def test_what_is_unchanged_for_hours_is_known_all_the_same(watch: Watch) -> None:
-    for _ in range(5):  # an interval of the day begins with what was at the end of the one before
+    for _ in range(5):  # an interval of the day begins with the last value of the one before
         await watch.minute()
     await watch.minute(5)
     for _ in range(130):

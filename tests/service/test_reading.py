@@ -1,4 +1,4 @@
-"""Ranges of topics: what is there of what is asked for, in order, and no more of it in memory than a piece."""
+"""Ranges of topics: the existing messages of a range, in order, with one piece in memory."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Projects, topics and subscriptions over the engines: what no single request shows. Their routes: contract 7 to 9."""
+"""Projects, topics and subscriptions over the engines, where one request is not enough. Their routes: contract 7
+to 9."""
 
 import asyncio
 from collections.abc import Sequence
@@ -215,7 +216,7 @@ async def test_stored_bytes_are_measured_every_minute_while_nothing_limits_them(
 async def test_a_quota_changed_during_a_measurement_holds_at_once(
     engines: Engines, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The measurement has read the old quota, and ends after the new one is followed."""
+    """The measurement read the old quota, and ends after the new one is in force."""
     project, projects = caller.project.id, engines.registry.projects
     stored = StoredBytes(engines.registry, engines.log, engines.clock)
     await projects.change_quotas(project, {STORED_BYTES: 60})

@@ -1,4 +1,4 @@
-"""What goes by itself: messages by retention, subscriptions that nobody uses, and snapshots whose time is over."""
+"""Expiry: messages by retention, unused subscriptions, and old snapshots."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -151,7 +151,7 @@ async def test_a_loss_is_stored_before_a_seek_passes_it(use_cases: UseCases) -> 
 
 
 async def test_a_total_that_was_told_never_falls_nor_hides_what_is_lost_later(use_cases: UseCases) -> None:
-    """A topic that goes takes with it what nobody had met."""
+    """A deleted topic takes its unread messages with it."""
     known = LossTotal(use_cases.engines.log, use_cases.engines.cursors)
     await lose(use_cases, 3)
     assert await total(use_cases, known) == 3
@@ -186,7 +186,7 @@ MOMENT = 1000
 
 
 class Site(KeptTrail):
-    """A service that looks for what has expired when a test says so."""
+    """A service whose expiry runs on demand."""
 
     def __init__(self, engines: Engines) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class Site(KeptTrail):
         self.started_again()
 
     def started_again(self) -> None:
-        """Forget what was noted in memory alone."""
+        """Drop memory-only state."""
         engines = self.engines
         engines.counts.pulled.clear()
         engines.counts.acknowledged_at.clear()
@@ -212,7 +212,7 @@ class Site(KeptTrail):
         )
 
     async def snapshot(self, milliseconds: int) -> Snapshot:
-        """Return a snapshot N of now that stays so long; it is not stored yet."""
+        """Return a snapshot N of now with this lifetime; it is not stored yet."""
         topic = await self.engines.registry.topics.find(self.caller.here.id, TOPIC)
         now = self.engines.clock.wall()
         return Snapshot(topic.project_id, "N", topic.id, TOPIC, 0, now, now + milliseconds)

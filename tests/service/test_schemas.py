@@ -1,5 +1,3 @@
-"""Schemas as a use case: what the contract's rows cannot show one request at a time."""
-
 import asyncio
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Seeks that race with pulls and topics made anew, and snapshots: how long they stay. Their routes: contract 19.3."""
+"""Seeks that race with pulls and with recreated topics, and lifetimes of snapshots. Their routes: contract 19.3."""
 
 import asyncio
 
@@ -50,7 +50,7 @@ async def test_of_two_seeks_at_once_one_wins_and_neither_is_mixed(use_cases: Use
 
 
 async def test_a_seek_whose_topic_is_made_anew_meanwhile_seeks_in_the_new_one(use_cases: UseCases) -> None:
-    """Right before the first seek the topic is made anew, gets two messages, and one of them is pulled."""
+    """Before the first seek the topic is recreated, gets two messages, and one of them is pulled."""
     await use_cases.publish(10)
     later = use_cases.engines.clock.wall() + 1
     deliverer = use_cases.deliverer()
@@ -77,7 +77,7 @@ def snapshots(engines: Engines) -> Snapshots:
 
 @pytest.fixture
 async def subscription(engines: Engines, caller: Caller) -> Subscription:
-    """A parallel subscription with five messages, of which the first, the third and the fourth are done."""
+    """A parallel subscription with five messages; the first, third and fourth are acknowledged."""
     topic = await engines.topics.create(caller, T)
     made = await engines.subscriptions.create(caller, S, "projects/P/topics/T", options=ParallelOptions())
     for _ in range(5):

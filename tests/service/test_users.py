@@ -1,4 +1,4 @@
-"""Users, members, named tokens, bindings and issuers: what no single request shows; and what 17.3 says of U3.
+"""Users, members, named tokens, bindings and issuers, where one request is not enough; and what 17.3 says of U3.
 
 Their routes: contract 5 and 7.1, docs/reference/tokens.md.
 """
@@ -43,7 +43,7 @@ async def root(registry: Registry) -> Caller:
 
 
 async def test_who_may_refresh_its_own_token_may_not_by_a_weaker_login(users: Users, registry: Registry) -> None:
-    """A roles file may let users do it; the token that it shows outlives a named one that expires."""
+    """A roles file may let users do it; the token in the answer outlives an expiring named one."""
     anna = await make_user(registry, ANNA)
     _, text = await registry.named_tokens.create(anna.id, "ci", expires_on=MAX_EXPIRY, rights=None, created_by=anna.id)
     admission = Admission(registry, permissions={"users:refreshToken": frozenset({SELF})})
@@ -106,7 +106,7 @@ async def test_the_last_administrator_may_go_but_that_is_said(users: Users, regi
 
 @pytest.fixture
 async def helpdesk(registry: Registry) -> Caller:
-    """Somebody whom a roles file lets manage users, without being a service_admin."""
+    """A user whom a roles file lets manage users, without the role service_admin."""
     user = await make_user(registry, "desk", None, "helpdesk")
     assert user.token is not None
     permissions = dict.fromkeys(["users:list"], frozenset({"helpdesk"}))
@@ -225,7 +225,7 @@ async def bindings(registry: Registry, anna: User) -> Bindings:
 async def test_who_was_renamed_manages_nothing_of_whoever_has_the_name_now(
     bindings: Bindings, tokens: Tokens, registry: Registry, anna: User
 ) -> None:
-    """Another node may have given the name away since the user was let in as the one the path names."""
+    """The name may have gone to another user since this user was admitted by it."""
     admission, path = Admission(registry), {"user": ANNA}
     lister = await admission.admit("bindings:list", anna.token, None, path)
     maker = await admission.admit("tokens:create", anna.token, None, path)

@@ -1,4 +1,4 @@
-"""Checking the messages of a publish request: many usual ones at once, the others one by one."""
+"""Validating the messages of a publish request: many simple ones at once, the others one by one."""
 
 import base64
 

@@ -1,9 +1,9 @@
-"""Worlds of tests are those of `python -m simulation`."""
+"""Settings for worlds like those of `python -m simulation`."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def same_order_of_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let processes that a test starts go through sets in one order: hashes of texts are a part of a world."""
+    """Fix the iteration order of sets in processes of a test: hashes of texts are part of a world."""
     monkeypatch.setenv("PYTHONHASHSEED", "0")

@@ -1,6 +1,6 @@
-"""Faults planted into the program, to see that the simulator finds each, and how many worlds that takes.
+"""Faults planted into the program: the simulator must find each; the number of worlds shows how soon.
 
-`python -m tests.simulation.planted` tells for each the first seed that finds it, and by which law.
+`python -m tests.simulation.planted` prints for each the first seed that finds it, and the broken law.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ from simulation.search import law_of
 Planted = AbstractContextManager[Any]
 Fault = Callable[[], Planted]
 MOST = 2000
-"""Seeds in which each fault has to be found."""
-ANY = frozenset[str]()  # any operation
+"""Seeds that must find each fault."""
+ANY = frozenset[str]()
 replace = mock.patch.object
 
 
@@ -70,7 +70,7 @@ def early_acknowledgement() -> Planted:
 
 
 def stale_cursors() -> Planted:
-    """One group of cursors in five is not written, and nobody is told."""
+    """One group of cursors in five is not written, without an error."""
     numbers = itertools.count(1)
 
     def some(group: Group, before: Any, lost: int) -> bytes:
@@ -80,13 +80,13 @@ def stale_cursors() -> Planted:
 
 
 def wrong_horizon() -> Planted:
-    """Retention takes what is five minutes too young."""
+    """Retention deletes messages five minutes too early."""
     wall = RetentionClock.wall
     return replace(RetentionClock, "wall", lambda clock: Milliseconds(wall(clock) + 300_000))
 
 
 def quota_race() -> Planted:
-    """A quota is checked before the addition only, and not in its transaction."""
+    """A quota is checked before the insert only, and not in its transaction."""
     require = QuotaRecords.require
 
     def before_only(records: QuotaRecords, connection: Any, project: str, *names: str, more: int = 0) -> None:
@@ -97,12 +97,12 @@ def quota_race() -> Planted:
 
 
 def dropped_wake_up() -> Planted:
-    """Pulls that wait are not woken by a message."""
+    """A new message does not wake waiting pulls."""
     return replace(TopicState, "wake")
 
 
 def id_of_an_earlier_lease() -> Planted:
-    """An id settles its message also when that is leased to somebody else by now."""
+    """An old id settles its message although another lease holds it now."""
     named = HandOutIds.named
 
     def lenient(own: HandOutIds, ids: Any, now: Milliseconds) -> Any:
@@ -118,17 +118,17 @@ def id_of_an_earlier_lease() -> Planted:
 
 
 def keys_out_of_order() -> Planted:
-    """Messages of an ordering key are given to anybody."""
+    """Messages of an ordering key are given to any consumer."""
     return replace(KeyQueue, "takes", return_value=True)
 
 
 def done_out_of_order() -> Planted:
-    """An acknowledgement behind a message of its ordering key that is out is stored at once."""
+    """An acknowledgement is stored at once, although an earlier message of its ordering key is on lease."""
     return replace(Backlog, "_hold")
 
 
 def short_leases() -> Planted:
-    """Leases end a second too early."""
+    """Leases end a second early."""
     give = Backlog.give
 
     def short(backlog: Backlog, offsets: Any, attempt: int, size: int, deadline: int, *more: Any, **named: Any) -> str:
@@ -138,7 +138,7 @@ def short_leases() -> Planted:
 
 
 def projects_mixed_up() -> Planted:
-    """A subscription is looked up by its name alone, whatever the project."""
+    """A subscription is looked up by its name alone, without the project."""
     find, known = SubscriptionRecords.find, dict[str, Any]()
 
     async def by_name(records: Any, project: Any, name: Any) -> Any:
@@ -160,27 +160,27 @@ def _deaf_to(kind: str) -> Planted:
 
 
 def stale_access() -> Planted:
-    """Caches do not hear of changes of topics."""
+    """Caches are not invalidated by changes of topics."""
     return _deaf_to("topic")
 
 
 def revoked_tokens() -> Planted:
-    """Caches do not hear of changes of users and their tokens."""
+    """Caches are not invalidated by changes of users and their tokens."""
     return _deaf_to(PRINCIPAL)
 
 
 def stale_schema() -> Planted:
-    """Caches do not hear of changes of schemas."""
+    """Caches are not invalidated by changes of schemas."""
     return _deaf_to(SCHEMA)
 
 
 def forgotten_keys() -> Planted:
-    """Idempotency keys are known for as long as their append is under way only."""
+    """Idempotency keys are forgotten when their append ends."""
     return replace(SegmentCatalog, "is_new", return_value=True)
 
 
 def lost_answer() -> Planted:
-    """One group of appends in forty is stored, and its callers are not told."""
+    """One group of appends in forty is stored without an answer."""
     answer, numbers = LogState._answer, itertools.count(1)
 
     def some(state: LogState, outcome: Any) -> None:
@@ -194,7 +194,7 @@ def lost_answer() -> Planted:
 
 
 def files_left_open() -> Planted:
-    """An orderly stop closes no files that were read."""
+    """An orderly stop does not close files that were read."""
     return replace(OpenFiles, "close")
 
 
@@ -210,12 +210,12 @@ def unsynced_database() -> Planted:
 
 
 def unsynced_names() -> Planted:
-    """Names of new files are not put on stable storage."""
+    """Names of new files are not synced."""
     return replace(NodeDisk, "sync_folder")
 
 
 def doubtful_commit() -> Planted:
-    """A commit whose sync failed is taken for undone, and stays in the file."""
+    """A commit whose sync failed counts as rolled back, but stays in the file."""
     return replace(Commits, "is_undone", return_value=True)
 
 
@@ -225,7 +225,7 @@ def ignored_filter() -> Planted:
 
 
 def snapshot_of_the_floor() -> Planted:
-    """A seek to a snapshot forgets what was acknowledged above the first message that was not."""
+    """A seek to a snapshot loses acknowledgements above the first unacknowledged message."""
     restore = EmbeddedCursors.restore
 
     async def bare(cursors: EmbeddedCursors, subscription: Any, topic: Any, floor: Any, _: Any) -> Any:
@@ -245,7 +245,7 @@ def detached_gives() -> Planted:
 
 
 def new_one_gets_the_old() -> Planted:
-    """A new subscription begins at the beginning of its topic."""
+    """A new subscription begins at the start of its topic."""
     create = EmbeddedCursors.create
 
     async def early(cursors: EmbeddedCursors, subscription: Any, topic: Any, _: Any, *more: Any, **named: Any) -> None:
@@ -255,14 +255,14 @@ def new_one_gets_the_old() -> Planted:
 
 
 def refusal_taken_for_success() -> Planted:
-    """A receiver's refusal counts as its acceptance."""
+    """A receiver's refusal counts as success."""
     answer = sender.answer
     return replace(sender, "answer", lambda reply, now: answer(reply._replace(status=200), now))
 
 
 def late_ids_confirmed() -> Planted:
-    """Google's clients are not told of ids that count no more, with exactly-once delivery either."""
-    from ams.pubsub.errors import FailedAckIds  # here, as it takes gRPC with it
+    """Google's clients get OK for expired ids, with exactly-once delivery too."""
+    from ams.pubsub.errors import FailedAckIds  # here, as it imports gRPC
     from ams.pubsub.leasing import Leases
 
     settle = Leases._settle
@@ -275,7 +275,7 @@ def late_ids_confirmed() -> Planted:
 
 
 def lost_letters() -> Planted:
-    """What failed too often is acknowledged, and not put aside."""
+    """A message with too many failures is acknowledged without a dead letter."""
 
     async def nowhere(*_: Any, **__: Any) -> None:
         pass
@@ -284,12 +284,12 @@ def lost_letters() -> Planted:
 
 
 def leases_forgotten_at_a_start() -> Planted:
-    """With exactly-once delivery too, what was on lease before a restart is given at once."""
+    """With exactly-once delivery too, messages leased before a restart are given at once."""
     return replace(RestartGrace, "withhold")
 
 
 def altered_message() -> Planted:
-    """One append in forty stores its first message again in the place of its last."""
+    """One append in forty stores its first message again instead of its last."""
     append, numbers = EmbeddedLog.append, itertools.count(1)
 
     async def some(log: EmbeddedLog, topic: Any, messages: Any, **named: Any) -> Any:
@@ -309,35 +309,35 @@ def _stored_change(**fields: Any) -> Planted:
 
 
 def acknowledgements_of_memory() -> Planted:
-    """Of parallel subscriptions no acknowledgement is stored."""
+    """Acknowledgements of parallel subscriptions are not stored."""
     return _stored_change(done=())
 
 
 def failures_of_memory() -> Planted:
-    """Of parallel subscriptions no failure is stored."""
+    """Failures of parallel subscriptions are not stored."""
     return _stored_change(failures={})
 
 
 def nothing_taken_back() -> Planted:
-    """A failure leaves what is out behind it, of its ordering key, to its consumer."""
+    """After a failure, later messages of the ordering key stay on lease."""
     return replace(Backlog, "_take_back")
 
 
 def answers_turned_round() -> Planted:
-    """Google's clients are given messages in the wrong order."""
-    from ams.pubsub import messages  # here, as it takes gRPC with it
+    """Google's clients get messages in the wrong order."""
+    from ams.pubsub import messages  # here, as it imports gRPC
 
     received = messages.received
     return replace(messages, "received", lambda lots, **named: received(lots, **named)[::-1])
 
 
 def refused_and_stored() -> Planted:
-    """A publish whose fate is not known is refused, as if it surely was not stored."""
+    """A publish with an unknown outcome is refused, as if it were not stored."""
     return replace(state, "OutcomeUnknown", LogUnavailable)
 
 
 def half_a_backup() -> Planted:
-    """A backup has half of each file that grows."""
+    """A backup has only half of each growing file."""
     kept = EmbeddedLog.kept
 
     @contextlib.asynccontextmanager
@@ -370,17 +370,17 @@ FAULTS: Mapping[Fault, frozenset[str]] = {
     nothing_taken_back: frozenset({"work", "work by Google"}),
     answers_turned_round: BY_GOOGLE, refused_and_stored: ANY, half_a_backup: frozenset({"back up"}),
 }  # fmt: skip
-"""Faults, and operations of which one is in each world that can find it, so that others need not be played."""
+"""Faults, and operations that a world needs to find each; other worlds are skipped."""
 
 
 def laws_broken(fault: Fault, seed: int) -> list[str]:
-    """Return the laws that a world breaks with a fault."""
+    """Return the laws that a world with a fault breaks."""
     with fault():
         return [law_of(each) for each in run(scenario_of(seed)).violations]
 
 
 def main() -> None:
-    """Tell of each fault which seed finds it first."""
+    """Print for each fault the first seed that finds it."""
     for fault in [each for each in FAULTS if each.__name__ in sys.argv[1:]] or FAULTS:
         seeds = [seed for seed in range(MOST) if not FAULTS[fault] or scenario_of(seed).has(FAULTS[fault])]
         tried = ((seed, laws_broken(fault, seed)) for seed in seeds)

@@ -1,6 +1,6 @@
-"""Faults planted into what nodes agree by, to see that worlds of several nodes find each.
+"""Faults planted into the coordination of nodes: worlds of several nodes must find each.
 
-`python -m tests.simulation.planted_in_clusters` tells for each the first seed that finds it, and by which law.
+`python -m tests.simulation.planted_in_clusters` prints for each the first seed that finds it, and the broken law.
 """
 
 import sys
@@ -22,7 +22,7 @@ replace = mock.patch.object
 
 
 def two_owners() -> Planted:
-    """A node takes what it was told is another's for its own; what it stores is still refused."""
+    """A node acts as owner of another's subscription; its writes are still refused."""
 
     async def claim(own: SharedOwnership, subscription: Any, **_: Any) -> None:
         own._held.add(subscription)
@@ -31,7 +31,7 @@ def two_owners() -> Planted:
 
 
 def no_fence() -> Planted:
-    """What a node settles is stored, whoever has taken the subscription over since."""
+    """A node's writes are stored although another node has taken over the subscription."""
     settle = PostgresCursors.settle
 
     async def unfenced(cursors: PostgresCursors, subscription: Any, epoch: int, run: int, change: Any) -> bool:
@@ -42,12 +42,12 @@ def no_fence() -> Planted:
 
 
 def late_renewal() -> Planted:
-    """A node believes that it owns what it owns for half a minute after a renewal."""
+    """A node believes in its ownership for half a minute after a renewal."""
     return replace(ownership, "lease_end", lambda sent: sent + 30.0)
 
 
 def stale_cache() -> Planted:
-    """Caches are used although it is not known whether changes of other nodes arrive, and do not hear of them."""
+    """Caches are used while invalidations may be lost, and get none."""
 
     def deaf(hub: Invalidations, forgets: Any) -> None:
         for _ in forgets:
@@ -57,13 +57,13 @@ def stale_cache() -> Planted:
 
 
 def lost_update() -> Planted:
-    """A cursor is written over whatever another node has written since it was read."""
+    """A cursor overwrites another node's newer version."""
     worse = postgresql_rows._WRITE_CURSORS.replace("AND c.version = m.read", "")
     return replace(postgresql_rows, "_WRITE_CURSORS", worse)
 
 
 def sent_twice() -> Planted:
-    """A batch whose fate is not known is sent again as a new one."""
+    """A batch with an unknown outcome is sent again as a new one."""
     next_batch = TopicQueue.next_batch
 
     def anew(queue: TopicQueue, limit: int, now: float) -> Any:
@@ -80,13 +80,13 @@ FAULTS: tuple[Fault, ...] = (two_owners, no_fence, late_renewal, stale_cache, lo
 
 
 def laws_broken(fault: Fault, seed: int) -> list[str]:
-    """Return the laws that a world of several nodes breaks with a fault."""
+    """Return the laws that a world of several nodes with a fault breaks."""
     with fault():
         return [law_of(each) for each in run_cluster(cluster_scenario_of(seed)).violations]
 
 
 def main() -> None:
-    """Tell of each fault which seed finds it first."""
+    """Print for each fault the first seed that finds it."""
     for fault in [each for each in FAULTS if each.__name__ in sys.argv[1:]] or FAULTS:
         tried = ((seed, laws_broken(fault, seed)) for seed in range(MOST))
         seed, laws = next((each for each in tried if each[1]), (MOST, ["nothing"]))

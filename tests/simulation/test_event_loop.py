@@ -1,5 +1,3 @@
-"""The event loop and the threads of the simulator, by themselves."""
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -59,7 +57,7 @@ def test_calls_from_a_thread_arrive_in_their_order() -> None:
 
 
 def writers(seed: int) -> str:
-    """Let two threads write under one lock, with pauses in it; return what they wrote."""
+    """Let two threads write under one lock, with pauses; return their output."""
 
     async def main() -> str:
         lock, written = SimLock(), list[str]()

@@ -1,5 +1,3 @@
-"""What an OK to one of Google's calls tells a history."""
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +18,7 @@ KEYED = PLAIN._replace(ordered=True)
 
 
 class OkToAll:
-    """A service that says OK to each call, each a second after the one before, and never ends."""
+    """A service that answers OK to each call, each a second after the one before, and never ends."""
 
     def __init__(self) -> None:
         self.node = SimpleNamespace(ends=())
@@ -40,7 +38,7 @@ def leased(number: int, attempt: int = 1) -> Leased:
 
 
 def settled(kind: Parallel, *asked: tuple[str, list[Leased]]) -> list[Settle]:
-    """Let a worker be given both messages by one pull, and settle them; return what its history has of that."""
+    """Lease both messages to a worker by one pull, and settle them; return its history of that."""
     history = History({})
     given = Lease(
         request="c1", started=0, ended=1, outcome=Outcome.DONE, subscription="s", messages=(leased(0), leased(1))
@@ -71,7 +69,7 @@ def test_an_ok_to_an_acknowledgement_says_that_the_message_is_done(kind: Paralle
 
 
 def test_an_ok_to_an_id_that_its_client_gave_back_says_nothing() -> None:
-    """Worlds 1014 and 1033: such a message comes again, and that it "came back" was no fault of the service."""
+    """Worlds 1014 and 1033: such a message is redelivered, and that was no fault of the service."""
     found = settled(PLAIN, (NACK, [leased(0)]), (ACK, [leased(0), leased(1)]))
 
     assert not confirmed(found, leased(0))

@@ -1,6 +1,6 @@
-"""The registry on the disk of a world: ends and failing syncs at any moment of its commits, checkpoints included.
+"""The registry on the disk of a world: crashes and failing syncs at any moment of its commits, checkpoints included.
 
-After each the database has to hold what was answered by then, or what was asked and not answered yet.
+Afterwards the database must hold every answered change, and may hold those without an answer yet.
 """
 
 import errno
@@ -36,7 +36,7 @@ State = dict[str, str]
 
 
 class Life:
-    """The life of one registry, what it may hold by its answers, and how many of these there were."""
+    """The life of one registry, its permitted contents by its answers, and counts of these."""
 
     def __init__(self, seed: int) -> None:
         self.world, self.chance = World(seed), random.Random(seed)
@@ -83,7 +83,7 @@ class Life:
         return after
 
     def is_broken(self) -> bool:
-        """Live, end by a power cut or a kill, and return whether what is there was not answered so."""
+        """Live, end by a power cut or a kill, and return whether the contents contradict the answers."""
         process = SimProcess(self.world, "node")
         with install_seams(self.world, lambda _: None), sqlite_files().mount(FOLDER, self.disk):
             life = process.loop.create_task(self.live())
@@ -105,7 +105,7 @@ class Life:
 
 
 def play() -> tuple[list[int], Counter[str]]:
-    """Return which lives broke a law, and how many of each outcome there were in all."""
+    """Return the seeds of lives that broke a law, and how many of each outcome there were in all."""
     event.listen(Engine, "connect", move_often)
     lives = [Life(seed) for seed in range(SEEDS)]
     broken = [seed for seed, life in enumerate(lives) if life.is_broken()]
@@ -113,14 +113,14 @@ def play() -> tuple[list[int], Counter[str]]:
 
 
 def shows(fault: Callable[[], Planted]) -> bool:
-    """Return whether a law is broken with a fault."""
+    """Return whether a life with a fault breaks a law."""
     event.listen(Engine, "connect", move_often)
     with fault():
         return any(Life(seed).is_broken() for seed in range(SEEDS))
 
 
 def move_often(connection: sqlite3.Connection, _: object) -> None:
-    """Let SQLite move what the WAL holds to the database often, so that power is cut in it often."""
+    """Let SQLite checkpoint the WAL often, so that power cuts often hit a checkpoint."""
     connection.execute("PRAGMA wal_autocheckpoint = 20")
 
 

@@ -1,5 +1,3 @@
-"""Scenarios from seeds, shrinking, and what is told of a world that failed."""
-
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +13,7 @@ def scenario(operations: int, faults: int) -> Scenario:
 
 
 def failing(is_broken: Callable[[Scenario], bool]) -> Callable[[Scenario], Result]:
-    """Return what plays a scenario and breaks law 1 when it is so."""
+    """Return a player of scenarios that breaks law 1 under this condition."""
     return lambda played: Result(played, ["project A: law 1: it is lost"] if is_broken(played) else [])
 
 
@@ -27,7 +25,7 @@ def test_a_seed_is_one_scenario_and_seeds_differ_in_kinds_and_sizes() -> None:
     assert {each.kind for one in found for each in one.faults} == set(FAULTS)
     assert any(len({each.kind for each in one.operations}) <= 6 for one in found)
     assert any(not one.faults for one in found)
-    for one in found:  # what holds by a right clock only is not done where the clock is wrong
+    for one in found:  # laws that need a correct clock are skipped where the clock is wrong
         is_wrong = any(fault.kind in OF_THE_CLOCK for fault in one.faults)
         assert not (is_wrong and any(operation.kind in BY_THE_CLOCK for operation in one.operations))
 

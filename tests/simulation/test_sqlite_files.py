@@ -1,5 +1,3 @@
-"""SQLite on the disk of a world."""
-
 import asyncio
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,7 @@
-"""Worlds of the simulator: each is the same each time, the service keeps its laws in them, and planted faults show.
+"""Worlds of the simulator: each is deterministic, the service keeps its laws in them, and planted faults are found.
 
-They run in processes of their own: time and chance of a world are put into the modules of the program, where services
-of other tests go on, and what other tests have left in memory spares a world some of its steps.
+They run in their own processes. A world replaces time and randomness in the program's modules, while other tests'
+services run. And caches left by other tests would change a world's steps.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ SMALL = [seed for seed in range(60) if len(scenario_of(seed).operations) <= 60][
 
 
 def run_worlds() -> tuple[dict[int, list[str]], list[int], str]:
-    """Return the broken laws of ten worlds, the requests that were done, and which points crashes have met."""
+    """Return the broken laws of ten worlds, the finished requests, and the points of crashes."""
     results = {seed: run(scenario_of(seed), covers=True) for seed in SMALL}
     met = sum((each.met for each in results.values()), Counter[str]())
     broken = {seed: each.violations for seed, each in results.items() if each.violations}
@@ -48,7 +48,7 @@ def test_the_service_keeps_its_laws_in_ten_worlds() -> None:
     assert broken == {}
     assert min(done) > 20
     total = next(line.split() for line in table.splitlines() if line.startswith("all "))
-    assert int(total[2]) > 50  # awaits that a crash has met
+    assert int(total[2]) > 50  # awaits that a crash has hit
 
 
 PLANTED = [

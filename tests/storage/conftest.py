@@ -35,7 +35,7 @@ def _server(folder: Path) -> Server:
 
 @cache
 def _made_once() -> TemporaryDirectory[str]:
-    """Return a folder with a database that has the tables of a registry, and nothing in them."""
+    """Return a folder with an empty database that has the tables of a registry."""
     folder = TemporaryDirectory()
 
     async def make() -> None:

@@ -1,4 +1,4 @@
-"""The law of documents that others publish: fresh, stale or expired; one fetch for all; files; limits."""
+"""The cache of others' documents: fresh, stale or expired; one fetch for all; files; limits."""
 
 import asyncio
 import os
@@ -78,7 +78,7 @@ class KeptUp(Papers):
 
 @dataclass
 class Site:
-    """Publishes documents, counts how often each was fetched, and makes caches of them."""
+    """Publishes documents, counts the fetches of each, and makes caches of them."""
 
     published: dict[str, str] = field(default_factory=lambda: {name: f"{name}1" for name in "abcdef"})
     fetches: Counter[str] = field(default_factory=Counter)

@@ -1,5 +1,3 @@
-"""The real calls of the file seam."""
-
 import contextlib
 import errno
 import os
@@ -151,7 +149,7 @@ def test_power_loss_leaves_the_old_file_or_the_new_one():
 
 
 def test_the_disk_in_memory_keeps_no_more_than_what_was_synced():
-    """All power losses of the log are tried on it."""
+    """All power losses of the log are tested on it."""
     found = set()
     for seed in range(30):
         disk = UnreliableDisk()

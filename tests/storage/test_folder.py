@@ -1,5 +1,3 @@
-"""The data folder: who may use it, and whether it is still as it was."""
-
 import contextlib
 import errno
 import fcntl
@@ -75,7 +73,7 @@ def test_a_folder_is_in_use_whatever_becomes_of_its_lock_file(tmp_path: Path, le
 
 
 def test_where_a_folder_cannot_be_locked_its_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NFS locks only what is open for writing, and that a folder never is."""
+    """NFS locks only files open for writing, which a folder never is."""
     lock = fcntl.flock
 
     def only_files(handle: int, operation: int) -> None:

@@ -1,4 +1,4 @@
-"""What all who speak to PostgreSQL share: connecting, time limits, and which errors pass."""
+"""Shared by all users of PostgreSQL: connections, time limits, and transient errors."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What becomes of a commit that failed; under power cuts and failing syncs the simulated worlds hold it."""
+"""Failed commits; the simulated worlds test power cuts and failing syncs."""
 
 import sqlite3
 
@@ -18,7 +18,7 @@ FULL = failure(sqlite3.SQLITE_FULL)
 
 
 class Overwriting:
-    """Overwrites what a commit left behind, as long as the disk is well."""
+    """Overwrites the rest of a failed commit, as long as the disk works."""
 
     def __init__(self) -> None:
         self.is_well = True

@@ -1,4 +1,4 @@
-"""A registry in a folder, and requests admitted to it, for tests of what stands on the registry."""
+"""A registry in a folder, and requests admitted by it, for tests above the registry."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ from ams.storage.registry.registry import Registry
 KEY = bytes(range(32))
 SERVICE_TOKEN = "service-token"
 ENGINES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
-"""The databases that a registry can be on, to choose fixtures by."""
+"""Databases of a registry, to choose fixtures by."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ async def open_registry_at(
 
 
 async def age_leases(registry: Registry, milliseconds: float) -> None:
-    """Make leases in a database older, whose clock nobody moves."""
+    """Move the start of leases back in a database whose clock cannot be moved."""
     older = text("UPDATE lease_holders SET until = until - :age")
     await registry._database.put(lambda connection: connection.execute(older, {"age": round(milliseconds)}))
 

@@ -1,4 +1,4 @@
-"""Engines that fail once a request has changed something: what it asks of them after that does not work."""
+"""Engines that fail after a request's first change: its later calls do not work."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -15,7 +15,7 @@ from ams.storage.registry.idempotency import IdempotencyRecords
 
 
 def fail_after_change(patch: pytest.MonkeyPatch, is_meant: Callable[[bytes], bool]) -> None:
-    """Let engines of this process fail for a request that is meant, by its id, when it has changed one of them."""
+    """Let this process's engines fail for requests with chosen ids after their first change."""
     changed: set[bytes] = set()
 
     def replace(owner: type, error: type[AmsError], *methods: str, changes: bool = False) -> None:
@@ -36,7 +36,7 @@ def fail_after_change(patch: pytest.MonkeyPatch, is_meant: Callable[[bytes], boo
         return call
 
     async def delete_old_claims(*_: object) -> None:
-        """Comes before a deletion, and removes what is too old in any case."""
+        """Replace a step before a deletion that removes old data anyway."""
 
     patch.setattr(IdempotencyRecords, "delete_old_claims", delete_old_claims)
     replace(Database, RegistryUnavailable, "write", "put", "in_turn", changes=True)

@@ -1,4 +1,5 @@
-"""The certificate service in process: a store on either engine, its routes, and a login that knows bindings only."""
+"""The certificate service in this process: a store on either engine, its routes, and a login that knows only
+bindings."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -29,7 +30,7 @@ DN = "CN=*.einfra.example,O=NATIONAL INFRASTRUCTURES & TECHNOLOGY S.A.,ST=AttikÃ
 
 @dataclass
 class LoginOf:
-    """Lets one subject in everywhere: the token is made of the binding's user and of what the host is asked with."""
+    """Admits one subject everywhere: the token is made of the binding's user and of the host's arguments."""
 
     store: Store
     subject: str = DN
@@ -96,7 +97,7 @@ def made(response: httpx.Response) -> dict[str, Any]:
 
 
 def error(response: httpx.Response) -> tuple[int, str]:
-    """Return code and text of an error, whose envelope is as it must be."""
+    """Return code and text of an error, and check its envelope."""
     told = response.json()["error"]
     assert list(told) == ["message", "code", "status"]
     assert told["code"] == response.status_code

@@ -1,6 +1,6 @@
-"""Certificate authorities for tests: what they sign, withdraw, and say when asked. All in memory; `write` makes files.
+"""Certificate authorities for tests: they sign, revoke, and answer OCSP. All in memory; `write` makes files.
 
-Everything is good from ten years before to ten years after the tests run, unless something else is asked for.
+All is valid from ten years before to ten years after the test run, by default.
 """
 
 import datetime
@@ -31,7 +31,7 @@ OIDS = {
 }  # fmt: skip
 Subject = str | Sequence[tuple[str, str]] | x509.Name
 """A common name, labels and values in encoded order, or a whole name."""
-Extension = tuple[x509.ExtensionType, bool]  # what it says, and whether it is critical
+Extension = tuple[x509.ExtensionType, bool]  # the extension, and whether it is critical
 
 CLIENT: Extension = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False)
 SERVER: Extension = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
@@ -40,7 +40,7 @@ NO_CA: Extension = (x509.BasicConstraints(ca=False, path_length=None), True)
 
 
 def name_of(subject: Subject) -> x509.Name:
-    """Return a name; also one with values that are too long or empty, which certificates have all the same."""
+    """Return a name; also with values that are too long or empty, as in some certificates."""
     if isinstance(subject, x509.Name):
         return subject
     pairs = [("CN", subject)] if isinstance(subject, str) else subject
@@ -133,11 +133,11 @@ class Authority(Credentials):
         return Credentials(_signed(key, name_of(subject), self, chosen, serial, **dates), key)
 
     def signs_changed(self, certificate: x509.Certificate, old: bytes, new: bytes) -> x509.Certificate:
-        """Return a certificate with some bytes replaced by as many others, signed again: what no library makes."""
+        """Return a certificate with some bytes replaced by as many others, signed again: libraries cannot make it."""
         return x509.load_der_x509_certificate(self.signs_bytes(certificate, old, new))
 
     def signs_bytes(self, signed: x509.Certificate | x509.CertificateRevocationList, old: bytes, new: bytes) -> bytes:
-        """Return the same of a certificate or a list, in DER, which the library may refuse."""
+        """Return such a certificate or list, in DER, which the library may refuse."""
         assert len(old) == len(new)
         body = signed.tbs_certificate_bytes if isinstance(signed, x509.Certificate) else signed.tbs_certlist_bytes
         assert old in body
@@ -150,7 +150,7 @@ class Authority(Credentials):
         return der(0x30, body + algorithm + der(0x03, b"\x00" + signature))
 
     def signs_with_sha1(self, certificate: x509.Certificate) -> x509.Certificate:
-        """Return a certificate signed again, as nobody does any more, and no library either."""
+        """Return a certificate signed with SHA-1, which libraries do not make any more."""
         now, once = (bytes.fromhex(each) for each in ("300a06082a8648ce3d040302", "300906072a8648ce3d0401"))
         old = certificate.tbs_certificate_bytes
         head = 2 if old[1] < 0x80 else 2 + (old[1] & 0x7F)
@@ -188,7 +188,7 @@ class Authority(Credentials):
         return builder.sign((signer or self).key, hashes.SHA256()).public_bytes(Encoding.DER)
 
     def ocsp_responder(self, *, not_after: datetime.datetime = NOW + YEARS, purpose: bool = True) -> Credentials:
-        """Return one that this CA lets answer in its name; without `purpose` its certificate does not say so."""
+        """Return a delegated responder of this CA; without `purpose` its certificate does not say so."""
         use: Extension = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.OCSP_SIGNING]), False)
         return self.signs("OCSP responder", not_after=not_after, extensions=[NO_CA, use] if purpose else [NO_CA])
 

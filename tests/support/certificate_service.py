@@ -1,4 +1,4 @@
-"""A certificate service of a few lines, which speaks the contract of its management (authn contract 3 to 8)."""
+"""A minimal certificate service with the contract of its management (authn contract 3 to 8)."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ class CertificateService:
         self.changes: list[tuple[str, str, Record]] = []  # method, path and body of all that changed something
         self.asked: list[str] = []  # all addresses
         self.failing: dict[str, int] = {}
-        """The statuses that are answered instead of making, changing or removing bindings of these names."""
+        """Error statuses for making, changing or removing bindings of these names."""
 
     def answer(self, method: str, target: str, key: str | None, body: Record, name: str | None) -> tuple[int, Any]:
         self.asked.append(target)
@@ -123,14 +123,14 @@ class CertificateService:
 
 
 def _masked(record: Record) -> Record:
-    """Return an auth method as it is shown (authn contract 15, A16)."""
+    """Return an auth method without its secrets (authn contract 15, A16)."""
     hidden = {"headers": dict.fromkeys(record["headers"], "***")} if "headers" in record else {"access_key": "***"}
     return record | hidden
 
 
 @contextlib.contextmanager
 def certificate_service(tls: ssl.SSLContext | None = None) -> Iterator[CertificateService]:
-    """Run one on a free port of this machine; with TLS it says who logs in."""
+    """Run one on a free port of this machine; with TLS it identifies clients."""
     service = CertificateService()
 
     class Handler(QuietHandler):

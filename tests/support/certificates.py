@@ -1,4 +1,4 @@
-"""Certificates for tests in files: a CA, and what it signs (`authorities` makes them)."""
+"""Certificates for tests in files: a CA, and its certificates (`authorities` makes them)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tests.support import authorities
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate, and the files that it and its key are in."""
+    """A certificate and its key, with their files."""
 
     certificate: x509.Certificate
     chain: str
@@ -32,7 +32,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Authority:
-    """A CA; `folder` holds its certificate and key alone, as a folder of authorities does."""
+    """A CA; `folder` has only its certificate and key, like a folder of authorities."""
 
     made: authorities.Authority
     pair: Pair
@@ -47,5 +47,5 @@ class Authority:
         return cls(made, Pair.write(made, folder, name), folder, files)
 
     def signs(self, name: str, *subject: tuple[str, str], hosts: Sequence[str] = ()) -> Pair:
-        """Return a certificate for a subject, in encoded order; without one its common name is `name`."""
+        """Return a certificate for a subject, in encoded order; by default its common name is `name`."""
         return Pair.write(self.made.signs(subject or name, hosts=hosts), self.files, name)

@@ -13,7 +13,7 @@ import pytest
 from ams.cli.main import main
 
 PROCESS = (sys.executable, "-m", "ams.cli.main")
-"""What `ams` is, in front of its words, where it is to be a process of its own."""
+"""Command of `ams` as its own process."""
 
 
 class Ran(NamedTuple):
@@ -33,9 +33,9 @@ def ams_alone(*words: str, **variables: str) -> Ran:
 def run_ams(
     words: Sequence[str], environment: Mapping[str, str], *, stdin: str = "", folder: Path | None = None
 ) -> Ran:
-    """Run `ams` with these words, in a folder if one is named; it does not talk to a terminal."""
+    """Run `ams` with these arguments, in a folder if one is named; it has no terminal."""
     with contextlib.ExitStack() as stack:
-        # Real files: programs that it starts may write there too.
+        # Real files: child processes may write there too.
         given, out, err = (stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(3))
         given.write(stdin)
         given.seek(0)
@@ -44,7 +44,7 @@ def run_ams(
         patched.setattr("sys.stdin", given)
         patched.setattr("sys.stdout", out)
         patched.setattr("sys.stderr", err)
-        # What it sets would be there for all tests that follow.
+        # Undo its settings, which would affect all later tests.
         patched.setattr("ams.core.observing.structlog.configure", lambda **_: None)
         if folder is not None:
             patched.chdir(folder)

@@ -1,4 +1,4 @@
-"""An empty registry, or certificate service, on the PostgreSQL of this run, for one test after the other."""
+"""An empty registry, or certificate service, on the run's PostgreSQL, for one test after the other."""
 
 import atexit
 import os
@@ -19,24 +19,24 @@ from tests.support.parts import template_database
 
 _KEPT = {"keys", "alembic_version"}
 _KINDS = {"registry": (REGISTRY, keys), "authn": (AUTHN, sealing)}
-"""Schemas, and the tables of what they are encrypted with."""
+"""Schemas, and their tables of encryption keys."""
 
 
 def empty_registry(key: bytes) -> str:
-    """Return the URL of a database with the tables of a registry and nothing in them.
+    """Return the URL of an empty database with the tables of a registry.
 
-    It is the same one for all tests of a process: to empty it takes milliseconds, where to make one takes a second.
+    All tests of a process share it: emptying it takes milliseconds, creating one takes a second.
     """
     url, connection = _filled("registry", key)
     tables = [*reversed(METADATA.sorted_tables), REGISTRY.outcomes]
-    # The audit log lets nothing go that a pruning does not cover.
+    # The audit log's triggers allow only deletions by a pruning.
     connection.execute(f"INSERT INTO audit_prunings (at, until) VALUES (0, {2**62}); DELETE FROM audit")
     connection.execute("; ".join(f"DELETE FROM {table.name}" for table in tables if table.name not in _KEPT))
     return url
 
 
 def empty_store(key: bytes) -> str:
-    """Return the URL of a database with the certificate service's tables and nothing in them, made likewise."""
+    """Return the URL of an empty database with the certificate service's tables, shared likewise."""
     url, connection = _filled("authn", key)
     tables = [*reversed(AUTHN.tables.sorted_tables), AUTHN.outcomes]
     connection.execute("; ".join(f"DELETE FROM {table.name}" for table in tables if table is not sealing))
@@ -44,7 +44,7 @@ def empty_store(key: bytes) -> str:
 
 
 def engine_to_nothing() -> Engine:
-    """Return an engine for a database without any tables; what is done there must be rolled back."""
+    """Return an engine for an empty database without tables; roll all changes back."""
     return engine_to(conninfo(_nothing()), 1)
 
 
@@ -55,7 +55,7 @@ def _nothing() -> str:
 
 @cache
 def _filled(kind: str, key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
-    """Make a database of a kind for this process, and a connection to empty it by."""
+    """Create a database of a kind for this process, and a connection to empty it."""
     schema, fingerprints = _KINDS[kind]
 
     def fill(url: str) -> None:
@@ -72,7 +72,7 @@ def _filled(kind: str, key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
 
 
 def _own(kind: str, fill: Callable[[str], None]) -> str:
-    """Make a database for this process; it goes with its server."""
+    """Create a database for this process; it ends with its server."""
     server = ""
 
     def prepare(url: str) -> None:

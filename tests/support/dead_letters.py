@@ -1,4 +1,4 @@
-"""Dead letters as a worker makes them, where no endpoint is needed to refuse anything."""
+"""Dead letters as a worker makes them, without an endpoint that refuses messages."""
 
 import ssl
 from pathlib import Path
@@ -7,7 +7,7 @@ import httpx
 
 
 def dead_letter(base_url: str, ca: Path, worker_token: str, name: str, offset: int, reason: str, status: int) -> None:
-    """Put a message of a subscription aside; `name` is `projects/P/subscriptions/S`."""
+    """Make a message of a subscription a dead letter; `name` is `projects/P/subscriptions/S`."""
     letter = {"ackId": f"{name}:{offset}", "reason": reason, "attempts": 3, "status": status}
     trusted = ssl.create_default_context(cafile=str(ca))
     with httpx.Client(trust_env=False, verify=trusted, timeout=10) as client:

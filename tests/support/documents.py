@@ -1,4 +1,4 @@
-"""Documents as a reader follows them: their commands run in a folder like a clone, their output compared."""
+"""Documents run as a reader would: their commands in a folder like a clone, their output compared."""
 
 import doctest
 import json
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-ENDPOINT = "https://localhost:8080"  # where documents say the service is; tests put the real place there
+ENDPOINT = "https://localhost:8080"  # address of the service in documents; tests replace it
 NOTHING: Mapping[str, str] = {}
-SECONDS = 180.0  # until what a document shows has surely failed; on a busy machine each command takes seconds to begin
+SECONDS = 180.0  # timeout of a document's example; on a busy machine each command takes seconds to start
 
 _FENCE = re.compile(r"^ *```(?P<kind>[^\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _CHECKER = doctest.OutputChecker()
@@ -54,7 +54,7 @@ def blocks(document: Path, kind: str) -> list[str]:
 
 
 def write_programs(document: Path, folder: Path, endpoint: str, instead: Mapping[str, str] = NOTHING) -> None:
-    """Put the blocks marked `python NAME`, or so in another language, into the files that a reader would make."""
+    """Write the blocks marked `python NAME`, or in another language, to the files that a reader would make."""
     for fence in _FENCE.finditer(document.read_text()):
         language, _, name = fence["kind"].partition(" ")
         if name and language in {"python", "js", "go", "java"}:
@@ -73,13 +73,13 @@ def run_examples(document: Path, folder: Path, endpoint: str) -> None:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return this environment with the package and the demo importable, and without anybody's AMS variables."""
+    """Return this environment with the package and the demo importable, and without the user's AMS variables."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_")}
     return {**own, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **more}
 
 
 def make_clone(folder: Path) -> None:
-    """Give a folder what documents use of a clone: `.venv/bin/ams`, its Python, and the Makefile."""
+    """Put a clone's files into a folder: `.venv/bin/ams`, its Python, and the Makefile."""
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
     _program(programs / "python", "")
@@ -95,9 +95,9 @@ def _program(path: Path, arguments: str) -> None:
 def follow(
     document: Path, clone: Path, endpoint: str, *, seconds: float = SECONDS, instead: Mapping[str, str] = NOTHING
 ) -> None:
-    """Run a document's commands in one shell, as a reader would; fail at the first that fails or shows otherwise.
+    """Run a document's commands in one shell; fail at the first that fails or prints something else.
 
-    `instead` is what stands for other texts of the document, as free ports do for those it names.
+    `instead` has replacements for texts of the document, such as free ports for its ports.
     """
     todo = steps(document)
     script = "".join(f"printf '\\n@@ {number}\\n'\n{step.commands}\n" for number, step in enumerate(todo))
@@ -113,8 +113,8 @@ def follow(
 
 
 def is_shown(shown: str, output: str) -> bool:
-    """Whether an output is what a document shows, `...` standing for anything, a line of it also for no line."""
-    # A run that is quick prints no line of progress.
+    """Return whether an output matches a document, where `...` matches anything, and a line of it also no line."""
+    # A quick run prints no line of progress.
     return _CHECKER.check_output(re.sub(r"^\.\.\.\n", "...", shown, flags=re.MULTILINE), output, _LOOSELY)
 
 
@@ -125,7 +125,7 @@ def _placed(text: str, endpoint: str, instead: Mapping[str, str]) -> str:
 
 
 def run(script: str, clone: Path, seconds: float = SECONDS, **more: str) -> "subprocess.CompletedProcess[str]":
-    """Run a shell script in the clone; what it prints on both streams is in `stdout`."""
+    """Run a shell script in the clone; both output streams are in `stdout`."""
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script], cwd=clone, env=environment(no_proxy="localhost", **more),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds,
@@ -140,6 +140,5 @@ def _outputs(printed: str) -> Iterator[tuple[int, str]]:
 
 
 def written(path: Path, content: object) -> str:
-    """Write a text, or a value in JSON; return the path."""
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return str(path)

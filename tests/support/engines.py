@@ -1,4 +1,4 @@
-"""The real engines of the embedded shape in one folder, for tests of what stands on all of them."""
+"""The real embedded engines in one folder, for tests of the layers above."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -51,7 +51,7 @@ class Engines:
 async def open_engines(
     folder: Path, options: LogOptions | None = None, *, clock: ManualClock | None = None, files: Disk | None = None
 ) -> AsyncIterator[Engines]:
-    """Open the engines kept in a folder, and close them at the end; `files` is the disk under the log."""
+    """Open the engines in a folder, and close them at the end; `files` is the disk under the log."""
     clock = clock or ManualClock()
     async with contextlib.AsyncExitStack() as stack:
         options = options or LogOptions(min_free_bytes=0, reserve_bytes=0)

@@ -1,4 +1,4 @@
-"""Server-sent events, read as WHATWG HTML 9.2.6 says, apart from the code that writes them."""
+"""Server-sent events, parsed by WHATWG HTML 9.2.6, independent of the code that writes them."""
 
 import json
 import re
@@ -9,7 +9,7 @@ Event = tuple[str, str]  # its name and its data
 
 
 def read_events(stream: bytes) -> list[Event]:
-    """Read a whole stream; what stands behind the last blank line is no event."""
+    """Read a whole stream; text after the last blank line is not an event."""
     return list(_events(stream.decode()))
 
 
@@ -34,7 +34,7 @@ class Lines(Protocol):
 
 
 def next_event(answer: Lines, wanted: str = "") -> tuple[str, Any]:
-    """Return the next event of an answer that goes on, with its data read as JSON; the next one of a name, if given."""
+    """Return the next event of an open answer, with its data parsed as JSON; the next one of a name, if given."""
     while True:
         block = b""
         while (line := answer.readline()) != b"\n":

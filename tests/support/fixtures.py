@@ -1,6 +1,6 @@
-"""Fixtures that tests of several packages ask for; what they stand on is imported when one of them is first asked for.
+"""Fixtures for tests of several packages; their imports happen at first use.
 
-A package that needs another one under the same name, say on both databases, has it in its own `conftest.py`.
+A package with another fixture of the same name, such as one for both databases, has it in its own `conftest.py`.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -68,7 +68,7 @@ async def registry(registry_url: str, clock: "ManualClock") -> "AsyncIterator[Re
 
 @pytest.fixture
 async def use_cases(tmp_path: Path) -> "AsyncIterator[UseCases]":
-    """Project `P` with topic `t` and subscription `s` on the engines of the embedded shape."""
+    """Project `P` with topic `t` and subscription `s` on the embedded engines."""
     from tests.support.use_cases import open_use_cases
 
     async with open_use_cases(tmp_path) as opened:
@@ -77,7 +77,7 @@ async def use_cases(tmp_path: Path) -> "AsyncIterator[UseCases]":
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Served]":
-    """One service for all tests of a process, whose time they move forward; each has a project of its own."""
+    """One service for all tests of a process, with a manual clock; each test has its own project."""
     from tests.support.served import served
 
     with served(tmp_path_factory.mktemp("service") / "ams-data") as running:
@@ -116,7 +116,7 @@ def running_publishing() -> "Iterator[Publishing]":
 
 @pytest.fixture
 def publishing(running_publishing: "Publishing") -> "Publishing":
-    """A server of files, shared by tests, that has nothing yet."""
+    """An empty file server, shared by tests."""
     running_publishing.forget()
     return running_publishing
 
@@ -131,6 +131,6 @@ def running_receiver(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Rece
 
 @pytest.fixture
 def receiving(running_receiver: "Receiving") -> "Receiving":
-    """A receiver of deliveries, shared by tests, that remembers nothing yet."""
+    """A receiver of deliveries without history, shared by tests."""
     running_receiver.forget()
     return running_receiver

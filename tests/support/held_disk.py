@@ -1,4 +1,5 @@
-"""A disk that stores nothing while it is held, for requests that wait for it; and a database that another locks."""
+"""A disk that stores nothing while it is held, for tests of waiting requests; and a database locked by another
+process."""
 
 import contextlib
 import errno
@@ -13,12 +14,10 @@ _SECONDS = 30
 
 
 class HeldDisk(Disk):
-    """The real one, but for that."""
-
     def __init__(self) -> None:
         self._may_go_on = threading.Event()
         self._may_go_on.set()
-        self.is_broken = False  # whether it stores nothing more, and says so
+        self.is_broken = False  # whether all writes fail
 
     def hold(self) -> None:
         self._may_go_on.clear()

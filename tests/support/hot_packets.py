@@ -1,4 +1,4 @@
-"""Publishes, pulls and acknowledgements as bytes, in every form that clients, proxies and attackers send."""
+"""Publishes, pulls and acknowledgements as bytes, in every form from clients, proxies and attackers."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ _INNER = b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nHost: x\r\n%bContent
 
 
 def said(target: bytes, body: bytes, headers: bytes = KEY, *, length: bytes = b"", end: bytes = b"\r\n") -> bytes:
-    """Return a POST; `length` takes the place of the field that says how long its body is."""
+    """Return a POST; `length` replaces the header field of the body's length."""
     length = length or b"Content-Length: %d" % len(body)
     return b"POST %b HTTP/1.1\r\nHost: x\r\n%b%b%b%b%b" % (target, headers, length, end, end, body)
 

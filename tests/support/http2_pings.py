@@ -4,7 +4,7 @@ import asyncio
 
 PING, GOAWAY = 6, 7
 COUNT = 6
-PING_SECONDS = 10  # between pings: the least that users may set in the libraries for Go, Java and Python
+PING_SECONDS = 10  # between pings: the minimum setting in the libraries for Go, Java and Python
 
 
 def frame(kind: int, payload: bytes = b"") -> bytes:
@@ -12,7 +12,7 @@ def frame(kind: int, payload: bytes = b"") -> bytes:
 
 
 async def ping(address: str) -> None:
-    """Ping HOST:PORT without a call; fails unless each ping is answered and the server stays."""
+    """Send pings to HOST:PORT without a call; fails unless each is answered and the connection stays."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4))  # without any settings

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """Keeps connections, and logs nothing."""
+    """Keeps connections alive, and logs nothing."""
 
     protocol_version = "HTTP/1.1"
 

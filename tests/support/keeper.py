@@ -1,4 +1,4 @@
-"""The process that keeps one shared part running as long as a test process of the run uses it: `keeper PART FOLDER`."""
+"""Runs one shared part as long as a test process of the run uses it: `keeper PART FOLDER`."""
 
 import fcntl
 import json
@@ -22,7 +22,7 @@ def kafka(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[str]:
-    """Run one PostgreSQL that syncs nothing; yields its URL up to the name of the database."""
+    """Run one PostgreSQL without syncs; yields its URL up to the name of the database."""
     with Postgres(folder / "postgres", careless=True, settings={"max_connections": "300"}) as server:
         yield server.url("")
 
@@ -31,7 +31,7 @@ PARTS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {"kafka": kafk
 
 
 def main(part: str, folder: Path) -> None:
-    """Start the part, say where it is, wait until its last user has ended, and stop it."""
+    """Start the part, print its address, wait until its last user has ended, and stop it."""
     state = folder / f"{part}.json"
     with PARTS[part](folder) as address:
         written = folder / f"{part}.json.new"
@@ -39,7 +39,7 @@ def main(part: str, folder: Path) -> None:
         written.rename(state)
         with (folder / f"{part}.used").open("rb+") as used:
             fcntl.flock(used, fcntl.LOCK_EX)
-            state.unlink()  # a worker that comes only now starts another
+            state.unlink()  # later workers start another one
     _tidy(folder)
 
 

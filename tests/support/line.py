@@ -1,4 +1,4 @@
-"""The service's end of a connection, as tests want it: what is written is kept, and nothing goes over a network."""
+"""The service's end of a connection for tests: it keeps all output, without a network."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ class Line(asyncio.Transport):
         self.is_paused = self.is_closed = self.is_aborted = False
         self.is_deaf = False  # whether the client reads nothing from now on: what is written is kept in `unread`
         self.unread = 0
-        self.protocol: Any = None  # who is told when too much is unread, and when the client reads again
+        self.protocol: Any = None  # notified when too much is unread, and when the client reads again
 
     def write(self, data: Any) -> None:
         if self.is_closed:
@@ -62,12 +62,12 @@ class Line(asyncio.Transport):
 
 
 def awaits_body(connection: HttpConnection) -> bool:
-    """Whether the request that is being answered has not arrived completely."""
+    """Return whether the current request has not arrived completely."""
     return connection._arriving is not None and connection._arriving is connection._current
 
 
 class LineServer:
-    """A port of an ASGI application, all connections of which are lines."""
+    """A port of an ASGI application whose connections are all lines."""
 
     def __init__(
         self,

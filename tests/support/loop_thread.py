@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for services that tests ask from outside of it."""
+"""An event loop in its own thread, for services that tests call from other threads."""
 
 import asyncio
 import contextlib
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def on_loop_thread(opened: AbstractAsyncContextManager[T]) -> Iterator[tuple[T, asyncio.AbstractEventLoop]]:
-    """Keep an async context open until the block ends; gives what it gives, and its loop.
+    """Keep an async context open until the block ends; yields its value and its loop.
 
-    What its start or its end raises is raised here.
+    Exceptions of its start and its end are raised here.
     """
     started: Future[tuple[T, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
     ended: Future[None] = Future()
@@ -39,7 +39,7 @@ def on_loop_thread(opened: AbstractAsyncContextManager[T]) -> Iterator[tuple[T, 
             else:
                 ended.set_result(None)
 
-    # A daemon: an event loop with a connection that a failed stop left open never closes.
+    # A daemon: an event loop with a connection left open by a failed stop never closes.
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     found, loop, stop = started.result(PATIENCE_SECONDS)

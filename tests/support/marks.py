@@ -1,6 +1,6 @@
-"""Marks that must be there: a test that starts a real part is left out where that part is missing, by its mark alone.
+"""Required marks: a test that starts a real part needs its mark, to be skipped where that part is missing.
 
-Collection cannot see what a test starts by itself, so it is looked at when the part is started.
+Collection cannot see which parts a test starts, so the mark is checked at the start of the part.
 """
 
 import os
@@ -12,16 +12,16 @@ from local_cluster.processes import Process
 from tests.support import shape
 
 _OF_PROCESSES = {"broker": "kafka", "postgres": "postgres", "haproxy": "haproxy", "s3": "go"}
-"""First words of the names of processes, and the marks of tests that start them."""
-_running: list[pytest.Item] = []  # the test at work, if there is one
+"""First words of process names, and the marks of tests that start them."""
+_running: list[pytest.Item] = []  # the running test, if any
 
 
 class MissingMark(Exception):
-    """A test uses a part that it is not marked with."""
+    """A test uses a part without its mark."""
 
 
 def begin(item: pytest.Item) -> None:
-    """Note the test that is at work from now on."""
+    """Note the running test."""
     _running.append(item)
 
 
@@ -30,14 +30,14 @@ def end() -> None:
 
 
 def require(mark: str) -> None:
-    """Raise `MissingMark` when the test at work lacks a mark; on the cluster's engines every test may use them."""
+    """Raise `MissingMark` when the running test lacks a mark; on the cluster's engines every test has them."""
     if not _running or shape.is_cluster() or _running[-1].get_closest_marker(mark):
         return
     raise MissingMark(f"{_running[-1].nodeid} uses {mark} and lacks the mark: @pytest.mark.{mark}")
 
 
 def skip_without(part: str, why: str) -> NoReturn:
-    """Skip the test at work, as it alone can tell that a part is missing; fail where `REQUIRE` names that part.
+    """Skip the running test, which found a part missing; fail where `REQUIRE` names that part.
 
     `scripts/test` names the part in its last line.
     """
@@ -50,7 +50,7 @@ def skip_without(part: str, why: str) -> NoReturn:
 
 
 def watch_processes() -> None:
-    """Look at every part that is started in this process from now on."""
+    """Check every part that this process starts from now on."""
     start = Process.start
 
     def watched(process: Process) -> None:

@@ -1,4 +1,4 @@
-"""What something takes of memory, in a process in which nothing else runs."""
+"""Memory of a function, measured in a process in which nothing else runs."""
 
 import gc
 import multiprocessing
@@ -13,9 +13,9 @@ R = TypeVar("R")
 
 
 def in_a_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Return what a function of a module returns in a process of its own.
+    """Return the result of a module's function in its own process.
 
-    In that of the tests, services of other tests go on: what their threads take meanwhile would be counted.
+    In the tests' process, threads of other tests' services would be counted too.
     """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         return process.submit(work, *args, **kwargs).result()
@@ -23,7 +23,7 @@ def in_a_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 @contextmanager
 def traced() -> Iterator[Callable[[], int]]:
-    """Yield what returns the bytes that were taken since and are still held."""
+    """Yield a function that returns the bytes allocated since and still held."""
     gc.collect()
     tracemalloc.start()
     try:

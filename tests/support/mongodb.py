@@ -9,6 +9,6 @@ from tests.support import marks
 
 @contextlib.contextmanager
 def mongodb() -> Iterator[str]:
-    marks.require("kafka")  # Java and Maven, which tests of this mark have
+    marks.require("kafka")  # needs Java and Maven, which tests with this mark have
     with MongoDB() as server:
         yield server.uri

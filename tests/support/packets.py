@@ -1,10 +1,10 @@
-"""Requests as bytes, for tests that cut them into packets wherever they can be cut, and put one behind the other."""
+"""Requests as bytes, for tests that cut them into packets at any byte, and pipeline them."""
 
 import itertools
 from collections.abc import Iterator, Mapping
 
 _INNER = b"DELETE /v1/projects/P/topics/T HTTP/1.1\r\nHost: x\r\n\r\n"
-"""A whole request, which stands in bodies and must never be taken for one."""
+"""A whole request inside a body, which must never be served."""
 _LINES = b"\nUpgrade: a\nUPGRADE : b\r\nupgrade\t: c" * 4 + b"\r\n\r\n" + _INNER
 _OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 _KEEP = b"Connection: keep-alive\r\n"
@@ -25,7 +25,7 @@ def chunked(target: bytes, body: bytes, headers: bytes = b"", *, size: int = 25,
 
 
 def table(target: bytes, body: bytes, headers: bytes = b"") -> Mapping[str, bytes]:
-    """Return requests by name; those with a body of their own post `body` to `target`."""
+    """Return requests by name; those with their own body post `body` to `target`."""
     get = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n"
     return {
         "get": get + b"\r\n",
@@ -72,6 +72,6 @@ def cuts(said: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def in_a_row(requests: Mapping[str, bytes], most: int = 2) -> Iterator[tuple[str, ...]]:
-    """Yield the names of all ways to send up to `most` of them one behind the other, from two on."""
+    """Yield the names of all ways to pipeline two up to `most` of them."""
     for count in range(2, most + 1):
         yield from itertools.product(requests, repeat=count)

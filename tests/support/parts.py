@@ -1,7 +1,7 @@
-"""One Kafka broker, one PostgreSQL and one S3 server for all tests of a run, whichever worker needs them first.
+"""One Kafka broker, one PostgreSQL and one S3 server for all tests of a run, started at first use.
 
-They are started by a process of their own (`tests.support.keeper`) and end with it when the last test process of the
-run has ended, however it ended. Tests that need none pay nothing.
+Each runs in its own process (`tests.support.keeper`). It ends with the last test process of the run, also after a kill.
+Tests that need none of them start none.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 
 
 class Shared(NamedTuple):
-    """A part that runs: the keeper's process id, and the address to reach the part at."""
+    """A running part: the keeper's process id, and the part's address."""
 
     keeper: int
     address: str
@@ -50,7 +50,7 @@ def s3_address() -> str:
 
 
 def s3_table() -> str:
-    """Return where a table may lie on the S3 server that no other test of this run uses."""
+    """Return a location for a table on the S3 server that no other test of this run uses."""
     return f"s3://{s3.BUCKET}/test-{os.getpid()}-{next(_numbers)}"
 
 
@@ -61,7 +61,7 @@ def kafka_prefix() -> str:
 
 @contextlib.contextmanager
 def scratch_database(template: str = "template1") -> Iterator[str]:
-    """Make a fresh database on the PostgreSQL that all tests of this run share; drop it at the end.
+    """Create a fresh database on the PostgreSQL of this run; drop it at the end.
 
     Yields its URL, `postgresql://user:password@host:port/name`.
     """
@@ -74,14 +74,14 @@ def scratch_database(template: str = "template1") -> Iterator[str]:
 
 
 def new_database(template: str = "template1") -> str:
-    """Make a database that stays until the run ends, and return its URL."""
+    """Create a database that stays until the run ends, and return its URL."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     _execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
     return _url(name)
 
 
 def template_database(name: str, prepare: Callable[[str], None]) -> str:
-    """Return `name`, a template for `scratch_database`, made once a run: `prepare` gets its URL and fills it."""
+    """Return `name`, a template for `scratch_database`, created once a run: `prepare` gets its URL and fills it."""
     with _locked(_folder() / "template"):
         if not _execute(sql.SQL("SELECT 1 FROM pg_database WHERE datname = {}").format(name)):
             unfinished = f"{name}_unfinished"
@@ -99,14 +99,14 @@ def _url(database: str) -> str:
 
 
 def _execute(words: sql.Composed) -> int:
-    """Execute one statement outside any transaction; return how many rows it gave or changed."""
+    """Execute one statement outside any transaction; return how many rows it returned or changed."""
     with contextlib.closing(psycopg.connect(_url("postgres"), autocommit=True)) as connection:
         return connection.execute(words).rowcount
 
 
 @cache
 def _address(part: str) -> str:
-    """Return where a part is, and start it if no process of this run has."""
+    """Return a part's address, and start the part if no process of this run has."""
     with _locked(_folder() / f"{part}.starting"):
         _use(_folder() / f"{part}.used")
         state = _folder() / f"{part}.json"
@@ -116,7 +116,7 @@ def _address(part: str) -> str:
 
 
 def _folder() -> Path:
-    """Return the folder this run shares: workers of pytest-xdist have the run's id in their environment."""
+    """Return the folder of this run: workers of pytest-xdist have the run's id in their environment."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process-{os.getpid()}")
     folder = Path(tempfile.gettempdir()) / f"ams-parts-{run}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -131,7 +131,7 @@ def _locked(file: Path) -> Iterator[None]:
 
 
 def _use(file: Path) -> None:
-    """Hold a shared lock until this process ends; the keeper waits until nobody holds one."""
+    """Hold a shared lock until this process ends; the keeper waits for all of them."""
     fcntl.flock(os.open(file, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_SH)
 
 

@@ -1,4 +1,4 @@
-"""How a database goes about what a registry asks it, for tests that nothing is searched through row by row."""
+"""Query plans of the registry's statements, to check that none scans a table row by row."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,7 +11,7 @@ _Asked = list[tuple[str, Any]]
 
 
 async def searched_through(registry: Registry, ask: Callable[[], Awaitable[object]]) -> list[str]:
-    """Return the steps that go through a table row by row, of all that is asked while `ask` does its work."""
+    """Return the scans in the plans of all statements that `ask` executes."""
     engine = registry._database._store._engine  # type: ignore[attr-defined]
     asked: _Asked = []
 
@@ -31,7 +31,7 @@ async def searched_through(registry: Registry, ask: Callable[[], Awaitable[objec
 
 def _explained(connection: Connection, asked: _Asked) -> list[str]:
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SET LOCAL enable_seqscan = off"))  # as if there were too many rows for that
+        connection.execute(text("SET LOCAL enable_seqscan = off"))  # as with too many rows for a scan
     explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}[connection.dialect.name]
     plans = [connection.exec_driver_sql(explain + statement, given).all() for statement, given in asked]
     return [str(row[-1]).strip() for rows in plans for row in rows]

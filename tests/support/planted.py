@@ -1,4 +1,4 @@
-"""The program `ams` with a fault planted deep in it, which shows itself as soon as a file exists."""
+"""The program `ams` with a fault planted deep in it, triggered when a file exists."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ FAULT, TRIGGER = "PLANTED_FAULT", "PLANTED_TRIGGER"  # variables: which fault, a
 
 
 class Planted(BaseException):
-    """What nothing expects."""
+    """An unexpected exception."""
 
 
 def _dying(whole: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Pools of workers for tests: one that counts what its workers did, and one whose workers do nothing."""
+"""Pools of workers for tests: one that counts finished tasks, and one whose workers always fail."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from tests.support.waiting import wait_until_async
 
 
 class CountedPool(Pool):
-    """A pool of one worker that says how many tasks it has done."""
+    """A pool of one worker that counts its finished tasks."""
 
     tasks = 0
 
@@ -20,7 +20,7 @@ class CountedPool(Pool):
 
 
 class FailingPool(Pool):
-    """A pool none of whose workers does what it is asked."""
+    """A pool whose workers always fail."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(1)

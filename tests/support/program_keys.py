@@ -1,4 +1,4 @@
-"""Keys of programs, and what programs sign with them: as Google's libraries do, and in every wrong way."""
+"""Keys of programs, and tokens signed with them: as Google's libraries do, and wrongly."""
 
 import functools
 import json
@@ -40,9 +40,8 @@ def private_pem(name: str = "one") -> str:
 
 
 def signed(now: float, key: str = "one", *, algorithm: str = "RS256", by: Any = None, **claims: object) -> str:
-    """Return a token of the named token `ci` by a key; `now` is in seconds, claims that are None are left out, and
-    `by` is another key to sign with.
-    """
+    """Return a token of the named token `ci` signed by a key; `now` is in seconds, claims of None are left out, and
+    `by` is another signing key."""
     email = client_email(TokenName("ci"), public_key(key).id)
     said = {"iss": email, "sub": email, "aud": AUDIENCE, "iat": now, "exp": now + 3600, **claims}
     payload = json.dumps({name: value for name, value in said.items() if value is not None}).encode()
@@ -50,7 +49,7 @@ def signed(now: float, key: str = "one", *, algorithm: str = "RS256", by: Any = 
 
 
 def library_token(key: str = "one", name: str = "ci", audience: str | None = AUDIENCE) -> str:
-    """Return what Google's Python library shows for a service account file, now; without an audience by scopes."""
+    """Return the current token of Google's Python library for a service account file; without an audience by scopes."""
     from google.oauth2.service_account import Credentials
 
     token = wire.NamedToken(

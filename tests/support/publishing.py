@@ -1,4 +1,4 @@
-"""An HTTP server of a CA: lists of withdrawn certificates at paths, and an OCSP responder. On the loopback."""
+"""An HTTP server of a CA on the loopback: revocation lists by path, and an OCSP responder."""
 
 import contextlib
 import threading
@@ -26,7 +26,7 @@ class Publishing:
         return self.answers(path, lambda _: data)
 
     def answers(self, path: str, answer: Answer) -> str:
-        """Answer what is sent to a path; return its URL."""
+        """Set the answer to requests at a path; return its URL."""
         self._answers[path] = answer
         return self.url(path)
 

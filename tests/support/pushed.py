@@ -1,4 +1,4 @@
-"""Subscriptions that are delivered, many at once: for tests and benches of push that need a crowd of endpoints.
+"""Many pushed subscriptions at once, for tests and benches of push with many endpoints.
 
 async with Api(service.base_url, service.token) as api:
     await api.must("", {})
@@ -21,7 +21,7 @@ NOT_KEPT = httpx.Limits(max_keepalive_connections=0)
 
 
 class Api(httpx.AsyncClient):
-    """Calls of a service that stays where it is, in one project."""
+    """Calls of a service with a fixed address, in one project."""
 
     def __init__(self, url: str, token: str, project: str = "FAULTS") -> None:
         self.project = f"projects/{project}"
@@ -43,7 +43,7 @@ class Api(httpx.AsyncClient):
 
 
 class Endpoint(NamedTuple):
-    """A subscription and where it is delivered; its topic has its name, unless another is said."""
+    """A subscription and its endpoint's URL; its topic has the same name, by default."""
 
     name: str
     url: str
@@ -55,13 +55,13 @@ class Endpoint(NamedTuple):
 
 
 async def pushed(api: Api, ca: str, endpoints: Sequence[Endpoint], more: Mapping[str, object] = NOTHING) -> None:
-    """Make topics and subscriptions, and verify all endpoints; `more` of their push configurations, if any."""
+    """Create topics and subscriptions, and verify all endpoints; `more` has further push options."""
     await made(api, endpoints, more)
     await verified(api, ca, endpoints)
 
 
 async def made(api: Api, endpoints: Sequence[Endpoint], more: Mapping[str, object] = NOTHING) -> None:
-    """Make topics that are not there, and subscriptions whose endpoints are not verified yet."""
+    """Create missing topics, and subscriptions with unverified endpoints."""
     places = asyncio.Semaphore(AT_ONCE)
     topics = {each.of for each in endpoints}
 
@@ -80,7 +80,7 @@ async def made(api: Api, endpoints: Sequence[Endpoint], more: Mapping[str, objec
 
 
 async def verified(api: Api, ca: str, endpoints: Sequence[Endpoint]) -> None:
-    """Verify endpoints at receivers: from then on they are delivered.
+    """Verify endpoints at receivers, which starts their deliveries.
 
     Those on one port one after the other, as a port shows one hash at a time.
     """

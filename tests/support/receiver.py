@@ -1,4 +1,4 @@
-"""An https receiver on loopback, in threads of its own, with a certificate of a CA made for the tests."""
+"""An https receiver on loopback, in its own threads, with a certificate of a test CA."""
 
 import contextlib
 import re
@@ -12,12 +12,12 @@ from pathlib import Path
 
 from ams.http.tls import self_signed
 
-Behaviour = Callable[[ssl.SSLSocket], None]  # what is done once a request has come
+Behaviour = Callable[[ssl.SSLSocket], None]  # called after each request
 
 
 @dataclass
 class Receiver:
-    """A running receiver; it does what `behaviour` says, which may be changed."""
+    """A running receiver that calls `behaviour`, which may be replaced."""
 
     port: int
     ca: str
@@ -29,7 +29,7 @@ class Receiver:
 
 @contextlib.contextmanager
 def receiver(folder: Path, behaviour: Behaviour, *, keeps: bool = False) -> Iterator[Receiver]:
-    """Receive until the block ends; `folder` holds the CA and the certificate, made when they are not there."""
+    """Run a receiver until the block ends; `folder` gets the CA and the certificate."""
     ca, chain, key = self_signed(str(folder))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(chain, key)
@@ -73,7 +73,8 @@ def _request(secure: ssl.SSLSocket) -> bytes:
 
 
 def _length(came: bytes) -> int:
-    """Return how long a request is with its body, as far as is known: who closes with some unread resets."""
+    """Return the length of a request with its body, as far as known: a close with unread bytes would reset the
+    connection."""
     head, end, _ = came.partition(b"\r\n\r\n")
     if not end:
         return len(came) + 1
@@ -91,7 +92,7 @@ def sends(raw: bytes) -> Behaviour:
 
 
 def sends_and_ends(raw: bytes) -> Behaviour:
-    """Send bytes as they are, and close the connection in order."""
+    """Send raw bytes, and close the connection in order."""
 
     def behaviour(secure: ssl.SSLSocket) -> None:
         secure.sendall(raw)
@@ -111,12 +112,12 @@ def waits(seconds: float, then: Behaviour) -> Behaviour:
 
 
 def is_silent(secure: ssl.SSLSocket) -> None:
-    """Say nothing until the other side has enough."""
+    """Stay silent until the other side closes."""
     secure.recv(1)
 
 
 def drips(secure: ssl.SSLSocket) -> None:
-    """Answer a byte at a time, as long as anybody listens."""
+    """Answer a byte at a time, until the other side closes."""
     secure.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 64\r\n\r\n")
     secure.settimeout(0.2)
     while True:
@@ -129,7 +130,7 @@ def drips(secure: ssl.SSLSocket) -> None:
 
 
 def floods(secure: ssl.SSLSocket) -> None:
-    """Send a body without an end."""
+    """Send an endless body."""
     secure.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
         secure.sendall(b"10000\r\n" + b"a" * 65536 + b"\r\n")

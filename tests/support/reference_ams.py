@@ -1,4 +1,5 @@
-"""A service as a push server sees it, over HTTP: what push contract 12 names, on demand with our leases and waits."""
+"""A service as a push server sees it, over HTTP: the calls of push contract 12, optionally with our leases and
+waits."""
 
 import asyncio
 import contextlib
@@ -28,7 +29,7 @@ def push_config(**changes: Any) -> Json:
 
 @dataclass
 class ReferenceAms:
-    """Its subscriptions by path, and what was asked of it."""
+    """Its subscriptions by path, and the requests it got."""
 
     url: str = ""
     subscriptions: dict[str, Json] = field(default_factory=dict)
@@ -37,7 +38,7 @@ class ReferenceAms:
     acked: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
     faults: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
-    """Answers given instead, first to last, to paths that end so."""
+    """Answers given instead, in order, to paths with this end."""
     ordering_key: str = ""  # of every message, as a service that knows keys shows it
     leases: bool = False
     waits: bool = False
@@ -55,7 +56,7 @@ class ReferenceAms:
         return path
 
     def lease(self, name: str, **config: Any) -> Json:
-        """Return a target as a heartbeat is answered with."""
+        """Return a target as in the answer to a heartbeat."""
         return {
             "id": f"id-of-{name}", "name": f"/projects/p/subscriptions/{name}", "topic": "/projects/p/topics/t",
             "topicId": "topic", "ackDeadlineSeconds": 20, "pushConfig": push_config(**config), "secrets": ["whsec_x"],
@@ -66,7 +67,7 @@ class ReferenceAms:
         self.grown.set()
 
     def count(self, ending: str) -> int:
-        """Return how often a path that ends so was asked."""
+        """Return how often a path with this end was requested."""
         return sum(path.endswith(ending) for _, path, _ in self.asked)
 
     async def __call__(self, scope: Json, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""A push server as the reference's is on the wire: bytes in, bytes out, answers of push contract 3."""
+"""A push server with the reference's wire: bytes in, bytes out, answers of push contract 3."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ _NOTHING = grpc.StatusCode.OK
 
 @dataclass
 class ReferencePushServer:
-    """Keeps what was activated; `fault` makes every call fail."""
+    """Stores activations; `fault` makes every call fail."""
 
     address: str = ""
     active: dict[str, dict[int, int | bytes]] = field(default_factory=dict)

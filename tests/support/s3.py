@@ -1,4 +1,4 @@
-"""A real S3 server, versitygw, built by Go; and a proxy before it, which loses, delays and refuses requests."""
+"""A real S3 server, versitygw, built by Go; and a proxy before it that loses, delays and refuses requests."""
 
 import http.client
 import multiprocessing
@@ -30,7 +30,7 @@ _NEEDS_GO = (1, 25)
 
 
 def program() -> Path:
-    """Return the server; the first time it is built, in about a minute."""
+    """Return the server's program; the first time it is built, in about a minute."""
     folder = ROOT / ".parts" / f"{_BINARY}-{VERSION}"
     if not folder.is_dir():
         found = re.search(r"go(\d+)\.(\d+)", _go("env", "GOVERSION")) if shutil.which("go") else None
@@ -80,7 +80,7 @@ def _answers(port: int) -> bool:
 
 
 def environment(address: str) -> Mapping[str, str]:
-    """Return the variables by which a program finds the server, and nothing of this machine's own accounts."""
+    """Return environment variables to find the server, without this machine's own accounts."""
     return {
         "AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/nonexistent",
@@ -89,8 +89,8 @@ def environment(address: str) -> Mapping[str, str]:
 
 
 Fault = Literal["refused", "refused after", "lost before", "lost after", "late", "slow"]
-"""What becomes of a request: 500 without or after it was done; the connection cut before or after it was done; cut, and
-the request is done later; done, and answered late."""
+"""Faults of a request: 500 without or after its execution; a cut connection before, after, or long before its
+execution; a late answer."""
 FAULTS: tuple[Fault, ...] = ("refused", "refused after", "lost before", "lost after", "late", "slow")
 LATE_SECONDS = 1.0
 _FAILED = b"<Error><Code>InternalError</Code></Error>"
@@ -98,7 +98,7 @@ _FAILED = b"<Error><Code>InternalError</Code></Error>"
 
 @dataclass
 class Once:
-    """Do something to the first request like this."""
+    """Apply a fault to the first matching request."""
 
     method: str
     path: str  # a part of it
@@ -113,7 +113,7 @@ class Once:
 
 @dataclass
 class Often:
-    """Do something to a share of all requests, by chance."""
+    """Apply a fault to a random share of all requests."""
 
     seed: int
     share: float
@@ -132,7 +132,7 @@ Rule = Once | Often
 def unreliable(address: str, rule: Rule) -> Iterator[str]:
     """Run a proxy before a server; yields its address.
 
-    In a process of its own: delta-rs holds Python's lock while it waits for an answer.
+    In its own process: delta-rs holds Python's GIL while it waits for an answer.
     """
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()

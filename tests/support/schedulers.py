@@ -1,4 +1,4 @@
-"""Fair schedulers that do not go by the time, so that tests do not either."""
+"""Fair schedulers independent of the time, for deterministic tests."""
 
 import asyncio
 
@@ -6,12 +6,12 @@ from ams.web.fair_scheduler import FairScheduler
 
 
 def at_once() -> FairScheduler:
-    """Return one for which no iteration of the event loop is ever over, so that nothing waits."""
+    """Return one whose event loop iterations never end, so that nothing waits."""
     return FairScheduler(lambda: 0.0)
 
 
 class AllWaits(FairScheduler):
-    """One with which everything waits for its turn."""
+    """A scheduler that makes everything wait for its turn."""
 
     def __init__(self) -> None:
         super().__init__(lambda: 0.0)

@@ -1,4 +1,4 @@
-"""The whole service in a thread of this process, over a real socket, at a time that stands still."""
+"""The whole service in a thread of this process, over a real socket, with a manual clock."""
 
 import asyncio
 import contextlib
@@ -35,16 +35,16 @@ class Served:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Return host and port of the API, which is served over plain HTTP."""
+        """Return host and port of the API over plain HTTP."""
         host, _, port = self.run.base_url.removeprefix("http://").partition(":")
         return host, int(port)
 
     def call(
         self, method: str, path: str, body: object = None, token: str = "", *, headers: dict[str, str] | None = None
     ) -> httpx.Response:
-        """Ask for a path below `/v1`, as the administrator unless a token is given."""
+        """Send a request to a path below `/v1`, by default as the administrator."""
         url, shown = f"{self.run.base_url}/v1{path}", {"x-api-key": token or self.token, **(headers or {})}
-        # There are no certificates to load for plain HTTP.
+        # Plain HTTP needs no certificates.
         return httpx.request(
             method, url, json=body, headers=shown, trust_env=False, verify=False, timeout=PATIENCE_SECONDS
         )
@@ -52,13 +52,13 @@ class Served:
     def ask(
         self, method: str, path: str, body: object = None, token: str = "", *, headers: dict[str, str] | None = None
     ) -> Any:
-        """Ask likewise; return what a good answer holds."""
+        """Send a request likewise; return the body of a good answer."""
         answer = self.call(method, path, body, token, headers=headers)
         assert answer.status_code == 200, answer.text
         return answer.json() if answer.content else None
 
     def carry_out(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the service do now what it does at times."""
+        """Run the service's periodic work now."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_SECONDS)
 
     def connect(self, seconds: float) -> socket.socket:
@@ -67,9 +67,9 @@ class Served:
 
 @contextlib.contextmanager
 def served(data: Path, **settings: object) -> Iterator[Served]:
-    """Serve until the block ends. A pull waits for 50 ms only, and the disk may be nearly full.
+    """Run a service until the block ends. A pull waits for only 50 ms, and the disk may be nearly full.
 
-    On Kafka and PostgreSQL, whose clocks nobody moves, the time that stands still is that of the start.
+    Kafka's and PostgreSQL's clocks cannot be set, so there the manual clock starts at the current time.
     """
     usual = {"service_token": SERVICE_TOKEN, "pull_wait": 0.05, "min_free_bytes": 0, "reserve_bytes": 0}
     every = usual | {"port": 0, "ops_port": 0} | shape.settings(data) | settings

@@ -1,4 +1,4 @@
-"""A real service for tests: as a process of its own, or in this one."""
+"""A real service for tests: as its own process, or in this one."""
 
 import asyncio
 import contextlib
@@ -23,12 +23,12 @@ from local_cluster.ports import free_port
 from tests.support import shape
 from tests.support.waiting import PATIENCE_SECONDS
 
-READY_SECONDS = 100  # until a service has surely failed to start: many may start at a time
+READY_SECONDS = 100  # timeout of a start: many may start at a time
 
 
 @dataclass(frozen=True)
 class LiveService:
-    """Where a running service is and how to come in."""
+    """A running service's addresses and credentials."""
 
     base_url: str
     token: str
@@ -48,7 +48,7 @@ class LiveService:
         )
 
     def ask(self, method: str, path: str, body: object = None, *, token: str = "") -> Any:
-        """Ask for a path below `/v1`, as the administrator unless a token is given; return what a good answer holds."""
+        """Send a request to a path below `/v1`, by default as the administrator; return the body of a good answer."""
         with self.http() as client:
             answer = client.request(method, path, json=body, headers={"x-api-key": token or self.token})
         assert answer.status_code == 200, answer.text
@@ -86,7 +86,7 @@ def live_service(
     """Start `ams serve` on a free port, wait until it is ready, and stop it at the end.
 
     `program` is a module that runs `ams`, as `tests.support.planted` does after it planted a fault; `tracer` is a
-    command that it is run by.
+    command that runs it.
     """
     command = [*tracer, sys.executable, "-m", program, "serve", "--data", str(data), "--host", "127.0.0.1"]
     with (data.parent / f"{data.name}.stderr").open("a") as errors:
@@ -110,7 +110,7 @@ def live_service(
 
 
 class CertificatePorts(NamedTuple):
-    """Where a certificate service is asked, its management key, and its process."""
+    """A certificate service's ports, its management key, and its process."""
 
     api: int
     operations: int
@@ -144,7 +144,7 @@ def live_certificate_service(data: Path, *flags: str, client_ca: Path | None = N
 
 @contextlib.contextmanager
 def live_pusher() -> Iterator[tuple[int, int]]:
-    """Start `ams push`, which delivers nothing, without TLS; gives its port of gRPC and its operations port."""
+    """Start `ams push`, which delivers nothing, without TLS; yields its gRPC port and its operations port."""
     operations = free_port()
     flags = ["--endpoint", "http://127.0.0.1:1", "--token", "x", "--no-tls-enabled", "--skip-subs-load"]
     command = [sys.executable, "-m", "ams.cli.main", "push", *flags, "--port", "0", "--ops-port", str(operations)]
@@ -156,7 +156,7 @@ def live_pusher() -> Iterator[tuple[int, int]]:
 
 
 def _ready_lines(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Return where the API is, and Google's Pub/Sub."""
+    """Return the addresses of the API and of Google's Pub/Sub."""
     assert process.stdout is not None
     started, pubsub = time.monotonic(), ""
     for line in process.stdout:
@@ -172,7 +172,7 @@ def _ready_lines(process: subprocess.Popen[str]) -> tuple[str, str]:
 async def running_service(
     data: Path, *, clock: Clock | None = None, **settings: object
 ) -> AsyncIterator[tuple[Running, str]]:
-    """Serve in this process on free ports; gives the running service and the first admin's token."""
+    """Run a service in this process on free ports; yields it and the first administrator's token."""
     chosen = {"data": str(data), "port": 0, "ops_port": 0, "min_free_bytes": 0, "reserve_bytes": 0}
     chosen |= shape.settings(data) | settings
     async with running(Settings(**chosen), Supervisor(), clock=clock) as run:  # type: ignore[arg-type]  # tests name settings freely

@@ -1,8 +1,8 @@
-"""Which engines the services of a test run stand on: `pytest --shape cluster` puts them on Kafka and PostgreSQL.
+"""Engines of the services in a test run: `pytest --shape cluster` puts them on Kafka and PostgreSQL.
 
-Every data folder then has a database and a Kafka prefix of its own, on the one broker and the one PostgreSQL that the
-run shares, so that a service started again on its folder finds what it had. Everything else of a test stays as it is.
-Tests of what only the embedded engines do carry `pytest.mark.embedded` with the reason, and are left out.
+Every data folder then has its own database and Kafka prefix, on the run's one broker and one PostgreSQL. So a restarted
+service finds its data again. Nothing else of a test changes. Tests of the embedded engines alone carry
+`pytest.mark.embedded` with the reason, and are deselected.
 """
 
 import os
@@ -11,11 +11,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 SHAPES = ("embedded", "cluster")
-VARIABLE = "TESTED_SHAPE"  # tells the processes of a run what was chosen
+VARIABLE = "TESTED_SHAPE"  # tells the processes of a run the chosen shape
 
 
 def choose(shape: str) -> None:
-    """Choose for this process and those it starts."""
+    """Choose for this process and its children."""
     os.environ[VARIABLE] = shape
 
 
@@ -24,17 +24,17 @@ def is_cluster() -> bool:
 
 
 def settings(data: Path) -> dict[str, object]:
-    """Return what a service on this data folder has to be told beside what a test wants."""
+    """Return the settings that a service on this data folder needs beside a test's own."""
     return on_cluster(data) if is_cluster() else {}
 
 
 def on_cluster(data: Path) -> dict[str, object]:
-    """Return what puts a service on this data folder on Kafka and PostgreSQL, whatever was chosen."""
+    """Return settings that put a service on this data folder on Kafka and PostgreSQL, whatever was chosen."""
     return dict(_cluster(data.absolute()))
 
 
 def environment(data: Path) -> dict[str, str]:
-    """Return the same for a service that is a process of its own."""
+    """Return the same settings as environment variables."""
     return {f"AMS_{name.upper()}": str(value) for name, value in settings(data).items()}
 
 

@@ -1,4 +1,4 @@
-"""Two services with the same content in one event loop, with the fast lane and without it, that are asked alike."""
+"""Two services with the same content in one event loop, one with the fast lane and one without, to compare answers."""
 
 import asyncio
 import contextlib
@@ -25,11 +25,11 @@ from tests.support.schedulers import at_once
 from tests.support.waiting import wait_until_async
 
 SERVICE_TOKEN = "the-service-token"
-TOKEN = b"T" * 64  # stands in requests where the token of a user belongs, which each service has made another of
+TOKEN = b"T" * 64  # placeholder for a user's token in requests, which differs between the services
 _PACKET = 32 * 1024
 _OWN_ID = re.compile(rb"\r\nx-request-id: [0-9a-f]{8}-[0-9a-f]+")  # a request id that the service made
 _OF_BROKERS = re.compile(rb'(?<="publishTime":")[^"]*(?=")|(?<=\r\ncontent-length: )\d+')
-"""When a message was published, which brokers tell by a clock of their own, and the length of what tells it."""
+"""Publish times, which brokers set by their own clock, and the length of the text with them."""
 
 
 @dataclass(slots=True)
@@ -55,12 +55,12 @@ class Way:
             idle_seconds=settings.keep_alive_seconds, scheduler=limits.get("scheduler") or at_once(),
             default_headers=[(b"date", b"100%b of a day")],
         )  # fmt: skip
-        self.has_half = False  # whether the last conversation ended within a request
-        self.tokens: dict[bytes, bytes] = {}  # tokens by what stands for them in requests, which has their length
+        self.has_half = False  # whether the last conversation ended inside a request
+        self.tokens: dict[bytes, bytes] = {}  # tokens by their placeholders in requests, which have the same length
 
     @property
     def on_lane(self) -> int:
-        """Requests that were worked on on the lane."""
+        """Return how many requests took the lane."""
         return self.port.on_lane
 
     def _open_over_asgi(self, connection: HttpConnection, head: RequestHead) -> Exchange:
@@ -75,7 +75,7 @@ class Way:
         return line, protocol
 
     async def begin(self, packet: bytes) -> tuple[Line, Any]:
-        """Send something on a new connection, in packets as a network has them, and give others turns after each."""
+        """Send bytes on a new connection, in packets as on a network, and let others run after each."""
         line, protocol = self.connect()
         whole = self.with_tokens(packet)
         for at in range(0, len(whole), _PACKET):
@@ -85,9 +85,9 @@ class Way:
         return line, protocol
 
     async def told(self, packets: Iterable[bytes], *, slowly: bool = False) -> tuple[bytes, bool]:
-        """Return what is written, but for what differs each time, and whether the connection is closed then.
+        """Return the output without its variable parts, and whether the connection is closed then.
 
-        The packets come one after the other; `slowly`: each when what came before is answered.
+        The packets come one after the other; with `slowly` each waits for the answers to the ones before.
         """
         line, protocol = self.connect()
         for packet in self._with_token(list(packets)):
@@ -122,12 +122,12 @@ class Way:
             at += len(packet)
 
     async def settled(self, protocol: Any) -> None:
-        """Wait until nothing is under way on this connection but what its client has not sent yet."""
+        """Wait until the only unfinished work on this connection is the client's."""
         await wait_until_async(lambda: protocol._held is None and (not self.port.exchanges or awaits_body(protocol)))
         await asyncio.sleep(0)
 
     def counted(self) -> tuple[Any, ...]:
-        """Return what requests move, besides what they store."""
+        """Return the counters that requests change, except stored ones."""
         made = self.made
         return (
             made.api.answered, [(each is not None and each[1] is not None) for each in made.counts.published.values()],
@@ -136,7 +136,7 @@ class Way:
         )  # fmt: skip
 
     def rated(self) -> list[int]:
-        """Return what was counted for rates since this was last asked."""
+        """Return the counts for rates since the last call."""
         rates = self.made.lane.fast.gate._rates
         if rates is None or rates._users is None:
             return []
@@ -145,7 +145,8 @@ class Way:
         return found
 
     def kept(self) -> tuple[int, int, int, int]:
-        """Return what has to be nothing when all is answered: memory of bodies and answers, connections and tasks."""
+        """Return resources that must be free when all is answered: memory of bodies and answers, connections and
+        tasks."""
         bodies, unread = self.made.lane.fast.bodies, self.made.lane.unread
         shares = bodies._share, unread._share
         assert all(bool(share) == bool(share.used) for share in shares)
@@ -155,7 +156,7 @@ class Way:
         )  # fmt: skip
 
     async def stored(self) -> list[Any]:
-        """Return all messages of all topics, and where each subscription stands."""
+        """Return all messages of all topics, and the position of each subscription."""
         log = self.made.log
         found: list[Any] = []
         for topic in await log.topics():
@@ -167,7 +168,7 @@ class Way:
         return [sorted(found), sorted(each.offset for each in places.values())]
 
     async def audited(self) -> list[Any]:
-        """Return what the audit log has, but for what differs each time."""
+        """Return the audit log without its variable parts."""
         lines = await asyncio.to_thread(_lines_of, Path(self.made.folder.path))
         shown = ("action", "resource", "actor", "address", "code", "result", "reason")
         return [{name: each.get(name) for name in shown} for each in lines]
@@ -182,22 +183,22 @@ class TwoWays:
         self.lane, self.asgi = lane, asgi
 
     async def same(self, packets: Sequence[bytes], *, slowly: bool = False) -> bytes:
-        """Send packets to both; return what both answer, which must be the same, as must be what both count."""
+        """Send packets to both; return their answer, which must be the same, as must be their counts."""
         lane, asgi = [await each.told(packets, slowly=slowly) for each in (self.lane, self.asgi)]
         assert lane == asgi, packets
         assert self.lane.counted() == self.asgi.counted(), packets
         rated = self.lane.rated(), self.asgi.rated()
-        # What is not whole is counted as soon as its head is known over ASGI, and not at all on the lane.
+        # ASGI counts an incomplete request after its head, the lane does not count it.
         assert rated[0] == rated[1] or self.lane.has_half, packets
         assert self.lane.kept() == self.asgi.kept() == (0, 0, 0, 0), packets
         return lane[0]
 
     def forget_heads(self) -> None:
-        """Let the next request with any head be the first one."""
+        """Clear the cache of heads."""
         self.lane.made.lane.fast._heads.clear()
 
     async def check_content(self) -> None:
-        """Check that both have stored and audited the same."""
+        """Check that both have the same messages and audit log."""
         assert await self.lane.stored() == await self.asgi.stored()
         assert await self.lane.audited() == await self.asgi.audited()
 
@@ -216,9 +217,9 @@ FURNITURE = (
 
 @contextlib.asynccontextmanager
 async def one_way(data: Path, *, lane: bool, is_cluster: bool = False, **settings: Any) -> AsyncIterator[Way]:
-    """Open one of them, with a project, topics, a subscription and a user, on a folder of its own.
+    """Open one of them in its own folder, with a project, topics, a subscription and a user.
 
-    On Kafka and PostgreSQL, whose clocks nobody moves, the time that stands still is that of the start.
+    Kafka's and PostgreSQL's clocks cannot be set, so there the manual clock starts at the current time.
     """
     is_cluster = is_cluster or shape.is_cluster()
     limits = {name: settings.pop(name) for name in ("scheduler",) if name in settings}
@@ -228,7 +229,7 @@ async def one_way(data: Path, *, lane: bool, is_cluster: bool = False, **setting
     parts = shape.on_cluster(data) if is_cluster else {}
     chosen = Settings(data=str(data), **(usual | parts | settings))
     async with service(chosen, Supervisor(), clock=clock, files=files) as made:
-        made.counting.rounds.cancel()  # its rounds would take notes that are compared
+        made.counting.rounds.cancel()  # its rounds would consume counts that are compared
         way = Way(made, clock, lane=lane, is_cluster=is_cluster, **limits)
         for method, path, body in FURNITURE:
             answered, _ = await way.told([request(method, path, body)])
@@ -243,7 +244,7 @@ async def one_way(data: Path, *, lane: bool, is_cluster: bool = False, **setting
 
 @contextlib.asynccontextmanager
 async def two_ways(folder: Path, **settings: Any) -> AsyncIterator[TwoWays]:
-    """Open both, on folders of their own; with `is_cluster` on Kafka and PostgreSQL."""
+    """Open both in their own folders; with `is_cluster` on Kafka and PostgreSQL."""
     async with (
         one_way(folder / "lane", lane=True, **settings) as lane,
         one_way(folder / "asgi", lane=False, **settings) as asgi,

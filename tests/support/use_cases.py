@@ -32,7 +32,7 @@ class UseCases:
 
     @property
     def validators(self) -> Validators:
-        """Validators that have compiled nothing yet."""
+        """Validators with an empty cache."""
         return Validators(self.engines.registry, LongChecks(self.pool))
 
     @property
@@ -54,7 +54,7 @@ class UseCases:
         return await self.deliverer().to_pull(self.caller, SUB)
 
     async def publish(self, count: int, first: int = 0) -> int:
-        """Publish messages numbered in an attribute; return the first id."""
+        """Publish messages with their number in an attribute; return the first id."""
         topic = await self.publisher.topic(self.caller, TOPIC)
         numbered = [message("", {"n": str(number)}) for number in range(first, first + count)]
         return (await self.publisher.publish(topic, numbered)).first

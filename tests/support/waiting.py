@@ -1,4 +1,4 @@
-"""The one way for tests to wait for an event of another thread, task or process."""
+"""The only way for tests to wait for an event of another thread, task or process."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 60.0  # long: it passes only where something is broken, so a busy machine makes no test fail
+PATIENCE_SECONDS = 60.0  # long: it is only reached when something is broken, so a busy machine makes no test fail
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.05
 
@@ -19,7 +19,7 @@ def wait_until(
     """Wait until a condition is true and return its value.
 
     Args:
-        condition: Called again and again; what it raises is not caught.
+        condition: Called repeatedly; its exceptions are not caught.
         seconds: When to give up.
         process: Fail at once when this process ends before the condition is true.
 
@@ -60,6 +60,6 @@ async def wait_until_async(
 
 
 async def some_turns() -> None:
-    """Let everybody go on who was woken, and whom these wake."""
+    """Let all woken tasks run, and those that they wake."""
     for _ in range(20):
         await asyncio.sleep(0)

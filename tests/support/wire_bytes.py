@@ -1,4 +1,4 @@
-"""Messages of gRPC written and read by hand, from field numbers alone: no generated code has a say in it."""
+"""gRPC messages encoded and decoded by hand, from field numbers alone, independent of generated code."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ Fields = Sequence[tuple[int, Value]]
 
 
 def written(*fields: tuple[int, Value]) -> bytes:
-    """Write fields: integers as varints, all others with their length before them."""
+    """Encode fields: integers as varints, all others with their length before them."""
     return b"".join(_field(number, value) for number, value in fields)
 
 
@@ -29,7 +29,7 @@ def _varint(number: int) -> bytes:
 
 
 def read(message: bytes) -> dict[int, int | bytes]:
-    """Read the fields of a message; those with a length stay bytes."""
+    """Decode the fields of a message; those with a length stay bytes."""
     found: dict[int, int | bytes] = {}
     rest = message
     while rest:

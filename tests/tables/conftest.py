@@ -7,7 +7,7 @@ from tests.support import parts, s3
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Give the address of an S3 server, which the environment names too."""
+    """Yield the address of an S3 server, which is also in the environment."""
     address = parts.s3_address()
     for name, value in s3.environment(address).items():
         monkeypatch.setenv(name, value)
@@ -16,7 +16,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.go)])
 def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Give where a table may lie: a folder, then a prefix in a bucket."""
+    """Yield locations of a table: a folder, then a prefix in a bucket."""
     if request.param == "folder":
         return str(tmp_path / "table")
     request.getfixturevalue("store")

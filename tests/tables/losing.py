@@ -1,4 +1,4 @@
-"""A machine that loses its power at a chosen sync, and with it what was not synced."""
+"""A machine that loses its power at a chosen sync, with all unsynced data."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,15 +11,15 @@ from ams.tables import location
 
 
 class Lost(Exception):
-    """The process is no more."""
+    """The process was killed."""
 
 
 DAMAGES = ("kept", "gone", "empty", "half", "first line", "all but the last line", "zeros")
-"""What may become of a file that was not synced, or whose name was not."""
+"""Possible damage to a file that was not synced, or whose name was not."""
 
 
 def damaged(content: bytes, damage: str) -> bytes | None:
-    """Return what is left of a file, None when it is gone."""
+    """Return the rest of a file, None when it is gone."""
     lines = content.splitlines(keepends=True)
     return {
         "kept": content, "gone": None, "empty": b"", "half": content[: len(content) // 2],
@@ -32,14 +32,14 @@ class Machine:
     """Files below a folder, and which of them are on stable storage."""
 
     folder: Path
-    contents: dict[str, bytes] = field(default_factory=dict)  # of files, as they were when they were synced last
+    contents: dict[str, bytes] = field(default_factory=dict)  # of files, at their last sync
     names: dict[str, dict[str, int]] = field(default_factory=dict)
-    """What is in folders, with the numbers that stay when something gets another name."""
+    """Entries of folders, with inode numbers, which survive a rename."""
     syncs: int = 0
 
     @contextmanager
     def running(self, syncs_left: int) -> Iterator[None]:
-        """Let a process run until it wants to sync once more than it may."""
+        """Let a process run until it wants to sync once more than allowed."""
 
         def sync(path: str) -> None:
             nonlocal syncs_left
@@ -55,7 +55,7 @@ class Machine:
             yield
 
     def lose_power(self, damages: Sequence[str]) -> None:
-        """Do one of `damages` after the other to the files that are not on stable storage."""
+        """Apply `damages` in turn to the files that are not on stable storage."""
         choice = cycle(damages)
         self._take_names_back(choice)
         for path in sorted(each for each in self.folder.rglob("*") if each.is_file()):
@@ -68,11 +68,11 @@ class Machine:
         for text, content in self.contents.items():
             path = Path(text)
             if not path.exists() and self._is_named(path) and next(choice) == "gone":
-                path.write_bytes(content)  # that it was removed is lost
+                path.write_bytes(content)  # its removal is lost
         self.settle()
 
     def _take_names_back(self, choice: Iterator[str]) -> None:
-        """Let folders have the names again that they had when those were synced."""
+        """Restore the folders' names at their last sync."""
         for above, names in self.names.items():
             there = {each.stat().st_ino: each for each in Path(above).iterdir()} if Path(above).is_dir() else {}
             for name, number in names.items():
@@ -92,7 +92,7 @@ class Machine:
         return path.name in self.names.get(str(path.parent), {}) and self._is_named(path.parent)
 
     def settle(self) -> None:
-        """Take all that is there for synced, as it is after a start."""
+        """Treat all files as synced, as after a start."""
         self.contents, self.names = {}, {}
         for path in [self.folder, *self.folder.rglob("*")]:
             self._sync(path)

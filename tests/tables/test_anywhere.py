@@ -1,4 +1,4 @@
-"""What holds of a table wherever it lies: in a folder, or on S3."""
+"""Rules of a table in a folder, and on S3."""
 
 import multiprocessing
 from typing import Any
@@ -45,7 +45,7 @@ def test_other_queries_older_checkpoints_and_files_that_are_not_there_are_refuse
 
 
 def test_a_snapshot_that_is_not_the_newest_takes_no_commit(anywhere: str) -> None:
-    """Without retries delta-rs refuses all of them, not only those that conflict; commits here stand on that."""
+    """Without retries delta-rs refuses every such commit, not only conflicting ones; our commits rely on that."""
     append(table(anywhere), 0, [(1, MONDAY)])
     stale = table(anywhere).snapshot().delta
     append(table(anywhere), 1, [(2, MONDAY)])
@@ -69,7 +69,7 @@ def test_rows_are_replaced_by_partition_and_all_together_in_one_commit(anywhere:
 
 
 def test_new_columns_come_by_a_commit_of_their_own_first(anywhere: str) -> None:
-    """In the commit of the files a wider schema is ignored by delta-rs."""
+    """delta-rs ignores a wider schema in a commit with files."""
     append(table(anywhere), 0, [(1, MONDAY)])
     schema = SCHEMA.append(pa.field("more", pa.string()))
     wider = Table(anywhere, schema, ("day",))
@@ -104,7 +104,7 @@ def test_it_is_merged_checked_restored_and_cleaned(anywhere: str) -> None:
 
 
 def test_a_byte_that_changed_is_found_by_reading_or_changes_no_row(anywhere: str) -> None:
-    """Checksums are of the rows in a page, and not of all that is said before it."""
+    """Checksums cover the rows in a page, not the metadata before."""
     written = table(anywhere)
     append(written, 0, [(number * number, MONDAY) for number in range(1000)])
     [file] = written.snapshot().files

@@ -160,7 +160,7 @@ def test_an_attempt_that_fails_removes_the_file_at_work(tmp_path: Path) -> None:
 
 
 def test_all_is_synced_when_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folders always: another attempt may have made them, and been killed before it synced."""
+    """The folders always: an attempt killed before its sync may have made them."""
     (tmp_path / "day=2024-03-05").mkdir()
     synced: list[str] = []
     monkeypatch.setattr("ams.tables.location.sync", synced.append)

@@ -1,4 +1,4 @@
-"""Runs that are killed while they write, again and again: each batch is there once in the end."""
+"""Runs that are killed while they write, again and again: in the end each batch is there once."""
 
 import multiprocessing
 import time
@@ -17,7 +17,7 @@ BATCHES = 24
 
 
 def run(root: str, confirmed: str) -> None:
-    """Append all batches that are not confirmed, as a run does, with merges between them."""
+    """Append all unconfirmed batches, as a run does, with merges between them."""
     log.CHECKPOINT_EVERY = 3
     done = Path(confirmed)
     for number in range(len(done.read_bytes()), BATCHES):

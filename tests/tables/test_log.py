@@ -28,7 +28,7 @@ def rows_of(batches: list[Rows]) -> Counter[object]:
 
 
 class Run:
-    """A run that appends all batches, and remembers in its checkpoint which are confirmed."""
+    """A run that appends all batches, and records in its checkpoint which are confirmed."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tables" / "archive"

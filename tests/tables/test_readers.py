@@ -1,4 +1,4 @@
-"""Programs that know Delta tables read what is written here, also with odd partitions and columns that came later."""
+"""Foreign readers of Delta tables read our tables, also with odd partitions and columns added later."""
 
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -42,7 +42,7 @@ def duckdb_rows(dataset: Any) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Make a table that has a checkpoint, a column that came later, and rows that were replaced."""
+    """Make a table with a checkpoint, a column added later, and replaced rows."""
     monkeypatch.setattr(log, "CHECKPOINT_EVERY", 2)
     at, day = datetime(2024, 3, 5, 1, 2, 3, 456789, tzinfo=UTC), date(2024, 3, 5)
     made = []

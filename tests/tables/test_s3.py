@@ -1,4 +1,4 @@
-"""Tables on a real S3 server: two writers, answers that are lost, and secrets that stay where they are."""
+"""Tables on a real S3 server: two writers, lost answers, and secrets that are not leaked."""
 
 import hashlib
 import logging
@@ -27,14 +27,14 @@ go = pytest.mark.go
 
 @contextmanager
 def through(address: str, rule: server.Rule, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let all go through a proxy that fails by a rule."""
+    """Send all requests through a proxy that fails by a rule."""
     with server.unreliable(address, rule) as proxy, monkeypatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", proxy)
         yield
 
 
 def put(url: str, content: str, *conditions: str) -> int:
-    """Put an object by a program that is none of ours; return the status."""
+    """Put an object with another program than ours; return the status."""
     digest = f"x-amz-content-sha256: {hashlib.sha256(content.encode()).hexdigest()}"
     headers = [part for each in (digest, *conditions) for part in ("-H", each)]
     signed = ["--aws-sigv4", "aws:amz:us-east-1:s3", "--user", f"{server.KEY}:{server.SECRET}"]
@@ -46,7 +46,7 @@ def put(url: str, content: str, *conditions: str) -> int:
 @go
 @pytest.mark.curl
 def test_the_server_refuses_to_put_an_object_that_is_there_if_it_is_told_to(store: str) -> None:
-    """Without this all that follows would show nothing about two writers."""
+    """The other tests of two writers rely on this."""
     url = f"{store}/{server.BUCKET}/{parts.s3_table().rpartition('/')[2]}"
     assert put(url, "first", "If-None-Match: *") == 200
     assert put(url, "second", "If-None-Match: *") == 412
@@ -70,7 +70,7 @@ def test_the_environment_lets_no_commit_replace_another(store: str, monkeypatch:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let answers be late after a shorter time than the proxy's."""
+    """Give up answers sooner than the proxy's delay."""
     monkeypatch.setattr(location, "TIMEOUT_SECONDS", server.LATE_SECONDS / 2)
 
 
@@ -94,8 +94,8 @@ WORK: dict[str, tuple[Callable[[str], None], int | None, set[Row], list[tuple[st
     "merge": (merge_two, 2, {(0, MONDAY), (1, MONDAY)}, [("merge", None, 1, 2), *BATCHES[2:], CREATE]),
     "make": (make, 0, {(0, MONDAY)}, [BATCHES[3], CREATE]),
 }  # fmt: skip
-"""What is done while its commit fails; how many batches were added before, None for results; the rows after it; and its
-history: what was done with which batch, files added, and removed."""
+"""The operation whose commit fails; the number of batches before, None for results; the rows afterwards; and the
+history: operation and batch, files added, and removed."""
 
 
 @go

@@ -146,7 +146,7 @@ def test_of_two_runs_at_once_with_different_checkpoints_one_is_refused(root: Pat
 
 
 def race(root: Path | str, names: list[str]) -> list[str]:
-    """Let processes write at once: batches of a query, or the rows of a day."""
+    """Let processes write concurrently: batches of a query, or the rows of a day."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(len(names)) as pool, context.Manager() as manager:
         start = manager.Barrier(len(names))
@@ -241,7 +241,7 @@ def test_tables_that_need_more_are_refused_by_name(root: Path, configuration: di
 
 
 def test_a_table_with_columns_mapped_is_refused_by_name(root: Path) -> None:
-    """As Spark makes one: version 2 and 5, and names of their own in the files."""
+    """As Spark makes one: version 2 and 5, and other names in the files."""
     Table(str(root), SCHEMA).append(QUERY, 0, [])
     first = root / log.commit_path(0)
     lines = [json.loads(line) for line in first.read_text().splitlines()]

@@ -121,7 +121,7 @@ def test_a_merge_and_a_batch_at_once_both_happen(root: str, monkeypatch: pytest.
 
 
 def test_vacuum_takes_what_no_version_needs_and_leaves_what_is_young(root: str) -> None:
-    """delta-rs finds any file that is old and not of the table; only Parquet files are taken."""
+    """delta-rs would delete any old foreign file; only Parquet files are deleted."""
     odd = Table(root, pa.schema([("n", pa.int64()), ("topic", pa.string())]), ("topic",))
     rows = pa.RecordBatch.from_pylist([{"n": 1, "topic": "a b%"}], odd.schema)
     odd.append(QUERY, 0, odd.write("batch-000000-x", [rows]))

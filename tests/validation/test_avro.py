@@ -1,4 +1,4 @@
-"""Payloads in Avro, binary and JSON. The reader and writer of fastavro are the judges."""
+"""Payloads in Avro, binary and JSON, compared with the reader and writer of fastavro."""
 
 import io
 import json
@@ -216,7 +216,7 @@ def test_what_is_no_document_is_refused(data: bytes) -> None:
 
 
 def test_a_large_tree_is_soon_checked() -> None:
-    """Each value is looked at once, however the types hold each other."""
+    """Each value is visited once, however the types nest."""
     branches = ["null", "T", {"type": "array", "items": "T"}, {"type": "map", "values": "T"}]
     fields = [{"name": name, "type": branches} for name in "lr"]
     trees = compiled({"type": "record", "name": "T", "fields": fields})

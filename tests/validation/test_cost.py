@@ -1,4 +1,4 @@
-"""Costs of checks are counted beforehand, and long checks run in processes that hold up nobody."""
+"""Costs of checks are computed beforehand, and long checks run in processes where they delay nobody."""
 
 import asyncio
 import json
@@ -161,7 +161,7 @@ def test_a_budget_ends_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_watch_counts_what_its_thread_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not what others do meanwhile, while it waits for them; the thread's own clock is looked at when it may matter."""
+    """Not others' work while it waits for them; the thread's own clock is read only when it may matter."""
     worked, passed = [10.0], [70.0]
     monkeypatch.setattr("time.thread_time", lambda: worked[0])
     monkeypatch.setattr("time.perf_counter", lambda: passed[0])
@@ -191,7 +191,7 @@ def test_the_size_of_what_is_within_some_work_is_that_of_the_worst_document() ->
 
 ENDLESS_SCHEMA = {"items": {"allOf": [{"pattern": "[ab]*a[ab]{60}c"}] * 30}}  # every look is at all of a text
 LONG_TEXT = json.dumps(["".join(random.Random(1).choices("ab", k=100_000)) + "a" * 61 + "c"] * 10).encode()
-"""It is allowed, after many seconds."""
+"""It is valid, after many seconds."""
 
 
 def task(schema: dict[str, Any], *pieces: Piece, every: bool = True) -> Task:
@@ -210,7 +210,7 @@ def checks(pool: Pool) -> LongChecks:
 
 @pytest.fixture
 async def impatient(pool: Pool, checks: LongChecks) -> LongChecks:
-    """Checks that are given up soon, in processes that have begun before."""
+    """Checks with a short time limit, in processes that have already started."""
     await checks.check("P", NUMBERS)
     return LongChecks(pool, 0.5)
 

@@ -25,7 +25,7 @@ NESTED = {"properties": {"a": {"items": {"properties": {"b": {"type": "string"}}
 
 
 def text(schema: dict[str, Any], document: object) -> str:
-    """What is told of a document, without the frame; empty when it is valid."""
+    """Return the error of a document, without the envelope; empty when it is valid."""
     try:
         JsonSchema(schema).check(0, json.dumps(document).encode(), Budget())
     except InvalidInput as error:
@@ -134,7 +134,7 @@ def test_references_within_the_schema_are_followed() -> None:
 
 
 def test_a_schema_of_json_schemas_is_no_trouble() -> None:
-    """Draft 7 describes itself so: a schema holds schemas, and lists and maps of schemas."""
+    """Draft 7 describes itself so: a schema contains schemas, and lists and maps of schemas."""
     lists, maps = {"type": "array", "items": MYSELF}, {"type": "object", "additionalProperties": MYSELF}
     schemas = {
         "type": ["object", "boolean"],
@@ -272,12 +272,12 @@ def test_what_may_take_long_for_a_schema_is_never_found_allowed_in_no_time(schem
 
 
 def test_no_more_is_found_allowed_when_the_time_is_up() -> None:
-    """Of what is short for the schema as a whole, no look at the time is needed."""
+    """A text too short for the schema as a whole needs no look at the clock."""
     documents = [b" " * (LARGE_BYTES // 4 - 2) + b"{}"] * 100
     assert JsonSchema({}).allowed(documents, Watch(0)) == 4
 
 
-DOUBLINGS = 60  # a schema that looks 2^60 times would keep the service busy for longer than anybody lives
+DOUBLINGS = 60  # a schema with 2^60 steps would keep the service busy for longer than anybody lives
 
 
 def doubling(name: str = "z{}", path: str = "#/definitions/z{}") -> dict[str, Any]:

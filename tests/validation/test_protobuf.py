@@ -1,4 +1,4 @@
-"""Payloads in Protocol Buffers. The parser and the JSON mapping of protobuf are the judges."""
+"""Payloads in Protocol Buffers, compared with the parser and JSON mapping of protobuf."""
 
 import base64
 import json

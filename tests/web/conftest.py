@@ -5,5 +5,5 @@ import uvloop
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Have each async test run in both event loops: they close files in ways of their own."""
+    """Run each async test in both event loops: they close files differently."""
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

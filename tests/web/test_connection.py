@@ -1,4 +1,4 @@
-"""A connection keeps order, ends in time, and leaves nothing behind; what requests are: tests/http/test_packets.py."""
+"""A connection keeps order, ends in time, and leaks nothing; parsing of requests: tests/http/test_packets.py."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ async def answer_with_body(scope: Any, receive: Any, send: Any) -> None:
 
 
 class HalfLine(Line):
-    """A line whose sides are closed one by one."""
+    """A connection whose sides are closed one by one."""
 
     has_eof = False
 
@@ -270,7 +270,7 @@ async def test_nothing_is_received_while_a_request_waits_behind_the_one_that_is_
 
 
 async def test_over_tls_a_client_is_looked_for_while_a_request_waits() -> None:
-    """A connection that reads nothing does not hear that its client has left."""
+    """A connection that is not read does not notice that its client has left."""
     line, connection = LineServer(lambda scope, receive, send: asyncio.Event().wait(), request_seconds=0.01).connect()
     connection.is_secure = True
     connection.data_received(get("/0") + get("/1"))

@@ -23,14 +23,14 @@ from ams.web.fair_scheduler import (
 from tests.support.line import LineServer
 from tests.support.schedulers import AllWaits
 
-COST = SHARE_SECONDS / 10  # of a request, in seconds of the clock here
+COST = SHARE_SECONDS / 10  # of a request, in seconds of the virtual clock
 
 
 class Turns:
-    """A scheduler in a loop whose turns a test makes, by a clock that only work moves."""
+    """A scheduler in a loop with manual iterations, and a clock that only work moves."""
 
     def __init__(self, busy: str = "") -> None:
-        """Begin, with so many requests of a project that the next ones wait."""
+        """Start with so many queued requests of a project that the next ones wait."""
         self.now = 0.0
         self.scheduler = FairScheduler(lambda: self.now)
         self.done: list[Any] = []
@@ -45,7 +45,7 @@ class Turns:
     def come(
         self, project: str, name: Any = None, cost: float = COST, work: Callable[[], object] | None = None
     ) -> bool:
-        """Let a request come; return whether it was done at once."""
+        """Submit a request; return whether it was done at once."""
 
         def do() -> None:
             self.spend(project, cost, name)
@@ -172,7 +172,7 @@ def test_everything_is_done_once_and_in_the_order_of_its_project(coming: list[tu
         assert names == [number for number, each in enumerate(coming) if each[0] == project]
 
 
-# Connections.
+# Connections
 
 asked: list[str] = []  # the paths of requests that reached the application
 
@@ -187,7 +187,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 class Counted(HttpConnection):
     parts = 0
-    """Taken of bodies."""
+    """Bytes read of bodies."""
 
     def take_body(self, body: bytes) -> None:
         self.parts += 1

@@ -1,4 +1,4 @@
-"""Connections of HTTP/2 go on to a server on a Unix socket, and all others are served as they are."""
+"""Connections of HTTP/2 are relayed to a server on a Unix socket, and all others are served normally."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Echo(asyncio.Protocol):
-    """The server behind the port: it says something, and then what it is told."""
+    """The server behind the port: it greets, and then echoes."""
 
     def __init__(self, world: "World") -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""A listener counts connections from accept on, and lets no address take what everybody needs."""
+"""A listener counts connections from accept on, and limits the share of one address."""
 
 import asyncio
 import contextlib
@@ -89,7 +89,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 @pytest.fixture(scope="module")
 def trusting(certificate: Certificate) -> ssl.SSLContext:
-    """The context of a client that trusts the listener's certificate."""
+    """A client's context that trusts the listener's certificate."""
     return ssl.create_default_context(cafile=str(Path(certificate.chain).parent / "ca.pem"))
 
 
@@ -186,7 +186,7 @@ async def test_a_stop_ends_handshakes_and_keeps_what_is_open(certificate: Certif
 
 
 class NoFiles(socket.socket):
-    """A socket for whose next connection there is no file."""
+    """A socket without a free file descriptor for its next connection."""
 
     asked = 0
 
@@ -207,7 +207,7 @@ async def test_without_a_file_accepting_rests_and_goes_on(monkeypatch: pytest.Mo
         world = World(listener, sock)
         assert await world.answers(await world.connect())
         assert listener.refused == {"files": 1}
-        assert sock.asked <= 4  # the failure, the connection, and that there is no other
+        assert sock.asked <= 4  # the failure, the connection, and an empty accept
         world.close()
         listener.close()
 

@@ -1,4 +1,4 @@
-"""Jobs for tests of the pool, which a worker finds by name, and the processes that do them."""
+"""Jobs for tests of the pool, which a worker finds by name, and the pool's processes."""
 
 import os
 import time
@@ -19,7 +19,7 @@ def process(_parts: Sequence[memoryview]) -> Sequence[bytes]:
 
 
 def touch_and_sleep(parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """Make the file that the part names, and then take a minute."""
+    """Create the file named by the part, and then take a minute."""
     Path(bytes(parts[0]).decode()).touch()
     time.sleep(60)
     return []
@@ -31,7 +31,7 @@ def sleep(parts: Sequence[memoryview]) -> Sequence[bytes]:
 
 
 def refuse(parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """Refuse what there is with its own text; nothing is too large."""
+    """Refuse every existing part with its own text; no size is too large."""
     if not parts:
         raise TooLarge
     raise InvalidInput(bytes(parts[0]).decode())
@@ -57,6 +57,6 @@ async def done(
 
 
 def children() -> set[int]:
-    """Return the processes this one began, those of other tests' services among them."""
+    """Return this process's children, including those of other tests' services."""
     with open(f"/proc/self/task/{os.getpid()}/children") as children:
         return {int(each) for each in children.read().split()}

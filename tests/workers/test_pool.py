@@ -1,4 +1,4 @@
-"""The pool of worker processes: turns, errors, processes that hang or die, and its end."""
+"""The pool of worker processes: queueing, errors, processes that hang or die, and its end."""
 
 import asyncio
 import os

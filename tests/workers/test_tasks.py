@@ -1,5 +1,3 @@
-"""Tasks are done by worker processes as they would be in place."""
-
 import os
 
 import pytest

@@ -1,7 +1,7 @@
-"""Made-up messages in the shape of real ones: seeded, with late, doubled and broken ones among them.
+"""Made-up messages in the shape of real ones, from a seed, with late, doubled and broken ones.
 
-Each module is one world: `TOPICS`, the names of its topics, and `messages(seed, day, ...)`, which yields `Sample`s in
-the order they are published in and depends on nothing but its arguments.
+Each module is one world with `TOPICS`, the names of its topics, and `messages(seed, day, ...)`. The latter yields
+`Sample`s in the order of publishing, and depends only on its arguments.
 """
 
 import heapq
@@ -30,7 +30,7 @@ class Mishaps:
     broken: float = 0.005  # followed by one that cannot be read
 
     def applied(self, samples: Iterable[Timed], random: Random, spoilt: Callable[[Sample], bytes]) -> Iterator[Sample]:
-        """Return messages in the order they are published in; `spoilt` makes the payload of a broken one."""
+        """Return messages in the order of publishing; `spoilt` makes the payload of a broken one."""
         waiting: list[tuple[datetime, int, Sample]] = []
         for number, (time, sample) in enumerate(samples):
             late = timedelta(seconds=random.randint(60, 43_200)) if random.random() < self.late else timedelta()

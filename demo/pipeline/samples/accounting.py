@@ -39,7 +39,7 @@ class Sender:
 
 
 class Senders:
-    """An authority, the senders it vouches for, and the service that texts may be encrypted for."""
+    """An authority, its senders, and the service that texts may be encrypted for."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)  # keys of nobody
@@ -102,7 +102,7 @@ TOPICS = (GRID, CLOUD, STORAGE)
 VOS = ("atlas", "cms", "lhcb", "alice", "biomed", "ops", "vo.access.egi.eu")
 ROLES = ("production", "pilot", "NULL")
 LOST_AT, LOST = 1, 3
-"""The number of the site that loses jobs, and how many of each day it counts and never sends."""
+"""The site that loses jobs, and how many jobs of each day it counts and never sends."""
 _DAY = timedelta(days=1)
 _PER_MESSAGE = 200
 _FOUND_LATE = 0.02
@@ -127,7 +127,7 @@ def messages(
     Into the folder `keys` go the certificate of the authority and the service's key, when it is named. All texts
     depend on the arguments alone; signatures and seals are new each time.
     """
-    # What happens to messages is drawn apart, so that it changes none of the texts.
+    # Mishaps have their own random numbers, so that they change no text.
     random, chance = Random(seed), Random(seed + 1)  # made-up data
     mishaps = mishaps or Mishaps()
     world = _World(random, Senders(seed), mishaps.broken, encrypted, signed)
@@ -288,7 +288,7 @@ class _World:
 
 
 def _spoilt(sample: Sample, chance: Random) -> bytes:
-    """Return what is left of a message that was changed, cut off, or never one."""
+    """Return the payload of an altered, truncated, or invalid message."""
     data = sample.data
     ways = (b"", b"hello\n", data[: len(data) // 3], data.replace(b"Duration: ", b"Duration: 9"))
     return chance.choice(ways if data.startswith(b"MIME") else ways[:2])

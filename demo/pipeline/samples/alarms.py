@@ -1,8 +1,7 @@
-"""A day of alarms, status events and alerts: outages of endpoints, as monitoring boxes and the status job tell them.
+"""A day of alarms, status events and alerts about outages of endpoints, from monitoring boxes and the status job.
 
-Each outage begins and ends once. The box that notices tells it as an alarm, and again every hour while it lasts; the
-status job tells it as an event of the metric, the endpoint, the service and the site, and alerts of the last two that
-people are called for.
+Each outage begins and ends once. A box sends it as an alarm, and again every hour while it lasts. The status job sends
+events for the metric, the endpoint, the service and the site, and alerts for the last two to people on call.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The world of monitoring: what the probes of an infrastructure find, host by host, and the files that say what counts.
+"""The world of monitoring: results of an infrastructure's probes, host by host, and the files for their evaluation.
 
 Every check runs each 5, 15, 60 or 240 minutes, from one of three hosts whose clocks differ. Some 95 % of the
 results are OK; failures come in runs: an outage makes all checks of a host CRITICAL for 1 to 6 hours. Some outages

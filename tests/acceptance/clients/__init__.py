@@ -1,1 +1,1 @@
-"""What stands behind tests with real clients: their requests, their programs, and Google's libraries."""
+"""Helpers of the tests with real clients: requests, programs, and Google's libraries."""

@@ -1,4 +1,4 @@
-"""An installation with something of everything, asked over HTTP, for tests that move it."""
+"""An installation with every kind of resource, read over HTTP, for tests that move it."""
 
 import base64
 import contextlib
@@ -53,7 +53,7 @@ def settings(data: Path, **more: object) -> Settings:
 
 
 def nobody(_: str) -> None:
-    """Hear of what a start waits for."""
+    """Ignore progress reports of a start."""
 
 
 @contextlib.asynccontextmanager
@@ -100,7 +100,7 @@ async def service(data: Path, clock: Clock, **more: object) -> AsyncIterator[Api
 
 
 async def furnished_folder(data: Path, clock: ManualClock) -> tuple[Told, str]:
-    """Make an installation with something of everything; return what its API tells, and a named token."""
+    """Make an installation with every kind of resource; return the API's answers, and a named token."""
     async with service(data, clock) as api:
         await _furnish(api, clock)
     async with installation(data, clock) as opened:
@@ -134,9 +134,9 @@ async def _furnish(api: Api, clock: ManualClock) -> None:
 
 
 async def _furnish_without_service(opened: Installation) -> str:
-    """Make what no request makes at once: done ranges, labels, named tokens, bindings and issuers.
+    """Make what no single request makes: done ranges, labels, named tokens, bindings and issuers.
 
-    Returns a token of user-1 to publish to one topic with.
+    Returns a token of user-1 that may publish to one topic.
     """
     registry = opened.registry
     await _label(registry)
@@ -218,7 +218,7 @@ async def _subscribe(api: Api) -> None:
 
 
 async def _publish(api: Api, clock: ManualClock) -> None:
-    """Publish over ten days: what is older than a week is gone."""
+    """Publish over ten days; retention deletes what is older than a week."""
     await api.publish("emptied", "a", "b", "c")
     for day in range(10):
         await api.publish("going", "x")

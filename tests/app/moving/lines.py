@@ -1,5 +1,3 @@
-"""Small exports, written by hand."""
-
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ HEADER: Fields = {"kind": "header", "format": 1}
 
 
 def quiet(done: int, expected: int | None) -> None:
-    """Hear of the progress."""
+    """Ignore progress reports."""
 
 
 def line(kind: str, **fields: object) -> Fields:

@@ -1,4 +1,4 @@
-"""Export files: written and read whole, those that others wrote, and with very much in them."""
+"""Export files: written, read whole, made by others, and very large."""
 
 import base64
 import os

@@ -1,4 +1,4 @@
-"""Moving an installation: everything the API tells is the same afterwards, on Kafka and PostgreSQL too."""
+"""Moving an installation: the API's answers are the same afterwards, on Kafka and PostgreSQL too."""
 
 import asyncio
 import shutil
@@ -23,13 +23,13 @@ from tests.support.program_keys import public_key
 
 
 class Furnished(NamedTuple):
-    """An installation with something of everything, an export of it, and what its API told."""
+    """An installation with every kind of resource, an export of it, and the API's answers."""
 
     data: Path
     export: Path
     told: Told
     now: int
-    named: str  # a named token
+    named: str
 
     @property
     def clock(self) -> ManualClock:
@@ -38,7 +38,7 @@ class Furnished(NamedTuple):
 
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> Furnished:
-    """Furnish an installation once; who changes it works on a copy."""
+    """Make one installation for all tests; tests that change it work on a copy."""
     folder, clock = tmp_path_factory.mktemp("furnished"), ManualClock()
 
     async def make() -> tuple[Told, str]:

@@ -1,4 +1,4 @@
-"""Which files are exports: everything else is refused with the number of the first bad line."""
+"""Valid exports; all other files are refused with the number of the first bad line."""
 
 import dataclasses
 import gzip
@@ -257,7 +257,7 @@ def test_a_file_cut_anywhere_is_noticed(tmp_path: Path, name: str):
     data = text.read_bytes() if name == "file" else gzip.compress(text.read_bytes())
     path = tmp_path / name
 
-    # Without its line end the last line still says all; a compressed file ends with its checksum.
+    # The last line is complete even without its line end; a compressed file ends with its checksum.
     for length in range(0, len(data) - 1, 7):
         path.write_bytes(data[:length])
         with pytest.raises(Unusable):

@@ -1,5 +1,3 @@
-"""What stands for workers in tests of those who decide what is delivered."""
-
 from collections.abc import Iterable
 
 from ams.core.names import SubscriptionId

@@ -1,4 +1,4 @@
-"""A service as a push server sees it: what it tells to deliver, and where messages come from."""
+"""A service as a push server sees it: its delivery targets, and where messages come from."""
 
 import asyncio
 import contextlib

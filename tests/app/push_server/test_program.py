@@ -22,7 +22,7 @@ PUSH = {
     "push_enabled": True, "push_worker_token": WORKER_TOKEN, "push_allow": "127.0.0.0/8",
     "push_server_host": "127.0.0.1", "push_server_port": 1, "push_tls_enabled": False,
 }  # fmt: skip
-"""Of a service that delivers nothing itself; nobody is at that port."""
+"""Settings for a service that delivers nothing itself; nothing listens on that port."""
 
 
 def test_messages_arrive_and_a_stop_ends_well(receiving: Receiving, tmp_path: Path) -> None:

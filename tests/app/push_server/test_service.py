@@ -1,4 +1,4 @@
-"""Our push server as others see it: push contract 3 and 4 by field numbers, and who may ask it (P22)."""
+"""Our push server by its wire: push contract 3 and 4 by field numbers, and its access control (P22)."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ CONFIG: dict[int, Value] = {1: "https://example.com/in", 2: [(1, "linear"), (2, 
 
 
 def activation(path: str = PATH, **changes: Value | None) -> bytes:
-    """Write an activation whose push configuration has other fields, `_N=value`, or lacks some, `_N=None`."""
+    """Encode an activation with other fields in its push configuration, `_N=value`, or without some, `_N=None`."""
     config = CONFIG | {int(name[1:]): value for name, value in changes.items()}
     fields = [(number, value) for number, value in config.items() if value is not None]
     return written((1, [(1, path), (2, "/projects/p/topics/t"), (4, fields)]))
@@ -218,7 +218,7 @@ async def test_p1_with_nothing_to_load_the_server_is_usable_at_once() -> None:
     assert table.stops == [1]
 
 
-# Who may ask: TLS, client certificates, and the access list by either kind of name (P22)
+# Access control: TLS, client certificates, and the access list by either kind of name (P22)
 
 JANE = (("C", "GR"), ("O", "Acme"), ("CN", "ams.example.com"))
 

@@ -1,4 +1,4 @@
-"""A start of the service: what it waits for, what stops it, and what it finds and makes."""
+"""A start of the service: what it waits for, what stops it, and what it creates."""
 
 import contextlib
 import shutil
@@ -77,7 +77,7 @@ async def test_topics_whose_log_was_lost_begin_again_and_so_do_their_subscriptio
 
 
 async def test_no_node_starts_beside_messages_with_an_empty_registry(tmp_path: Path) -> None:
-    """It would make an administrator, and an import that is under way could not end."""
+    """Otherwise it would make an administrator, and an import under way could not finish."""
     settings = Settings(data=str(tmp_path / "data"))
     async with open_engines(settings, SystemClock(), Disk(), lambda _: None, Supervisor()) as engines:
         await engines.log.create(new_topic_id())
@@ -92,7 +92,7 @@ async def test_no_node_starts_beside_messages_with_an_empty_registry(tmp_path: P
 async def test_with_the_log_elsewhere_the_data_folder_has_a_reserve_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For acknowledgements, deletions and the audit log, which go on there when its disk is full."""
+    """For acknowledgements, deletions and the audit log, which need space when the disk is full."""
 
     async def elsewhere(opening: object, registry: object) -> EmbeddedLog:
         return await EmbeddedLog.open(str(tmp_path / "elsewhere"), options=LogOptions(reserve_bytes=0))
@@ -109,7 +109,7 @@ async def test_with_the_log_elsewhere_the_data_folder_has_a_reserve_too(
 
 
 async def test_only_a_service_that_is_alone_removes_what_looks_left_over(tmp_path: Path) -> None:
-    """Where there are others, one of them may just be making it."""
+    """On a shared database, another node may be creating it right now."""
     settings = Settings(data=str(tmp_path / "data"))
     async with open_engines(settings, SystemClock(), Disk(), lambda _: None, Supervisor()) as engines:
         await put_in_order(settings, engines)
@@ -282,7 +282,7 @@ async def test_a_change_of_issuers_on_another_node_forgets_what_was_verified_on_
             token = example.token()
             assert (await identity.logins.principal(token)).name == "alice"
 
-            # As it is heard of from another node: nobody tells the keys, which stay good.
+            # The change came from another node without the keys; they stay valid.
             await registry.issuers.update(issuer.name, replace(issuer, audiences=("other",)))
 
             with pytest.raises(TokenRefused, match="for another audience"):

@@ -1,7 +1,7 @@
-"""Every setting does what it says, seen from outside a service that was really started with it.
+"""Every setting has an effect on a real service, seen from outside.
 
-Each test says by `shows` which settings it is about; it fails when one of them is ignored. A setting that needs more
-than a service is named in `ELSEWHERE`, with the test that shows its effect.
+Each test lists its settings in `shows`, and fails when one of them is ignored. A setting that needs more than a service
+is in `ELSEWHERE`, with the test that shows its effect.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ ELSEWHERE = {
         "push_worker_token"
     ),
 }
-"""Tests, and the settings whose effect they show."""
+"""Tests, and the settings they show."""
 SECONDS = 10  # a socket is given so long: much less than any default, much more than what is set here
 
 
@@ -171,7 +171,7 @@ def test_a_service_with_little_room_and_patience_says_so(tmp_path: Path) -> None
 
 
 def until_closed(given: Served, *parts: bytes) -> bytes:
-    """Send something in parts and return all that comes until the service has had enough."""
+    """Send something in parts and return the bytes that arrive until the service closes the connection."""
     found = b""
     with given.connect(SECONDS) as connection:
         for part in parts:
@@ -266,7 +266,7 @@ def test_both_ports_are_where_they_are_set_and_nowhere_else(tmp_path: Path) -> N
 @shows("tls_self_signed", "cert", "key")
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 def test_https_has_the_set_certificate_and_tls_1_2_or_newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # So that nothing but the service's own lowest version refuses: OpenSSL's usual ciphers are too good for TLS 1.1.
+    # Only the service's own minimum version may refuse: OpenSSL's default ciphers rule out TLS 1.1.
     monkeypatch.setattr(tls, "ssl", SimpleNamespace(**{**vars(ssl), "SSLContext": AnyCipher}))
     with served(tmp_path / "first", tls_self_signed=True) as given:
         first = ssl.get_server_certificate(("127.0.0.1", httpx.URL(given.run.base_url).port or 0))

@@ -1,4 +1,4 @@
-"""A CA with one below it, a folder that trusts it, and a server with its lists, for all tests of the package."""
+"""A CA with an intermediate CA, a folder that trusts it, and a server with its lists, for the whole package."""
 
 import ipaddress
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ Leaf = Credentials | x509.Certificate | bytes  # a certificate of a client; in D
 
 @dataclass(frozen=True)
 class World:
-    """Who signs and who has signed; made once, as keys and signatures take their time."""
+    """Authorities and their certificates; made once, as keys and signatures are slow."""
 
     root: Authority
     below: Authority  # a CA below the root, with a list of its own in the certificate of the root's
@@ -67,7 +67,7 @@ class Site:
 async def judged(
     checks: CertificateChecks, leaf: Leaf, *chain: x509.Certificate | bytes, verify_host: bool = False
 ) -> str:
-    """Return `believed`, or why a certificate is refused, or why nothing can be said of it."""
+    """Return `believed`, the reason of a refusal, or the reason why nothing can be decided."""
     try:
         await checks.check(presented(leaf, *chain), "127.0.0.1", verify_host=verify_host)
     except CertificateRefused as error:

@@ -53,7 +53,7 @@ A_PROXY = "is a proxy certificate, which cannot log in. Use the host or user cer
 
 
 def below(name: str, site: Site, **options: object) -> Shown:
-    """Return a certificate of a CA below the root that is made so, and the CA's."""
+    """Return the certificate of an intermediate CA with these options, and the root's."""
     authority = Authority.make(name, issuer=site.root, **options)
     return authority.signs(), authority.certificate
 
@@ -350,7 +350,7 @@ async def test_a19_a_subject_that_cannot_be_read_is_refused(site: Site, old: byt
 
 
 def test_a_subject_is_read_once_and_a_long_one_takes_no_memory() -> None:
-    """Whoever nobody trusts can show certificates by the thousand, each with names of 100 kB."""
+    """Anybody can show untrusted certificates by the thousand, each with names of 100 kB."""
     known, authority = Subjects(), Authority.make("Anybody")
     usual, long = authority.signs("Jane"), authority.signs([("OU", "x" * 60)] * 40)
 

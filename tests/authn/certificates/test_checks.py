@@ -1,4 +1,4 @@
-"""All checks together: the folder of authorities, names of hosts, what is remembered; odd bytes raise refusals."""
+"""All checks together: the folder of authorities, host names, the cache; invalid bytes raise refusals."""
 
 import asyncio
 import datetime
@@ -113,7 +113,7 @@ def test_a19_changed_bytes_raise_only_refusals(site_of_all: AuthnSettings, chang
         with ignore_warnings():
             odd = AUTHORITY.signs_changed(FULL, BODY, bytes(body))
     except (ValueError, x509.InvalidVersion):
-        return  # no certificate for any reader: the session has none then
+        return  # unreadable to every library: the session has no certificate
     for options in (
         site_of_all,
         AuthnSettings(trust_unknown_cas=True),

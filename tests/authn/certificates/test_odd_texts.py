@@ -25,7 +25,7 @@ from tests.support.authorities import NO_CA, Authority, Extension, name_of
 from tests.support.publishing import Publishing
 
 USUAL, ODD = b"\x0c\x08UNUSUAL!", b"\x13\x08*@_ & x!"
-"""A common name, and one of the same length that only OpenSSL reads."""
+"""A common name, and one of the same length that only OpenSSL can read."""
 
 
 def pem(label: str, der: bytes) -> bytes:
@@ -88,7 +88,7 @@ async def test_a_ca_between_that_a_client_sends_leads_to_the_root(site: Site, pu
 
 @pytest.mark.parametrize("name", [ODD, b"\x14\x08Jos\xe9 Ez!", b"\x16\x08Jos\xe9 Ez!", b"\x14\x08Jos\xc3\xa9 E!"])
 async def test_the_name_of_the_authority_above_may_be_odd_in_an_extension_alone(site: Site, name: bytes) -> None:
-    """Of the key identifier, where OpenSSL was long set to write it."""
+    """In the key identifier alone, where OpenSSL wrote it by default for years."""
     odd = OddAuthority(Authority.make("UNUSUAL!"), name)
     below = Authority.make("Below", issuer=odd.made)
     above = x509.DirectoryName(name_of("UNUSUAL!"))

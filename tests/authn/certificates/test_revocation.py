@@ -1,4 +1,4 @@
-"""Withdrawn certificates: lists from the folder and by URL, OCSP when there is no list, and the policy without both."""
+"""Revoked certificates: lists from the folder and by URL, OCSP without a list, and the policy without both."""
 
 import traceback
 from collections.abc import Callable
@@ -98,7 +98,7 @@ async def test_a10_a_list_is_fetched_once_and_again_before_it_ends_and_gives_way
 async def test_a10_lists_and_responders_are_asked_again_when_the_clock_was_put_back(
     site: Site, publishing: Publishing, leaf: Credentials
 ) -> None:
-    """Else a machine that starts with a clock of tomorrow refuses everybody until tomorrow."""
+    """Otherwise a machine that boots with tomorrow's date refuses everybody until tomorrow."""
     checks = site.checks()
     site.clock.step(DAY_MS)
     assert (await judged(checks, site.jane)).startswith("unable")
@@ -127,7 +127,7 @@ async def test_a10_a_clock_that_leaps_ahead_forgets_no_list(site: Site, publishi
 
 
 async def test_a10_a_list_of_the_future_takes_no_place(site: Site, publishing: Publishing) -> None:
-    """A CA whose clock was wrong once; all its later lists seem older."""
+    """A CA with a wrong clock once: all its later lists seem older."""
     publishing.puts("/root.crl", site.root.crl(this_update=NOW + DAY, next_update=NOW + 9 * DAY))
     checks = site.checks()
     assert "is of no use: it is of the future" in await judged(checks, site.jane)

@@ -1,4 +1,4 @@
-"""A server of TLS that asks for certificates, with an application that says who asked."""
+"""A TLS server that asks for certificates, with an application that answers with the client's identity."""
 
 import base64
 import contextlib
@@ -26,7 +26,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 
 async def who(scope: dict[str, Any], receive: Receive, send: Send) -> None:
-    """Answer with what the application is told of its client."""
+    """Answer with the client's identity as the application sees it."""
     while (await receive()).get("more_body", False):
         pass
     peer: Peer = scope[PEER]
@@ -49,7 +49,7 @@ def relaying(
     judge: Callable[[Presented], None] = lambda _: None,
     refused: list[tuple[str, int]] | None = None,
 ) -> Relaying:
-    """Return `who` behind proxies of these names; `refused` gets what the audit log is told of failures."""
+    """Return `who` behind proxies of these names; failures for the audit log go into `refused`."""
 
     class Checks(CertificateChecks):
         def __init__(self) -> None: ...
@@ -74,7 +74,7 @@ class Served:
     ca: str
 
     def ask(self, *, cert: Pair | None = None, headers: dict[str, str] | None = None, preface: bytes = b"") -> Any:
-        """Ask once; return what the application said, or the status of a refusal with its text."""
+        """Send one request; return the application's answer, or the status of a refusal with its text."""
         head = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         with self.connect(cert=cert, preface=preface) as client:
             client.sendall(f"GET /v1/who HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{head}\r\n".encode())

@@ -1,4 +1,4 @@
-"""Requests until their answer: who manages (A15), bodies, routes, and the table of errors (contract 4)."""
+"""Requests up to their answer: administrators (A15), bodies, routes, and the table of errors (contract 4)."""
 
 import asyncio
 import gzip

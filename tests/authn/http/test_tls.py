@@ -1,4 +1,4 @@
-"""Connections: handshakes that ask for a certificate, the PROXY protocol, and proxies that end TLS themselves (A12)."""
+"""Connections: handshakes that ask for a certificate, the PROXY protocol, and proxies that terminate TLS (A12)."""
 
 import base64
 import contextlib
@@ -37,7 +37,7 @@ ODD = authorities.Authority.make("odd")
 
 
 def odd(folder: Path, *, days: int = 1, extension: int = 0, subject: str = "odd") -> Pair:
-    """Make a certificate of an unknown CA, that ends in so many days, with a large extension."""
+    """Make a certificate of an unknown CA that expires in so many days, with a large extension."""
     value = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"x" * extension)
     made = ODD.signs(
         [("CN", subject)] if subject else [],

@@ -7,7 +7,7 @@ from tests.support.commands import Ran
 
 
 class Files:
-    """Declares texts for the test's project, whose name stands for `PROJECT` in them."""
+    """Declares texts in the test's project, with its name for `PROJECT`."""
 
     def __init__(self, ams: Ams, folder: Path, project: str) -> None:
         self._ams = ams

@@ -1,4 +1,4 @@
-"""Faults of the cluster shape: nodes behind haproxy, brokers, PostgreSQL with standbys, and something of it down.
+"""Faults of a cluster: nodes behind haproxy, brokers, and PostgreSQL with standbys, with one part down.
 
-`python -m tests.faults.cluster.campaign` (or `make faults-cluster`) breaks one thing after another under load.
+`python -m tests.faults.cluster.campaign` (or `make faults-cluster`) breaks one part after another under load.
 """

@@ -1,4 +1,4 @@
-"""Every call of a run: when it went out and how it ended, who was let down and until when, and what is promised."""
+"""Every call of a run: its times and result, calls that failed and until when, and the promises of each fault."""
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -13,22 +13,21 @@ from tests.faults.parallel.google import ON_ITS_WAY, Moment
 
 WORK = "work"
 SLOW_SECONDS = 2.0
-"""A call that takes longer, and twice as long as any before the fault, has felt it: a busy machine is no fault. A pull
-that waits ends sooner by itself."""
-FLOWS_SECONDS = 5.0  # after it was released, all that was held up has come to the clients
+"""A call is affected by the fault if it takes longer than this, and twice as long as any call before the fault.
+Otherwise the machine is just busy. A waiting pull ends sooner."""
+FLOWS_SECONDS = 5.0  # all delayed answers have reached their clients so long after the release
 SERVER_ERRORS = range(500, 600)
 _SERVER, _COUNTS, _LOG_WORDS = 2, 7, 8
-"""Where a line of haproxy's log has backend and server, and counts, of which the last is how often it was sent again;
-and how many words those of requests have at least."""
+"""In haproxy's log: the fields of backend and server, and of counts, of which the last is the number of resends; and
+the minimum number of fields in a request's line."""
 
 
 class Call(NamedTuple):
     """One request of one client; times are of the monotonic clock."""
 
-    request: str  # names the request; those repeated with their key have the name of the first
+    request: str  # One request of one client; times are monotonic seconds.
     what: str
-    """`publish`, `pull`, `acknowledge`, `modifyOffset`, `offsets`, `read` for what the registry alone answers, or
-    `WORK`."""
+    """`publish`, `pull`, `acknowledge`, `modifyOffset`, `offsets`, `read` for registry-only requests, or `WORK`."""
     started: float
     ended: float
     status: int  # of the answer; 0: there was none within the client's patience
@@ -36,7 +35,7 @@ class Call(NamedTuple):
     node: str = ""  # the node that had it last, as haproxy's log says; empty: its log has no line
     resent: bool = False  # whether haproxy sent it again, as another node had it before and died
     again: bool = False
-    """Whether its client repeats, with its key, a request that failed: how long that goes on says the contract."""
+    """True if its client repeats a failed request with its idempotency key; the contract limits for how long."""
 
     @property
     def seconds(self) -> float:
@@ -44,11 +43,11 @@ class Call(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether a client was let down; errors of the 400s are about what it asked for."""
+        """Return whether the request failed for its client; 4xx errors are the client's own."""
         return self.status == CLOSED or self.status in SERVER_ERRORS
 
     def felt(self, slow: float) -> bool:
-        """Tell whether the fault could be noticed by it: it failed, or took longer than `slow` seconds."""
+        """Return whether the call was affected by the fault: it failed, or took longer than `slow` seconds."""
         return not self.again and (self.failed or self.seconds > slow)
 
 
@@ -56,12 +55,12 @@ class Call(NamedTuple):
 class CallLog:
     calls: list[Call] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    """What no fault excuses: answers that a correct client must never get, each as a sentence."""
+    """Answers that a correct client must never get, whatever the fault, each as a sentence."""
     stopping: bool = False
     slow: float = SLOW_SECONDS
 
     def learn_pace(self) -> None:
-        """Take the calls so far, which felt no fault, for how long calls take on this machine."""
+        """Measure normal call durations on this machine from the calls before the fault."""
         self.slow = max(SLOW_SECONDS, *(2 * call.seconds for call in self.calls))
 
     def note(self, call: Call) -> None:
@@ -73,9 +72,9 @@ class CallLog:
 
 
 def with_nodes(calls: Iterable[Call], log: str) -> list[Call]:
-    """Return the calls with the nodes that had them, by haproxy's log, in the format of `deploy/haproxy/haproxy.cfg`.
+    """Return the calls with their nodes, from haproxy's log in the format of `deploy/haproxy/haproxy.cfg`.
 
-    Of a request that was repeated with its key, all calls have the node that had the first.
+    All calls of a request that was repeated with its key have the node of the first.
     """
     nodes: dict[str, tuple[str, bool]] = {}
     for line in log.splitlines():
@@ -96,9 +95,9 @@ def failed_requests(calls: Iterable[Call]) -> dict[str, Call]:
 
 
 def well_again(calls: Iterable[Call], since: float, calm: float, slow: float = SLOW_SECONDS) -> float:
-    """Return from when on no call failed any more, nor was slow until for `calm` seconds none had been.
+    """Return the time of recovery: no later call failed, nor was slow before `calm` seconds without a slow one.
 
-    `since` when none was after that. Slow calls later on tell of a busy machine, not of the fault.
+    Returns `since` when no call failed or was slow. Later slow calls mean a busy machine, not the fault.
     """
     well = since
     for call in sorted((call for call in calls if call.felt(slow)), key=lambda call: call.ended):
@@ -114,12 +113,12 @@ class Course:
     began: float = 0.0
     struck: float = 0.0
     gone: float = 0.0
-    """When a node that is killed was surely dead: it is stopped first, and what comes to it until then is on its way to
-    it."""
+    """Time when a killed node was surely dead. It is stopped first; until then requests are still on their way
+    to it."""
     node: str = ""
     helped: float = float("inf")
     released: float = float("-inf")
-    """When what was frozen or held up went on, and with it what was on its way through it."""
+    """Time when a frozen or delayed part resumed, with the requests on their way through it."""
     ended: float | None = None  # none: the cluster has to get over it without help
 
     def begin(self) -> None:
@@ -141,22 +140,22 @@ class Course:
         self.ended = time.monotonic()
 
     def moment(self) -> Moment:
-        """Return this moment; from when the fault came, calls may fail, until another node owns the subscription."""
+        """Return one moment of a fault: from then on calls may fail, until another node owns the subscription."""
         now, is_hurt = time.monotonic(), bool(self.began)
         is_late = is_hurt and now < self.released + FLOWS_SECONDS
         return Moment(now, int(is_hurt), not is_hurt, (self.began if is_late else now) - ON_ITS_WAY)
 
     @property
     def until(self) -> float:
-        """From when on the cluster has to get well."""
+        """Return the time from which the cluster must recover."""
         return self.struck if self.ended is None else self.ended
 
 
 def with_first_tries(attempts: Iterable[Attempt], resent: Collection[str]) -> Iterator[Attempt]:
-    """Yield the attempts; of those sent again (`resent` has their requests) also what the first try may have done.
+    """Yield the attempts; those resent (`resent` has their requests) also with the possible effects of the first try.
 
-    A seek moves twice then, perhaps with an acknowledgement between. What is late the second time may have been done
-    the first time. Of any other request the second time changes nothing.
+    A seek then moves twice, perhaps with an acknowledgement between. A late second answer may belong to a first try
+    that succeeded. A second try of any other request changes nothing.
     """
     for each in attempts:
         if each.request not in resent:
@@ -178,7 +177,7 @@ CLIENT_ERRORS = range(400, 500)
 
 
 class Promise(Enum):
-    """How many calls may be let down."""
+    """Limit of failed calls."""
 
     NONE = "no call fails"
     IN_FLIGHT = "only publishes fail that were on their way to that node, and none of the official library"
@@ -186,13 +185,13 @@ class Promise(Enum):
 
 
 def was_in_flight(call: Call, course: Course) -> bool:
-    """Tell whether a call is a publish, not the library's, that was on its way to the node when that died.
+    """Return whether a call is a publish, not the library's, that was on its way to the node at its death.
 
-    One with a key haproxy sends to another node then, which may not find out in time whether it is stored.
+    haproxy sends a publish with a key to another node, which may not find out in time whether it is stored.
 
-    Where the node breaks a connection on which requests were answered before, haproxy breaks the client's too, and
-    writes no line: the client shall try again. Then the moment has to tell: the call was on its way when the node died,
-    and its connection was closed right then.
+    If the node breaks a connection that it has answered on before, haproxy breaks the client's too, and logs nothing:
+    the client shall retry. Then only the time tells: the call was on its way when the node died, and its connection was
+    closed right then.
     """
     came = max(course.began, course.gone)
     if call.what != "publish" or call.started >= came + MOMENT or call.ended <= course.began or not course.node:
@@ -231,7 +230,7 @@ def wrongly_refused(calls: Sequence[Call]) -> Iterator[str]:
 
 
 def answered_at_once(calls: Sequence[Call], course: Course) -> Iterator[str]:
-    """Without Kafka publishes are refused at once, and what needs no Kafka goes on."""
+    """Without Kafka, publishes are refused at once, and requests that need no Kafka succeed."""
     begin, end = course.began + NOTICED_SECONDS, course.helped
     during = [call for call in calls if begin < call.started and call.ended < end]
     for call in during:

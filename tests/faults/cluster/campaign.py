@@ -1,8 +1,8 @@
-"""Breaks one thing after another of a cluster under load, and checks everything its clients were told.
+"""Breaks one part of a cluster after another under load, and checks every answer to its clients.
 
-`python -m tests.faults.cluster.campaign [--runs N] [--fault NAME ...]` (or `make faults-cluster`) shows how it gets on,
-and prints one JSON line a run, the ledger of faults. The exit code is 1 when a law or a promise was broken; histories
-and logs are kept then, and named.
+`python -m tests.faults.cluster.campaign [--runs N] [--fault NAME ...]` (or `make faults-cluster`) shows progress. It
+prints one JSON line a run, the ledger of faults. The exit code is 1 when a law or a promise was broken; then it keeps
+histories and logs, and prints their paths.
 """
 
 import argparse

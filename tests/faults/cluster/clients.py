@@ -1,4 +1,4 @@
-"""Clients of the whole cluster by the address of haproxy: of ours, which give up after ten seconds, and the library."""
+"""Clients of the whole cluster by haproxy's address: our own with a timeout of ten seconds, and the library."""
 
 import asyncio
 import ssl
@@ -18,7 +18,7 @@ from tests.faults.http_client import FOREVER, ask
 
 PATIENCE_SECONDS = 10.0
 BREATH_SECONDS = 0.5
-"""How long a client waits after it was let down: without it a fault of seconds would fill the history with failures."""
+"""Pause of a client after a failure: without it a fault of seconds would fill the history with failures."""
 _VERBS = ("publish", "pull", "acknowledge", "modifyOffset", "offsets")
 
 
@@ -33,7 +33,7 @@ class FrontClient(Client):
     """One client with one connection to haproxy."""
 
     def __init__(self, name: str, front: Front, log: CallLog, what: str = "") -> None:
-        """`what` is what its calls are, empty: what each asks for."""
+        """`what` names its calls; empty: each is named by its request."""
         super().__init__(name, log)
         self._front, self._calls, self._what = front, log, what
         self._failed = ""
@@ -41,10 +41,10 @@ class FrontClient(Client):
     async def attempt(
         self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
     ) -> Tried:
-        """Make one attempt and say what came of it.
+        """Make one attempt and return its outcome.
 
-        An error of the 500s may come from a node that had sent everything on before it lost who should answer, so it
-        is as good as none: the request happened wholly, or not at all, and perhaps later.
+        A node that answers 5xx may have forwarded everything before it lost its backend. So the outcome is unknown: the
+        request was executed wholly or not at all, and perhaps later.
         """
         found, call = await self._once(name, path, body, method, headers)
         self._calls.note(call._replace(again=name == self._failed))
@@ -54,7 +54,7 @@ class FrontClient(Client):
         return found
 
     async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
-        """Call until it is answered with success, for a while, and return the document; not counted as a call."""
+        """Retry until success, for a while, and return the document; not counted as a call."""
         give_up = time.monotonic() + 3 * PATIENCE_SECONDS
         while True:
             found, call = await self._once(self.next_request(), path, body, method, {})
@@ -93,16 +93,16 @@ class FrontClient(Client):
 
 
 RETRY: dict[str, Any] = {"retry": 3, "retrysleep": 1}
-FAILED = 599  # stands for the exception that the library raised after its last try
+FAILED = 599  # stands for the library's exception after its last try
 PAUSE_SECONDS = 0.1
 
 
 @dataclass
 class LibraryUser:
-    """A publisher and a consumer of a topic nobody else uses; each runs in a thread of its own.
+    """A publisher and a consumer of a topic of their own; each runs in a thread.
 
-    The library makes a publish again that was not answered, so a message may be stored twice (that is counted), but
-    none that was acknowledged may be lost.
+    The library repeats a publish without an answer, so a message may be stored twice (that is counted). Acknowledged
+    messages must not be lost.
     """
 
     endpoint: str
@@ -114,7 +114,7 @@ class LibraryUser:
     published: dict[str, int] = field(default_factory=dict)  # the id of each message that was acknowledged to us
     received: list[Held] = field(default_factory=list)
     _stands: set[int] = field(default_factory=lambda: {0})
-    """Where the subscription may stand: two places after an acknowledgement that was not answered."""
+    """Possible positions of the subscription: two after an acknowledgement without an answer."""
 
     def publish(self) -> None:
         ams, number = self._service(), 0
@@ -165,7 +165,7 @@ class LibraryUser:
         return {"verify": self.ca, "timeout": PATIENCE_SECONDS, "proxies": {"https": ""}}
 
     def violations(self, held: Sequence[Held]) -> Iterator[str]:
-        """Yield what was acknowledged and is lost, or delivered as something else; `held` is the whole topic."""
+        """Yield acknowledged messages that are lost or altered; `held` is the whole topic."""
         found = dict(held)
         for name, number in self.published.items():
             if found.get(number) != name:
@@ -176,5 +176,5 @@ class LibraryUser:
                 yield f"law 2: the library was given {each.name} as id {each.id}, where {found.get(each.id)} is"
 
     def repeated(self, held: Sequence[Held]) -> int:
-        """Return how many messages are stored once more because the library sent them again."""
+        """Return how many messages are stored twice because the library sent them again."""
         return len(held) - len({each.name for each in held})

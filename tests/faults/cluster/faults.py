@@ -1,4 +1,4 @@
-"""The faults: what each breaks under load, and what clients may feel of it."""
+"""The faults: what each breaks under load, and its permitted effects on clients."""
 
 import asyncio
 import contextlib
@@ -20,8 +20,8 @@ from tests.support.waiting import wait_until_async
 FREEZE_SECONDS = 20.0
 AWAY_SECONDS = 8.0
 BELOW_SECONDS = 35.0
-"""How long too few brokers are in sync: longer than the claim of an idempotency key is left alone, so that what becomes
-of a publish with a key is asked while nobody can know."""
+"""Seconds with too few in-sync brokers: longer than other nodes respect the claim of an idempotency key. So the fate of
+a publish with a key is looked up while it is still unknown."""
 PROMOTE_SECONDS = 2.0
 APART_SECONDS = 6.0  # between the losses of one of each: what was lost before is made up for by then
 
@@ -29,7 +29,7 @@ Links = Callable[[Site], Sequence[Link]]
 
 
 async def kill_node(site: Site, course: Course, *, owner: bool = False) -> None:
-    """SIGKILL a node, or the one that works on most parallel subscriptions; it is started again later."""
+    """SIGKILL a node, or the owner of most parallel subscriptions; it is started again later."""
     node = await _node(site, course, owner=owner)
     course.begin()
     await asyncio.to_thread(node.kill)
@@ -63,7 +63,7 @@ async def kill_standby(site: Site, course: Course) -> None:
 
 
 async def freeze_node(site: Site, course: Course, *, owner: bool = False) -> None:
-    """SIGSTOP a node, or the one that works on most parallel subscriptions, for twenty seconds."""
+    """SIGSTOP a node, or the owner of most parallel subscriptions, for twenty seconds."""
     node = await _node(site, course, owner=owner)
     await _freeze(node.freeze, node.thaw, course)
 
@@ -82,7 +82,7 @@ async def freeze_primary(site: Site, course: Course) -> None:
 
 
 async def break_links(site: Site, course: Course, *, links: Links, hold: bool) -> None:
-    """Cut the third node off, or let its packets vanish."""
+    """Cut the third node's links, or drop its packets."""
     course.begin()
     for link in links(site):
         link.hold() if hold else link.cut()
@@ -94,7 +94,7 @@ async def break_links(site: Site, course: Course, *, links: Links, hold: bool) -
 
 
 async def below_min_isr(site: Site, course: Course) -> None:
-    """SIGKILL both brokers that follow: the leader alone may not take anything."""
+    """SIGKILL both followers: the leader alone may not accept anything."""
     _, *followers = await _leader_first(site, course)
     course.begin()
     for number in followers:
@@ -105,7 +105,7 @@ async def below_min_isr(site: Site, course: Course) -> None:
 
 
 async def out_of_connections(site: Site, course: Course) -> None:
-    """Take every connection that PostgreSQL has, those of the nodes too."""
+    """Take every connection that PostgreSQL has, also those of the nodes."""
     course.begin()
     with contextlib.ExitStack() as held:
         await asyncio.to_thread(_take_connections, site, held)
@@ -114,7 +114,7 @@ async def out_of_connections(site: Site, course: Course) -> None:
 
 
 def _take_connections(site: Site, held: contextlib.ExitStack) -> None:
-    """Take what is free, then end the sessions of the nodes and be faster than they."""
+    """Take the free connections, then end the nodes' sessions and reconnect faster than they do."""
     first = held.enter_context(site.postgres.open_connection())
     _fill(site, held)
     first.execute(
@@ -144,7 +144,7 @@ async def brokers_away(site: Site, course: Course, *, seconds: float = 0.0) -> N
 
 
 async def clock_off(site: Site, course: Course, *, seconds: float) -> None:
-    """Run a node whose time of day is wrong."""
+    """Run a node with a wrong wall clock."""
     course.begin()
     node = site.nodes[1]
     for off in (seconds, 0.0):
@@ -156,7 +156,7 @@ async def clock_off(site: Site, course: Course, *, seconds: float) -> None:
 
 
 async def upgrade(site: Site, course: Course) -> None:
-    """Stop one node after another in order and start it again, as with a new version."""
+    """Restart one node after another in order, as in a rolling upgrade."""
     course.begin()
     for node in site.nodes:
         course.strike()

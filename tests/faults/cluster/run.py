@@ -1,4 +1,4 @@
-"""One run of one fault: users at work, the fault, quiet again, and then everything they were told is checked."""
+"""One run of one fault: users at work, the fault, recovery, and then a check of every answer."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ GIVE_UP_SECONDS = 60.0
 
 @dataclass
 class Entry:
-    """What a fault did in one run: a line of the ledger."""
+    """Effects of a fault in one run: a line of the ledger."""
 
     fault: str
     requests: int
@@ -38,8 +38,7 @@ class Entry:
     in_flight: int  # of them, publishes that were on their way when the fault came
     longest: float  # seconds of the longest call; those of the library, which tries four times, are left out
     back: float
-    """Seconds until no call was let down or slow any more: since the fault came, or, where nothing can work while it
-    lasts, since it ended."""
+    """Seconds until recovery: since the fault began, or since it ended where nothing can work while it lasts."""
     worked: int  # messages of parallel subscriptions whose acknowledgement was answered
     streamed: int  # of them, those of Google's clients
     taken_over: int  # how often such a subscription went to another node
@@ -47,7 +46,6 @@ class Entry:
     broken: list[str]
 
     def line(self) -> str:
-        """Return it as JSON."""
         return json.dumps(asdict(self) | {"longest": round(self.longest, 2), "back": round(self.back, 2)})
 
 
@@ -70,7 +68,7 @@ class Run:
         self._library = LibraryUser(endpoint, site.token, str(site.cluster.ca), library, library, self.log)
 
     async def go(self) -> Entry:
-        """Do it; what was broken and is not repaired in it stays so."""
+        """Run it; the caller repairs any part that is still broken."""
         with_library = {**self.history.subscriptions, self.names.library: self.names.library}
         await scene.prepare_topics(self._admin, with_library, {self.names.late: DEADLINE_SECONDS})
         await parallel.prepare(self._admin, parallel.kinds_of(self.names.work))
@@ -88,7 +86,7 @@ class Run:
         return await asyncio.to_thread(self._entry, ending, left)
 
     def keep(self, folder: Path) -> None:
-        """Write down what was tried and answered, for who looks into a broken law."""
+        """Write attempts and answers to a file, to investigate a broken law."""
         with (folder / f"{self.names.run}.jsonl").open("w") as file:
             self.history.write(file)
         calls = "".join(f"{call}\n" for call in self.log.calls if call.felt(self.log.slow))
@@ -112,7 +110,7 @@ class Run:
                 await asyncio.gather(*threads)
 
     async def _quiet(self) -> None:
-        """Return when nobody was let down or kept waiting for a while, or when that takes too long."""
+        """Return when no call has failed or been slow for a while, or after a timeout."""
         give_up = time.monotonic() + GIVE_UP_SECONDS
         while time.monotonic() < give_up:
             await asyncio.sleep(CALM_SECONDS)

@@ -1,6 +1,6 @@
-"""The cluster under fire: three brokers, PostgreSQL with two standbys, three nodes and haproxy, all on loopback.
+"""The cluster under test: three brokers, PostgreSQL with two standbys, three nodes and haproxy, all on loopback.
 
-The third node reaches brokers and database by links that can be cut and held; the others reach them directly.
+The third node reaches brokers and database by links that can be cut and delayed; the others reach them directly.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ WHERE leases.kind = 'parallel' AND name LIKE %s GROUP BY url ORDER BY count(*) D
 
 
 class Site:
-    """All parts of it, to be started, broken one by one, and made whole again."""
+    """All parts of the cluster, to start, break one by one, and repair."""
 
     def __init__(self, folder: Path) -> None:
         self.cluster = Cluster(folder, linked=[FAR], more=SETTINGS, quick=True, program=recycling.__name__)
@@ -68,7 +68,7 @@ class Site:
         return grpc.secure_channel(self.haproxy.pubsub, bearer, options=google.SOON)
 
     async def make_whole(self) -> None:
-        """Start again what is down, and return when all is well: all copies there, all nodes taken by haproxy."""
+        """Restart dead parts, and return when the cluster is healthy: all replicas in sync, all nodes up in haproxy."""
         await asyncio.to_thread(self._restart_what_is_down)
 
         async def is_well() -> bool:
@@ -100,7 +100,7 @@ class Site:
         return int(described["partitions"][0]["leader"])
 
     def owner(self, names: str) -> Node | None:
-        """Return who works on most parallel subscriptions whose names begin so; None while nobody does."""
+        """Return the node that owns most parallel subscriptions with this prefix; None if no node owns any."""
         with self.postgres.open_connection() as connection:
             found = connection.execute(_OWNERS, (f"{names}%",)).fetchone()
         return next((node for node in self.nodes if found and node.url == found[0]), None)

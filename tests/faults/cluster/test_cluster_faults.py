@@ -1,4 +1,4 @@
-"""The short form of `make faults-cluster`, and its judges: who was let down, and what is excused."""
+"""The short form of `make faults-cluster`, and its judges: which failures count, and which are excused."""
 
 from pathlib import Path
 

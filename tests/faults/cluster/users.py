@@ -1,7 +1,7 @@
-"""Who uses the cluster while something of it is down: the users of the core's faults, and those who read and wait.
+"""Users of the cluster during a fault: those of the single-node campaign, and others that read and wait.
 
-Few and unhurried: brokers, databases, nodes and clients share one small machine, and what is measured is what a fault
-does, not how much the machine can take.
+They are few and slow: brokers, databases, nodes and clients share one small machine. The measured effect is the
+fault's, not the machine's limit.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class User(Protocol):
 
 
 class Names:
-    """What the topics and subscriptions of a run are called; each run has its own."""
+    """Names of a run's topics and subscriptions; each run has its own."""
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -37,10 +37,9 @@ class Names:
         self.sought = f"{run}-results-sought"
         steady = {self.steady(topic): topic for topic in (*self.topics, self.work, self.google)}
         self.subscriptions = {**steady, self.sought: self.topics[1], self.late: self.topics[0]}
-        """Those whose cursor is checked, and their topics."""
+        """Subscriptions whose cursor is checked, and their topics."""
 
     def steady(self, topic: str) -> str:
-        """Return the subscription that two consumers share."""
         return f"{topic}-steady"
 
 
@@ -93,7 +92,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Late:
-    """Acknowledges in time and too late in turn, and knows which of them has to be refused."""
+    """Acknowledges alternately in time and too late, and knows which ones must be refused."""
 
     client: FrontClient
     history: History
@@ -116,7 +115,7 @@ class Late:
             late = not late
 
     def _judge(self, ack: Ack, *, late: bool, whole: float, path: str) -> None:
-        """Note an acknowledgement taken after its deadline, or refused before it."""
+        """Note an acknowledgement accepted after its deadline, or refused before it."""
         if late and ack.outcome is Outcome.DONE:
             self.log.wrong.append(f"law 3: an acknowledgement of {path}:{ack.last} was taken after its deadline")
         if not late and ack.outcome is Outcome.REFUSED and whole < DEADLINE_SECONDS:

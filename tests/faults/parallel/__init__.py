@@ -1,1 +1,1 @@
-"""Parallel subscriptions under kills: three kinds of them, their consumers, and the laws over what they saw."""
+"""Parallel subscriptions under kills: three kinds of them, their consumers, and the laws of their histories."""

@@ -1,12 +1,11 @@
-"""Consumers that are Google's client for Python, by streams: their callbacks acknowledge, fail, dawdle, and forget.
+"""Consumers with Google's client for Python, by streams: their callbacks acknowledge, nack, are slow, or drop messages.
 
-What a client asks on the wire and is answered is noted as attempts of a history by an interceptor between the client
-and its channel, so that the client is as it is.
+An interceptor between the unmodified client and its channel records requests and answers as attempts of a history.
 
-Messages that come by a stream were given some time before: after the stream was opened, and not long before they came.
-Where a subscription has no exactly-once delivery, its service says OK to ids that count no more, too. So an answer says
-something only while the lease surely runs; any other is noted as unknown. With ordering keys a lease runs no longer
-than those of the messages before it that the client has.
+A message on a stream was leased some time before: after the stream was opened, and shortly before it arrived. Without
+exactly-once delivery the service also says OK to expired ack ids. So an answer is meaningful only while the lease
+surely runs; any other is recorded as unknown. With ordering keys a lease ends no later than those of earlier messages
+of the key that the client holds.
 """
 
 import asyncio
@@ -51,45 +50,44 @@ from simulation.histories.parallel_laws import Parallel, ParallelEnding, TakeOve
 from simulation.histories.payload import Leased, is_poisoned, leased_message, name_of, ordering_key
 from tests.faults.http_client import Traffic
 
-ON_ITS_WAY = 2.0  # seconds for which a message may be on its way to the client, on a machine with much to do
-LONGEST = 60.0  # seconds for which a client has a message at most, as far as is told by what it says
+ON_ITS_WAY = 2.0  # seconds between lease and arrival at most, on a busy machine
+LONGEST = 60.0  # seconds for which a client holds a message at most, by the requests it sends
 _SERVICE = "/google.pubsub.v1.Subscriber/"
 _DETAILS = "grpc-status-details-bin"
 _WAITS = {"wait_for_ready": True}
-"""The service is away for half of the time here. Without this the client opens a stream five times at once and pauses
-for ten seconds then, and it gives up what has failed for a minute, also when that was bad luck."""
+"""The service is down half of the time here. By default the client opens a stream five times in a row, then pauses for
+ten seconds. It also gives up after a minute of failures, which can be bad luck here."""
 
 
 class Moment(NamedTuple):
     time: float
     deaths: int
     is_up: bool
-    since: float  # no message that comes now was given before
+    since: float  # messages that arrive now were leased no earlier
 
 
 class _Came(NamedTuple):
-    """When a message was given at the earliest, and in which life."""
+    """The earliest lease time of a message, and the life of the service then."""
 
     since: float
     deaths: int
     number: int
-    """How many messages this client was given before."""
+    """How often this client got the message before."""
     offset: int
     key: str
 
 
 def as_told(subs: Sequence[Parallel], attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return the attempts; of an answer that says nothing, as another process may have taken over, that nobody knows.
+    """Return the attempts; answers that another owner makes meaningless become unknown.
 
-    Where a node is lost, others take its subscriptions over one after the other, and only the runs in the ids tell
-    when.
+    After a node is lost, others take over its subscriptions one by one; only the runs in the ids show when.
     """
     take_overs = {each.name: TakeOvers(each, attempts) for each in subs if not each.exactly_once}
     return [each for attempt in attempts for each in _parts(attempt, take_overs)]
 
 
 def _parts(attempt: Attempt, take_overs: Mapping[str, TakeOvers]) -> Iterator[Attempt]:
-    """Yield what is told apart: ids of an answer that says something, and those of which it says nothing."""
+    """Yield the ids with a meaningful answer, and those without."""
     if not (isinstance(attempt, Settle) and attempt.outcome is Outcome.DONE and attempt.subscription in take_overs):
         yield attempt
         return
@@ -102,19 +100,19 @@ def _parts(attempt: Attempt, take_overs: Mapping[str, TakeOvers]) -> Iterator[At
 
 
 class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):  # type: ignore[misc]
-    """Notes what one client of one subscription does."""
+    """Records the requests of one client of one subscription."""
 
     def __init__(
         self, name: str, kind: Parallel, history: History, now: Callable[[], Moment], traffic: Traffic
     ) -> None:
-        """Make it in the loop of the campaign; the client calls it, and it calls `now`, in threads of their own."""
+        """Create it in the campaign's loop; the client calls it, and it calls `now`, in their own threads."""
         self._name, self._kind, self._history = name, kind, history
         self._now, self._traffic = now, traffic
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
         self._came: dict[str, _Came] = {}
         self._of_key: defaultdict[str, dict[int, str]] = defaultdict(dict)
-        """The newest id of each message of an ordering key that is not done for sure."""
+        """The newest id of each message of an ordering key that is not surely acknowledged."""
         self._nacked: dict[str, float] = {}
         self._answered: set[str] = set()
 
@@ -136,10 +134,10 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         return call
 
     def confirmed(self, ack_id: str, started: float) -> None:
-        """Note an acknowledgement of which the client told its program that it holds, and the service the client.
+        """Record an acknowledgement that the service, and so the client, reports as successful.
 
-        The client says so too of calls that failed without details, as those do whose connection broke: an error it
-        cannot read is no error to it (`_process_requests`). No service can mend that.
+        The client also reports success for calls that failed without details, as on a broken connection: it ignores
+        errors that it cannot parse (`_process_requests`). No service can fix that.
         """
         if ack_id not in self._answered:
             return
@@ -167,7 +165,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         if verb == ACK and call.code() is grpc.StatusCode.OK:
             self._answered.update(ids)
         outcome = self._outcome(call, late, began, ended)
-        unsure = call.code() is grpc.StatusCode.ABORTED  # it may be too short to name all that are late
+        unsure = call.code() is grpc.StatusCode.ABORTED  # the list of late ids may be truncated
         unknown = tuple(
             each
             for each in ids
@@ -187,7 +185,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
                 self._history.add(Settle(**facts, subscription=name, verb=verb, ids=some, late=named, seconds=seconds))
 
     def _tells(self, ack_id: str, began: Moment, ended: Moment) -> bool:
-        """Whether an answer that it is done says that it is."""
+        """Return whether a successful answer to an acknowledgement is meaningful."""
         if self._kind.exactly_once:
             return True
         came = self._came.get(ack_id)
@@ -196,7 +194,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         return ended.time < came.since + self._kind.deadline and not self._may_be_taken_back(came, ended)
 
     def _may_be_taken_back(self, came: _Came, ended: Moment) -> bool:
-        """Whether a message before this one in its key may have failed since it came."""
+        """Return whether an earlier message of its key may have failed since it arrived."""
         for offset, ack_id in list(self._of_key[came.key].items()):
             other = self._came[ack_id]
             if offset >= came.offset or other.since + LONGEST < came.since:
@@ -224,7 +222,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
 
 
 class _Responses:
-    """A stream of responses; in everything else the call that it is of."""
+    """A stream of responses; otherwise a proxy for its call."""
 
     def __init__(self, call: Any, note: Callable[[Any], None]) -> None:
         self._call, self._note = call, note
@@ -242,7 +240,7 @@ class _Responses:
 
 
 def _may_have_died(began: Moment, ended: Moment) -> bool:
-    """Whether the service was killed meanwhile, or was away."""
+    """Return whether the service was killed meanwhile, or was down."""
     return not began.is_up or not ended.is_up or began.deaths != ended.deaths
 
 
@@ -253,7 +251,7 @@ def _read(received: Any) -> Leased:
 
 
 def _late(call: Any) -> tuple[str, ...]:
-    """Return which ids an error names as those that count no more."""
+    """Return the ids that an error names as expired."""
     if call.code() not in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.ABORTED):
         return ()
     found: list[str] = []
@@ -265,11 +263,11 @@ def _late(call: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-LEASE = 10  # seconds that the clients ask for, always: the least there can be on a stream
+LEASE = 10  # seconds of every lease that the clients ask for: the minimum for a stream
 EACH = 2  # clients of a subscription
 MOST = 200
 SOON = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
-"""A channel looks for the service again before the next kill."""
+"""A channel reconnects before the next kill."""
 
 
 def kinds_of(topic: str) -> tuple[Parallel, ...]:
@@ -277,7 +275,7 @@ def kinds_of(topic: str) -> tuple[Parallel, ...]:
 
 
 class Subscriber:
-    """One of Google's clients on one subscription; messages that are poisoned fail always."""
+    """One Google client on one subscription; poisoned messages always fail."""
 
     def __init__(self, kind: Parallel, observer: Observer, chance: random.Random) -> None:
         self._kind, self._observer, self._random = kind, observer, chance
@@ -288,7 +286,7 @@ class Subscriber:
         self.has_whims = True
 
     def start(self, channel: grpc.Channel) -> None:
-        """Begin to consume by a channel of its own, which connects again by itself, as often as something is killed."""
+        """Start to consume on its own channel, which reconnects after every kill."""
         self._channel = channel
         channel = grpc.intercept_channel(channel, self._observer)
         client = pubsub_v1.SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
@@ -302,12 +300,12 @@ class Subscriber:
         self._begin()
 
     def violations(self) -> Iterator[str]:
-        """Yield why it has ended by itself, which it may not."""
+        """Yield the reason why it ended by itself, which is forbidden."""
         if self._stream is not None and self._stream.done():
             yield f"the client of subscription {self._kind.name} ended: {self._stream.exception(0)!r}"
 
     def stop(self) -> None:
-        """End it; it gives back what it has not begun with. Why it had ended before is told by `violations`."""
+        """Stop it; it gives back messages that it has not begun with. `violations` tells why it ended before."""
         self._is_stopping = True
         if self._stream is not None:
             self._stream.cancel()
@@ -320,9 +318,9 @@ class Subscriber:
         self._stream.add_done_callback(self._begin_again)
 
     def _begin_again(self, ended: Any) -> None:
-        """Subscribe anew when the library has given up, as programs do.
+        """Subscribe again when the library has given up, as programs do.
 
-        It does when a call has failed for a minute, also if each time the service was killed just then.
+        It gives up after a minute of failures, also if the service was killed at each try.
         """
         if not self._is_stopping and isinstance(ended.exception(0), RetryError):
             self._begin()
@@ -333,7 +331,7 @@ class Subscriber:
             return
         mood = self._random.random() if self.has_whims else 1.0
         if mood < 0.005:
-            message.drop()  # is forgotten: it comes again when its lease has ended
+            message.drop()  # dropped: it comes again when its lease has ended
         elif mood < 0.05:
             message.nack()
         else:
@@ -355,7 +353,7 @@ class Subscriber:
 
 
 class Streams:
-    """A plain subscription, an exactly-once one and a keyed one of a topic, and two clients of each."""
+    """A plain, an exactly-once and a keyed subscription of one topic, with two clients each."""
 
     def __init__(
         self, topic: str, history: History, now: Callable[[], Moment], traffic: Traffic, chance: random.Random
@@ -366,7 +364,7 @@ class Streams:
         self._ended: list[str] = []
 
     async def start(self, admin: Client, channel: Callable[[], grpc.Channel]) -> None:
-        """Make the subscriptions, and begin to consume, each client by a channel of its own."""
+        """Create the subscriptions and start their clients, each on its own channel."""
         await parallel.prepare(admin, self.kinds)
         told = self._history, self._now, self._traffic
         self._clients = [
@@ -378,7 +376,7 @@ class Streams:
             each.start(channel())
 
     async def work_to_the_end(self, admin: Client) -> None:
-        """Return when nothing is left, or after a while."""
+        """Return when the backlog is empty, or after a timeout."""
         for each in self._clients:
             each.has_whims = False
         await parallel.wait_for_end(admin, self.kinds)
@@ -396,10 +394,10 @@ class Streams:
 
     @property
     def worked(self) -> int:
-        """How many messages were acknowledged for sure."""
+        """Return how many messages were surely acknowledged."""
         return worked(as_told(self.kinds, self._history.attempts), *(each.name for each in self.kinds))
 
     @property
     def taken_over(self) -> int:
-        """How often another node took one of the subscriptions over."""
+        """Return how often another node took over one of the subscriptions."""
         return sum(len(TakeOvers(each, self._history.attempts)) for each in self.kinds)

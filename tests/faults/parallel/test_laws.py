@@ -1,4 +1,4 @@
-"""The laws over a parallel subscription, by histories written by hand: who is accused, and what is excused."""
+"""The laws of a parallel subscription, on handwritten histories: violations and excused cases."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def ack_id(offset: int, hand_out: int = 1, attempt: int = 1, run: int = 1) -> st
 
 
 def pull(start: float, *ids: str, end: float | None = None, name: str = "a", stream: str = "") -> Lease:
-    """Return a pull, or what a stream brought, of messages with one name, or each with its own of those in `name`."""
+    """Return a pull, or a stream's response, of messages with one name, or with those in `name`."""
     names = name.split() if " " in name else [name] * len(ids)
     messages = tuple(Leased(offset_of(each), of_it, each) for each, of_it in zip(ids, names, strict=True))
     ended = start + 0.1 if end is None else end
@@ -61,7 +61,7 @@ def found(
 
 
 FIRST, SECOND = ack_id(0), ack_id(0, hand_out=2)
-OVER = ack_id(0, run=2)  # given by who took the subscription over
+OVER = ack_id(0, run=2)  # an ack id of the owner after a takeover
 NEXT = ack_id(1, run=2)
 FAILED = ack_id(0, hand_out=2, attempt=2)
 LETTER, OTHER = Letter("s", 0, "a"), Letter("s", 1, "a")

@@ -1,11 +1,11 @@
-"""Kills the driver of every job at random moments, and compares what it leaves with a run that nobody killed.
+"""Kills the driver of every job at random moments, and compares its tables with those of an undisturbed run.
 
 `python -m tests.faults.pipeline.campaign [--kills 5] [--seed 0] [--cluster] [JOB ...]`, or
 `make faults-pipeline N=5 JOB=archive CLUSTER=--cluster`, starts a service of its own and publishes a made-up day in
-disorder. It runs each job undisturbed into one folder and through kills into another, and says whether the two hold the
-same rows, also of what was set aside. The jobs of `egi` are held to oracles instead.
-With `--cluster` what is killed runs on a cluster of Spark with speculation, and each time an executor and a worker are
-killed too; but `ams-archive`, which is `ams archive`, never needs Spark.
+disorder. It runs each job undisturbed into one folder and through kills into another, and compares the rows of both,
+including quarantined ones. The jobs of `egi` are compared with oracles instead.
+With `--cluster` the killed runs use a cluster of Spark with speculation, and each kill also takes an executor and a
+worker; but `ams-archive`, which is `ams archive`, never needs Spark.
 """
 
 import argparse
@@ -33,7 +33,7 @@ WITHOUT_SPARK, SPREAD_WITHOUT_SPARK = "ams archive", 0.3
 
 Rows = list[str]
 Left = Mapping[str, Rows]
-"""What a run left: by table or topic, its rows in an order of their own, or in that of the topic."""
+"""Results of a run: by table or topic, its rows, sorted, or in the topic's order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A job, what is published for it, and how much of it a batch takes."""
+    """A job, its input messages, and its batch size."""
 
-    job: str  # `module:JOB`, or the text of a definition, in which `{batch}` stands for how much of it a batch takes
+    job: str  # `module:JOB`, or the text of a definition with `{batch}` for its batch size
     samples: Iterable[Sample]
     options: Callable[[Place], Mapping[str, Any]]
     batch: int
@@ -59,7 +59,7 @@ class Case:
 
 
 def main() -> int:
-    """Run what the arguments say; return 1 when a run that was killed left something else."""
+    """Run the cases in the arguments; return 1 when a killed run has other results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
@@ -89,9 +89,9 @@ def main() -> int:
 def run_case(
     case: Case, service: LiveService, folder: Path, kills: int, seed: int, more: Kills | None = None
 ) -> tuple[int, list[str]]:
-    """Run a job calmly and through kills; return how often it was killed at work, and which tables differ.
+    """Run a job calmly and through kills; return how often it was killed at work, and the tables that differ.
 
-    The calm run is on this machine always, that through kills on the cluster of `more`, if any.
+    The calm run is always local, that through kills on the cluster of `more`, if any.
     """
     calm, killed = places(case, service, folder)
     _run(case, calm, 0, seed, batch_of(case.batch, kills), None)
@@ -100,7 +100,7 @@ def run_case(
 
 
 def places(case: Case, service: LiveService, folder: Path) -> tuple[Place, Place]:
-    """Publish what a job reads; return where it runs calmly, and where through kills."""
+    """Publish a job's input; return the places of its calm run and of its killed one."""
     folder.mkdir()
     publish(service, folder.name, case.samples, together=100)
     calm, killed = (Place(service=service, folder=folder, name=name) for name in ("calm", "killed"))
@@ -110,14 +110,13 @@ def places(case: Case, service: LiveService, folder: Path) -> tuple[Place, Place
 
 
 def differences(case: Case, calm: Place, killed: Place) -> list[str]:
-    """Return the tables and topics in which two runs left different rows."""
     left = [case.left(place) for place in (calm, killed)]
     assert any(left[0].values()), "the job left nothing at all"
     return sorted(name for name in {*left[0], *left[1]} if left[0].get(name) != left[1].get(name))
 
 
 def told_of(case: Case, place: Place, batch: int) -> dict[str, Any]:
-    """Return what `driver` is told of a job."""
+    """Return the arguments of a job for `driver`."""
     options = {**case.options(place), "batch_messages": batch}
     return {"job": _target(case, place, batch), "work": str(place.work), "options": options}
 
@@ -137,7 +136,7 @@ def _target(case: Case, place: Place, batch: int) -> str:
 
 
 def _run_without_spark(place: Place, kills: int, seed: int, batch: int) -> int:
-    """Run `ams archive`, whose batches are short: so are the times within which it is killed."""
+    """Run `ams archive`; its batches are short, and so are the times to a kill."""
     path = place.work / "archive"
     known = {"ENDPOINT": place.service.base_url, "TOKEN": place.service.token, "PROJECT": place.folder.name}
     return run_through_kills(
@@ -225,7 +224,8 @@ sink: {{table: reports}}
 
 
 def _definition(seed: int) -> Case:
-    """Rows that are not as expected are set aside, also by what else is in their batch."""
+    """Return a definition with expectations; rows that fail them are quarantined, some because of others in their
+    batch."""
     return Case(
         job=DEFINITION, samples=alarms.messages(seed, DAY, sites=4, outages=120, mishaps=MISHAPS),
         options=lambda _: {}, batch=40, left=folders,

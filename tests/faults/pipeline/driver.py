@@ -1,8 +1,8 @@
 """Runs jobs to their end, as a process that can be killed: `python -m tests.faults.pipeline.driver FILE ...`.
 
 FILE is JSON: `job` (`module:JOB`, or the path of a definition), `work`, `source` (options of `format("ams")`),
-`options` of the job, and `settings` of the session. Jobs run one after another in one session. A job that fails leaves
-why in `FAILED` of its work folder, and the next one runs.
+`options` of the job, and `settings` of the session. Jobs run one after another in one session. A job that fails
+writes the reason to `FAILED` in its work folder, and the next one runs.
 """
 
 import importlib

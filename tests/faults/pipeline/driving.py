@@ -1,4 +1,4 @@
-"""What the cases of both kinds share: a made-up day that is published, and a job that is driven through kills."""
+"""Shared by all cases: publishing a made-up day, and running a job through kills."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from tests.support.service import LiveService
 
 DAY = date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
-MORE_OF_A_BATCH = 4  # batches are few where nothing is killed in them
+MORE_OF_A_BATCH = 4  # calm runs use fewer, larger batches
 SPREAD = 6.0  # seconds within which a driver is killed: of its start, or of the work on a batch
 
 Read = list[dict[str, Any]]
@@ -28,7 +28,7 @@ def batch_of(messages: int, kills: int) -> int:
 
 
 def publish(service: LiveService, project: str, samples: Iterable[Sample], together: int = 1) -> Read:
-    """Publish samples in their order, so many of a topic at once; return them as the service keeps them."""
+    """Publish samples in their order, so many of a topic at once; return them as the service stores them."""
     told = list(samples)
     topics = sorted({sample.topic for sample in told})
     with Client(service.base_url, service.token) as client:
@@ -59,7 +59,7 @@ def drive(
     more: Kills | None,
     environment: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a job through kills, as `told` to `driver`; return how often it was killed at work."""
+    """Run a job through kills with the arguments `told`; return how often it was killed at work."""
     work = Path(told["work"])
     return run_through_kills(
         command_of(write_told(told, service, folder, more)), kills=kills,
@@ -69,7 +69,7 @@ def drive(
 
 
 def write_told(told: Mapping[str, Any], service: LiveService, folder: Path, more: Kills | None) -> Path:
-    """Write the file that tells `driver` of a job, on the cluster of `more` if any, and return its path."""
+    """Write the arguments of a job for `driver`, on the cluster of `more` if any, to a file, and return its path."""
     source = {"endpoint": service.base_url, "token": service.token, "project": folder.name}
     settings = dict(more.settings) if more else {"spark.sql.shuffle.partitions": "1"}
     work = Path(told["work"])
@@ -85,6 +85,6 @@ def command_of(*files: Path) -> list[str]:
 
 
 def is_at_work(checkpoint: Path) -> bool:
-    """Whether a batch has begun that has not ended; a run that is started again begins with it."""
+    """Return whether a batch has begun and not ended; a restarted run begins with it."""
     numbers = [{int(file.name) for file in (checkpoint / name).glob("[0-9]*")} for name in ("offsets", "commits")]
     return numbers[0] > numbers[1]

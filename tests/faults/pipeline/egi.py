@@ -1,6 +1,6 @@
-"""The jobs `alarms`, `cloud-info` and `federation`, killed at random moments, against their oracles.
+"""The jobs `alarms`, `cloud-info` and `federation`, killed at random moments, compared with oracles.
 
-What a job leaves must be what plain reading of the messages tells.
+A job's results must equal those of a plain reading of the messages.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from tests.pipeline.jobs import test_federation as federation_oracle
 from tests.pipeline.jobs.recorded import rows_of
 from tests.support.service import LiveService
 
-BATCH = 150  # messages a batch: few, so that there are many batches to be killed in
+BATCH = 150  # messages a batch: few, so that there are many batches to kill
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class Case:
     samples: Callable[[int], Iterator[Sample]]
     options: dict[str, Any]
     check: Callable[[Path, str, Read], None]
-    """Takes the work folder, the database, and the messages as the service has them."""
+    """Checks results, given the work folder, the database, and the stored messages."""
 
 
 def run_case(
     case: Case, service: LiveService, folder: Path, database: str, kills: int, seed: int, more: Kills | None = None
 ) -> tuple[int, str]:
-    """Run one job through kills; return how often it was killed at work, and what is wrong with what it left."""
+    """Run one job through kills; return how often it was killed at work, and the errors in its results."""
     folder.mkdir()
     messages = publish(service, folder.name, case.samples(seed))
     killed = drive(
@@ -46,13 +46,13 @@ def run_case(
 
 
 def told_of(case: Case, folder: Path, kills: int) -> dict[str, Any]:
-    """Return what `driver` is told of a job."""
+    """Return the arguments of a job for `driver`."""
     options = {**case.options, "batch_messages": batch_of(BATCH, kills)}
     return {"job": case.job, "work": str(folder / "work"), "options": options}
 
 
 def wrong_of(case: Case, folder: Path, database: str, messages: Read) -> str:
-    """Return what is wrong with what a job left, or nothing."""
+    """Return the errors in a job's results."""
     try:
         case.check(folder / "work", database, messages)
     except AssertionError as error:
@@ -87,7 +87,7 @@ def _check_federation(work: Path, database: str, messages: Read) -> None:
 def _check_quarantine(
     work: Path, messages: Read, is_broken: Callable[[bytes], bool], *, as_it_was: bool = True
 ) -> None:
-    """Each message that cannot be read is there once, as it was unless the job hides secrets."""
+    """Check that each unreadable message is quarantined once, unchanged unless the job hides secrets."""
     broken = sorted((each["topic"], each["offset"], each["data"]) for each in messages if is_broken(each["data"]))
     found = by_duckdb(work / "quarantine", 'SELECT topic, "offset", data FROM rows ORDER BY ALL')
     places = [row[:2] for row in found]

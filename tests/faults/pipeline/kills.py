@@ -1,7 +1,7 @@
-"""Drivers of Spark that are killed at bad moments and started again.
+"""Kills drivers of Spark at random moments and restarts them.
 
-A driver is a process with processes below it: Java, and workers in Python, some in process groups of their own. What
-a lost machine takes is all of them at once, so the whole session of processes is killed.
+A driver has child processes: Java, and workers in Python, some in process groups of their own. A machine that fails
+takes all of them at once, so the whole session is killed.
 """
 
 import os
@@ -20,10 +20,10 @@ END_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """What came of a driver."""
+    """Result of a driver that was killed."""
 
-    kills: int  # how often it was killed at work; fewer than wished if it was done before
-    output: str  # what its last run, which nobody killed, said on both of its outputs
+    kills: int  # kills while it worked; fewer than wanted if it finished before
+    output: str  # output of its last run, which was not killed, on both streams
 
 
 def run_through_kills(
@@ -37,18 +37,18 @@ def run_through_kills(
     environment: Mapping[str, str] | None = None,
     others: Sequence[Callable[[], None]] = (),
 ) -> Killed:
-    """Run a driver, kill it at random moments, and let it come to its end at last.
+    """Run a driver, kill it at random moments, and let it finish at last.
 
     Args:
-        command: what starts it; run again it goes on where it was.
+        command: starts it; a restart resumes its work.
         kills: how often it is killed at work.
-        working: whether the run that was just started has begun to work; asked again and again.
-        log: a file for what it says.
-        spread: seconds of work within which it is killed, each time at another moment.
+        working: returns whether the run has begun to work; called repeatedly.
+        log: a file for its output.
+        spread: seconds of work within which each kill comes.
         seed: of the random moments.
-        environment: set beside that of this process.
-        others: kill something else that the driver works with; each is called at a random moment of every run that is
-            killed, before the driver is.
+        environment: variables beside those of this process.
+        others: kill something else that the driver depends on; each is called at a random moment before the driver's
+        kill.
 
     Raises:
         AssertionError: it did not begin to work in time, or its last run failed.
@@ -69,12 +69,12 @@ def run_through_kills(
 
 
 def batch_begins(checkpoint: Path) -> Callable[[], bool]:
-    """Return what tells whether a batch began in a checkpoint since it was asked last: for `working`."""
+    """Return a function for `working`: whether a batch began in a checkpoint since the last call."""
     return _appears(checkpoint / "offsets", "[0-9]*")
 
 
 def commit_appears(table: Path) -> Callable[[], bool]:
-    """Return what tells whether a Delta table was added to since it was asked last: for `working`."""
+    """Return a function for `working`: whether a Delta table got a commit since the last call."""
     return _appears(table / "_delta_log", "*.json")
 
 
@@ -91,7 +91,7 @@ def _appears(folder: Path, names: str) -> Callable[[], bool]:
 
 
 class _Driver:
-    """A driver in a session of its own; whatever is left of it at the end of the block is killed."""
+    """A driver in its own session; the end of the block kills all its processes."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None) -> None:
         self._command = command
@@ -115,7 +115,7 @@ class _Driver:
         self._process.wait()
 
     def waits_for(self, working: Callable[[], bool]) -> bool:
-        """Return True once it works, False when it ended before."""
+        """Return True once it works, False if it ended before."""
         deadline = time.monotonic() + START_SECONDS
         while not working():
             assert time.monotonic() < deadline, f"the driver does not begin to work: {self._said()}"
@@ -137,13 +137,13 @@ class _Driver:
 
 
 def session_of(pid: int) -> list[int]:
-    """Return the processes of the session that a process leads, but those that are dead already."""
+    """Return the living processes of the session that a process leads."""
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal() and _belongs(entry, pid)]
 
 
 def _belongs(entry: Path, session: int) -> bool:
     try:
-        # Behind the name in brackets: state, parent, group, session.
+        # The fields after the name in brackets: state, parent, group, session.
         state, _, _, leader = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
     except (FileNotFoundError, ProcessLookupError):
         return False

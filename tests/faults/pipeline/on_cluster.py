@@ -1,4 +1,4 @@
-"""A cluster of Spark for jobs under kills: what is killed on it, and what jobs are told so that they live with it."""
+"""A cluster of Spark for jobs under kills: kills of its parts, and job settings to survive them."""
 
 import os
 import random
@@ -12,14 +12,14 @@ from local_cluster.caretaker import Caretaker
 from local_cluster.spark import SparkCluster
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Options of an executor, which lives for seconds: the best compiler's code comes too late for it."""
+"""Options for a short-lived executor: the optimizing compiler would come too late."""
 
 
 @dataclass(slots=True)
 class Kills:
     cluster: SparkCluster
     draw: random.Random
-    executors: int = 0  # how many were killed while they had a task, or waited for one
+    executors: int = 0  # killed while they had a task, or waited for one
     workers: int = 0
     said: list[str] = field(default_factory=list)
 
@@ -37,14 +37,14 @@ class Kills:
         return (self.executor, self.worker)
 
     def executor(self) -> None:
-        """Kill an executor and its Python, if there is one."""
+        """Kill an executor and its Python process, if there is one."""
         there = [pid for worker in self.cluster.workers.values() for pid in worker.executors()]
         if there:
             os.kill(self.draw.choice(there), signal.SIGKILL)
             self.executors += 1
 
     def worker(self) -> None:
-        """Kill a worker with all that runs on it."""
+        """Kill a worker with all its executors."""
         self.draw.choice(list(self.cluster.workers.values())).process.kill()
         self.workers += 1
 
@@ -57,5 +57,5 @@ def killing(folder: Path, seed: int, *, workers: int = 3) -> Iterator[Kills]:
 
 
 def on_cluster(cluster: SparkCluster, seed: int, said: list[str] | None = None) -> Kills:
-    """Return kills on a cluster that runs already; `said` is what is told of parts that died."""
+    """Return kills for a running cluster; `said` gets messages about dead parts."""
     return Kills(cluster, random.Random(seed), said=[] if said is None else said)

@@ -1,9 +1,9 @@
-"""Kills the service again and again while it delivers, and checks what came to the receiver.
+"""Kills the service again and again while it delivers, and checks the receiver's deliveries.
 
-`python -m tests.faults.push.campaign --kills N --seed S` (or `make faults-push N=50`) shows how it gets on, and tells
-what came of it in one JSON line. Then three `ams push` share the work beside a service (`sharing`), they are killed in
-turn and started again, a fifth as often, and there is another line. The exit code is 1 when a law was broken (`laws`);
-the data folder is kept then, and named.
+`python -m tests.faults.push.campaign --kills N --seed S` (or `make faults-push N=50`) shows progress, and prints the
+result in one JSON line. Then three `ams push` share the work beside a service (`sharing`). They are killed in turn and
+restarted, a fifth as often, and print another line. The exit code is 1 when a law was broken (`laws`); then it keeps
+the data folder, and prints its path.
 """
 
 import argparse
@@ -30,7 +30,7 @@ SUBSCRIPTIONS = (
 )  # fmt: skip
 POISONED = 20
 PUBLISH_SECONDS = 0.05
-PUBLISHED = 5  # messages of a publish; the endpoint that takes one at a time is never idle
+PUBLISHED = 5  # messages of a publish; the endpoint that takes one at a time always has a backlog
 CALM_REQUESTS = (4, 25)
 CALM_SECONDS = 20.0
 MOMENT = 0.03
@@ -78,7 +78,7 @@ class Campaign:
             self._traffic.stopping = True
 
     async def _calm(self) -> None:
-        """Return a moment after some deliveries have come, and one more just now."""
+        """Return soon after some deliveries have come, right after one more."""
         for more in (self._random.randint(*CALM_REQUESTS), 1):
             wanted, give_up = self._count() + more, time.monotonic() + CALM_SECONDS
             while self._count() < wanted and time.monotonic() < give_up:

@@ -1,6 +1,6 @@
-"""What holds of deliveries whoever is killed: nothing lost, all in order, twice only what was on its way at a kill.
+"""Laws of deliveries under kills: nothing lost, all in order, duplicates only of deliveries in flight at a kill.
 
-The laws speak of one subscription; its endpoint is asked by one worker at a time.
+The laws hold for one subscription; one worker at a time delivers to its endpoint.
 """
 
 import json
@@ -15,7 +15,7 @@ from simulation.histories.history import topic_violations
 from simulation.histories.payload import name_of
 from tests.support.receiving.requests import Received
 
-POISON = "poison"  # messages whose name begins so are refused by `/refuse/poison` (`tests.support.receiving`)
+POISON = "poison"  # `/refuse/poison` refuses messages with this prefix (`tests.support.receiving`)
 
 
 class Delivery(NamedTuple):
@@ -33,7 +33,7 @@ class Delivery(NamedTuple):
 
     @property
     def refused(self) -> bool:
-        """Whether the endpoint takes nothing that has poison in it."""
+        """Return whether the endpoint refuses every body with poison."""
         return any(item.name.startswith(POISON) for item in self.items)
 
 
@@ -52,7 +52,7 @@ def delivery(body: str, came: float) -> Delivery:
     return Delivery(subscription.rpartition("/")[2], items, came)
 
 
-SLACK = 0.01  # seconds that the receiver's clock and its timers may be apart
+SLACK = 0.01  # seconds by which the receiver's clock and its timers may differ
 
 
 @dataclass(frozen=True)
@@ -60,26 +60,26 @@ class Story:
     subscription: str
     deliveries: Sequence[Delivery]
     topic: Mapping[int, str]  # names of all messages of its topic, by id
-    breaks: int  # how often something was killed that may have been delivering it
-    takes: float  # seconds that its endpoint needs for an answer
+    breaks: int  # kills that may have interrupted a delivery
+    takes: float  # seconds of an answer of its endpoint
     dead: Sequence[int] = ()
     publishes: Sequence[Publish] = ()
 
 
 def violations(story: Story) -> Iterator[str]:
-    """Yield what contradicts the laws, each as a sentence."""
+    """Yield violations of the laws, each as a sentence."""
     for law in (_publishes, _contents, _nothing_lost, _order, _one_at_a_time, _dead_letters):
         for broken in law(story):
             yield f"{story.subscription}: {broken}"
 
 
 def repeated(deliveries: Sequence[Delivery]) -> int:
-    """Return how many deliveries came again although nobody refused them."""
+    """Return how many deliveries came again without a refusal."""
     return sum(after.first == before.first and not before.refused for before, after in pairwise(deliveries))
 
 
 def _publishes(story: Story) -> Iterator[str]:
-    """Hold the topic against what publishers were answered: a message that is not there cannot be missed otherwise."""
+    """Compare the topic with the answers to publishers: deliveries of a missing message are not checked."""
     held = [Held(id_, name) for id_, name in sorted(story.topic.items())]
     return topic_violations(story.subscription, held, story.publishes)
 
@@ -111,7 +111,7 @@ def _order(story: Story) -> Iterator[str]:
 
 
 def _next(before: Delivery) -> set[int]:
-    """Return where the delivery after this one may begin."""
+    """Return possible first messages of the next delivery."""
     if before.refused and len(before.items) > 1:
         return {before.first}
     return {before.first, before.last + 1}

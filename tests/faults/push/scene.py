@@ -1,4 +1,4 @@
-"""What deliveries are tested on: a project of subscriptions that are pushed to a receiver, each from its own topic."""
+"""A project of subscriptions for tests of deliveries, each pushed to a receiver from its own topic."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ REFERENCE = PROJECT.removeprefix("/v1/")
 DEAD = "dead"
 ATTEMPTS = 2
 DONE_SECONDS = 180.0
-"""The longest that deliveries may go on after the last kill: an endpoint is left alone for a minute at most."""
+"""Maximum seconds of deliveries after the last kill: the backoff of an endpoint is a minute at most."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Pushed:
     name: str  # of the subscription and of its topic
     max_messages: int
     milliseconds: int = 0
-    refuses: bool = False  # whether the endpoint refuses poison, which goes to the dead letter topic then
+    refuses: bool = False  # whether the endpoint refuses poison, which then goes to the dead letter topic
 
     @property
     def path(self) -> str:
@@ -44,7 +44,7 @@ class Pushed:
 
 
 async def prepare(admin: Client, receiver: Receiving, subscriptions: Iterable[Pushed]) -> None:
-    """Make the project and all that is in it, and verify the endpoints: from then on it is delivered."""
+    """Create the project and its resources, and verify the endpoints, which starts deliveries."""
     await admin.must("", {})
     await admin.must(f"/topics/{DEAD}", None, method="PUT")
     for each in subscriptions:
@@ -62,7 +62,7 @@ async def subscribe(admin: Client, receiver: Receiving, pushed: Pushed) -> None:
 
 
 async def all_delivered(admin: Client, subscriptions: Iterable[Pushed], seconds: float = DONE_SECONDS) -> None:
-    """Return when everything is acknowledged; fail when that takes too long."""
+    """Return when everything is acknowledged; fail after a timeout."""
     for each in subscriptions:
         await wait_until_async(partial(is_at_end, admin, each.name), seconds)
 
@@ -70,7 +70,7 @@ async def all_delivered(admin: Client, subscriptions: Iterable[Pushed], seconds:
 async def stories(
     admin: Client, receiver: Receiving, subscriptions: Sequence[Pushed], kills: int, publishes: Sequence[Publish]
 ) -> list[Story]:
-    """Return all that is known of the subscriptions when everything is delivered; `publishes` are to their topics."""
+    """Return the history of each subscription after all deliveries; `publishes` are to their topics."""
     dead = await _dead_letters(admin)
     return [
         Story(
@@ -95,7 +95,7 @@ def deliveries_of(receiver: Receiving, pushed: Pushed) -> list[Delivery]:
 
 
 async def messages(admin: Client, topic: str) -> list[dict[str, Any]]:
-    """Read a topic from its beginning, by a subscription of our own."""
+    """Read a topic from its beginning, by its own subscription."""
     path = f"/subscriptions/audit-{topic}"
     await admin.must(path, {"topic": f"{REFERENCE}/topics/{topic}"}, method="PUT")
     await admin.must(f"{path}:modifyOffset", {"offset": 0})
@@ -117,7 +117,7 @@ async def _dead_letters(admin: Client) -> Mapping[str, Sequence[int]]:
 
 @dataclass
 class Result:
-    """What came of a campaign, and of what it publishes: one JSON line."""
+    """Result of a campaign: one JSON line."""
 
     kills: int = 0
     seed: int | None = None
@@ -125,9 +125,9 @@ class Result:
     published: int = 0
     messages: int = 0
     deliveries: int = 0
-    repeated: int = 0  # deliveries that came again: so often a kill came while something was on its way
+    repeated: int = 0  # repeated deliveries: a kill came while one was in flight
     dead: int = 0
-    slowest_s: float = 0.0  # seconds from a kill until every subscription was delivered again
+    slowest_s: float = 0.0  # seconds from a kill until every subscription had deliveries again
     seconds: float = 0.0
 
     def judge(self, found: Sequence[Story], publishes: Sequence[Publish]) -> None:

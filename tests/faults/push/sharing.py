@@ -1,6 +1,6 @@
-"""Processes that share the delivery of many subscriptions: one after the other is killed, and the others go on.
+"""Processes that share the delivery of many subscriptions: one after the other is killed, and the others take over.
 
-The processes are `ams push` beside one service, or the nodes of a cluster; they know of each other by leases only.
+The processes are `ams push` beside one service, or the nodes of a cluster; they coordinate by leases only.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from tests.support.waiting import wait_until_async
 
 SUBSCRIPTIONS = tuple(Pushed(f"shared-{number}", max_messages=10, milliseconds=20) for number in range(12))
 PUBLISH_SECONDS = 0.1
-CALM_SECONDS = 2.5  # between two kills: the shares settle with the next heartbeats
+CALM_SECONDS = 2.5  # between two kills: the next heartbeats balance the shares
 GOES_ON_SECONDS = 20.0
-"""The longest that others may need to go on after a kill; ten are promised, and the machine may have more to do."""
+"""Maximum seconds until others take over after a kill; ten are promised, but the machine may be busy."""
 START_SECONDS = 60.0
 FEW = 3
 
@@ -38,14 +38,14 @@ SETTINGS = {"AMS_PUSH_INSIDE": "false", "AMS_PUSH_WORKER_TOKEN": TOKEN, "AMS_PUS
 
 
 class Holder(Protocol):
-    """A process that delivers: `start` returns when it works, and `kill` ends it as a power cut would."""
+    """A process that delivers: `start` returns when it works, and `kill` acts like a power cut."""
 
     def start(self) -> None: ...
     def kill(self) -> None: ...
 
 
 class PushProcess:
-    """`ams push` as a process of its own, that can be killed and started again."""
+    """`ams push` as its own process that can be killed and restarted."""
 
     def __init__(self, name: str, folder: Path, endpoint: str, token: str, receiver: Receiving) -> None:
         command = [sys.executable, "-m", "ams.cli.main", "push", "--port", "0", "--ops-port", "0", "--no-tls-enabled"]
@@ -66,7 +66,7 @@ class PushProcess:
 
 @dataclass
 class Sharing:
-    """Who publishes, and who kills; `client` asks a service that nobody kills."""
+    """The publisher and the killer; `client` uses a service that is never killed."""
 
     client: Client
     receiver: Receiving
@@ -76,7 +76,7 @@ class Sharing:
     _stopping: bool = False
 
     async def run(self, kills: int, *, again: bool = False) -> Result:
-        """Kill so many of the holders, one after the other, and judge what came; `again`: they are started again."""
+        """Kill so many of the holders, one after the other, and check the deliveries; `again` restarts them."""
         await scene.prepare(self.client, self.receiver, SUBSCRIPTIONS)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._publish())
@@ -102,7 +102,7 @@ class Sharing:
         self.found.slowest_s = max(self.found.slowest_s, time.monotonic() - killed)
 
     async def _all_go_on(self) -> None:
-        """Return when every subscription was delivered a few times from now on."""
+        """Return when every subscription has had a few new deliveries."""
         before = await self._counts()
 
         async def go_on() -> bool:

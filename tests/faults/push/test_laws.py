@@ -1,4 +1,4 @@
-"""The judges of deliveries judge rightly: histories with planted faults are found out."""
+"""The laws of deliveries accuse histories with planted faults, and no others."""
 
 import json
 
@@ -23,7 +23,7 @@ def story(*runs: tuple[int, int], breaks: int = 0, dead: tuple[int, ...] = (2,),
 
 
 def published(topic: dict[int, str]) -> Publish:
-    """Return the publish that all of a topic came from."""
+    """Return the publish of all messages of a topic."""
     ids, names = tuple(topic), tuple(topic.values())
     return Publish(request="p0", started=0, ended=1, outcome=Outcome.DONE, topic="s", names=names, ids=ids)
 

@@ -1,4 +1,4 @@
-"""Leases and push status over HTTP, as a process that delivers and the people who watch it see them."""
+"""Leases and push status over HTTP, for a delivering process and for people who watch it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class PushService:
         return self.worker.call(wire.lease_push(holder, held, **more))  # type: ignore[arg-type]
 
     def end_leases(self) -> None:
-        """Let all leases end; the database's clock, which nobody moves, is overtaken by making them older."""
+        """Expire all leases: the database's clock cannot be moved, so their start is moved back."""
         self.service.clock.advance(round(LEASE_SECONDS * 1000))
         if shape.is_cluster():
             self.service.carry_out(age_leases(self.service.run.service.registry, 60_000))

@@ -1,4 +1,4 @@
-"""Every part of a service has the supervisor that `/readyz` asks; here, as this folder is tested on all engines."""
+"""The supervisor of every part of a service is read by `/readyz`; tested here, as this folder runs on all engines."""
 
 from collections.abc import Callable
 from functools import partial, partialmethod

@@ -1,4 +1,4 @@
-"""What the receivers in Python have in common: where they are, the hash they show, and a file for each delivery."""
+"""Shared by the receivers in Python: their paths, the hash they show, and a file for each delivery."""
 
 import itertools
 import os
@@ -14,7 +14,7 @@ _numbers = itertools.count()
 
 
 def tls() -> ssl.SSLContext | None:
-    """Return what to serve with; None without a certificate, behind a proxy."""
+    """Return the TLS context; None without a certificate, behind a proxy."""
     if not CERTIFICATE:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -23,12 +23,12 @@ def tls() -> ssl.SSLContext | None:
 
 
 def shown() -> str:
-    """Return the hash that proves whose endpoint this is."""
+    """Return the verification hash of the endpoint."""
     return (FOLDER / "hash").read_text()
 
 
 def keep(path: str, port: object, headers: Iterable[tuple[str, str]], body: str) -> None:
-    """Write down a delivery to a path, from a port of the other side."""
+    """Write a delivery to a file, with the other side's port."""
     lines = [path, str(port), *(f"{name}: {value}" for name, value in headers)]
     written = FOLDER / "writing"
     written.write_text("\n".join([*lines, "", body]))

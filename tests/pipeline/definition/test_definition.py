@@ -233,7 +233,7 @@ def test_nothing_is_set_aside_of_a_result(tmp_path: Path) -> None:
 
 
 def test_expectations_that_set_nothing_aside_may_change(tmp_path: Path) -> None:
-    """With `--accept-change`: what rows there are does not depend on them."""
+    """With `--accept-change`: the rows do not depend on them."""
     row = "{not_null: site}"
     plans = [
         plan(tmp_path, EXPECT % f"[{said}]")

@@ -1,4 +1,4 @@
-"""What becomes of rows that are not as a definition expects, on Spark over a real service."""
+"""Rows that fail a definition's expectations, on Spark over a real service."""
 
 import json
 
@@ -79,7 +79,8 @@ def test_rows_that_are_not_as_expected_are_set_aside_with_the_reason(runs: Runs)
 
 @pytest.mark.long
 def test_a_batch_that_a_kill_brings_again_counts_once(runs: Runs) -> None:
-    """Killed behind the table and before the counts: Spark's checkpoint does not know the batch is done."""
+    """Killed after the table's commit and before the counts: Spark's checkpoint does not know that the batch is
+    done."""
     runs.garden.topic("walls", GIVEN)
     runs.do(definition(EXPECTED))
     for each in ("commits/2", "commits/.2.crc"):

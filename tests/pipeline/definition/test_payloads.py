@@ -1,4 +1,4 @@
-"""Payloads become records; a message that cannot be read is set aside alone."""
+"""Payloads become records; one unreadable message is quarantined alone."""
 
 import codecs
 import io

@@ -1,4 +1,4 @@
-"""The tables of `docs/reference/job-inputs.md`, which say what the jobs make of what producers send."""
+"""The tables of `docs/reference/job-inputs.md`: how the jobs read each field of a producer's message."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ def rows(job: str, title: str) -> Iterator[list[str]]:
 
 
 class Input(NamedTuple):
-    """A row: what a form, such as a kind of record or of file, may say by a key, and what becomes of it."""
+    """A row: a key of a format, such as a kind of record or file, with its values and their results."""
 
     form: str
     key: str
@@ -39,7 +39,7 @@ def inputs(job: str, forms: frozenset[str]) -> list[Input]:
 
 
 def check_row(row: Input, read: Callable[[Any], Any], message: object, plain: object, *, is_known: bool) -> None:
-    """Check that a message becomes what its row says; `plain` is the message without the row's field."""
+    """Check that a message is read as its row says; `plain` is the message without the row's field."""
     if row.result.startswith("set aside: "):
         check_reason(read, message, row.result.removeprefix("set aside: "))
         return

@@ -1,4 +1,4 @@
-"""A run of a job over messages that are recorded in files, so that a test says what comes in which batch."""
+"""A job over messages recorded in files, so that a test controls the batches."""
 
 import fnmatch
 import functools
@@ -27,7 +27,7 @@ Message = dict[str, Any]  # one message, by the columns of `MESSAGES`
 
 
 def published(samples: Iterable[Sample], start: datetime = START, every: timedelta | None = None) -> list[Message]:
-    """Return messages as topics keep them that these were published to, one after the other."""
+    """Return messages as topics store them after publishing them one after the other."""
     ends: dict[str, int] = {}
     rows = []
     for number, sample in enumerate(samples):
@@ -77,5 +77,5 @@ def quarantined(run: Run) -> list[tuple[bytes, str]]:
 
 
 def rows_of(run: Run, result: str, columns: str = "*") -> list[tuple[Any, ...]]:
-    """Read a result with DuckDB, which knows nothing of Spark."""
+    """Read a result with DuckDB, independent of Spark."""
     return by_duckdb(run.work / "results" / result, f"SELECT {columns} FROM rows ORDER BY ALL")

@@ -1,4 +1,4 @@
-"""The job `alarms`: messages, and results against what plain Python finds in them."""
+"""The job `alarms`: messages, and results compared with plain Python."""
 
 import json
 from contextlib import closing
@@ -78,11 +78,11 @@ def test_an_alert_is_completed_from_its_resource() -> None:
 EXAMPLES = {"alarm": ALARM, "event": EVENT, "alert": ALERT}
 INPUTS = [Input(*cells) for cells in rows("alarms", "Fields")]
 INSTEAD_OF = {"summary": "message", "message": "summary", "attributes._mon_message": "text"}
-"""Of a field: another that fills its column too, and is left out."""
+"""Fields, and another field that fills the same column and is left out."""
 
 
 def saying(kind: str, field: str, value: str) -> dict[str, Any]:
-    """Return a message of a kind that says something by a field, which may stand in its attributes."""
+    """Return a message of a kind with a field's value, which may be in its attributes."""
     message = {name: each for name, each in EXAMPLES[kind].items() if name != INSTEAD_OF.get(field)}
     name = field.removeprefix("attributes.")
     if name == field:
@@ -171,7 +171,7 @@ def test_the_tables_hold_what_the_messages_tell_whatever_came_late_twice_or_brok
     assert first.history == expected.history
     assert first.changes == expected.changes
     assert len(quarantined(job)) == expected.broken > 5
-    for folder in (job.work, tmp_path / "two"):  # every report, told again or not
+    for folder in (job.work, tmp_path / "two"):  # every report, repeated or not
         kept = by_duckdb(folder / "tables" / "reports", 'SELECT DISTINCT alarm, "at", status FROM rows')
         assert len(kept) == len(expected.history)
     with closing(psycopg.connect(database)) as connection:
@@ -201,7 +201,7 @@ def test_a_database_without_an_address_is_a_wrong_option(tmp_path: Path, monkeyp
 
 class Rows(NamedTuple):
     alarms: dict[Any, Any]
-    """Place of the alarm to status, since, first seen, last seen, reports, changes, and where the last is from."""
+    """Alarm, place, status, since, first seen, last seen, reports, changes, and the source of the last."""
     history: set[Any]
     changes: set[Any]
 
@@ -253,7 +253,7 @@ class Expected(NamedTuple):
 
 
 def plainly(data: bytes) -> Any:
-    """Read a message the short way: this data's broken ones are found by what they lack."""
+    """Parse a message the short way: this data's broken ones lack something."""
     try:
         kind, report, level, names, time, status, details = _parts(json.loads(data))
         at = datetime.strptime(time, "%Y-%m-%dT%H:%M:%S%z")

@@ -1,4 +1,4 @@
-"""Whatever a message holds, a job reads it or sets it aside with a reason: no stranger's payload ends a run."""
+"""A job reads any payload or quarantines it with a reason: no stranger's message ends a run."""
 
 import contextlib
 import json
@@ -48,7 +48,7 @@ JOBS: dict[str, tuple[Parse, list[Sample]]] = {
         first(federation.messages(1, DAY)),
     ),
 }
-"""What reads the messages of a job, and some of them."""
+"""Readers of a job's messages, and some of the messages."""
 WORDS = st.text(max_size=5) | st.sampled_from(["2024-03-05T10:20:30Z", "9999-12-31", "1e999", "-1", "PT1S", "\ud800"])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.sampled_from([2**64, 10**400]) | st.floats() | WORDS,
@@ -81,7 +81,7 @@ def spoilt(data: bytes) -> st.SearchStrategy[bytes]:
 
 @st.composite
 def changed(draw: st.DrawFn, value: Any) -> Any:
-    """Return a document with one of its values replaced, at any depth."""
+    """Return a document with one value replaced, at any depth."""
     if not value or not isinstance(value, dict | list) or not draw(st.integers(0, 4)):
         return draw(VALUES)
     copy = value.copy()

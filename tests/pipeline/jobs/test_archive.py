@@ -99,7 +99,7 @@ def test_a_project_is_archived_merged_and_checked(
 
 
 def check_finds(spark: SparkSession, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """See that the check accepts the archive, and notices everything that is done to it."""
+    """Check that the archive is accepted, and that every damage to it is noticed."""
 
     def check(**options: Any) -> str:
         run_check(Run(spark, path.parent / "checking", {}), CheckOptions(archive=str(path), **options))
@@ -235,7 +235,7 @@ def test_a_range_is_published_again_in_order_and_marked(spark: SparkSession, gar
         "ams-replayed-time": third.replace("Z", ".000Z"),
     }  # fmt: skip
 
-    # Killed after all was published and before that was written down: nothing comes a second time.
+    # Killed after publishing everything and before recording that: nothing is published twice.
     replayed = json.loads((tmp_path / "work" / "replay.json").read_text())["replay"]
     progress = replay_job.read_progress(tmp_path / "work", replayed)
     assert progress is not None
@@ -296,7 +296,7 @@ def test_a_file_in_protocol_buffers_says_what_payloads_must_be(tmp_path: Path) -
 
 
 def test_what_takes_long_is_checked_apart() -> None:
-    """A list of unique items is looked at far more often than others may wait for."""
+    """A list of unique items is compared for longer than other messages may wait."""
     rules = schema_check.Rules("json", json.dumps({"uniqueItems": True, "items": {"type": "integer"}}), None)
     large = json.dumps([{"n": number} for number in range(60_000)]).encode()
 

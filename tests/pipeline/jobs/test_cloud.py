@@ -104,7 +104,7 @@ def column(found: dict[str, Any], name: str) -> str | None:
 
 
 def path_of(row: Row) -> str:
-    """Return what a field is called in `not_taken`, and in the tables of those that are read."""
+    """Return a field's name in `not_taken`, and in the tables of the fields that are read."""
     if row.form.startswith("ldif"):
         return row.attribute.partition(";")[0].lower()
     return f"{row.item}.{row.attribute}".replace("\\.", ".")
@@ -138,7 +138,7 @@ def test_names_asked_for_have_a_row(forms: str, taken: frozenset[str]) -> None:
 
 
 def not_taken_traced(message: bytes) -> tuple[list[tuple[int, int]], int]:
-    """Return the lengths and counts of a message's unknown fields, and the most bytes that were taken to read it."""
+    """Return the lengths and counts of a message's unknown fields, and the peak memory of parsing in bytes."""
     tracemalloc.start()
     found = description(message)["not_taken"]
     return [(len(each["name"]), each["times"]) for each in found], tracemalloc.get_traced_memory()[1]
@@ -375,7 +375,7 @@ def catalogue_of(job: Any) -> dict[str, Any]:
 
 
 def latest_of(told: list[Message]) -> dict[tuple[str, str, str], tuple[int, bool]]:
-    """Return for each topic, site and endpoint how many images its newest description has, and whether it is old."""
+    """Return for each topic, site and endpoint its newest description's count of images, and whether it is old."""
     found = {}
     for message in newest_of(told):
         _, site, _, endpoint = message["topic"].split("_")

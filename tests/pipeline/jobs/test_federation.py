@@ -1,4 +1,4 @@
-"""The job `federation`: messages, secrets kept out, and results against a plain reading."""
+"""The job `federation`: messages, secrets kept out, and results compared with a plain reading."""
 
 import json
 from datetime import date, timedelta
@@ -196,7 +196,7 @@ def test_a_service_told_of_by_hand(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def assert_nothing_holds(folder: Path, word: bytes) -> None:
-    """Look through all files that a run made, but those the messages came from."""
+    """Search all files of a run for secrets, except those of its input."""
     files = [file for file in folder.rglob("*") if file.is_file() and "recorded" not in file.parts]
     assert len(files) > 5
     for file in files:
@@ -212,7 +212,7 @@ def readable(file: Path) -> bytes:
 
 
 def versions_of(told: list[Message]) -> list[tuple[Any, ...]]:
-    """Tell the versions of all services, by going through the messages as a deployer would."""
+    """Compute the versions of all services by processing the messages as a deployer would."""
     services: dict[int, dict[int, dict[str, Any]]] = {}
     order = sorted(told, key=lambda each: (each["publish_time"], each["topic"] == ANSWERS))
     for message in order:
@@ -249,7 +249,7 @@ def _row(number: int, place: int, version: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def plainly(data: bytes) -> dict[str, Any] | None:
-    """Read a message the short way; None for a broken one of this day."""
+    """Parse a message the short way; None for a broken one of this day."""
     try:
         told = json.loads(data)
     except ValueError:

@@ -1,5 +1,3 @@
-"""Rules that hold for every job, and JSON payloads read field by field."""
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +18,7 @@ def test_a_job_is_listed_under_its_name_in_a_line_without_a_full_stop(name: str)
     assert job.name == name
     assert job.summary[0].isupper()
     assert not job.summary.endswith(".")
-    # How much is read at once may change from run to run.
+    # Batch sizes may change from run to run.
     assert {each.name for each in describe_options(job.options)} & {"batch_messages"} <= job.harmless
 
 

@@ -1,5 +1,3 @@
-"""The job `republish`."""
-
 from collections import defaultdict
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Each row of a batch is published once, also when the batch comes again after a kill."""
+"""Each row of a batch is published once, also when the batch is repeated after a kill."""
 
 import contextlib
 import itertools
@@ -34,7 +34,7 @@ SCHEMA = StructType([StructField("data", StringType())])
 
 
 class Killed(BaseException):
-    """The driver is no more."""
+    """The driver was killed."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def parted(rows: Sequence[str], count: int) -> list[Sequence[str]]:
 
 TWO = parted(ROWS, 2)
 WRITTEN, ALL = 4, 15
-"""Moments of the first try before all its tasks have written, and all: two tasks, four requests and the end have two
-each, and in the last everything is done but noted by Spark."""
+"""Kill points of the first try before all tasks have written, and all: two tasks, four requests and the end have two
+each. At the last point only Spark's commit is missing."""
 
 
 def do_batch_until(stream: Stream, moment: int) -> None:
@@ -190,7 +190,7 @@ def test_a_checkpoint_that_cannot_keep_batches_is_refused(checkpoint: str | None
 
 
 def begun(checkpoint: Path) -> None:
-    """Note a batch as Spark does when it is begun, long ago."""
+    """Record the start of a batch as Spark does, long ago."""
     (checkpoint / "offsets").mkdir(parents=True)
     (checkpoint / "offsets" / "7").write_text('v1\n{"batchTimestampMs": 1000}\n{}')
 

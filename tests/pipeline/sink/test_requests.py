@@ -1,4 +1,4 @@
-"""Rows become messages, messages requests, and checkpoints too old to go on from are refused."""
+"""Rows become messages, messages become requests, and checkpoints that are too old are refused."""
 
 import json
 import threading
@@ -37,7 +37,7 @@ def _messages(
 
 
 def _schema(text: str) -> T.StructType:
-    """Return the schema of `name type, name type`; Spark's own reader of such texts needs Java."""
+    """Return the schema of `name type, name type`; Spark's own parser needs Java."""
     pairs = (each.split(" ") for each in text.split(", "))
     return T.StructType([T.StructField(name, TYPES[kind]) for name, kind in pairs])
 
@@ -213,7 +213,7 @@ BEGUN = 1_700_000_000.0
 
 
 def _checkpoint(folder: Path, offsets: int, commits: int) -> Path:
-    """A checkpoint with so many batches begun, and so many finished; the last was begun at `BEGUN`."""
+    """A checkpoint with so many batches begun and finished; the last was begun at `BEGUN`."""
     for name, count in (("offsets", offsets), ("commits", commits)):
         (folder / name).mkdir()
         for number in range(count):

@@ -1,5 +1,3 @@
-"""The subscription of most tests here."""
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A parallel subscription over the real log and the real cursors, and what consumers do with it."""
+"""A parallel subscription over the real log and the real cursors, and its consumers."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -22,13 +22,13 @@ from tests.support.engines import Engines
 
 P = "P"
 TOPIC, LETTERS, SUB = "t", "letters", "s"
-LATE = 10_200  # milliseconds: more than the default deadline, by a little more than leases are looked at together
+LATE = 10_200  # milliseconds: the default deadline plus a little more than the interval of the lease sweeper
 WAITS = RetryPolicy(2000, 8000)
 DIES = DeadLetterPolicy("letters", 5)
 
 
 class NodeOwnership(Ownership):
-    """Ownership of a node as it believes, which may be wrong; who claims is told who has it."""
+    """A node's view of its ownership, which may be wrong; a claimer gets the owner's name."""
 
     has_others = True
 
@@ -66,14 +66,14 @@ class NodeOwnership(Ownership):
 
 
 class Site:
-    """One parallel subscription, and what consumers do with it."""
+    """One parallel subscription, and its consumers."""
 
     def __init__(self, engines: Engines, options: ParallelOptions) -> None:
         self.engines, self.options = engines, options
         self.begin_again()
 
     def begin_again(self, ownership: Ownership | None = None) -> None:
-        """Forget what only memory knows, as a process that is killed."""
+        """Drop all memory-only state, as a kill does."""
         engines = self.engines
         letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts)
         self.deliverer = Deliverer(
@@ -93,7 +93,6 @@ class Site:
         return await self.deliverer.to_acknowledge(self.caller, SUB)
 
     async def opened(self) -> OpenSubscription:
-        """Return it as this process works on it."""
         return self.working.opened.get((await self.subscription()).id)
 
     async def topic(self, name: TopicName = TOPIC) -> Topic:
@@ -111,12 +110,12 @@ class Site:
         return [AckId(each.offset, lot.hand_out) for lot in lots for each in lot.messages]
 
     async def given(self, *numbers: int) -> list[AckId]:
-        """Publish messages, and pull what there is."""
+        """Publish messages, and pull all."""
         await self.publish(*numbers)
         return await self.pull()
 
     async def offsets(self, most: int = 100, holder: str = "one", **more: Any) -> list[int]:
-        """Pull; return which messages came."""
+        """Pull; return the offsets of the messages."""
         return offsets(await self.pull(most, holder, **more))
 
     async def acknowledge(self, ids: Sequence[AckId]) -> None:
@@ -129,7 +128,7 @@ class Site:
         await self.working.settler.extend(await self.subscription(), P, grouped(ids), seconds, holder="one")
 
     async def fail(self, times: int) -> None:
-        """Pull a message and give it back, so many times."""
+        """Pull a message and nack it, so many times."""
         for _ in range(times):
             await self.nack(await self.pull(1))
 
@@ -141,14 +140,14 @@ class Site:
         return (await self.engines.cursors.position(subscription.id, (await self.topic()).id)).offset
 
     async def letters(self) -> list[dict[str, str]]:
-        """Return the attributes of what was put aside."""
+        """Return the attributes of the dead letters."""
         letters = await self.topic(LETTERS)
         stored = await self.engines.log.read(letters.id, 0, max_messages=100, max_bytes=2**20)
         return [dict(attributes_of(each.fragment)) for each in stored]
 
 
 def before_the_next_lease(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[None]]) -> None:
-    """Do something between the read of the next pull and its lease, when its answer waits for its turn."""
+    """Run something between the read of the next pull and its lease, while its answer waits for its turn."""
     turn = Deliverer.turn
 
     async def acting(deliverer: Deliverer, size: int, project: str | None) -> None:
@@ -164,7 +163,7 @@ def _raise(_: str) -> None:
 
 
 def grouped(ids: Sequence[AckId]) -> dict[str, list[Offset]]:
-    """Return ids by their hand-outs, as requests name them."""
+    """Group ids by their hand-outs, as requests do."""
     found: dict[str, list[Offset]] = {}
     for each in ids:
         found.setdefault(each.hand_out, []).append(each.offset)

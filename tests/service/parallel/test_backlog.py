@@ -1,8 +1,8 @@
-"""The backlog of a parallel subscription, against a naive model that keeps a state for each message, and its ids.
+"""The backlog of a parallel subscription, and its ids, against a naive model with a state for each message.
 
-Of ordering keys the model is the law of decision 61, over who has which message since it was given last, and which of
-them are acknowledged before earlier ones.
-Of ids: those of this run and of the run before, those that finished a message, and those that failed.
+For ordering keys the model is the law of decision 61: the current holder of each message, and messages acknowledged
+before earlier ones. For ids it knows those of this run and of the run before, those that settled a message, and those
+that failed.
 """
 
 from dataclasses import dataclass
@@ -26,27 +26,27 @@ from tests.service.parallel.site import grouped
 
 DEADLINE = 1000  # milliseconds of a lease
 RULES = Rules(200, 3000)
-GRACE = 2000  # until when ids of the run before are good
-X = "1.1.2.1.abcdef"  # a hand-out of the run before
+GRACE = 2000  # until then ids of the previous run are valid
+X = "1.1.2.1.abcdef"  # a hand-out of the previous run
 NOW = 1
 FOR_EVER = 2**40
 
 
 def after_a_restart(rules: Rules = RULES) -> Backlog:
-    """Return a subscription of four messages, in its third run, that may all be out by now."""
+    """Return a subscription of four messages in its third run; all may be on lease from the run before."""
     progress = Progress(0, 1, 3, BitMap64(), {}, None)
     return Backlog(progress, "abcdef", rules, end=4, grace_until=GRACE)
 
 
 def exactly_once() -> Backlog:
-    """Return a subscription of messages that were never given, with exactly-once delivery."""
+    """Return a subscription of unleased messages, with exactly-once delivery."""
     progress = Progress(0, 1, 3, BitMap64(), {}, None)
     rules = RULES._replace(exactly_once=True)
     return Backlog(progress, "abcdef", rules, end=0, grace_until=0)
 
 
 def give(backlog: Backlog, now: int, *offsets: int) -> dict[str, list[Offset]]:
-    """Give messages, whatever was said of them; return their ids."""
+    """Lease messages, including filtered ones; return their ids."""
     given = list(offsets)
     backlog.done.note_scanned(max(offsets) + 1)
     text = backlog.give(list(given), backlog.failures.attempt_of(given[0]), 10, now + DEADLINE, "somebody")
@@ -54,13 +54,13 @@ def give(backlog: Backlog, now: int, *offsets: int) -> dict[str, list[Offset]]:
 
 
 def store(backlog: Backlog, settling: Settling, now: int = NOW) -> Settling:
-    """Let what is to be stored be on disk."""
+    """Write pending changes to disk."""
     backlog.note_stored(settling, now)
     return settling
 
 
 def looked_at(backlog: Backlog, key: str = "", now: int = NOW) -> list[Offset]:
-    """Look at all that was not seen yet; return what may be given."""
+    """Scan all new messages; return those that may be given."""
     here = backlog.unfinished_offsets(backlog.scan, 4)
     found = [each for each in here if backlog.may_give(each, key, now)]
     backlog.done.note_scanned(4)
@@ -88,24 +88,24 @@ def key_of(offset: int, keyed: bool) -> str:
 
 
 class Walk(RuleBasedStateMachine):
-    """Consumers, a disk that fails, a clock, restarts, retention and seeks, in any order."""
+    """Consumers, a failing disk, a clock, restarts, retention and seeks, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000
         self.end = 0
         self.keyed = False
-        self.given: list[Given] = []  # all that ever was, of all runs
-        self.newest: dict[int, Given] = {}  # who has a message on lease, or had it last, in this run
+        self.given: list[Given] = []  # all leases of all runs
+        self.newest: dict[int, Given] = {}  # current or last lease of each message in this run
         self.hand_outs: dict[int, set[str]] = {}
-        """By which hand-outs of this run messages were given since they failed last."""
+        """Hand-outs of this run that gave each message since its last failure."""
         self.heirs: dict[int, set[str]] = {}
-        """Likewise of the run before, of messages that nobody was given since, nor has used an id of then."""
+        """Likewise of the previous run, for messages not given since, and whose ids from then were not used."""
         self.grace_until = 0
         self.reserved: dict[int, int] = {}
-        """Until when messages are on lease, with exactly-once delivery also of runs before."""
-        self.farthest = 0  # until when the last lease of all ends
-        self.found: list[Offset] = []  # what a slow pull is about to give
+        """End of each message's lease; with exactly-once delivery also of leases from earlier runs."""
+        self.farthest = 0  # end of the last lease of all
+        self.found: list[Offset] = []  # messages that a slow pull is about to give
         self.done: set[int] = set()
         self.failures: dict[int, int] = {}
         self.taken_back: dict[int, Mark] = {}  # as stored
@@ -115,12 +115,12 @@ class Walk(RuleBasedStateMachine):
         self.open: list[Settling] = []
         self.exactly_once = False
         self.finished_by: dict[int, set[str]] = {}  # of what was acknowledged in this run: the ids that did
-        self.nacked_by: dict[int, str] = {}  # of what was given back in this run: the id that did last
+        self.nacked_by: dict[int, str] = {}  # the last id that nacked each message in this run
         self.out: dict[int, KeyConsumer | None] = {}
-        """Who has messages of keys that were given in this run, and have not failed, come back or been done since."""
+        """Holders of messages with keys that were given in this run, and not failed, returned or acknowledged since."""
         self.streams = [KeyConsumer(), KeyConsumer()]
-        self.held: set[int] = set()  # acknowledged, behind others that are out
-        self.asks: KeyConsumer | None = None  # who gets what was found
+        self.held: set[int] = set()  # acknowledged, behind others on lease
+        self.asks: KeyConsumer | None = None  # consumer of the found messages
         self.unleased: set[int] = set()  # could not be settled while being taken back: without a lease for now
 
     @initialize(keyed=st.sampled_from([True, True, False]), exactly_once=st.booleans())
@@ -137,7 +137,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 6), restarts=rarely, oldest=rarely)
     def change(self, count: int, restarts: bool, oldest: bool) -> None:
-        """Publish, and seldom have the oldest messages go, or the process end."""
+        """Publish, and rarely apply retention or restart."""
         self.publish(count)
         if oldest:
             self._retain(count)
@@ -145,7 +145,7 @@ class Walk(RuleBasedStateMachine):
             self._restart()
 
     def _restart(self) -> None:
-        """Forget what is in memory alone; what is being stored is or is not there, here: it is not."""
+        """Drop memory-only state; a change that is being written may be lost: here, it is."""
         self.run_number += 1
         floor = self._floor()
         progress = Progress(
@@ -174,9 +174,9 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: not self.found)
     @rule(most=st.integers(1, 8), slow=seldom, who=st.sampled_from([0, 0, 0, 0, 1, 2, 3]))
     def pull(self, most: int, slow: bool, who: int) -> None:
-        """Give what is ready again, and behind it what was not seen yet; a slow one gives it later.
+        """Give returned messages, then new ones; a slow pull gives them later.
 
-        Two streams ask, and others: once each, or for one message of each key.
+        Two streams pull, and others: once each, or for one message of each key.
         """
         self.asks = (*self.streams, KeyConsumer(), None)[who]
         offsets = self.backlog.ready_messages(most, self.asks)
@@ -202,7 +202,7 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.found)
     @rule(fails=seldom)
     def finish_pull(self, fails: bool) -> None:
-        """Give what a pull found, but what was taken meanwhile; or nothing, as its consumer cannot get it."""
+        """Give the messages that a pull found, except those taken meanwhile; or none, as its consumer is gone."""
         offsets, self.found = self.found, []
         if fails:
             self.backlog.give_back(offsets)
@@ -244,7 +244,8 @@ class Walk(RuleBasedStateMachine):
             assert each in self.done or is_with_same, "a key is out of order"
 
     def _check_taken_back(self, settling: Settling, *, together: bool) -> None:
-        """Behind what failed all that is out of its key was taken back; of leases that end together one has failed."""
+        """Check that all messages of the key on lease behind the failed one were taken back; of expired leases one has
+        failed."""
         expected = {each for failed in settling.failures for each in self._behind(failed)} - set(settling.failures)
         assert expected <= set(settling.taken_back) <= expected | set(self.found)
         firsts = {key_of(each, self.keyed) for each in settling.failures if each in self.out}
@@ -262,7 +263,7 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.out)
     @rule(data=st.data(), fails=seldom, later=st.booleans(), verb=st.sampled_from("aaaaanr"))
     def settle_of_a_key(self, data: st.DataObject, fails: bool, later: bool, verb: str) -> None:
-        """Acknowledge some that are out of one key, mostly the first or others; or nack or release them."""
+        """Acknowledge some leased messages of one key, mostly the first or others; or nack or release them."""
         free = [each for each in sorted(self.out) if each not in self._being_settled()]
         keys = sorted({key_of(each, self.keyed) for each in free})
         if not keys:
@@ -294,14 +295,14 @@ class Walk(RuleBasedStateMachine):
         self._finish(settling, fails, later)
 
     def _in_order(self, acknowledged: set[int]) -> tuple[set[int], set[int]]:
-        """Return which of these are done, and held ones with them, and which are behind others that are out."""
+        """Return which of these are settled, with held ones, and which are behind others on lease."""
         done = {each for each in acknowledged if each not in self.out}
         for key in {key_of(each, self.keyed) for each in acknowledged - done}:
             done |= self._first_of(key, acknowledged)
         return done, acknowledged - done
 
     def _first_of(self, key: str, acknowledged: set[int]) -> set[int]:
-        """Return the first that are out of a key, up to one that is not acknowledged, but for what is being stored."""
+        """Return the first leased messages of a key, up to an unacknowledged one, without those being written."""
         being_stored = {offset for each in self.open for offset in each.done}
         taken = {offset for each in self.open for offset in (*each.failures, *each.taken_back)}
         here = sorted(each for each in self.out if key_of(each, self.keyed) == key)
@@ -314,7 +315,7 @@ class Walk(RuleBasedStateMachine):
             self.newest[offset].deadline = self.reserved[offset] = FOR_EVER
 
     def _check_repeated(self, ids: list[AckId], settling: Settling) -> None:
-        """What one id finished in this run no other one did, and that one may say so again."""
+        """Check that only the id that settled a message in this run may repeat its acknowledgement."""
         for each in ids:
             by = self.finished_by.get(each.offset)
             if each.offset not in self.done or each.offset < self.floor_by_retention or by is None:
@@ -336,7 +337,7 @@ class Walk(RuleBasedStateMachine):
         self._finish(settling, fails, later)
 
     def _check_nacked(self, ids: list[AckId], good: list[Given], settling: Settling) -> None:
-        """The id that gave a message back last may say so again; no id gives back what is done."""
+        """Check that only the last id that nacked a message may repeat that, and that no id nacks a settled message."""
         counted = {(each.offset, each.text) for each in good}
         for each in ids:
             if each in counted:
@@ -356,7 +357,7 @@ class Walk(RuleBasedStateMachine):
         return [AckId(each.offset, each.text) for each in chosen]
 
     def _good(self, ids: list[AckId]) -> list[Given]:
-        """Return what the ids name that count, and is not held; those of the run before are leases again then."""
+        """Return the valid ones of the ids, except held ones; those of the previous run become leases again."""
         good: list[Given] = []
         unsettled = [
             AckId(offset, text)
@@ -416,7 +417,7 @@ class Walk(RuleBasedStateMachine):
         self.backlog.note_stored(settling, self.now)
 
     def _go_on(self) -> None:
-        """What is held is done when nothing is out before it any more, as retention took that."""
+        """Settle held messages after retention deleted all leased ones before them."""
         freed = set[int]().union(*[self._first_of(key_of(each, self.keyed), set()) for each in self.held])
         passed = [each for begin, end in self.backlog.done.take_passed() for each in range(begin, end)]
         assert sorted(passed) == sorted(freed)
@@ -434,7 +435,7 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(fails=seldom)
     def disk(self, fails: bool) -> None:
-        """Let the disk answer the oldest of what is being stored."""
+        """Let the disk complete the oldest pending write."""
         self._store(self.open.pop(0), fails)
 
     @rule(by=st.sampled_from([1, 100, 200, 400, 1000, 2500]), fails=seldom, later=seldom)
@@ -459,7 +460,7 @@ class Walk(RuleBasedStateMachine):
             self._reserve(each.offset, deadline)
 
     def _check_late(self, ids: list[AckId], good: list[Given], late: list[AckId]) -> None:
-        """Ids count or are late, but for those of what is done or about to be."""
+        """Check that each id is valid or late, except ids of settled messages and of those being written."""
         taken = {(each.offset, each.text) for each in good}
         assert not taken & set(late), "a good id is late"
         acknowledged = {offset for each in self.open for offset in each.done} | self.done | self.held
@@ -468,14 +469,14 @@ class Walk(RuleBasedStateMachine):
             assert each in taken or each in late or is_past, "a late id counts"
 
     def _check_extended(self, ids: list[AckId], late: list[AckId]) -> None:
-        """With exactly-once delivery nobody extends the lease of what is done."""
+        """Check that with exactly-once delivery nobody extends the lease of a settled message."""
         done = self.done if self.exactly_once else frozenset()
         assert {each for each in ids if each.offset in done} <= set(late)
 
     @precondition(lambda self: self.given)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        """Let some of what was ever given be given again at once, as nobody has worked on it."""
+        """Release some messages ever given: they may be given again at once."""
         self._release(self._some(data))
 
     def _release(self, ids: list[AckId]) -> None:
@@ -508,7 +509,7 @@ class Walk(RuleBasedStateMachine):
         assert live == len(self.backlog.leases)
 
     def teardown(self) -> None:
-        """Nothing unacknowledged is forgotten: in the end a patient consumer gets all that is left."""
+        """Nothing unacknowledged is forgotten: in the end a patient consumer gets the rest."""
         while self.open:
             self.disk(fails=True)
         self.finish_pull(fails=False)
@@ -535,7 +536,7 @@ FROM_FLOOR = Progress(3, 0, 1, BitMap64([5, 7]), {})
 
 
 def spans() -> st.SearchStrategy[list[Offset]]:
-    """Return offsets that are done together."""
+    """Generate offsets that are settled together."""
     return st.sets(st.integers(3, END - 1), min_size=1, max_size=8).map(lambda some: [*some])
 
 
@@ -603,7 +604,7 @@ def test_an_id_that_an_owner_gave_of_a_message_published_since_it_was_overtaken_
 
 
 def given_of_a_key(backlog: Backlog, count: int) -> tuple[KeyConsumer, dict[str, list[Offset]]]:
-    """Give the first messages to a stream, all of one key; return it, and their ids."""
+    """Give the first messages, all of one key, to a stream; return it, and their ids."""
     stream = KeyConsumer()
     assert all(backlog.may_give(each, "k", NOW, stream) for each in range(count))
     return stream, give(backlog, NOW, *range(count))
@@ -731,7 +732,7 @@ def test_only_the_newer_finishers_are_remembered_and_older_ids_are_refused_then(
 
 
 def failed_out() -> Backlog:
-    """Return a subscription whose message 0 has failed as often as it may."""
+    """Return a subscription whose message 0 has reached its maximum of failures."""
     backlog = exactly_once()
     backlog.set_rules(RULES._replace(most_attempts=1))
     store(backlog, backlog.nack(give(backlog, 0, 0), NOW))

@@ -1,4 +1,4 @@
-"""Ordering keys: which consumer gets how many messages of one, and what comes again when one of them fails."""
+"""Ordering keys: how many messages of a key each consumer gets, and redelivery when one of them fails."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ MANY = 2**24
 
 
 async def publish(site: Site, *keys: str) -> None:
-    """Publish a message of each of these keys."""
+    """Publish one message for each of these keys."""
     await site.publish(*range(len(keys)), key=lambda number: keys[number])
 
 
 async def given_of(site: Site, keys: str, most: int = 100) -> list[AckId]:
-    """Publish a message of each of these keys, and pull so many of them."""
+    """Publish one message for each of these keys, and pull so many of them."""
     await publish(site, *keys)
     return await site.pull(most)
 

@@ -1,4 +1,4 @@
-"""A subscription goes from node to node at any moment, also before the last one notices: what holds all the same."""
+"""The ownership of a subscription moves between nodes at any moment, also before the old owner notices."""
 
 import asyncio
 import tempfile
@@ -26,10 +26,10 @@ LEASE = 10_000  # milliseconds: the deadline of the subscription
 
 
 class Town:
-    """Nodes that share a subscription, and what their clients know of it."""
+    """Nodes that share a subscription, and their clients' knowledge of it."""
 
     def __init__(self, sites: list[Site], *, is_exact: bool, keys: int = 0) -> None:
-        """Messages have one of so many ordering keys in turn."""
+        """Messages have so many ordering keys in turn."""
         self.sites, self.is_exact = sites, is_exact
         self.key: Callable[[int], str] = lambda number: str(number % keys) if keys else ""
         self.first, self.second, *_ = sites
@@ -42,10 +42,10 @@ class Town:
         self.ids: list[AckId] = []
         self.done: set[Offset] = set()  # of which somebody was told that it is acknowledged
         self.leases: dict[Offset, int] = {}
-        """Until when a client may rely on a message being its own alone, with exactly-once delivery."""
+        """With exactly-once delivery: until then a client may rely on its exclusive lease of a message."""
 
     def give(self, node: int) -> None:
-        """Let a node own it, and all know."""
+        """Make a node the owner, and tell all nodes."""
         self.owner = node
         for belief in self.beliefs:
             belief.believes = belief.number == node
@@ -80,7 +80,7 @@ class Town:
             self.leases[each.offset] = self.clock.monotonic() + 2 * LEASE
 
     async def _settled(self, what: str, node: int, first: int, count: int, *more: int) -> list[AckId]:
-        """Do something with some ids; return those that a client was told to be settled."""
+        """Settle ids; return those reported as settled to a client."""
         wanted = self.ids[first : first + count]
         if not wanted:
             return []
@@ -94,7 +94,7 @@ class Town:
         return wanted
 
     async def change(self, node: int, notices: bool) -> None:
-        """Let another node own it; the one before may go on believing that it does."""
+        """Make another node the owner; the old one may still believe that it is."""
         if notices:
             self.beliefs[self.owner].believes = False
         self.owner = node
@@ -109,7 +109,7 @@ class Town:
         self.clock.advance(milliseconds)
 
     async def finish(self) -> None:
-        """Acknowledge everything that comes; nothing else may be left."""
+        """Acknowledge all remaining messages, and check that no other is left."""
         for _ in range(6):
             self.clock.advance(3 * LEASE)
             before = len(self.ids)
@@ -120,7 +120,6 @@ class Town:
 
 
 async def towns(engines: Engines, *, is_exact: bool, keys: int = 0) -> Town:
-    """Return three nodes of one subscription."""
     options = ParallelOptions(enable_exactly_once_delivery=is_exact, enable_message_ordering=keys > 0)
     sites = [Site(engines, options) for _ in range(NODES)]
     await sites[0].made()

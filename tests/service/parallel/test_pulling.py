@@ -1,4 +1,4 @@
-"""Pulling from a parallel subscription: which messages a consumer gets, and how it waits for some."""
+"""Pulling from a parallel subscription: the messages of each consumer, and waiting."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ async def test_what_is_done_while_a_pull_reads_after_a_restart_is_not_given(site
 
 
 async def test_a_new_message_that_fits_no_more_behind_one_that_comes_again_is_the_next(site: Site) -> None:
-    """A pull takes as many bytes as it may, and one message at least."""
+    """A pull takes as many bytes as fit, and one message at least."""
     await site.publish(0, 1, 2, 3)
     await site.nack(await site.pull(1))
     topic = await site.topic()
@@ -93,7 +93,7 @@ async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by
         await site.pull()
 
 
-# Where most messages are not for the subscription
+# A filter that excludes most messages
 
 ONLY_LAST = with_options(filter='hasPrefix(attributes.n, "9999")')
 
@@ -134,12 +134,12 @@ async def test_a_pull_looks_behind_all_that_is_blocked_by_its_key(site: Site) ->
     assert await site.offsets(1) == [2 * MAX_READ_MESSAGES - 1]
 
 
-# Waiting for something to pull
+# Waiting pulls
 
 
 @contextlib.asynccontextmanager
 async def waiting_for(site: Site, holder: str) -> AsyncIterator["asyncio.Future[bool]"]:
-    """Let a consumer wait for something to pull."""
+    """Let a consumer wait in a pull."""
     before = site.deliverer.waiting
     until = asyncio.get_running_loop().time() + 60
     waiting = asyncio.ensure_future(site.working.puller.wait(await site.subscription(), P, holder, until))
@@ -200,7 +200,7 @@ async def test_a_pull_that_waits_leaves_nothing_behind(site: Site) -> None:
     assert not opened.waiting
 
 
-# What one consumer may take, and what it leaves to the others
+# One consumer's share, and the others'
 
 
 async def test_of_the_bytes_that_may_be_out_a_consumer_gets_as_many_as_it_leaves_free(

@@ -1,4 +1,4 @@
-"""Ids and leases of before a restart, and leases that are out when exactly-once delivery is switched on."""
+"""Ids and leases from before a restart, and open leases when exactly-once delivery is switched on."""
 
 import asyncio
 
@@ -138,7 +138,7 @@ async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgott
     assert await site.offsets() == [2, 3, 4]
 
 
-COVERED_LONGER = 10_000  # milliseconds by which a lease may be taken to last longer than it does
+COVERED_LONGER = 10_000  # milliseconds by which the recorded end of a lease may be too late
 
 
 async def switch_on(site: Site, *, has_cover: bool = True) -> None:
@@ -175,7 +175,7 @@ async def test_leases_that_were_out_are_covered_by_the_next_hand_out(site: Site)
     await site.publish(0, 1)
     ids = await site.pull(1)
     await site.extend(ids, 300)
-    await switch_on(site, has_cover=False)  # as a node does that has not heard of it yet
+    await switch_on(site, has_cover=False)  # as a node that has not seen the change
     assert await site.offsets() == [1]
     site.begin_again()
     site.engines.clock.advance(250_000)

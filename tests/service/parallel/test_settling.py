@@ -1,4 +1,4 @@
-"""What is settled by ids, what comes of messages without anybody asking, and what is told meanwhile."""
+"""Settling by ids, expiry of leases, and changes of the options meanwhile."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -21,7 +21,7 @@ from tests.support.waiting import PATIENCE_SECONDS, some_turns
 
 
 async def turns_during(work: Coroutine[Any, Any, object]) -> int:
-    """Return how often something else had a turn of the event loop meanwhile."""
+    """Return how many other callbacks of the event loop ran meanwhile."""
     turns, task = 0, asyncio.ensure_future(work)
     while not task.done():
         turns += 1

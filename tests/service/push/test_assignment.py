@@ -1,4 +1,4 @@
-"""What is wanted is what the registry holds, and whoever delivers is told of it with all it needs."""
+"""Push targets come from the registry, and the delivering process gets everything it needs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -109,7 +109,7 @@ async def test_what_did_not_change_is_not_made_anew(registry: Registry, project:
     assert not await assignment.targets()
 
 
-# Tokens of deliveries in Google's form: one key for all nodes, tokens that are used again and renewed in time
+# Tokens of deliveries in Google's format: one key for all nodes, cached tokens, renewed in time
 
 
 ACCOUNT, ISSUER, ENDPOINT = "a@P.iam.gserviceaccount.com", "https://ams.example", "https://receiver.example/in"

@@ -1,4 +1,4 @@
-"""Messages of a parallel subscription for the workers of this process, leased by the real engines."""
+"""Leased messages of a parallel subscription for the workers of this process, on the real engines."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path

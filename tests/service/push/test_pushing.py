@@ -1,4 +1,4 @@
-"""Push as state, where no single request shows it: races, a worker that is gone, and 17.2 A5, A13, 17.3 U2."""
+"""Push state that no single request shows: races, a missing worker, and 17.2 A5, A13, 17.3 U2."""
 
 import asyncio
 import sqlite3
@@ -156,7 +156,7 @@ async def test_the_worker_is_made_once(use_cases: UseCases, registry: Registry) 
 
 
 async def test_a_worker_is_given_the_token_that_is_set_now(use_cases: UseCases, registry: Registry, pushing: Pushing):
-    """Else who sets `push_worker_token` after the first start could do nothing with push any more."""
+    """Otherwise a `push_worker_token` set after the first start would break push."""
     await pushing.modify(use_cases.caller, SUB, HOOK)
     before = await worker(use_cases)
 

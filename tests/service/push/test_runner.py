@@ -50,7 +50,7 @@ def client(service: Served, receiving: Receiving) -> Iterator[Served]:
 
 
 def subscribed(client: Served, receiver: Receiving, path: str) -> dict[str, object]:
-    """Make subscription S that is delivered to a path of the receiver, and verify it; return its configuration."""
+    """Create subscription S, pushed to a path of the receiver, and verify it; return its configuration."""
     config = {"pushEndpoint": receiver.url(path), "retryPolicy": {"type": "linear", "period": 50}}
     client.ask("PUT", SUB, {"topic": TOPIC[1:], "pushConfig": config})
     verify(client, receiver)
@@ -183,7 +183,7 @@ def test_what_was_not_delivered_at_a_stop_is_delivered_after_the_next_start(tmp_
 
 
 async def test_a_subscription_made_anew_is_not_the_one_that_was_to_be_delivered(tmp_path: Path) -> None:
-    """Its worker may not have heard yet that the one before it is gone."""
+    """Its worker may not know yet that the old one is gone."""
     async with open_use_cases(tmp_path) as made:
         engines = made.engines
         dead_letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts)

@@ -1,4 +1,4 @@
-"""Events for tests, and what a database keeps of them."""
+"""Events for tests, and their rows in a database."""
 
 from collections.abc import Sequence
 from itertools import count

@@ -124,7 +124,7 @@ async def test_old_rows_go_by_a_pruning_that_is_kept_and_stay_away(records: Audi
 
 
 async def test_whoever_has_a_name_without_end_is_recorded_all_the_same(records: AuditRecords) -> None:
-    """A client's certificate writes it, and an index of PostgreSQL takes no such value."""
+    """A client's certificate sets it, and an index of PostgreSQL refuses such a long value."""
     endless, next_one = event(1, actor="CN=" + secrets.token_hex(50_000)), event(2)
     await records.add([endless, next_one])
     assert [each.id for each in await kept(records)] == [next_one.id, endless.id]

@@ -1,4 +1,4 @@
-"""The audit trail: lines of a file, which are also rows of a table, and failed logins among them."""
+"""The audit trail: lines of a file that become rows of a table, and failed logins."""
 
 import contextlib
 import errno
@@ -238,7 +238,7 @@ def test_the_file_is_for_the_owner_only_and_after_a_torn_line_the_next_one_is_wh
     {"time": "yesterday"},
 ])  # fmt: skip
 def test_a_line_that_somebody_else_wrote_and_no_table_takes_is_passed_by(path: str, said: dict[str, object]) -> None:
-    """One of them would keep all that follow it out of the table."""
+    """It would block all later lines."""
     one = event()
     Path(path).write_bytes(json.dumps(json.loads(written(one)) | said).encode() + b"\n" + written(one))
     assert list(events_in(path)) == [one]

@@ -1,4 +1,4 @@
-"""The stores that keep the promises of `ams.storage.cursors`; a second engine adds a parameter."""
+"""Implementations of `ams.storage.cursors`; a second engine adds a parameter."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -15,7 +15,7 @@ from tests.storage.cursors.stores import END, SUB, TOPIC, StandingTime, SteadyNo
 from tests.storage.log.engines import Embedded
 
 ENGINES = ["embedded", "model", pytest.param("postgresql", marks=pytest.mark.postgres)]
-"""`model` is that of PostgreSQL in simulated worlds, which must keep what the real one keeps."""
+"""`model` is that of PostgreSQL in simulated worlds, which must behave like the real one."""
 
 
 def _store(request: pytest.FixtureRequest) -> Store:
@@ -46,7 +46,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
 def steady_store(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[asyncio.Runner, Store]]:
-    """A store for many examples of Hypothesis, and the loop it lives in. It writes images often."""
+    """A store for many examples of Hypothesis, and its loop. It writes images often."""
     monkeypatch.setattr(entries, "MAX_DELTAS", 4)
     with asyncio.Runner() as runner:
         made = _store(request)
@@ -57,13 +57,12 @@ def steady_store(
 
 @pytest.fixture(params=ENGINES[1:])
 def shared_url(request: pytest.FixtureRequest) -> str:
-    """Give a database that several nodes may share."""
     return str(request.getfixturevalue("model_url" if request.param == "model" else "postgres_url"))
 
 
 @pytest.fixture
 async def nodes(shared_url: str) -> AsyncIterator[list[PostgresCursors]]:
-    """Two stores on one database, with a cursor both have seen."""
+    """Two stores on one database, with a cursor that both have seen."""
     stores = [await PostgresCursors.open(shared_url) for _ in range(2)]
     await stores[0].create(SUB, TOPIC, 0)
     for each in stores:
@@ -82,7 +81,7 @@ async def connection(postgres_url: str) -> AsyncIterator["postgresql.Connection"
 
 @pytest.fixture
 def steady_nodes(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteadyNodes]:
-    """Two stores on one database for many examples, and their loop and clock. They write images often."""
+    """Two stores on one database for many examples, with their loop and clock. They write images often."""
     monkeypatch.setattr(entries, "MAX_DELTAS", 4)
     clock = ManualClock()
     with asyncio.Runner() as runner:

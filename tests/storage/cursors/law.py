@@ -1,4 +1,4 @@
-"""Clients of one subscription that note what they did and were answered, for the law of cursors to judge."""
+"""Clients of one subscription that record requests and answers, to check the law of cursors."""
 
 import random
 import time
@@ -18,20 +18,20 @@ T = TypeVar("T")
 SUB = "sub-1"
 TOPIC = b"t" * 16
 DEADLINE = 60_000
-MESSAGES = 100_000  # how many messages the topic is made out to have; nobody gets to its end
+MESSAGES = 100_000  # messages that the topic claims to have; no test reaches its end
 BATCH = 20
 
 
 @dataclass
 class Trial:
-    """What clients do with one subscription, on whichever store, and what came of it."""
+    """Requests of clients of one subscription on any store, and the answers."""
 
     subscription: SubscriptionId = SUB
     uses: list[cursor_law.Use] = field(default_factory=list)
     numbers: "count[int]" = field(default_factory=count)
 
     async def act(self, cursors: Cursors, chance: random.Random, *, seeks: bool = True) -> None:
-        """Pull and acknowledge some of it; now and then seek back."""
+        """Pull and acknowledge some of it; sometimes seek back."""
         if seeks and chance.random() < 0.05:
             await self.seek(cursors, chance.randrange(100))
             return
@@ -40,7 +40,7 @@ class Trial:
             await self.acknowledge(cursors, first + chance.randrange(BATCH))
 
     async def pull(self, cursors: Cursors) -> int | None:
-        """Hand a batch out; return its first id, None when it was not answered."""
+        """Hand a batch out; return its first id, None without an answer."""
 
         async def pulling() -> int:
             while True:
@@ -63,7 +63,7 @@ class Trial:
         self.uses.append(Seek(**facts, subscription=self.subscription, offset=offset))
 
     async def violations(self, cursors: Cursors) -> Sequence[str]:
-        """Judge all that was done, and where the cursor ended."""
+        """Check all requests, and the final cursor."""
         published = Facts(request="all", started=0.0, ended=0.0, outcome=Outcome.DONE)
         end = cursor_law.KnownEnd([Publish(**published, topic="t", names=(), ids=(MESSAGES - 1,))])
         final = (await cursors.position(self.subscription, TOPIC)).offset

@@ -1,4 +1,4 @@
-"""A parallel subscription as sets of numbers, and what can be asked of one, for stores to be compared with."""
+"""A parallel subscription as sets of numbers, with operations, to compare stores with."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,7 +17,7 @@ from tests.storage.cursors.stores import OTHER, TOPIC
 
 @dataclass
 class Naive:
-    """What a store is to hold of one subscription."""
+    """The expected state of one subscription in a store."""
 
     topic: TopicId = TOPIC
     floor: int = 0
@@ -58,22 +58,22 @@ class Naive:
 
 
 def facts_of(progress: Progress, lost: int) -> tuple[object, ...]:
-    """Return of a progress what `Naive.facts` is of the model."""
+    """Return the facts of a progress, as `Naive.facts` does of the model."""
     done, failures, taken_back = set(progress.done), dict(progress.failures), dict(progress.taken_back)
     return progress.floor, progress.run, done, failures, progress.horizon, taken_back, lost
 
 
 class Deed(NamedTuple):
-    """Something that is asked of a store, and what the model answers and becomes by it."""
+    """An operation on a store, with the model's answer and next state."""
 
     name: str
     ask: Callable[[CursorStore, SubscriptionId, Naive], Awaitable[object]]
     expect: Callable[[Naive], object]
-    is_for_the_gone: bool = False  # whether a subscription that is gone takes it
+    is_for_the_gone: bool = False  # whether it also succeeds for a deleted subscription
 
 
 def settle(change: Change, late_epoch: int = 0, late_run: int = 0) -> Deed:
-    """Settle a change, by an epoch and a run that are so many too early."""
+    """Settle a change with an epoch and a run that are so many too old."""
 
     def expect(model: Naive) -> object:
         if late_epoch or late_run or not model.run:
@@ -188,12 +188,12 @@ def drop() -> Deed:
 
 
 def expected(deed: Deed, model: Naive) -> object:
-    """Do it to the model, and return what is to be answered."""
+    """Apply it to the model, and return the expected answer."""
     return SubscriptionGone if model.is_gone and not deed.is_for_the_gone else deed.expect(model)
 
 
 async def answered(deed: Deed, store: CursorStore, subscription: SubscriptionId, model: Naive) -> object:
-    """Ask it of a store; return the answer, or the class of the error."""
+    """Apply it to a store; return the answer, or the class of the error."""
     try:
         return await deed.ask(store, subscription, model)
     except AmsError as error:
@@ -203,9 +203,10 @@ async def answered(deed: Deed, store: CursorStore, subscription: SubscriptionId,
 async def follow(
     plan: Sequence[tuple[Deed, bool]], stores: Callable[[bool], Awaitable[tuple[CursorStore, CursorStore]]]
 ) -> None:
-    """Do what a plan says to a subscription of its own, and compare each answer and what is then there with the model.
+    """Run a plan on a new subscription, and compare each answer and the state afterwards with the model.
 
-    `stores` is told of each deed whether something else happens; it returns the store to ask and the one to look at.
+    `stores` is called for each operation with whether something else happens; it returns the stores to use and to
+    check.
     """
     subscription, model = new_uuid(), Naive()
     asked, _ = await stores(False)
@@ -240,4 +241,4 @@ deeds: st.SearchStrategy[Deed] = st.one_of(
 plans: st.SearchStrategy[Sequence[tuple[Deed, bool]]] = st.lists(
     st.tuples(deeds, st.sampled_from([False, False, False, True])), max_size=30
 )
-"""Deeds, and whether something else happens at each."""
+"""Operations, and whether something else happens at each."""

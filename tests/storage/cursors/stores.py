@@ -1,4 +1,4 @@
-"""A cursor store under test that can be closed and opened again, and what its tests have in common."""
+"""A cursor store under test that can be closed and opened again, and shared test helpers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -39,7 +39,7 @@ class Store:
 
 
 class CursorsInLog(EmbeddedCursors):
-    """Cursors with a log of their own, which ends with them."""
+    """Cursors with their own log, which closes with them."""
 
     log: EmbeddedLog
 
@@ -60,7 +60,7 @@ async def cursors_in(engine: Embedded, ends: Mapping[TopicId, Offset]) -> Cursor
 
 
 class StandingTime(DatabaseTime):
-    """Deadlines go by a clock of ours, as nobody can move the database's."""
+    """A clock of ours for deadlines, as the database's cannot be moved."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)

@@ -106,7 +106,7 @@ def test_hand_outs_stay_few_and_newer_ones_are_smaller(pairs: list[tuple[int, in
 
 
 class CursorMachine(RuleBasedStateMachine):
-    """Several consumers pull and acknowledge; a model remembers every hand-out there ever was."""
+    """Several consumers pull and acknowledge; a model remembers all hand-outs."""
 
     def __init__(self) -> None:
         super().__init__()

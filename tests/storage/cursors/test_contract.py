@@ -1,4 +1,4 @@
-"""What every store of cursors promises (`ams.storage.cursors.base`), and of acknowledgements one by one (`.acks`)."""
+"""The contract of every cursor store (`ams.storage.cursors.base`), and of individual acknowledgements (`.acks`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -239,7 +239,7 @@ HORIZON = Horizon(8, 1_790_000_000_000)
 
 
 def change(*ranges: tuple[int, int], late_epoch: int = 0, late_run: int = 0, **failed: int) -> tuple[Deed, bool]:
-    """Return a change to make, of messages done and of failures of those named as in `m5=4`."""
+    """Return a change with settled messages and with failures, named as in `m5=4`."""
     failures = {int(name[1:]): times for name, times in failed.items()}
     return naive.settle(Change(done(*ranges).done, failures), late_epoch, late_run), False
 

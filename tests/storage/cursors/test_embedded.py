@@ -26,8 +26,6 @@ FULL = 10**6  # calls that fail
 
 
 class Kept:
-    """Cursors in a log, on a disk that can be full."""
-
     def __init__(self, **options: Any) -> None:
         self.engine = Embedded(options=options)
         self.cursors: CursorsInLog
@@ -45,7 +43,7 @@ class Kept:
         return await self.open(end)
 
     async def kill(self, end: int = 100, *, power: bool = True) -> CursorsInLog:
-        """End without an image, and open again."""
+        """Close without an image, and open again."""
         self.disk.stop_at = self.disk.changes
         await self.cursors.close()
         if power:
@@ -55,7 +53,7 @@ class Kept:
         return await self.open(end)
 
     def fail_once(self) -> None:
-        """Let the next write fail, in part written."""
+        """Let the next write fail after a part of it."""
         self.disk.fail("write", errno.ENOSPC)
 
     def images(self) -> Sequence[str]:

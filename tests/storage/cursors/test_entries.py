@@ -1,4 +1,4 @@
-"""Entries: what one store wrote, any later one of the same version reads, and refuses what another version wrote."""
+"""Entries: readable by any later store of the same version, and refused from another version."""
 
 import zlib
 
@@ -59,7 +59,7 @@ def test_what_is_written_after_each_change_is_read_as_it_was(every: list[tuple[C
             assert kept.progress == progress
             found = entries.replay_entries(acks.empty_progress(progress.floor, progress.epoch, progress.run), stored)
             assert found.progress._replace(horizon=progress.horizon) == progress
-            # An entry does not say that a horizon ended, so a later one may come back with the later time of both.
+            # An entry does not record the end of a horizon, so a later one may restore it with the later time of both.
             assert acks.join_horizons(found.progress.horizon, progress.horizon) == found.progress.horizon
             assert found.entries == kept.entries == len(stored) <= 5
             if what == "reopen":

@@ -1,4 +1,4 @@
-"""What is particular to cursors in PostgreSQL: several nodes on one database, calls folded into one row, damage."""
+"""Cursors in PostgreSQL: several nodes on one database, calls combined into one row, damage."""
 
 import asyncio
 import random
@@ -28,7 +28,7 @@ from tests.storage.cursors.stores import DEADLINE, OTHER, SUB, TOPIC, Nodes, Ste
 from tests.support.loop_time import pass_loop_time
 
 on_postgresql = pytest.mark.parametrize("shared_url", ["postgresql"], indirect=True)
-"""Not on the model: what a test asks by SQL is PostgreSQL's own."""
+"""Not on the model: the tests use SQL of PostgreSQL itself."""
 
 
 async def consumed(node: PostgresCursors, times: int) -> None:
@@ -185,7 +185,7 @@ ACK_WORDS = "subscriptions read offsets generations lost runs versions clears nu
 async def test_rows_are_locked_in_the_order_they_are_named(
     nodes: Nodes, connection: "postgresql.Connection", statement: str, words: str, end: str
 ) -> None:
-    """Else two nodes that move the same cursors would end each other."""
+    """Otherwise two nodes that move the same cursors would deadlock."""
     await connection.execute(
         "INSERT INTO cursors SELECT 's' || n, %s::uuid, 0, 0, '{}', 0, 0 FROM generate_series(1, 5000) AS n",
         (TOPIC.hex(),),

@@ -1,6 +1,6 @@
-"""PostgreSQL lost under its cursors: killed, frozen, replaced by a standby, or cut off with an answer on its way.
+"""PostgreSQL failures under its cursors: killed, frozen, replaced by a standby, or cut off before an answer arrives.
 
-And, as that too needs a server of its own, how small the table stays.
+Also the size of the table, as that needs a separate server too.
 """
 
 import asyncio
@@ -32,20 +32,19 @@ BACKENDS = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backen
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """A server that answers commits before they are in its log, unless it is told not to."""
+    """A server that commits asynchronously, unless told otherwise."""
     with Postgres(tmp_path_factory.mktemp("postgres"), careless=True) as server:
         yield server
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls are patient, so that none fails because the machine is busy."""
+    """Long timeouts, so that no call fails because the machine is busy."""
     monkeypatch.setattr(postgresql, "CALL_SECONDS", 60.0)
 
 
 @contextlib.asynccontextmanager
 async def nodes_on(url: str) -> AsyncIterator[list[PostgresCursors]]:
-    """Open two stores on a database, with a fresh cursor."""
     async with contextlib.AsyncExitStack() as stack:
         stores = [await PostgresCursors.open(url) for _ in range(2)]
         for each in stores:
@@ -71,7 +70,7 @@ async def working(clients: list[Callable[[], Coroutine[Any, Any, None]]]) -> Asy
 
 @contextlib.asynccontextmanager
 async def clients_of(trial: Trial, stores: list[PostgresCursors]) -> AsyncIterator[None]:
-    """Let three clients pull and acknowledge on both stores, from a moment before to a moment after."""
+    """Let three clients pull and acknowledge on both stores, from before an event until after it."""
     chance = random.Random(0)
     async with working([lambda store=stores[number % 2]: trial.act(store, chance) for number in range(3)]):
         await grown(trial.uses)
@@ -80,13 +79,13 @@ async def clients_of(trial: Trial, stores: list[PostgresCursors]) -> AsyncIterat
 
 
 async def grown(things: list[Any] | set[int]) -> None:
-    """Wait until twenty more things were done."""
+    """Wait until twenty more calls were done."""
     enough = len(things) + 20
     await wait_until_async(lambda: len(things) >= enough)
 
 
 async def test_many_acknowledgements_leave_a_small_table(server: Postgres) -> None:
-    """It grows while somebody logs in or the machine is busy, as no rows are cleaned then; not round by round."""
+    """It grows on a new session or a busy machine, when no rows are vacuumed; not round by round."""
     names, sizes = [f"sub-{number:03}" for number in range(250)], [0]
 
     async def consume(node: PostgresCursors, name: SubscriptionId) -> None:
@@ -209,7 +208,7 @@ class Split:
     far: PostgresCursors
 
     async def lose_answer(self, call: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Begin a call of the far node, and cut the link while the server does what it asks."""
+        """Start a call of the far node, and cut the link while the server executes it."""
         with self.server.open_connection() as connection:
             connection.execute("SELECT pg_advisory_lock(7)")
             calling = asyncio.create_task(call)
@@ -218,12 +217,12 @@ class Split:
         return calling
 
     async def sought(self) -> Progress:
-        """Wait until somebody's seek is seen beside the server."""
+        """Wait until another node's seek is visible on the server."""
         await wait_until_async(self._is_sought)
         return await self.near.progress(SUB)
 
     async def settled(self) -> Progress:
-        """Wait until somebody's change is seen beside the server."""
+        """Wait until another node's change is visible on the server."""
         await wait_until_async(self._is_settled)
         return await self.near.progress(SUB)
 

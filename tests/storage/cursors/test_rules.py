@@ -1,4 +1,4 @@
-"""Stores, and two nodes on one database, do what the pure rules say of a cursor (`ams.storage.cursors.base`)."""
+"""Stores, and two nodes on one database, follow the pure rules of a cursor (`ams.storage.cursors.base`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +24,7 @@ Expect = Callable[[Cursor, Milliseconds], tuple[Cursor, object]]
 
 
 class Deed(NamedTuple):
-    """Something asked of a store, and what the rules say comes of it."""
+    """An operation on a store, and its result by the rules."""
 
     name: str
     apply: Apply
@@ -95,7 +95,7 @@ def test_two_nodes_do_what_the_rules_say(steady_nodes: SteadyNodes, plan: list[t
 
 
 def plan_of(*steps: Deed | tuple[Deed, int]) -> list[tuple[Deed, bool, int]]:
-    """Return a plan of deeds, each at once unless the milliseconds before it are given."""
+    """Return a plan of operations, each at once unless milliseconds before it are given."""
     return [(each, False, 0) if isinstance(each, Deed) else (each[0], False, each[1]) for each in steps]
 
 
@@ -116,7 +116,7 @@ def test_stores_keep_the_rules(steady_store: tuple[asyncio.Runner, Store], plan:
 
 
 async def follow(stores: Sequence[Cursors], clock: ManualClock, plan: list[tuple[Deed, bool, int]]) -> None:
-    """Do what a plan says on one of two stores or the other, some milliseconds apart, and compare with the rules."""
+    """Run a plan on either of two stores, with pauses of some milliseconds, and compare with the rules."""
     subscription = new_uuid()
     cursor = Cursor(TOPICS[0], 0)
     await stores[0].create(subscription, TOPICS[0], 0)

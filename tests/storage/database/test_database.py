@@ -1,4 +1,4 @@
-"""A database of the registry: transactions, what forgets with them, a full disk, patience with one that is away."""
+"""A database of the registry: transactions, rollbacks in memory, a full disk, and retries of a dead one."""
 
 import asyncio
 import contextlib
@@ -105,7 +105,7 @@ async def test_many_writers_each_get_their_turn(database: Database) -> None:
 
 
 async def test_work_of_the_same_turn_runs_one_after_the_other(database: Database) -> None:
-    """Each sees what the one before did, on two nodes that do it at the same time too."""
+    """Each sees the changes of the one before, also when two nodes run them at the same time."""
 
     def count_up(connection: Connection) -> None:
         count = connection.scalar(select(projects.c.created_on)) or 0
@@ -190,7 +190,7 @@ def test_a_place_where_no_file_can_be_is_told_at_once(tmp_path: Path) -> None:
 
 
 class Server:
-    """A database that may be away, and answers when it is let; counts who asks, and how many do at a time."""
+    """A database that may be down, and answers on demand; counts clients, and concurrent ones."""
 
     def __init__(self) -> None:
         self.away = False

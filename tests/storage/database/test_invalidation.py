@@ -1,4 +1,4 @@
-"""Caches of what a node knows, and that it forgets what others change."""
+"""A node's caches, and their invalidation by changes of other nodes."""
 
 import asyncio
 import time

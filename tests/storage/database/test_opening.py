@@ -1,4 +1,4 @@
-"""Migrations and tables must give the same database, or a new installation would differ from an old one."""
+"""Migrations and tables must lead to the same database, or new and old installations would differ."""
 
 import contextlib
 import re
@@ -21,7 +21,7 @@ from tests.support.administration import ENGINES
 
 @contextlib.contextmanager
 def empty_database(dialect: str) -> Iterator[Connection]:
-    """Yield a connection to a database without tables; what is done there does not stay."""
+    """Yield a connection to an empty database; all changes are rolled back."""
     if dialect == "sqlite":
         engine = create_engine("sqlite://")
         with engine.begin() as opened:
@@ -54,7 +54,7 @@ def schema(request: pytest.FixtureRequest) -> Schema:
 
 
 def described(connection: Connection) -> dict[str, list[str]]:
-    """Return columns, constraints and indexes of each table, in whatever order."""
+    """Return columns, constraints and indexes of each table, in any order."""
     if connection.dialect.name == "postgresql":
         found: dict[str, list[str]] = defaultdict(list)
         for table, line in connection.exec_driver_sql(CATALOGUES):

@@ -1,4 +1,4 @@
-"""A real PgBouncer before PostgreSQL: by the session it may stand there, else it is refused with why."""
+"""A real PgBouncer before PostgreSQL: accepted with session pooling, otherwise refused with the reason."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.long, pytest.mark.pgbouncer]
 
 @contextlib.contextmanager
 def pooler(folder: Path, url: str, mode: str) -> Iterator[str]:
-    """Run a pooler that hands out two sessions; yields the URL through it."""
+    """Run a pooler with two sessions; yields the URL through it."""
     behind, port = conninfo_to_dict(url), free_port()
     (folder / "users").write_text(f'"{behind["user"]}" "{behind.get("password", "")}"\n')
     (folder / "pgbouncer.ini").write_text(
@@ -60,7 +60,7 @@ def _answers(url: str) -> bool:
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A folder that another user may enter, too."""
+    """A folder that another user can enter."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 

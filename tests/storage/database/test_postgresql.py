@@ -1,5 +1,3 @@
-"""What only PostgreSQL has: several nodes, and a server that may be lost."""
-
 import asyncio
 import contextlib
 import time
@@ -181,7 +179,7 @@ async def test_a_subscription_removed_on_one_node_is_so_on_the_other(nodes: tupl
 
 
 async def test_lists_replaced_on_two_nodes_at_once_are_one_of_both(nodes: tuple[Registry, Registry]) -> None:
-    """Each replaces all rows: without being serializable, the database would mix them, or refuse one."""
+    """Each replaces all rows: without serializable isolation the database would mix them, or refuse one."""
     one, two = nodes
     project = await make_project(one)
     names = [f"u{n}" for n in range(6)]
@@ -286,7 +284,7 @@ async def test_a_url_that_cannot_be_read_is_told_without_showing_it() -> None:
 
 @pytest.fixture
 async def hurried(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Database]:
-    """A database that a call may keep busy for a tenth of a second."""
+    """A database with a limit of a tenth of a second per call."""
     monkeypatch.setattr("ams.storage.postgresql._LIMITS", ("100", "100", "100"))
     database = Database(url, REGISTRY)
     yield database

@@ -1,6 +1,6 @@
-"""PostgreSQL lost under the registry: killed, frozen, replaced, full, or cut off with an answer on its way.
+"""PostgreSQL failures under the registry: killed, frozen, replaced, full, or cut off before an answer arrives.
 
-Each write adds one to a number. However it was lost, the number is what the calls that were answered added to it.
+Each write adds one to a number. After any failure, the number is the sum of the answered calls.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ async def test_connections_cut_at_any_moment_do_no_write_twice(linked: Registry,
             link.restore()
             await asyncio.sleep(0.05 + pause / 50)
 
-    # What was not answered was done or not; on a busy machine a call may meet one cut after the other.
+    # An unanswered call was executed or not; on a busy machine a call may meet two cuts in a row.
     assert adding.answered <= await linked.idempotency.bytes_of(topic) <= adding.answered + adding.failed
 
 
@@ -134,7 +134,7 @@ IS_ONE_WAITING = """
 async def committing(
     server: Postgres, database: str, registry: Registry
 ) -> AsyncIterator["tuple[psycopg.Connection, asyncio.Task[Project]]"]:
-    """Make a project whose commit waits until this is left; give a connection beside it, and the task."""
+    """Create a project whose commit waits until the end of the block; yields a connection beside it, and the task."""
     with server.open_connection(database) as connection:
         connection.execute(WAITING_COMMIT)
         connection.execute("SELECT pg_advisory_lock(7)")
@@ -199,7 +199,7 @@ async def test_a_frozen_server_is_waited_for_but_not_for_ever(server: Postgres, 
 
 
 async def test_a_black_holed_node_trusts_nothing(server: Postgres, database: str, linked: Registry, link: Link) -> None:
-    """Black-holed: the connection stays as it is, and nothing is said any more."""
+    """Black-holed: the connection stays open, and no packets arrive."""
     await believed(linked)
     async with open_registry_at(server.url(database)) as other:
         anna = await make_user(other, "anna")

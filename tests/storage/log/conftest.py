@@ -1,4 +1,4 @@
-"""A log of every engine in turn, for whatever all of them promise."""
+"""A log of each engine in turn, for their common contract."""
 
 import pytest
 

@@ -1,6 +1,4 @@
-"""The engines that must keep the promise of `ams.storage.log.base.Log`, each opened over the same kind of storage
-again.
-"""
+"""The engines that implement `ams.storage.log.base.Log`, each of which can be reopened on the same storage."""
 
 import asyncio
 import contextlib
@@ -27,7 +25,7 @@ from tests.support.parts import kafka_prefix, kafka_servers
 L = TypeVar("L", EmbeddedLog, KafkaLog)
 HOUR = 3_600_000
 SMALL: dict[str, Any] = {"min_free_bytes": 0, "reserve_bytes": 0, "check_interval_ms": 3_600_000}
-"""Options for tests: no room kept, and retention only when asked for."""
+"""Options for tests: nothing is preallocated, and retention runs only on demand."""
 
 
 @contextlib.asynccontextmanager
@@ -52,11 +50,11 @@ class Embedded:
         self.clock.advance(milliseconds)
 
     def turn_back(self, milliseconds: int) -> None:
-        """Set the clock that publish times come from back, where it is ours to set."""
+        """Set back the clock of publish times, if it is ours."""
         self.clock.step(-milliseconds)
 
     def is_now(self, time: Milliseconds) -> bool:
-        """Whether a publish time given just now is right."""
+        """Return whether a publish time is the current time."""
         return time == self.clock.now
 
     def opened(self, **options: Any) -> contextlib.AbstractAsyncContextManager[EmbeddedLog]:
@@ -71,7 +69,7 @@ class Embedded:
         return log
 
     def killed(self) -> "Embedded":
-        """Return the storage as a process finds it that is started after a kill just now."""
+        """Return the storage as after a kill at this moment."""
         disk = UnreliableDisk()
         for path in self.disk.paths():
             disk.make_folder(os.path.dirname(path))
@@ -80,19 +78,18 @@ class Embedded:
 
 
 LATE = 60_000
-"""Milliseconds a test may take between an append and a look at its time: only a busy machine takes seconds."""
+"""Maximum milliseconds between an append and a look at its time: only a busy machine takes seconds."""
 
 
 @dataclass
 class Kafka:
-    """The log on Kafka: topics with a prefix of their own on the broker all tests share."""
+    """The log on Kafka: topics with their own prefix on the broker that all tests share."""
 
     servers: str = field(default_factory=kafka_servers)
     prefix: str = field(default_factory=kafka_prefix)
     clock: ManualClock = field(default_factory=lambda: ManualClock(SystemClock().wall()))
-    """The clock of the idempotency store, set to a time whose messages the broker does not delete; it has a clock of
-    its own.
-    """
+    """The idempotency store's clock, at a time whose messages the broker does not delete: the broker has its own
+    clock."""
 
     def __post_init__(self) -> None:
         self.idempotency = MemoryIdempotencyStore(self.clock)
@@ -102,7 +99,7 @@ class Kafka:
         await asyncio.sleep(milliseconds / 1000)
 
     def turn_back(self, milliseconds: int) -> None:
-        """Leave the broker's clock as it is."""
+        """Do nothing: the broker's clock cannot be set."""
 
     def is_now(self, time: Milliseconds) -> bool:
         return 0 <= SystemClock().wall() - time < LATE
@@ -120,7 +117,7 @@ class Kafka:
 
 @dataclass
 class ModelKafka(Kafka):
-    """The log on the model of Kafka that simulated worlds have, which must keep what the real one keeps."""
+    """The log on the simulated worlds' model of Kafka, which must behave like the real one."""
 
     servers: str = "kafka1:9092"
     prefix: str = "model"
@@ -172,7 +169,7 @@ async def all_stored(log: Log, topic: TopicId) -> list[Stored]:
 
 
 async def all_fragments(log: Log, topic: TopicId) -> list[bytes]:
-    """Read a topic as `all_stored` does; check that there are no holes."""
+    """Read a topic as `all_stored` does; check that there are no gaps."""
     found = await all_stored(log, topic)
     assert [each.offset for each in found] == [found[0].offset + number for number in range(len(found))]
     return [each.fragment for each in found]

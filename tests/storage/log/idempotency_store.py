@@ -1,4 +1,4 @@
-"""An idempotency store in memory, for tests of the log on Kafka; that of the registry has tests of its own."""
+"""An idempotency store in memory, for tests of the log on Kafka; the registry's store has tests of its own."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class _Row:
 
 @dataclass
 class MemoryIdempotencyStore:
-    """Keeps `ams.storage.log.kafka.idempotency_store.IdempotencyStore`; `away` makes it unavailable."""
+    """Implements `ams.storage.log.kafka.idempotency_store.IdempotencyStore`; `away` makes it unavailable."""
 
     clock: Clock
     away: bool = False

@@ -1,7 +1,7 @@
-"""A small data folder with one of everything, checked in and opened by `test_golden`.
+"""A small data folder with every kind of record, checked in and opened by `test_golden`.
 
-It keeps us from changing the format on disk unawares: a release reads what an earlier one wrote. For a new version of
-the format another folder is made beside it, with `python -m tests.storage.log.make_golden FOLDER`.
+It prevents accidental changes of the format on disk: each release must read the folders of earlier ones. For a new
+version of the format make another folder beside it, with `python -m tests.storage.log.make_golden FOLDER`.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ async def write(log: EmbeddedLog, engine: Embedded) -> None:
 
 
 def keyed(number: int) -> list[Message]:
-    """Return the messages of an append, of which some have ordering keys."""
+    """Return the messages of an append; some have ordering keys."""
     return [
         message(f"plain{number}"),
         message(f"keyed{number}", {}, "bed 4"),

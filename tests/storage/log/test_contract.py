@@ -1,4 +1,4 @@
-"""Every promise of `ams.storage.log.base.Log`, for every engine; keys and totals are in `test_keys`."""
+"""The contract of `ams.storage.log.base.Log`, for every engine; keys and totals are in `test_keys`."""
 
 import asyncio
 import base64

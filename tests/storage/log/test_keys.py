@@ -1,4 +1,4 @@
-"""The promises of `ams.storage.log.base.Log` about idempotency keys, ordering keys and totals, for every engine."""
+"""The contract of `ams.storage.log.base.Log` for idempotency keys, ordering keys and totals, for every engine."""
 
 import asyncio
 
@@ -76,7 +76,7 @@ async def test_an_empty_or_long_key_is_refused_and_nothing_is_stored(log: Log, t
 async def test_what_another_process_remembered_of_a_content_stays_valid(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each process sums up contents with a secret of its own, which it notes beside the sum."""
+    """Each process hashes contents with its own secret, which it stores with the hash."""
     async with engine.opened() as log:
         topic = await new_topic(log)
         first = await log.append(topic, texts("a"), key="k")

@@ -1,4 +1,4 @@
-"""Topics that come from another log: the promise of `ams.storage.log.base.Log`, and loading into many segments."""
+"""Topics loaded from another log: the contract of `ams.storage.log.base.Log`, and loading into many segments."""
 
 from collections.abc import AsyncIterator, Sequence
 

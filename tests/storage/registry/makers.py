@@ -1,4 +1,4 @@
-"""Records that tests make in a registry, a line each."""
+"""Records in a registry for tests, one line each."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -25,7 +25,7 @@ def new_schema(registry: Registry, project: Project, name: str = "X") -> Awaitab
 
 
 async def new_token(registry: Registry, user: User, name: str = "ci", **more: Any) -> str:
-    """Make a named token that lasts and has all rights, unless more is said; return its text."""
+    """Create a named token, by default permanent with all rights; return its text."""
     said: dict[str, Any] = {"expires_on": None, "rights": None, "created_by": None} | more
     _, text = await registry.named_tokens.create(user.id, name, **said)
     return text

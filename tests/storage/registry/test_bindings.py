@@ -1,5 +1,3 @@
-"""Bindings of identities to users, and the issuers of their tokens."""
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -140,7 +138,7 @@ async def test_nothing_is_written_when_roles_are_those_already(registry: Registr
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(wanted=st.dictionaries(st.sampled_from("PQR"), st.lists(st.sampled_from(["consumer", "publisher"]), max_size=3)))
 async def test_roles_of_an_identity_are_followed_once(registry: Registry, wanted: Mapping[str, Sequence[str]]) -> None:
-    """Each example begins with what the one before it left."""
+    """Each example begins with the state of the one before it."""
     if await registry.bindings.principal(ISSUER, SUBJECT) is None:
         await registry.bindings.first_login(NAME, DETAILS, {}, ISSUER, SUBJECT)
         for name in "PQR":

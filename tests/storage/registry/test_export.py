@@ -1,4 +1,4 @@
-"""The registry as lines of an export: read out, and filled, on every database."""
+"""The registry as lines of an export: read, and loaded, on every database."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A disk with little space left: what people make is refused, and all that must go on goes on."""
+"""A nearly full disk: users' new resources are refused, and vital writes succeed."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path

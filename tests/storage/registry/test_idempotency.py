@@ -37,7 +37,7 @@ async def topic(topic: Topic) -> TopicId:
 
 @pytest.fixture
 def time_passes(registry: Registry, clock: ManualClock, registry_url: str) -> Pass:
-    """Let milliseconds pass: on the clock we give, and for a database that has its own, by making claims older."""
+    """Let milliseconds pass: on our clock, and for a database with its own clock by moving claims back."""
 
     async def older(by: int) -> None:
         clock.advance(by)

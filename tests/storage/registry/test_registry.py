@@ -62,7 +62,7 @@ async def test_any_folder_name_will_do(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_start_does_not_load_the_migration_library(tmp_path: Path) -> None:
-    """It alone would take a third of the second a start may take."""
+    """Its import would take a third of the second that a start may take."""
     script = f"""
 import asyncio, sys
 from ams.storage.database.database import sqlite_url
@@ -189,7 +189,7 @@ async def valid_now(secrets: PushSecretRecords, subscription: SubscriptionId) ->
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8))
 async def test_secrets_are_valid_as_promised(steps: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory):
-    """Each step rotates, keeping so many hours, and lets so many pass."""
+    """Each step rotates the secrets, keeping the old ones for so many hours, and lets so many pass."""
     clock, ends = ManualClock(), {}
     async with open_registry_at(sqlite_url(str(tmp_path_factory.mktemp("r") / "registry.db")), clock) as registry:
         subscription = await new_push_subscription(registry, await make_project(registry))

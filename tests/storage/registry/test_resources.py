@@ -1,6 +1,6 @@
-"""Projects, topics, subscriptions and registrations: what does not show in a single answer of the API.
+"""Projects, topics, subscriptions and registrations, where one answer of the API is not enough.
 
-Names, makers at the same time, access lists, pages and labels, what goes with what is deleted, and what goes unused.
+Names, concurrent creation, access lists, pages and labels, cascading deletes, and unused subscriptions.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ async def test_nothing_is_made_in_a_project_that_is_gone(registry: Registry, kin
 
 
 class Listed:
-    """Topics or subscriptions: what has an access list, labels and pages."""
+    """Topics or subscriptions: resources with an access list, labels and pages."""
 
     def __init__(self, registry: Registry, project: Project, kind: str) -> None:
         self.records: Any = registry.topics if kind == "Topic" else registry.subscriptions

@@ -1,4 +1,4 @@
-"""Schemas with their revisions, and snapshots: names, pages, and that they end."""
+"""Schemas with their revisions, and snapshots: names, pages, and their end."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is counted of topics and projects, and quotas: checked with what is added, also when many come at once."""
+"""Counts of topics and projects, and quotas: checked with each insert, also with many at once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -111,7 +111,7 @@ async def test_revisions_count_until_they_are_deleted(registry: Registry, projec
 
 
 async def test_users_made_in_a_project_count_until_they_are_elsewhere(registry: Registry, project: Project) -> None:
-    """Else a project_admin could fill the registry with users, as nobody but a service_admin deletes them."""
+    """Otherwise a project_admin could fill the registry with users, as nobody but a service_admin deletes them."""
     other = await make_project(registry, "other")
     await registry.projects.change_quotas(project.id, {MEMBERS: 2})
 

@@ -1,5 +1,3 @@
-"""Users and their named tokens."""
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -46,7 +44,7 @@ async def test_any_other_text_stands_for_nobody(registry: Registry, token: str) 
 
 
 async def test_what_changes_of_a_user_counts_at_once(registry: Registry, project: Project, anna: User) -> None:
-    """Though each look is remembered."""
+    """Although each lookup is cached."""
 
     async def roles(token: str) -> object:
         principal = await registry.users.principal(token)

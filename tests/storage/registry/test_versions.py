@@ -1,4 +1,4 @@
-"""Of two changes that are meant for one version at once, one is made and the other refused, on every database."""
+"""Of two concurrent changes to one version, one succeeds and the other is refused, on every database."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ T, S, X, ISSUER = "T", "S", "X", "I"
 
 
 class World:
-    """A project with one of each kind, and changes of them: of `number`, meant for what `expected` says."""
+    """A project with one of each kind, and changes of them: of `number`, to the version that `expected` names."""
 
     def __init__(self, registry: Registry, project: Project) -> None:
         self.registry = registry
@@ -87,7 +87,7 @@ CHANGES: Mapping[str, tuple[str, Change]] = {
     ),
     "an issuer": ("issuer", lambda w, n, e: w.registry.issuers.update(ISSUER, w.issuer(1 + n), e)),
 }  # fmt: skip
-"""How each kind is read, and changed to something with a number, if it has the version that is expected."""
+"""How each kind is read, and how its number is changed if it has the expected version."""
 
 
 @pytest.mark.parametrize("what", CHANGES)
@@ -96,7 +96,7 @@ async def test_of_two_changes_of_one_version_one_is_made(registry: Registry, reg
     await world.fill()
     kind, change = CHANGES[what]
     read = READ[kind]
-    # On PostgreSQL the second is another node's; a file of SQLite is one process's.
+    # On PostgreSQL the second change is another node's; a SQLite file belongs to one process.
     is_shared = registry_url.startswith("postgresql")
     async with open_registry_at(registry_url) if is_shared else contextlib.nullcontext(registry) as other:
         worlds = [world, World(other, world.project)]

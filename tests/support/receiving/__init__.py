@@ -4,7 +4,8 @@ with received(folder) as receiver:
     deliver to receiver.url("/ok"), trusting receiver.ca
     assert receiver.requests("/ok")
 
-What paths do: `behaviours`. What else listens: `bad`. For benches: `python -m tests.support.receiving --folder DIR`.
+`behaviours` describes the paths, `bad` the endpoints with bad TLS.
+For benches: `python -m tests.support.receiving --folder DIR`.
 """
 
 import contextlib
@@ -57,7 +58,7 @@ class Receiving:
         return self._ask("GET", f"/_received?path={quote(path)}", list[Received])
 
     def wait(self, count: int, path: str = "", seconds: float = PATIENCE_SECONDS) -> list[Received]:
-        """Return what came once there are so many; fail after a while."""
+        """Return the requests once there are so many; fail after a timeout."""
         return wait_until(lambda: len(found := self.requests(path)) >= count and found, seconds) or []
 
     def numbers(self) -> Numbers:
@@ -81,7 +82,7 @@ class Receiving:
 
 @contextlib.contextmanager
 def received(folder: Path, *, port: int = 0, more_ports: int = 0) -> Iterator[Receiving]:
-    """Receive until the block ends; certificates are put into `folder`."""
+    """Run a receiver until the block ends; certificates are written to `folder`."""
     command = ["-m", "tests.support.receiving", "--folder", str(folder), "--port", str(port)]
     with subprocess.Popen(
         [sys.executable, *command, "--more-ports", str(more_ports)], stdout=subprocess.PIPE, text=True, cwd=ROOT

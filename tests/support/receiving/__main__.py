@@ -1,12 +1,12 @@
 """`python -m tests.support.receiving --folder DIR`: serve until SIGTERM; prints `ready URL CA-FILE`.
 
-Over the same ports can be asked, by paths that begin with `/_`:
+The same ports serve paths that begin with `/_`:
 
-GET  /_received?path=/ok   the requests remembered
-GET  /_numbers             how many requests
-GET  /_endpoints           URLs of endpoints whose TLS is bad, by name, and of further ports (`more`)
-POST /_hash                what `/ams_verification_hash` shows; `?port` for this port only
-POST /_forget              forget all requests
+    GET  /_received?path=/ok   the requests remembered
+    GET  /_numbers             how many requests
+    GET  /_endpoints           URLs of endpoints whose TLS is bad, by name, and of further ports (`more`)
+    POST /_hash                sets the hash at `/ams_verification_hash`; `?port` for this port only
+    POST /_forget              forget all requests
 """
 
 import argparse

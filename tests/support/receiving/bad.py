@@ -1,4 +1,4 @@
-"""Endpoints nobody should deliver to: certificates and protocols that are refused, ports that do not serve.
+"""Endpoints that deliveries must refuse: bad certificates and protocols, and ports that do not serve.
 
 expired other-name unknown-ca     certificates
 tls-1.0 tls-1.1                   no newer version
@@ -29,7 +29,7 @@ Make = Callable[[], asyncio.BaseProtocol]
 
 
 class Authority:
-    """A CA of its own, in one folder. No two have the same name, as some tests trust several."""
+    """A CA in a folder. Each has another name, as some tests trust several."""
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class Authority:
 
 
 def context(pair: Pair, newest: ssl.TLSVersion | None = None) -> ssl.SSLContext:
-    """Return what serves a certificate, with no newer TLS than that."""
+    """Return a context with a certificate, limited to old TLS versions on request."""
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     served.load_cert_chain(pair.chain, pair.key)
     if newest is not None:
@@ -114,7 +114,7 @@ class BadEndpoints:
         return _url(server.sockets[0])
 
     def _serve_old(self, tls: ssl.SSLContext) -> str:
-        """Serve from a thread: an event loop would not tell the other side by an alert why it ends the handshake."""
+        """Serve from a thread: an event loop would not send an alert when it ends the handshake."""
         listener = self._stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         threading.Thread(target=_accept, args=(listener, tls), daemon=True).start()
         return _url(listener)
@@ -125,7 +125,7 @@ class BadEndpoints:
         return bound
 
     def _full(self) -> socket.socket:
-        """Return a listener that accepts nobody and has no room for more."""
+        """Return a listener that accepts nobody, with a full backlog."""
         listener = self._stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(4):
             waiting = self._stack.enter_context(socket.socket())

@@ -1,4 +1,4 @@
-"""What receivers do, by path. What follows after the words of a path names the endpoint and changes nothing: `/ok/a`.
+"""Behaviours of receivers, by path. Further words of a path name the endpoint and change nothing: `/ok/a`.
 
 /ok /created /accepted /empty     200, 201, 202, 204; `?quiet` counts the request but does not remember it
 /status/503?retry-after=1         that status; `body=WORDS` too
@@ -81,7 +81,7 @@ def _refuse(conversation: Conversation, request: Received, words: Words) -> None
 
 
 def data_of(body: str) -> list[str]:
-    """Return the data of the messages in a delivery, decoded where it is base64 of text."""
+    """Return the data of a delivery's messages, decoded where it is base64 of text."""
     delivery = json.loads(body)
     items = delivery.get("messages", [delivery])
     return [_decoded(item["message"]["data"]) for item in items]
@@ -161,7 +161,7 @@ BEHAVIOURS: dict[str, Doing] = {
 
 
 def behave(conversation: Conversation, request: Received) -> Awaitable[None] | None:
-    """Remember a request and do what its path says; 404 for what is not known."""
+    """Record a request and act by its path; 404 for an unknown path."""
     conversation.memory.note(request, whole="quiet" not in request.target.partition("?")[2])
     name, *words = request.path.lstrip("/").split("/")
     doing = BEHAVIOURS.get(name)

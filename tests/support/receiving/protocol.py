@@ -1,4 +1,4 @@
-"""A connection of a receiver: HTTP/1.1 with keep-alive, as little as is needed to answer thousands a second."""
+"""A receiver's connection: minimal HTTP/1.1 with keep-alive, fast enough for thousands of requests a second."""
 
 import asyncio
 import time
@@ -8,13 +8,13 @@ from typing import cast
 from tests.support.receiving.requests import Memory, Received
 
 Behaviour = Callable[["Conversation", Received], Awaitable[None] | None]
-"""Answers a request at once, or returns what answers it later."""
+"""Answers a request at once, or returns an awaitable that answers later."""
 _END = b"\r\n\r\n"
 _HANDSHAKE = b"\x16\x03"  # how TLS begins
 
 
 class Conversation(asyncio.Protocol):
-    """One connection; `behaviour` is asked for each request, one after the other."""
+    """One connection; it calls `behaviour` for one request after the other."""
 
     def __init__(self, memory: Memory, behaviour: Behaviour) -> None:
         self.memory = memory

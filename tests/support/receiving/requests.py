@@ -1,4 +1,4 @@
-"""What receivers remember of requests."""
+"""Requests recorded by receivers."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class Memory:
     hashes: dict[int, str] = field(default_factory=dict)  # what each port shows as verification hash; 0: all others
 
     def note(self, request: Received, *, whole: bool) -> None:
-        """Count a request; remember it when `whole`."""
+        """Count a request; record it when `whole`."""
         self.total += 1
         self.by_path[request.path] += 1
         if whole:

@@ -22,7 +22,7 @@ _JAVA = Jars("google-java-1.150.1", HERE / "pom.xml")
 
 
 def _python(folder: Path) -> None:
-    """Leave all as it is: it is one of our own packages."""
+    """Keep it as it is: one of our own packages."""
 
 
 def _node(folder: Path) -> None:
@@ -70,7 +70,7 @@ class Language(NamedTuple):
     get: Callable[[Path], None]  # puts the client where a program in this folder finds it
     streams: int  # how many its program opens, for two subscriptions
     receiver: tuple[str, str] = ("", "")
-    """The file of the program that works on until it is killed, and the command for it; empty: there is none."""
+    """File and command of the program that runs until it is killed; empty if there is no such program."""
 
     @property
     def page(self) -> Path:

@@ -1,8 +1,8 @@
-"""Programs that ask the service with HTTP clients as people have them, each through all requests of one plan.
+"""Programs that send the requests of one plan to the service with common HTTP clients.
 
-A program gets the path of a plan and prints what it was answered. The plan is JSON: `base`, the address of the
-service; `ca`, a file, for TLS; and `asks`, in order, each with the members of `Ask`. The output is a list of JSON
-objects with the members of `Told`.
+A program gets the path of a plan and prints the answers. The plan is JSON: `base` (address of the service), `ca` (a CA
+file for TLS) and `asks` (in order, each with the members of `Ask`). The output is a JSON list of objects with the
+members of `Told`.
 """
 
 import json
@@ -23,7 +23,7 @@ class Ask(NamedTuple):
     token: str
     body: str = ""
     chunked: bool = False
-    """The length of the body is not known before; clients that cannot do so send it with its length."""
+    """Send the body without a known length; clients that cannot do so send the length."""
     expect: bool = False  # wait for `100 Continue` before the body, where the client can
     close: bool = False
 

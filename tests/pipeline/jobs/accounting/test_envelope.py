@@ -105,7 +105,7 @@ def test_a_changed_text_or_a_hash_that_can_be_forged_is_refused(senders: Senders
 
 
 def test_a_signature_of_another_key_is_refused(senders: Senders) -> None:
-    # Signed by the authority's key, but said to be by the site.
+    # Signed by the authority's key, but with the site's name.
     forged = openssl(
         *("cms", "-sign", "-signer", senders.path("ca"), "-inkey", senders.key("ca"), "-text", "-nocerts"),
         *("-certfile", senders.path("site")), given=TEXT,
@@ -154,7 +154,7 @@ def test_one_changed_byte_of_a_message_never_goes_unseen(senders: Senders, signe
         text, signer = open_envelope(bytes(changed), senders.all)
     except Broken:
         return
-    # What still opens says the same, or is no envelope any more and has no signer.
+    # An altered envelope opens to the same text, or is invalid, or has no signer.
     assert not signer or lines(text) == lines(TEXT)
 
 

@@ -1,4 +1,4 @@
-"""Messages of producers, row by row as the reference shows them, and in the forms of programs of the field."""
+"""Messages of producers, row by row as the reference shows them, and in the formats of real programs."""
 
 import codecs
 import json
@@ -56,12 +56,12 @@ RECORDS: Mapping[str, Mapping[str, Any]] = {
     "job": JOB, "summary": SUMMARY, "normalised": NORMALISED, "sync": SYNC, "vm": VM, "vm summary": VM_SUMMARY,
     "ip": ADDRESS, "accelerator": ACCELERATOR, "energy": ENERGY, "StAR": STORAGE, "CAR": COMPUTE,
 }  # fmt: skip
-"""A record of each form."""
+"""A record in each format."""
 LEVELS = {"ServiceLevel": "11.4", "ServiceLevelType": "hepspec", "ServiceLevel@type": "hepspec"}
 
 
 def record(form: str, key: str, example: str) -> dict[str, Any]:
-    """Return a record of a form that says something by a key, without what would contradict it."""
+    """Return a record of a format with a key's value, without contradicting fields."""
     found = dict(RECORDS[form])
     column = FORMS[form].fields[key].column if key in FORMS[form].fields else ""
     for other, field in FORMS[form].fields.items():
@@ -119,7 +119,7 @@ def as_xml(root: str, space: str, found: Mapping[str, str]) -> bytes:
             continue
         child.text = value
         if kind:
-            # In capitals, and without its name space: types are known all the same.
+            # In capitals, and without its namespace: types are recognised anyway.
             child.set(forms.TYPES[path], kind.upper() if kind != "authority" else kind)
     if root.endswith("s>"):
         above_all = ElementTree.Element(space + root.strip("<>"))
@@ -208,7 +208,7 @@ CpuDuration: 418400
 Benchmark: 0.0
 BenchmarkType: HEPSPEC06
 """
-"""As cASO writes it: in the order of names, and `%%` behind the last value of a record."""
+"""As cASO writes it: keys sorted, and `%%` after the last value of a record."""
 
 NOTEBOOKS = """APEL-cloud-message: v0.4
 VMUUID: 1d2c
@@ -232,7 +232,7 @@ WallDuration: 34000
 CpuDuration: 0.5
 CpuCount: 2.000
 """
-"""As harvesters of metrics write it, all of whose numbers are decimal."""
+"""As harvesters of metrics write it: all numbers are decimal."""
 
 PODS = """APEL-individual-job-message: v0.3
 Site: SITE-D
@@ -282,7 +282,7 @@ ARC = """<?xml version="1.0" encoding="utf-8"?>
 <StartTime>2024-03-05T09:00:00Z</StartTime><EndTime>2024-03-05T24:00:00Z</EndTime><Site>SITE-E</Site>
 </UsageRecord></UsageRecords>
 """
-"""As ARC writes it, and a record of another program beside it."""
+"""As ARC writes it, with a record of another program beside it."""
 
 ATTRIBUTES = (
     "", '<sr:GroupAttribute sr:attributeType="role">cmsphedex</sr:GroupAttribute>',
@@ -302,7 +302,7 @@ ROLES = "".join([
     *(STORED.format(number=number, attribute=each) for number, each in enumerate(ATTRIBUTES, 1)),
     "</sr:StorageUsageRecords>",
 ])  # fmt: skip
-"""As a storage with roles writes it: the site stands with the group."""
+"""From a storage with roles: the site is in the group."""
 
 
 def read(data: str | bytes) -> list[dict[str, Any]]:
@@ -312,7 +312,7 @@ def read(data: str | bytes) -> list[dict[str, Any]]:
 
 
 def said(message: str) -> Iterator[dict[str, str]]:
-    """Read APEL text without the job: what stands before and behind the first colon of each line."""
+    """Parse APEL text without the job: each line is split at its first colon."""
     for block in message.partition("\n")[2].split("%%"):
         pairs = [line.split(":", 1) for line in block.splitlines() if ":" in line]
         if pairs:

@@ -1,5 +1,3 @@
-"""Records in text, XML and JSON."""
-
 import json
 from datetime import UTC, datetime
 from decimal import Decimal

@@ -1,5 +1,3 @@
-"""Results: each step by itself, the worked example, and their tables."""
-
 import random
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the tests of availability share: results as messages, a stream of them from files, and a run of the job."""
+"""Helpers for tests of availability: results as messages, a stream of them from files, and a run of the job."""
 
 import io
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Files that say what is monitored: their meaning, wrong ones, and each field as the reference shows it."""
+"""Files about monitored services: their meaning, invalid ones, and each field as the reference shows it."""
 
 import io
 import json
@@ -151,7 +151,7 @@ FILES: dict[str, tuple[Any, Any]] = {
     "downtimes": (documents.Downtime, [DOWN]),
     "recomputations": (documents.Request, [REQUEST]),
 }
-"""What a file of each option is, and one."""
+"""Options, their kinds of file, and an example of each."""
 
 
 ROWS = [Input(*row) for row in rows("availability", "Fields")]
@@ -227,7 +227,7 @@ DATUMS: dict[str, dict[str, Any]] = {
 
 
 def said(kind: str, datum: dict[str, Any]) -> list[Any]:
-    """Return what is read of a message of one datum, or why nothing is."""
+    """Return the parsed message of one datum, or the reason of its refusal."""
     stream = io.BytesIO()
     schemaless_writer(stream, RESULT_SCHEMAS["current"] if kind == "result" else LIST_SCHEMAS[kind], datum)
     attributes = {"partition_date": "2024-03-05", **({} if kind == "result" else {"type": kind})}

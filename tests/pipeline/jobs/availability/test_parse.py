@@ -1,4 +1,4 @@
-"""Results and lists out of messages: in which shapes, one datum or many, and what is refused of them."""
+"""Parsing results and lists from messages: their formats, one datum or many, and refusals."""
 
 import io
 import json

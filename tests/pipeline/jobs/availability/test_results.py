@@ -1,4 +1,4 @@
-"""Results of the job: the page worked by hand, an oracle that looks at each second, and published events."""
+"""Results of the job: the page worked by hand, an oracle that checks each second, and published events."""
 
 import json
 from collections.abc import Iterator
@@ -82,8 +82,8 @@ class Monitored:
 def monitored(
     spark_session: SparkSession, service: Served, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Monitored]:
-    """The job has met an empty topic; then most results, some twice, the last first, and a message that is none; then
-    a result that came late."""
+    """A job after three batches: an empty topic; most results, some twice, the last first, with an invalid message; and
+    a late result."""
     with Client(service.run.base_url, service.token) as client:
         garden = make_garden(service, client)
         garden.topic("metric_data")
@@ -207,9 +207,9 @@ MISHAPS = Mishaps(late=0.1, doubled=0.1, broken=0.01)
 
 @pytest.mark.long
 def test_the_figures_of_made_up_days_are_those_of_the_oracle(spark: SparkSession, tmp_path: Path) -> None:
-    """Messages are shuffled over the days, and a third comes twice or late: with the second half of what is fed.
+    """Messages are shuffled over the days, and a third comes twice or late, with the second half of the input.
 
-    What is monitored comes in messages too, and the profile of how it counts from a file.
+    The monitored services come in messages too, and the profile of the calculation from a file.
     """
     made = [
         sample for day in (EVE, DATE) for sample in monitoring.results(7, day, sites=2, mishaps=MISHAPS, day_late=0.05)
@@ -251,7 +251,7 @@ def test_an_event_is_published_once(spark: SparkSession, garden: Garden, tmp_pat
     assert outbox.send() == 1
     outbox.put(events(spark, "10:00:00", "11:00:00"))
     assert outbox.send() == 1
-    outbox.marker.unlink()  # as if it had been killed before it could write down what it sent
+    outbox.marker.unlink()  # as if killed before it recorded the sent events
     assert outbox.send() == 2
     outbox.put(events(spark, "09:00:00"))
     assert outbox.send() == 0

@@ -144,7 +144,7 @@ def test_a_site_without_anything_that_counts_has_no_timeline() -> None:
     assert list(site_rows("B", {}, [inputs()], "Critical", DAY)) == []
 
 
-FEW = settings(max_examples=30, deadline=None)  # a day has 86,400 seconds, and the plain form looks at each
+FEW = settings(max_examples=30, deadline=None)  # a day has 86,400 seconds, and the oracle checks each
 STATUS = st.sampled_from(STATUSES)
 SECOND = st.sampled_from([0, 1, 2, 3, 5, 8, 13, 3600, DAY - 2, DAY - 1]) | st.integers(0, DAY - 1)
 RESULTS = st.lists(st.tuples(SECOND, STATUS), max_size=8)

@@ -1,4 +1,4 @@
-"""A plain model of what a log was told and what it answered, and what may therefore be found in it."""
+"""A plain model of a log's requests and answers, and of the contents that these permit."""
 
 import asyncio
 import random
@@ -21,18 +21,18 @@ LOOK = 1000  # milliseconds by which messages that are too old may be seen longe
 
 @dataclass
 class Attempt:
-    """An append that was asked for, and what became of it."""
+    """An append, and its outcome."""
 
     fragments: list[Fragment]
     key: str | None
     answer: Appended | None = None
     earlier: Appended | None = None
-    """What was answered before, when that went for its size and the same was stored once more."""
-    in_doubt: bool = False  # whether it was answered that nobody knows
+    """Earlier answer, if those messages were deleted for size and the same append was stored again."""
+    in_doubt: bool = False  # whether the outcome was answered as unknown
 
     @property
     def refused(self) -> bool:
-        """Whether every answer said that nothing is stored."""
+        """Return whether every answer was that nothing is stored."""
         return self.answer is None and not self.in_doubt
 
     @property
@@ -40,7 +40,7 @@ class Attempt:
         return [message("")._replace(fragment=fragment) for fragment in self.fragments]
 
     async def ask(self, log: EmbeddedLog, topic: TopicId) -> None:
-        """Append, once more if it was asked for before, and note the answer."""
+        """Append, again with the same key, and note the answer."""
         try:
             self.answer = await log.append(topic, self.messages, key=self.key)
         except OutcomeUnknown:
@@ -51,13 +51,13 @@ class Attempt:
 
 @dataclass
 class Told:
-    retentions: set[int]  # those that may be in force: asked for, whether or not that was acknowledged
+    retentions: set[int]  # retentions that may be in force: requested, acknowledged or not
     created: bool = False  # whether the creation was acknowledged
     dropping: bool = False
     dropped: bool = False
     attempts: list[Attempt] = field(default_factory=list)
     floor: int = 0  # the oldest offset when retention was done
-    seen: dict[int, Stored] = field(default_factory=dict)  # what was read of it; it was durable by then
+    seen: dict[int, Stored] = field(default_factory=dict)  # messages that were read; they were durable by then
 
     @property
     def answered(self) -> list[Attempt]:
@@ -66,12 +66,12 @@ class Told:
 
 @dataclass
 class History:
-    """Drives a log and remembers; `check` compares what is in a log with what it was told."""
+    """Drives a log and records requests and answers; `check` compares a log's contents with them."""
 
     topics: dict[TopicId, Told] = field(default_factory=dict)
     count: int = 0
     limited: bool = False
-    """Whether messages also go because there are too many: then any may be gone, but none comes back."""
+    """True if messages are also deleted for size; then any may be gone, but none comes back."""
 
     async def create(self, log: EmbeddedLog, retention: int | None = None) -> None:
         topic = new_topic_id()
@@ -99,7 +99,7 @@ class History:
         told.dropping = True
         try:
             await log.drop(topic)
-            told.dropped = told.created  # else it may have been unknown, and its creation come through after all
+            told.dropped = told.created  # otherwise its creation may have been unknown, and succeed after all
         except LogUnavailable:
             return
 
@@ -122,7 +122,7 @@ class History:
             return
 
     async def check(self, log: EmbeddedLog, now: int) -> None:
-        """Nothing acknowledged is lost, nothing is there that was not asked for or was refused, requests are whole."""
+        """Check that nothing acknowledged is lost, nothing refused or unrequested is there, and requests are whole."""
         there = await log.topics()
         assert there <= set(self.topics)
         for topic, told in self.topics.items():
@@ -136,7 +136,7 @@ class History:
     async def _check_topic(self, log: EmbeddedLog, topic: TopicId, told: Told, now: int) -> None:
         stored = await read_stored(log, topic)
         bounds = await log.bounds(topic)
-        # More may have gone meanwhile.
+        # Retention may have deleted more meanwhile.
         stored = {offset: each for offset, each in stored.items() if offset >= bounds.oldest}
         ends = [each.answer.first + each.answer.count for each in told.answered if each.answer]
         assert bounds.end >= max(ends, default=0), "the end went back"
@@ -151,11 +151,11 @@ class History:
         await self._check_keys(log, topic, told, self._kept(bounds.oldest, young))
 
     def _kept(self, oldest: int, young: int) -> Kept:
-        """Return what says whether a message must be there, by its offset and time."""
+        """Return a predicate whether a message must be there, by its offset and time."""
         return lambda offset, time: offset >= oldest if self.limited else time >= young
 
     def _check_acknowledged(self, told: Told, stored: dict[int, bytes], kept: Kept) -> None:
-        """What was acknowledged, or seen, is there while no retention it may have had takes it."""
+        """Check that acknowledged messages, and those seen, stay until a retention they may have had deletes them."""
         for attempt in told.answered:
             assert attempt.answer is not None
             for offset, fragment in enumerate(attempt.fragments, attempt.answer.first):
@@ -167,12 +167,12 @@ class History:
             assert stored.get(offset) == seen.fragment or not kept(offset, seen.time), f"{offset} was seen, and is gone"
 
     def _check_ages(self, told: Told, stored: dict[int, Stored], now: int) -> None:
-        """What is older than any retention allows is not served."""
+        """Check that messages older than any permitted retention are not served."""
         oldest = now - max(told.retentions) - LOOK
         assert all(each.time >= oldest for each in stored.values()), "messages are served that are too old"
 
     def _check_unanswered(self, told: Told, stored: dict[int, bytes]) -> None:
-        """What nobody was told is stored must have been asked for, not refused, and be there as a whole request."""
+        """Check that a stored append without an answer was requested, was not refused, and is whole."""
         known = {
             offset
             for attempt in told.answered
@@ -189,7 +189,8 @@ class History:
             rest = rest[len(found) :]
 
     async def _check_keys(self, log: EmbeddedLog, topic: TopicId, told: Told, kept: Kept) -> None:
-        """Repeat what has a key: what was answered gets its answer, what was refused is new, the rest is there once."""
+        """Repeat appends with keys: answered ones get their answer, refused ones are new, unknown ones are
+        stored once."""
         for attempt in [each for each in told.attempts if each.key is not None]:
             before, refused, end = attempt.answer, attempt.refused, (await log.bounds(topic)).end
             if before is not None and not kept(before.first, before.time):
@@ -198,7 +199,7 @@ class History:
             assert attempt.answer is not None
             gone = self.limited and before is not None and before.first < (await log.bounds(topic)).oldest
             if gone:
-                attempt.earlier = before  # it was about to go: the power may fail before it has gone
+                attempt.earlier = before  # it was being deleted: the power may fail before that
             elif before is not None:
                 assert attempt.answer == before, "a key was forgotten"
             if refused:
@@ -214,7 +215,7 @@ async def read_all(log: EmbeddedLog, topic: TopicId) -> dict[int, bytes]:
 
 
 async def read_stored(log: EmbeddedLog, topic: TopicId) -> dict[int, Stored]:
-    """Read a topic from its oldest message on: no holes but what retention takes meanwhile; times do not go back."""
+    """Read a topic from its oldest message: gaps only by retention meanwhile; times do not go back."""
     offset, time, found = (await log.bounds(topic)).oldest, 0, {}
     while offset < (await log.bounds(topic)).end:
         messages = await log.read(topic, offset, max_messages=3, max_bytes=1 << 20)
@@ -232,11 +233,11 @@ REUSE: tuple[Step, ...] = (
     ("create", HOUR), ("advance", HOUR // 8), *[("append", -1, [500])] * 5, ("advance", HOUR - HOUR // 16),
     ("append", -1, [500]), ("advance", HOUR // 16 + 1), ("retain",), *[("append", -1, [500])] * 8,
 )  # fmt: skip
-"""Steps after which, where segments have 4000 bytes, one is written to whose file was another one, of like records."""
+"""Steps after which, with segments of 4000 bytes, a segment reuses a file with similar records."""
 
 
 async def act(history: History, log: EmbeddedLog, engine: Embedded, steps: Iterable[Step]) -> None:
-    """Take steps, one after the other but for `together`, whose appends are under way at once."""
+    """Do steps one after the other; the appends of `together` run concurrently."""
     for name, *arguments in steps:
         if name == "together":
             await asyncio.gather(*(history.append(log, *each) for each in arguments[0]))
@@ -247,8 +248,6 @@ async def act(history: History, log: EmbeddedLog, engine: Embedded, steps: Itera
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    """Run a scenario; one that hangs fails."""
-
     async def bounded() -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await scenario
@@ -257,7 +256,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 async def open_anyway(engine: Embedded) -> EmbeddedLog | None:
-    """Open the log; None when the power, or another call, failed meanwhile."""
+    """Open the log; None when the power or another call failed meanwhile."""
     try:
         return await engine.open()
     except AmsError:
@@ -266,7 +265,7 @@ async def open_anyway(engine: Embedded) -> EmbeddedLog | None:
 
 
 async def end(engine: Embedded, log: EmbeddedLog | None, ending: str, chance: random.Random | None = None) -> None:
-    """End a log, if it was opened: "close" it in order, "kill" it, or take the power from it ("power loss")."""
+    """End an open log: "close" it in order, "kill" it, or cut its power ("power loss")."""
     if ending != "close":
         engine.disk.stop_at = engine.disk.changes
     if log is not None:
@@ -283,7 +282,7 @@ async def reopened(engine: Embedded, log: EmbeddedLog, ending: str) -> EmbeddedL
 
 
 def let_time_pass(engine: Embedded, takes: Iterable[int] = ()) -> None:
-    """Let time pass within syncs and questions for free space: milliseconds, one after the other; then none."""
+    """Let these milliseconds pass within syncs and reads of free space, one after the other; then none."""
     left = iter(takes)
 
     def pass_time() -> None:

@@ -1,4 +1,4 @@
-"""What cursors in a log were told, and which states of each a start may find."""
+"""Requests of cursors in a log, and the states that a start may find."""
 
 import asyncio
 import random
@@ -21,14 +21,14 @@ Facts = tuple[int, list[Range], dict[Offset, int], int] | None  # floor, done, f
 
 @dataclass
 class Positions:
-    """Drives cursors and remembers; the first state of each is the one the process holds to be right."""
+    """Drives cursors and records requests; the first state of each is the process's current one."""
 
     lawful: dict[SubscriptionId, list[Facts]] = field(default_factory=dict)
     outcomes: list[str] = field(default_factory=list)
     _log: EmbeddedLog = field(init=False)
 
     async def open(self, log: EmbeddedLog) -> EmbeddedCursors:
-        """Open cursors and check that each stands where it may."""
+        """Open cursors and check that each has a permitted position."""
         self._log = log
         cursors = await EmbeddedCursors.open(log.journal, ends={TOPIC: END})
         for key in (*ORDERED, *PARALLEL):
@@ -47,7 +47,7 @@ class Positions:
         await asyncio.gather(*beside)
         answers = await moving
         for key, after, answer in zip(keys, asked, answers, strict=True):
-            if answer is True:  # so what was not known before does not count
+            if answer is True:  # earlier unknown outcomes do not count any more
                 self.lawful = {each: states[:1] for each, states in self.lawful.items()} | {key: [after]}
                 self.outcomes.append("moved")
             elif answer is False:
@@ -61,7 +61,7 @@ class Positions:
             assert await facts(cursors, key) == self.lawful[key][0]
 
     async def _stored(self, move: Awaitable[None]) -> bool:
-        """Make a move; return whether a group was stored for it, as not every one changes something."""
+        """Make a move; return whether it stored a group, as not every one changes something."""
         before = self._log.journal.commit
         await move
         return self._log.journal.commit > before
@@ -74,7 +74,7 @@ class Positions:
 
 
 async def call(cursors: EmbeddedCursors, key: SubscriptionId, chance: random.Random) -> None:
-    """Do something with a cursor; nothing is waited for before it has moved."""
+    """Call a cursor; it moves before the first await."""
     offset, roll = Offset(chance.randrange(100)), chance.random()
     if key not in await cursors.subscriptions() or roll < 0.05:
         await cursors.create(key, TOPIC, offset, lost=chance.randrange(3))

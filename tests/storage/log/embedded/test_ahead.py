@@ -1,4 +1,4 @@
-"""Writing ahead: zeros come before the records of a busy segment, never over them, and never in anybody's way."""
+"""Writing zeros ahead of the records of a busy segment: never over records, and without delaying anybody."""
 
 import asyncio
 import errno
@@ -24,7 +24,8 @@ SIZE = 200
 
 
 class Watched(UnreliableDisk):
-    """Calls `before_zeros` before zeros are written ahead; no other thread writes until they are."""
+    """Calls `before_zeros` before zeros are written ahead; other threads wait with their writes until they are
+    written."""
 
     before_zeros: Callable[[], object] | None = None
 
@@ -47,7 +48,7 @@ def segment(engine: Embedded) -> bytes:
 
 
 def zeros(engine: Embedded) -> int:
-    """Return how many bytes the newest segment has behind its records, which never end with a zero."""
+    """Return the bytes after the records of the newest segment; records never end with a zero."""
     return len(segment(engine)) - len(segment(engine).rstrip(b"\0"))
 
 
@@ -56,7 +57,7 @@ async def publish(log: EmbeddedLog, topic: TopicId, count: int, *, start: int = 
 
 
 async def publish_steadily(engine: Embedded, log: EmbeddedLog, topic: TopicId, count: int) -> None:
-    """Publish so slowly that zeros are always there first."""
+    """Publish so slowly that the zeros are always written first."""
     for number in range(count):
         await publish(log, topic, 1, start=number)
         if number:
@@ -116,7 +117,7 @@ async def test_a_kill_leaves_zeros_that_are_not_called_torn_and_go_at_the_next_s
 
 
 async def test_zeros_never_come_over_records_that_are_written_at_the_same_time(engine):
-    """Zeros are slow here, so that records overtake them wherever they may."""
+    """Zeros are slow here, so that records overtake them at any place."""
     write_through = engine.disk.write_through
 
     def slow(handle: int, parts: Sequence[bytes], position: int) -> None:
@@ -161,7 +162,7 @@ async def test_a_defect_in_it_costs_no_publish_and_is_counted(engine, log, topic
 
 
 async def test_a_sync_of_zeros_that_fails_is_heard_of_by_the_next_write_to_the_file(engine, log, topic):
-    """Nobody can tell whose bytes the disk has lost."""
+    """It is unknown which bytes the disk has lost."""
     before = len(engine.disk.paths(".log"))
     engine.disk.before_zeros = lambda: engine.disk.failed or engine.disk.fail("sync", where=".log")
     refused = 0

@@ -1,4 +1,4 @@
-"""The committer: what waits together is one group, small before large; a large append is stored whole or not at all."""
+"""The committer: pending works form one group, small ones first; a large append is stored whole or not at all."""
 
 import asyncio
 from itertools import count
@@ -21,7 +21,7 @@ from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, 
 
 
 class Told:
-    """A committer that runs to its end on this thread, and what it told."""
+    """A committer that runs to its end on this thread, and its reports."""
 
     def __init__(self, disk: UnreliableDisk, **options) -> None:
         self.disk = disk
@@ -167,7 +167,7 @@ def large_append(number: int) -> Append:
 
 
 def told_in_between(works: list[Append | Control | Chore], first: Append) -> Told:
-    """Return a committer to which, from the second write on, each write brings one more work."""
+    """Return a committer that gets one more work with each write from the second on."""
     told = Told(UnreliableDisk(), group_bytes=GROUP)
     state = {"writes": 0}
 
@@ -182,7 +182,7 @@ def told_in_between(works: list[Append | Control | Chore], first: Append) -> Tol
 
 
 def order(told: Told) -> list[object]:
-    """Return what was stored, in its order: appends by the first byte of their topics, controls by their kind."""
+    """Return the stored works in their order: appends by the first byte of their topics, controls by their kind."""
     found: list[object] = []
     for outcome in told.outcomes:
         found += [each.topic.id[0] for share in outcome.shares for each in share.appends]
@@ -213,7 +213,7 @@ def test_a_segment_is_sealed_after_the_large_append_that_is_on_its_way_to_it():
 
 
 def check_found(told: Told) -> None:
-    """What was answered is what a start finds, without a gap and with nothing else."""
+    """Check that a start finds every answered work without gaps, and nothing else."""
     ends: dict[bytes, int] = {}
     for share in (share for outcome in told.outcomes for share in outcome.shares):
         for each in share.appends:
@@ -232,7 +232,7 @@ WORKS = st.lists(
     max_size=12,
 )
 PASSES = st.lists(st.sampled_from([0, 50, HOUR // 8, -HOUR, -24 * HOUR, 21 * HOUR]), max_size=20)
-"""Milliseconds by which time passes within a call; below 0 and above an hour the clock is set."""
+"""Milliseconds that pass within a call; negative ones, and those above an hour, set the clock."""
 
 
 def work_of(topics: list[TopicState], what: str, *arguments: int) -> Append | Control | Chore:

@@ -1,4 +1,4 @@
-"""Damaged bytes at every kind of place: never served, reported with file and position, and all else stays readable."""
+"""Damaged bytes at every kind of place: never served, reported with file and position, and all others readable."""
 
 import asyncio
 import errno
@@ -23,7 +23,7 @@ SIZE = 500
 
 
 async def written(engine: Embedded, *, sealed: bool) -> TopicId:
-    """Leave a folder with one topic whose messages, one to a record, have keys; in sealed segments or an open one."""
+    """Make a folder with one topic whose messages, one to a record, have keys; in sealed segments or an open one."""
     engine.options["segment_bytes"] = 2000 if sealed else 10**6
     async with engine.opened() as log:
         topic = await new_topic(log)
@@ -34,7 +34,7 @@ async def written(engine: Embedded, *, sealed: bool) -> TopicId:
 
 
 async def served(log: EmbeddedLog, topic: TopicId) -> dict[int, bytes]:
-    """Read a topic to its end, going on after what is missing."""
+    """Read a topic to its end, past missing messages."""
     bounds = await log.bounds(topic)
     offset, found = bounds.oldest, {}
     while offset < bounds.end:

@@ -1,4 +1,4 @@
-"""A write or sync that fails: its group gets errors, its bytes never return, ids go on without holes."""
+"""A failed write or sync: its group gets errors, its bytes never return, and ids continue without gaps."""
 
 import asyncio
 import errno
@@ -112,7 +112,7 @@ async def test_in_intervals_a_kill_loses_nothing_and_a_failed_sync_reorders_noth
 
 @pytest.mark.parametrize("ending", ["kill", "power loss"])
 async def test_a_failure_not_ruled_out_is_an_unknown_outcome(engine: Embedded, ending: str, log: EmbeddedLog):
-    """No successor could be begun that says where the failed bytes are: a restart may find them."""
+    """No successor could be created that records where the failed bytes are: a restart may find them."""
     topic, other = await new_topic(log), await new_topic(log)
     await log.append(topic, texts("before"))
     engine.disk.fail("sync", where=".log", times=10**6)
@@ -153,7 +153,7 @@ async def test_a_failed_append_repeated_under_its_key_is_stored_once(
 
 
 async def test_what_a_restart_found_after_a_failed_sync_survives(engine: Embedded, log: EmbeddedLog, topic: TopicId):
-    """The system calls bytes clean whose sync failed: syncing them again, by whatever process, does nothing."""
+    """The kernel marks pages clean after a failed sync: another sync of them, by any process, does nothing."""
     engine.disk.fail("sync", where=".log", times=10**6)
     with pytest.raises(OutcomeUnknown):
         await log.append(topic, numbered(0, 20, size=900))
@@ -167,7 +167,7 @@ async def test_what_a_restart_found_after_a_failed_sync_survives(engine: Embedde
 
 
 async def test_a_file_is_not_used_on_after_a_failed_sync(engine: Embedded, log: EmbeddedLog):
-    """Another group of the same size would leave what was behind the first record where it is."""
+    """A retry of the same size would leave old bytes after the first record in place."""
     one, other = await new_topic(log), await new_topic(log)
     engine.disk.fail("sync", where=".log")
     await asyncio.gather(*(log.append(topic, texts("refused")) for topic in (one, other)), return_exceptions=True)

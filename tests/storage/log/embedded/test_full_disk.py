@@ -1,4 +1,4 @@
-"""A full disk: appends are refused in time, nothing is lost, reads go on, and all resumes by itself."""
+"""A full disk: appends are refused in time, nothing is lost, reads succeed, and all resumes by itself."""
 
 import pytest
 

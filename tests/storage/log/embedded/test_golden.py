@@ -1,4 +1,4 @@
-"""The golden data folder: messages written in this format are read as they were written."""
+"""The golden data folder: messages in this format are read as they were written."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from tests.storage.log.make_golden import DROPPED, EMPTY, FOLDER, HOURLY, KEYED,
 
 NO_RECORD = "bytes that are no record"
 TORN = dict.fromkeys(("0000000000000001.log", "0000000000000003.log", "0000000000000007.log"), NO_RECORD)
-"""Ends of segments that the next start cuts."""
+"""Segment ends that the next start cuts off."""
 
 
 @pytest.fixture

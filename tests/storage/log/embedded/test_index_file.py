@@ -1,4 +1,4 @@
-"""Index files and key filters: they say what the index in memory said, and notice damage."""
+"""Index files and key filters: they equal the index in memory, and detect damage."""
 
 from functools import partial
 from hashlib import blake2b
@@ -130,7 +130,7 @@ def test_every_flipped_bit_is_noticed(content, data):
 
 
 def reads_as_whole(data: bytes, content: SegmentEntries) -> bool:
-    """Read all of an index file; whether no part of it is damaged."""
+    """Read all of an index file; return whether it is undamaged."""
     head = index_file.decode_head(data[: index_file.HEAD_BYTES])
     if head is None:
         return False

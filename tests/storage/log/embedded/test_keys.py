@@ -1,4 +1,4 @@
-"""Idempotency keys: known for the window, on disk, and looked for in few segments."""
+"""Idempotency keys: known for the window, on disk, and looked up in few segments."""
 
 import asyncio
 
@@ -45,7 +45,7 @@ async def test_a_clock_that_leaps_ahead_forgets_no_key(engine: Embedded) -> None
 
 
 async def test_without_a_window_a_key_is_known_as_long_as_its_topic_keeps_messages(engine: Embedded) -> None:
-    """Also in the class the topic was in before."""
+    """Also in the topic's earlier class."""
     async with engine.opened(retention=DAY) as log:
         topic = await new_topic(log)
         first = await log.append(topic, texts("a"), key="k")
@@ -59,7 +59,7 @@ async def test_without_a_window_a_key_is_known_as_long_as_its_topic_keeps_messag
 
 
 async def test_memory_does_not_grow_with_the_number_of_keys(engine: Embedded) -> None:
-    """Keys of sealed segments are on disk: a segment is sealed after so many, however small its messages are."""
+    """Keys of sealed segments are on disk: a segment is sealed after so many keys, however small its messages are."""
     async with engine.opened(segment_keys=50) as log:
         topic = await new_topic(log)
         answers = []
@@ -86,7 +86,7 @@ async def test_a_key_is_free_when_its_caller_leaves_while_the_topic_is_held(log:
 
 
 async def fill(log: EmbeddedLog, topic: TopicId, first: int, segments: int) -> list[Appended]:
-    """Make so many segments, with three keys in each: numbers from `first` on. Return the answers."""
+    """Make so many segments with three keys each, from number `first` on; return the answers."""
     answers: list[Appended] = []
     for start in range(first, first + 3 * segments, 3):
         appends = (log.append(topic, texts("a"), key=str(start + number)) for number in range(3))

@@ -1,4 +1,4 @@
-"""Memory for reads: pages are there until a question is answered, recent records while they are read again."""
+"""The page cache of reads: pages stay until a read ends, recent records while they are read again."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -168,7 +168,7 @@ def test_records_that_were_read_by_half_take_no_more_memory_than_they_may() -> N
 
 
 def kept_bytes(number: int, size: int, messages: int) -> int:
-    """Return the bytes that so many records take, each noted twice."""
+    """Return the memory of so many cached records, each stored twice."""
     recent = RecentRecords(MEMORY)
     with traced() as held:
         for first in range(0, number, 5):

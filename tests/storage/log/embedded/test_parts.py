@@ -1,5 +1,3 @@
-"""Copies made while the log goes on: each is a whole log of its moment."""
-
 import random
 from collections.abc import Sequence
 
@@ -23,7 +21,7 @@ async def parts_now(log: EmbeddedLog) -> Sequence[Part]:
 
 
 def copied(engine: Embedded, parts: Sequence[Part]) -> Embedded:
-    """Copy the parts, as they are now, to a disk of their own."""
+    """Copy the current parts to another disk."""
     target = UnreliableDisk()
     for name, length in parts:
         source = engine.disk.open(f"/log/{name}")
@@ -102,7 +100,7 @@ async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(en
 
 @pytest.mark.parametrize("listed", [True, False])
 async def test_no_index_comes_before_list_or_end(engine: Embedded, log: EmbeddedLog, topic: TopicId, listed: bool):
-    """Who is going to ask for the list holds the registry meanwhile."""
+    """The backup holds the registry's lock until it asks for the list."""
     await log.append(topic, numbered(0, 20, size=300))
     async with log.kept() as parts:
         await log.append(topic, numbered(20, 20, size=300))

@@ -1,4 +1,4 @@
-"""The format on disk: segment headers, records, and how appends are packed into them."""
+"""The format on disk: segment headers, records, and the packing of appends."""
 
 import zlib
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ REQUESTS = st.lists(
     st.builds(R.Request, st.integers(1, 1000), st.integers(0, 2**32 - 1), st.none() | NOTES), min_size=1, max_size=5
 )
 LARGE = st.integers(1000, 8000).map(bytes)
-"""Fragments that are parts of their own, some larger than what is summed at once."""
+"""Fragments that stay separate parts, some larger than a checksum step."""
 FRAGMENTS = st.lists(st.binary(max_size=50) | LARGE, min_size=1, max_size=8)
 TOPIC = b"topic-of-16-byte"
 
@@ -201,7 +201,7 @@ def test_every_message_is_in_a_record_once_and_in_order(sizes, keyed):
     for share in found:
         assert sum(request.messages for request in share.requests) == len(share.fragments)
         assert sum(map(len, share.fragments)) <= R.RECORD_BYTES or len(share.fragments) == 1
-    for each in appends:  # it is whole in a record or has records of its own, of which the last says so
+    for each in appends:  # it is whole in one record, or has its own records, of which the last has the end mark
         mine = [share for share in found if set(share.fragments) & set(each.fragments)]
         assert [share.last for share in mine] == [False] * (len(mine) - 1) + [True]
         assert len(mine) == 1 or all(len(share.requests) == 1 for share in mine)
@@ -248,7 +248,7 @@ def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_
 
 @given(st.lists(SIZE, min_size=1, max_size=8), st.booleans())
 def test_an_append_alone_is_stored_as_it_would_be_with_others(sizes, keyed):
-    """There are fewer steps for it."""
+    """It takes a shorter code path."""
     state, segment = topic(1, end=5, time=50), S.OpenSegment(4, "", 0, 1000, 900)
     alone, among_others = (append(state, 0, sizes, key=b"k" if keyed else b"") for _ in range(2))
 
@@ -266,7 +266,7 @@ LOADED = st.lists(st.tuples(st.integers(1, 2), st.integers(0, 1), SIZE), min_siz
 
 @given(LOADED, st.integers(0, 130))
 def test_what_is_loaded_keeps_offsets_and_times_and_is_counted_from_an_offset_on(given, since):
-    """Steps to the next offset and time, and sizes."""
+    """Distances to the next offset and time, and sizes."""
     messages, offset, time = [], 9, 50
     for further, later, size in given:
         offset, time = offset + further, time + later

@@ -1,4 +1,4 @@
-"""Recovery, case by case and at every change of the disk; `tests/faults/power_loss.py` tries all at random."""
+"""Recovery, case by case and at every change of the disk; `tests/faults/power_loss.py` tests random ones."""
 
 import asyncio
 import random

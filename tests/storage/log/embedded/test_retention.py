@@ -1,4 +1,4 @@
-"""Retention: what is too old or too much goes, and only that; ends, ids and keys of what stays are as before."""
+"""Retention deletes only messages that are too old or too many; ends, ids and keys of the others stay."""
 
 import asyncio
 import contextlib
@@ -91,7 +91,7 @@ async def test_the_newest_table_stays_and_older_ones_go(engine: Embedded, log: E
 
 
 async def test_when_the_data_is_too_large_the_oldest_goes_first_over_all_classes():
-    # Without writing ahead, which may add its pages after a round has measured; the next round counts them.
+    # Without writing ahead, which may add pages after a round has measured; the next round counts them.
     engine = Embedded(options={"segment_bytes": 10_000, "max_bytes": 60_000, "ahead_bytes": 0})
     async with engine.opened() as log:
         day, week = await topic_of(log, DAY), await topic_of(log, 7 * DAY)
@@ -224,7 +224,7 @@ async def test_a_shorter_retention_holds_at_once_and_what_is_gone_stays_so_when_
 
 
 async def nine_segments(log: EmbeddedLog) -> TopicId:
-    """Fill segments of 1000 bytes with a message each, and do what retention does then."""
+    """Fill segments of 1000 bytes with a message each, and apply retention."""
     topic = await new_topic(log)
     await append_each(log, topic, 9, 600)
     await log.retain()
@@ -233,7 +233,7 @@ async def nine_segments(log: EmbeddedLog) -> TopicId:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_what_went_for_its_size_is_not_back_after_a_power_loss(seed: int):
-    """An index that went before its segment would leave a segment to be read anew."""
+    """An index deleted before its segment would leave a segment to be scanned."""
     engine = Embedded(options={"segment_bytes": 1000, "max_bytes": 4000})
     log = await engine.open()
     topic = await nine_segments(log)

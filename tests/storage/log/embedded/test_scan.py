@@ -1,4 +1,4 @@
-"""Scanning: a torn end is cut at the last whole append, damage in the middle costs no more than the damaged record."""
+"""Scanning: a torn end is cut at the last whole append; damage in the middle costs only the damaged record."""
 
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ GROUPS = st.lists(
 
 @dataclass
 class Written:
-    """A segment and what is in it: per append its topic, offsets, and where its bytes begin and end."""
+    """A segment and its contents: per append its topic, offsets, and first and last byte."""
 
     data: bytearray
     appends: list[tuple[bytes, int, int, int, int]] = field(default_factory=list)
@@ -69,11 +69,11 @@ def written(groups, *, marked: bool = False, sequence: int = SEQUENCE, held: int
 
 
 OTHERS = [1, SEQUENCE - 1, SEQUENCE + 1, SEQUENCE + 2**31, SEQUENCE + 2**32 - 1]
-"""Numbers of segments that a file was before."""
+"""Numbers of segments that used the file before."""
 
 
 def over(pages: bytes, segment: Written) -> bytes:
-    """Return what a file holds that held `pages` when the segment was written to it."""
+    """Return a file's contents after the segment was written over `pages`."""
     return bytes(segment.data) + pages[len(segment.data) :]
 
 
@@ -139,7 +139,7 @@ def test_a_flipped_bit_in_the_last_group_cuts_there_and_loses_nothing_before_it(
 
 
 def check_damage(segment: Written, found: Scanned, place: int) -> None:
-    """Only the record at a place is damaged, and no more than its appends are lost; the rest is whole."""
+    """Check that only the record at a place is damaged, with its appends; the others are whole."""
     start = max(each for each in segment.starts if each <= place)
     stop = min(each for each in segment.starts if each > place)
     lost = expected(segment.appends) - offsets(found)
@@ -152,7 +152,7 @@ def check_damage(segment: Written, found: Scanned, place: int) -> None:
 @settings(max_examples=150)
 @given(GROUPS, st.none() | GROUPS, st.sampled_from(OTHERS), st.data())
 def test_a_flipped_bit_before_the_last_group_loses_only_its_record_and_is_reported(groups, before, other, data):
-    """Also before pages of what the file was before."""
+    """Also before pages from the file's earlier use."""
     pages = bytes(written(before, sequence=other).data) if before else b""
     segment = written([*groups, [(0, [1])]], held=len(pages))
     place = segment.flip(data, HEAD_BYTES, segment.groups[-1] - 1)
@@ -222,7 +222,7 @@ def test_a_segment_ends_where_the_records_of_another_begin_that_its_file_was_bef
 @settings(max_examples=100)
 @given(GROUPS, GROUPS, st.sampled_from(OTHERS), st.booleans(), st.data())
 def test_a_group_torn_over_the_records_of_another_segment_is_cut_there(groups, before, other, zeroed, data):
-    """A sector at a time what was written is there, or what was there before; both by the same topics."""
+    """Each sector has its new or its old contents; both belong to the same topics."""
     pages = bytes(written([*before, [(0, [40_000])]], sequence=other).data)
     pages = bytes(len(pages)) if zeroed else pages
     segment = written(groups, held=len(pages))

@@ -1,4 +1,4 @@
-"""Spares: what retention takes becomes the next segments, and never a message again."""
+"""Spares: files of deleted segments become the next segments, and never serve old messages."""
 
 import asyncio
 import errno
@@ -24,7 +24,7 @@ def engine() -> Embedded:
 
 
 async def busy_topic(engine: Embedded, log: EmbeddedLog, *, old: int = 3) -> TopicId:
-    """Make a topic whose first messages are too old, in a segment of their own, and that is written to."""
+    """Make a busy topic whose first messages are too old, in their own segment."""
     topic = new_topic_id()
     await log.create(topic)
     await log.append(topic, numbered(0, old, size=SIZE))
@@ -35,7 +35,7 @@ async def busy_topic(engine: Embedded, log: EmbeddedLog, *, old: int = 3) -> Top
 
 
 async def reused_topic(engine: Embedded, log: EmbeddedLog) -> TopicId:
-    """Make a topic whose newest segment is written over a longer one that is gone; its messages are 6 to 9."""
+    """Make a topic whose newest segment overwrites a longer deleted one; its messages are 6 to 9."""
     topic = await busy_topic(engine, log, old=6)
     await log.retain()
     await log.append(topic, numbered(7, 3, size=SIZE))

@@ -1,4 +1,4 @@
-"""What each topic takes, and what goes for the size of the folder: nothing that somebody still needs."""
+"""Each topic's stored bytes, and deletion for the size of the folder: nothing that a subscription still needs."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -64,7 +64,7 @@ async def test_segments_of_dropped_topics_alone_go_at_once(engine: Embedded, log
 
 
 def needs_of(log: EmbeddedLog) -> SimpleNamespace:
-    """Return what subscriptions need, by topic, and the owners that are to have less; tests change it."""
+    """Return the subscriptions' needs by topic, and the owners to cut first; tests change it."""
     needs = SimpleNamespace(offsets={}, owners=[])
 
     async def needed() -> Mapping[TopicId, Offset]:

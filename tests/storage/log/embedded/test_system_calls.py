@@ -1,6 +1,6 @@
-"""Which calls the log makes of the real disk, in which order, and before which answer, as the kernel sees them.
+"""The log's system calls on the real disk, in their order and before which answer, as the kernel sees them.
 
-Everything else about power losses is tried on a disk in memory, and stands on this.
+All other tests of power losses use a disk in memory, and rely on this.
 """
 
 import re
@@ -21,7 +21,7 @@ _CALL = re.compile(r"\d+ +(\w+)\((.*)\) += (-?\d+)")
 
 
 def trace(case: str, folder: Path) -> list[str]:
-    """Run a case under strace and return what it did to its folder and said, in order of completion."""
+    """Run a case under strace; return its calls on the folder and its output, in order of completion."""
     log, file = folder / "log", folder / "trace"
     command = ["strace", "-f", "-y", "-s", "32", "-o", str(file), "-e", f"trace={CALLS}"]
     python = [sys.executable, "-m", "tests.storage.log.embedded.traced", case, str(log)]
@@ -30,7 +30,7 @@ def trace(case: str, folder: Path) -> list[str]:
 
 
 def _whole_lines(text: str) -> Iterator[str]:
-    """Join the two halves of calls during which another thread made one; each is where it came back."""
+    """Join the two halves of interrupted calls; each stands at its return."""
     halves: dict[str, str] = {}
     for line in text.splitlines():
         thread = line.split(" ", 1)[0]
@@ -73,7 +73,7 @@ def _short(name: str) -> str:
 
 
 def between(events: list[str], first: str, last: str) -> list[str]:
-    """Return what happened after something was said for the first time, up to when something else was."""
+    """Return the events between the first outputs of two lines."""
     start = events.index(f"say {first}") + 1
     return events[start : events.index(f"say {last}", start)]
 

@@ -1,6 +1,6 @@
-"""An embedded log on the real disk, to be run under strace: `python -m tests.storage.log.embedded.traced CASE FOLDER`.
+"""An embedded log on the real disk, to run under strace: `python -m tests.storage.log.embedded.traced CASE FOLDER`.
 
-What it says on stdout stands in the trace between the calls that came before and after it.
+Its lines on stdout stand in the trace between the calls before and after them.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ async def interval(folder: str) -> None:
 
 
 async def rollover(folder: str, **options: object) -> None:
-    # No zeros are written ahead: they come when they come.
+    # No zeros are written ahead: their time is not deterministic.
     async with opened(folder, segment_bytes=1500, ahead_bytes=0, **options) as (log, topic):
         await append(log, topic, 900)
         await append(log, topic, 900)

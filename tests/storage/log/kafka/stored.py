@@ -1,4 +1,4 @@
-"""Kafka past the log: topics and messages made and read without the engine's log."""
+"""Direct access to Kafka: topics and messages made and read without the engine's log."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ async def connected(servers: str) -> AsyncIterator[Connection]:
 
 
 async def make_topic(servers: str, name: str, **configs: str) -> None:
-    """Make a topic by hand; in names of settings an underscore stands for a dot."""
+    """Create a topic directly; in names of settings an underscore stands for a dot."""
     async with connected(servers) as connection:
         until = asyncio.get_running_loop().time() + 8
         given = {name.replace("_", "."): value for name, value in configs.items()}
@@ -55,7 +55,7 @@ async def make_topic(servers: str, name: str, **configs: str) -> None:
 
 
 async def change_topic(servers: str, partition: Partition, **configs: str | None) -> None:
-    """Change settings of a topic behind the log's back; the broker goes by them when this returns."""
+    """Change settings of a topic directly; the broker applies them when this returns."""
     changes = {name.replace("_", "."): value for name, value in configs.items()}
     async with connected(servers) as connection:
         until = asyncio.get_running_loop().time() + 8
@@ -96,7 +96,7 @@ async def delete(partition: Partition) -> None:
 
 
 async def delete_before(partition: Partition, offset: int) -> None:
-    """Take messages away as retention does, by the broker's offsets."""
+    """Delete messages as retention does, up to the broker's offset."""
     async with administration() as admin:
         await admin.delete_records({TopicPartition(partition.name, 0): RecordsToDelete(before_offset=offset)})
 
@@ -112,7 +112,7 @@ async def producer(**settings: object) -> AsyncIterator[AIOKafkaProducer]:
 
 
 async def produce(partition: Partition, values: Sequence[bytes | None], **settings: object) -> None:
-    """Store values, in their order; the last is there when this returns."""
+    """Store values in order; returns when the last is stored."""
     async with producer(**settings) as made:
         for value in values[:-1]:
             await made.send(partition.name, value)

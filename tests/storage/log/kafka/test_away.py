@@ -1,4 +1,4 @@
-"""Kafka away: at the start, and under way; nothing hangs, everything comes back by itself."""
+"""Kafka down, at the start and later: nothing hangs, everything recovers by itself."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,6 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def nowhere():
-    """An address where nobody listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Questions to brokers: leaders of topics, bounds of many topics, and fetch sessions."""
+"""Requests to brokers: leaders of topics, bounds of many topics, and fetch sessions."""
 
 import asyncio
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ SIZES = {"wait_ms": 100, "topic_bytes": 1000, "max_bytes": 10_000}
 
 
 async def asked(connection, session, leader, wanted):
-    """Ask once; return the topics in the answer that have messages, None if the session is to begin again."""
+    """Fetch once; return the topics with messages, None if the session has to start again."""
     response = await connection.send(leader, session.request(wanted, **SIZES), ASK)
     if not session.accept_answer(response):
         return None
@@ -85,7 +85,7 @@ UNKNOWN = 3
 
 
 class Brokers:
-    """Answer questions about topics: a leader, or an error's code below 0."""
+    """Answers metadata requests of topics: a leader, or a negative error code."""
 
     def __init__(self, **topics):
         self.topics = topics

@@ -1,4 +1,4 @@
-"""Idempotency keys over a store: what a crash between append and answer leaves, and what others are told meanwhile."""
+"""Idempotency keys over a store: crashes between append and answer, and the answers to others meanwhile."""
 
 import asyncio
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ async def claim(engine: Kafka, topic: TopicId, key: str, messages, end: int) -> 
 
 
 async def stored_but_not_settled(engine: Kafka, log: KafkaLog, topic: TopicId, key: str, messages) -> Appended:
-    """Append as a node does that dies before it notes where the messages are."""
+    """Append as a node does that dies before it records the messages' offsets."""
     hashed = await claim(engine, topic, key, messages, (await log.bounds(topic)).end)
     partition = await log._partition(topic)
     return await log._append(partition, messages, asyncio.get_running_loop().time() + 8, hashed)
@@ -64,7 +64,7 @@ async def test_a_key_whose_messages_are_nowhere_is_free_for_others(engine: Kafka
 
 
 async def test_a_key_is_not_free_while_messages_are_not_seen_yet(engine: Kafka, monkeypatch: pytest.MonkeyPatch):
-    """One of them may be the append that is looked for."""
+    """One of them may be the append in question."""
     async with engine.opened(patience=1.0) as log:
         topic = await new_topic(log)
         await claim(engine, topic, "k", texts("aaaa"), 0)
@@ -181,7 +181,7 @@ async def test_nobody_waits_long_for_a_claim_to_be_settled_nor_for_others_with_t
 
 
 async def test_a_key_stays_claimed_when_its_topic_is_taken_for_gone(engine: Kafka, log: KafkaLog, topic: TopicId):
-    """Its messages may be stored all the same."""
+    """Its messages may still be stored."""
     async with log.held(topic):
         appending = asyncio.ensure_future(log.append(topic, texts("aaaa"), key="k"))
         await wait_until_async(lambda: engine.idempotency.stored_claim(topic, key_hash(topic, b"k")))

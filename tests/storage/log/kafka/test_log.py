@@ -1,5 +1,3 @@
-"""What the way over HTTP that makes no tasks asks of an append on Kafka."""
-
 import asyncio
 
 import pytest
@@ -11,7 +9,7 @@ pytestmark = pytest.mark.kafka
 
 
 async def outside_a_task(log: KafkaLog, topic, messages, key):
-    """Begin an append in a callback, and go on in the callback of what it waits for, as `ams.http.lane` does."""
+    """Start an append in a callback, and continue in the callback of its future, as `ams.http.lane` does."""
     loop = asyncio.get_running_loop()
     answer = loop.create_future()
     work = log.append(topic, messages, key=key)

@@ -1,4 +1,4 @@
-"""Messages in memory: runs without a gap, the tails of topics, and what was fetched ahead."""
+"""Cached messages: runs without a gap, the tails of topics, and prefetch."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ def stored(*offsets, size=10):
 runs = st.lists(
     st.tuples(st.integers(0, 60), st.integers(1, 2), st.integers(1, 30)), unique_by=lambda each: each[0]
 ).map(lambda each: runs_of([Stored(o, time, b"x" * size) for o, time, size in sorted(each)]))
-"""Messages published one by one and together, with holes between them."""
+"""Messages published one by one and together, with gaps between them."""
 
 
 def between(runs, start, end):
@@ -32,7 +32,7 @@ def between(runs, start, end):
 
 
 def wanted(found, max_messages, max_bytes):
-    """What a read of `found` may answer, message by message."""
+    """Return the permitted messages of a read of `found`."""
     chosen = []
     for each in found[:max_messages]:
         if chosen and sum(len(one.fragment) for one in [*chosen, each]) > max_bytes:
@@ -116,7 +116,7 @@ async def test_what_comes_after_a_gap_is_left_to_be_fetched_or_begins_anew():
 
 
 async def test_what_reaches_back_before_what_is_held_is_held_with_it_once():
-    """Else a reader a little behind the others would have to fetch each time."""
+    """Otherwise a reader a little behind the others would have to fetch each time."""
     cache = TailCache(1 << 20)
     cache.begin(ONE, 4, 4, [])
     cache.begin(ONE, 2, 4, stored(2, 3))

@@ -1,4 +1,4 @@
-"""Options of the engine, names of topics on Kafka, and reading which the brokers list."""
+"""Options of the engine, names of topics on Kafka, and parsing lists of brokers."""
 
 import re
 

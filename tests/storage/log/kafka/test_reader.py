@@ -31,7 +31,7 @@ async def other():
 
 @pytest.fixture
 def questions(monkeypatch):
-    """The lanes of all questions that brokers are asked, which they answer soon."""
+    """Return the lanes of all requests to brokers, which are answered soon."""
     asked, send = [], Connection.send
 
     def noted(self, node, request, lane=ASK):
@@ -44,7 +44,7 @@ def questions(monkeypatch):
 
 
 async def goes_on(waiting, questions):
-    """Return whether a wait goes on after the answers to two more questions about its topic."""
+    """Return whether a wait continues after the answers to two more requests about its topic."""
     enough = questions.count(reader.LONG_POLL) + 3
     await wait_until_async(lambda: waiting.done() or questions.count(reader.LONG_POLL) >= enough)
     return not waiting.done()
@@ -59,7 +59,7 @@ def offsets(messages):
 
 
 async def transaction(node, partition, end):
-    """Store a message in a transaction, and wait for its marker: a hole, which comes a moment after its end."""
+    """Store a message in a transaction, and wait for its marker: a gap, which comes a moment after the commit."""
     async with stored.producer(transactional_id=f"hole-{partition.name}") as made, made.transaction():
         await made.send_and_wait(partition.name, b"within")
 
@@ -164,7 +164,7 @@ async def test_a_wait_ends_with_the_message_it_is_for_published_through_another_
 
 
 async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypatch, questions):
-    """The question about the other topic is out for longer than the new waits last: they cannot be waiting for it."""
+    """The other topic's request takes longer than the new waits last: they cannot be waiting for it."""
     monkeypatch.setitem(reader.WAIT_MS, reader.LONG_POLL, int(FOR_EVER * 1000))
     quiet, busy = await stored.make(), await stored.make()
     async with stored.opened(request_timeout=2 * FOR_EVER) as (_, node), stored.producer() as made:

@@ -1,4 +1,4 @@
-"""Sending: each request stored once, in order, whatever becomes of answers, brokers and callers."""
+"""Sending: each request is stored once, in order, whatever happens to answers, brokers and callers."""
 
 import asyncio
 import base64
@@ -121,7 +121,7 @@ async def test_a_batch_given_up_may_be_stored_and_what_follows_is_in_order(engin
 
 
 async def test_a_batch_given_up_is_shut_out_by_what_follows_it(log: LossyLog, topic: TopicId):
-    """Should it still be on its way, it is not stored behind what was answered since."""
+    """If it is still under way, it must not be stored after later acknowledged ones."""
     await log.append(topic, texts("aaaa"))
     queue = log.queue(topic)
     late = TopicQueue(queue.partition)
@@ -191,7 +191,7 @@ async def test_one_topic_that_is_held_up_does_not_hold_up_others(log: LossyLog):
 
 
 async def test_small_requests_behind_one_as_large_as_a_batch_wait_for_the_next(engine: Kafka):
-    """A batch that is full takes no more records, and says so to nobody."""
+    """A full batch accepts no more records, and reports that to nobody."""
     log = await lossy(engine, max_batch_bytes=2**20)
     topic = await new_topic(log)
     log.connection.held = asyncio.Event()
@@ -210,12 +210,12 @@ async def test_small_requests_behind_one_as_large_as_a_batch_wait_for_the_next(e
 
 
 def as_text(size: int) -> Message:
-    """Make a message whose data is not decoded."""
+    """Make a message whose data stays encoded."""
     return message("A" * size + "\n")
 
 
 async def test_requests_of_several_nodes_are_each_whole_in_one_batch(engine: Kafka):
-    """So an append that a node has left is found whole, or not at all."""
+    """So an append of a dead node is found whole, or not at all."""
     async with engine.opened() as one, engine.opened() as other:
         topic = await new_topic(one)
         requests = [texts(*(f"{n:04d}{m:04d}" for m in range((1, 100, 1000)[n % 3]))) for n in range(60)]
@@ -266,7 +266,7 @@ async def test_a_sequence_near_its_end_begins_again_in_the_next_epoch(log: Lossy
 
 
 async def test_a_topic_that_was_taken_for_gone_goes_on_with_another_producer(log: LossyLog, topic: TopicId):
-    """With the same one a first batch as large as the one before would be taken for a repeat, and be lost."""
+    """With the same one, a first batch as large as the one before would count as a duplicate, and be lost."""
     await log.append(topic, texts("aaaa"))
     log._topics.forget(await log._partition(topic))
 

@@ -1,4 +1,4 @@
-"""Topics on the brokers: who sees which, how they come and go, and how long their messages are kept."""
+"""Topics on the brokers: visibility, creation and deletion, and retention of their messages."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ async def partition(engine: Kafka, log: KafkaLog, topic: TopicId) -> Partition:
 
 
 async def kept_as(engine: Kafka, where: Partition, wanted: dict[str, str]) -> None:
-    """Wait until the brokers keep a topic with these settings; they learn of a change one after the other."""
+    """Wait until the brokers have a topic with these settings; they learn of a change one after the other."""
 
     async def is_kept() -> bool:
         return await settings(engine.servers, where, *wanted) == wanted
@@ -188,7 +188,7 @@ async def test_a_new_default_is_told_to_the_brokers_for_topics_that_go_by_it(eng
 
 
 async def test_a_topic_that_one_list_lacks_is_not_gone_yet(engine: Kafka):
-    """A broker that has just come back may not know yet what was made while it was away."""
+    """A restarted broker may not know yet about topics made while it was down."""
     async with engine.opened() as log, engine.opened() as second:
         topic = await made(log)
         await second.append(topic, texts("a"))

@@ -22,19 +22,9 @@ CLIENTS = [f"clients R{number}" for number in range(1, 14)]
 CLIENTS += [f"clients A{number}" for number in range(1, 25)]
 
 _OURS = [
-    "key",
-    "lists",
-    "seek",
-    "offsets",
-    "read",
-    "retention",
-    "doctor",
-    "attributes",
-    "dryRun",
-    "retry",
-    "secret",
+    "key", "lists", "seek", "offsets", "read", "retention", "doctor", "attributes", "dryRun", "retry", "secret",
     "protobuf",
-]
+]  # fmt: skip
 OURS = [f"ours {what}" for what in (*_OURS, "dead letters")]
 """This service's additions to the contract, each described in docs/reference."""
 

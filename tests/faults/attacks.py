@@ -65,7 +65,6 @@ class Target(NamedTuple):
 
 
 def keep_silent_connections(target: Target) -> None:
-    """Keep silent connections open."""
     _keep_open(lambda: connect(target.port, ATTACKER))
 
 

@@ -151,12 +151,9 @@ def test_a_query_sets_fields_and_fields_of_fields() -> None:
     fill(request, read_query(kind.DESCRIPTOR, "options.requestedPolicyVersion=3&key=k", frozenset({"key"})))
     assert request == kind(options={"requested_policy_version": 3})
     for query in (
-        "no=1",
-        "options.no=1",
-        "options.requestedPolicyVersion.no=1",
-        "resource=x&resource.no=1",
+        "no=1", "options.no=1", "options.requestedPolicyVersion.no=1", "resource=x&resource.no=1",
         "resource=x&resource.a.b=1",
-    ):
+    ):  # fmt: skip
         with pytest.raises(BadPayload):
             fill(kind(), read_query(kind.DESCRIPTOR, query, frozenset()))
     pull = pb.PullRequest.pb()

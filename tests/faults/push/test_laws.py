@@ -23,7 +23,6 @@ def story(*runs: tuple[int, int], breaks: int = 0, dead: tuple[int, ...] = (2,),
 
 
 def published(topic: dict[int, str]) -> Publish:
-    """Return the publish of all messages of a topic."""
     ids, names = tuple(topic), tuple(topic.values())
     return Publish(request="p0", started=0, ended=1, outcome=Outcome.DONE, topic="s", names=names, ids=ids)
 

@@ -23,9 +23,9 @@ the minimum number of fields in a request's line."""
 
 
 class Call(NamedTuple):
-    """One request of one client; times are of the monotonic clock."""
+    """One request of one client; times are monotonic seconds."""
 
-    request: str  # One request of one client; times are monotonic seconds.
+    request: str  # name; requests repeated with their key have the name of the first
     what: str
     """`publish`, `pull`, `acknowledge`, `modifyOffset`, `offsets`, `read` for registry-only requests, or `WORK`."""
     started: float
@@ -140,7 +140,7 @@ class Course:
         self.ended = time.monotonic()
 
     def moment(self) -> Moment:
-        """Return one moment of a fault: from then on calls may fail, until another node owns the subscription."""
+        """Return this moment: after the fault calls may fail, until another node owns the subscription."""
         now, is_hurt = time.monotonic(), bool(self.began)
         is_late = is_hurt and now < self.released + FLOWS_SECONDS
         return Moment(now, int(is_hurt), not is_hurt, (self.began if is_late else now) - ON_ITS_WAY)

@@ -326,16 +326,30 @@ async def test_a_change_that_cannot_be_undone_is_told_as_unknown_and_undone_by_t
     assert list((await (await kept.kill(power=False)).progress(SUB)).done) == [6]
 
 
-async def test_a_group_whose_outcome_was_unknown_does_not_count_once_another_is_stored(kept: Kept) -> None:
+async def test_a_group_whose_outcome_was_unknown_does_not_count_once_another_is_stored(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cursors = kept.cursors
     await cursors.create(OTHER_SUB, TOPIC, 60)
     topic = await new_topic(cursors.log)
-    kept.disk.fail("sync", times=2)  # beside the message, and alone
-    kept.disk.fail("open", times=FULL, where="/7d/")  # so that what was written there is not cut off
+    is_writing, may_write, write_through = threading.Event(), threading.Event(), kept.disk.write_through
 
-    *_, moved = await asyncio.gather(
-        cursors.log.append(topic, texts("a")), cursors.seek(SUB, TOPIC, 2), return_exceptions=True
-    )
+    def write_later(*arguments: Any) -> None:
+        is_writing.set()
+        assert may_write.wait(60)
+        write_through(*arguments)
+
+    monkeypatch.setattr(kept.disk, "write_through", write_later)
+    before = asyncio.create_task(cursors.log.append(topic, texts("b")))
+    await asyncio.to_thread(is_writing.wait)
+    kept.disk.fail("sync", times=2, after=1)  # beside the message, and alone
+    kept.disk.fail("open", times=FULL, where="/7d/")  # so that what was written there is not cut off
+    group = asyncio.gather(cursors.log.append(topic, texts("a")), cursors.seek(SUB, TOPIC, 2), return_exceptions=True)
+    await asyncio.sleep(0)  # both are waiting, so they are one group
+    may_write.set()
+
+    await before
+    *_, moved = await group
     assert isinstance(moved, CursorsUnavailable)
     assert moved.message == OUTCOME_UNKNOWN
     await cursors.seek(OTHER_SUB, TOPIC, 70)

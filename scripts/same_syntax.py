@@ -6,18 +6,19 @@ without AFTER it looks at the working tree. Each line of FILE is one renaming:
     old/path.py new/path.py   a file
     path.py old new           a name in a file (its new path)
     * old new                 a name in all files
+
+It does not notice a new name that its file already had for something else: mypy does.
 """
 
 import argparse
 import ast
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 _NAMED = ("id", "attr", "name", "arg", "asname", "module")
-_WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class _WithoutWords(ast.NodeTransformer):
@@ -34,14 +35,12 @@ class _WithoutWords(ast.NodeTransformer):
                 setattr(node, field, ".".join(self._renames.get(part, part) for part in name.split(".")))
         if isinstance(node, ast.Global | ast.Nonlocal):
             node.names = [self._renames.get(name, name) for name in node.names]
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [each for each in body if not _is_text(each)]  # type: ignore[attr-defined]
         return node
 
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:  # as `ast` names it
+        """Remove a text that stands alone."""
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else self.generic_visit(node)
 
 
 def syntax(source: str, renames: Mapping[str, str]) -> str:
@@ -63,10 +62,9 @@ def main() -> int:
     parser.add_argument("--renames", type=Path)
     options = parser.parse_args()
     renames = Renames.read(options.renames) if options.renames else Renames({}, {})
-    before, after = _files(options.before), _files(options.after)
     revisions = [options.before, options.after] if options.after else [options.before]
-    changed = {path for path in _git("diff", "--name-only", *revisions).splitlines() if path.endswith(".py")}
-    differing = [path for path in sorted((before | after) & changed) if not _is_same(path, options, after, renames)]
+    changed = _git("diff", "--name-only", "--no-renames", *revisions, "--", "*.py").splitlines()
+    differing = [path for path in changed if not _is_same(path, options.before, options.after, renames)]
     print("\n".join(differing) or f"{len(changed)} changed files have the same code")
     return bool(differing)
 
@@ -83,10 +81,10 @@ class Renames(NamedTuple):
         files: dict[str, str] = {}
         names: dict[str, dict[str, str]] = {}
         for line in file.read_text().splitlines():
-            words = line.split()
+            words = line.partition("#")[0].split()
             if len(words) == 2:
                 files[words[1]] = words[0]
-            elif words and not line.startswith("#"):
+            elif words:
                 path, old, new = words
                 names.setdefault(path, {})[old] = new
         return cls(files, names)
@@ -96,23 +94,16 @@ class Renames(NamedTuple):
         return {**self.names.get("*", {}), **self.names.get(path, {})}
 
 
-def _is_same(path: str, options: argparse.Namespace, after: Collection[str], renames: Renames) -> bool:
-    if path not in after:
+def _is_same(path: str, before: str, after: str | None, renames: Renames) -> bool:
+    try:
+        new = _git("show", f"{after}:{path}") if after else Path(path).read_text()
+    except (subprocess.CalledProcessError, FileNotFoundError):
         return path in renames.files.values()
     try:
-        old = _read(options.before, renames.files.get(path, path))
+        old = _git("show", f"{before}:{renames.files.get(path, path)}")
     except subprocess.CalledProcessError:  # a new file
         return False
-    return syntax(old, renames.of(path)) == syntax(_read(options.after, path), {})
-
-
-def _files(revision: str | None) -> set[str]:
-    command = ["ls-tree", "-r", "--name-only", revision] if revision else ["ls-files", "-co", "--exclude-standard"]
-    return {path for path in _git(*command).splitlines() if path.endswith(".py") and (revision or Path(path).exists())}
-
-
-def _read(revision: str | None, path: str) -> str:
-    return _git("show", f"{revision}:{path}") if revision else Path(path).read_text()
+    return syntax(old, renames.of(path)) == syntax(new, {})
 
 
 def _git(*arguments: str) -> str:

@@ -437,16 +437,11 @@ def test_all_subscriptions_together_are_told_by_default() -> None:
     text = shown(Tally())
 
     for line in (
-        'ams_push_subscriptions{state="active"} 1.0',
-        'ams_push_subscriptions{state="retrying"} 1.0',
-        'ams_push_subscriptions{state="stopped"} 0.0',
-        "ams_push_delivered_messages_total 3.0",
-        "ams_push_dead_letters_total 1.0",
-        "ams_push_late_acknowledgements_total 1.0",
-        "ams_push_seconds_total 1.0",
-        'ams_push_requests_total{outcome="succeeded"} 1.0',
-        'ams_push_requests_total{outcome="failed"} 1.0',
-    ):
+        'ams_push_subscriptions{state="active"} 1.0', 'ams_push_subscriptions{state="retrying"} 1.0',
+        'ams_push_subscriptions{state="stopped"} 0.0', "ams_push_delivered_messages_total 3.0",
+        "ams_push_dead_letters_total 1.0", "ams_push_late_acknowledgements_total 1.0", "ams_push_seconds_total 1.0",
+        'ams_push_requests_total{outcome="succeeded"} 1.0', 'ams_push_requests_total{outcome="failed"} 1.0',
+    ):  # fmt: skip
         assert line in text.splitlines()
     assert "subscription=" not in text
 

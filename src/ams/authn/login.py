@@ -45,7 +45,7 @@ RECENT_LOGIN_MS = 3_600_000
 MAX_REMEMBERED_LOGINS = 100_000  # certificates, and bindings, whose last login is remembered
 MAX_CACHED_TOKENS = 10_000  # cached answers of services
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
-"""Of an answer. An AMS user comes with the topics and subscriptions of all its projects."""
+"""Limit for an answer: an AMS user comes with the topics and subscriptions of all its projects."""
 _CONNECTION_HEADERS = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
 """Headers of the connection, which auth methods do not set."""
 _UNESCAPED_CHARACTERS = "/:?#[]@!$&'()*+,;=%{}"

@@ -265,10 +265,8 @@ NAME, COUNTRY, ODD = b"\x0c\x08UNUSUAL!", b"\x13\x02GR", b"\x13\x08*@_ & x!"
     (NAME, b"\x1e\x08\0J\0o\0s\0\xe9", "GR", "José"),  # BMPString
     (NAME, b"\x1c\x08\0\0\0J\0\0\0\xe9", "GR", "Jé"),  # UniversalString
     (NAME, b"\x12\x08UNUSUAL!", "GR", "UNUSUAL!"),  # NumericString with letters
-    (COUNTRY, b"\x0c\x02GR", "GR", "UNUSUAL!"),
-    (COUNTRY, b"\x16\x02GR", "GR", "UNUSUAL!"),
-    (COUNTRY, b"\x14\x02G\xe9", "Gé", "UNUSUAL!"),
-    (COUNTRY, b"\x13\x02g1", "g1", "UNUSUAL!"),
+    (COUNTRY, b"\x0c\x02GR", "GR", "UNUSUAL!"), (COUNTRY, b"\x16\x02GR", "GR", "UNUSUAL!"),
+    (COUNTRY, b"\x14\x02G\xe9", "Gé", "UNUSUAL!"), (COUNTRY, b"\x13\x02g1", "g1", "UNUSUAL!"),
     (COUNTRY, b"\x0c\x02\xce\x95", "Ε", "UNUSUAL!"),
     *((COUNTRY, COUNTRY, country, "UNUSUAL!") for country in ("GRC", "Greece", "G", "gr")),
 ])  # fmt: skip

@@ -38,16 +38,10 @@ def wall(site: str | None, job: int | None, wall: float | None = 1.0, status: st
 
 
 GIVEN = [
-    wall("A", 1),
-    wall(None, 2),
-    Message(b"no JSON"),
-    wall("A", 3, -1.0),
+    wall("A", 1), wall(None, 2), Message(b"no JSON"), wall("A", 3, -1.0),
     wall("A", 1, 5.0),  # the second batch: unique within a batch only
-    wall("A", 4, None),
-    wall("A", 4),
-    wall("B", 5, 500.0, "BAD"),
-    wall("B", 6, 1.0, None),
-]
+    wall("A", 4, None), wall("A", 4), wall("B", 5, 500.0, "BAD"), wall("B", 6, 1.0, None),
+]  # fmt: skip
 COUNTED = {
     "not_null site, job": Counted(8, 1), "a sane wall time": Counted(7, 2), "unique site, job": Counted(5, 1),
     "condition status in ('OK', 'BAD')": Counted(4, 1),

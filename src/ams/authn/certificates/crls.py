@@ -44,7 +44,7 @@ RETRY_MS = 5 * 60_000
 DEFAULT_LIFETIME_MS = HOUR_MS  # milliseconds that a list without an expiry is valid
 UNUSED_TTL_MS = 24 * HOUR_MS  # milliseconds until an unused list is dropped
 MAX_CACHED_BYTES = 64 * 1024 * 1024
-"""Of all cached lists, as published. The least recently used go first; at least one stays."""
+"""Limit for all cached lists, as published. The least recently used is dropped first; at least one stays."""
 MAX_CACHED_LISTS = 1000
 MAX_REDIRECTS = 3
 """Redirects of one fetch. CAs move their lists, mostly to `https`; the signature proves a list."""

@@ -201,12 +201,28 @@ def test_authorities_of_usage_records_are_read_again(tmp_path: Path, monkeypatch
 def test_the_time_of_the_database_goes_on_and_follows_what_it_says() -> None:
     clock = ManualClock(NOW_MS)
     time = DatabaseTime(clock)
-    time.note(1_000_000)
+    time.note(1_000_000, time.moment())
 
     clock.advance(5_000)
     assert time.now() == 1_005_000
     clock.step(-milliseconds(DAY))
     assert time.now() == 1_005_000
-    time.note(2_000_000)
+    time.note(2_000_000, time.moment())
     clock.advance(1)
     assert time.now() == 2_000_001
+    time.note(1_000_000, time.moment())
+    assert time.now() == 1_000_000
+
+
+def test_an_answer_that_is_old_when_it_is_read_does_not_set_the_time_of_the_database_back() -> None:
+    clock = ManualClock(NOW_MS)
+    time = DatabaseTime(clock)
+    time.note(1_000_000, time.moment())
+
+    asked = time.moment()
+    clock.advance(20_000)  # the process is stopped between the answer and its reading
+    time.note(1_000_003, asked)
+
+    assert time.now() == 1_020_000
+    time.note(1_021_000, time.moment())
+    assert time.now() == 1_021_000

@@ -81,7 +81,7 @@ async def test_an_acknowledgement_is_timed_by_the_clock_of_a_primary_not_heard_o
     one, two = [await PostgresCursors.open(postgres_url), await PostgresCursors.open(postgres_url, time=of_old_primary)]
     await one.create(SUB, TOPIC, 0)
     await two.position(SUB, TOPIC)
-    of_old_primary.note(of_old_primary.now() + 600_000)  # whose clock was ten minutes ahead
+    of_old_primary.note(of_old_primary.now() + 600_000, of_old_primary.moment())  # whose clock was ten minutes ahead
     await one.hand_out(SUB, 0, 10)
 
     await two.acknowledge(SUB, 9, DEADLINE)

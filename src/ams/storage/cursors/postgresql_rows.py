@@ -119,22 +119,31 @@ async def _is_there(connection: Connection) -> bool:
 
 
 class DatabaseTime:
-    """Estimate of the database's clock: its last known time plus the monotonic time since."""
+    """Estimate of the database's clock: our monotonic clock plus a difference.
+
+    An answer may be old when it is read, for example after a pause of this process. It only proves that the database's
+    time was reached between the question and now. So an answer changes an estimate only if that contradicts it.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._ahead = 0  # the database's time minus our monotonic clock, in milliseconds
 
-    def note(self, now: int) -> None:
-        """Set the database's time: milliseconds since the epoch."""
-        self._ahead = now - self._clock.monotonic()
+    def note(self, now: int, asked: Milliseconds) -> None:
+        """Correct the estimate by an answer.
+
+        Args:
+            now: the database's time in the answer, in milliseconds since the epoch.
+            asked: our monotonic time before the question (`moment`).
+        """
+        self._ahead = min(max(self._ahead, now - self._clock.monotonic()), now - asked)
 
     def now(self) -> Milliseconds:
         """Return the database's time, for hand-outs and acknowledgements."""
         return self.after(0)
 
     def moment(self) -> Milliseconds:
-        """Return the current monotonic time, for `at`."""
+        """Return the current monotonic time, for `at` and `note`."""
         return self._clock.monotonic()
 
     def at(self, moment: Milliseconds) -> Milliseconds:
@@ -167,18 +176,20 @@ def new_series() -> int:
 
 async def ask_time(connection: Connection, time: DatabaseTime) -> None:
     """Update `time` from the database's clock."""
+    asked = time.moment()
     answer = await (await connection.execute(f"SELECT {NOW_MS}")).fetchone()
     if answer is not None:
-        time.note(answer[0])
+        time.note(answer[0], asked)
 
 
 async def read_cursors(
     connection: Connection, time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
 ) -> dict[SubscriptionId, TableRow[Cursor]]:
     """Return the rows of subscriptions; those without a cursor are left out."""
+    asked = time.moment()
     found = await fetch(connection, _READ_CURSORS, (list(subscriptions),))
     if found:
-        time.note(found[-1][-1])
+        time.note(found[-1][-1], asked)
     known: dict[SubscriptionId, TableRow[Cursor]] = {}
     for subscription, topic, offset, generation, handed, lost, version, _ in found:
         pairs = tuple(map(HandOut, map(Offset, handed[::2]), map(Milliseconds, handed[1::2])))
@@ -193,6 +204,7 @@ async def write_cursors(
     subscriptions = sorted(moves)
     before, after = zip(*(moves[each] for each in subscriptions), strict=True)
     cursors: list[Cursor] = [row.value for row in after]
+    asked = time.moment()
     won = await fetch(
         connection,
         _WRITE_CURSORS,
@@ -209,7 +221,7 @@ async def write_cursors(
         },
     )
     if won:
-        time.note(won[-1][1])
+        time.note(won[-1][1], asked)
     return {subscription: moves[subscription][1] for subscription, _ in won}
 
 
@@ -305,12 +317,13 @@ async def read_standings(
     connection: Connection, time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
 ) -> dict[SubscriptionId, TableRow[Standing]]:
     """Return the standings of subscriptions; those without a cursor are left out."""
+    asked = time.moment()
     found = await (await connection.execute(_READ_STANDINGS, (list(subscriptions),), binary=True)).fetchall()
     rows: dict[SubscriptionId, TableRow[Standing]] = {}
     for subscription, group in groupby(found, key=itemgetter(0)):
         lines = list(group)
         _, topic, offset, generation, lost, run, version, now, _, _ = lines[0]
-        time.note(now)
+        time.note(now, asked)
         start = acks.empty_progress(offset, generation, run)
         kept, damage = replay_entries(subscription, start, [line[-2:] for line in lines])
         rows[subscription] = TableRow(Standing(TopicId(topic.bytes), lost, kept.progress, kept, damage), version)
@@ -343,9 +356,10 @@ async def write_standings(
         "entries": [write.entry and write.entry.data for write in writes],
         "expires": time.after(seconds),
     }
+    asked = time.moment()
     won = await fetch(connection, _WRITE_STANDINGS, values)
     if won:
-        time.note(won[-1][1])
+        time.note(won[-1][1], asked)
     return {subscription: after[subscription] for subscription, _ in won}
 
 
@@ -389,9 +403,10 @@ RETURNING lost + total.cursors - %(done)s, {NOW_MS}
 async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest, least: int) -> int | None:
     """Return and store the total of lost messages, at least `least`; None: another node counted, try again."""
     values: dict[str, Any] = {"topics": pg_array(topic.hex() for topic in oldest), "oldest": pg_array(oldest.values())}
+    asked = time.moment()
     rows = await (await connection.execute(_LOST, values, binary=True)).fetchall()
     cursors, gone, now, *_ = rows[0]
-    time.note(now)
+    time.note(now, asked)
     done = 0  # done messages between the floors and the oldest kept offsets
     for subscription, group in groupby([row[3:] for row in rows if row[3] is not None], key=itemgetter(0)):
         lines = list(group)
@@ -400,8 +415,9 @@ async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest
         done += kept_from - floor - acks.lost(kept.progress, kept_from)
     if cursors - done + gone >= least:
         return int(cursors - done + gone)
+    asked = time.moment()
     found = await fetch(connection, _KEEP_LOST, {**values, "least": least, "done": done, "cursors": cursors})
     if not found:
         return None
-    time.note(found[0][1])
+    time.note(found[0][1], asked)
     return int(found[0][0])

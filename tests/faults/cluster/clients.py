@@ -5,6 +5,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from argo_ams_library import AmsException, AmsMessage, ArgoMessagingService
@@ -149,11 +150,16 @@ class LibraryUser:
         self._stands = {after} if done is not None else {given[0].id, after}
 
     def _call(self, name: str, what: str, call: Any) -> Any:
-        """Make a call and note it; None when the library gave up."""
+        """Make a call and note it; None when the library gave up.
+
+        The library asks again when its acknowledgement is refused as late. So the time of such a call tells nothing.
+        """
         started, status, text, answer = time.monotonic(), 200, "", None
         try:
             answer = call()
         except AmsException as error:
+            if getattr(error, "code", 0) == HTTPStatus.REQUEST_TIMEOUT:
+                return None
             status, text = FAILED, str(error)
         self.log.note(Call(f"library {what} {name}", f"library {what}", started, time.monotonic(), status, text))
         return answer

@@ -39,7 +39,9 @@ MAKERS: Mapping[str, Callable[..., Awaitable[Any]]] = {
 async def test_one_of_many_parallel_makers_wins(registry: Registry, project: Project, kind: str) -> None:
     makers = [MAKERS[kind](registry, project, "N") for _ in range(20)]
     outcomes = await asyncio.gather(*makers, return_exceptions=True)
-    assert [str(each) for each in outcomes if isinstance(each, AlreadyExists)] == [f"{kind} already exists"] * 19
+    assert [repr(each) for each in outcomes if isinstance(each, Exception)] == [
+        repr(AlreadyExists(f"{kind} already exists"))
+    ] * 19
 
 
 @pytest.mark.parametrize("kind", ["Topic", "Subscription", "Schema", "User"])

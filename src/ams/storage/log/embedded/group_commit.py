@@ -3,7 +3,7 @@
 Small appends to a topic share a record, so that a pull reads few records. A larger append gets records of its own, and
 its last record has a flag. Messages loaded from another log keep their offsets and publish times. A large append is
 written in slices behind a gap; meanwhile groups of others go into the gap. A mark then closes the gap and makes the
-append part of the segment (`docs/decisions/0035-large-appends-behind-a-gap.md`).
+append part of the segment (`docs/decisions/0034-group-commit.md`).
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 The bodies of groups are opaque here. A group is a record of the message segment that is written at the same time, or of
 a separate chain of segments. An image is a file in the format of a segment: records of cursors, then a mark. Its number
 is the last commit when it was begun; groups of later commits follow it. A start does not scan segments with an index.
-So it gets none while it has groups that the image lacks (`docs/decisions/0065-cursors-are-records-of-the-log.md`).
+So it gets none while it has groups that the image lacks (`docs/decisions/0065-cursors-in-the-log.md`).
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Name of a topic's Kafka topic, and the shift between its offsets and ours.
 
-A name is `PREFIX.LABEL.IDENTITY[-FIRST]` (`docs/decisions/0010-topics-on-kafka-are-found-by-their-names.md`). `FIRST`
+A name is `PREFIX.LABEL.IDENTITY[-FIRST]` (`docs/decisions/0009-kafka-requests-over-aiokafka.md`). `FIRST`
 is our first offset if it is not 0, as in a topic that was moved here after its oldest messages had expired.
 
 aiokafka decodes a list of topics field by field: it blocks the event loop 0.4 s for 10,000 topics. `read_topic_list`

@@ -2,7 +2,7 @@
 
 At most one batch of a topic is in flight; later requests form the next batch. Batches with the same leader share a
 produce request if they are ready together. A batch with unknown outcome is sent again unchanged, with its sequence
-number. If it is given up, the next batch's epoch fences it off (`docs/decisions/0009-requests-of-our-own-to-kafka.md`).
+number. If it is given up, the next batch's epoch fences it off (`docs/decisions/0009-kafka-requests-over-aiokafka.md`).
 """
 
 import asyncio

@@ -51,22 +51,23 @@ except SystemExit:
         assert [each for each in wanted if each not in lines] == []
 
 
-def test_every_command_and_option_is_in_the_reference_and_every_exit_code() -> None:
+def test_every_command_is_in_the_reference_and_every_exit_code() -> None:
+    """Options are in the help."""
     for name in COMMANDS:
-        for command, options in leaves(f"ams {name}", get_command(program([name])).commands[name]):
-            assert command in REFERENCE, f"{command} is not in docs/reference/cli.md"
-            for option in options:
-                assert option in REFERENCE, f"{option} of {command} is not in docs/reference/cli.md"
+        for command in leaves(f"ams {name}", get_command(program([name])).commands[name]):
+            group, _, leaf = command.rpartition(" ")
+            alone, in_its_group = rf"`{command}[` ]", rf"^\| `{group}` \|.*`{leaf}[` ]"
+            found = re.search(f"{alone}|{in_its_group}", REFERENCE, re.MULTILINE)
+            assert found, f"{command} is not in docs/reference/cli.md"
     for code in Exit:
         assert f"| {code.value} |" in REFERENCE, code.name
 
 
-def leaves(name: str, command: Any) -> Iterator[tuple[str, list[str]]]:
+def leaves(name: str, command: Any) -> Iterator[str]:
     for child, below in getattr(command, "commands", {}).items():
         yield from leaves(f"{name} {child}", below)
     if not hasattr(command, "commands"):
-        options = [option for each in command.params for option in (*each.opts, *each.secondary_opts)]
-        yield name, [option for option in options if option.startswith("-") and option != "--help"]
+        yield name
 
 
 ON_PAGES = re.compile(r'`(?:[^`]*?: )?(ams [^`]*)`|"(ams [^"]*)"|<code>(ams [^<]*)</code>')

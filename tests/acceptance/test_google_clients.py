@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ams.pubsub.streaming import Streams
-from tests.acceptance.clients.google import GUIDE, HERE, LANGUAGES, Language
+from tests.acceptance.clients.google import HERE, LANGUAGES, PYTHON, Language
 from tests.support.documents import ROOT, block, blocks, environment, is_shown, make_clone, run, write_programs
 from tests.support.service import LiveService, live_service, running_service
 
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.acceptance
 
 EMULATOR = "localhost:8085"
 TUTORIAL = ROOT / "docs" / "tutorial" / "in-the-emulators-place.md"
+GUIDE = ROOT / "docs" / "how-to" / "google-pubsub.md"
 SECONDS = 300  # until a program has surely failed; the first time, Go compiles the client
 IDLE_SECONDS = 70  # longer than any client keeps a stream whose pings nobody answers
 
@@ -36,22 +37,30 @@ def serving(page: Path, clone: Path) -> AbstractContextManager[LiveService]:
 
 def follow_step(page: Path, step: str, clone: Path, service: LiveService) -> None:
     commands = block(page, f"sh {step}").replace(EMULATOR, service.pubsub)
-    done = run(commands, clone, SECONDS, AMS_ENDPOINT=service.base_url, PUBSUB_EMULATOR_HOST=service.pubsub)
+    done = run(commands, clone, AMS_ENDPOINT=service.base_url, PUBSUB_EMULATOR_HOST=service.pubsub)
     assert done.returncode == 0, done.stdout
     assert is_shown("..." + block(page, f"text {step}"), done.stdout), done.stdout
+
+
+def command_of(language: Language, step: str) -> str:
+    [command] = [
+        each for each in block(GUIDE, f"sh {step}").replace("\\\n", "").splitlines() if language.program in each
+    ]
+    return command
 
 
 def assert_received_all(done: "subprocess.CompletedProcess[str]") -> None:
     """The guide shows the output once: Go and Java print lists in brackets, Java with commas."""
     assert done.returncode == 0, done.stdout
-    assert is_shown("..." + block(GUIDE, "text python"), re.sub(r"[\[\],]", "", done.stdout)), done.stdout
+    assert is_shown("..." + block(GUIDE, "text run"), re.sub(r"[\[\],]", "", done.stdout)), done.stdout
 
 
 def test_the_program_of_the_guide_for_python_works_as_with_googles_emulator(clone: Path) -> None:
     """The programs for other languages are started once, by a test with longer waits."""
-    write_programs(GUIDE, clone, "")
+    PYTHON.put(clone)
     with serving(GUIDE, clone) as service:
-        follow_step(GUIDE, "python", clone, service)
+        commands = block(GUIDE, "sh emulator").replace(EMULATOR, service.pubsub) + command_of(PYTHON, "run")
+        assert_received_all(run(commands, clone, SECONDS))
 
 
 @pytest.mark.long
@@ -60,7 +69,7 @@ def test_a_program_of_the_guide_works_over_tls_with_a_token(language: Language, 
     language.put(clone)
     with live_service(clone / "ams-data", "--pubsub-port", "0", "--tls-self-signed") as service:
         commands = block(GUIDE, "sh tls").replace("8085", service.pubsub.rpartition(":")[2])
-        commands += block(GUIDE, f"sh tls {language.name}")
+        commands += command_of(language, "tls run")
         # The variable is left from the emulator's way, in the same terminal.
         done = run(commands, clone, SECONDS, AMS_ENDPOINT=service.base_url, PUBSUB_EMULATOR_HOST="localhost:1")
 
@@ -84,9 +93,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Streams]:
 async def test_streams_live_through_a_minute_of_silence(language: Language, clone: Path, opened: list[Streams]) -> None:
     language.put(clone)
     async with running_service(clone / "ams-data", pubsub_port=0, pubsub_emulator=True) as (service, _):
-        commands = block(GUIDE, f"sh {language.name}").replace(EMULATOR, service.pubsub)
-        waiting = f"{commands.rstrip()} {IDLE_SECONDS}"  # the program publishes so long after it opened its streams
-        done = await asyncio.to_thread(run, waiting, clone, SECONDS, PUBSUB_EMULATOR_HOST=service.pubsub)
+        # The program publishes so long after it opened its streams.
+        commands = block(GUIDE, "sh emulator") + f"{command_of(language, 'run')} {IDLE_SECONDS}"
+        done = await asyncio.to_thread(run, commands.replace(EMULATOR, service.pubsub), clone, SECONDS)
 
     assert_received_all(done)
     assert len(opened) == language.streams
@@ -116,7 +125,9 @@ def test_celery_runs_tasks_as_its_guide_says(clone: Path) -> None:
                 worker.kill()
 
 
-@pytest.mark.parametrize(("fence", "program"), [("js", "garden.mjs"), ("go", "garden.go"), ("java", "Garden.java")])
+@pytest.mark.parametrize(("fence", "program"), [
+    ("python", "garden.py"), ("js", "garden.mjs"), ("go", "garden.go"), ("java", "Garden.java"),
+])  # fmt: skip
 def test_the_guide_shows_code_of_the_program_that_is_run(fence: str, program: str) -> None:
     [shown] = blocks(GUIDE, fence)
     assert " ".join(shown.split()) in " ".join((HERE / program).read_text().split())

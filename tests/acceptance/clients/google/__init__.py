@@ -1,7 +1,7 @@
 """Google's Pub/Sub clients in other languages, as programs get them: each fetched once by the tool of its language.
 
-The versions are pinned by the files beside this one. The program of the guide is here in each language but Python,
-which the guide itself has; beside it are programs that work on until they are killed.
+The versions are pinned by the files beside this one. The program of the guide is here in each language; beside it are
+programs that work on until they are killed.
 """
 
 import re
@@ -14,18 +14,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from local_cluster.jars import ROOT, Jars, once, there
-from tests.support.documents import write_programs
 from tests.support.marks import skip_without
 
 HERE = Path(__file__).parent
-GUIDE = ROOT / "docs" / "how-to" / "google-pubsub.md"
 _NODE = ROOT / ".parts" / "google-node-6.2.0"
 _JAVA = Jars("google-java-1.150.1", HERE / "pom.xml")
 
 
 def _python(folder: Path) -> None:
-    """Write the programs of the guide; the client is one of our own packages."""
-    write_programs(GUIDE, folder, "")
+    """Keep it as it is: one of our own packages."""
 
 
 def _node(folder: Path) -> None:
@@ -71,7 +68,7 @@ def _run(folder: Path, *command: str) -> str:
 class Language(NamedTuple):
     name: str
     get: Callable[[Path], None]  # puts the client where a program in this folder finds it
-    program: str  # of the guide: a file beside this one; empty if the guide has it
+    program: str  # of the guide: a file beside this one
     streams: int  # how many its program opens, for two subscriptions
     receiver: tuple[str, str] = ("", "")
     """File and command of the program that runs until it is killed; empty if there is no such program."""
@@ -79,8 +76,7 @@ class Language(NamedTuple):
     def put(self, folder: Path) -> None:
         """Put the client, and the program of the guide, into a folder."""
         self.get(folder)
-        if self.program:
-            shutil.copy(HERE / self.program, folder)
+        shutil.copy(HERE / self.program, folder)
 
 
 def _marked(language: Language, mark: Any = ()) -> Any:
@@ -98,4 +94,5 @@ OTHER_LANGUAGES = [
         pytest.mark.jdk,
     ),
 ]
-LANGUAGES = [_marked(Language("python", _python, "", 2)), *OTHER_LANGUAGES]
+PYTHON = Language("python", _python, "garden.py", 2)
+LANGUAGES = [_marked(PYTHON), *OTHER_LANGUAGES]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.cloud.pubsub_v1 import PublisherClient, SubscriberClient
 
 from ams.pubsub.streaming import Streams
 from tests.acceptance.clients.google import HERE, LANGUAGES, PYTHON, Language
@@ -18,8 +19,7 @@ from tests.support.service import LiveService, live_service, running_service
 pytestmark = pytest.mark.acceptance
 
 EMULATOR = "localhost:8085"
-TUTORIAL = ROOT / "docs" / "tutorial" / "in-the-emulators-place.md"
-GUIDE = ROOT / "docs" / "how-to" / "google-pubsub.md"
+GUIDE = ROOT / "docs" / "how-to" / "google-clients.md"
 SECONDS = 300  # until a program has surely failed; the first time, Go compiles the client
 IDLE_SECONDS = 70  # longer than any client keeps a stream whose pings nobody answers
 
@@ -30,16 +30,9 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def serving(page: Path, clone: Path) -> AbstractContextManager[LiveService]:
-    _, _, *flags = shlex.split(block(page, "sh service").replace("8085", "0"))
+def serving(clone: Path) -> AbstractContextManager[LiveService]:
+    _, _, *flags = shlex.split(block(GUIDE, "sh service").replace("8085", "0"))
     return live_service(clone / "ams-data", *flags)
-
-
-def follow_step(page: Path, step: str, clone: Path, service: LiveService) -> None:
-    commands = block(page, f"sh {step}").replace(EMULATOR, service.pubsub)
-    done = run(commands, clone, AMS_ENDPOINT=service.base_url, PUBSUB_EMULATOR_HOST=service.pubsub)
-    assert done.returncode == 0, done.stdout
-    assert is_shown("..." + block(page, f"text {step}"), done.stdout), done.stdout
 
 
 def command_of(language: Language, step: str) -> str:
@@ -58,7 +51,7 @@ def assert_received_all(done: "subprocess.CompletedProcess[str]") -> None:
 def test_the_program_of_the_guide_for_python_works_as_with_googles_emulator(clone: Path) -> None:
     """The programs for other languages are started once, by a test with longer waits."""
     PYTHON.put(clone)
-    with serving(GUIDE, clone) as service:
+    with serving(clone) as service:
         commands = block(GUIDE, "sh emulator").replace(EMULATOR, service.pubsub) + command_of(PYTHON, "run")
         assert_received_all(run(commands, clone, SECONDS))
 
@@ -102,27 +95,47 @@ async def test_streams_live_through_a_minute_of_silence(language: Language, clon
 
 
 @pytest.mark.long
-def test_the_tutorial_works_and_a_stop_in_the_middle_loses_nothing(clone: Path) -> None:
-    write_programs(TUTORIAL, clone, "")
-    with serving(TUTORIAL, clone) as service:
-        follow_step(TUTORIAL, "publish", clone, service)
-    with serving(TUTORIAL, clone) as service:
-        follow_step(TUTORIAL, "ams", clone, service)
-        follow_step(TUTORIAL, "receive", clone, service)
+def test_a_stop_in_the_middle_loses_nothing_and_both_sides_share_topics(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, subscription = "projects/greenhouse/topics/moisture", "projects/greenhouse/subscriptions/watering"
+    with serving(clone) as service:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", service.pubsub)
+        with PublisherClient() as publisher, SubscriberClient() as subscriber:
+            publisher.create_topic(name=topic)
+            subscriber.create_subscription(name=subscription, topic=topic)
+            ids = [publisher.publish(topic, text, bed="roses").result() for text in (b"dry", b"wet")]
+            publisher.stop()
+    with serving(clone) as service:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", service.pubsub)
+        command = ".venv/bin/ams publish moisture --project greenhouse --data dry --attr bed=lilies"
+        done = run(command, clone, AMS_ENDPOINT=service.base_url)
+        with SubscriberClient() as subscriber:
+            received = [
+                each.message for each in subscriber.pull(subscription=subscription, max_messages=3).received_messages
+            ]
+
+    assert ids == ["0", "1"]
+    assert done.stdout == "2\n"
+    assert [(each.message_id, each.attributes["bed"], each.data) for each in received] == [
+        ("0", "roses", b"dry"), ("1", "roses", b"wet"), ("2", "lilies", b"dry"),
+    ]  # fmt: skip
 
 
 @pytest.mark.long
 def test_celery_runs_tasks_as_its_guide_says(clone: Path) -> None:
     write_programs(GUIDE, clone, "")
-    with serving(GUIDE, clone) as service, (clone / "worker.log").open("w") as log:
+    with serving(clone) as service, (clone / "worker.log").open("w") as log:
         command = block(GUIDE, "sh worker").replace(EMULATOR, service.pubsub).replace(".venv", "exec .venv")
         with subprocess.Popen(
             ["bash", "-euc", command], cwd=clone, env=environment(), stdout=log, stderr=log
         ) as worker:
             try:
-                follow_step(GUIDE, "give", clone, service)
+                done = run(block(GUIDE, "sh give").replace(EMULATOR, service.pubsub), clone)
             finally:
                 worker.kill()
+    assert done.returncode == 0, done.stdout
+    assert is_shown(block(GUIDE, "text give"), done.stdout)
 
 
 @pytest.mark.parametrize(("fence", "program"), [

@@ -1,4 +1,4 @@
-// The program of docs/how-to/google-pubsub.md for Java: `java -cp 'jars/*' Garden.java [SECONDS]` waits before it publishes.
+// The program of docs/how-to/google-clients.md for Java: `java -cp 'jars/*' Garden.java [SECONDS]` waits before it publishes.
 import com.google.api.gax.core.CredentialsProvider;
 import com.google.api.gax.core.FixedCredentialsProvider;
 import com.google.api.gax.core.NoCredentialsProvider;

@@ -1,4 +1,4 @@
-// The program of docs/how-to/google-pubsub.md for Go: `./garden [SECONDS]` waits before it publishes.
+// The program of docs/how-to/google-clients.md for Go: `./garden [SECONDS]` waits before it publishes.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// The program of docs/how-to/google-pubsub.md for Node: `node garden.mjs [SECONDS]` waits before it publishes.
+// The program of docs/how-to/google-clients.md for Node: `node garden.mjs [SECONDS]` waits before it publishes.
 import { PubSub } from '@google-cloud/pubsub';
 import { OAuth2Client } from 'google-auth-library';
 

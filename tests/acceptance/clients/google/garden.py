@@ -1,4 +1,4 @@
-"""The program of docs/how-to/google-pubsub.md for Python: `garden.py [SECONDS]` waits before it publishes."""
+"""The program of docs/how-to/google-clients.md for Python: `garden.py [SECONDS]` waits before it publishes."""
 
 import os
 import sys

@@ -51,8 +51,7 @@ REFERENCE_PAGES = (
 )
 PAGES = (
     *(f"how-to/{each}" for each in ("back-up", "check-messages", "control-access", "declare-resources")),
-    *(f"how-to/{each}" for each in ("keep-messages", "least-privilege-tokens", "replay", "work-on-a-backlog")),
-    "tutorial/python",
+    *(f"how-to/{each}" for each in ("keep-and-replay", "least-privilege-tokens", "work-on-a-backlog")),
 )
 WORKER = "the-token-of-the-push-worker"
 PUSH_ENABLED = ("--push-enabled", "--push-worker-token", WORKER)
@@ -147,6 +146,7 @@ def places(endpoint: str, receiver: Receiver) -> dict[str, str]:
 def test_the_tutorial_works_line_by_line(tmp_path: Path) -> None:
     make_clone(tmp_path)
     with served(block(TUTORIAL, "sh service"), tmp_path) as endpoint:
+        write_programs(TUTORIAL, tmp_path, endpoint)
         follow(TUTORIAL, tmp_path, endpoint)
 
 

@@ -54,10 +54,10 @@ def blocks(document: Path, kind: str) -> list[str]:
 
 
 def write_programs(document: Path, folder: Path, endpoint: str, instead: Mapping[str, str] = NOTHING) -> None:
-    """Write the blocks marked `python NAME`, or in another language, to the files that a reader would make."""
+    """Write the blocks marked `python NAME` to the files that a reader would make."""
     for fence in _FENCE.finditer(document.read_text()):
         language, _, name = fence["kind"].partition(" ")
-        if name and language in {"python", "js", "go", "java"}:
+        if name and language == "python":
             (folder / name).write_text(_placed(fence["text"], endpoint, instead))
 
 

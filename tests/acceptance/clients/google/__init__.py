@@ -1,7 +1,7 @@
 """Google's Pub/Sub clients in other languages, as programs get them: each fetched once by the tool of its language.
 
-The versions are pinned by the files beside this one. Programs are in the documents, which readers follow; beside them
-are those that work on until they are killed.
+The versions are pinned by the files beside this one. The program of the guide is here in each language; beside it are
+programs that work on until they are killed.
 """
 
 import re
@@ -68,13 +68,15 @@ def _run(folder: Path, *command: str) -> str:
 class Language(NamedTuple):
     name: str
     get: Callable[[Path], None]  # puts the client where a program in this folder finds it
+    program: str  # of the guide: a file beside this one
     streams: int  # how many its program opens, for two subscriptions
     receiver: tuple[str, str] = ("", "")
     """File and command of the program that runs until it is killed; empty if there is no such program."""
 
-    @property
-    def page(self) -> Path:
-        return ROOT / "docs" / "how-to" / f"google-pubsub-{self.name}.md"
+    def put(self, folder: Path) -> None:
+        """Put the client, and the program of the guide, into a folder."""
+        self.get(folder)
+        shutil.copy(HERE / self.program, folder)
 
 
 def _marked(language: Language, mark: Any = ()) -> Any:
@@ -82,8 +84,15 @@ def _marked(language: Language, mark: Any = ()) -> Any:
 
 
 OTHER_LANGUAGES = [
-    _marked(Language("node", _node, 10, ("receive.mjs", "exec node receive.mjs")), pytest.mark.node),
-    _marked(Language("go", _go, 2, ("receive.go", "go build -o receive receive.go && exec ./receive")), pytest.mark.go),
-    _marked(Language("java", _java, 2, ("Receive.java", "exec java -cp 'jars/*' Receive.java")), pytest.mark.jdk),
+    _marked(Language("node", _node, "garden.mjs", 10, ("receive.mjs", "exec node receive.mjs")), pytest.mark.node),
+    _marked(
+        Language("go", _go, "garden.go", 2, ("receive.go", "go build -o receive receive.go && exec ./receive")),
+        pytest.mark.go,
+    ),
+    _marked(
+        Language("java", _java, "Garden.java", 2, ("Receive.java", "exec java -cp 'jars/*' Receive.java")),
+        pytest.mark.jdk,
+    ),
 ]
-LANGUAGES = [_marked(Language("python", _python, 2)), *OTHER_LANGUAGES]
+PYTHON = Language("python", _python, "garden.py", 2)
+LANGUAGES = [_marked(PYTHON), *OTHER_LANGUAGES]

@@ -1,18 +1,4 @@
-# Use Google's Pub/Sub client for Node
-
-`@google-cloud/pubsub` runs unchanged, with another endpoint; its version 6 needs Node 22. The [guide for
-Python](google-pubsub-python.md) says what the program does, and explains both ways to start the service; here is what
-differs. Run everything in a clone of this repository, after `make setup`.
-
-```sh install
-npm install @google-cloud/pubsub@6.2.0 google-auth-library@11.3.4
-```
-
-## The program
-
-This is `garden.mjs`:
-
-```js garden.mjs
+// The program of docs/how-to/google-clients.md for Node: `node garden.mjs [SECONDS]` waits before it publishes.
 import { PubSub } from '@google-cloud/pubsub';
 import { OAuth2Client } from 'google-auth-library';
 
@@ -85,38 +71,3 @@ await ledger.delete();
 await topic.delete();
 await pubsub.close();
 console.log(`published ${ids.length} confirmed ${confirmed} again ${again}`);
-```
-
-## In the place of Google's emulator
-
-```sh service
-.venv/bin/ams serve --tls-self-signed --pubsub-port 8085 --pubsub-emulator
-```
-
-```sh
-export PUBSUB_EMULATOR_HOST=localhost:8085 METADATA_SERVER_DETECTION=none
-node garden.mjs
-```
-
-```text
-bed-0 0 4 8 12 16
-bed-1 1 5 9 13 17
-bed-2 2 6 10 14 18
-bed-3 3 7 11 15 19
-published 20 confirmed 20 again 1
-```
-
-## With TLS and a token
-
-Start the service again without `--pubsub-emulator`:
-
-```sh tls
-unset PUBSUB_EMULATOR_HOST
-.venv/bin/ams projects create greenhouse
-export PUBSUB_ENDPOINT=localhost:8085 PUBSUB_TOKEN=$(cat ams-data/admin.token)
-export GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=ams-data/ca.pem METADATA_SERVER_DETECTION=none
-node garden.mjs
-```
-
-A certificate that the machine trusts needs no `GRPC_DEFAULT_SSL_ROOTS_FILE_PATH`. `METADATA_SERVER_DETECTION=none`
-keeps the library from asking the network whether it runs on a machine of Google's.

@@ -1,37 +1,4 @@
-# Use Google's Pub/Sub client for Java
-
-`google-cloud-pubsub` runs unchanged, with another endpoint. It does not read the emulator's variable, so the program
-makes a plain connection itself. The [guide for Python](google-pubsub-python.md) says what the program does, and
-explains both ways to start the service; here is what differs. Run everything in a clone of this repository, after
-`make setup`.
-
-Maven fetches the client with a `pom.xml`:
-
-```xml pom.xml
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>local</groupId>
-  <artifactId>garden</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>com.google.cloud</groupId>
-      <artifactId>google-cloud-pubsub</artifactId>
-      <version>1.150.1</version>
-    </dependency>
-  </dependencies>
-</project>
-```
-
-```sh install
-mvn -q dependency:copy-dependencies -DoutputDirectory=jars
-```
-
-## The program
-
-This is `Garden.java`:
-
-```java Garden.java
+// The program of docs/how-to/google-clients.md for Java: `java -cp 'jars/*' Garden.java [SECONDS]` waits before it publishes.
 import com.google.api.gax.core.CredentialsProvider;
 import com.google.api.gax.core.FixedCredentialsProvider;
 import com.google.api.gax.core.NoCredentialsProvider;
@@ -158,37 +125,3 @@ public class Garden {
         };
     }
 }
-```
-
-## In the place of Google's emulator
-
-```sh service
-.venv/bin/ams serve --tls-self-signed --pubsub-port 8085 --pubsub-emulator
-```
-
-```sh
-PUBSUB_EMULATOR_HOST=localhost:8085 java -cp 'jars/*' Garden.java
-```
-
-```text
-bed-0 [0, 4, 8, 12, 16]
-bed-1 [1, 5, 9, 13, 17]
-bed-2 [2, 6, 10, 14, 18]
-bed-3 [3, 7, 11, 15, 19]
-published 20 confirmed 20 again 1
-```
-
-## With TLS and a token
-
-Start the service again without `--pubsub-emulator`:
-
-```sh tls
-unset PUBSUB_EMULATOR_HOST
-.venv/bin/ams projects create greenhouse
-export PUBSUB_ENDPOINT=localhost:8085 PUBSUB_TOKEN=$(cat ams-data/admin.token)
-keytool -importcert -noprompt -alias ams -file ams-data/ca.pem -keystore trust.p12 -storepass changeit
-java -Djavax.net.ssl.trustStore=trust.p12 -Djavax.net.ssl.trustStorePassword=changeit -cp 'jars/*' Garden.java
-```
-
-A certificate that Java trusts needs no trust store. Give the token no expiry (`null`): the library would ask for
-another.

@@ -94,7 +94,7 @@ def test_each_route_is_on_one_page() -> None:
 def errors(page: str) -> Iterator[tuple[str, str, str, list[tuple[str, str]]]]:
     """Yield each error of a page, with the routes that its row names: `:verb`, or a method and the end of a path."""
     for code, word, message, named in ERROR.findall(text(page)):
-        routes = []
+        routes: list[tuple[str, str]] = []
         for name in re.findall(r"`(.+?)`", named):
             found = [(method, path) for method, path, _ in SHOWN_ROUTES[page] if is_named(method, path, name)]
             assert found, f"{page}: {name} names no route"

@@ -1,4 +1,4 @@
-"""The pages of the reference agree with the table of permissions, the overview, and the contract's rows."""
+"""The pages of the reference agree with the contract's rows, and their errors are asked for."""
 
 import re
 from collections.abc import Iterator
@@ -10,25 +10,29 @@ import pytest
 
 from ams.pubsub import protos
 from ams.pubsub.resources import SUBSCRIPTION_REFUSED, TOPIC_REFUSED
-from tests.access.table import OVERVIEW_ROWS, roles_of
+from tests.access.table import REFERENCE_PAGES, ROUTE_ROLES, SHOWN_ROUTES
 from tests.contract.rows import Ask, Like
 from tests.contract.test_contract import ROWS
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 
-BELONGS = {
-    "topics": r"/projects/P/topics", "subscriptions": r"/projects/P/subscriptions",
-    "snapshots": r"/projects/P/snapshots", "members": r"/projects/P/members", "projects": r"/projects(/P(:\w+)?)?$",
-    "users": r"/users(?!/U/(tokens|bindings))", "openid-connect": r"/users/U/bindings|/issuers",
-    "tokens": r"/users/U/tokens", "registrations": r"/registrations", "schemas": r"/projects/P/schemas",
-    "access-lists": r".*:(acl|modifyAcl)$",
-}  # fmt: skip
-"""The routes of each page."""
-PAGES = sorted(BELONGS)
-
-ROUTE = re.compile(r"^### `(\w+) (\S+)`\n\nRoles: (.+)$", re.MULTILINE)
-ERROR = re.compile(r"^\| (\d{3}) `(\w+)` \| `(.+?)` \|", re.MULTILINE)
+PAGES = [page for page in REFERENCE_PAGES if page not in ("http", "audit", "openid-connect")]
+"""Pages whose errors the rows of the contract ask for."""
+ERROR = re.compile(r"^\| (\d{3}) `(\w+)` \| (`.+?`) \| (.+?) \|", re.MULTILINE)
+"""A row of a table of errors: code, word, text, and the routes that answer it."""
+PAGED = r"GET /projects/P/(topics|subscriptions|snapshots|members)|GET /users"
+COMMON = {
+    "Invalid page size": PAGED,
+    "Invalid page token": PAGED,
+    "Topic doesn't exist": r"(?!PUT)\w+ /projects/P/topics/T\b.*",
+    "Subscription doesn't exist": r"(?!PUT)\w+ /projects/P/subscriptions/S\b.*",
+    "Snapshot doesn't exist": r"(?!PUT)\w+ /projects/P/snapshots/N",
+    "Schema doesn't exist": r"(GET|PUT|DELETE) /projects/P/schemas/X|\w+ /projects/P/schemas/X:.*",
+    "User doesn't exist": r"(GET|PUT|DELETE) .*/U|\w+ .*/U:.*|\w+ /users/U/tokens.*|GET /users:.*",
+}
+"""Errors of many routes, which the page of the HTTP API has once, and the routes that answer them."""
+CODES = {"Invalid page size": (400, "INVALID_ARGUMENT"), "Invalid page token": (400, "INVALID_ARGUMENT")}
 ASKED_ELSEWHERE = {
     "Idempotency-Key is given more than once",  # a row has no two headers of one name: tests/http/test_messages.py
     "application/vnd.apache.arrow.stream needs pyarrow, which is not installed here; "
@@ -38,6 +42,7 @@ ASKED_ELSEWHERE = {
     "A user has at most 100 named tokens: revoke one that is not used any more",  # tests/service/test_users.py
     # of two pulls at a time: tests/http/test_rates.py
     "Quota waitingPulls of the project is exceeded: its limit is N",
+    "Invalid filter: it has more than 256 bytes",  # tests/pubsub/test_subscriptions.py
     "A project has at most 5000 snapshots",  # tests/storage/registry/test_schemas.py
     # of a pull: push would have to be switched off: tests/service/push/test_pushing.py
     "Push functionality is currently disabled",
@@ -50,36 +55,60 @@ def text(page: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_names_every_route_of_its_resource(page: str) -> None:
-    own = [f"{method} {path}" for method, path in OVERVIEW_ROWS if re.match(BELONGS[page], path)]
-    assert own
-    assert [route for route in own if f"`{route}`" not in text(page)] == []
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_roles_of_a_page_are_those_of_the_overview(page: str) -> None:
-    shown = {(method, path): set(roles.split(", ")) for method, path, roles in ROUTE.findall(text(page))}
-    assert shown
-    assert shown == {route: roles_of(*route) for route in shown}
-
-
-@pytest.mark.parametrize("page", PAGES)
 def test_a_row_of_the_contract_asks_every_route_of_a_page_for_every_error(page: str) -> None:
+    shown = list(errors(page))
     missing = [
         (method, path, message)
-        for method, path, errors in sections(page)
-        for code, word, message in ERROR.findall(errors)
+        for code, word, message, routes in shown
+        for method, path in routes
         if message not in ASKED_ELSEWHERE and not is_asked(method, path, (int(code), word, message))
     ]
 
+    assert shown
     assert missing == []
 
 
-def sections(page: str) -> Iterator[tuple[str, str, str]]:
-    parts = re.split(r"^#+ (?:`(\w+) (\S+)`)?.*\n", text(page), flags=re.MULTILINE)
-    for method, path, below in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-        if method:
-            yield method, path, below
+@pytest.mark.parametrize("message", COMMON)
+def test_a_row_of_the_contract_asks_every_route_for_the_errors_of_many_routes(message: str) -> None:
+    error = (*CODES.get(message, (404, "NOT_FOUND")), message)
+    routes = [route for route in ROUTE_ROLES if re.fullmatch(COMMON[message], " ".join(route))]
+
+    assert f"`{message}`" in text("http")
+    assert routes
+    assert [route for route in routes if not is_asked(*route, error)] == []
+
+
+def test_a_row_of_the_contract_asks_every_route_that_an_access_list_guards() -> None:
+    error = (403, "FORBIDDEN", "Access to this resource is forbidden")
+    guarded = [(method, path) for routes in SHOWN_ROUTES.values() for method, path, roles in routes if "*" in roles]
+
+    assert guarded
+    assert [route for route in guarded if not is_asked(*route, error)] == []
+
+
+def test_each_route_is_on_one_page() -> None:
+    shown = [(method, path) for routes in SHOWN_ROUTES.values() for method, path, _ in routes]
+    assert sorted(shown) == sorted(set(shown))
+
+
+def errors(page: str) -> Iterator[tuple[str, str, str, list[tuple[str, str]]]]:
+    """Yield each error of a page, with the routes that its row names: `:verb`, or a method and the end of a path."""
+    for code, word, message, named in ERROR.findall(text(page)):
+        routes: list[tuple[str, str]] = []
+        for name in re.findall(r"`(.+?)`", named):
+            found = [(method, path) for method, path, _ in SHOWN_ROUTES[page] if is_named(method, path, name)]
+            assert found, f"{page}: {name} names no route"
+            routes += found
+        assert routes, f"{page}: {message} is of no route"
+        yield code, word, message.strip("`"), routes
+
+
+def is_named(method: str, path: str, name: str) -> bool:
+    wanted, _, end = name.rpartition(" ") if " " in name else ("", "", name)
+    if ":" in end:
+        return wanted in ("", method) and (path.endswith(end) if end[0] == ":" else path.endswith("/" + end))
+    wanted, end = (wanted, end) if wanted else (end, "")
+    return method == wanted and ":" not in path and (path == end or path.endswith("/" + end) if end else True)
 
 
 def is_asked(method: str, path: str, error: tuple[int, str, str]) -> bool:

@@ -46,9 +46,8 @@ CERTIFICATES = HOW_TO / "log-in-with-certificates.md"
 IDENTITY = HOW_TO / "log-in-with-openid-connect.md"
 DEAD_LETTERS = HOW_TO / "dead-letters.md"
 REFERENCE_PAGES = (
-    *("projects", "users", "members", "registrations", "topics", "subscriptions", "schemas", "access-lists", "metrics"),
-    "reading",
-)
+    "projects", "users", "members", "topics", "subscriptions", "schemas", "metrics", "reading",
+)  # fmt: skip
 PAGES = (
     *(f"how-to/{each}" for each in ("back-up", "check-messages", "control-access", "declare-resources")),
     *(f"how-to/{each}" for each in ("keep-and-replay", "least-privilege-tokens", "work-on-a-backlog")),

@@ -44,10 +44,18 @@ LINES = [
     for number, action, path, roles in _ROW.findall((DOCS / "contract" / "api.md").read_text())
 ]
 
-OVERVIEW = (DOCS / "reference" / "http.md").read_text()
-OVERVIEW_ROWS = {
+REFERENCE_PAGES = (
+    "http", "topics", "subscriptions", "reading", "schemas", "projects", "members", "users", "tokens", "openid-connect",
+    "audit",
+)  # fmt: skip
+"""Pages of the reference that have a table of routes; each route is in one of them."""
+_ROUTE = re.compile(r"^\| ([A-Z]+) \| `(\S+)` \|.*\| (.+?) \|$", re.MULTILINE)
+SHOWN_ROUTES = {page: _ROUTE.findall((DOCS / "reference" / f"{page}.md").read_text()) for page in REFERENCE_PAGES}
+"""Method, path and roles of the routes of each page."""
+ROUTE_ROLES = {
     (method, path): roles.replace("*", "").replace(",", "").split()
-    for method, path, roles in re.findall(r"^\| ([A-Z]+) \| `(\S+)` \|.*\| (.+?) \|$", OVERVIEW, re.MULTILINE)
+    for routes in SHOWN_ROUTES.values()
+    for method, path, roles in routes
 }
 """Short forms of roles by method and path, as the reference shows them; `*` there marks access lists."""
 _LETTERS = {
@@ -64,18 +72,16 @@ def documented(path: str) -> str:
 
 
 def roles_of(method: str, path: str) -> set[str]:
-    return {permissions.SELF if role == SELF else SHORT.get(role, role) for role in OVERVIEW_ROWS[method, path]}
+    return {permissions.SELF if role == SELF else SHORT.get(role, role) for role in ROUTE_ROLES[method, path]}
 
 
 ACTIONS = {name: each for name, each in actions.ACTIONS.items() if not each.is_open}
 OWN = sorted(ACTIONS.keys() - {line.action for line in LINES})
 OWN_LINES = [
-    _line(
-        str(number), each.name, OVERVIEW_ROWS[each.method, documented(each.path)], in_project="{project}" in each.path
-    )
+    _line(str(number), each.name, ROUTE_ROLES[each.method, documented(each.path)], in_project="{project}" in each.path)
     for number, each in enumerate(map(ACTIONS.__getitem__, OWN), 65)
 ]
-"""Actions this service adds, with the roles that docs/reference/http.md has."""
+"""Actions this service adds, with the roles that the pages of the reference have."""
 
 # Contract 3.5 with A5 of 17.2: where the access list is asked, and for which role.
 _OF_CONSUMERS = "pull metrics acknowledge offsets modifyOffset timeToOffset modifyAckDeadline"

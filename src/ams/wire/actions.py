@@ -36,7 +36,7 @@ class Action(NamedTuple):
     path: str
     """Below `/v1`. Routes are tried in the order of the table: verbs before the plain name (contract 1.3)."""
     roles: str
-    """Who may do it, as `docs/reference/http.md` writes it. `OPEN`: everybody; its use case looks at the token."""
+    """Who may do it, as the tables in `docs/reference` write it. `OPEN`: everybody; its use case looks at the token."""
     text: str
     request: type[Request] | None = None  # what the body is; None: it is not read
     answer: type[msgspec.Struct] | None = None  # what the body of a 200 is; None: it is empty

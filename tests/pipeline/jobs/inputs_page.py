@@ -13,8 +13,8 @@ from ams.pipeline.errors import Broken
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "job-inputs.md").read_text()
 
 
-ITEM = re.compile(r"`([^`]+)`(?:( → |: )`([^`]+)`)?")
-"""A field, and its column behind an arrow, or its example behind a colon."""
+ITEM = re.compile(r"`([^`]+)`(?: → `([^`]+)`)?(?:: `([^`]+)`)?")
+"""A field, its column behind an arrow, and its example behind a colon."""
 ITEMS = re.compile(f"{ITEM.pattern}(?:, {ITEM.pattern})*")
 
 
@@ -35,12 +35,13 @@ def alone(cells: list[str], before: list[str]) -> Iterator[list[str]]:
     if not ITEMS.fullmatch(cell):
         yield from alone(others, [*before, cell])
         return
-    for name, kind, value in ITEM.findall(cell):
+    for name, column, example in ITEM.findall(cell):
         rest = list(others)
-        if kind == " → ":
-            rest[-1] = f"`{value}` {rest[-1]}"
-        elif kind == ": ":
-            rest[-2] = f"`{value}`"
+        if example:
+            rest[-2] = f"`{example}`"
+        if column:
+            value = rest[-2].strip("`") if rest[-1] == "as it is" else rest[-1]
+            rest[-1] = f"`{column}` {value}"
         yield from alone(rest, [*before, name])
 
 

@@ -23,17 +23,17 @@ def rows(job: str, title: str) -> Iterator[list[str]]:
     section = PAGE.split(f"\n## {job}\n")[1].split("\n## ")[0].split(f"\n### {title}\n")[1].split("\n### ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     for line in lines[2:]:
-        yield from alone([cell.strip() for cell in line.strip("|").split("|")], [])
+        yield from expand_fields([cell.strip() for cell in line.strip("|").split("|")], [])
 
 
-def alone(cells: list[str], before: list[str]) -> Iterator[list[str]]:
+def expand_fields(cells: list[str], before: list[str]) -> Iterator[list[str]]:
     """Yield a row for each field of a row: `cells` are still to be read, `before` are the row's first cells."""
     if not cells:
         yield before
         return
     cell, *others = cells
     if not ITEMS.fullmatch(cell):
-        yield from alone(others, [*before, cell])
+        yield from expand_fields(others, [*before, cell])
         return
     for name, column, example in ITEM.findall(cell):
         rest = list(others)
@@ -42,7 +42,7 @@ def alone(cells: list[str], before: list[str]) -> Iterator[list[str]]:
         if column:
             value = rest[-2].strip("`") if rest[-1] == "as it is" else rest[-1]
             rest[-1] = f"`{column}` {value}"
-        yield from alone(rest, [*before, name])
+        yield from expand_fields(rest, [*before, name])
 
 
 class Input(NamedTuple):

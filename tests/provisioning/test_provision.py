@@ -207,12 +207,12 @@ colour: blue
 GUIDE = ROOT / "docs" / "how-to" / "provision-from-gocdb.md"
 
 
-def test_the_files_of_the_guide_make_the_plan_it_shows(provision: Provision, project: Project, tmp_path: Path) -> None:
-    for name, text in zip(("endpoints.xml", "sites.xml"), blocks(GUIDE, "xml"), strict=True):
-        (tmp_path / name).write_text(text)
+def test_the_files_of_the_guide_make_the_plan_it_shows(provision: Provision, project: Project) -> None:
+    assert "--feed demo/gocdb/endpoints.xml --sites demo/gocdb/sites.xml" in GUIDE.read_text()
     (shown,) = blocks(GUIDE, "text")
     project.topic(APEL)
-    command = ("gocdb", "--feed", "endpoints.xml", "--sites", "sites.xml", "--service-type", APEL)
+    feed, sites = (str(ROOT / "demo" / "gocdb" / name) for name in ("endpoints.xml", "sites.xml"))
+    command = ("gocdb", "--feed", feed, "--sites", sites, "--service-type", APEL)
 
     planned, done, again = provision(*command, "--dry-run"), provision(*command), provision(*command)
 

@@ -13,12 +13,36 @@ from ams.pipeline.errors import Broken
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "job-inputs.md").read_text()
 
 
+ITEM = re.compile(r"`([^`]+)`(?: → `([^`]+)`)?(?:: `([^`]+)`)?")
+"""A field, its column behind an arrow, and its example behind a colon."""
+ITEMS = re.compile(f"{ITEM.pattern}(?:, {ITEM.pattern})*")
+
+
 def rows(job: str, title: str) -> Iterator[list[str]]:
-    """Yield the cells of each row of a table, without their backticks."""
+    """Yield the cells of each row of a table, without their backticks; a row with several fields is several rows."""
     section = PAGE.split(f"\n## {job}\n")[1].split("\n## ")[0].split(f"\n### {title}\n")[1].split("\n### ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     for line in lines[2:]:
-        yield [re.sub(r"^`(.*)`$", r"\1", cell.strip()) for cell in line.strip("|").split("|")]
+        yield from expand_fields([cell.strip() for cell in line.strip("|").split("|")], [])
+
+
+def expand_fields(cells: list[str], before: list[str]) -> Iterator[list[str]]:
+    """Yield a row for each field of a row: `cells` are still to be read, `before` are the row's first cells."""
+    if not cells:
+        yield before
+        return
+    cell, *others = cells
+    if not ITEMS.fullmatch(cell):
+        yield from expand_fields(others, [*before, cell])
+        return
+    for name, column, example in ITEM.findall(cell):
+        rest = list(others)
+        if example:
+            rest[-2] = f"`{example}`"
+        if column:
+            value = rest[-2].strip("`") if rest[-1] == "as it is" else rest[-1]
+            rest[-1] = f"`{column}` {value}"
+        yield from expand_fields(rest, [*before, name])
 
 
 class Input(NamedTuple):

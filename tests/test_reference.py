@@ -116,6 +116,10 @@ def sources() -> str:
     return "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
 
 
+def contract(page: str) -> str:
+    return (ROOT / "docs" / "contract" / f"{page}.md").read_text()
+
+
 DIFFERENCE = re.compile(r"^\| ([MAUO]\d+) \|.*\| (.+?) \|$", re.MULTILINE)
 NAMED_TEST = re.compile(r'def (test_\w+)\([^)]*\)(?: -> None)?:\n    """17\.\d ([MAUO]\d+)\b')
 """A test whose docstring begins with the id of a defect."""
@@ -127,7 +131,7 @@ DEFECTS = [
 def test_every_difference_names_the_test_that_shows_it_and_the_test_names_the_difference() -> None:
     shown = {f"{line.split()[-1]}: {row.says}" for row in ROWS for line in row.lines if line.startswith("17.")}
     shown |= {f"{name}: {test}" for test, name in NAMED_TEST.findall(sources())}
-    named = [(name, test.strip("`")) for name, test in DIFFERENCE.findall(text("differences"))]
+    named = [(name, test.strip("`")) for name, test in DIFFERENCE.findall(contract("api"))]
 
     assert [name for name, _ in named] == DEFECTS
     assert [(name, test) for name, test in named if f"{name}: {test}" not in shown] == []
@@ -138,8 +142,7 @@ def test_every_difference_names_the_test_that_shows_it_and_the_test_names_the_di
     [("push", "P", 34), ("certificates", "A", 26)],
 )
 def test_every_row_of_the_contract_about_a_difference_names_a_test(page: str, kind: str, last: int) -> None:
-    contract = (ROOT / "docs" / "contract" / f"{page}.md").read_text()
-    named = dict(re.findall(rf"^\| ({kind}\d+) \|.*\| (?:`(test_\w+)` )?\|$", contract, re.MULTILINE))
+    named = dict(re.findall(rf"^\| ({kind}\d+) \|.*\| (?:`(test_\w+)` )?\|$", contract(page), re.MULTILINE))
 
     assert list(named) == [f"{kind}{number}" for number in range(1, last + 1)]
     as_in_the_reference = {"P33"}

@@ -137,10 +137,7 @@ def test_every_difference_names_the_test_that_shows_it_and_the_test_names_the_di
     assert [(name, test) for name, test in named if f"{name}: {test}" not in shown] == []
 
 
-@pytest.mark.parametrize(
-    ("page", "kind", "last"),
-    [("push", "P", 34), ("certificates", "A", 26)],
-)
+@pytest.mark.parametrize(("page", "kind", "last"), [("push", "P", 34), ("certificates", "A", 26)])
 def test_every_row_of_the_contract_about_a_difference_names_a_test(page: str, kind: str, last: int) -> None:
     named = dict(re.findall(rf"^\| ({kind}\d+) \|.*\| (?:`(test_\w+)` )?\|$", contract(page), re.MULTILINE))
 

@@ -20,5 +20,5 @@ models      PostgreSQL and Kafka, for worlds of several nodes
 cluster     worlds of several nodes, and the faults between them
 search      runs many seeds and shrinks those that fail
 
-`python -m simulation --seeds 100`; docs/how-to/simulate.md says more.
+`python -m simulation --seeds 100`; docs/how-to/test.md says more.
 """

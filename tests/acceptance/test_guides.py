@@ -41,7 +41,6 @@ PUSH = ROOT / "docs" / "tutorial" / "push.md"
 HOW_TO, REFERENCE = ROOT / "docs" / "how-to", ROOT / "docs" / "reference"
 RECEIVING = HOW_TO / "receive-push.md"
 APART = HOW_TO / "run-push-apart.md"
-BOTH = HOW_TO / "run-ams-and-the-certificate-service.md"
 CERTIFICATES = HOW_TO / "log-in-with-certificates.md"
 IDENTITY = HOW_TO / "log-in-with-openid-connect.md"
 DEAD_LETTERS = HOW_TO / "dead-letters.md"
@@ -50,7 +49,7 @@ REFERENCE_PAGES = (
 )  # fmt: skip
 PAGES = (
     *(f"how-to/{each}" for each in ("back-up", "check-messages", "control-access", "declare-resources")),
-    *(f"how-to/{each}" for each in ("keep-and-replay", "least-privilege-tokens", "work-on-a-backlog")),
+    *(f"how-to/{each}" for each in ("keep-and-replay", "work-on-a-backlog")),
 )
 WORKER = "the-token-of-the-push-worker"
 PUSH_ENABLED = ("--push-enabled", "--push-worker-token", WORKER)
@@ -192,29 +191,16 @@ def test_push_workers_apart_deliver_as_their_guide_says(garden: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_certificate_publishes_as_its_guide_says(tmp_path: Path) -> None:
+def test_a_certificate_publishes_with_one_ca_for_both_services_as_its_guide_says(tmp_path: Path) -> None:
     make_clone(tmp_path)
-    authorities, *rest = steps(CERTIFICATES)
-    succeed(authorities.commands, tmp_path)
+    authority, lists, *rest = steps(CERTIFICATES)
+    succeed(authority.commands + lists.commands, tmp_path)
     with (
         served(block(CERTIFICATES, "sh service"), tmp_path) as endpoint,
         served(block(CERTIFICATES, "sh certificates"), tmp_path) as certificates,
     ):
-        instead = {"8080": endpoint.rpartition(":")[2]}
-        carry_out(rest, tmp_path, instead, AMS_ENDPOINT=endpoint, AMS_AUTHN_ENDPOINT=certificates)
-
-
-@pytest.mark.long
-def test_a_client_of_both_services_needs_one_ca_as_the_guide_says(tmp_path: Path) -> None:
-    make_clone(tmp_path)
-    authority, lists, *rest = steps(BOTH)
-    succeed(authority.commands + lists.commands, tmp_path)
-    with (
-        served(block(BOTH, "sh service"), tmp_path) as endpoint,
-        served(block(BOTH, "sh certificates"), tmp_path) as certificates,
-    ):
         ports = {named: place.rpartition(":")[2] for named, place in (("8080", endpoint), ("8443", certificates))}
-        write_programs(BOTH, tmp_path, endpoint, ports)
+        write_programs(CERTIFICATES, tmp_path, endpoint, ports)
         carry_out(rest, tmp_path, ports)  # the page itself says where both are
 
 

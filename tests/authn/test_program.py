@@ -157,7 +157,7 @@ def test_secrets_are_not_shown() -> None:
 
 
 def test_every_setting_is_in_the_reference() -> None:
-    text = Path("docs/reference/authn-settings.md").read_text(encoding="utf-8")
+    text = Path("docs/reference/authn.md").read_text(encoding="utf-8")
 
     for name, variable, value, told in AuthnSettings().shown():
         default = f"`{value}`" if value else ""

@@ -211,7 +211,7 @@ def _of_two_of_a_token(leaf: "_Leaf") -> bool:
 class Rule(NamedTuple):
     """An accepted difference."""
 
-    source: str  # an id of `docs/reference/differences.md`, a section of `docs/contract/api.md`, or a how-to
+    source: str  # a section or id of `docs/contract/api.md`, an id of `docs/reference/differences.md`, or a how-to
     why: str
     actions: str  # a regular expression of actions
     where: str  # a regular expression of paths

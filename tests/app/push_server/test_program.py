@@ -149,7 +149,7 @@ def test_no_secret_is_shown() -> None:
 
 
 def test_every_setting_of_the_push_server_has_its_row_in_the_reference() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "reference" / "push-server.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "push.md").read_text()
     rows = [
         f"| `{name}` | `{variable}` | {f'`{default}`' if default else ''} | {text} |"
         for name, variable, default, text in PushSettings().shown()

@@ -104,8 +104,8 @@ class Campaign:
         result.attempts, result.starts = self.history.attempts, self._target.starts
         result.messages = sum(len(each) for each in ending.topics.values())
         result.dead_letters = len(left.letters)
-        result.segments_reused = self._target.told(recycling.REUSED)
-        result.steps_ahead = self._target.told(recycling.AHEAD)
+        result.segments_reused = self._target.count_log_lines(recycling.REUSED)
+        result.steps_ahead = self._target.count_log_lines(recycling.AHEAD)
         result.seconds = time.monotonic() - began
         return result
 
@@ -122,7 +122,7 @@ class Campaign:
                 group.create_task(user.run())
             await self._kill_all()
             with contextlib.suppress(AssertionError):  # few kills leave no time for it
-                await wait_until_async(lambda: shape.is_cluster() or self._target.told(recycling.REUSED))
+                await wait_until_async(lambda: shape.is_cluster() or self._target.count_log_lines(recycling.REUSED))
             self._result.traffic.stopping = True
         for user in users:
             user.client.close()

@@ -38,7 +38,7 @@ class Target:
         assert self._live is not None
         return self._live
 
-    def told(self, line: str) -> int:
+    def count_log_lines(self, line: str) -> int:
         return (self.data.parent / f"{self.data.name}.stderr").read_text().splitlines().count(line)
 
     async def start(self) -> None:
@@ -106,14 +106,14 @@ class HttpClient(Client):
     async def attempt(
         self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
     ) -> Tried:
-        connection, deaths = await self._connected()
+        connection, deaths = await self._current_connection()
         pieces = request(method, PROJECT + path, self._target.live.token, encode_body(body), **headers)
         started = time.monotonic()
         answer = await ask(connection, pieces, ANSWER_SECONDS)
         ended = time.monotonic()
         if answer.status == CLOSED:
             self.close()
-            return to_tried(name, started, self._lost(deaths, ended), Outcome.UNKNOWN, answer)
+            return to_tried(name, started, self._note_unanswered(deaths, ended), Outcome.UNKNOWN, answer)
         outcome = Outcome.DONE if answer.status == 200 else Outcome.REFUSED
         found = to_tried(name, started, ended, outcome, answer)
         if outcome is Outcome.REFUSED:
@@ -125,7 +125,7 @@ class HttpClient(Client):
         assert found.done, f"{method} {path} was not answered with success: {dict(self._traffic.refusals)}"
         return found.document
 
-    async def _connected(self) -> tuple[Connection, int]:
+    async def _current_connection(self) -> tuple[Connection, int]:
         """Return a connection to the current service, and how often that had died before."""
         while True:
             await self._target.up.wait()
@@ -148,7 +148,7 @@ class HttpClient(Client):
         self._traffic.refusals[f"{kind.value}: {answer.status} {said}"] += 1
         self._traffic.without_retry_after += answer.status >= 500 and not answer.retry_after
 
-    def _lost(self, deaths: int, ended: float) -> float:
+    def _note_unanswered(self, deaths: int, ended: float) -> float:
         """Note an unanswered request; return the time after which it can no longer take effect."""
         if self._target.deaths > deaths:
             return ended

@@ -35,7 +35,7 @@ class SmallDisk:
 
 
 @contextlib.contextmanager
-def mounted(folder: Path, size: int) -> Iterator[SmallDisk]:
+def mount_disk(folder: Path, size: int) -> Iterator[SmallDisk]:
     """Mount a disk of `size` bytes on a folder; raises `OSError` or `CalledProcessError` where that is not allowed."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True, capture_output=True)
     try:

@@ -11,7 +11,7 @@ from simulation.histories.attempts import Attempt, Outcome
 from simulation.histories.workload import Consumer, Publisher
 from tests.faults.http_client import SMALL, HttpClient
 from tests.faults.scene import Stage
-from tests.faults.small_disk import MIB, MORE_THAN_A_PAGE_OF_LOG_LINES, SmallDisk, mounted
+from tests.faults.small_disk import MIB, MORE_THAN_A_PAGE_OF_LOG_LINES, SmallDisk, mount_disk
 from tests.support.waiting import wait_until_async
 
 ENVIRONMENT = {**SMALL, "AMS_MIN_FREE_BYTES": "6MiB", "AMS_RESERVE_BYTES": "4MiB"}
@@ -56,7 +56,7 @@ class Site(Stage):
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    with mounted(folder, 32 * MIB) as disk:
+    with mount_disk(folder, 32 * MIB) as disk:
         async with Site(disk) as site:
             await site.prepare()
             await site.admin.must(":modifyQuotas", {"quotas": {"storedBytes": 2**40}})  # more than the disk has
@@ -73,10 +73,10 @@ async def until(outcome: Outcome, attempt: Callable[[], Awaitable[Attempt]]) -> 
 async def until_done(attempt: Callable[[], Awaitable[Attempt]]) -> None:
     """Retry until success, as a client does after Retry-After."""
 
-    async def done() -> bool:
+    async def is_done() -> bool:
         return (await attempt()).outcome is Outcome.DONE
 
-    await wait_until_async(done)
+    await wait_until_async(is_done)
 
 
 async def test_a_disk_filled_by_publishing_refuses_publishes_and_takes_acknowledgements(site: Site) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.faults.small_disk import MIB, MORE_THAN_A_PAGE_OF_LOG_LINES, SmallDisk, mounted
+from tests.faults.small_disk import MIB, MORE_THAN_A_PAGE_OF_LOG_LINES, SmallDisk, mount_disk
 from tests.support.authorities import Authority
 from tests.support.receiver import answers, receiver
 from tests.support.service import CertificatePorts, live_certificate_service
@@ -96,9 +96,9 @@ class Site:
     def restarts_with_all_that_was_answered(self) -> None:
         self.restart()
         assert {each["name"] for each in self.ask("GET", "/bindings").json()["bindings"]} == self.names
-        wait_until(lambda: self.recorded() == self.logins)
+        wait_until(lambda: self.count_logins() == self.logins)
 
-    def recorded(self) -> Counter[str]:
+    def count_logins(self) -> Counter[str]:
         events = self.ask("GET", "/audit?action=login&result=done&pageSize=1000").json()["events"]
         logins = Counter[str]()
         for each in events:
@@ -130,7 +130,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         authority.signs(user).write(tmp_path, user)
     with (
         receiver(tmp_path, answers(json.dumps({"token": "t-1"})), keeps=True) as service,
-        mounted(disk_folder, 32 * MIB) as disk,
+        mount_disk(disk_folder, 32 * MIB) as disk,
     ):
         site = Site(disk, tmp_path, trusted, ("--service-ca", service.ca))
         with contextlib.ExitStack() as ends:
@@ -182,5 +182,5 @@ def test_without_even_the_reserve_known_users_log_in_and_whatever_was_answered_i
     wait_until(lambda: site.create("again") == CREATED)
     assert site.log_in("mary") == OK
     # On a full disk more than thirty in a minute become one event at the end of the minute.
-    wait_until(lambda: site.recorded() == site.logins, 3 * PATIENCE_SECONDS)
+    wait_until(lambda: site.count_logins() == site.logins, 3 * PATIENCE_SECONDS)
     site.restarts_with_all_that_was_answered()

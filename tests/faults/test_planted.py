@@ -63,21 +63,21 @@ class Trial:
                 with pytest.MonkeyPatch.context() as patch:
                     plant(patch)
                     await use(self)
-                found = await self.found()
+                found = await self.find_violations()
                 for client in self._clients:
                     client.close()
                 self.target.up.clear()
                 self.target.deaths += 1
         return found
 
-    async def found(self) -> list[str]:
+    async def find_violations(self) -> list[str]:
         ending = await scene.ending(self.admin, self.history.subscriptions)
         found = [*self.traffic.violations(), *self.history.violations(ending)]
         left = await parallel.ending(self.admin, [self.kind])
         return [*found, *laws.violations(self.kind, ending.topics[self.topic], self.history.attempts, left)]
 
-    async def tells(self, sentence: str) -> bool:
-        return any(sentence in each for each in await self.found())
+    async def has_violation(self, sentence: str) -> bool:
+        return any(sentence in each for each in await self.find_violations())
 
 
 def replace(owner: type, name: str, fault: object) -> Plant:
@@ -121,7 +121,7 @@ async def dawdle(trial: Trial) -> None:
         await trial.worker.settle(ACK, given)
 
 
-async def leased(folder: Path, kind: Parallel, use: Use, plant: Plant, sentence: str) -> list[str]:
+async def run_with_restart(folder: Path, kind: Parallel, use: Use, plant: Plant, sentence: str) -> list[str]:
     """Use a subscription, restart the service, and use it until its end, or until this violation is found."""
 
     async def begin(trial: Trial) -> None:
@@ -132,7 +132,7 @@ async def leased(folder: Path, kind: Parallel, use: Use, plant: Plant, sentence:
         await use(trial)
         if not sentence:
             await parallel.drain([trial.worker])
-        while sentence and not await trial.tells(sentence) and time.monotonic() < give_up:
+        while sentence and not await trial.has_violation(sentence) and time.monotonic() < give_up:
             await parallel.drain([trial.worker], 0.5)
 
     give_up = time.monotonic() + PATIENCE_SECONDS
@@ -173,6 +173,6 @@ OF_LEASES = {
 @pytest.mark.parametrize(("fault", "kind", "sentence"), OF_LEASES.values(), ids=OF_LEASES)
 async def test_a_fault_of_leases_is_noticed(tmp_path: Path, fault: Plant, kind: Parallel, sentence: str) -> None:
     use = dawdle if fault is end_no_lease else use_leases
-    found = await leased(tmp_path / "data", kind, use, fault, sentence)
+    found = await run_with_restart(tmp_path / "data", kind, use, fault, sentence)
 
     assert any(sentence in each for each in found) if sentence else found == [], found

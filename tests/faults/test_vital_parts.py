@@ -266,7 +266,7 @@ async def test_a_round_that_fails_is_counted_and_the_next_one_is_tried(
             await http.post(run.base_url + "/v1/projects/P", json={}, headers={"x-api-key": token})
             while not {*SURVIVED.findall((await http.get(f"{run.operations_url}/metrics")).text)} >= WORKS.keys():
                 await asyncio.sleep(0.01)
-        rounds = [asyncio.create_task(called(monkeypatch, *work)) for work in WORKS.values()]
+        rounds = [asyncio.create_task(wait_for_call(monkeypatch, *work)) for work in WORKS.values()]
         await asyncio.sleep(0)
         wake(run)
         await http.post(run.base_url + "/v1/projects/Q", json={}, headers={"x-api-key": token})
@@ -281,7 +281,7 @@ def wake(run: Running) -> None:
     run.service.push.runner._holding.wake()
 
 
-async def called(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+async def wait_for_call(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
     """Return when the next round of this work has begun."""
     begun, whole = asyncio.Event(), getattr(owner, name)
 

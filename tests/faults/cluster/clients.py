@@ -48,7 +48,7 @@ class FrontClient(Client):
         """
         found, call = await self._once(name, path, body, method, headers)
         self._calls.note(call._replace(again=name == self._failed))
-        if call.failed:
+        if call.has_failed:
             self._failed = name
             await asyncio.sleep(BREATH_SECONDS)
         return found
@@ -60,7 +60,7 @@ class FrontClient(Client):
             found, call = await self._once(self.next_request(), path, body, method, {})
             if found.done:
                 return found.document
-            assert call.failed, f"{method} {path} was answered {call.status} {call.text}"
+            assert call.has_failed, f"{method} {path} was answered {call.status} {call.text}"
             assert time.monotonic() < give_up, f"{method} {path} was not answered with success: {call}"
             await asyncio.sleep(BREATH_SECONDS)
 
@@ -74,7 +74,7 @@ class FrontClient(Client):
         verb = path.rpartition(":")[2]
         what = self._what or (verb if verb in _VERBS else "read")
         call = Call(name, what, started, ended, answer.status, error_text(answer))
-        if call.failed:
+        if call.has_failed:
             return to_tried(name, started, FOREVER, Outcome.UNKNOWN, answer), call
         return to_tried(name, started, ended, Outcome.DONE if answer.status == 200 else Outcome.REFUSED, answer), call
 
@@ -175,6 +175,6 @@ class LibraryUser:
             if found.get(each.id) != each.name:
                 yield f"law 2: the library was given {each.name} as id {each.id}, where {found.get(each.id)} is"
 
-    def repeated(self, held: Sequence[Held]) -> int:
+    def count_repeats(self, held: Sequence[Held]) -> int:
         """Return how many messages are stored twice because the library sent them again."""
         return len(held) - len({each.name for each in held})

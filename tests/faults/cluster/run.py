@@ -89,7 +89,7 @@ class Run:
         """Write attempts and answers to a file, to investigate a broken law."""
         with (folder / f"{self.names.run}.jsonl").open("w") as file:
             self.history.write(file)
-        calls = "".join(f"{call}\n" for call in self.log.calls if call.felt(self.log.slow))
+        calls = "".join(f"{call}\n" for call in self.log.calls if call.is_affected(self.log.slow))
         (folder / f"{self.names.run}.calls").write_text(f"{self.course}\n{calls}")
 
     async def _use_and_break(self) -> None:
@@ -126,9 +126,10 @@ class Run:
             self._fault.name, requests=len({call.request for call in calls}), failed=len(failed),
             in_flight=sum(judges.was_in_flight(call, self.course) for call in failed),
             longest=max(call.seconds for call in calls if not call.what.startswith("library")), back=back,
-            worked=worked(self.history.attempts, *(each.name for each in self._kinds)) + self._streams.worked,
-            streamed=self._streams.worked, taken_over=owners + self._streams.taken_over,
-            sent_again=self._library.repeated(ending.topics[self.names.library]),
+            worked=worked(self.history.attempts, *(each.name for each in self._kinds))
+            + self._streams.acknowledged_count,
+            streamed=self._streams.acknowledged_count, taken_over=owners + self._streams.taken_over,
+            sent_again=self._library.count_repeats(ending.topics[self.names.library]),
             broken=[*self._violations(ending, left), *self._broken_promises(back)],
         )  # fmt: skip
 
@@ -147,7 +148,7 @@ class Run:
         yield from self.log.wrong
 
     def _broken_promises(self, back: float) -> Iterator[str]:
-        yield from judges.broken(self._fault.promise, self.log.calls, self.course)
+        yield from judges.find_broken_promises(self._fault.promise, self.log.calls, self.course)
         if back > BACK_SECONDS:
             yield f"promise: the service was back only after {back:.1f} s"
         yield from self._fault.check(self.log.calls, self.course)

@@ -133,7 +133,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         self._note_settled(noted, tuple(request.ack_ids), seconds, call, began, ended)
         return call
 
-    def confirmed(self, ack_id: str, started: float) -> None:
+    def note_confirmation(self, ack_id: str, started: float) -> None:
         """Record an acknowledgement that the service, and so the client, reports as successful.
 
         The client also reports success for calls that failed without details, as on a broken connection: it ignores
@@ -147,7 +147,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
     def _note_given(self, response: Any, opened: Moment, stream: str) -> None:
         now = self._now()
         since = max(opened.time, now.since)
-        messages = tuple(_read(each) for each in response.received_messages)
+        messages = tuple(_read_message(each) for each in response.received_messages)
         if not messages:
             return
         for each in messages:
@@ -161,7 +161,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
     def _note_settled(
         self, verb: str, ids: tuple[str, ...], seconds: float, call: Any, began: Moment, ended: Moment
     ) -> None:
-        late = _late(call)
+        late = _is_late(call)
         if verb == ACK and call.code() is grpc.StatusCode.OK:
             self._answered.update(ids)
         outcome = self._outcome(call, late, began, ended)
@@ -169,7 +169,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         unknown = tuple(
             each
             for each in ids
-            if outcome is Outcome.DONE and (not self._tells(each, began, ended) or (unsure and each not in late))
+            if outcome is Outcome.DONE and (not self._has_outcome(each, began, ended) or (unsure and each not in late))
         )
         until = float("inf") if outcome is Outcome.UNKNOWN and not _may_have_died(began, ended) else ended.time
         said = tuple(each for each in ids if each not in unknown)
@@ -184,7 +184,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
                 name = self._kind.name
                 self._history.add(Settle(**facts, subscription=name, verb=verb, ids=some, late=named, seconds=seconds))
 
-    def _tells(self, ack_id: str, began: Moment, ended: Moment) -> bool:
+    def _has_outcome(self, ack_id: str, began: Moment, ended: Moment) -> bool:
         """Return whether a successful answer to an acknowledgement is meaningful."""
         if self._kind.exactly_once:
             return True
@@ -208,10 +208,10 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         if call.code() is grpc.StatusCode.OK or late:
             return Outcome.DONE
         if not _may_have_died(began, ended):
-            self._on_loop(self._refused, f"{Kind.GOOGLE.value}: {call.code().name} {call.details()}")
+            self._on_loop(self._note_refusal, f"{Kind.GOOGLE.value}: {call.code().name} {call.details()}")
         return Outcome.UNKNOWN
 
-    def _refused(self, refusal: str) -> None:
+    def _note_refusal(self, refusal: str) -> None:
         self._traffic.refusals[refusal] += 1
 
     def _on_loop(self, call: Callable[..., object], *arguments: object) -> None:
@@ -244,13 +244,13 @@ def _may_have_died(began: Moment, ended: Moment) -> bool:
     return not began.is_up or not ended.is_up or began.deaths != ended.deaths
 
 
-def _read(received: Any) -> Leased:
+def _read_message(received: Any) -> Leased:
     message = received.message
     data = base64.b64encode(message.data).decode()
     return leased_message(message.message_id, message.attributes, data, received.ack_id)
 
 
-def _late(call: Any) -> tuple[str, ...]:
+def _is_late(call: Any) -> tuple[str, ...]:
     """Return the ids that an error names as expired."""
     if call.code() not in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.ABORTED):
         return ()
@@ -347,7 +347,7 @@ class Subscriber:
 
         def note(answer: Any) -> None:
             if answer.exception() is None and answer.result() is AcknowledgeStatus.SUCCESS:
-                self._observer.confirmed(message.ack_id, started)
+                self._observer.note_confirmation(message.ack_id, started)
 
         message.ack_with_response().add_done_callback(note)
 
@@ -393,7 +393,7 @@ class Streams:
         yield from self._ended
 
     @property
-    def worked(self) -> int:
+    def acknowledged_count(self) -> int:
         """Return how many messages were surely acknowledged."""
         return worked(as_told(self.kinds, self._history.attempts), *(each.name for each in self.kinds))
 

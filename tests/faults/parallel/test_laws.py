@@ -48,7 +48,7 @@ def settle(
     )  # fmt: skip
 
 
-def found(
+def find_violations(
     attempts: list[Attempt],
     kind: Parallel = PLAIN,
     held: tuple[str, ...] = ("a",),
@@ -114,7 +114,7 @@ TOGETHER = pull(0, FIRST, BEHIND, name=BOTH)
     "what its filter passes over",
 ])  # fmt: skip
 def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[str, object]) -> None:
-    assert found(attempts, **more) == []  # type: ignore[arg-type]
+    assert find_violations(attempts, **more) == []  # type: ignore[arg-type]
 
 
 LAWS = ("came back", "filter", "forgotten", "given twice", "late", "counted down", "out of order", "left out")
@@ -157,7 +157,7 @@ LAWS = ("came back", "filter", "forgotten", "given twice", "late", "counted down
      IN_ORDER, "left out"),
 ])  # fmt: skip
 def test_who_breaks_a_law_is_accused_by_it(attempts: list[Attempt], more: dict[str, object], law: str) -> None:
-    accused = found(attempts, **more)  # type: ignore[arg-type]
+    accused = find_violations(attempts, **more)  # type: ignore[arg-type]
 
     assert {each.partition(":")[0] for each in accused} == {each for each in LAWS if each in law}
 

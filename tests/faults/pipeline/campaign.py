@@ -94,8 +94,8 @@ def run_case(
     The calm run is always local, that through kills on the cluster of `more`, if any.
     """
     calm, killed = places(case, service, folder)
-    _run(case, calm, 0, seed, batch_of(case.batch, kills), None)
-    done = _run(case, killed, kills, seed, batch_of(case.batch, kills), more)
+    _run_case(case, calm, 0, seed, batch_of(case.batch, kills), None)
+    done = _run_case(case, killed, kills, seed, batch_of(case.batch, kills), more)
     return done, differences(case, calm, killed)
 
 
@@ -121,7 +121,7 @@ def told_of(case: Case, place: Place, batch: int) -> dict[str, Any]:
     return {"job": _target(case, place, batch), "work": str(place.work), "options": options}
 
 
-def _run(case: Case, place: Place, kills: int, seed: int, batch: int, more: Kills | None) -> int:
+def _run_case(case: Case, place: Place, kills: int, seed: int, batch: int, more: Kills | None) -> int:
     if case.job == WITHOUT_SPARK:
         return _run_without_spark(place, kills, seed, batch)
     return drive(told_of(case, place, batch), place.service, place.folder, kills=kills, seed=seed, more=more)

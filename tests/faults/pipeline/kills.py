@@ -118,9 +118,9 @@ class _Driver:
         """Return True once it works, False if it ended before."""
         deadline = time.monotonic() + START_SECONDS
         while not working():
-            assert time.monotonic() < deadline, f"the driver does not begin to work: {self._said()}"
+            assert time.monotonic() < deadline, f"the driver does not begin to work: {self._read_log_tail()}"
             if self._process.poll() is not None:
-                assert self._process.returncode == 0, self._said()
+                assert self._process.returncode == 0, self._read_log_tail()
                 return False
             time.sleep(STEP_SECONDS)
         return True
@@ -130,9 +130,9 @@ class _Driver:
         return self._process.poll() is None
 
     def ends_well(self) -> None:
-        assert self._process.wait(END_SECONDS) == 0, self._said()
+        assert self._process.wait(END_SECONDS) == 0, self._read_log_tail()
 
-    def _said(self) -> str:
+    def _read_log_tail(self) -> str:
         return self._log.read_text()[-4000:]
 
 

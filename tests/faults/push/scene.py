@@ -10,7 +10,7 @@ from simulation.histories.attempts import Outcome, Publish
 from simulation.histories.client import PROJECT, Client
 from simulation.histories.payload import name_of
 from simulation.histories.scene import is_at_end, read_all
-from tests.faults.push.laws import POISON, Delivery, Story, read, repeated, violations
+from tests.faults.push.laws import POISON, Delivery, Story, count_repeats, read_deliveries, violations
 from tests.support.receiving import Receiving
 from tests.support.waiting import wait_until_async
 
@@ -90,7 +90,7 @@ async def stories(
 
 
 def deliveries_of(receiver: Receiving, pushed: Pushed) -> list[Delivery]:
-    came = read(receiver.requests(pushed.path))  # of all whose paths begin so
+    came = read_deliveries(receiver.requests(pushed.path))  # of all whose paths begin so
     return [each for each in came if each.subscription == pushed.name]
 
 
@@ -135,7 +135,7 @@ class Result:
         self.published = sum(each.outcome is Outcome.DONE for each in publishes)
         self.messages = sum(len(each.topic) for each in found)
         self.deliveries = sum(len(each.deliveries) for each in found)
-        self.repeated = sum(repeated(each.deliveries) for each in found)
+        self.repeated = sum(count_repeats(each.deliveries) for each in found)
         self.dead = sum(len(each.dead) for each in found)
 
     def line(self) -> str:

@@ -27,7 +27,7 @@ from tests.faults.pipeline.kills import commit_appears, run_through_kills
 from tests.pipeline.delta import by_duckdb, files_of
 from tests.pipeline.garden import Garden, numbered
 from tests.support.waiting import wait_until
-from tests.tables.losing import Lost, Machine
+from tests.tables.losing import Machine, ProcessKilled
 
 DAMAGES = ("gone", "empty", "all but the last line")
 
@@ -267,7 +267,7 @@ def test_power_lost_at_any_sync_loses_no_message_and_doubles_none(
             with machine.running(syncs):
                 keeper.run()
             break
-        except Lost:
+        except ProcessKilled:
             machine.lose_power([damages[syncs % len(damages)]])
 
         keeper.run()

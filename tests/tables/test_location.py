@@ -72,7 +72,7 @@ def test_one_at_a_time_is_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     is_waiting = threading.Event()
     flock = fcntl.flock
 
-    def noted(file: object, operation: int) -> None:
+    def note_lock(file: object, operation: int) -> None:
         try:
             flock(file, operation | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -83,7 +83,7 @@ def test_one_at_a_time_is_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         with location.alone():
             order.append("other")
 
-    monkeypatch.setattr(fcntl, "flock", noted)
+    monkeypatch.setattr(fcntl, "flock", note_lock)
     with location.alone():
         thread = threading.Thread(target=other)
         thread.start()

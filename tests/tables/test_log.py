@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from ams.tables import WrongTable, log
 from ams.tables.upkeep import merge
-from tests.tables.losing import DAMAGES, Lost, Machine
+from tests.tables.losing import DAMAGES, Machine, ProcessKilled
 from tests.tables.making import MONDAY, TUESDAY, Rows, append, append_batches, contents, table, write
 
 BATCHES: list[Rows] = [[(1, MONDAY), (2, TUESDAY)], [(3, MONDAY)], [(4, TUESDAY), (5, MONDAY)]]
-FOREVER = 10**9
+ENDLESS_STEPS = 10**9
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_power_lost_at_any_sync_takes_back_nothing_confirmed(tmp_path: Path, dam
             with machine.running(syncs):
                 run.start()
             break
-        except Lost:
+        except ProcessKilled:
             machine.lose_power([damage])
 
         assert_each_batch_is_there_once_or_unconfirmed(run)
@@ -88,7 +88,7 @@ def test_power_lost_while_results_are_replaced_leaves_old_or_new_ones_whole(tmp_
                     results.replace(write(results, versions[number]))
                     confirmed = number
             break
-        except Lost:
+        except ProcessKilled:
             machine.lose_power([damage])
 
         log.recover(table(folder / "results").location)
@@ -119,12 +119,12 @@ def test_kills_and_losses_in_a_row_end_as_none(
         try:
             with machine.running(syncs):
                 run.start()
-        except Lost:
+        except ProcessKilled:
             pass
         if end == "power lost":
             machine.lose_power(damages)
             assert_each_batch_is_there_once_or_unconfirmed(run)
-    with machine.running(FOREVER):
+    with machine.running(ENDLESS_STEPS):
         run.start()
     machine.lose_power(["gone"])
 

@@ -29,7 +29,7 @@ from ams.push.delivery import Deliveries, new_secret
 from ams.push.endpoints import EndpointCheck
 from ams.push.sender import HttpSender
 from ams.push.upstream import Target
-from tests.push.keepers import pulled, target
+from tests.push.keepers import make_pulled, target
 from tests.support.loop_time import pass_loop_time
 from tests.support.publishing import Publishing
 from tests.support.receiver import Behaviour, Receiver, answers, receiver, sends
@@ -303,7 +303,7 @@ HASH = "ab" * 32
 
 async def send_delivery(other: Receiver, target: Target) -> None:
     deliveries = Deliveries(target)
-    delivery = deliveries.delivery([pulled(1)], attempt=1, now=1)
+    delivery = deliveries.delivery([make_pulled(1)], attempt=1, now=1)
     sender = HttpSender(LOOPBACK, trust(other.ca))
     await sender.send(deliveries.url, delivery.headers, delivery.body, seconds=60)
     await sender.close()

@@ -13,7 +13,7 @@ from ams.push.upstream import Away, Gone, Verdict
 from ams.service.dead_letters import DeadLetters
 from ams.service.push.runner import EnginesUpstream
 from ams.service.stored_bytes import StoredBytes
-from tests.push.keepers import pulled, target
+from tests.push.keepers import make_pulled, target
 from tests.support.receiving import Receiving
 from tests.support.served import Served, served
 from tests.support.use_cases import SUB as SUBSCRIPTION
@@ -195,9 +195,9 @@ async def test_a_subscription_made_anew_is_not_the_one_that_was_to_be_delivered(
             await upstream.pull(before, max_messages=1, max_bytes=100)
         await made.deliverer().pull(await made.deliverer().to_pull(made.caller, SUBSCRIPTION), 1, wait=False)
         with pytest.raises(Gone):
-            await upstream.acknowledge(before, pulled(0))
+            await upstream.acknowledge(before, make_pulled(0))
         with pytest.raises(Gone):
-            await upstream.dead_letter(before, pulled(0), Verdict("bad", 5, 422))
+            await upstream.dead_letter(before, make_pulled(0), Verdict("bad", 5, 422))
 
 
 async def test_a_dead_letter_without_room_is_tried_again_later_and_the_worker_is_told_why(tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ async def test_a_dead_letter_without_room_is_tried_again_later_and_the_worker_is
         await made.publish(1)
 
         with pytest.raises(Away, match="^Quota storedBytes of the project is exceeded: its limit is 1$"):
-            await upstream.dead_letter(told, pulled(0), Verdict("bad", 5, 422))
+            await upstream.dead_letter(told, make_pulled(0), Verdict("bad", 5, 422))
         stored.follow(here, {})
-        await upstream.dead_letter(told, pulled(0), Verdict("bad", 5, 422))
+        await upstream.dead_letter(told, make_pulled(0), Verdict("bad", 5, 422))
         topic = await made.publisher.topic(made.caller, TOPIC_NAME)
         assert (await engines.cursors.position(subscription.id, topic.id)).offset == 1

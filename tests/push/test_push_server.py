@@ -17,7 +17,7 @@ from ams.core.supervisor import Supervisor
 from ams.push.rpc.client import MAX_CONCURRENT_CALLS, UNAVAILABLE, DrivenPushServer, Driving, GrpcPushServer, Outcome
 from ams.push.rpc.wire import PushServerAddress, trust
 from ams.push.upstream import Target
-from tests.service.interference import failing
+from tests.service.interference import fail_calls
 from tests.support.certificates import Authority
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
@@ -309,7 +309,7 @@ async def test_a_deactivation_that_ends_by_a_defect_fails_no_change_and_is_repai
     await drive.follow(target("a"))
     drive.wanted.targets = []
 
-    with failing(GrpcPushServer, "deactivate", ValueError):
+    with fail_calls(GrpcPushServer, "deactivate", ValueError):
         await drive.driving.settle(PATIENCE_SECONDS)
     assert drive.driving.results[target("a").path].client_text() == "Error: unexpected ValueError"
 

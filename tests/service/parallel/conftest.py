@@ -12,4 +12,4 @@ from tests.support.engines import open_engines
 async def site(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Site]:
     options = getattr(request, "param", ParallelOptions())
     async with open_engines(tmp_path) as engines:
-        yield await Site(engines, options).made()
+        yield await Site(engines, options).prepare()

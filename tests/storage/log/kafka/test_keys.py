@@ -15,7 +15,7 @@ from ams.storage.log.kafka.idempotency_store import PublishedBytes
 from ams.storage.log.kafka.keys import CLAIM_WAIT_MS, KEY, find_append
 from ams.storage.log.kafka.log import KafkaLog
 from ams.storage.log.kafka.partition import Partition
-from tests.service.interference import failing
+from tests.service.interference import fail_calls
 from tests.storage.log.engines import HOUR, Kafka, new_topic, numbered, texts
 from tests.storage.log.idempotency_store import MemoryIdempotencyStore
 from tests.storage.log.kafka.test_records import batch_of, signed
@@ -159,7 +159,7 @@ async def test_who_stood_still_until_its_claim_was_taken_over_does_not_give_up_t
 
 
 async def test_a_claim_that_could_not_be_settled_is_answered_all_the_same(engine: Kafka, log: KafkaLog, topic: TopicId):
-    with failing(engine.idempotency, "settle", RegistryUnavailable):
+    with fail_calls(engine.idempotency, "settle", RegistryUnavailable):
         first = await log.append(topic, texts("aaaa"), key="k")
     engine.clock.advance(CLAIM_WAIT_MS)
     assert await log.append(topic, texts("aaaa"), key="k") == first

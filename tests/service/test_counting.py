@@ -325,7 +325,7 @@ async def test_shares_are_of_the_days_of_publish_times_and_their_bytes_sum_up(
 ) -> None:
     engine = Embedded(options={"retention": 3 * DAY})
     engine.clock.now = MIDNIGHT
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         sent = [(moment, "a" * (number + 1)) for number, (moment, count) in enumerate(published) for _ in range(count)]
         for moment, data in sent:

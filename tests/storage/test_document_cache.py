@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until_async
 FRESH, GOOD, RETRY, REFRESH_RETRY, UNUSED = 1_000, 10_000, 300, 500, 50_000
 
 
-class Gone(Exception):
+class SiteUnavailable(Exception):
     """The site of a document does not answer."""
 
 
@@ -46,7 +46,7 @@ class Papers(DocumentCache[str, str, str]):
         if self.site.held is not None:
             await self.site.held.wait()
         if source not in self.site.published:
-            raise Gone(source)
+            raise SiteUnavailable(source)
         found = self.site.published[source]
         return self._edition(before if before is not None and before >= found else found)
 
@@ -100,7 +100,7 @@ async def site() -> AsyncIterator[Site]:
         await each.close()
 
 
-async def background() -> None:
+async def finish_background() -> None:
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         await task
 
@@ -130,12 +130,12 @@ async def test_a_fresh_one_is_used_a_stale_one_fetched_behind_its_user_an_expire
 
     site.clock.advance(FRESH - 1)
     assert await papers.document("a") == "a1"
-    await background()
+    await finish_background()
     assert site.fetches["a"] == 1
 
     site.clock.advance(1)
     assert await papers.document("a") == "a1"
-    await background()
+    await finish_background()
     assert site.fetches["a"] == 2
     assert await papers.document("a") == "a2"
 
@@ -159,7 +159,7 @@ async def test_after_a_failure_the_next_fetch_waits(site: Site) -> None:
     del site.published["a"]
     for pause, fetches in ((0, 1), (0, 1), (RETRY, 2), (RETRY - 1, 2)):
         site.clock.advance(pause)
-        with pytest.raises(Gone):
+        with pytest.raises(SiteUnavailable):
             await papers.document("a")
         assert site.fetches["a"] == fetches
 
@@ -178,12 +178,12 @@ async def test_a_failed_refresh_leaves_the_document_as_good_as_it_was(site: Site
     for pause in (0, REFRESH_RETRY - 1, 1):
         site.clock.advance(pause)
         assert await papers.document("a") == "a1"
-        await background()
+        await finish_background()
     assert site.fetches["a"] == 3
-    assert isinstance(papers.known("a").failure, Gone)
+    assert isinstance(papers.known("a").failure, SiteUnavailable)
 
     site.clock.advance(GOOD - FRESH - REFRESH_RETRY)
-    with pytest.raises(Gone):
+    with pytest.raises(SiteUnavailable):
         await papers.document("a")
     assert papers.known("a").document == "a1", "it may say something nevertheless"
 
@@ -221,7 +221,7 @@ async def test_a_clock_that_is_put_back_has_it_fetched_again(site: Site) -> None
 
     del site.published["a"]
     for fetches in (3, 4):  # a failure of later says nothing either
-        with pytest.raises(Gone):
+        with pytest.raises(SiteUnavailable):
             await papers.document("a")
         assert site.fetches["a"] == fetches
         site.clock.step(-1)
@@ -231,7 +231,7 @@ async def test_a_failure_that_is_raised_often_takes_no_memory_and_holds_no_frame
     papers = site.cache()
     site.published.clear()
     for _ in range(5):
-        with pytest.raises(Gone) as raised:
+        with pytest.raises(SiteUnavailable) as raised:
             await papers.document("a")
         assert len(traceback.extract_tb(raised.value.__traceback__)) == 2
     assert (raised.value.__cause__, raised.value.__context__) == (None, None)
@@ -284,7 +284,7 @@ async def test_files_are_the_owners_and_spare_a_fetch_or_stand_in_for_one_that_f
     del site.published["a"]
     papers = site.cache(folder=folder)
     assert await papers.document("a") == "a2"
-    assert isinstance(papers.known("a").failure, Gone)
+    assert isinstance(papers.known("a").failure, SiteUnavailable)
     assert (site.fetches["a"], papers.file_errors) == (3, [])
 
 
@@ -298,7 +298,7 @@ async def test_a_file_that_is_torn_or_of_another_is_none(site: Site, tmp_path: P
         if data is not None:
             (tmp_path / "a.txt").write_bytes(data)
         papers = site.cache(kind, tmp_path)
-        with pytest.raises(Gone):
+        with pytest.raises(SiteUnavailable):
             await papers.document("a")
         assert papers.file_errors == [("a", error, True) for error in errors]
 
@@ -342,7 +342,7 @@ async def test_upkeep_fetches_what_is_stale_and_forgets_what_is_not_used(site: S
     papers = site.cache(KeptUp, tmp_path)
     await papers.document("a")
     del site.published["b"]
-    with pytest.raises(Gone):
+    with pytest.raises(SiteUnavailable):
         await papers.document("b")
     await papers.refresh_due()
     assert site.fetches == {"a": 1, "b": 1}
@@ -382,7 +382,7 @@ def test_memory_is_bounded_and_each_file_is_of_a_document_that_this_run_or_one_b
 ) -> None:
     folder = tmp_path_factory.mktemp("papers")
 
-    async def run() -> None:
+    async def run_steps() -> None:
         site = Site()
         papers, has_restarted = site.cache(folder=folder), False
         for what, name in steps:
@@ -398,7 +398,7 @@ def test_memory_is_bounded_and_each_file_is_of_a_document_that_this_run_or_one_b
                 site.published[name] = f"{name}2"
             elif what == "restart":
                 papers, has_restarted = site.cache(folder=folder), True
-            await background()
+            await finish_background()
             assert len(papers.states) <= papers.max_documents
             kept = {f"{key}.txt" for key, state in papers.states.items() if state.document is not None}
             assert set(names(folder)) == kept or has_restarted
@@ -406,4 +406,4 @@ def test_memory_is_bounded_and_each_file_is_of_a_document_that_this_run_or_one_b
 
     with pytest.MonkeyPatch.context() as patched:  # what syncs take is much more than all the rest
         patched.setattr(document_cache, "write_whole", lambda _files, path, data: Path(path).write_bytes(data))
-        asyncio.run(run())
+        asyncio.run(run_steps())

@@ -238,7 +238,7 @@ def test_dialogs_and_hidden_parts_break_no_rule_of_accessibility(open_tab: TabOp
 
 
 @pytest.fixture
-def elsewhere(service: LiveService, tmp_path: Path) -> Iterator[str]:
+def other_server(service: LiveService, tmp_path: Path) -> Iterator[str]:
     """Serve the console's files from another server, with another origin."""
     for each in FILES.iterdir():
         (tmp_path / each.name).write_bytes(each.read_bytes())
@@ -249,13 +249,13 @@ def elsewhere(service: LiveService, tmp_path: Path) -> Iterator[str]:
 
 
 def test_its_files_work_elsewhere(
-    open_tab: TabOpener, api: Api, service: LiveService, project: str, elsewhere: str
+    open_tab: TabOpener, api: Api, service: LiveService, project: str, other_server: str
 ) -> None:
     api.topic(project)
     page = open_tab(token="")
-    page.goto(f"{elsewhere}#token={service.token}")
+    page.goto(f"{other_server}#token={service.token}")
     expect(page.get_by_role("button", name="Log out")).to_be_visible()
-    page.goto(f"{elsewhere}#/p/{project}/topics/t?tab=messages&tail=1")
+    page.goto(f"{other_server}#/p/{project}/topics/t?tab=messages&tail=1")
     expect(page.get_by_text("Following:")).to_be_visible()
     api.publish(project, {"data": data(b"across origins")})
     expect(page.get_by_text("across origins")).to_be_visible()

@@ -14,7 +14,7 @@ from simulation.histories.attempts import Outcome
 from simulation.histories.client import LATE, PROJECT, Client, Kind, Tried, encode_body, to_tried
 from tests.support.service import LiveService, live_service
 
-SMALL = {
+SMALL_SETTINGS = {
     "AMS_MIN_FREE_BYTES": "0", "AMS_RESERVE_BYTES": "0", "AMS_SEGMENT_BYTES": "1MiB", "AMS_PULL_WAIT": "300ms",
     "AMS_LOG_LEVEL": "warning",
 }  # fmt: skip
@@ -22,7 +22,9 @@ SMALL = {
 
 
 class Target:
-    def __init__(self, data: Path, environment: Mapping[str, str] = SMALL, *, program: str = "ams.cli.main") -> None:
+    def __init__(
+        self, data: Path, environment: Mapping[str, str] = SMALL_SETTINGS, *, program: str = "ams.cli.main"
+    ) -> None:
         self.data = data
         self.up = asyncio.Event()
         self.deaths = 0
@@ -71,7 +73,7 @@ class Target:
 
 
 ANSWER_SECONDS = 30.0
-FOREVER = float("inf")
+END_OF_TIME = float("inf")
 RIGHT_REFUSALS = (": 400 wrong ack", ": 400 no ack pending", f": 408 {LATE}")
 """Acknowledgements after a seek, without a delivery, or after the end of a lease."""
 
@@ -153,7 +155,7 @@ class HttpClient(Client):
         if self._target.deaths > deaths:
             return ended
         self._traffic.dropped += 1
-        return FOREVER
+        return END_OF_TIME
 
 
 async def ask(connection: Connection, pieces: tuple[bytes, ...], seconds: float) -> Response:

@@ -52,10 +52,10 @@ from tests.storage.log.engines import HOUR, Embedded
 AGES = (None, HOUR, 24 * HOUR)
 CALLS = ("sync", "sync", "sync", "write", "open", "sync_folder", "rename", "unlink", "truncate")
 ENDINGS = ("close", "kill", "power loss", "power loss")
-TAKES = (0, 0, 50, 50, HOUR // 8, 21 * HOUR)  # milliseconds that pass during a call of the disk
+CALL_MS = (0, 0, 50, 50, HOUR // 8, 21 * HOUR)  # milliseconds that pass during a call of the disk
 TOPICS = 5
 MOVES = ("move", "image")  # steps of cursors
-SHOWN = 10
+MAX_SHOWN = 10
 
 
 @dataclass
@@ -144,7 +144,7 @@ class _Scenario:
         if log is not None:
             assert not log.recovered.damage, "what was acknowledged is damaged"
             if chance.random() < 0.3:
-                let_time_pass(self._engine, chance.choices(TAKES, k=20))
+                let_time_pass(self._engine, chance.choices(CALL_MS, k=20))
             cursors = await self._positions.open(log)
             await act_steps(self._history, log, self._engine, [("create", None)])
             for step in self._steps():
@@ -211,7 +211,7 @@ def campaign(scenarios: int, seed: int) -> Tally:
     with ProcessPoolExecutor(os.cpu_count()) as processes:
         for part in processes.map(play_all, parts):
             tally.add(part)
-            for broken, why in tally.broken[shown:SHOWN]:
+            for broken, why in tally.broken[shown:MAX_SHOWN]:
                 say(f"--scenarios 1 --seed {broken}: {why}")
             shown = len(tally.broken)
             if tally.scenarios % max(100, scenarios // 20 // 100 * 100) == 0 or tally.scenarios == scenarios:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MIB = 2**20
-MORE_THAN_A_PAGE_OF_LOG_LINES = 80
+LOG_LINES_PER_PAGE = 80
 """Standard error is a file on the small disk; its last page has room when the disk has none."""
 _CHUNK = b"\0" * 65_536
 

@@ -37,11 +37,11 @@ _MAX_SHOWN_FAULTS = 20
 
 
 @dataclass
-class Result:
+class FuzzResult:
     requests: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
-    memory: list[float] = field(default_factory=list)  # MiB of the service, from `WARM` on
+    memory: list[float] = field(default_factory=list)  # MiB of the service, from `WARM_UP_SHARE` on
 
     @property
     def growth(self) -> float:
@@ -52,7 +52,7 @@ class Result:
         return not self.faults and self.growth < GROWTH_MIB
 
 
-class Campaign:
+class FuzzCampaign:
     """Sends requests over a few connections until their number is reached."""
 
     def __init__(self, service: LiveService, requests: int, seed: int) -> None:
@@ -60,10 +60,10 @@ class Campaign:
         self._wanted = requests
         api = httpx.get(service.base_url + "/openapi.json", trust_env=False, timeout=PATIENCE_SECONDS).json()
         self._generator = Generator(api, [service.token], seed, SPARED_OPERATIONS)
-        self.result = Result()
+        self.result = FuzzResult()
         self._next_tidying = 0
 
-    async def run(self) -> Result:
+    async def run(self) -> FuzzResult:
         async with asyncio.TaskGroup() as group:
             for number in range(CONNECTIONS):
                 group.create_task(self._ask_on(number))
@@ -163,7 +163,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         flags = ["--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0", "--max-data-bytes", "1500MiB"]
         with live_service(Path(folder) / "ams-data", *flags, "--segment-bytes", "64MiB") as service:
-            result = asyncio.run(Campaign(service, chosen.requests, chosen.seed).run())
+            result = asyncio.run(FuzzCampaign(service, chosen.requests, chosen.seed).run())
             ended = service.stop()
     seconds = time.monotonic() - started
     print(json.dumps({str(code): count for code, count in sorted(result.statuses.items())}))

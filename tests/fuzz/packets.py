@@ -78,12 +78,12 @@ class Port(NamedTuple):
                 await writer.wait_closed()
 
 
-class Conversation(NamedTuple):
+class PacketConversation(NamedTuple):
     packets: Sequence[bytes]
     expected: Answers
 
 
-class Campaign:
+class PacketCampaign:
     def __init__(self, port: Port, seed: int = 1) -> None:
         self._port = port
         self._requests = port.requests
@@ -110,20 +110,22 @@ class Campaign:
             for _ in range(CONNECTIONS):
                 group.create_task(work())
 
-    def _cuts(self) -> Iterator[Conversation]:
+    def _cuts(self) -> Iterator[PacketConversation]:
         every = [(name, cut) for name in self._requests for cut in cuts(self._join_requests([name]))]
         self._random.shuffle(every)
         for name, cut in every:
-            yield Conversation(cut, self._alone[name])
+            yield PacketConversation(cut, self._alone[name])
 
-    def _rows(self) -> Iterator[Conversation]:
+    def _rows(self) -> Iterator[PacketConversation]:
         for names in in_a_row(self._requests):
-            yield Conversation([self._join_requests(names)], self._expect(names))
+            yield PacketConversation([self._join_requests(names)], self._expect(names))
 
-    def _rows_cut(self) -> Iterator[Conversation]:
+    def _rows_cut(self) -> Iterator[PacketConversation]:
         while True:
             names = self._random.choices(list(self._requests), k=3)
-            yield Conversation(lane.cut_anywhere(self._join_requests(names), 3, self._random), self._expect(names))
+            yield PacketConversation(
+                lane.cut_anywhere(self._join_requests(names), 3, self._random), self._expect(names)
+            )
 
     def _join_requests(self, names: Sequence[str]) -> bytes:
         joined = b""
@@ -148,7 +150,7 @@ class Campaign:
                 return found
         return found + answers[1:]
 
-    async def _check(self, conversation: Conversation) -> None:
+    async def _check(self, conversation: PacketConversation) -> None:
         answers = await self._ask(conversation.packets)
         self.conversations += 1
         if not self._is_right(answers, conversation.expected):
@@ -264,7 +266,7 @@ def check_ports(ports: Sequence[Port], seconds: float, seed: int = 1, most: int 
     """Hold conversations with each port for `seconds`, print their number, and return how many had wrong answers."""
     faults = 0
     for port in ports:
-        campaign = Campaign(port, seed)
+        campaign = PacketCampaign(port, seed)
         asyncio.run(campaign.run(seconds, most))
         print(f"{port.name}: conversations {campaign.conversations} faults {campaign.faults}", flush=True)
         faults += campaign.faults

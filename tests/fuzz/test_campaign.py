@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import packets
-from tests.fuzz.campaign import Campaign
+from tests.fuzz.campaign import FuzzCampaign
 from tests.fuzz.judging import Answer, AnswerReader, find_fault
 from tests.support.service import LiveService, live_service
 
@@ -26,7 +26,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
 @pytest.mark.acceptance
 @pytest.mark.long
 def test_a_few_thousand_wrong_requests_are_answered_well(service: LiveService) -> None:
-    result = asyncio.run(Campaign(service, 3000, seed=7).run())
+    result = asyncio.run(FuzzCampaign(service, 3000, seed=7).run())
     assert result.faults == []
     assert result.statuses[200] > 150
 

@@ -308,13 +308,13 @@ async def test_an_answer_that_is_not_read_until_a_stop_is_no_server_error(path: 
     app = App(NONE, NONE, UnreadAnswers(2**20), cast("Any", SimpleNamespace(answer=publish)), [], NONE)
     sent: list[Any] = []
 
-    async def unread(event: Any) -> None:
+    async def wait_after_body(event: Any) -> None:
         sent.append(event["type"])
         if event["type"] == "http.response.body":
             await asyncio.Event().wait()
 
     scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
-    answering = asyncio.ensure_future(app(scope, NONE, unread))
+    answering = asyncio.ensure_future(app(scope, NONE, wait_after_body))
     await wait_until_async(lambda: len(sent) == 2)
 
     answering.cancel()

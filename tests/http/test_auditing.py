@@ -236,12 +236,12 @@ async def test_a_change_that_a_stop_cuts_short_is_recorded_as_it_may_have_been_m
 ) -> None:
     begun = asyncio.Event()
 
-    async def never(*_: object) -> None:
+    async def wait_for_ever(*_: object) -> None:
         begun.set()
         await asyncio.Event().wait()
 
     async with one_way(tmp_path / "data", lane=False) as way:
-        monkeypatch.setattr(Topics, "create", never)
+        monkeypatch.setattr(Topics, "create", wait_for_ever)
         asking = asyncio.ensure_future(way.told([request("PUT", "/projects/P/topics/cut")]))
         await begun.wait()
         for exchange in list(way.port.exchanges):

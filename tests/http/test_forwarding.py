@@ -38,7 +38,7 @@ class ScriptedNodes(HttpClient):
         return answer
 
 
-class Site:
+class ForwardingSite:
     def __init__(self, nodes: ScriptedNodes, *owners: OwnedElsewhere | bytes) -> None:
         self.nodes, self.owners, self.unread = nodes, list(owners), UnreadAnswers(2**20)
         self.doubted: list[str] = []
@@ -61,7 +61,7 @@ class Site:
 
 async def test_a_request_goes_to_its_owner_as_it_came_and_its_answer_comes_back() -> None:
     REQUEST.set(b"the-id")
-    site = Site(ScriptedNodes(DONE_RESPONSE._replace(headers=((b"ETag", b'"7"'),))), A)
+    site = ForwardingSite(ScriptedNodes(DONE_RESPONSE._replace(headers=((b"ETag", b'"7"'),))), A)
     headers = [
         (b"authorization", b"Bearer t"), (b"x-forwarded-for", b"192.0.2.7, 192.0.2.8"), (b"cookie", b"c"),
         (b"content-length", b"9"), (b"if-match", b'"7"'),
@@ -82,7 +82,7 @@ async def test_a_request_goes_to_its_owner_as_it_came_and_its_answer_comes_back(
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 412, 413, 429, 500])
 async def test_a_refusal_of_the_owner_is_the_answer(status: int) -> None:
     said = Response(status, b"no", ((b"Retry-After", b"2"), (b"WWW-Authenticate", b"Bearer"), (b"Server", b"x")))
-    site = Site(ScriptedNodes(said), A)
+    site = ForwardingSite(ScriptedNodes(said), A)
     expected = [(b"retry-after", b"2"), (b"www-authenticate", b"Bearer")]
     assert await site.run() == Answer(status, b"no", expected)
     assert site.doubted == []
@@ -104,7 +104,7 @@ BUSY_ANSWER = Answer(503, b"busy", [(b"retry-after", b"2")])
 async def test_whom_a_request_is_sent_to(
     answers: list[Response | Exception], owners: list[OwnedElsewhere | bytes], answer: object, asked: list[bytes]
 ) -> None:
-    site = Site(ScriptedNodes(*answers), *owners)
+    site = ForwardingSite(ScriptedNodes(*answers), *owners)
     assert await site.run() == answer
     assert [each.url.host for each in site.nodes.asked] == asked
     assert set(site.doubted) == ({SubscriptionId("s")} if asked else set())
@@ -116,7 +116,7 @@ async def test_whom_a_request_is_sent_to(
 async def test_without_an_answer_of_the_owner_there_is_none(
     answer: Exception, owners: list[OwnedElsewhere], error: type[Exception], message: str | None
 ) -> None:
-    site = Site(ScriptedNodes(answer), *owners)
+    site = ForwardingSite(ScriptedNodes(answer), *owners)
     with pytest.raises(error, match=message):
         await site.run()
     assert site.doubted == [SubscriptionId("s")]
@@ -127,11 +127,11 @@ async def test_without_an_answer_of_the_owner_there_is_none(
 )
 async def test_what_is_not_forwarded_is_refused(owner: OwnedElsewhere, headers: list[tuple[bytes, bytes]]) -> None:
     with pytest.raises(OwnedElsewhere):
-        await Site(ScriptedNodes(), owner).run(headers=headers)
+        await ForwardingSite(ScriptedNodes(), owner).run(headers=headers)
 
 
 async def test_no_large_answer_is_fetched_without_memory_for_it() -> None:
-    site = Site(ScriptedNodes(), A)
+    site = ForwardingSite(ScriptedNodes(), A)
     with site.unread.held("P", 2**20), pytest.raises(Overloaded):
         await site.forwarder.run(site.act, {"path": "/v1/projects/P/", "headers": []}, lambda: b"", most=2**20)
 
@@ -139,7 +139,7 @@ async def test_no_large_answer_is_fetched_without_memory_for_it() -> None:
 async def test_a_client_that_leaves_ends_the_request() -> None:
     ended = asyncio.Event()
 
-    class Waiting(ScriptedNodes):
+    class WaitingNodes(ScriptedNodes):
         async def ask(self, request: httpcore.Request) -> Response:
             try:
                 await asyncio.Event().wait()
@@ -148,7 +148,7 @@ async def test_a_client_that_leaves_ends_the_request() -> None:
             raise AssertionError
 
     left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    running = asyncio.create_task(Site(Waiting(), A).run(lambda: left))
+    running = asyncio.create_task(ForwardingSite(WaitingNodes(), A).run(lambda: left))
     await asyncio.sleep(0)
     left.set_result(None)
     with pytest.raises(ClientLeft):

@@ -212,11 +212,11 @@ def far_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make reads of positions asynchronous, as with a database on another machine."""
     found = EmbeddedCursors.position
 
-    async def later(cursors: EmbeddedCursors, *place: Any) -> Any:
+    async def find_later(cursors: EmbeddedCursors, *place: Any) -> Any:
         await asyncio.sleep(0)
         return await found(cursors, *place)
 
-    monkeypatch.setattr(EmbeddedCursors, "position", later)
+    monkeypatch.setattr(EmbeddedCursors, "position", find_later)
 
 
 @pytest.mark.usefixtures("far_positions")

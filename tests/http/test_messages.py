@@ -122,11 +122,11 @@ def told_of(read: Callable[[bytes], Outer], body: bytes) -> Outer | str:
 @example("\ufeff{}", "")
 @example("[" * 2000, "")
 def test_1_2_the_first_value_is_read_as_if_nothing_followed_it(text: str, after: str) -> None:
-    def slowly(body: bytes) -> Outer:
+    def read_slowly(body: bytes) -> Outer:
         return READER.read(first_value(body))
 
     body = f"{text}{after}".encode()
-    told = told_of(slowly, body)
+    told = told_of(read_slowly, body)
     assert told_of(READER.read_first, body) == ("parse error" if isinstance(told, str) else told)
 
 

@@ -326,7 +326,7 @@ def half_project(service: Served) -> bytes:
 
 
 def send_half_closed(address: tuple[str, int], said: bytes, project: bytes = b"") -> bytes:
-    """Send, with this project for `half`, close the sending side, and return the answer."""
+    """Send, with this project for `half_project`, close the sending side, and return the answer."""
     with socket.create_connection(address, timeout=PATIENCE_SECONDS) as client:
         client.sendall(said.replace(b"/half/", b"/%b/" % project))
         client.shutdown(socket.SHUT_WR)

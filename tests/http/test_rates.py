@@ -71,12 +71,12 @@ def test_a_user_beyond_its_rate_is_told_when_to_come_back(
 def test_a_request_whose_body_comes_late_counts_once(admin: httpx.Client, verb: str) -> None:
     """Its sender is checked again, but it is the same request."""
 
-    def late() -> Iterator[bytes]:
+    def late_body() -> Iterator[bytes]:
         yield b"{"
         time.sleep(2 * RECHECK_AFTER_SECONDS)
         yield b"}"
 
-    assert admin.post(f"/projects/P/{verb}", content=late()).status_code != 429
+    assert admin.post(f"/projects/P/{verb}", content=late_body()).status_code != 429
     assert answers(admin, "GET", "/users", 3) == [200, 200, 429]
 
 

@@ -138,13 +138,13 @@ async def test_an_answer_that_cannot_be_finished_is_not_taken_for_whole(
     await topic.fill(2000)
     real = topic.log.read
 
-    async def failing(of: TopicId, start: int, **limits: Any) -> Any:
+    async def read_failing(of: TopicId, start: int, **limits: Any) -> Any:
         if start or first_fails:
             raise LogUnavailable
         return await real(of, start, **limits)
 
     with monkeypatch.context() as patch:
-        patch.setattr(topic.log, "read", failing)
+        patch.setattr(topic.log, "read", read_failing)
         if first_fails:  # then nothing is sent yet
             answer = await topic.http.get(topic.read)
             assert (answer.status_code, answer.json()["error"]["message"]) == (500, "Backend Error")

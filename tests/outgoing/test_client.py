@@ -182,10 +182,10 @@ async def says_its_number(writer: asyncio.StreamWriter, number: int) -> None:
 
 
 async def test_one_connection_serves_one_request_after_another_whatever_their_status() -> None:
-    async def refuses(writer: asyncio.StreamWriter, number: int) -> None:
+    async def refuse(writer: asyncio.StreamWriter, number: int) -> None:
         writer.write(whole_answer(b"%d" % number).replace(b"200 OK", b"404 Not Found"))
 
-    async with serve_replies(refuses) as origin:
+    async with serve_replies(refuse) as origin:
         assert [await origin.ask() for _ in range(3)] == [
             Response(404, each, ((b"Content-Length", b"1"),)) for each in (b"1", b"2", b"3")
         ]
@@ -215,25 +215,25 @@ async def test_what_comes_behind_an_answer_is_no_answer_to_the_next_request(stra
 
 
 async def test_a_connection_that_is_closed_when_it_is_used_again_is_made_anew() -> None:
-    async def once(writer: asyncio.StreamWriter, number: int) -> None:
+    async def answer_once(writer: asyncio.StreamWriter, number: int) -> None:
         if number == 1:
             await says_its_number(writer, number)
         else:
             writer.close()
 
-    async with serve_replies(once) as origin:
+    async with serve_replies(answer_once) as origin:
         assert [(await origin.ask()).body for _ in range(3)] == [b"1"] * 3
     assert origin.connections == 3
     assert (origin.client.requests, origin.client.failures) == (3, 0)
 
 
 async def test_a_request_is_not_sent_again_when_something_of_an_answer_came() -> None:
-    async def half(writer: asyncio.StreamWriter, number: int) -> None:
+    async def answer_half(writer: asyncio.StreamWriter, number: int) -> None:
         writer.write(whole_answer(b"1") if number == 1 else b"HTTP/1.1 200")
         if number == 2:
             writer.close()
 
-    async with serve_replies(half) as origin:
+    async with serve_replies(answer_half) as origin:
         await origin.ask()
 
         with pytest.raises(RequestFailed, match="without sending"):
@@ -252,20 +252,20 @@ async def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.Mo
 
 
 async def test_what_was_not_sent_at_all_is_told_from_what_may_have_been_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def closes(writer: asyncio.StreamWriter, _number: int) -> None:
+    async def close_writer(writer: asyncio.StreamWriter, _number: int) -> None:
         writer.close()
 
-    async with serve_replies(closes) as origin:
+    async with serve_replies(close_writer) as origin:
         with pytest.raises(RequestFailed) as failed:
             await origin.ask()
         assert not isinstance(failed.value, NotReached)
     with pytest.raises(NotReached):
         await origin.ask()
 
-    async def hangs(_self: HttpClient, _url: httpcore.URL) -> None:
+    async def hang(_self: HttpClient, _url: httpcore.URL) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(HttpClient, "_connected", hangs)
+    monkeypatch.setattr(HttpClient, "_connected", hang)
     origin.client = HttpClient(LOOPBACK, connect_seconds=0.01)
     with pytest.raises(NotReached, match="no connection in time"):
         await origin.ask()
@@ -289,11 +289,11 @@ async def test_what_was_sent_on_a_kept_connection_may_have_been_done_although_th
 
 
 async def test_only_so_many_requests_go_to_one_place_at_a_time() -> None:
-    async def slowly(writer: asyncio.StreamWriter, number: int) -> None:
+    async def answer_slowly(writer: asyncio.StreamWriter, number: int) -> None:
         await asyncio.sleep(0.01)
         await says_its_number(writer, number)
 
-    async with serve_replies(slowly, at_once=3) as origin:
+    async with serve_replies(answer_slowly, at_once=3) as origin:
         await asyncio.gather(*(origin.ask() for _ in range(9)))
     assert origin.connections == 3
 

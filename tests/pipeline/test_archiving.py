@@ -27,7 +27,7 @@ from tests.faults.pipeline.kills import commit_appears, run_through_kills
 from tests.pipeline.delta import by_duckdb, files_of
 from tests.pipeline.garden import Garden, make_messages
 from tests.support.waiting import wait_until
-from tests.tables.losing import Machine, ProcessKilled
+from tests.tables.losing import LosingMachine, ProcessKilled
 
 DAMAGES = ("gone", "empty", "all but the last line")
 
@@ -262,7 +262,7 @@ def test_power_lost_at_any_sync_loses_no_message_and_doubles_none(
     for syncs in itertools.count():
         folder = tmp_path / str(syncs)
         folder.mkdir()
-        machine, keeper = Machine(folder), Keeper(garden, folder)
+        machine, keeper = LosingMachine(folder), Keeper(garden, folder)
         try:
             with machine.running(syncs):
                 keeper.run()

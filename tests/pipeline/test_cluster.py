@@ -14,10 +14,10 @@ from ams.client import Message, wire
 from ams.pipeline.checkpoint import SPARK_LOG, Standing, read_standing
 from local_cluster.spark import SparkCluster
 from tests.faults.pipeline import campaign, egi
-from tests.faults.pipeline.driver import FAILED
+from tests.faults.pipeline.driver import FAILURE_FILE
 from tests.faults.pipeline.driving import Read, batch_of, command_of, publish, write_told
 from tests.faults.pipeline.kills import batch_begins, run_through_kills
-from tests.faults.pipeline.on_cluster import QUICK_JAVA, killing, on_cluster
+from tests.faults.pipeline.on_cluster import QUICK_JAVA, on_cluster, run_killed_cluster
 from tests.pipeline.delta import by_duckdb
 from tests.pipeline.garden import Garden, make_messages
 from tests.support.parts import new_database
@@ -83,7 +83,7 @@ class ClusterRuns(NamedTuple):
 
 
 def failure_in(work: Path) -> str:
-    file = work / FAILED
+    file = work / FAILURE_FILE
     return file.read_text() if file.exists() else ""
 
 
@@ -175,7 +175,7 @@ def test_one_kill_of_each_loses_and_doubles_nothing(garden: Garden, tmp_path: Pa
     }  # fmt: skip
     work = tmp_path / "work"
 
-    with killing(tmp_path / "cluster", seed=1, workers=2) as kills:
+    with run_killed_cluster(tmp_path / "cluster", seed=1, workers=2) as kills:
         killed = run_through_kills(
             command_of(garden.tell(work, "republish:JOB", options, kills.settings)), kills=1,
             working=batch_begins(work / "checkpoint"), log=tmp_path / "log", spread=0.5, others=kills.each,
@@ -190,7 +190,7 @@ def test_one_kill_of_each_loses_and_doubles_nothing(garden: Garden, tmp_path: Pa
 
 def test_an_archive_on_a_cluster_is_under_kills_what_it_is_here(tmp_path: Path) -> None:
     # The remaining jobs: make faults-pipeline CLUSTER=--cluster
-    with live_service(tmp_path / "data") as service, killing(tmp_path / "cluster", seed=2) as kills:
+    with live_service(tmp_path / "data") as service, run_killed_cluster(tmp_path / "cluster", seed=2) as kills:
         _, different = campaign.run_case(campaign.CASES["archive"](2), service, tmp_path / "archive", 1, 2, kills)
     assert different == []
     assert kills.executors

@@ -177,15 +177,15 @@ def test_what_administers_is_recorded_and_what_consumes_is_not(guarded_service: 
     assert guarded_service.get_status(PUBLISHER + "CreateTopic", topic, poor)[0] == "PERMISSION_DENIED"
     assert guarded_service.publish(guarded_service.service.token) == ("OK", "")
 
-    def about(found: list[Any]) -> list[Any]:
+    def events_about(found: list[Any]) -> list[Any]:
         return [each for each in found if each["resource"].endswith("/topics/recorded")]
 
-    events = wait_for_events(guarded_service, "topics:", lambda found: len(about(found)) == 2)
-    assert {(each["action"], each["result"]) for each in about(events)} == {
+    events = wait_for_events(guarded_service, "topics:", lambda found: len(events_about(found)) == 2)
+    assert {(each["action"], each["result"]) for each in events_about(events)} == {
         ("topics:create", "done"),
         ("topics:create", "refused"),
     }
-    assert {each["actor"] for each in about(events) if each["result"] == "done"} == {name}
+    assert {each["actor"] for each in events_about(events) if each["result"] == "done"} == {name}
     assert not [each for each in events if each["action"] == "topics:publish"]
 
 

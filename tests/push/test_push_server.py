@@ -133,10 +133,10 @@ async def test_a_push_server_that_is_not_there_is_away_and_found_when_it_is_back
 
         async with reference_push_server(port=port):
 
-            async def serves() -> bool:
+            async def is_serving() -> bool:
                 return await client.health(details=False) == "SERVING"
 
-            await wait_until_async(serves)
+            await wait_until_async(is_serving)
 
 
 async def test_p34_health_tells_the_state_that_keeps_a_server_from_working(
@@ -326,14 +326,14 @@ async def test_a_registry_that_does_not_answer_changes_nothing(drive: Drive) -> 
 
 
 async def test_a_push_server_that_is_away_is_not_asked_about_each_subscription() -> None:
-    class Away(GrpcPushServer):
+    class AwayServer(GrpcPushServer):
         asked = 0
 
         async def look(self, path: str) -> Outcome:
             self.asked += 1
             return Outcome(grpc.StatusCode.UNAVAILABLE, "nobody is there")
 
-    server = Away(PushServerAddress(host="127.0.0.1", port=1, tls=False))
+    server = AwayServer(PushServerAddress(host="127.0.0.1", port=1, tls=False))
     driving = Driving(server, WantedTargets([target(f"s{number}") for number in range(100)]))
 
     for _ in range(2):

@@ -114,7 +114,7 @@ async def test_what_is_finished_still_is_held() -> None:
 
 async def test_p6_a_late_end_of_a_worker_does_not_end_the_next_one_of_its_path() -> None:
 
-    class Late(MemoryUpstream):
+    class LateUpstream(MemoryUpstream):
         async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
             try:
                 return await super().pull(target, max_messages=max_messages, max_bytes=max_bytes)
@@ -123,7 +123,7 @@ async def test_p6_a_late_end_of_a_worker_does_not_end_the_next_one_of_its_path()
                     raise Gone("Subscription doesn't exist") from None
                 raise
 
-    async with run_workers(upstream=Late()) as bench:
+    async with run_workers(upstream=LateUpstream()) as bench:
         bench.workers.follow([TARGET_1])
         await wait_until_async(lambda: bench.upstream.waiting)
         bench.workers.follow([replace(TARGET_1, id="new")])

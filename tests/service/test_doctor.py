@@ -155,13 +155,13 @@ async def test_of_a_subscription_that_is_delivered_nothing_is_wrong(use_cases: U
 
 
 async def test_what_a_push_server_elsewhere_says_of_itself_is_told_as_it_is(use_cases: UseCases) -> None:
-    class Elsewhere(NoPushServer):
+    class OtherPushServer(NoPushServer):
         async def status(self, path: str) -> str:
             return f"Subscription {path} is currently active"
 
     await deliver(use_cases, VERIFIED_CONFIG)
 
-    found = await doctor_of(use_cases, server=Elsewhere()).look(use_cases.caller, SUB)
+    found = await doctor_of(use_cases, server=OtherPushServer()).look(use_cases.caller, SUB)
 
     assert found.healthy
     said = "Of how its messages are pushed this is known: Subscription /projects/P/subscriptions/s is currently active."

@@ -93,13 +93,13 @@ async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
 
 
 def test_o2_nothing_fails_where_the_kernel_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object) -> None:
+    def raise_missing(*_: object) -> None:
         raise OSError
 
-    monkeypatch.setattr("builtins.open", missing)
+    monkeypatch.setattr("builtins.open", raise_missing)
     assert 0 < metrics.memory_percent() < 100
 
-    monkeypatch.setattr(os, "sysconf", missing)
+    monkeypatch.setattr(os, "sysconf", raise_missing)
     assert metrics.memory_percent() == 0.0
 
 

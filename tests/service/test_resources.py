@@ -223,13 +223,13 @@ async def test_a_quota_changed_during_a_measurement_holds_at_once(
     await stored.measure()
     read, go_on, all_of = asyncio.Event(), asyncio.Event(), projects.all
 
-    async def slow() -> Sequence[Project]:
+    async def read_slowly() -> Sequence[Project]:
         found = await all_of()
         read.set()
         await go_on.wait()
         return found
 
-    monkeypatch.setattr(projects, "all", slow)
+    monkeypatch.setattr(projects, "all", read_slowly)
     measuring = asyncio.create_task(stored.measure())
     await read.wait()
     stored.follow(project, {STORED_BYTES: 0})

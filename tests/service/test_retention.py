@@ -185,7 +185,7 @@ TTL = DAY
 MOMENT = 1000
 
 
-class Site(KeptTrail):
+class ExpirySite(KeptTrail):
     """A service whose expiry runs on demand."""
 
     def __init__(self, engines: Engines) -> None:
@@ -224,12 +224,12 @@ class Site(KeptTrail):
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(tmp_path: Path) -> AsyncIterator[ExpirySite]:
     async with open_engines(tmp_path) as engines:
-        yield Site(engines)
+        yield ExpirySite(engines)
 
 
-async def test_what_was_not_used_for_its_time_goes_and_that_is_recorded(site: Site) -> None:
+async def test_what_was_not_used_for_its_time_goes_and_that_is_recorded(site: ExpirySite) -> None:
     made = await site.prepare(expiration_ttl=TTL)
 
     assert await site.still_exists_after(TTL + EXPIRY_MARGIN)
@@ -242,7 +242,7 @@ async def test_what_was_not_used_for_its_time_goes_and_that_is_recorded(site: Si
 
 
 @pytest.mark.parametrize("use", ["pull", "acknowledgement", "request", "on another node"])
-async def test_a_use_lets_it_stay_also_after_a_restart(site: Site, use: str) -> None:
+async def test_a_use_lets_it_stay_also_after_a_restart(site: ExpirySite, use: str) -> None:
     made = await site.prepare(expiration_ttl=TTL)
     assert await site.still_exists_after(TTL)
     if use == "pull":
@@ -260,7 +260,7 @@ async def test_a_use_lets_it_stay_also_after_a_restart(site: Site, use: str) -> 
     assert not await site.still_exists_after(MOMENT)
 
 
-async def test_nothing_goes_soon_after_a_start_so_that_clients_can_come_back(site: Site) -> None:
+async def test_nothing_goes_soon_after_a_start_so_that_clients_can_come_back(site: ExpirySite) -> None:
     made = await site.prepare(expiration_ttl=TTL)
     site.engines.clock.advance(30 * DAY)
     site.started_again()
@@ -271,7 +271,9 @@ async def test_nothing_goes_soon_after_a_start_so_that_clients_can_come_back(sit
     assert await site.still_exists_after(2 * MOMENT)
 
 
-async def test_snapshots_whose_time_is_over_are_removed_and_a_subscription_without_a_policy_is_not(site: Site) -> None:
+async def test_snapshots_whose_time_is_over_are_removed_and_a_subscription_without_a_policy_is_not(
+    site: ExpirySite,
+) -> None:
     await site.prepare()
     assert await site.still_exists_after(400 * DAY)
     registry, clock = site.engines.registry, site.engines.clock
@@ -285,7 +287,7 @@ async def test_snapshots_whose_time_is_over_are_removed_and_a_subscription_witho
     assert await registry.snapshots.delete_expired(clock.wall()) == 0
 
 
-async def test_a_clock_that_leaps_ahead_removes_neither_subscriptions_nor_snapshots(site: Site) -> None:
+async def test_a_clock_that_leaps_ahead_removes_neither_subscriptions_nor_snapshots(site: ExpirySite) -> None:
     await site.prepare(expiration_ttl=TTL)
     registry, clock, project = site.engines.registry, site.engines.clock, site.caller.here.id
     await registry.snapshots.create(await site.snapshot(DAY))

@@ -28,7 +28,7 @@ def damage_content(content: bytes, damage: str) -> bytes | None:
 
 
 @dataclass
-class Machine:
+class LosingMachine:
     """Files below a folder, and which of them are on stable storage."""
 
     folder: Path

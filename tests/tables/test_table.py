@@ -130,10 +130,10 @@ def test_delta_rs_ignores_a_wider_schema_in_a_commit(root: Path) -> None:
 def test_who_is_always_beaten_gives_up_and_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(table(root), 0, [(1, MONDAY)])
 
-    def beaten(*_: object) -> None:
+    def fail_commit(*_: object) -> None:
         raise CommitFailedError("no")
 
-    monkeypatch.setattr(tables, "_write", beaten)
+    monkeypatch.setattr(tables, "_write", fail_commit)
 
     with pytest.raises(WrongTable, match="is changed by others all the time; nothing was stored"):
         append(table(root), 1, [(2, MONDAY)])

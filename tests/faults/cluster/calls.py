@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bench.connection import CLOSED
 from simulation.histories.attempts import Attempt, Outcome, Seek, Settle
 from simulation.histories.client import LATE
-from tests.faults.parallel.google import ON_ITS_WAY, Moment
+from tests.faults.parallel.google import MAX_TRANSIT_SECONDS, Moment
 
 WORK = "work"
 SLOW_SECONDS = 2.0
@@ -143,7 +143,7 @@ class Course:
         """Return this moment: after the fault calls may fail, until another node owns the subscription."""
         now, is_hurt = time.monotonic(), bool(self.began)
         is_late = is_hurt and now < self.released + FLOWS_SECONDS
-        return Moment(now, int(is_hurt), not is_hurt, (self.began if is_late else now) - ON_ITS_WAY)
+        return Moment(now, int(is_hurt), not is_hurt, (self.began if is_late else now) - MAX_TRANSIT_SECONDS)
 
     @property
     def until(self) -> float:
@@ -207,11 +207,11 @@ def find_broken_promises(promise: Promise, calls: Sequence[Call], course: Course
             after = call.ended - course.began
             yield (
                 f"promise: {call.what} {call.request} failed {after:.1f} s after the fault came"
-                f" {_at(call)}: {call.status} {call.text} ({call.seconds:.1f} s)"
+                f" {_place_of(call)}: {call.status} {call.text} ({call.seconds:.1f} s)"
             )
 
 
-def _at(call: Call) -> str:
+def _place_of(call: Call) -> str:
     return f"at {call.node}" if call.node else "at an unknown node"
 
 

@@ -14,7 +14,7 @@ from simulation.histories.attempts import Held, Outcome
 from simulation.histories.client import PROJECT, Client, Kind, Tried, encode_body, error_text, to_tried
 from simulation.histories.payload import message
 from tests.faults.cluster.calls import Call, CallLog
-from tests.faults.http_client import FOREVER, ask
+from tests.faults.http_client import END_OF_TIME, ask
 
 PATIENCE_SECONDS = 10.0
 BREATH_SECONDS = 0.5
@@ -75,7 +75,7 @@ class FrontClient(Client):
         what = self._what or (verb if verb in _VERBS else "read")
         call = Call(name, what, started, ended, answer.status, error_text(answer))
         if call.has_failed:
-            return to_tried(name, started, FOREVER, Outcome.UNKNOWN, answer), call
+            return to_tried(name, started, END_OF_TIME, Outcome.UNKNOWN, answer), call
         return to_tried(name, started, ended, Outcome.DONE if answer.status == 200 else Outcome.REFUSED, answer), call
 
     async def _ask(self, pieces: tuple[bytes, ...]) -> Response:
@@ -93,7 +93,7 @@ class FrontClient(Client):
 
 
 RETRY: dict[str, Any] = {"retry": 3, "retrysleep": 1}
-FAILED = 599  # stands for the library's exception after its last try
+FAILED_STATUS = 599  # stands for the library's exception after its last try
 PAUSE_SECONDS = 0.1
 
 
@@ -154,7 +154,7 @@ class LibraryUser:
         try:
             answer = call()
         except AmsException as error:
-            status, text = FAILED, str(error)
+            status, text = FAILED_STATUS, str(error)
         self.log.note(Call(f"library {what} {name}", f"library {what}", started, time.monotonic(), status, text))
         return answer
 

@@ -18,8 +18,8 @@ from tests.faults.cluster import calls as judges
 from tests.faults.cluster.calls import BACK_SECONDS, CallLog, Course
 from tests.faults.cluster.clients import FrontClient, LibraryUser
 from tests.faults.cluster.faults import Fault
-from tests.faults.cluster.site import Site
-from tests.faults.cluster.users import DEADLINE_SECONDS, Names, users, workers
+from tests.faults.cluster.site import ClusterSite
+from tests.faults.cluster.users import DEADLINE_SECONDS, Names, make_users, make_workers
 from tests.faults.http_client import Traffic
 from tests.faults.parallel.google import Streams
 
@@ -50,7 +50,7 @@ class Entry:
 
 
 class Run:
-    def __init__(self, site: Site, fault: Fault, number: int, seed: int) -> None:
+    def __init__(self, site: ClusterSite, fault: Fault, number: int, seed: int) -> None:
         self.names = Names(f"{fault.name}-{number}")
         self.history = History(self.names.subscriptions)
         self.course = Course(self.names.topics[0], f"{self.names.run}-")
@@ -59,7 +59,7 @@ class Run:
         self._fault = fault
         self._chance = random.Random(seed)
         self._kinds = with_more_attempts(parallel.kinds_of(self.names.work))
-        self._workers = workers(self.names, self.history, site.front, self.log, self._chance)
+        self._workers = make_workers(self.names, self.history, site.front, self.log, self._chance)
         self._traffic = Traffic()
         self._streams = Streams(self.names.google, self.history, self.course.moment, self._traffic, self._chance)
         self._admin = FrontClient(f"{self.names.run}-admin", site.front, self.log)
@@ -96,7 +96,7 @@ class Run:
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(2) as pool:
             async with asyncio.TaskGroup() as group:
-                others = users(self.names, self.history, self._site.front, self.log, self._chance)
+                others = make_users(self.names, self.history, self._site.front, self.log, self._chance)
                 for user in (*others, *self._workers):
                     group.create_task(user.run())
                 threads = [loop.run_in_executor(pool, each) for each in (self._library.publish, self._library.consume)]

@@ -8,12 +8,12 @@ from simulation.histories.attempts import NACK, Ack, Ending, Facts, Held, Outcom
 from simulation.histories.history import History
 from tests.faults.cluster import calls as judges
 from tests.faults.cluster.calls import WORK, Call, CallLog, Course, Promise
-from tests.faults.cluster.campaign import Campaign
+from tests.faults.cluster.campaign import ClusterCampaign
 from tests.faults.cluster.faults import BY_NAME
-from tests.faults.parallel.google import ON_ITS_WAY
+from tests.faults.parallel.google import MAX_TRANSIT_SECONDS
 
 FAULT = Course("jobs", began=10, node="node1", helped=30)
-DYING = Course("jobs", began=10, gone=10.5, node="node1")
+DYING_COURSE = Course("jobs", began=10, gone=10.5, node="node1")
 
 
 @pytest.mark.alone
@@ -24,7 +24,7 @@ DYING = Course("jobs", began=10, gone=10.5, node="node1")
 @pytest.mark.haproxy
 async def test_owners_and_then_one_of_each_are_lost_and_nobody_is_let_down(tmp_path: Path) -> None:
     faults = [BY_NAME[name] for name in ("kill-owner", "freeze-owner", "one-of-each")]
-    entries = await Campaign(tmp_path, faults, runs=1, seed=5).go()
+    entries = await ClusterCampaign(tmp_path, faults, runs=1, seed=5).go()
 
     assert [entry.broken for entry in entries] == [[], [], []]
     assert all(entry.requests > 100 and entry.taken_over for entry in entries)
@@ -103,8 +103,8 @@ def test_where_no_call_may_fail_each_that_does_is_told() -> None:
     (Promise.IN_FLIGHT, make_call("pull", 9, 12), FAULT, False),
     (Promise.IN_FLIGHT, make_call("library publish", 9, 50), FAULT, False),
     (Promise.IN_FLIGHT, make_call("publish", 8, 9), FAULT, False),
-    (Promise.IN_FLIGHT, make_call("publish", 10.3, 10.6), DYING, True),
-    (Promise.IN_FLIGHT, make_call("publish", 10.6, 10.8), DYING, False),
+    (Promise.IN_FLIGHT, make_call("publish", 10.3, 10.6), DYING_COURSE, True),
+    (Promise.IN_FLIGHT, make_call("publish", 10.6, 10.8), DYING_COURSE, False),
     (Promise.SOME, make_call("pull", 11, 12), FAULT, True), (Promise.SOME, make_call("pull", 8, 9), FAULT, False),
     (Promise.SOME, make_call(WORK, 8, 9, 503), FAULT, False), (Promise.NONE, make_call(WORK, 9, 11, 503), FAULT, True),
     (Promise.NONE, make_call("pull", 9, 9.1, 408), FAULT, True),
@@ -172,7 +172,7 @@ def test_from_when_the_fault_came_calls_may_fail_and_messages_come_that_were_hel
 
     course.begin()
     moment = course.moment()
-    assert (moment.is_up, moment.deaths, moment.since) == (False, 1, moment.time - ON_ITS_WAY)
+    assert (moment.is_up, moment.deaths, moment.since) == (False, 1, moment.time - MAX_TRANSIT_SECONDS)
 
     course.release()
-    assert course.moment().since == course.began - ON_ITS_WAY
+    assert course.moment().since == course.began - MAX_TRANSIT_SECONDS

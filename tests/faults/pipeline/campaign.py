@@ -24,7 +24,7 @@ from demo.pipeline.samples import Sample, accounting, alarms, monitoring
 from tests.faults.pipeline import egi
 from tests.faults.pipeline.driving import DAY, MISHAPS, batch_of, drive, publish
 from tests.faults.pipeline.kills import commit_appears, run_through_kills
-from tests.faults.pipeline.on_cluster import Kills, killing
+from tests.faults.pipeline.on_cluster import Kills, run_killed_cluster
 from tests.pipeline.delta import by_duckdb
 from tests.support.parts import scratch_database
 from tests.support.service import LiveService, live_service
@@ -70,7 +70,7 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory())
         service = stack.enter_context(live_service(Path(place) / "data"))
-        more = stack.enter_context(killing(Path(place) / "cluster", told.seed)) if told.cluster else None
+        more = stack.enter_context(run_killed_cluster(Path(place) / "cluster", told.seed)) if told.cluster else None
         for name in told.jobs:
             began = time.monotonic()
             folder = Path(place) / name

@@ -98,7 +98,7 @@ def do_batch_until(stream: Stream, moment: int) -> None:
         if next(moments) >= moment:
             raise DriverKilled
 
-    def dying(step: Callable[..., Any]) -> Callable[..., Any]:
+    def kill_around(step: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             pass_moment()
             done = step(*arguments)
@@ -109,7 +109,7 @@ def do_batch_until(stream: Stream, moment: int) -> None:
 
     with stream.patch.context() as patch, contextlib.suppress(DriverKilled):
         for kind, name in ((StreamWriter, "write"), (Publisher, "send"), (BatchFolder, "finish")):
-            patch.setattr(kind, name, dying(getattr(kind, name)))
+            patch.setattr(kind, name, kill_around(getattr(kind, name)))
         stream.do_batch(TWO_PARTS)
 
 

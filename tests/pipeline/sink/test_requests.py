@@ -213,7 +213,7 @@ BEGIN_SECONDS = 1_700_000_000.0
 
 
 def _checkpoint(folder: Path, offsets: int, commits: int) -> Path:
-    """A checkpoint with so many batches begun and finished; the last was begun at `BEGUN`."""
+    """A checkpoint with so many batches begun and finished; the last was begun at `BEGIN_SECONDS`."""
     for name, count in (("offsets", offsets), ("commits", commits)):
         (folder / name).mkdir()
         for number in range(count):

@@ -65,7 +65,7 @@ class NodeOwnership(Ownership):
         self.closed = True
 
 
-class Site:
+class ParallelSite:
     """One parallel subscription, and its consumers."""
 
     def __init__(self, engines: Engines, options: ParallelOptions) -> None:
@@ -81,7 +81,7 @@ class Site:
         )
         self.working = ParallelSubscriptions(self.deliverer, engines.cursors, letters, engines.clock, ownership)
 
-    async def prepare(self) -> "Site":
+    async def prepare(self) -> "ParallelSite":
         await make_project(self.engines.registry)
         self.caller = await self.engines.caller()
         for name in (TOPIC, LETTERS):

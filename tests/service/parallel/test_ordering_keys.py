@@ -14,18 +14,26 @@ from ams.service.parallel.message_state import FlowWindow
 from ams.service.parallel.settling import LateIds
 from ams.service.seeking import Seeker
 from tests.service.interference import fail_calls
-from tests.service.parallel.site import LEASE_PASSED_MS, SUB, P, Site, before_the_next_lease, offsets, with_options
+from tests.service.parallel.site import (
+    LEASE_PASSED_MS,
+    SUB,
+    P,
+    ParallelSite,
+    before_the_next_lease,
+    offsets,
+    with_options,
+)
 
 with_ordering = with_options(enable_message_ordering=True)
 MANY_BYTES = 2**24
 
 
-async def publish(site: Site, *keys: str) -> None:
+async def publish(site: ParallelSite, *keys: str) -> None:
     """Publish one message for each of these keys."""
     await site.publish(*range(len(keys)), key=lambda number: keys[number])
 
 
-async def given_of(site: Site, keys: str, most: int = 100) -> list[AckId]:
+async def given_of(site: ParallelSite, keys: str, most: int = 100) -> list[AckId]:
     """Publish one message for each of these keys, and pull so many of them."""
     await publish(site, *keys)
     return await site.pull(most)
@@ -36,7 +44,7 @@ def attempts(ids: Sequence[AckId]) -> list[int]:
 
 
 @with_ordering
-async def test_what_one_pull_has_of_a_key_is_settled_before_another_one_gets_more(site: Site) -> None:
+async def test_what_one_pull_has_of_a_key_is_settled_before_another_one_gets_more(site: ParallelSite) -> None:
     first = await given_of(site, "aaabaa", 3)
     assert offsets(first) == [0, 1, 2]
     assert await site.offsets() == [3]
@@ -47,7 +55,9 @@ async def test_what_one_pull_has_of_a_key_is_settled_before_another_one_gets_mor
 
 
 @with_ordering
-async def test_an_acknowledgement_is_held_until_those_before_it_are_done_and_stored_with_them(site: Site) -> None:
+async def test_an_acknowledgement_is_held_until_those_before_it_are_done_and_stored_with_them(
+    site: ParallelSite,
+) -> None:
     given = await given_of(site, "aaab", 4)
     await site.acknowledge(given[1:])
     assert (await site.open_subscription()).backlog.out == 3, "but for the other key"
@@ -64,7 +74,7 @@ async def test_an_acknowledgement_is_held_until_those_before_it_are_done_and_sto
 
 @with_ordering
 @pytest.mark.parametrize("ending", ["nack", "expiry", "given back"])
-async def test_what_is_held_comes_again_behind_the_message_that_comes_again(site: Site, ending: str) -> None:
+async def test_what_is_held_comes_again_behind_the_message_that_comes_again(site: ParallelSite, ending: str) -> None:
     given = await given_of(site, "aaa")
     await site.acknowledge(given[1:2])
     if ending == "nack":
@@ -85,7 +95,7 @@ async def test_what_is_held_comes_again_behind_the_message_that_comes_again(site
 
 
 @with_ordering
-async def test_a_restart_forgets_what_is_held(site: Site) -> None:
+async def test_a_restart_forgets_what_is_held(site: ParallelSite) -> None:
     given = await given_of(site, "aa")
     await site.acknowledge(given[1:])
     site.begin_again()
@@ -93,7 +103,7 @@ async def test_a_restart_forgets_what_is_held(site: Site) -> None:
 
 
 @with_ordering
-async def test_what_is_held_is_held_again_when_it_cannot_be_stored(site: Site) -> None:
+async def test_what_is_held_is_held_again_when_it_cannot_be_stored(site: ParallelSite) -> None:
     given = await given_of(site, "aaa")
     await site.acknowledge(given[1:2])
     with fail_calls(site.engines.cursors, "settle", CursorsUnavailable), pytest.raises(CursorsUnavailable):
@@ -103,7 +113,7 @@ async def test_what_is_held_is_held_again_when_it_cannot_be_stored(site: Site) -
 
 
 @with_ordering
-async def test_what_is_held_behind_a_message_that_retention_takes_is_done(site: Site) -> None:
+async def test_what_is_held_behind_a_message_that_retention_takes_is_done(site: ParallelSite) -> None:
     given = await given_of(site, "aaa")
     await site.acknowledge(given[1:2])
     opened = await site.open_subscription()
@@ -114,7 +124,7 @@ async def test_what_is_held_behind_a_message_that_retention_takes_is_done(site: 
 
 
 @with_ordering
-async def test_a_held_message_is_out_and_its_lease_is_no_last_one(site: Site) -> None:
+async def test_a_held_message_is_out_and_its_lease_is_no_last_one(site: ParallelSite) -> None:
     await publish(site, *"aa")
     stream = FlowWindow(2, MANY_BYTES)
     given = await site.pull(window=stream)
@@ -127,7 +137,7 @@ async def test_a_held_message_is_out_and_its_lease_is_no_last_one(site: Site) ->
 
 @with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
 async def test_with_exactly_once_delivery_an_id_out_of_order_is_refused_until_those_before_it_are_done(
-    site: Site,
+    site: ParallelSite,
 ) -> None:
     given = await given_of(site, "aaab")
     with pytest.raises(LateIds, match="^ack out of order: 1-[^ ]*, 2-[^ ]*$") as refused:
@@ -140,7 +150,7 @@ async def test_with_exactly_once_delivery_an_id_out_of_order_is_refused_until_th
 
 
 @with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
-async def test_with_exactly_once_delivery_a_refused_message_expires_and_its_id_is_late_then(site: Site) -> None:
+async def test_with_exactly_once_delivery_a_refused_message_expires_and_its_id_is_late_then(site: ParallelSite) -> None:
     given = await given_of(site, "aa")
     with pytest.raises(LateIds):
         await site.acknowledge(given[1:])
@@ -154,7 +164,7 @@ async def test_with_exactly_once_delivery_a_refused_message_expires_and_its_id_i
 
 @with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
 async def test_a_request_of_very_many_ids_is_done_whatever_their_order(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settling, "SLICE", 2)
     given = [*await given_of(site, "aabaa", 3), *await site.pull()]
@@ -167,7 +177,9 @@ async def test_a_request_of_very_many_ids_is_done_whatever_their_order(
 
 
 @with_ordering
-async def test_what_is_held_when_exactly_once_delivery_is_switched_on_is_not_confirmed_again(site: Site) -> None:
+async def test_what_is_held_when_exactly_once_delivery_is_switched_on_is_not_confirmed_again(
+    site: ParallelSite,
+) -> None:
     given = await given_of(site, "aa")
     await site.acknowledge(given[1:])
     opened = await site.open_subscription()
@@ -180,7 +192,7 @@ async def test_what_is_held_when_exactly_once_delivery_is_switched_on_is_not_con
 
 
 @with_ordering
-async def test_a_nack_takes_back_what_is_out_behind_it_and_counts_one_failure(site: Site) -> None:
+async def test_a_nack_takes_back_what_is_out_behind_it_and_counts_one_failure(site: ParallelSite) -> None:
     first = await given_of(site, "aaaa", 3)
     await site.nack(first[1:2])
 
@@ -197,7 +209,7 @@ async def test_a_nack_takes_back_what_is_out_behind_it_and_counts_one_failure(si
 
 
 @with_ordering
-async def test_of_leases_that_end_together_the_first_of_its_key_has_failed(site: Site) -> None:
+async def test_of_leases_that_end_together_the_first_of_its_key_has_failed(site: ParallelSite) -> None:
     await publish(site, "a", "b", "a", "", "a")
     given = await site.pull()
     await site.acknowledge(given[-1:])
@@ -209,7 +221,7 @@ async def test_of_leases_that_end_together_the_first_of_its_key_has_failed(site:
 
 
 @with_ordering
-async def test_what_is_answered_is_in_order_whatever_has_failed(site: Site) -> None:
+async def test_what_is_answered_is_in_order_whatever_has_failed(site: ParallelSite) -> None:
     await site.nack((await given_of(site, "aaa"))[1:2])
     site.engines.clock.advance(LEASE_PASSED_MS)
 
@@ -217,7 +229,7 @@ async def test_what_is_answered_is_in_order_whatever_has_failed(site: Site) -> N
 
 
 @with_ordering
-async def test_a_stream_gets_more_of_its_keys_up_to_its_window_and_others_get_none(site: Site) -> None:
+async def test_a_stream_gets_more_of_its_keys_up_to_its_window_and_others_get_none(site: ParallelSite) -> None:
     await publish(site, *"aaaaaa")
     told: list[None] = []
     one, other = FlowWindow(2, MANY_BYTES, lambda: told.append(None)), FlowWindow(9, MANY_BYTES)
@@ -234,7 +246,7 @@ async def test_a_stream_gets_more_of_its_keys_up_to_its_window_and_others_get_no
 
 
 @with_ordering
-async def test_push_has_one_message_of_a_key(site: Site) -> None:
+async def test_push_has_one_message_of_a_key(site: ParallelSite) -> None:
     await publish(site, *"aaba")
     given = await site.pull(one_of_each_key=True)
     assert offsets(given) == [0, 2]
@@ -243,7 +255,7 @@ async def test_push_has_one_message_of_a_key(site: Site) -> None:
 
 
 @with_ordering
-async def test_what_is_given_back_unused_takes_what_is_behind_along_and_counts_no_failure(site: Site) -> None:
+async def test_what_is_given_back_unused_takes_what_is_behind_along_and_counts_no_failure(site: ParallelSite) -> None:
     given = await given_of(site, "aaa")
     subscription = await site.subscription()
     await site.working.settler.give_back(subscription, "P", {given[1].hand_out: [given[1].offset]})
@@ -256,7 +268,7 @@ async def test_what_is_given_back_unused_takes_what_is_behind_along_and_counts_n
 
 
 @with_options(enable_message_ordering=True, dead_letter_policy=DeadLetterPolicy("letters", 5))
-async def test_behind_a_message_that_was_put_aside_its_key_goes_on_in_order(site: Site) -> None:
+async def test_behind_a_message_that_was_put_aside_its_key_goes_on_in_order(site: ParallelSite) -> None:
     await publish(site, *"aaaa")
     for _ in range(5):
         given = await site.pull()
@@ -273,7 +285,7 @@ async def test_behind_a_message_that_was_put_aside_its_key_goes_on_in_order(site
 
 
 @with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
-async def test_after_a_restart_an_id_of_before_a_taking_back_counts_no_more(site: Site) -> None:
+async def test_after_a_restart_an_id_of_before_a_taking_back_counts_no_more(site: ParallelSite) -> None:
     first = await given_of(site, "aa")
     await site.nack(first[:1])
     second = await site.pull()
@@ -287,7 +299,7 @@ async def test_after_a_restart_an_id_of_before_a_taking_back_counts_no_more(site
 
 
 @with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
-async def test_after_a_restart_nothing_of_a_batch_is_given_before_its_leases_end(site: Site) -> None:
+async def test_after_a_restart_nothing_of_a_batch_is_given_before_its_leases_end(site: ParallelSite) -> None:
     first = await given_of(site, "aaa")
     site.begin_again()
     await site.acknowledge(first[:1])
@@ -297,7 +309,7 @@ async def test_after_a_restart_nothing_of_a_batch_is_given_before_its_leases_end
 
 
 @with_ordering
-async def test_leases_of_before_a_restart_hold_up_what_is_behind_them(site: Site) -> None:
+async def test_leases_of_before_a_restart_hold_up_what_is_behind_them(site: ParallelSite) -> None:
     first = await given_of(site, "aaa", 2)
     site.begin_again()
     await site.extend(first[1:], 60)
@@ -310,7 +322,7 @@ async def test_leases_of_before_a_restart_hold_up_what_is_behind_them(site: Site
 
 
 @with_ordering
-async def test_a_nack_that_cannot_be_stored_takes_nothing_back(site: Site) -> None:
+async def test_a_nack_that_cannot_be_stored_takes_nothing_back(site: ParallelSite) -> None:
     given = await given_of(site, "aaa", 2)
     with fail_calls(site.engines.cursors, "settle", CursorsUnavailable), pytest.raises(CursorsUnavailable):
         await site.nack(given[:1])
@@ -321,7 +333,7 @@ async def test_a_nack_that_cannot_be_stored_takes_nothing_back(site: Site) -> No
 
 @with_ordering
 async def test_what_fails_between_a_read_and_a_lease_comes_before_what_was_read(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await publish(site, *"aaa")
     stream = FlowWindow(9, MANY_BYTES)
@@ -333,7 +345,7 @@ async def test_what_fails_between_a_read_and_a_lease_comes_before_what_was_read(
 
 
 @with_ordering
-async def test_nacks_of_a_key_that_cannot_be_stored_leave_it_in_order(site: Site) -> None:
+async def test_nacks_of_a_key_that_cannot_be_stored_leave_it_in_order(site: ParallelSite) -> None:
     given = await given_of(site, "aaa", 2)
     with fail_calls(site.engines.cursors, "settle", CursorsUnavailable):
         found = await asyncio.gather(site.nack(given[1:]), site.nack(given[:1]), return_exceptions=True)
@@ -344,7 +356,7 @@ async def test_nacks_of_a_key_that_cannot_be_stored_leave_it_in_order(site: Site
 
 
 @with_ordering
-async def test_a_stream_forgets_what_was_ready_for_it_before_a_move(site: Site) -> None:
+async def test_a_stream_forgets_what_was_ready_for_it_before_a_move(site: ParallelSite) -> None:
     await publish(site, *"aaaa")
     stream = FlowWindow(1, MANY_BYTES)
     assert await site.offsets(window=stream) == [0]
@@ -357,7 +369,7 @@ async def test_a_stream_forgets_what_was_ready_for_it_before_a_move(site: Site) 
 
 
 @with_ordering
-async def test_a_move_lets_a_key_begin_anew(site: Site) -> None:
+async def test_a_move_lets_a_key_begin_anew(site: ParallelSite) -> None:
     given = await given_of(site, "aaa")
     await site.acknowledge(given[:1])
     engines = site.engines

@@ -17,7 +17,7 @@ from ams.core.parallel_options import ParallelOptions
 from ams.core.supervisor import Supervisor
 from ams.service.parallel.settling import LATE
 from ams.service.seeking import Seeker
-from tests.service.parallel.site import SUB, NodeOwnership, Site, offsets
+from tests.service.parallel.site import SUB, NodeOwnership, ParallelSite, offsets
 from tests.support.engines import Engines, open_engines
 from tests.support.waiting import wait_until_async
 
@@ -28,7 +28,7 @@ LEASE = 10_000  # milliseconds: the deadline of the subscription
 class Town:
     """Nodes that share a subscription, and their clients' knowledge of it."""
 
-    def __init__(self, sites: list[Site], *, is_exact: bool, keys: int = 0) -> None:
+    def __init__(self, sites: list[ParallelSite], *, is_exact: bool, keys: int = 0) -> None:
         """Messages have so many ordering keys in turn."""
         self.sites, self.is_exact = sites, is_exact
         self.key: Callable[[int], str] = lambda number: str(number % keys) if keys else ""
@@ -121,7 +121,7 @@ class Town:
 
 async def make_town(engines: Engines, *, is_exact: bool, keys: int = 0) -> Town:
     options = ParallelOptions(enable_exactly_once_delivery=is_exact, enable_message_ordering=keys > 0)
-    sites = [Site(engines, options) for _ in range(NODES)]
+    sites = [ParallelSite(engines, options) for _ in range(NODES)]
     await sites[0].prepare()
     for each in sites[1:]:
         each.caller = sites[0].caller

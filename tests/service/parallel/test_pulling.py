@@ -13,11 +13,13 @@ from ams.service.parallel.backlog import MAX_OUT
 from ams.service.parallel.pulling import MAX_READ_MESSAGES, MAX_SCAN_MS
 from ams.service.parallel.watching import findings
 from tests.service.interference import interrupt_call
-from tests.service.parallel.site import LEASE_PASSED_MS, P, Site, offsets, with_options
+from tests.service.parallel.site import LEASE_PASSED_MS, P, ParallelSite, offsets, with_options
 from tests.support.waiting import some_turns, wait_until_async
 
 
-async def test_a_consumer_that_never_comes_back_leaves_others_their_share(site: Site, monkeypatch: pytest.MonkeyPatch):
+async def test_a_consumer_that_never_comes_back_leaves_others_their_share(
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("ams.service.parallel.backlog.MAX_OUT", 8)
     assert MAX_OUT > 8
     await site.publish(*range(20))
@@ -28,7 +30,7 @@ async def test_a_consumer_that_never_comes_back_leaves_others_their_share(site: 
     assert len(await site.pull(20, "other")) == 4
 
 
-async def test_what_is_done_while_a_pull_reads_after_a_restart_is_not_given(site: Site) -> None:
+async def test_what_is_done_while_a_pull_reads_after_a_restart_is_not_given(site: ParallelSite) -> None:
     ids = await site.publish_and_pull(*range(5))
     await site.acknowledge([ids[1], ids[2]])
     site.begin_again()
@@ -36,7 +38,7 @@ async def test_what_is_done_while_a_pull_reads_after_a_restart_is_not_given(site
         assert await site.offsets() == [3, 4]
 
 
-async def test_a_new_message_that_fits_no_more_behind_one_that_comes_again_is_the_next(site: Site) -> None:
+async def test_a_new_message_that_fits_no_more_behind_one_that_comes_again_is_the_next(site: ParallelSite) -> None:
     """A pull takes as many bytes as fit, and one message at least."""
     await site.publish(0, 1, 2, 3)
     await site.nack(await site.pull(1))
@@ -49,7 +51,7 @@ async def test_a_new_message_that_fits_no_more_behind_one_that_comes_again_is_th
 
 
 async def test_what_comes_again_is_given_back_when_new_messages_cannot_be_read(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.publish(0, 1)
     await site.nack(await site.pull(1))
@@ -67,13 +69,13 @@ async def test_what_comes_again_is_given_back_when_new_messages_cannot_be_read(
     assert await site.offsets() == [0, 1]
 
 
-async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(site: Site) -> None:
+async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(site: ParallelSite) -> None:
     await site.pull()
     with interrupt_call(site.engines.log, "bounds", lambda: site.publish(1, 2)):
         assert await site.offsets() == [0, 1]
 
 
-async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by_failures(site: Site) -> None:
+async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by_failures(site: ParallelSite) -> None:
     await site.publish(0)
     identity = (await site.subscription()).id
     assert site.working.puller.message_waiter(identity, 1, holder="one") is None  # nobody works on it
@@ -100,7 +102,7 @@ with_filter = with_options(filter='hasPrefix(attributes.n, "9999")')
 
 @with_filter
 @pytest.mark.parametrize("most", [1, 10, 3000])
-async def test_a_pull_looks_behind_all_that_the_filter_passes_over(site: Site, most: int) -> None:
+async def test_a_pull_looks_behind_all_that_the_filter_passes_over(site: ParallelSite, most: int) -> None:
     await site.publish(*range(5 * MAX_READ_MESSAGES), 9999, 99990, 99991)
 
     assert await site.offsets(most) == [5000, 5001, 5002][:most]
@@ -110,24 +112,24 @@ async def test_a_pull_looks_behind_all_that_the_filter_passes_over(site: Site, m
 
 @with_filter
 async def test_a_pull_that_looked_for_its_time_ends_and_the_next_one_goes_on(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.publish(*range(3 * MAX_READ_MESSAGES), 9999)
     read, starts = site.engines.log.read, []
 
-    async def slowly(topic: Any, start: Any, **limits: int) -> Any:
+    async def pull_slowly(topic: Any, start: Any, **limits: int) -> Any:
         starts.append(start)
         site.engines.clock.advance(MAX_SCAN_MS // 2)
         return await read(topic, start, **limits)
 
-    monkeypatch.setattr(site.engines.log, "read", slowly)
+    monkeypatch.setattr(site.engines.log, "read", pull_slowly)
     assert await site.pull(MAX_READ_MESSAGES) == []
     assert starts == [0, MAX_READ_MESSAGES]
     assert await site.offsets(MAX_READ_MESSAGES) == [3 * MAX_READ_MESSAGES]
 
 
 @with_options(enable_message_ordering=True)
-async def test_a_pull_looks_behind_all_that_is_blocked_by_its_key(site: Site) -> None:
+async def test_a_pull_looks_behind_all_that_is_blocked_by_its_key(site: ParallelSite) -> None:
     await site.publish(*range(2 * MAX_READ_MESSAGES), key=lambda n: "k" if n < 2 * MAX_READ_MESSAGES - 1 else "other")
 
     assert await site.offsets(1) == [0]
@@ -138,7 +140,7 @@ async def test_a_pull_looks_behind_all_that_is_blocked_by_its_key(site: Site) ->
 
 
 @contextlib.asynccontextmanager
-async def waiting_for(site: Site, holder: str) -> AsyncIterator["asyncio.Future[bool]"]:
+async def waiting_for(site: ParallelSite, holder: str) -> AsyncIterator["asyncio.Future[bool]"]:
     """Let a consumer wait in a pull."""
     before = site.deliverer.waiting
     until = asyncio.get_running_loop().time() + 60
@@ -151,7 +153,7 @@ async def waiting_for(site: Site, holder: str) -> AsyncIterator["asyncio.Future[
 
 
 @pytest.mark.parametrize("change", ["nack", "end of a lease", "publish"])
-async def test_a_waiting_pull_goes_on_when_there_is_something_to_lease(site: Site, change: str) -> None:
+async def test_a_waiting_pull_goes_on_when_there_is_something_to_lease(site: ParallelSite, change: str) -> None:
     ids = await site.publish_and_pull(0)
     async with waiting_for(site, "two") as waiting:
         assert not waiting.done()
@@ -166,7 +168,7 @@ async def test_a_waiting_pull_goes_on_when_there_is_something_to_lease(site: Sit
     assert len(await site.pull()) == 1
 
 
-async def test_an_acknowledgement_wakes_who_had_no_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_acknowledgement_wakes_who_had_no_room(site: ParallelSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.service.parallel.backlog.MAX_OUT", 4)
     await site.publish(*range(9))
     ids = await site.pull(2, "one")
@@ -178,7 +180,7 @@ async def test_an_acknowledgement_wakes_who_had_no_room(site: Site, monkeypatch:
 
 
 async def test_an_acknowledgement_wakes_who_gets_nothing_new_before_some_are_done(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ams.service.parallel.backlog.MAX_SPAN", 2)
     await site.publish(*range(4))
@@ -192,7 +194,7 @@ async def test_an_acknowledgement_wakes_who_gets_nothing_new_before_some_are_don
         assert await waiting
 
 
-async def test_a_pull_that_waits_leaves_nothing_behind(site: Site) -> None:
+async def test_a_pull_that_waits_leaves_nothing_behind(site: ParallelSite) -> None:
     await site.pull()
     opened = await site.open_subscription()
     async with waiting_for(site, "one"), waiting_for(site, "one"), waiting_for(site, "two"):
@@ -204,7 +206,7 @@ async def test_a_pull_that_waits_leaves_nothing_behind(site: Site) -> None:
 
 
 async def test_of_the_bytes_that_may_be_out_a_consumer_gets_as_many_as_it_leaves_free(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.publish(*range(40))
     [first] = await site.pull(1)
@@ -231,7 +233,7 @@ async def test_of_the_bytes_that_may_be_out_a_consumer_gets_as_many_as_it_leaves
      " lease to one."),
 ])  # fmt: skip
 async def test_room_that_is_used_up_is_said(
-    site: Site, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, said: str
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, said: str
 ) -> None:
     await site.publish(*range(4))
     await site.acknowledge((await site.pull(4))[1:2])
@@ -244,7 +246,7 @@ async def test_room_that_is_used_up_is_said(
 
 
 async def test_who_gives_everything_back_for_later_leaves_others_their_share(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ams.service.parallel.backlog.MAX_HELD_BACK", 8)
     monkeypatch.setattr("ams.service.parallel.watching.MAX_HELD_BACK", 8)

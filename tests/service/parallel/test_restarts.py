@@ -19,7 +19,7 @@ from tests.service.parallel.site import (
     LEASE_PASSED_MS,
     SUB,
     P,
-    Site,
+    ParallelSite,
     before_the_next_lease,
     offsets,
     with_options,
@@ -27,7 +27,7 @@ from tests.service.parallel.site import (
 from tests.support.waiting import some_turns
 
 
-async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(site: Site) -> None:
+async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(site: ParallelSite) -> None:
     ids = await site.publish_and_pull(0, 1, 2)
     site.begin_again()
     await site.acknowledge(ids[1:2])
@@ -37,7 +37,7 @@ async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(sit
     assert await site.floor() == 0
 
 
-async def test_after_a_restart_ids_are_good_for_one_deadline(site: Site) -> None:
+async def test_after_a_restart_ids_are_good_for_one_deadline(site: ParallelSite) -> None:
     ids = await site.publish_and_pull(0)
     site.begin_again()
     await site.acknowledge([])
@@ -47,7 +47,7 @@ async def test_after_a_restart_ids_are_good_for_one_deadline(site: Site) -> None
 
 
 @with_options(enable_exactly_once_delivery=True)
-async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: Site) -> None:
+async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: ParallelSite) -> None:
     ids = await site.publish_and_pull(0, 1)
     site.begin_again()
     assert await site.pull() == []
@@ -66,7 +66,7 @@ async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: Site
 @with_options(dead_letter_policy=DEAD_LETTER_POLICY)
 @pytest.mark.parametrize("what", ["acknowledged", "extended", "failed for the last time"])
 async def test_what_is_settled_by_an_id_of_before_between_a_read_and_its_lease_is_not_given(
-    site: Site, monkeypatch: pytest.MonkeyPatch, what: str
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     await site.publish(*range(4))
     await site.fail(4)
@@ -78,7 +78,7 @@ async def test_what_is_settled_by_an_id_of_before_between_a_read_and_its_lease_i
 
 
 async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await site.publish_and_pull(0)
 
@@ -96,7 +96,9 @@ async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
 
 
 @with_options(message_retention=7 * DAY)
-async def test_a_clock_that_leaps_ahead_takes_nothing_of_a_subscription_with_a_retention_of_its_own(site: Site) -> None:
+async def test_a_clock_that_leaps_ahead_takes_nothing_of_a_subscription_with_a_retention_of_its_own(
+    site: ParallelSite,
+) -> None:
     engines, clock = site.engines, site.engines.clock
     retention_clock = RetentionClock(clock)
     seeker = Seeker(
@@ -121,7 +123,7 @@ async def test_a_clock_that_leaps_ahead_takes_nothing_of_a_subscription_with_a_r
 
 
 @with_options(message_retention=600_000)
-async def test_where_it_stands_is_said_of_one_moment_also_when_retention_has_just_passed_it(site: Site) -> None:
+async def test_where_it_stands_is_said_of_one_moment_also_when_retention_has_just_passed_it(site: ParallelSite) -> None:
     engines, working = site.engines, site.working
     retention_clock = RetentionClock(engines.clock)
     seeker = Seeker(engines.registry, engines.log, engines.cursors, working=working, retention_clock=retention_clock)
@@ -135,7 +137,7 @@ async def test_where_it_stands_is_said_of_one_moment_also_when_retention_has_jus
     assert (found.min, found.current, found.max, found.acknowledged, found.leased) == (50, 50, 52, 0, 0)
 
 
-async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgotten(site: Site) -> None:
+async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgotten(site: ParallelSite) -> None:
     await site.publish(0, 1)
     subscription = await site.subscription()
     topic = await site.topic()
@@ -150,13 +152,13 @@ async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgott
 LEASE_END_MARGIN_MS = 10_000  # milliseconds by which the recorded end of a lease may be too late
 
 
-async def switch_on(site: Site, *, has_cover: bool = True) -> None:
+async def switch_on(site: ParallelSite, *, has_cover: bool = True) -> None:
     engines, cover = site.engines, site.working.storer.cover if has_cover else None
     subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, cover=cover)
     await subscriptions.change(site.caller, SUB, {"enable_exactly_once_delivery": True})
 
 
-async def test_an_extension_that_is_refused_covers_nothing(site: Site) -> None:
+async def test_an_extension_that_is_refused_covers_nothing(site: ParallelSite) -> None:
     await switch_on(site)
     await site.publish(0, 1)
     [given] = await site.pull(1)
@@ -168,7 +170,7 @@ async def test_an_extension_that_is_refused_covers_nothing(site: Site) -> None:
     assert await site.offsets() == [1]
 
 
-async def test_leases_that_were_out_are_kept_although_nobody_asked_for_anything_since(site: Site) -> None:
+async def test_leases_that_were_out_are_kept_although_nobody_asked_for_anything_since(site: ParallelSite) -> None:
     ids = await site.publish_and_pull(0, 1)
     await site.extend(ids, 300)
     await switch_on(site)
@@ -180,7 +182,7 @@ async def test_leases_that_were_out_are_kept_although_nobody_asked_for_anything_
     assert await site.offsets() == [1]
 
 
-async def test_leases_that_were_out_are_covered_by_the_next_hand_out(site: Site) -> None:
+async def test_leases_that_were_out_are_covered_by_the_next_hand_out(site: ParallelSite) -> None:
     await site.publish(0, 1)
     ids = await site.pull(1)
     await site.extend(ids, 300)
@@ -192,7 +194,7 @@ async def test_leases_that_were_out_are_covered_by_the_next_hand_out(site: Site)
     await site.acknowledge(ids)
 
 
-async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may_last(site: Site) -> None:
+async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may_last(site: ParallelSite) -> None:
     ids = await site.publish_and_pull(0)
     await site.extend(ids, 600)
     site.begin_again()
@@ -205,7 +207,7 @@ async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may
 
 
 @with_options(enable_exactly_once_delivery=True)
-async def test_nothing_is_withheld_longer_than_a_lease_where_the_time_of_day_was_set_back(site: Site) -> None:
+async def test_nothing_is_withheld_longer_than_a_lease_where_the_time_of_day_was_set_back(site: ParallelSite) -> None:
     await site.publish_and_pull(0)
     site.engines.clock.step(-DAY)
     site.begin_again()
@@ -214,7 +216,7 @@ async def test_nothing_is_withheld_longer_than_a_lease_where_the_time_of_day_was
     assert await site.offsets() == [0]
 
 
-async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(site: Site) -> None:
+async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(site: ParallelSite) -> None:
     await site.acknowledge(await site.publish_and_pull(0, 1))
     site.begin_again(Ownership())
     await site.working.opened.note_ends()  # as `start` does
@@ -223,7 +225,7 @@ async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(si
     assert await site.offsets() == [2, 3]
 
 
-async def test_what_came_after_this_process_took_over_is_given_at_once(site: Site) -> None:
+async def test_what_came_after_this_process_took_over_is_given_at_once(site: ParallelSite) -> None:
     await site.acknowledge(await site.publish_and_pull(0, 1))
     site.begin_again()
     assert await site.pull() == []
@@ -235,7 +237,7 @@ async def test_what_came_after_this_process_took_over_is_given_at_once(site: Sit
     assert await site.offsets() == [2, 3]
 
 
-async def test_what_was_not_given_when_it_was_switched_on_is_given_at_once_after_a_restart(site: Site) -> None:
+async def test_what_was_not_given_when_it_was_switched_on_is_given_at_once_after_a_restart(site: ParallelSite) -> None:
     await site.publish(0, 1)
     ids = await site.pull(1)
     await switch_on(site)
@@ -245,7 +247,7 @@ async def test_what_was_not_given_when_it_was_switched_on_is_given_at_once_after
     await site.acknowledge(ids)
 
 
-async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_rest_is_not(site: Site) -> None:
+async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_rest_is_not(site: ParallelSite) -> None:
     ids = await site.publish_and_pull(0)
     await site.extend(ids, 600)
     site.begin_again()
@@ -260,7 +262,7 @@ async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_
     assert await site.floor() == 1
 
 
-async def test_what_is_opened_once_more_by_the_only_process_may_be_out_since_its_start(site: Site) -> None:
+async def test_what_is_opened_once_more_by_the_only_process_may_be_out_since_its_start(site: ParallelSite) -> None:
     await site.working.opened.note_ends()  # as `start` does
     await site.extend(await site.publish_and_pull(0), 600)
     site.working.opened.forget((await site.subscription()).id)
@@ -268,7 +270,7 @@ async def test_what_is_opened_once_more_by_the_only_process_may_be_out_since_its
     assert await site.pull() == []
 
 
-async def test_what_is_given_while_it_is_being_switched_on_is_covered(site: Site) -> None:
+async def test_what_is_given_while_it_is_being_switched_on_is_covered(site: ParallelSite) -> None:
     await site.publish(0, 1)
     await site.working.storer.cover(await site.subscription(), P)
     ids = await site.pull(1)  # before the options are changed

@@ -22,7 +22,7 @@ from tests.service.parallel.site import (
     LETTERS,
     RETRY_POLICY,
     SUB,
-    Site,
+    ParallelSite,
     with_options,
 )
 from tests.support.waiting import PATIENCE_SECONDS, some_turns
@@ -38,7 +38,7 @@ async def turns_during(work: Coroutine[Any, Any, object]) -> int:
     return turns
 
 
-async def test_very_many_ids_are_dealt_with_in_slices_others_having_turns_in_between(site: Site) -> None:
+async def test_very_many_ids_are_dealt_with_in_slices_others_having_turns_in_between(site: ParallelSite) -> None:
     many = await site.publish_and_pull(*range(4)) * SLICE
     assert await turns_during(site.extend(many, 60)) >= 8
     assert await turns_during(site.nack(many, 0)) >= 8
@@ -46,7 +46,7 @@ async def test_very_many_ids_are_dealt_with_in_slices_others_having_turns_in_bet
     assert await site.floor() == 4
 
 
-async def test_of_very_many_ids_nothing_is_done_when_some_were_never_given(site: Site) -> None:
+async def test_of_very_many_ids_nothing_is_done_when_some_were_never_given(site: ParallelSite) -> None:
     given = await site.publish_and_pull(*range(4))
     bad, worse = (AckId(offset, given[0].hand_out) for offset in (9, 10))
     for work in (site.acknowledge, site.nack, lambda ids: site.extend(ids, 30)):
@@ -57,7 +57,7 @@ async def test_of_very_many_ids_nothing_is_done_when_some_were_never_given(site:
     await site.acknowledge(given)
 
 
-async def test_of_very_many_ids_those_that_are_late_are_counted_and_the_others_are_done(site: Site) -> None:
+async def test_of_very_many_ids_those_that_are_late_are_counted_and_the_others_are_done(site: ParallelSite) -> None:
     await site.publish(*range(2 * SLICE + 2))
     late = await site.pull(SLICE + 1)
     site.engines.clock.advance(LEASE_PASSED_MS)
@@ -68,7 +68,7 @@ async def test_of_very_many_ids_those_that_are_late_are_counted_and_the_others_a
 
 
 async def test_a_repeated_acknowledgement_is_stored_when_the_one_before_it_cannot_be(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await site.publish_and_pull(0)
     settle, begun, fails = site.engines.cursors.settle, asyncio.Event(), asyncio.Event()
@@ -91,7 +91,7 @@ async def test_a_repeated_acknowledgement_is_stored_when_the_one_before_it_canno
     assert await site.floor() == 1
 
 
-async def test_an_acknowledgement_is_stored_also_when_its_client_leaves(site: Site) -> None:
+async def test_an_acknowledgement_is_stored_also_when_its_client_leaves(site: ParallelSite) -> None:
     ids = await site.publish_and_pull(0)
     leaving = asyncio.ensure_future(site.acknowledge(ids))
     await asyncio.sleep(0)
@@ -102,7 +102,7 @@ async def test_an_acknowledgement_is_stored_also_when_its_client_leaves(site: Si
 
 
 @with_options(retry_policy=RETRY_POLICY)
-async def test_waits_after_failures_double_up_to_the_maximum_while_others_go_on(site: Site) -> None:
+async def test_waits_after_failures_double_up_to_the_maximum_while_others_go_on(site: ParallelSite) -> None:
     await site.publish(0, 1)
     waits = []
     for _ in range(4):
@@ -120,7 +120,7 @@ async def test_waits_after_failures_double_up_to_the_maximum_while_others_go_on(
 
 
 @with_options(dead_letter_policy=DEAD_LETTER_POLICY)
-async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(site: Site) -> None:
+async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(site: ParallelSite) -> None:
     await site.publish(0)
     await site.fail(5)
     with fail_calls(site.engines.cursors, "settle", CursorsUnavailable):
@@ -134,7 +134,7 @@ async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(site
 
 
 @with_options(dead_letter_policy=DEAD_LETTER_POLICY)
-async def test_a_message_that_fails_again_after_a_seek_is_put_aside_again(site: Site) -> None:
+async def test_a_message_that_fails_again_after_a_seek_is_put_aside_again(site: ParallelSite) -> None:
     await site.publish(0)
     for _ in range(2):
         await site.fail(5)
@@ -147,7 +147,7 @@ async def test_a_message_that_fails_again_after_a_seek_is_put_aside_again(site: 
 
 
 @with_options(dead_letter_policy=DEAD_LETTER_POLICY)
-async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says_why(site: Site) -> None:
+async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says_why(site: ParallelSite) -> None:
     await site.publish(0)
     await site.fail(5)
     await site.engines.topics.delete(site.caller, LETTERS)
@@ -173,7 +173,7 @@ async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says
 
 
 @with_options(dead_letter_policy=DEAD_LETTER_POLICY, enable_message_ordering=True)
-async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_again(site: Site) -> None:
+async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_again(site: ParallelSite) -> None:
     await site.publish(0, 1, key=lambda _: "k")
     await site.fail(5)
     site.begin_again()
@@ -183,7 +183,7 @@ async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_a
     assert await site.offsets() == [1]
 
 
-async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_sooner(site: Site) -> None:
+async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_sooner(site: ParallelSite) -> None:
     await site.working.start(Supervisor())
     await some_turns()
     site.working.opened.wake_sweeper()
@@ -196,7 +196,7 @@ def gauges(watched: ParallelMetrics) -> dict[str, list[tuple[dict[str, str], flo
 
 
 @pytest.mark.parametrize("by_name", [False, True])
-async def test_figures_of_all_that_is_worked_on(site: Site, by_name: bool) -> None:
+async def test_figures_of_all_that_is_worked_on(site: ParallelSite, by_name: bool) -> None:
     clock = site.engines.clock
     watched = ParallelMetrics(site.working, site.engines.log, clock, by_name=by_name)
     assert gauges(watched)["ams_parallel_subscriptions"] == [({}, 0)]

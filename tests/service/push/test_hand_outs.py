@@ -12,7 +12,7 @@ from ams.core.parallel_options import ParallelOptions, RetryPolicy
 from ams.push.upstream import Away, Gone, HandOut, NotTaken, Target, Verdict
 from ams.service.push.runner import HOLDER, EngineHandOuts
 from tests.push.keepers import target
-from tests.service.parallel.site import Site
+from tests.service.parallel.site import ParallelSite
 from tests.support.engines import open_engines
 
 REFUSAL = Verdict("no such bed", 1, 422)
@@ -20,7 +20,7 @@ OWN_RETRY_OPTIONS = ParallelOptions(retry_policy=RetryPolicy(7000, 7000))
 
 
 class Leasing:
-    def __init__(self, site: Site, of: Target) -> None:
+    def __init__(self, site: ParallelSite, of: Target) -> None:
         self.site, self.target = site, of
         self.hand_outs = EngineHandOuts(site.engines.registry, site.working)
 
@@ -39,7 +39,7 @@ class Leasing:
 @pytest.fixture
 async def leasing(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Leasing]:
     async with open_engines(tmp_path) as engines:
-        site = await Site(engines, getattr(request, "param", ParallelOptions())).prepare()
+        site = await ParallelSite(engines, getattr(request, "param", ParallelOptions())).prepare()
         identity = (await site.subscription()).id
         yield Leasing(site, target("/projects/P/subscriptions/s", identity=identity, parallel=True))
 
@@ -108,16 +108,16 @@ async def test_a_subscription_that_another_node_works_on_is_taken_from_it_and_tr
     working, taken = leasing.site.working, []
     pull = working.puller.pull
 
-    async def elsewhere(*given: Any, **more: Any) -> Any:
+    async def pull_elsewhere(*given: Any, **more: Any) -> Any:
         if is_taken_back or not taken:
             raise OwnedElsewhere
         return await pull(*given, **more)
 
-    async def own(subscription: SubscriptionId, *, seizes: bool = False) -> None:
+    async def note_owner(subscription: SubscriptionId, *, seizes: bool = False) -> None:
         taken.append((subscription, seizes))
 
-    monkeypatch.setattr(working.puller, "pull", elsewhere)
-    monkeypatch.setattr(working.opened, "own", own)
+    monkeypatch.setattr(working.puller, "pull", pull_elsewhere)
+    monkeypatch.setattr(working.opened, "own", note_owner)
 
     if is_taken_back:
         with pytest.raises(Away):

@@ -56,7 +56,7 @@ async def test_a_line_is_there_when_record_returns_and_the_row_soon(path: str, r
     assert await list_events(records) == [one]
 
 
-class Reserve(FreeSpace):
+class ReserveSpace(FreeSpace):
     def __init__(self, *, is_there: bool) -> None:
         self.is_there = is_there
 
@@ -71,7 +71,7 @@ class Reserve(FreeSpace):
 async def test_on_a_full_disk_a_line_gets_the_reserve(
     path: str, records: AuditRecords, monkeypatch: pytest.MonkeyPatch, code: int, is_there: bool, written: bool
 ) -> None:
-    space = Reserve(is_there=is_there)
+    space = ReserveSpace(is_there=is_there)
     trail, write = Trail(path, records, ManualClock(), space=space), os.write
 
     def on_full_disk(handle: int, line: bytes) -> int:
@@ -119,7 +119,7 @@ async def test_lines_of_a_file_turned_over_after_a_crash_are_brought_in(path: st
 
 
 async def test_a_database_that_is_away_gets_everything_when_it_is_back(path: str, records: AuditRecords) -> None:
-    class Away(AuditRecords):
+    class AwayRecords(AuditRecords):
         def __init__(self) -> None:
             self.is_away = True
 
@@ -131,7 +131,7 @@ async def test_a_database_that_is_away_gets_everything_when_it_is_back(path: str
         async def holds(self, events: object) -> set[str]:
             raise RegistryUnavailable
 
-    away = Away()
+    away = AwayRecords()
     one, two = event(1), event(2)
     async with start_trail(path, away) as trail:
         await trail.record(one)

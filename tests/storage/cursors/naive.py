@@ -58,7 +58,7 @@ class NaiveCursor:
 
 
 def facts_of(progress: Progress, lost: int) -> tuple[object, ...]:
-    """Return the facts of a progress, as `Naive.facts` does of the model."""
+    """Return the facts of a progress, as `NaiveCursor.facts` does of the model."""
     done, failures, taken_back = set(progress.done), dict(progress.failures), dict(progress.taken_back)
     return progress.floor, progress.run, done, failures, progress.horizon, taken_back, lost
 

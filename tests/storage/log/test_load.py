@@ -88,12 +88,12 @@ async def test_holes_stay_holes(log: Log, engine: Engine):
 async def test_loading_goes_on_where_it_was_broken_off(log: Log, engine: Engine):
     topic, messages = await new_topic(log), make_stored(0, range(engine.clock.now, engine.clock.now + 40))
 
-    async def broken() -> AsyncIterator[Sequence[Stored]]:
+    async def yield_broken() -> AsyncIterator[Sequence[Stored]]:
         yield messages[:10]
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        await log.load(topic, broken())
+        await log.load(topic, yield_broken())
     end = (await log.bounds(topic)).end
     await log.load(topic, yield_batches(messages[end:]))
 

@@ -126,11 +126,11 @@ async def test_of_what_fails_at_the_end_nothing_is_there(registry: Registry):
     def fail(filling: RegistryImport) -> None:
         raise Damaged("the cursors could not be made")
 
-    def broken() -> Iterator[Line]:
+    def break_off() -> Iterator[Line]:
         yield LINES[0]
         raise Damaged("a line could not be read")
 
-    for lines, finish in ((LINES, fail), (broken(), do_nothing)):
+    for lines, finish in ((LINES, fail), (break_off(), do_nothing)):
         with pytest.raises(Damaged):
             await registry.fill(lines, {}, finish)
 

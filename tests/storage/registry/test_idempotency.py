@@ -39,13 +39,13 @@ async def topic(topic: Topic) -> TopicId:
 def time_passes(registry: Registry, clock: ManualClock, registry_url: str) -> Pass:
     """Let milliseconds pass: on our clock, and for a database with its own clock by moving claims back."""
 
-    async def older(by: int) -> None:
+    async def age_claims(by: int) -> None:
         clock.advance(by)
         if is_postgresql(registry_url):
             change = update(publish_claims).values(claimed_at=publish_claims.c.claimed_at - by)
             await registry._database.put(lambda connection: connection.execute(change))
 
-    return older
+    return age_claims
 
 
 async def stored_claim(store: IdempotencyRecords, topic: TopicId, key: bytes = KEY) -> Claim:

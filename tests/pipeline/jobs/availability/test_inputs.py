@@ -86,11 +86,11 @@ def test_the_items_of_one_date_hold_until_the_next_date() -> None:
         options, Lists(endpoints={day: [i for i in items if i.date == day] for day in ("2024-03-01", "2024-03-05")})
     ).sites
 
-    def on(day: str) -> list[str]:
+    def hosts_on(day: str) -> list[str]:
         sites = in_force(topology, day)
         return [each.hostname for each in sites["A"]] if sites else []
 
-    assert {day: on(day) for day in ("2024-02-01", "2024-03-04", "2024-03-05")} == {
+    assert {day: hosts_on(day) for day in ("2024-02-01", "2024-03-04", "2024-03-05")} == {
         "2024-02-01": ["w1"], "2024-03-04": ["w1"], "2024-03-05": ["w2"],
     }  # fmt: skip
     assert in_force({}, "2024-03-05") is None

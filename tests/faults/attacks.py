@@ -35,7 +35,7 @@ from local_cluster.certificates import Authority
 from local_cluster.haproxy import SingleHaproxy
 from local_cluster.ports import free_port
 from local_cluster.processes import DidNotStart
-from tests.faults.test_full_disk import mounted
+from tests.faults.test_full_disk import mount_disk
 from tests.support.service import LiveService, live_certificate_service, live_pusher, live_service, make_subscription
 
 ATTACKER, NEIGHBOUR = "127.0.0.1", "127.0.0.2"
@@ -334,7 +334,7 @@ def open_site(folder: Path, attack: Attack) -> Iterator[AttackedSite]:
     own = ["--trusted-proxies", "127.0.0.1"] if neighbour == "haproxy" else ["--tls-self-signed", "--pubsub-port", "0"]
     with contextlib.ExitStack() as stack:
         if attack.disk_bytes:
-            stack.enter_context(mounted(folder, attack.disk_bytes))
+            stack.enter_context(mount_disk(folder, attack.disk_bytes))
         flags = [*attack.flags, "--segment-bytes", "16MiB", *own, "--ops-port", str(operations)]
         service = stack.enter_context(live_service(folder / "ams", *flags))
         ports = {"api": urlsplit(service.base_url).port or 0, "operations": operations}

@@ -31,7 +31,7 @@ from ams.push.rpc.wire import PushServerAddress
 from ams.storage.cursors.postgresql_rows import DatabaseTime
 from tests.app.push_server.keepers import Table
 from tests.app.push_server.test_service import _Told
-from tests.push.test_push_server import secure
+from tests.push.test_push_server import run_secure_server
 from tests.support import certificates
 from tests.support.authorities import DAY, NOW, Authority
 
@@ -134,7 +134,7 @@ def made_folders(folder: Path, *names: str) -> list[Path]:
 async def test_a_renewed_certificate_is_shown_to_a_push_server_without_a_restart(tmp_path: Path) -> None:
     authority, other = (certificates.Authority.make(tmp_path, name) for name in ("authority", "other"))
     stale, fresh = other.signs("stale"), authority.signs("fresh")
-    async with secure(authority, "127.0.0.1") as server:
+    async with run_secure_server(authority, "127.0.0.1") as server:
         client = GrpcPushServer(PushServerAddress(
             host="127.0.0.1", port=server.port, authorities=str(authority.folder), cert=stale.chain, key=stale.key
         ))  # fmt: skip

@@ -22,7 +22,7 @@ from simulation.histories.payload import ordering_key
 from simulation.histories.workload import Publisher
 from tests.acceptance.clients.google import HERE, OTHER_LANGUAGES, Language
 from tests.faults import scene
-from tests.faults.http_client import SMALL, Target
+from tests.faults.http_client import SMALL_SETTINGS, Target
 from tests.faults.parallel.google import kinds_of
 from tests.support.documents import environment
 from tests.support.waiting import wait_until_async
@@ -117,7 +117,7 @@ def in_order(said: list[Said]) -> bool:
 @pytest.mark.parametrize("language", OTHER_LANGUAGES)
 async def test_nothing_is_lost_while_the_service_is_killed(language: Language, tmp_path: Path) -> None:
     port, chance = free_port(), random.Random(1)
-    environment = {**SMALL, "AMS_PUBSUB_PORT": str(port), "AMS_PUBSUB_EMULATOR": "true"}
+    environment = {**SMALL_SETTINGS, "AMS_PUBSUB_PORT": str(port), "AMS_PUBSUB_EMULATOR": "true"}
     async with scene.Stage(tmp_path / "data", {f"{TOPIC}-steady": TOPIC}, environment) as stage:
         admin, history = stage.admin, stage.history
         publisher = Publisher(stage.client("p"), history, chance, (TOPIC,), ((1, 10),), 0.2, ordered=True)

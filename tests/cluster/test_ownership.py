@@ -17,7 +17,7 @@ from ams.core.errors import Overloaded, OwnedElsewhere, RegistryUnavailable, Sub
 from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor
 from ams.storage.registry.registry import Registry
-from tests.service.interference import failing
+from tests.service.interference import fail_calls
 from tests.support.administration import ENGINES, age_leases, make_project, open_registry_at, url_of
 from tests.support.waiting import wait_until_async
 
@@ -201,7 +201,7 @@ async def test_a_node_without_answers_owns_nothing_any_more_by_its_own_clock(
     await a.claim(ONE)
     now = ownership._now()
 
-    with failing(nodes.leases, "turn", RegistryUnavailable):
+    with fail_calls(nodes.leases, "turn", RegistryUnavailable):
         for passed in (0, LEASE_SECONDS):
             monkeypatch.setattr(ownership, "_now", lambda passed=passed: now + passed)
             assert a.holds(ONE) is not bool(passed)

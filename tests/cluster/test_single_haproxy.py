@@ -172,7 +172,7 @@ def test_a_client_that_asks_before_it_sends_a_body_is_told_to_go_on(strict: Behi
         client.sendall(head % (SERVICE_TOKEN.encode(), len(body)))
         assert client.recv(65536).startswith(b"HTTP/1.1 100 ")
         client.sendall(body)
-        answer = repaired.everything(client)
+        answer = repaired.receive_all(client)
 
     assert b"HTTP/1.1 200 " in answer
     assert b"messageIds" in answer

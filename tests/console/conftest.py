@@ -16,7 +16,7 @@ from tests.support.service import LiveService, live_service
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
-EXPECTED = ("the server responded with a status of", "Failed to load resource: net::")
+EXPECTED_MESSAGES = ("the server responded with a status of", "Failed to load resource: net::")
 """The browser's own messages about a failed request, which the console shows."""
 
 expect.set_options(timeout=SECONDS * 1000)
@@ -73,11 +73,11 @@ def project(api: Api, request: pytest.FixtureRequest) -> str:
     return name
 
 
-Opened = Callable[..., Page]
+TabOpener = Callable[..., Page]
 
 
 @pytest.fixture
-def opened(browser: Browser, service: LiveService) -> Iterator[Opened]:
+def open_tab(browser: Browser, service: LiveService) -> Iterator[TabOpener]:
     """Open the console in its own tab, logged in; a broken rule or an error of a page fails the test."""
     said: list[str] = []
     contexts = []
@@ -98,7 +98,7 @@ def opened(browser: Browser, service: LiveService) -> Iterator[Opened]:
     yield tab
     for context in contexts:
         context.close()
-    assert [line for line in said if not any(each in line for each in EXPECTED)] == []
+    assert [line for line in said if not any(each in line for each in EXPECTED_MESSAGES)] == []
 
 
 def button(page: Page | Locator, name: str) -> None:

@@ -32,8 +32,8 @@ MODES: Mapping[str, dict[str, Any]] = {
     "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 860}},
     "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
 }
-PUSHED = f"p/{PROJECT}/subscriptions/alerts"
-SETTLED = 1.5  # seconds until a page has drawn what it loaded
+PUSHED_SUBSCRIPTION = f"p/{PROJECT}/subscriptions/alerts"
+SETTLE_SECONDS = 1.5  # seconds until a page has drawn what it loaded
 
 
 def pages(project: str, topic: str, subscription: str, schema: str) -> dict[str, str]:
@@ -54,7 +54,7 @@ def pages(project: str, topic: str, subscription: str, schema: str) -> dict[str,
 
 
 PAGES = pages(PROJECT, "readings", "archive", "reading") | {
-    "push-unverified": f"{PUSHED}?tab=push", "dead-letters": f"{PUSHED}?tab=dead",
+    "push-unverified": f"{PUSHED_SUBSCRIPTION}?tab=push", "dead-letters": f"{PUSHED_SUBSCRIPTION}?tab=dead",
 }  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def main() -> None:
     ):
         _work(service, chosen.minutes * 60)
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, page in _drawn(browser, service):
+        for name, page in _draw_pages(browser, service):
             page.screenshot(path=chosen.folder / f"{name}.png")
         browser.close()
     print(f"{len(MODES) * (len(PAGES) + 1)} pictures are in {chosen.folder}")
@@ -113,19 +113,19 @@ def _reading(number: int) -> Message:
     return Message(json.dumps(body).encode(), {"bed": body["bed"], "unit": "m3/m3"})
 
 
-def _drawn(browser: Browser, service: LiveService) -> Iterator[tuple[str, Page]]:
+def _draw_pages(browser: Browser, service: LiveService) -> Iterator[tuple[str, Page]]:
     for mode, options in MODES.items():
         with browser.new_context(**options) as context:
             page = context.new_page()
             page.goto(f"{service.base_url}/console/")
-            time.sleep(SETTLED)
+            time.sleep(SETTLE_SECONDS)
             yield f"login-{mode}", page
             page.goto("about:blank")
             page.goto(f"{service.base_url}/console/#token={service.token}")
             page.get_by_role("button", name="Log out").wait_for()
             for name, place in PAGES.items():
                 page.evaluate(f"location.hash = '#/{place}'")
-                time.sleep(SETTLED)
+                time.sleep(SETTLE_SECONDS)
                 yield f"{name}-{mode}", page
 
 

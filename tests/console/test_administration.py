@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Dialog, Page, expect
 
-from tests.console.conftest import Api, Opened, button, confirm, data, fill_in, row
+from tests.console.conftest import Api, TabOpener, button, confirm, data, fill_in, row
 from tests.support.service import LiveService
 from tests.support.waiting import wait_until
 
@@ -29,8 +29,10 @@ def status(service: LiveService, token: str, path: str = "/users/profile") -> in
         return client.get(path, headers={"x-api-key": token}).status_code
 
 
-def test_a_schema_gets_a_second_revision_and_the_difference_is_seen(opened: Opened, api: Api, project: str) -> None:
-    page = opened(f"p/{project}/schemas")
+def test_a_schema_gets_a_second_revision_and_the_difference_is_seen(
+    open_tab: TabOpener, api: Api, project: str
+) -> None:
+    page = open_tab(f"p/{project}/schemas")
     fields = {"Name": "reading", "What payloads must be": '{"type": "object", "required": ["site"]}'}
     fill_in(page, "New schema", fields)
     expect(page.get_by_role("heading", name="reading")).to_be_visible()
@@ -59,12 +61,14 @@ def test_a_schema_gets_a_second_revision_and_the_difference_is_seen(opened: Open
     expect(page.get_by_text("The project has no schemas.")).to_be_visible()
 
 
-def test_a_project_admin_gives_members_new_tokens(opened: Opened, api: Api, service: LiveService, project: str) -> None:
+def test_a_project_admin_gives_members_new_tokens(
+    open_tab: TabOpener, api: Api, service: LiveService, project: str
+) -> None:
     path = f"/projects/{project}/members"
     roles = {"projects": [{"project": project, "roles": ["project_admin"]}]}
     admin = api("POST", f"{path}/{project}-admin", roles)["token"]
     old = api("POST", f"{path}/{project}-sensor", {})["token"]
-    page = opened(f"p/{project}/members", token=admin)
+    page = open_tab(f"p/{project}/members", token=admin)
 
     button(row(page, f"{project}-sensor"), "New token…")
     confirm(page, "New token", f"{project}-sensor")
@@ -73,8 +77,10 @@ def test_a_project_admin_gives_members_new_tokens(opened: Opened, api: Api, serv
     assert status(service, old) == 401
 
 
-def test_a_member_is_made_changed_and_removed(opened: Opened, api: Api, service: LiveService, project: str) -> None:
-    page = opened(f"p/{project}/members")
+def test_a_member_is_made_changed_and_removed(
+    open_tab: TabOpener, api: Api, service: LiveService, project: str
+) -> None:
+    page = open_tab(f"p/{project}/members")
     fill_in(page, "New user", {"Name": f"{project}-sensor"})
     token = shown_token(page)
     assert status(service, token) == 200
@@ -93,8 +99,8 @@ def test_a_member_is_made_changed_and_removed(opened: Opened, api: Api, service:
     expect(page.get_by_text("The project has no members yet.")).to_be_visible()
 
 
-def test_a_named_token_is_shown_once_and_revoked(opened: Opened, service: LiveService, project: str) -> None:
-    page = opened("tokens")
+def test_a_named_token_is_shown_once_and_revoked(open_tab: TabOpener, service: LiveService, project: str) -> None:
+    page = open_tab("tokens")
     fill_in(page, "New token", {"Name": project, "Rights": "topics:publish everywhere"})
     expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()  # and nothing typed is lost
     page.get_by_label("Rights").fill(f"projects:show projects/{project}")
@@ -109,10 +115,12 @@ def test_a_named_token_is_shown_once_and_revoked(opened: Opened, service: LiveSe
     assert status(service, token) == 401
 
 
-def test_registrations_are_accepted_and_declined(opened: Opened, api: Api, service: LiveService, project: str) -> None:
+def test_registrations_are_accepted_and_declined(
+    open_tab: TabOpener, api: Api, service: LiveService, project: str
+) -> None:
     for name in ("yes", "no"):
         api("POST", "/registrations", {"name": f"{project}-{name}", "organization": "Garden"})
-    page = opened("registrations")
+    page = open_tab("registrations")
 
     button(row(page, f"{project}-yes"), "Accept")
     assert status(service, shown_token(page)) == 200
@@ -122,8 +130,8 @@ def test_registrations_are_accepted_and_declined(opened: Opened, api: Api, servi
     expect(row(page, f"{project}-no")).to_contain_text("declined twice")
 
 
-def test_a_user_is_made_changed_bound_and_deleted(opened: Opened, api: Api, project: str) -> None:
-    page = opened("users")
+def test_a_user_is_made_changed_bound_and_deleted(open_tab: TabOpener, api: Api, project: str) -> None:
+    page = open_tab("users")
     name = f"{project}-viewer"
     button(page, "New user")
     page.get_by_label("Name", exact=True).fill(name)
@@ -149,8 +157,8 @@ def test_a_user_is_made_changed_bound_and_deleted(opened: Opened, api: Api, proj
     assert name not in [each["name"] for each in api("GET", "/users")["users"]]
 
 
-def test_an_issuer_is_added_changed_and_removed(opened: Opened, api: Api, project: str) -> None:
-    page = opened("issuers")
+def test_an_issuer_is_added_changed_and_removed(open_tab: TabOpener, api: Api, project: str) -> None:
+    page = open_tab("issuers")
     fill_in(page, "New issuer", {"Name": project, "Fields": "{"})
     expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
     page.get_by_label("Fields").fill('{"url": "https://aai.example/auth", "audiences": ["ams"]}')
@@ -167,13 +175,13 @@ def test_an_issuer_is_added_changed_and_removed(opened: Opened, api: Api, projec
     expect(row(page, project)).to_have_count(0)
 
 
-def test_the_audit_log_is_filtered_and_pages_back(opened: Opened, api: Api, project: str) -> None:
+def test_the_audit_log_is_filtered_and_pages_back(open_tab: TabOpener, api: Api, project: str) -> None:
     for number in range(120):
         api("PUT", f"/projects/{project}/topics/t{number}")
     newest = f"/projects/{project}/topics/t119"
     newest_event = "/audit?pageSize=1&action=topics:create"  # the table follows the file of events
     wait_until(lambda: newest in [each["resource"] for each in api("GET", newest_event)["events"]])
-    page = opened("audit")
+    page = open_tab("audit")
     page.get_by_label("Action begins with").fill("topics:create")
     button(page, "Show")
     expect(row(page, f"/projects/{project}/topics/t119")).to_be_visible()
@@ -184,10 +192,10 @@ def test_the_audit_log_is_filtered_and_pages_back(opened: Opened, api: Api, proj
     expect(page.get_by_text("No such event.")).to_be_visible()
 
 
-def test_usage_is_shown_by_month_and_downloaded(opened: Opened, api: Api, project: str, tmp_path: Path) -> None:
+def test_usage_is_shown_by_month_and_downloaded(open_tab: TabOpener, api: Api, project: str, tmp_path: Path) -> None:
     api.topic(project)
     api.publish(project, *[{"data": "YQ=="}] * 3)
-    page = opened("usage")
+    page = open_tab("usage")
     expect(row(page, project)).to_contain_text("3")
 
     with page.expect_download() as download:
@@ -200,12 +208,12 @@ def test_usage_is_shown_by_month_and_downloaded(opened: Opened, api: Api, projec
     months = [name for name in found if re.fullmatch(r"\d{4}-\d\d", name)]
     assert len(months) == 6
     assert (found[months[-1]], found["messages"], found["topics"]) == ("3", "3", "1")
-    page = opened("usage?months=99999999999")
+    page = open_tab("usage?months=99999999999")
     expect(page.get_by_label("Months")).to_have_value("36")
 
 
-def test_a_project_is_changed_and_deleted_with_its_name_typed(opened: Opened, api: Api, project: str) -> None:
-    page = opened()
+def test_a_project_is_changed_and_deleted_with_its_name_typed(open_tab: TabOpener, api: Api, project: str) -> None:
+    page = open_tab()
     fields = {"What it is for": "trying", "Seconds that messages are kept": "3600"}
     fill_in(page, "Change", fields, row(page, project))
     expect(row(page, project)).to_contain_text("trying")
@@ -216,26 +224,30 @@ def test_a_project_is_changed_and_deleted_with_its_name_typed(opened: Opened, ap
     expect(row(page, project)).to_have_count(0)
 
 
-MANY = 59
+SUBSCRIPTION_COUNT = 59
 
 
-def test_an_overview_counts_every_subscription_and_looks_at_the_last(opened: Opened, api: Api, project: str) -> None:
+def test_an_overview_counts_every_subscription_and_looks_at_the_last(
+    open_tab: TabOpener, api: Api, project: str
+) -> None:
     api("POST", f"/projects/{project}:modifyQuotas", {"quotas": {"topics": 100}})
     api.topic(project, *[b"x"] * 10)
-    for number in range(MANY):
+    for number in range(SUBSCRIPTION_COUNT):
         push = {"pushConfig": {"pushEndpoint": "https://127.0.0.1:1/in"}} if number == 0 else {}
         api.subscription(project, f"s{number}", **push)
         api("PUT", f"/projects/{project}/topics/t{number}")
         api("POST", f"/projects/{project}/subscriptions/s{number}:modifyOffset", {"offset": 0})
 
-    page = opened(f"p/{project}")
+    page = open_tab(f"p/{project}")
 
-    expect(page.locator(".stat").filter(has_text="Waiting to be taken").locator("dd")).to_contain_text(f"{MANY * 10}")
+    expect(page.locator(".stat").filter(has_text="Waiting to be taken").locator("dd")).to_contain_text(
+        f"{SUBSCRIPTION_COUNT * 10}"
+    )
     expect(page.get_by_label("Worth a look").get_by_role("link", name="s0", exact=True)).to_be_visible()
     expect(page.get_by_label("Busiest topics").get_by_role("link", name="t", exact=True)).to_be_visible()
-    expect(page.locator(".stat").filter(has_text="Subscriptions").locator("dd")).to_have_text(str(MANY))
+    expect(page.locator(".stat").filter(has_text="Subscriptions").locator("dd")).to_have_text(str(SUBSCRIPTION_COUNT))
     quotas = page.get_by_role("region", name="Quotas")
-    expect(quotas).to_contain_text(f"topics{MANY + 1}of 100")
+    expect(quotas).to_contain_text(f"topics{SUBSCRIPTION_COUNT + 1}of 100")
     expect(quotas).to_contain_text(re.compile(r"streams0of .+ \(fair share\)"))
 
 
@@ -257,8 +269,10 @@ def letters(api: Api, project: str) -> str:
     return f"p/{project}/subscriptions/s?tab=dead"
 
 
-def test_all_dead_letters_are_reached_and_published_again(opened: Opened, api: Api, project: str, letters: str) -> None:
-    page = opened(letters)
+def test_all_dead_letters_are_reached_and_published_again(
+    open_tab: TabOpener, api: Api, project: str, letters: str
+) -> None:
+    page = open_tab(letters)
     expect(page.locator(".message")).to_have_count(25)
     button(page, "Older")
     expect(page.locator(".message")).to_have_count(6)
@@ -268,7 +282,7 @@ def test_all_dead_letters_are_reached_and_published_again(opened: Opened, api: A
     expect(page.get_by_text("published again", exact=True)).to_be_visible()
     assert api("GET", f"/projects/{project}/topics/t:offsets")["max"] == 31
 
-    other = opened(f"{letters}&before=6")  # another browser, of which somebody publishes after us
+    other = open_tab(f"{letters}&before=6")  # another browser, of which somebody publishes after us
     button_of_five = other.get_by_role("button", name="Publish 5 of these again")
     expect(button_of_five).to_be_visible()
     page.get_by_role("button", name="Publish 5 of these again").click()
@@ -278,8 +292,10 @@ def test_all_dead_letters_are_reached_and_published_again(opened: Opened, api: A
     assert api("GET", f"/projects/{project}/topics/t:offsets")["max"] == 36
 
 
-def test_a_forged_dead_letter_is_told_and_not_published(opened: Opened, api: Api, project: str, letters: str) -> None:
-    page = opened(letters, viewport={"width": 1440, "height": 900})
+def test_a_forged_dead_letter_is_told_and_not_published(
+    open_tab: TabOpener, api: Api, project: str, letters: str
+) -> None:
+    page = open_tab(letters, viewport={"width": 1440, "height": 900})
 
     forged = page.locator(".message").filter(has_text="made up")
     expect(forged.get_by_text("Not what was published")).to_be_visible()
@@ -305,12 +321,12 @@ PAGES = {
 
 
 @pytest.mark.parametrize("kind", PAGES)
-def test_long_texts_leave_every_button_in_sight(opened: Opened, api: Api, project: str, kind: str) -> None:
+def test_long_texts_leave_every_button_in_sight(open_tab: TabOpener, api: Api, project: str, kind: str) -> None:
     name = f"{project}-{'x' * 150}"[:100]  # an issuer's has no more
     api.topic(project, name=name)
     at, *ask = json.loads(json.dumps(PAGES[kind]).replace("$P", project).replace("$X", name))
     api(*ask)
-    page = opened(at, viewport={"width": 1440, "height": 900})
+    page = open_tab(at, viewport={"width": 1440, "height": 900})
     expect(row(page, name)).to_be_visible()
     boxes = [each.bounding_box() for each in page.locator("main button").all() if each.is_visible()]
 
@@ -318,9 +334,9 @@ def test_long_texts_leave_every_button_in_sight(opened: Opened, api: Api, projec
     assert boxes
 
 
-def test_a_service_that_goes_away_is_said_over_what_it_said_before(opened: Opened, api: Api, project: str) -> None:
+def test_a_service_that_goes_away_is_said_over_what_it_said_before(open_tab: TabOpener, api: Api, project: str) -> None:
     api.topic(project)
-    page = opened(f"p/{project}/topics")
+    page = open_tab(f"p/{project}/topics")
     expect(page.get_by_role("link", name="t", exact=True)).to_be_visible()
 
     page.context.set_offline(True)
@@ -331,8 +347,8 @@ def test_a_service_that_goes_away_is_said_over_what_it_said_before(opened: Opene
     expect(page.locator("main.stale")).to_have_count(0)
 
 
-def test_a_secret_that_is_shown_once_stays_until_it_was_copied(opened: Opened, project: str) -> None:
-    page = opened(f"p/{project}/members")
+def test_a_secret_that_is_shown_once_stays_until_it_was_copied(open_tab: TabOpener, project: str) -> None:
+    page = open_tab(f"p/{project}/members")
     fill_in(page, "New user", {"Name": f"{project}-new"})
     once = page.get_by_role("dialog", name="The token")
     expect(once).to_be_visible()
@@ -346,9 +362,9 @@ def test_a_secret_that_is_shown_once_stays_until_it_was_copied(opened: Opened, p
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_a_link_with_a_token_asks_before_it_counts(opened: Opened, api: Api, project: str, goes_on: bool) -> None:
+def test_a_link_with_a_token_asks_before_it_counts(open_tab: TabOpener, api: Api, project: str, goes_on: bool) -> None:
     made = api("POST", f"/projects/{project}/members/{project}-other", {})
-    page = opened("what-is-no-page")
+    page = open_tab("what-is-no-page")
     expect(page).to_have_title("No such page – AMS console")
     asked: list[str] = []
 
@@ -369,7 +385,7 @@ def test_a_link_with_a_token_asks_before_it_counts(opened: Opened, api: Api, pro
 
 # Pages opened before somebody else's change do not overwrite it
 
-CHANGED = "changed meanwhile"
+CHANGED_MEANWHILE = "changed meanwhile"
 
 
 def member(api: Api, project: str, name: str, *roles: str) -> str:
@@ -378,12 +394,12 @@ def member(api: Api, project: str, name: str, *roles: str) -> str:
     return user
 
 
-def test_a_user_who_was_taken_off_an_access_list_stays_off_it(opened: Opened, api: Api, project: str) -> None:
+def test_a_user_who_was_taken_off_an_access_list_stays_off_it(open_tab: TabOpener, api: Api, project: str) -> None:
     api.topic(project)
     first, second = (member(api, project, name, "publisher") for name in ("first", "second"))
     path = f"/projects/{project}/topics/t"
     api("POST", path + ":modifyAcl", {"authorized_users": [first]})
-    page = opened(f"p/{project}/topics/t?tab=access")
+    page = open_tab(f"p/{project}/topics/t?tab=access")
     expect(page.get_by_role("button", name=f"Remove {first}")).to_be_visible()
 
     api("POST", path + ":modifyAcl", {"authorized_users": []})
@@ -394,43 +410,43 @@ def test_a_user_who_was_taken_off_an_access_list_stays_off_it(opened: Opened, ap
     assert api("GET", path + ":acl") == {"authorized_users": [second]}
 
 
-def test_an_endpoint_that_was_stopped_stays_stopped(opened: Opened, api: Api, project: str) -> None:
+def test_an_endpoint_that_was_stopped_stays_stopped(open_tab: TabOpener, api: Api, project: str) -> None:
     api.topic(project)
     api.subscription(project, pushConfig={"pushEndpoint": "https://127.0.0.1:1/in"})
     path = f"/projects/{project}/subscriptions/s"
-    page = opened(f"p/{project}/subscriptions/s?tab=push")
+    page = open_tab(f"p/{project}/subscriptions/s?tab=push")
     page.get_by_label("Messages in a delivery, at most").fill("7")
 
     api("POST", path + ":modifyPushConfig", {"pushConfig": {}})
     button(page, "Change")
 
-    expect(page.get_by_role("alert")).to_contain_text(CHANGED)
+    expect(page.get_by_role("alert")).to_contain_text(CHANGED_MEANWHILE)
     assert not api("GET", path)["pushConfig"].get("pushEndpoint")
     expect(page.get_by_label("Messages in a delivery, at most")).to_have_value("7")
 
 
-def test_roles_that_were_taken_away_are_not_given_back(opened: Opened, api: Api, project: str) -> None:
+def test_roles_that_were_taken_away_are_not_given_back(open_tab: TabOpener, api: Api, project: str) -> None:
     user = member(api, project, "user", "publisher")
     path = f"/projects/{project}/members/{user}"
-    page = opened(f"p/{project}/members")
+    page = open_tab(f"p/{project}/members")
     button(row(page, user), "Roles")
 
     api("PUT", path, {"projects": [{"project": project, "roles": []}]})
     page.get_by_label("consumer").check()
     button(page.get_by_role("dialog"), "Roles")
 
-    expect(page.get_by_role("alert")).to_contain_text(CHANGED)
+    expect(page.get_by_role("alert")).to_contain_text(CHANGED_MEANWHILE)
     assert [each["roles"] for each in api("GET", path)["projects"]] == [[]]
 
 
-def test_an_issuer_that_was_changed_is_not_changed_back(opened: Opened, api: Api, project: str) -> None:
+def test_an_issuer_that_was_changed_is_not_changed_back(open_tab: TabOpener, api: Api, project: str) -> None:
     path, fields = f"/issuers/{project}", {"url": f"https://aai.example/{project}", "audiences": ["ams"]}
     api("POST", path, fields)
-    page = opened("issuers")
+    page = open_tab("issuers")
     button(row(page, project), "Change")
 
     api("PUT", path, {**fields, "audiences": ["other"]})
     button(page.get_by_role("dialog"), "Change")
 
-    expect(page.get_by_role("alert")).to_contain_text(CHANGED)
+    expect(page.get_by_role("alert")).to_contain_text(CHANGED_MEANWHILE)
     assert api("GET", path)["audiences"] == ["other"]

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import expect
 
 from ams.http.console import FILES
-from tests.console.conftest import Api, Opened, button, data, fill_in, violations
+from tests.console.conftest import Api, TabOpener, button, data, fill_in, violations
 from tests.console.pictures import pages
 from tests.support.http_server import http_server
 from tests.support.service import LiveService
@@ -23,9 +23,9 @@ from tests.support.waiting import PATIENCE_SECONDS
 pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.long]
 
 
-def test_all_is_reached_by_keys_and_the_focus_goes_where_one_is(opened: Opened, api: Api, project: str) -> None:
+def test_all_is_reached_by_keys_and_the_focus_goes_where_one_is(open_tab: TabOpener, api: Api, project: str) -> None:
     api.topic(project)
-    page = opened(f"p/{project}/topics")
+    page = open_tab(f"p/{project}/topics")
     page.get_by_role("link", name="t", exact=True).focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="t", exact=True)).to_be_focused()
@@ -47,13 +47,13 @@ def test_all_is_reached_by_keys_and_the_focus_goes_where_one_is(opened: Opened, 
     expect(page.get_by_role("main")).to_be_focused()
 
 
-def test_a_phone_shows_every_page_without_scrolling_sideways(opened: Opened, api: Api, project: str) -> None:
+def test_a_phone_shows_every_page_without_scrolling_sideways(open_tab: TabOpener, api: Api, project: str) -> None:
     long = "x" * 60
     api("PUT", f"/projects/{project}/topics/{long}")
     api("PUT", f"/projects/{project}/subscriptions/{long}", {"topic": f"projects/{project}/topics/{long}"})
     message = {"data": data(b"y" * 500), "attributes": {long: long * 10}}
     api("POST", f"/projects/{project}/topics/{long}:publish", {"messages": [message]})
-    page = opened(viewport={"width": 390, "height": 844})
+    page = open_tab(viewport={"width": 390, "height": 844})
     for place in pages(project, long, long, "none").values():
         page.evaluate(f"location.hash = '#/{place}'")
         expect(page.get_by_role("heading").first).to_be_visible()
@@ -61,11 +61,11 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(opened: Opened, api
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, place
 
 
-def test_times_are_local_with_utc_beside(opened: Opened, api: Api, project: str) -> None:
+def test_times_are_local_with_utc_beside(open_tab: TabOpener, api: Api, project: str) -> None:
     api.topic(project)
     made = api("GET", f"/projects/{project}/topics/t")["created_on"]
 
-    page = opened(f"p/{project}/topics/t", timezone_id="Asia/Tokyo", locale="de-DE")
+    page = open_tab(f"p/{project}/topics/t", timezone_id="Asia/Tokyo", locale="de-DE")
 
     shown = page.locator(f'time[datetime="{made[:-1]}.000Z"]')
     expect(shown).to_contain_text(f"{made[:10]} {made[11:19]} UTC")
@@ -73,38 +73,40 @@ def test_times_are_local_with_utc_beside(opened: Opened, api: Api, project: str)
     expect(shown).to_contain_text(f"{hour:02}:{made[14:19]}")
 
 
-def test_what_a_table_shows_is_in_the_address(opened: Opened, api: Api, project: str) -> None:
+def test_what_a_table_shows_is_in_the_address(open_tab: TabOpener, api: Api, project: str) -> None:
     for number in range(12):
         api("PUT", f"/projects/{project}/topics/topic-{number}")
-    page = opened(f"p/{project}/topics")
+    page = open_tab(f"p/{project}/topics")
     page.get_by_role("searchbox").fill("topic-1")
     expect(page.get_by_text("3 of 12 rows")).to_be_visible()
     button(page, "Topic")
     button(page, "Topic")
 
     there = page.url.partition("#/")[2]
-    again = opened(there)
+    again = open_tab(there)
 
     expect(again.get_by_text("3 of 12 rows")).to_be_visible()
     names = again.locator("tbody a").all_inner_texts()
     assert names == ["topic-11", "topic-10", "topic-1"]
 
 
-def test_where_nothing_is_stands_what_to_do_with_a_command_to_copy(opened: Opened, project: str) -> None:
-    page = opened(f"p/{project}/topics", permissions=["clipboard-read", "clipboard-write"])
+def test_where_nothing_is_stands_what_to_do_with_a_command_to_copy(open_tab: TabOpener, project: str) -> None:
+    page = open_tab(f"p/{project}/topics", permissions=["clipboard-read", "clipboard-write"])
     expect(page.get_by_text("There are no topics yet.")).to_be_visible()
     page.get_by_role("button", name=re.compile("^Copy")).click()
     assert page.evaluate("navigator.clipboard.readText()") == f"ams topics create readings --project {project}"
 
 
-def test_what_is_huge_is_cut_with_a_way_to_all_of_it(opened: Opened, api: Api, project: str, tmp_path: Path) -> None:
+def test_what_is_huge_is_cut_with_a_way_to_all_of_it(
+    open_tab: TabOpener, api: Api, project: str, tmp_path: Path
+) -> None:
     api.topic(project)
     huge = b"z" * 10_000_000
     many = {"data": "", "attributes": {f"name-{number}": str(number) for number in range(10_000)}}
     for message in ({"data": data(huge)}, many):
         api("POST", f"/projects/{project}/topics/t:publish", {"messages": [message]})
 
-    page = opened(f"p/{project}/topics/t?tab=messages")
+    page = open_tab(f"p/{project}/topics/t?tab=messages")
 
     body = page.get_by_role("article", name="Message 0")
     expect(body.get_by_text("text, 9.5 MiB")).to_be_visible()
@@ -122,7 +124,7 @@ def test_what_is_huge_is_cut_with_a_way_to_all_of_it(opened: Opened, api: Api, p
     expect(attributes.locator("dt")).to_have_count(10_000)
 
 
-def test_avro_is_decoded_also_by_an_earlier_revision_of_its_schema(opened: Opened, api: Api, project: str) -> None:
+def test_avro_is_decoded_also_by_an_earlier_revision_of_its_schema(open_tab: TabOpener, api: Api, project: str) -> None:
     def record(*fields: tuple[str, str]) -> dict[str, object]:
         parts = [{"name": name, "type": kind} for name, kind in fields]
         return {"type": "avro", "schema": {"type": "record", "name": "reading", "fields": parts}}
@@ -133,7 +135,7 @@ def test_avro_is_decoded_also_by_an_earlier_revision_of_its_schema(opened: Opene
     api("PUT", f"/projects/{project}/schemas/reading", record(("bed", "string"), ("moisture", "int")))
     api.publish(project, {"data": data(b"\x06new\x54")})
 
-    page = opened(f"p/{project}/topics/t?tab=messages")
+    page = open_tab(f"p/{project}/topics/t?tab=messages")
 
     shown = page.get_by_role("article").locator("pre")
     expect(shown).to_have_count(2)
@@ -141,27 +143,27 @@ def test_avro_is_decoded_also_by_an_earlier_revision_of_its_schema(opened: Opene
     assert [json.loads(each) for each in shown.all_inner_texts()] == [{"bed": "new", "moisture": 42}, {"bed": "old"}]
 
 
-def test_protocol_buffers_are_decoded_and_a_definition_is_edited_as_text(opened: Opened, api: Api, project: str):
+def test_protocol_buffers_are_decoded_and_a_definition_is_edited_as_text(open_tab: TabOpener, api: Api, project: str):
     definition = 'syntax = "proto3"; message Reading { string bed_name = 1; }'
     schema = f"projects/{project}/schemas/reading"
     api("POST", f"/{schema}", {"type": "protobuf", "schema": {"definition": definition}})
     api("PUT", f"/projects/{project}/topics/t", {"schema": schema})
     api.publish(project, {"data": data(b"\x0a\x03new")})
-    page = opened(f"p/{project}/topics/t?tab=messages")
+    page = open_tab(f"p/{project}/topics/t?tab=messages")
     expect(page.get_by_text(re.compile("^Protocol Buffers,"))).to_be_visible()
     assert json.loads(page.get_by_role("article").locator("pre").inner_text()) == {"bedName": "new"}
 
-    page = opened(f"p/{project}/schemas/reading")
+    page = open_tab(f"p/{project}/schemas/reading")
     expect(page.get_by_text(definition)).to_be_visible()
     fill_in(page, "New revision", {"What payloads must be": definition.replace("bed_name", "place")})
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert "place" in api("GET", f"/{schema}")["schema"]["definition"]
 
 
-def test_messages_are_found_by_their_attributes_and_from_a_time_on(opened: Opened, api: Api, project: str) -> None:
+def test_messages_are_found_by_their_attributes_and_from_a_time_on(open_tab: TabOpener, api: Api, project: str) -> None:
     api.topic(project)
     api.publish(project, *({"data": data(b"x"), "attributes": {"site": f"site-{each % 5}"}} for each in range(10)))
-    page = opened(f"p/{project}/topics/t?tab=messages")
+    page = open_tab(f"p/{project}/topics/t?tab=messages")
 
     page.get_by_role("textbox", name="Attributes").fill("site=site-2")
     button(page, "Show")
@@ -181,11 +183,13 @@ def test_messages_are_found_by_their_attributes_and_from_a_time_on(opened: Opene
     expect(page.get_by_label("From id")).to_have_value("")
 
 
-def test_what_is_pulled_by_hand_is_acknowledged_up_to_where_one_says(opened: Opened, api: Api, project: str) -> None:
+def test_what_is_pulled_by_hand_is_acknowledged_up_to_where_one_says(
+    open_tab: TabOpener, api: Api, project: str
+) -> None:
     api.topic(project)
     api.subscription(project)
     api.publish(project, *[{"data": data(b"x")}] * 3)
-    page = opened(f"p/{project}/subscriptions/s?tab=messages")
+    page = open_tab(f"p/{project}/subscriptions/s?tab=messages")
 
     button(page, "Pull 10 messages")
     second = page.get_by_role("article", name="Message 1")
@@ -195,11 +199,11 @@ def test_what_is_pulled_by_hand_is_acknowledged_up_to_where_one_says(opened: Ope
     assert api("GET", f"/projects/{project}/subscriptions/s:offsets")["current"] == 2
 
 
-def test_a_schema_is_tried_on_messages_that_are_there(opened: Opened, api: Api, project: str) -> None:
+def test_a_schema_is_tried_on_messages_that_are_there(open_tab: TabOpener, api: Api, project: str) -> None:
     api.topic(project, b'{"bed": 1}', b'{"bed": "a"}', b'{"bed": "b"}')
     schema = {"type": "object", "properties": {"bed": {"type": "string"}}}
     api("POST", f"/projects/{project}/schemas/reading", {"type": "json", "schema": schema})
-    page = opened(f"p/{project}/topics/t?tab=schema")
+    page = open_tab(f"p/{project}/topics/t?tab=schema")
 
     # A required option is missing, so the browser does not send the form.
     expect(page.get_by_role("option", name="reading").last).to_be_attached()
@@ -209,14 +213,14 @@ def test_a_schema_is_tried_on_messages_that_are_there(opened: Opened, api: Api, 
     assert "schema" not in api("GET", f"/projects/{project}/topics/t")
 
 
-def test_dialogs_and_hidden_parts_break_no_rule_of_accessibility(opened: Opened, api: Api, project: str) -> None:
+def test_dialogs_and_hidden_parts_break_no_rule_of_accessibility(open_tab: TabOpener, api: Api, project: str) -> None:
     base = f"/projects/{project}"
     for name in ("t", "dead"):
         api("PUT", f"{base}/topics/{name}")
     push = {"type": "http_endpoint", "pushEndpoint": "https://receiver.example/here", "deadLetterTopic": "dead",
             "maxDeliveryAttempts": 5}  # fmt: skip
     api("PUT", f"{base}/subscriptions/s", {"topic": f"projects/{project}/topics/t", "pushConfig": push})
-    page = opened(f"p/{project}/subscriptions/s?tab=push")
+    page = open_tab(f"p/{project}/subscriptions/s?tab=push")
     expect(page.get_by_role("heading", name="Verify the endpoint")).to_be_visible()
     assert violations(page) == []
     page.get_by_role("tab", name="Dead letters").click()
@@ -234,7 +238,7 @@ def test_dialogs_and_hidden_parts_break_no_rule_of_accessibility(opened: Opened,
 
 
 @pytest.fixture
-def elsewhere(service: LiveService, tmp_path: Path) -> Iterator[str]:
+def other_server(service: LiveService, tmp_path: Path) -> Iterator[str]:
     """Serve the console's files from another server, with another origin."""
     for each in FILES.iterdir():
         (tmp_path / each.name).write_bytes(each.read_bytes())
@@ -244,12 +248,14 @@ def elsewhere(service: LiveService, tmp_path: Path) -> Iterator[str]:
         yield f"{url}/"
 
 
-def test_its_files_work_elsewhere(opened: Opened, api: Api, service: LiveService, project: str, elsewhere: str) -> None:
+def test_its_files_work_elsewhere(
+    open_tab: TabOpener, api: Api, service: LiveService, project: str, other_server: str
+) -> None:
     api.topic(project)
-    page = opened(token="")
-    page.goto(f"{elsewhere}#token={service.token}")
+    page = open_tab(token="")
+    page.goto(f"{other_server}#token={service.token}")
     expect(page.get_by_role("button", name="Log out")).to_be_visible()
-    page.goto(f"{elsewhere}#/p/{project}/topics/t?tab=messages&tail=1")
+    page.goto(f"{other_server}#/p/{project}/topics/t?tab=messages&tail=1")
     expect(page.get_by_text("Following:")).to_be_visible()
     api.publish(project, {"data": data(b"across origins")})
     expect(page.get_by_text("across origins")).to_be_visible()
@@ -267,8 +273,8 @@ def test_its_files_work_elsewhere(opened: Opened, api: Api, service: LiveService
     expect(page.get_by_text("It has the id 1.")).to_be_visible()
 
 
-def test_an_address_with_a_path_in_a_name_asks_for_nothing_else(opened: Opened, project: str) -> None:
-    page = opened()
+def test_an_address_with_a_path_in_a_name_asks_for_nothing_else(open_tab: TabOpener, project: str) -> None:
+    page = open_tab()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
 

@@ -4,7 +4,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from tests.console.conftest import Api, Opened, button, data, violations
+from tests.console.conftest import Api, TabOpener, button, data, violations
 from tests.console.pictures import pages
 from tests.support.service import LiveService
 from tests.support.waiting import PATIENCE_SECONDS
@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.chromium, pytest.mark.node]
 MARKUP = '<img src=x onerror="document.title=1"><script>document.title=1</script>'
 
 
-def test_a_new_user_logs_in_and_publishes(opened: Opened, api: Api, service: LiveService, project: str) -> None:
-    page = opened(token="")
+def test_a_new_user_logs_in_and_publishes(open_tab: TabOpener, api: Api, service: LiveService, project: str) -> None:
+    page = open_tab(token="")
     page.get_by_label("Token").fill(service.token)
     button(page, "Log in")
     page.get_by_role("link", name=project, exact=True).first.click()
@@ -40,14 +40,14 @@ def test_a_new_user_logs_in_and_publishes(opened: Opened, api: Api, service: Liv
 
 @pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_breaks_the_rules_of_accessibility(opened: Opened, api: Api, project: str, scheme: str) -> None:
+def test_no_page_breaks_the_rules_of_accessibility(open_tab: TabOpener, api: Api, project: str, scheme: str) -> None:
     api.topic(project)
     api.subscription(project)
     api("POST", f"/projects/{project}/topics/t:publish", {"messages": [{"data": data(b"x"), "attributes": {"a": "b"}}]})
     for method, kind in (("POST", "object"), ("PUT", "array")):
         api(method, f"/projects/{project}/schemas/x", {"type": "json", "schema": {"type": kind}})
     api("POST", "/registrations", {"name": f"{project}-new"})
-    page = opened(color_scheme=scheme)
+    page = open_tab(color_scheme=scheme)
     for place in pages(project, "t", "s", "x").values():
         page.evaluate(f"location.hash = '#/{place}'")
         expect(page.get_by_role("heading").first).to_be_visible()
@@ -56,14 +56,14 @@ def test_no_page_breaks_the_rules_of_accessibility(opened: Opened, api: Api, pro
 
 
 @pytest.mark.long
-def test_whatever_is_in_a_message_is_shown_as_text_and_never_runs(opened: Opened, api: Api, project: str) -> None:
+def test_whatever_is_in_a_message_is_shown_as_text_and_never_runs(open_tab: TabOpener, api: Api, project: str) -> None:
     api.topic(project)
     bodies = [MARKUP.encode(), "\u202etxet".encode(), bytes(range(256)), b"x" * 1_000_000]
     messages = [{"data": data(each), "attributes": {"note": MARKUP}} for each in bodies]
     many = {"data": "", "attributes": {f"name-{number}": MARKUP for number in range(2_000)}}
     api("POST", f"/projects/{project}/topics/t:publish", {"messages": [*messages, many]})
 
-    page = opened(f"p/{project}/topics/t?tab=messages")
+    page = open_tab(f"p/{project}/topics/t?tab=messages")
 
     expect(page.get_by_role("article")).to_have_count(5)
     expect(page.get_by_text(MARKUP).first).to_be_visible()
@@ -74,10 +74,12 @@ def test_whatever_is_in_a_message_is_shown_as_text_and_never_runs(opened: Opened
 
 
 @pytest.mark.long
-def test_a_token_that_ends_loses_nothing_typed(opened: Opened, api: Api, service: LiveService, project: str) -> None:
+def test_a_token_that_ends_loses_nothing_typed(
+    open_tab: TabOpener, api: Api, service: LiveService, project: str
+) -> None:
     api.topic(project)
     made = api("POST", "/users/admin/tokens/short", {"expires_in": 3600})
-    page = opened(f"p/{project}/topics/t?tab=publish", made["token"])
+    page = open_tab(f"p/{project}/topics/t?tab=publish", made["token"])
     page.get_by_label("Body", exact=True).fill("typed before")
     api("DELETE", "/users/admin/tokens/short")
 
@@ -93,11 +95,13 @@ def test_a_token_that_ends_loses_nothing_typed(opened: Opened, api: Api, service
 
 
 @pytest.mark.long
-def test_a_subscription_moves_back_at_once_and_forward_only_by_its_name(opened: Opened, api: Api, project: str) -> None:
+def test_a_subscription_moves_back_at_once_and_forward_only_by_its_name(
+    open_tab: TabOpener, api: Api, project: str
+) -> None:
     api.topic(project)
     api.subscription(project)
     api.publish(project, *[{"data": data(b"x")}] * 3)
-    page = opened(f"p/{project}/subscriptions/s?tab=seek")
+    page = open_tab(f"p/{project}/subscriptions/s?tab=seek")
 
     button(page, "To the end")
     dialog = page.get_by_role("dialog")

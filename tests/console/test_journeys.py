@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Route, expect
 
 from local_cluster.link import Link
 from local_cluster.ports import free_port
-from tests.console.conftest import ROOT, Api, Opened, button, data
+from tests.console.conftest import ROOT, Api, TabOpener, button, data
 from tests.support import shape
 from tests.support.receiving import Receiving, received
 from tests.support.service import LiveService, live_service
@@ -75,11 +75,11 @@ def verified_push(
     expect(page.get_by_role("heading", name="Verify the endpoint")).to_have_count(0)
 
 
-def test_a_delivery_that_breaks_is_repaired(opened: Opened, api: Api, endpoints: Receiving, project: str) -> None:
+def test_a_delivery_that_breaks_is_repaired(open_tab: TabOpener, api: Api, endpoints: Receiving, project: str) -> None:
     subscription = f"/projects/{project}/subscriptions/s"
     api.topic(project)
     api("PUT", subscription, {"topic": f"projects/{project}/topics/t"})
-    page = opened(f"p/{project}/subscriptions/s?tab=push")
+    page = open_tab(f"p/{project}/subscriptions/s?tab=push")
     verified_push(page, api, endpoints, subscription, endpoints.url("/status/500/broken"))
 
     api.publish(project, {"data": data(b"hello")})
@@ -103,12 +103,12 @@ def test_a_delivery_that_breaks_is_repaired(opened: Opened, api: Api, endpoints:
     assert secret not in page.content()
 
 
-def test_a_dead_letter_is_published_again(opened: Opened, api: Api, endpoints: Receiving, project: str) -> None:
+def test_a_dead_letter_is_published_again(open_tab: TabOpener, api: Api, endpoints: Receiving, project: str) -> None:
     base = f"/projects/{project}"
     api("PUT", f"{base}/topics/t")
     api("PUT", f"{base}/topics/dead")
     api("PUT", f"{base}/subscriptions/s", {"topic": f"projects/{project}/topics/t"})
-    page = opened(f"p/{project}/subscriptions/s?tab=push")
+    page = open_tab(f"p/{project}/subscriptions/s?tab=push")
     page.get_by_label("Dead letter topic").fill("dead")
     page.get_by_label("Refused so often").fill("1")
     verified_push(page, api, endpoints, f"{base}/subscriptions/s", endpoints.url("/refuse/poison"))
@@ -127,10 +127,12 @@ def test_a_dead_letter_is_published_again(opened: Opened, api: Api, endpoints: R
     wait_until(lambda: api("GET", f"{base}/topics/t:offsets")["max"] == 2)
 
 
-def test_users_of_issuers_log_in_there(opened: Opened, api: Api, service: LiveService, issuer: tuple[str, int]) -> None:
+def test_users_of_issuers_log_in_there(
+    open_tab: TabOpener, api: Api, service: LiveService, issuer: tuple[str, int]
+) -> None:
     api("POST", "/users/anna", {})
     api("POST", "/users/anna/bindings/elsewhere", {"issuer": issuer[0], "subject": "anna-1"})
-    page = opened(token="")
+    page = open_tab(token="")
     button(page, "Log in with example")
     page.get_by_placeholder("Enter any login").fill("anna-1")
     page.get_by_placeholder("and password").fill("any")
@@ -144,13 +146,13 @@ def test_users_of_issuers_log_in_there(opened: Opened, api: Api, service: LiveSe
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_each_role_sees_the_pages_that_it_may_use(opened: Opened, api: Api, project: str, role: str) -> None:
+def test_each_role_sees_the_pages_that_it_may_use(open_tab: TabOpener, api: Api, project: str, role: str) -> None:
     api.topic(project)
     of_project = {"projects": [{"project": project, "roles": [role]}]}
     body = {"service_roles": [role]} if role == "service_admin" else of_project
     token = api("POST", f"/users/{project}", body)["token"]
 
-    page = opened(f"p/{project}", token)
+    page = open_tab(f"p/{project}", token)
 
     expect(page.get_by_role("heading", name=project)).to_be_visible()
     assert page.get_by_role("navigation", name="Pages").get_by_role("link").all_inner_texts() == ROLES[role]
@@ -168,14 +170,14 @@ def test_each_role_sees_the_pages_that_it_may_use(opened: Opened, api: Api, proj
 
 
 @pytest.mark.skipif(not shape.is_cluster(), reason="one process is no node")
-def test_nodes_that_share_an_installation_stand_on_the_page_of_the_service(opened: Opened) -> None:
-    page = opened("service")
+def test_nodes_that_share_an_installation_stand_on_the_page_of_the_service(open_tab: TabOpener) -> None:
+    page = open_tab("service")
     nodes = page.get_by_role("region", name="Nodes that live")
     expect(nodes.get_by_role("listitem")).to_have_count(1)
     expect(nodes.get_by_text("answered")).to_be_visible()
 
 
-def test_a_clock_that_is_wrong_is_said(opened: Opened, project: str) -> None:
+def test_a_clock_that_is_wrong_is_said(open_tab: TabOpener, project: str) -> None:
     def an_hour_ahead(route: Route) -> None:
         if ":watch" in route.request.url:
             return route.continue_()
@@ -183,7 +185,7 @@ def test_a_clock_that_is_wrong_is_said(opened: Opened, project: str) -> None:
         date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 3600))
         return route.fulfill(response=answer, headers={**answer.headers, "date": date})
 
-    page = opened(f"p/{project}")
+    page = open_tab(f"p/{project}")
     page.route("**/v1/**", an_hour_ahead)
     page.get_by_role("link", name="Topics", exact=True).click()
 
@@ -191,11 +193,11 @@ def test_a_clock_that_is_wrong_is_said(opened: Opened, project: str) -> None:
     page.unroute_all(behavior="wait")  # a request under way would fail in the next test
 
 
-def test_a_live_page_survives_a_lost_service(opened: Opened, service: LiveService, api: Api, project: str) -> None:
+def test_a_live_page_survives_a_lost_service(open_tab: TabOpener, service: LiveService, api: Api, project: str) -> None:
     api.topic(project)
     with Link(int(service.base_url.rpartition(":")[2])) as link:
         console = f"http://127.0.0.1:{link.port}/console/"
-        page = opened(token="")
+        page = open_tab(token="")
         page.goto(f"{console}#token={service.token}")
         expect(page.get_by_role("button", name="Log out")).to_be_visible()
         page.goto(f"{console}#/p/{project}")

@@ -35,14 +35,14 @@ from local_cluster.certificates import Authority
 from local_cluster.haproxy import SingleHaproxy
 from local_cluster.ports import free_port
 from local_cluster.processes import DidNotStart
-from tests.faults.test_full_disk import mounted
+from tests.faults.test_full_disk import mount_disk
 from tests.support.service import LiveService, live_certificate_service, live_pusher, live_service, make_subscription
 
 ATTACKER, NEIGHBOUR = "127.0.0.1", "127.0.0.2"
 MAX_RATIO = 3.0
 ALL_NEW_EVERY = 20  # one of so many requests of the neighbour is on a new connection
 PAUSE_SECONDS = 0.005
-SILENT = 3_000  # connections or streams that an attacker keeps open; it replaces the oldest
+MAX_HELD_CONNECTIONS = 3_000  # connections or streams that an attacker keeps open; it replaces the oldest
 PER_SECOND = 500  # connections or streams that an attacker opens
 THREADS = 4
 SCHEMA_BYTES, MESSAGE_BYTES = 240_000, 1_000_000
@@ -51,7 +51,7 @@ CHUNKED = b"%b HTTP/1.1\r\nHost: x\r\nx-api-key: wrong\r\nTransfer-Encoding: chu
 TRAILERS = (b"Connection: close", b"Proxy-Connection: close", b"Content-Length: 5", b"Transfer-Encoding: chunked")
 BYTES_PER_SECOND = 10_000_000
 TIMEOUT_SECONDS = 30.0
-LIMITED = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--max-data-bytes", "256MiB")
+LIMIT_FLAGS = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--max-data-bytes", "256MiB")
 STREAMS = ("/google.pubsub.v1.Subscriber/StreamingPull", "/google.pubsub.v1.Publisher/Publish")
 
 
@@ -129,7 +129,7 @@ class Attack(NamedTuple):
     port: str
     neighbour: str
     """The neighbour's port: it publishes, logs in at the certificate service, or reads the health of `ams push`."""
-    flags: Sequence[str] = LIMITED
+    flags: Sequence[str] = LIMIT_FLAGS
     disk_bytes: int = 0  # size of a disk that the service has for itself; 0: that of the machine
     reconnects: bool = True
     """True if the neighbour opens connections; one address may take all of gRPC's (decision 21)."""
@@ -187,19 +187,22 @@ def _keep_open(connect: Callable[[], socket.socket]) -> None:
         except OSError:
             time.sleep(0.1)
         time.sleep(1 / PER_SECOND)
-        if len(held) > SILENT:
+        if len(held) > MAX_HELD_CONNECTIONS:
             held.pop(0).close()
 
 
 async def _keep_streams(target: Target) -> None:
     credentials = grpc.ssl_channel_credentials(target.ca)
     own = [("grpc.use_local_subchannel_pool", 1)]
-    channels = [grpc.aio.secure_channel(f"localhost:{target.port}", credentials, own) for _ in range(SILENT // 100)]
+    channels = [
+        grpc.aio.secure_channel(f"localhost:{target.port}", credentials, own)
+        for _ in range(MAX_HELD_CONNECTIONS // 100)
+    ]
     held: list[Any] = []
     for channel, method in zip(itertools.cycle(channels), itertools.cycle(STREAMS), strict=False):
         held.append(channel.stream_stream(method)())
         await asyncio.sleep(1 / PER_SECOND)
-        if len(held) > SILENT:
+        if len(held) > MAX_HELD_CONNECTIONS:
             held.pop(0).cancel()
 
 
@@ -296,7 +299,7 @@ class Neighbour:
         return statistics.quantiles(times, n=100)[98]
 
 
-class Site(NamedTuple):
+class AttackedSite(NamedTuple):
     """Running services: their ports by name, the CA of the API's certificate, and the service itself."""
 
     ports: dict[str, int]
@@ -324,14 +327,14 @@ class Site(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_site(folder: Path, attack: Attack) -> Iterator[Site]:
+def open_site(folder: Path, attack: Attack) -> Iterator[AttackedSite]:
     """Start the services of an attack. Raises `DidNotStart` without haproxy, `CalledProcessError` if no disk is
     mounted."""
     operations, neighbour = free_port(), attack.neighbour
     own = ["--trusted-proxies", "127.0.0.1"] if neighbour == "haproxy" else ["--tls-self-signed", "--pubsub-port", "0"]
     with contextlib.ExitStack() as stack:
         if attack.disk_bytes:
-            stack.enter_context(mounted(folder, attack.disk_bytes))
+            stack.enter_context(mount_disk(folder, attack.disk_bytes))
         flags = [*attack.flags, "--segment-bytes", "16MiB", *own, "--ops-port", str(operations)]
         service = stack.enter_context(live_service(folder / "ams", *flags))
         ports = {"api": urlsplit(service.base_url).port or 0, "operations": operations}
@@ -345,13 +348,13 @@ def open_site(folder: Path, attack: Attack) -> Iterator[Site]:
             certificate = Authority(folder / "authority").sign("haproxy").both
             haproxy = SingleHaproxy(folder, ports["api"], operations, certificate)
             ports["haproxy"] = stack.enter_context(haproxy).port
-            return (yield Site(ports, b"", service, token))
+            return (yield AttackedSite(ports, b"", service, token))
         if neighbour == "certificates":
             ports["certificates"] = stack.enter_context(live_certificate_service(folder / "authn")).api
         if neighbour == "push":
             ports["push"], ports["push-operations"] = stack.enter_context(live_pusher())
         ports["pubsub"] = int(service.pubsub.rpartition(":")[2])
-        yield Site(ports, service.ca.read_bytes(), service, token)
+        yield AttackedSite(ports, service.ca.read_bytes(), service, token)
 
 
 def _start_attack(begun: Any, run: Callable[[Target], None], target: Target) -> None:
@@ -359,7 +362,7 @@ def _start_attack(begun: Any, run: Callable[[Target], None], target: Target) -> 
     run(target)
 
 
-def run_attack(attack: Attack, site: Site, seconds: float) -> bool:
+def run_attack(attack: Attack, site: AttackedSite, seconds: float) -> bool:
     """Measure a neighbour before and during an attack, print it, and return whether the neighbour was unaffected."""
     neighbour = Neighbour(site.make_asker(attack.neighbour), attack.reconnects)
     quiet = neighbour.measure_p99_ms(min(seconds, 60.0))

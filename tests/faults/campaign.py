@@ -27,21 +27,21 @@ from simulation.histories.attempts import Attempt, Ending
 from simulation.histories.history import History
 from simulation.histories.workload import BULK_SIZE, Consumer, Publisher, Seeker, workers_of
 from tests.faults import recycling
-from tests.faults.http_client import SMALL, HttpClient, Target, Traffic
+from tests.faults.http_client import SMALL_SETTINGS, HttpClient, Target, Traffic
 from tests.faults.reporting import end_campaign, say
 from tests.support import shape
 from tests.support.waiting import wait_until_async
 
 TOPICS = ("jobs", "results", "alarms")
-STEADY = "{}-steady"  # two consumers share it
-SOUGHT = "{}-sought"  # one consumer, and one seeker who moves it meanwhile
+STEADY_NAME = "{}-steady"  # two consumers share it
+SOUGHT_NAME = "{}-sought"  # one consumer, and one seeker who moves it meanwhile
 WORKERS = 2  # of each parallel subscription
 
 CALM_SECONDS = (0.1, 0.5)
 
 
 @dataclass
-class Result:
+class KillResult:
     seed: int
     kills: int
     violations: list[str] = field(default_factory=list)
@@ -70,18 +70,18 @@ class Result:
         )  # fmt: skip
 
 
-class Campaign:
+class KillCampaign:
     def __init__(self, data: Path, kills: int, seed: int) -> None:
-        self._result = Result(seed, kills)
-        self._target = Target(data, SMALL, program=recycling.__name__)
-        subscriptions = {name.format(topic): topic for topic in TOPICS for name in (STEADY, SOUGHT)}
-        subscriptions[STEADY.format(parallel.TOPIC)] = parallel.TOPIC
+        self._result = KillResult(seed, kills)
+        self._target = Target(data, SMALL_SETTINGS, program=recycling.__name__)
+        subscriptions = {name.format(topic): topic for topic in TOPICS for name in (STEADY_NAME, SOUGHT_NAME)}
+        subscriptions[STEADY_NAME.format(parallel.TOPIC)] = parallel.TOPIC
         self.history = History(subscriptions, restarts=self._target.restarts)
         self._random = random.Random(seed)
         self._admin = self._client("admin")
         self._workers = workers_of(parallel.KINDS, WORKERS, self._client, self.history, self._random)
 
-    async def run(self) -> Result:
+    async def run(self) -> KillResult:
         """Run the whole campaign; the service is stopped at the end."""
         began, result = time.monotonic(), self._result
         try:
@@ -104,8 +104,8 @@ class Campaign:
         result.attempts, result.starts = self.history.attempts, self._target.starts
         result.messages = sum(len(each) for each in ending.topics.values())
         result.dead_letters = len(left.letters)
-        result.segments_reused = self._target.told(recycling.REUSED)
-        result.steps_ahead = self._target.told(recycling.AHEAD)
+        result.segments_reused = self._target.count_log_lines(recycling.REUSED)
+        result.steps_ahead = self._target.count_log_lines(recycling.AHEAD)
         result.seconds = time.monotonic() - began
         return result
 
@@ -122,15 +122,15 @@ class Campaign:
                 group.create_task(user.run())
             await self._kill_all()
             with contextlib.suppress(AssertionError):  # few kills leave no time for it
-                await wait_until_async(lambda: shape.is_cluster() or self._target.told(recycling.REUSED))
+                await wait_until_async(lambda: shape.is_cluster() or self._target.count_log_lines(recycling.REUSED))
             self._result.traffic.stopping = True
         for user in users:
             user.client.close()
 
     def _users(self) -> list[Publisher | Consumer | Seeker]:
         bulk, few = (BULK_SIZE, 3 * BULK_SIZE), ((1, 20),)
-        steady = [(topic, STEADY.format(topic)) for topic in (parallel.TOPIC, *TOPICS, *TOPICS)]
-        sought = [(topic, SOUGHT.format(topic)) for topic in TOPICS]
+        steady = [(topic, STEADY_NAME.format(topic)) for topic in (parallel.TOPIC, *TOPICS, *TOPICS)]
+        sought = [(topic, SOUGHT_NAME.format(topic)) for topic in TOPICS]
         return [
             *(self._publisher(f"p{number}", ((1, 1), (1, 1), (10, 10)), 0.03) for number in range(4)),
             *(self._publisher(f"bulk{number}", (bulk,), 0.2) for number in range(2)),
@@ -175,7 +175,7 @@ def main() -> int:
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="ams-faults-"))
     say(f"seed {options.seed}, data and history in {folder}")
-    campaign = Campaign(folder / "data", options.kills, options.seed)
+    campaign = KillCampaign(folder / "data", options.kills, options.seed)
     try:
         result = asyncio.run(campaign.run())
     finally:

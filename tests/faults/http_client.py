@@ -14,7 +14,7 @@ from simulation.histories.attempts import Outcome
 from simulation.histories.client import LATE, PROJECT, Client, Kind, Tried, encode_body, to_tried
 from tests.support.service import LiveService, live_service
 
-SMALL = {
+SMALL_SETTINGS = {
     "AMS_MIN_FREE_BYTES": "0", "AMS_RESERVE_BYTES": "0", "AMS_SEGMENT_BYTES": "1MiB", "AMS_PULL_WAIT": "300ms",
     "AMS_LOG_LEVEL": "warning",
 }  # fmt: skip
@@ -22,7 +22,9 @@ SMALL = {
 
 
 class Target:
-    def __init__(self, data: Path, environment: Mapping[str, str] = SMALL, *, program: str = "ams.cli.main") -> None:
+    def __init__(
+        self, data: Path, environment: Mapping[str, str] = SMALL_SETTINGS, *, program: str = "ams.cli.main"
+    ) -> None:
         self.data = data
         self.up = asyncio.Event()
         self.deaths = 0
@@ -38,7 +40,7 @@ class Target:
         assert self._live is not None
         return self._live
 
-    def told(self, line: str) -> int:
+    def count_log_lines(self, line: str) -> int:
         return (self.data.parent / f"{self.data.name}.stderr").read_text().splitlines().count(line)
 
     async def start(self) -> None:
@@ -71,7 +73,7 @@ class Target:
 
 
 ANSWER_SECONDS = 30.0
-FOREVER = float("inf")
+END_OF_TIME = float("inf")
 RIGHT_REFUSALS = (": 400 wrong ack", ": 400 no ack pending", f": 408 {LATE}")
 """Acknowledgements after a seek, without a delivery, or after the end of a lease."""
 
@@ -106,14 +108,14 @@ class HttpClient(Client):
     async def attempt(
         self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
     ) -> Tried:
-        connection, deaths = await self._connected()
+        connection, deaths = await self._current_connection()
         pieces = request(method, PROJECT + path, self._target.live.token, encode_body(body), **headers)
         started = time.monotonic()
         answer = await ask(connection, pieces, ANSWER_SECONDS)
         ended = time.monotonic()
         if answer.status == CLOSED:
             self.close()
-            return to_tried(name, started, self._lost(deaths, ended), Outcome.UNKNOWN, answer)
+            return to_tried(name, started, self._note_unanswered(deaths, ended), Outcome.UNKNOWN, answer)
         outcome = Outcome.DONE if answer.status == 200 else Outcome.REFUSED
         found = to_tried(name, started, ended, outcome, answer)
         if outcome is Outcome.REFUSED:
@@ -125,7 +127,7 @@ class HttpClient(Client):
         assert found.done, f"{method} {path} was not answered with success: {dict(self._traffic.refusals)}"
         return found.document
 
-    async def _connected(self) -> tuple[Connection, int]:
+    async def _current_connection(self) -> tuple[Connection, int]:
         """Return a connection to the current service, and how often that had died before."""
         while True:
             await self._target.up.wait()
@@ -148,12 +150,12 @@ class HttpClient(Client):
         self._traffic.refusals[f"{kind.value}: {answer.status} {said}"] += 1
         self._traffic.without_retry_after += answer.status >= 500 and not answer.retry_after
 
-    def _lost(self, deaths: int, ended: float) -> float:
+    def _note_unanswered(self, deaths: int, ended: float) -> float:
         """Note an unanswered request; return the time after which it can no longer take effect."""
         if self._target.deaths > deaths:
             return ended
         self._traffic.dropped += 1
-        return FOREVER
+        return END_OF_TIME
 
 
 async def ask(connection: Connection, pieces: tuple[bytes, ...], seconds: float) -> Response:

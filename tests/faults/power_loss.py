@@ -36,17 +36,26 @@ from ams.storage.cursors import embedded
 from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.log.embedded import EmbeddedLog, journal
 from tests.faults.reporting import say
-from tests.storage.log.embedded.history import REUSE, History, Step, act, end, let_time_pass, open_anyway, run
+from tests.storage.log.embedded.history import (
+    REUSE,
+    History,
+    Step,
+    act_steps,
+    end_log,
+    let_time_pass,
+    open_anyway,
+    run_scenario,
+)
 from tests.storage.log.embedded.positions import Positions
 from tests.storage.log.engines import HOUR, Embedded
 
 AGES = (None, HOUR, 24 * HOUR)
 CALLS = ("sync", "sync", "sync", "write", "open", "sync_folder", "rename", "unlink", "truncate")
 ENDINGS = ("close", "kill", "power loss", "power loss")
-TAKES = (0, 0, 50, 50, HOUR // 8, 21 * HOUR)  # milliseconds that pass during a call of the disk
+CALL_MS = (0, 0, 50, 50, HOUR // 8, 21 * HOUR)  # milliseconds that pass during a call of the disk
 TOPICS = 5
 MOVES = ("move", "image")  # steps of cursors
-SHOWN = 10
+MAX_SHOWN = 10
 
 
 @dataclass
@@ -74,7 +83,7 @@ class Tally:
 def play(seed: int) -> Tally:
     tally = Tally(scenarios=1)
     try:
-        run(_Scenario(random.Random(seed), tally).play())
+        run_scenario(_Scenario(random.Random(seed), tally).play())
     except Exception as error:  # whatever it is, it is told with its seed
         place = traceback.extract_tb(error.__traceback__)[-1]
         tally.broken.append((seed, f"{type(error).__name__}: {error} ({place.name}, line {place.lineno})"))
@@ -135,9 +144,9 @@ class _Scenario:
         if log is not None:
             assert not log.recovered.damage, "what was acknowledged is damaged"
             if chance.random() < 0.3:
-                let_time_pass(self._engine, chance.choices(TAKES, k=20))
+                let_time_pass(self._engine, chance.choices(CALL_MS, k=20))
             cursors = await self._positions.open(log)
-            await act(self._history, log, self._engine, [("create", None)])
+            await act_steps(self._history, log, self._engine, [("create", None)])
             for step in self._steps():
                 await (self._move(log, cursors, step) if step[0] in MOVES else self._act(log, step))
             let_time_pass(self._engine)
@@ -145,7 +154,7 @@ class _Scenario:
         if log is not None and ending == "close":
             await cursors.close()
         self._tally.endings[ending] += 1
-        await end(self._engine, log, ending, chance)
+        await end_log(self._engine, log, ending, chance)
         if chance.random() < 0.5:
             await self._check()
 
@@ -158,7 +167,7 @@ class _Scenario:
         await log.close()
 
     async def _act(self, log: EmbeddedLog, step: Step) -> None:
-        await act(self._history, log, self._engine, [step])
+        await act_steps(self._history, log, self._engine, [step])
 
     async def _move(self, log: EmbeddedLog, cursors: EmbeddedCursors, step: Step) -> None:
         if step[0] == "image":
@@ -202,7 +211,7 @@ def campaign(scenarios: int, seed: int) -> Tally:
     with ProcessPoolExecutor(os.cpu_count()) as processes:
         for part in processes.map(play_all, parts):
             tally.add(part)
-            for broken, why in tally.broken[shown:SHOWN]:
+            for broken, why in tally.broken[shown:MAX_SHOWN]:
                 say(f"--scenarios 1 --seed {broken}: {why}")
             shown = len(tally.broken)
             if tally.scenarios % max(100, scenarios // 20 // 100 * 100) == 0 or tally.scenarios == scenarios:

@@ -19,12 +19,12 @@ REUSED, AHEAD = "reused", "ahead"  # what it says of a segment, and of pages
 _make, _retain, _reuse, _write_step = Upkeep.__init__, Upkeep.retain, Writer._reuse, Ahead._write_step
 
 
-def _made(upkeep: Upkeep, *given: Any) -> None:
+def _make_soon(upkeep: Upkeep, *given: Any) -> None:
     _make(upkeep, *given)
     upkeep.rounds.soon()  # a start has dropped all spares
 
 
-async def _retained(upkeep: Upkeep) -> None:
+async def _retain_and_reuse(upkeep: Upkeep) -> None:
     await _retain(upkeep)
     newest = {each.kind.code: each for each in upkeep._state.catalog if each.head is not None}
     spares = upkeep._spares
@@ -37,7 +37,7 @@ async def _retained(upkeep: Upkeep) -> None:
             spares._kept.append(spare)
 
 
-def _told(word: str, made: Any) -> Any:
+def _write_word(word: str, made: Any) -> Any:
     if made:
         sys.stderr.write(f"{word}\n")
     return made
@@ -46,10 +46,10 @@ def _told(word: str, made: Any) -> Any:
 def plant() -> None:
     """Patch the program; a parallel subscription may also have a deadline of a second."""
     subscriptions.MIN_ACK_DEADLINE = 1  # type: ignore[attr-defined]
-    Upkeep.__init__ = _made  # type: ignore[method-assign,assignment]
-    Upkeep.retain = _retained  # type: ignore[method-assign,assignment]
-    Writer._reuse = lambda *given: _told(REUSED, _reuse(*given))  # type: ignore[method-assign]
-    Ahead._write_step = lambda *given: _told(AHEAD, _write_step(*given))  # type: ignore[method-assign]
+    Upkeep.__init__ = _make_soon  # type: ignore[method-assign,assignment]
+    Upkeep.retain = _retain_and_reuse  # type: ignore[method-assign,assignment]
+    Writer._reuse = lambda *given: _write_word(REUSED, _reuse(*given))  # type: ignore[method-assign]
+    Ahead._write_step = lambda *given: _write_word(AHEAD, _write_step(*given))  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -6,13 +6,15 @@ from typing import Self
 from simulation.histories.attempts import Ending
 from simulation.histories.history import History
 from simulation.histories.scene import ending, prepare
-from tests.faults.http_client import SMALL, HttpClient, Target, Traffic
+from tests.faults.http_client import SMALL_SETTINGS, HttpClient, Target, Traffic
 
 
 class Stage:
     """A service that is killed, its clients and their history; all end with the block."""
 
-    def __init__(self, data: Path, subscriptions: Mapping[str, str], environment: Mapping[str, str] = SMALL) -> None:
+    def __init__(
+        self, data: Path, subscriptions: Mapping[str, str], environment: Mapping[str, str] = SMALL_SETTINGS
+    ) -> None:
         self.target, self.traffic = Target(data, environment), Traffic()
         self.history = History(subscriptions, restarts=self.target.restarts)
         self._clients: list[HttpClient] = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MIB = 2**20
-MORE_THAN_A_PAGE_OF_LOG_LINES = 80
+LOG_LINES_PER_PAGE = 80
 """Standard error is a file on the small disk; its last page has room when the disk has none."""
 _CHUNK = b"\0" * 65_536
 
@@ -35,7 +35,7 @@ class SmallDisk:
 
 
 @contextlib.contextmanager
-def mounted(folder: Path, size: int) -> Iterator[SmallDisk]:
+def mount_disk(folder: Path, size: int) -> Iterator[SmallDisk]:
     """Mount a disk of `size` bytes on a folder; raises `OSError` or `CalledProcessError` where that is not allowed."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True, capture_output=True)
     try:

@@ -9,18 +9,18 @@ import pytest
 
 from simulation.histories.attempts import Attempt, Outcome
 from simulation.histories.workload import Consumer, Publisher
-from tests.faults.http_client import SMALL, HttpClient
+from tests.faults.http_client import SMALL_SETTINGS, HttpClient
 from tests.faults.scene import Stage
-from tests.faults.small_disk import MIB, MORE_THAN_A_PAGE_OF_LOG_LINES, SmallDisk, mounted
+from tests.faults.small_disk import LOG_LINES_PER_PAGE, MIB, SmallDisk, mount_disk
 from tests.support.waiting import wait_until_async
 
-ENVIRONMENT = {**SMALL, "AMS_MIN_FREE_BYTES": "6MiB", "AMS_RESERVE_BYTES": "4MiB"}
+ENVIRONMENT = {**SMALL_SETTINGS, "AMS_MIN_FREE_BYTES": "6MiB", "AMS_RESERVE_BYTES": "4MiB"}
 MOST_TRIES = 3_000
 
 pytestmark = [pytest.mark.faults, pytest.mark.mount, pytest.mark.long]
 
 
-class Site(Stage):
+class FullDiskSite(Stage):
     """A service on a small disk, one publisher and one consumer."""
 
     def __init__(self, disk: SmallDisk) -> None:
@@ -43,7 +43,7 @@ class Site(Stage):
             self.disk.fill()
             return await self.acknowledge_one()
 
-        await until(Outcome.REFUSED, acknowledge)
+        await try_until(Outcome.REFUSED, acknowledge)
 
     async def violations(self) -> list[str]:
         """Kill the service, so that only stored data counts, and check the history."""
@@ -53,17 +53,17 @@ class Site(Stage):
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(tmp_path: Path) -> AsyncIterator[FullDiskSite]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    with mounted(folder, 32 * MIB) as disk:
-        async with Site(disk) as site:
+    with mount_disk(folder, 32 * MIB) as disk:
+        async with FullDiskSite(disk) as site:
             await site.prepare()
             await site.admin.must(":modifyQuotas", {"quotas": {"storedBytes": 2**40}})  # more than the disk has
             yield site
 
 
-async def until(outcome: Outcome, attempt: Callable[[], Awaitable[Attempt]]) -> None:
+async def try_until(outcome: Outcome, attempt: Callable[[], Awaitable[Attempt]]) -> None:
     for _ in range(MOST_TRIES):
         if (await attempt()).outcome is outcome:
             return
@@ -73,15 +73,15 @@ async def until(outcome: Outcome, attempt: Callable[[], Awaitable[Attempt]]) -> 
 async def until_done(attempt: Callable[[], Awaitable[Attempt]]) -> None:
     """Retry until success, as a client does after Retry-After."""
 
-    async def done() -> bool:
+    async def is_done() -> bool:
         return (await attempt()).outcome is Outcome.DONE
 
-    await wait_until_async(done)
+    await wait_until_async(is_done)
 
 
-async def test_a_disk_filled_by_publishing_refuses_publishes_and_takes_acknowledgements(site: Site) -> None:
+async def test_a_disk_filled_by_publishing_refuses_publishes_and_takes_acknowledgements(site: FullDiskSite) -> None:
     site.disk.fill(leave=16 * MIB)
-    await until(Outcome.REFUSED, site.publish)
+    await try_until(Outcome.REFUSED, site.publish)
 
     assert site.traffic.refusals == {"publishes of 100 messages and more: 500 Backend Error": 1}
     assert site.traffic.without_retry_after == 0
@@ -94,14 +94,14 @@ async def test_a_disk_filled_by_publishing_refuses_publishes_and_takes_acknowled
 
 
 async def test_with_no_space_at_all_even_for_its_log_all_but_pulls_is_refused_and_it_comes_back_by_itself(
-    site: Site,
+    site: FullDiskSite,
 ) -> None:
     await site.publish()
     await site.acknowledge_on_a_full_disk()
 
     assert (await site.publish()).outcome is Outcome.REFUSED
     assert (await site.consumer.pull(10)).messages
-    for _ in range(MORE_THAN_A_PAGE_OF_LOG_LINES):
+    for _ in range(LOG_LINES_PER_PAGE):
         site.disk.fill()
         assert (await site.acknowledge_one()).outcome is Outcome.REFUSED
     assert site.traffic.without_retry_after == 0
@@ -112,7 +112,7 @@ async def test_with_no_space_at_all_even_for_its_log_all_but_pulls_is_refused_an
     assert await site.violations() == []
 
 
-async def test_schemas_fill_no_disk_and_all_others_go_on(site: Site) -> None:
+async def test_schemas_fill_no_disk_and_all_others_go_on(site: FullDiskSite) -> None:
     """Four clients of the flood at once, without a quota: only the disk limits it."""
     for _ in range(3):
         assert (await site.publish()).outcome is Outcome.DONE
@@ -144,7 +144,7 @@ async def test_schemas_fill_no_disk_and_all_others_go_on(site: Site) -> None:
 
 
 async def test_a_service_started_on_a_full_disk_has_what_was_answered_delivers_and_comes_back_by_itself(
-    site: Site,
+    site: FullDiskSite,
 ) -> None:
     await site.publish()
     await site.acknowledge_on_a_full_disk()

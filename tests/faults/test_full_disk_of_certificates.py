@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.faults.small_disk import MIB, MORE_THAN_A_PAGE_OF_LOG_LINES, SmallDisk, mounted
+from tests.faults.small_disk import LOG_LINES_PER_PAGE, MIB, SmallDisk, mount_disk
 from tests.support.authorities import Authority
 from tests.support.receiver import answers, receiver
 from tests.support.service import CertificatePorts, live_certificate_service
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.mount, pytest.mark.long]
 LIMITS = ("--min-free-bytes", "6MiB", "--reserve-bytes", "2MiB", "--token-seconds", "0s")
 NO_SPACE = 500, "Database Error: Backend Error"
 USERS = ("jane", "joe", "mary")
-SPARE = 20  # bindings to delete
+SPARE_BINDINGS = 20  # bindings to delete
 LOGIN = "/service-types/ams/hosts/localhost:authx509"
 OK, CREATED, DELETED = (200, ""), (201, ""), (204, "")
 
@@ -33,7 +33,7 @@ def outcome(answer: httpx.Response) -> tuple[int, str]:
 
 
 @dataclass
-class Site:
+class CertificateSite:
     """A certificate service on a small disk, and the answers to its clients."""
 
     disk: SmallDisk
@@ -96,9 +96,9 @@ class Site:
     def restarts_with_all_that_was_answered(self) -> None:
         self.restart()
         assert {each["name"] for each in self.ask("GET", "/bindings").json()["bindings"]} == self.names
-        wait_until(lambda: self.recorded() == self.logins)
+        wait_until(lambda: self.count_logins() == self.logins)
 
-    def recorded(self) -> Counter[str]:
+    def count_logins(self) -> Counter[str]:
         events = self.ask("GET", "/audit?action=login&result=done&pageSize=1000").json()["events"]
         logins = Counter[str]()
         for each in events:
@@ -119,7 +119,7 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path: Path) -> Iterator[CertificateSite]:
     authority = Authority.make("Grid CA")
     trusted, disk_folder = tmp_path / "trusted", tmp_path / "disk"
     for each in (trusted, disk_folder):
@@ -130,9 +130,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
         authority.signs(user).write(tmp_path, user)
     with (
         receiver(tmp_path, answers(json.dumps({"token": "t-1"})), keeps=True) as service,
-        mounted(disk_folder, 32 * MIB) as disk,
+        mount_disk(disk_folder, 32 * MIB) as disk,
     ):
-        site = Site(disk, tmp_path, trusted, ("--service-ca", service.ca))
+        site = CertificateSite(disk, tmp_path, trusted, ("--service-ca", service.ca))
         with contextlib.ExitStack() as ends:
             ends.callback(lambda: site.stack.close())
             site.start()
@@ -142,14 +142,14 @@ def site(tmp_path: Path) -> Iterator[Site]:
             site.service_uuid = site.ask("POST", "/service-types", body).json()["uuid"]
             method = {"host": "localhost", "port": service.port, "headers": {"x-api-key": "secret"}}
             assert site.ask("POST", "/service-types/ams/authm", method).status_code == 201
-            for name in (*USERS, *(f"spare{number}" for number in range(SPARE))):
+            for name in (*USERS, *(f"spare{number}" for number in range(SPARE_BINDINGS))):
                 assert site.create(name) == CREATED
             assert site.log_in("jane") == OK
             yield site
 
 
 def test_what_must_go_on_does_while_changes_are_refused_with_little_space_with_none_and_after_a_start(
-    site: Site,
+    site: CertificateSite,
 ) -> None:
     for user, spare, leave in (("joe", "spare0", 3 * MIB), ("mary", "spare1", 0)):
         site.disk.fill(leave)
@@ -166,14 +166,16 @@ def test_what_must_go_on_does_while_changes_are_refused_with_little_space_with_n
     site.restarts_with_all_that_was_answered()
 
 
-def test_without_even_the_reserve_known_users_log_in_and_whatever_was_answered_is_so_after_a_kill(site: Site) -> None:
+def test_without_even_the_reserve_known_users_log_in_and_whatever_was_answered_is_so_after_a_kill(
+    site: CertificateSite,
+) -> None:
     site.fill_until_a_login_has_no_line()
 
-    for number in range(SPARE):
+    for number in range(SPARE_BINDINGS):
         site.disk.fill()
         assert site.create(f"late{number}") == NO_SPACE
         assert site.delete(f"spare{number}") in (DELETED, NO_SPACE)
-    for _ in range(MORE_THAN_A_PAGE_OF_LOG_LINES):
+    for _ in range(LOG_LINES_PER_PAGE):
         site.disk.fill()
         assert site.log_in("jane") == OK
     assert site.log_in("mary") in (OK, NO_SPACE)
@@ -182,5 +184,5 @@ def test_without_even_the_reserve_known_users_log_in_and_whatever_was_answered_i
     wait_until(lambda: site.create("again") == CREATED)
     assert site.log_in("mary") == OK
     # On a full disk more than thirty in a minute become one event at the end of the minute.
-    wait_until(lambda: site.recorded() == site.logins, 3 * PATIENCE_SECONDS)
+    wait_until(lambda: site.count_logins() == site.logins, 3 * PATIENCE_SECONDS)
     site.restarts_with_all_that_was_answered()

@@ -13,7 +13,7 @@ from tests.faults.http_client import Traffic
 INFINITY = float("inf")
 
 
-def held(*names: str) -> list[Held]:
+def make_topic(*names: str) -> list[Held]:
     return [Held(number, name) for number, name in enumerate(names)]
 
 
@@ -38,30 +38,31 @@ def seek(request: str, start: float, offset: int, outcome: Outcome = Outcome.DON
     return Seek(**facts(request, start, None, outcome), subscription="s", offset=offset)
 
 
-def found(attempts: list[Attempt], topic: list[Held], cursor: int = 0) -> list[str]:
+def find_violations(attempts: list[Attempt], topic: list[Held], cursor: int = 0) -> list[str]:
     return History({"s": "t"}, attempts).violations(Ending({"t": topic}, {"s": cursor}))
 
 
 ABC = publish("a b c", "0 1 2")
-TOPIC = A, B, C = held("a", "b", "c")
-UNANSWERED = publish("a b c", "", Outcome.UNKNOWN)
-LATER = replace(publish("b", "0", at=(2, 3)), request="p2")
-GIVEN = pull("c0", 1.2, A, B, C, end=1.8)
+TOPIC = A, B, C = make_topic("a", "b", "c")
+UNANSWERED_PUBLISH = publish("a b c", "", Outcome.UNKNOWN)
+LATER_PUBLISH = replace(publish("b", "0", at=(2, 3)), request="p2")
+FIRST_PULL = pull("c0", 1.2, A, B, C, end=1.8)
 MOVES = [replace(ack("a1", 2, 1), ended=6), replace(seek("k1", 3, 0), ended=5), pull("c2", 2, A, B, C, end=6)]
 """The first request may be answered last."""
-REFUSED_LATE = [replace(ack("a1", 2, 1, Outcome.REFUSED), ended=6), replace(seek("k1", 3, 0), ended=5)]
+LATE_REFUSALS = [replace(ack("a1", 2, 1, Outcome.REFUSED), ended=6), replace(seek("k1", 3, 0), ended=5)]
 
 
-TOLD_OF_TOPICS = {
-    "lost at the end": ([ABC], held("a", "b"), "law 1: message c of request p1, acknowledged as id 2, is lost"),
-    "lost between": ([ABC], held("a", "c"), "law 1: message b of request p1, acknowledged as id 1, is lost"),
-    "invented": ([ABC], held("x", "a", "b", "c"), "law 2: topic t holds x as id 0, which nobody published"),
-    "stored twice": ([ABC], held("a", "b", "c", "b"), "law 1: message b of request p1 is stored as ids 1 and 3"),
+TOPIC_VIOLATIONS = {
+    "lost at the end": ([ABC], make_topic("a", "b"), "law 1: message c of request p1, acknowledged as id 2, is lost"),
+    "lost between": ([ABC], make_topic("a", "c"), "law 1: message b of request p1, acknowledged as id 1, is lost"),
+    "invented": ([ABC], make_topic("x", "a", "b", "c"), "law 2: topic t holds x as id 0, which nobody published"),
+    "stored twice": ([ABC], make_topic("a", "b", "c", "b"), "law 1: message b of request p1 is stored as ids 1 and 3"),
     "out of order": (
-        [ABC], held("a", "c", "b"), "law 2: request p1 is not stored in its order: after 0 comes 2",
+        [ABC], make_topic("a", "c", "b"), "law 2: request p1 is not stored in its order: after 0 comes 2",
     ),
     "elsewhere": (
-        [ABC], held("b", "c"), "law 1: message b of request p1, acknowledged as id 1, is stored as id 0 (and 1 more)",
+        [ABC], make_topic("b", "c"),
+        "law 1: message b of request p1, acknowledged as id 1, is stored as id 0 (and 1 more)",
     ),
     "a gap": ([ABC], [A, B, Held(3, "c")], "law 2: topic t has id 3 (c) where id 2 should be"),
     "too few ids": (
@@ -73,18 +74,18 @@ TOLD_OF_TOPICS = {
         "law 2: request p1 was answered ids that do not follow each other: after 0 comes 2",
     ),
     "half, without an answer": (
-        [UNANSWERED], held("a", "b"), "law 2: 2 of 3 messages of request p1 are stored; c is not",
+        [UNANSWERED_PUBLISH], make_topic("a", "b"), "law 2: 2 of 3 messages of request p1 are stored; c is not",
     ),
     "refused and stored": (
-        [publish("a b", "", Outcome.REFUSED)], held("a", "b"),
+        [publish("a b", "", Outcome.REFUSED)], make_topic("a", "b"),
         "law 2: request p1 was refused, yet its message a is stored as id 0 (and 1 more)",
     ),
     "overtaken by a later request": (
-        [publish("a", "1", at=(0, 1)), LATER], held("b", "a"),
+        [publish("a", "1", at=(0, 1)), LATER_PUBLISH], make_topic("b", "a"),
         "law 2: request p2 to topic t was answered id 0, but request p1 had been answered id 1 before it began",
     ),
     "changed after it was delivered": (
-        [publish("a", "", Outcome.UNKNOWN), pull("c1", 0, A), LATER], held("b"),
+        [publish("a", "", Outcome.UNKNOWN), pull("c1", 0, A), LATER_PUBLISH], make_topic("b"),
         "law 2: pull c1 was given a as id 0, where b is",
     ),
     "a pull with a gap": (
@@ -94,24 +95,24 @@ TOLD_OF_TOPICS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("attempts", "topic", "sentence"), TOLD_OF_TOPICS.values(), ids=TOLD_OF_TOPICS)
+@pytest.mark.parametrize(("attempts", "topic", "sentence"), TOPIC_VIOLATIONS.values(), ids=TOPIC_VIOLATIONS)
 def test_a_topic_that_is_not_as_answered_is_told(attempts: list[Attempt], topic: list[Held], sentence: str) -> None:
-    assert sentence in found(attempts, topic)
+    assert sentence in find_violations(attempts, topic)
 
 
 @pytest.mark.parametrize(("attempts", "topic"), [
-    ([UNANSWERED], []),
-    ([UNANSWERED], TOPIC),
-    ([publish("a", "1", at=(0, 3)), replace(LATER, started=1, ended=2)], held("b", "a")),
+    ([UNANSWERED_PUBLISH], []),
+    ([UNANSWERED_PUBLISH], TOPIC),
+    ([publish("a", "1", at=(0, 3)), replace(LATER_PUBLISH, started=1, ended=2)], make_topic("b", "a")),
 ], ids=["unanswered and absent", "unanswered and stored", "any order at the same time"])  # fmt: skip
 def test_a_topic_as_it_may_be_is_not_complained_about(attempts: list[Attempt], topic: list[Held]) -> None:
-    assert found(attempts, topic) == []
+    assert find_violations(attempts, topic) == []
 
 
 SUB = " (subscription s)"
-TOLD_OF_CURSORS = {
+CURSOR_VIOLATIONS = {
     "acknowledged, and comes back": (
-        [GIVEN, ack("a1", 2, 1), pull("c1", 4, B)], 1,
+        [FIRST_PULL, ack("a1", 2, 1), pull("c1", 4, B)], 1,
         "law 3: pull c1 began at message 1 (b), which had been acknowledged or passed;"
         " it could only stand at 2 (by a1)" + SUB,
     ),
@@ -124,11 +125,11 @@ TOLD_OF_CURSORS = {
         [], 2, "law 3: the cursor of subscription s ended at 2; it could only stand at 0 (by its creation)",
     ),
     "nothing found": (
-        [GIVEN, ack("a1", 2, 0), pull("c1", 4)], 1,
+        [FIRST_PULL, ack("a1", 2, 0), pull("c1", 4)], 1,
         "law 3: pull c1 was given nothing while messages were there; it could only stand at 1 (by a1)" + SUB,
     ),
     "acknowledged after an answered seek": (
-        [GIVEN, seek("k1", 2, 0), ack("a1", 4, 1), pull("c1", 6, C)], 2,
+        [FIRST_PULL, seek("k1", 2, 0), ack("a1", 4, 1), pull("c1", 6, C)], 2,
         "law 3: a1 acknowledged message 1, which was not handed out since the last seek, and was answered as if it had"
         " happened; it could only stand at 0 (by k1)" + SUB,
     ),
@@ -138,69 +139,69 @@ TOLD_OF_CURSORS = {
         " happened; it could only stand at 0 (by its creation)" + SUB,
     ),
     "brought back by a refused seek": (
-        [GIVEN, ack("a1", 2, 2), seek("k1", 4, 1, Outcome.REFUSED), pull("c1", 6, B, C)], 1, "",
+        [FIRST_PULL, ack("a1", 2, 2), seek("k1", 4, 1, Outcome.REFUSED), pull("c1", 6, B, C)], 1, "",
     ),
     "back and forth by one acknowledgement": (
-        [GIVEN, ack("a1", 2, 1, Outcome.UNKNOWN), pull("c1", 4, C), pull("c2", 6, A)], 0, "",
+        [FIRST_PULL, ack("a1", 2, 1, Outcome.UNKNOWN), pull("c1", 4, C), pull("c2", 6, A)], 0, "",
     ),
     "lost under an answered acknowledgement": (
-        [GIVEN, ack("a1", 2, 0, Outcome.UNKNOWN, end=6), ack("a2", 3, 1, end=4), pull("c2", 7, A)], 0, "",
+        [FIRST_PULL, ack("a1", 2, 0, Outcome.UNKNOWN, end=6), ack("a2", 3, 1, end=4), pull("c2", 7, A)], 0, "",
     ),
     "moved by an unanswered acknowledgement of what was never pulled": ([ack("a1", 4, 2, Outcome.UNKNOWN)], 3, ""),
-    "told once": ([GIVEN, ack("a1", 2, 2), *(pull(f"c{time}", time, A) for time in (4, 6, 8))], 0, ""),
+    "told once": ([FIRST_PULL, ack("a1", 2, 2), *(pull(f"c{time}", time, A) for time in (4, 6, 8))], 0, ""),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("uses", "cursor", "sentence"), TOLD_OF_CURSORS.values(), ids=TOLD_OF_CURSORS)
+@pytest.mark.parametrize(("uses", "cursor", "sentence"), CURSOR_VIOLATIONS.values(), ids=CURSOR_VIOLATIONS)
 def test_a_cursor_that_moves_as_nobody_moved_it_is_told_once(uses: list[Attempt], cursor: int, sentence: str) -> None:
-    [told] = found([ABC, *uses], TOPIC, cursor)
+    [told] = find_violations([ABC, *uses], TOPIC, cursor)
 
     assert told == sentence or not sentence
 
 
-STANDS = {
+CURSOR_POSITIONS = {
     "acknowledged in part": ([pull("c1", 2, A, B), ack("a1", 4, 1), pull("c2", 6, C)], 2),
-    "nothing more, or not yet": ([pull("c0", -3), GIVEN, ack("a1", 2, 2), pull("c1", 4)], 3),
-    "brought back by a seek": ([GIVEN, ack("a1", 2, 2), seek("k1", 4, 1), pull("c1", 6, B, C)], 1),
-    "an unanswered acknowledgement that did not happen": ([GIVEN, ack("a1", 2, 1, Outcome.UNKNOWN)], 0),
-    "an unanswered acknowledgement that happened": ([GIVEN, ack("a1", 2, 1, Outcome.UNKNOWN)], 2),
+    "nothing more, or not yet": ([pull("c0", -3), FIRST_PULL, ack("a1", 2, 2), pull("c1", 4)], 3),
+    "brought back by a seek": ([FIRST_PULL, ack("a1", 2, 2), seek("k1", 4, 1), pull("c1", 6, B, C)], 1),
+    "an unanswered acknowledgement that did not happen": ([FIRST_PULL, ack("a1", 2, 1, Outcome.UNKNOWN)], 0),
+    "an unanswered acknowledgement that happened": ([FIRST_PULL, ack("a1", 2, 1, Outcome.UNKNOWN)], 2),
     "an unanswered acknowledgement that may still happen": (
-        [GIVEN, ack("a1", 2, 2, Outcome.UNKNOWN, end=INFINITY)], 3,
+        [FIRST_PULL, ack("a1", 2, 2, Outcome.UNKNOWN, end=INFINITY)], 3,
     ),
     "an acknowledgement seen before it was stored, and lost": (
-        [GIVEN, ack("a1", 2, 1, Outcome.UNKNOWN, end=6), pull("c1", 3, C, end=4), pull("c2", 7, A)], 0,
+        [FIRST_PULL, ack("a1", 2, 1, Outcome.UNKNOWN, end=6), pull("c1", 3, C, end=4), pull("c2", 7, A)], 0,
     ),
     "acknowledged after an answered seek, and pulled again": (
-        [GIVEN, seek("k1", 2, 0), ack("a1", 4, 1), pull("c1", 6, C), pull("c2", 3.2, A, B, end=3.8)], 2,
+        [FIRST_PULL, seek("k1", 2, 0), ack("a1", 4, 1), pull("c1", 6, C), pull("c2", 3.2, A, B, end=3.8)], 2,
     ),
-    "acknowledged already": ([GIVEN, seek("k1", 2, 2), ack("a1", 4, 1)], 2),
+    "acknowledged already": ([FIRST_PULL, seek("k1", 2, 2), ack("a1", 4, 1)], 2),
     "handed out without an answer": (
         [replace(pull("c1", 2), outcome=Outcome.UNKNOWN, ended=INFINITY), ack("a1", 4, 2)], 3,
     ),
     "read before an acknowledgement and answered late": (
         [pull("c1", 2, A, B, C, end=9), ack("a1", 3, 1, end=4), pull("c2", 5, C, end=6)], 2,
     ),
-    "the first of two moves at the same time": ([GIVEN, *MOVES, pull("c1", 7, A)], 0),
-    "the last of two moves at the same time": ([GIVEN, *MOVES, pull("c1", 7, C)], 2),
-    "refused after a later move was answered": ([GIVEN, *REFUSED_LATE, pull("c1", 7, A)], 0),
+    "the first of two moves at the same time": ([FIRST_PULL, *MOVES, pull("c1", 7, A)], 0),
+    "the last of two moves at the same time": ([FIRST_PULL, *MOVES, pull("c1", 7, C)], 2),
+    "refused after a later move was answered": ([FIRST_PULL, *LATE_REFUSALS, pull("c1", 7, A)], 0),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("uses", "cursor"), STANDS.values(), ids=STANDS)
+@pytest.mark.parametrize(("uses", "cursor"), CURSOR_POSITIONS.values(), ids=CURSOR_POSITIONS)
 def test_a_cursor_that_stands_where_it_may_is_not_complained_about(uses: list[Attempt], cursor: int) -> None:
-    assert found([ABC, *uses], TOPIC, cursor) == []
+    assert find_violations([ABC, *uses], TOPIC, cursor) == []
 
 
-@pytest.mark.parametrize(("moves", "given", "cursor"), [(MOVES, B, 1), (REFUSED_LATE, C, 2)])
+@pytest.mark.parametrize(("moves", "given", "cursor"), [(MOVES, B, 1), (LATE_REFUSALS, C, 2)])
 def test_of_moves_at_the_same_time_none_is_made_up(moves: list[Attempt], given: Held, cursor: int) -> None:
-    assert found([ABC, GIVEN, *moves, pull("c1", 7, given)], TOPIC, cursor) != []
+    assert find_violations([ABC, FIRST_PULL, *moves, pull("c1", 7, given)], TOPIC, cursor) != []
 
 
 @pytest.mark.parametrize(("sought_at", "violations"), [(90.0, 1), (2.0, 0)], ids=["shortly before", "long before"])
 def test_after_a_restart_old_acknowledgements_are_right_unless_there_was_a_seek_shortly_before(
     sought_at: float, violations: int
 ) -> None:
-    uses = [ABC, GIVEN, seek("k1", sought_at, 0), pull("c1", 93, A, B, C), ack("a1", 96, 1)]
+    uses = [ABC, FIRST_PULL, seek("k1", sought_at, 0), pull("c1", 93, A, B, C), ack("a1", 96, 1)]
     history = History({"s": "t"}, uses, restarts=[95.0])
 
     assert len(history.violations(Ending({"t": TOPIC}, {"s": 2}))) == violations
@@ -210,14 +211,14 @@ def test_a_service_that_answers_no_pull_or_refuses_every_publish_is_told() -> No
     pulls = [replace(pull(f"c{time}", time), outcome=Outcome.REFUSED) for time in range(6)]
     publishes = [replace(publish(f"m{time}", "", Outcome.REFUSED), request=f"p{time}") for time in range(6)]
 
-    assert found([*pulls, *publishes], []) == [
+    assert find_violations([*pulls, *publishes], []) == [
         "law 4: none of 6 publishes to topic t had success",
         "law 4: none of 6 pulls of subscription s had success",
     ]
 
 
 def test_what_was_cut_off_by_a_kill_tells_nothing_of_a_service() -> None:
-    assert found([replace(pull(f"c{time}", time), outcome=Outcome.UNKNOWN) for time in range(9)], []) == []
+    assert find_violations([replace(pull(f"c{time}", time), outcome=Outcome.UNKNOWN) for time in range(9)], []) == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from simulation.histories.attempts import Publish
 from simulation.histories.workload import Publisher
-from tests.faults.campaign import Campaign
+from tests.faults.campaign import KillCampaign
 from tests.faults.scene import Stage
 from tests.support import shape
 from tests.support.waiting import wait_until_async
@@ -16,11 +16,11 @@ from tests.support.waiting import wait_until_async
 pytestmark = [pytest.mark.faults, pytest.mark.long]
 
 PUBLISHERS = 12
-ANSWERED = 30  # requests answered before the service gets SIGTERM
+ANSWERED_REQUESTS = 30  # requests answered before the service gets SIGTERM
 
 
 async def test_nothing_is_lost_and_no_law_broken_over_some_kills(tmp_path: Path) -> None:
-    result = await Campaign(tmp_path / "data", kills=4, seed=10).run()
+    result = await KillCampaign(tmp_path / "data", kills=4, seed=10).run()
 
     print(result.line())
     assert result.violations == []
@@ -39,7 +39,7 @@ async def test_publishes_at_sigterm_are_answered_and_stored_or_absent(tmp_path: 
             for number in range(PUBLISHERS):
                 client = stage.client(f"p{number}")
                 group.create_task(Publisher(client, stage.history, chance, ("t",), ((1, 1), (1, 20)), 0.0).run())
-            await wait_until_async(lambda: len(made) >= ANSWERED)
+            await wait_until_async(lambda: len(made) >= ANSWERED_REQUESTS)
             code = await stage.target.terminate()
             await stage.target.start()
             stage.traffic.stopping = True

@@ -30,10 +30,10 @@ pytestmark = pytest.mark.embedded("faults are planted in the embedded engines")
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]  # puts a fault into the service
-Use = Callable[["Trial"], Awaitable[None]]  # clients' actions between a start of the service and its end
+Use = Callable[["PlantedTrial"], Awaitable[None]]  # clients' actions between a start of the service and its end
 
 
-class Trial:
+class PlantedTrial:
     """A service in this process, and clients of one topic and its parallel subscription."""
 
     def __init__(self, kind: Parallel) -> None:
@@ -63,28 +63,28 @@ class Trial:
                 with pytest.MonkeyPatch.context() as patch:
                     plant(patch)
                     await use(self)
-                found = await self.found()
+                found = await self.find_violations()
                 for client in self._clients:
                     client.close()
                 self.target.up.clear()
                 self.target.deaths += 1
         return found
 
-    async def found(self) -> list[str]:
+    async def find_violations(self) -> list[str]:
         ending = await scene.ending(self.admin, self.history.subscriptions)
         found = [*self.traffic.violations(), *self.history.violations(ending)]
         left = await parallel.ending(self.admin, [self.kind])
         return [*found, *laws.violations(self.kind, ending.topics[self.topic], self.history.attempts, left)]
 
-    async def tells(self, sentence: str) -> bool:
-        return any(sentence in each for each in await self.found())
+    async def has_violation(self, sentence: str) -> bool:
+        return any(sentence in each for each in await self.find_violations())
 
 
 def replace(owner: type, name: str, fault: object) -> Plant:
     return lambda patch: patch.setattr(owner, name, fault)
 
 
-def nothing(_: Patch) -> None:
+def plant_nothing(_: Patch) -> None:
     """Plant no fault."""
 
 
@@ -97,12 +97,12 @@ def short_leases(monkeypatch: Patch) -> None:
     monkeypatch.setattr(subscriptions, "MIN_ACK_DEADLINE", 1)
 
 
-async def publish_all(trial: Trial) -> None:
+async def publish_all(trial: PlantedTrial) -> None:
     published = await trial.publisher.publish(trial.topic, MESSAGES)
     assert any(is_poisoned(name) for name in published.names)
 
 
-async def use_leases(trial: Trial) -> None:
+async def use_leases(trial: PlantedTrial) -> None:
     """Acknowledge some of the leased messages, give some back, keep some; then pull more."""
     worker = trial.worker
     given = (await worker.pull(30)).messages
@@ -114,29 +114,29 @@ async def use_leases(trial: Trial) -> None:
     await worker.pull(60)
 
 
-async def dawdle(trial: Trial) -> None:
+async def acknowledge_late(trial: PlantedTrial) -> None:
     given = (await trial.worker.pull(5)).messages
     await asyncio.sleep(PLAIN.deadline + 0.3)
     if given:
         await trial.worker.settle(ACK, given)
 
 
-async def leased(folder: Path, kind: Parallel, use: Use, plant: Plant, sentence: str) -> list[str]:
+async def run_with_restart(folder: Path, kind: Parallel, use: Use, plant: Plant, sentence: str) -> list[str]:
     """Use a subscription, restart the service, and use it until its end, or until this violation is found."""
 
-    async def begin(trial: Trial) -> None:
+    async def begin(trial: PlantedTrial) -> None:
         await publish_all(trial)
         await use(trial)
 
-    async def go_on(trial: Trial) -> None:
+    async def go_on(trial: PlantedTrial) -> None:
         await use(trial)
         if not sentence:
             await parallel.drain([trial.worker])
-        while sentence and not await trial.tells(sentence) and time.monotonic() < give_up:
+        while sentence and not await trial.has_violation(sentence) and time.monotonic() < give_up:
             await parallel.drain([trial.worker], 0.5)
 
     give_up = time.monotonic() + PATIENCE_SECONDS
-    return await Trial(kind).run(folder, plant, begin, go_on)
+    return await PlantedTrial(kind).run(folder, plant, begin, go_on)
 
 
 def give_to_everybody(patch: Patch) -> None:
@@ -159,10 +159,10 @@ def end_no_lease(patch: Patch) -> None:
 
 
 FREE_ALL_KEYS = replace(KeyQueue, "takes", lambda *_: True)
-OF_LEASES = {
-    "no fault": (nothing, PLAIN, ""),
-    "no fault, exactly once": (nothing, ONCE, ""),
-    "no fault, keyed": (nothing, KEYED, ""),
+LEASE_FAULTS = {
+    "no fault": (plant_nothing, PLAIN, ""),
+    "no fault, exactly once": (plant_nothing, ONCE, ""),
+    "no fault, keyed": (plant_nothing, KEYED, ""),
     "given to everybody": (give_to_everybody, PLAIN, "given twice: message"),
     "no lease ends": (end_no_lease, PLAIN, "late: message"),
     "keys hold nothing up": (FREE_ALL_KEYS, KEYED, "out of order: of key"),
@@ -170,9 +170,9 @@ OF_LEASES = {
 """A fault, its use, and the violation; none without a fault."""
 
 
-@pytest.mark.parametrize(("fault", "kind", "sentence"), OF_LEASES.values(), ids=OF_LEASES)
+@pytest.mark.parametrize(("fault", "kind", "sentence"), LEASE_FAULTS.values(), ids=LEASE_FAULTS)
 async def test_a_fault_of_leases_is_noticed(tmp_path: Path, fault: Plant, kind: Parallel, sentence: str) -> None:
-    use = dawdle if fault is end_no_lease else use_leases
-    found = await leased(tmp_path / "data", kind, use, fault, sentence)
+    use = acknowledge_late if fault is end_no_lease else use_leases
+    found = await run_with_restart(tmp_path / "data", kind, use, fault, sentence)
 
     assert any(sentence in each for each in found) if sentence else found == [], found

@@ -81,7 +81,7 @@ def test_an_answer_before_its_sync_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.faults
 async def test_a_clock_that_jumps_past_retention_takes_nothing_before_it_has_stayed_there_for_a_day() -> None:
     engine = Embedded()
-    async with engine.opened(retention=7 * DAY) as log:
+    async with engine.open_log(retention=7 * DAY) as log:
         topic = await new_topic(log)
         await log.append(topic, texts("a", "b", "c"))
         for step, first in ((8 * DAY, 3), (-8 * DAY, 4)):
@@ -90,7 +90,7 @@ async def test_a_clock_that_jumps_past_retention_takes_nothing_before_it_has_sta
             await log.retain()
             assert await log.bounds(topic) == Bounds(0, first + 1)
 
-    async with engine.opened(retention=7 * DAY) as log:
+    async with engine.open_log(retention=7 * DAY) as log:
         engine.clock.step(8 * DAY)
         for _ in range(23):
             engine.clock.advance(HOUR)

@@ -49,11 +49,11 @@ class Defect(Exception):
     """An exception from a programming error."""
 
 
-def dies(*_: object, **__: object) -> NoReturn:
+def raise_planted(*_: object, **__: object) -> NoReturn:
     raise Planted
 
 
-def breaks(*_: object, **__: object) -> NoReturn:
+def raise_defect(*_: object, **__: object) -> NoReturn:
     raise Defect
 
 
@@ -68,7 +68,7 @@ async def acknowledge(http: Http) -> httpx.Response:
     return await http.post(ACKNOWLEDGE, json=ACK)
 
 
-class Part(NamedTuple):
+class VitalPart(NamedTuple):
     """A part, how it is killed, and the requests that then wait for it."""
 
     owner: type
@@ -79,12 +79,24 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "taking a group to store": Part(Committer, "_take", breaks, "writing of the log failed (Defect)", publish),
-    "storing a group": Part(Committer, "_commit_class", dies, "writing of the log failed (Planted)", publish),
-    "telling of a group": Part(Committer, "_succeed_failed", breaks, "writing of the log failed (Defect)", publish),
-    "what is in memory of the log": Part(LogState, "_place", breaks, "memory of the log failed (Defect)", publish),
-    "storing cursors": Part(Committer, "_commit_cursors", dies, "writing of the log failed (Planted)", acknowledge),
-    "cursors in memory": Part(EmbeddedCursors, "_stored", breaks, "memory of the cursors failed (Defect)", acknowledge),
+    "taking a group to store": VitalPart(
+        Committer, "_take", raise_defect, "writing of the log failed (Defect)", publish
+    ),
+    "storing a group": VitalPart(
+        Committer, "_commit_class", raise_planted, "writing of the log failed (Planted)", publish
+    ),
+    "telling of a group": VitalPart(
+        Committer, "_succeed_failed", raise_defect, "writing of the log failed (Defect)", publish
+    ),
+    "what is in memory of the log": VitalPart(
+        LogState, "_place", raise_defect, "memory of the log failed (Defect)", publish
+    ),
+    "storing cursors": VitalPart(
+        Committer, "_commit_cursors", raise_planted, "writing of the log failed (Planted)", acknowledge
+    ),
+    "cursors in memory": VitalPart(
+        EmbeddedCursors, "_stored", raise_defect, "memory of the cursors failed (Defect)", acknowledge
+    ),
 }
 
 
@@ -104,14 +116,14 @@ def client_of(run: Running, token: str) -> Http:
     return Http(base_url=f"{run.base_url}/v1", headers={"x-api-key": token}, trust_env=False, timeout=SECONDS)
 
 
-async def readiness(run: Running) -> tuple[int, str]:
+async def get_readiness(run: Running) -> tuple[int, str]:
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as http:
         answer = await http.get(run.operations_url + "/readyz")
     return answer.status_code, answer.text.strip()
 
 
-async def unready(run: Running) -> tuple[int, str] | None:
-    return found if (found := await readiness(run))[0] != 200 else None
+async def find_unready(run: Running) -> tuple[int, str] | None:
+    return found if (found := await get_readiness(run))[0] != 200 else None
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +135,7 @@ def ends_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
 async def test_when_a_part_dies_what_waits_is_answered_and_the_service_says_why_it_is_not_ready(
-    part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: VitalPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with asyncio.timeout(SECONDS):
         with capture_logs() as lines:
@@ -131,7 +143,7 @@ async def test_when_a_part_dies_what_waits_is_answered_and_the_service_says_why_
                 monkeypatch.setattr(part.owner, part.function, part.fault)
                 answers = await asyncio.gather(*(part.asked(http) for _ in range(3)))
                 after = await part.asked(http)
-                ready = await readiness(run)
+                ready = await get_readiness(run)
                 monkeypatch.undo()
 
     for answer in [*answers, after]:
@@ -149,7 +161,7 @@ async def test_a_publish_that_memory_lost_is_not_passed_over_and_is_there_after_
     async with asyncio.timeout(SECONDS):
         async with serving_with(tmp_path) as (_, http):
             place = LogState._place
-            monkeypatch.setattr(LogState, "_place", breaks)
+            monkeypatch.setattr(LogState, "_place", raise_defect)
             lost = await publish(http)
             monkeypatch.setattr(LogState, "_place", place)  # as if it happened once
             later = await publish(http)
@@ -169,7 +181,7 @@ async def test_when_the_log_dies_a_pull_that_waits_ends_and_a_copy_of_the_folder
         (await acknowledge(http)).raise_for_status()
         waiting = asyncio.create_task(http.post(PULL, json={"maxMessages": "1"}))
         await wait_until_async(lambda: run.service.deliverer.waiting)
-        monkeypatch.setattr(Committer, "_take", breaks)
+        monkeypatch.setattr(Committer, "_take", raise_defect)
         await publish(http)
         assert (await waiting).status_code == 500
         assert run.service.embedded is not None
@@ -182,9 +194,9 @@ async def test_a_holder_of_push_leases_that_ends_all_the_same_does_not_end_in_si
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with asyncio.timeout(SECONDS), running_service(tmp_path / "data", **PUSH) as (run, _):
-        monkeypatch.setattr(Holding, "_round", breaks)
-        monkeypatch.setattr(Holding, "_unanswered", breaks)
-        said = await wait_until_async(lambda: unready(run))
+        monkeypatch.setattr(Holding, "_round", raise_defect)
+        monkeypatch.setattr(Holding, "_unanswered", raise_defect)
+        said = await wait_until_async(lambda: find_unready(run))
         monkeypatch.undo()
 
     assert said == (503, "push leases failed (Defect)")
@@ -245,7 +257,7 @@ PAUSES = [
     (users, "STORE_USES_SECONDS"), (subscriptions, "EXPIRY_SECONDS"), (trail, "BATCH_SECONDS"),
     (trail, "PRUNE_SECONDS"),
 ]  # fmt: skip
-SURVIVED = re.compile(r'^ams_background_failures_total\{work="(.*)"\} (?!0)', re.MULTILINE)
+SURVIVED_WORK = re.compile(r'^ams_background_failures_total\{work="(.*)"\} (?!0)', re.MULTILINE)
 
 
 async def test_a_round_that_fails_is_counted_and_the_next_one_is_tried(
@@ -261,17 +273,17 @@ async def test_a_round_that_fails_is_counted_and_the_next_one_is_tried(
     ):
         with monkeypatch.context() as planted:
             for owner, name in WORKS.values():
-                planted.setattr(owner, name, breaks)
+                planted.setattr(owner, name, raise_defect)
             wake(run)
             await http.post(run.base_url + "/v1/projects/P", json={}, headers={"x-api-key": token})
-            while not {*SURVIVED.findall((await http.get(f"{run.operations_url}/metrics")).text)} >= WORKS.keys():
+            while not {*SURVIVED_WORK.findall((await http.get(f"{run.operations_url}/metrics")).text)} >= WORKS.keys():
                 await asyncio.sleep(0.01)
-        rounds = [asyncio.create_task(called(monkeypatch, *work)) for work in WORKS.values()]
+        rounds = [asyncio.create_task(wait_for_call(monkeypatch, *work)) for work in WORKS.values()]
         await asyncio.sleep(0)
         wake(run)
         await http.post(run.base_url + "/v1/projects/Q", json={}, headers={"x-api-key": token})
         await asyncio.gather(*rounds)
-        assert await readiness(run) == (200, "ok")
+        assert await get_readiness(run) == (200, "ok")
 
 
 def wake(run: Running) -> None:
@@ -281,7 +293,7 @@ def wake(run: Running) -> None:
     run.service.push.runner._holding.wake()
 
 
-async def called(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+async def wait_for_call(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
     """Return when the next round of this work has begun."""
     begun, whole = asyncio.Event(), getattr(owner, name)
 

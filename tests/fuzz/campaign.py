@@ -21,27 +21,27 @@ import httpx
 
 from bench.kernel import anonymous_memory
 from tests.fuzz.generating import Generator, Request
-from tests.fuzz.judging import AnswerReader, fault
+from tests.fuzz.judging import AnswerReader, find_fault
 from tests.support.service import LiveService, live_service
 from tests.support.waiting import PATIENCE_SECONDS
 
 CONNECTIONS = 8
 ANSWER_SECONDS = 60
 TIDY_EVERY = 4_000  # requests between two tidyings: what the requests made must not grow without end
-WARM = 0.2  # the share of requests after which memory is compared: caches fill at first
+WARM_UP_SHARE = 0.2  # the share of requests after which memory is compared: caches fill at first
 GROWTH_MIB = 48  # memory may wander by this much: the allocator's slack, not a leak of a million requests
 NOISE_SHARE = 0.01
-SPARED = ["DELETE /v1/projects/{project}/topics/{topic}"]
+SPARED_OPERATIONS = ["DELETE /v1/projects/{project}/topics/{topic}"]
 """Only the tidying deletes these: a subscription without its topic answers 500 to some requests by the contract."""
-_SHOWN = 20
+_MAX_SHOWN_FAULTS = 20
 
 
 @dataclass
-class Result:
+class FuzzResult:
     requests: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
-    memory: list[float] = field(default_factory=list)  # MiB of the service, from `WARM` on
+    memory: list[float] = field(default_factory=list)  # MiB of the service, from `WARM_UP_SHARE` on
 
     @property
     def growth(self) -> float:
@@ -52,18 +52,18 @@ class Result:
         return not self.faults and self.growth < GROWTH_MIB
 
 
-class Campaign:
+class FuzzCampaign:
     """Sends requests over a few connections until their number is reached."""
 
     def __init__(self, service: LiveService, requests: int, seed: int) -> None:
         self._service = service
         self._wanted = requests
         api = httpx.get(service.base_url + "/openapi.json", trust_env=False, timeout=PATIENCE_SECONDS).json()
-        self._generator = Generator(api, [service.token], seed, SPARED)
-        self.result = Result()
+        self._generator = Generator(api, [service.token], seed, SPARED_OPERATIONS)
+        self.result = FuzzResult()
         self._next_tidying = 0
 
-    async def run(self) -> Result:
+    async def run(self) -> FuzzResult:
         async with asyncio.TaskGroup() as group:
             for number in range(CONNECTIONS):
                 group.create_task(self._ask_on(number))
@@ -73,7 +73,7 @@ class Campaign:
         while self.result.requests < self._wanted:
             if number == 0 and self.result.requests >= self._next_tidying:
                 await self._tidy()
-            async with connected(self._service) as (reader, writer):
+            async with connect_to_service(self._service) as (reader, writer):
                 await self._converse(reader, writer)
             if number == 1:
                 await self._make_noise()
@@ -83,7 +83,7 @@ class Campaign:
         answers = AnswerReader()
         for _ in range(300):
             request = self._generator.request()
-            writer.write(request.encoded())
+            writer.write(request.to_bytes())
             self.result.requests += 1
             while not answers.answers:
                 data = await asyncio.wait_for(reader.read(2**16), ANSWER_SECONDS)
@@ -93,7 +93,7 @@ class Campaign:
                 answers.feed(data)
             answer = answers.answers.pop()
             self.result.statuses[answer.status] += 1
-            if wrong := fault(request.line, answer):
+            if wrong := find_fault(request.line, answer):
                 self._blame(f"{wrong}: {answer.status} {answer.body[:200]!r}", request)
             if answer.headers.get(b"connection", b"") == b"close":
                 return
@@ -102,7 +102,7 @@ class Campaign:
         """Send bytes that are not HTTP: an answer, if any, is not 5xx, and the service survives."""
         for _ in range(max(1, round(300 * CONNECTIONS * NOISE_SHARE))):
             noise = self._generator.noise()
-            async with connected(self._service) as (reader, writer):
+            async with connect_to_service(self._service) as (reader, writer):
                 writer.write(noise)
                 writer.write_eof()
                 data = await asyncio.wait_for(reader.read(2**16), ANSWER_SECONDS)
@@ -113,19 +113,19 @@ class Campaign:
     async def _tidy(self) -> None:
         """Reset to one project with one of each resource, and note the memory."""
         self._next_tidying = self.result.requests + TIDY_EVERY
-        await asyncio.to_thread(furnish, self._service)
-        if self.result.requests >= self._wanted * WARM:
+        await asyncio.to_thread(prepare_service, self._service)
+        if self.result.requests >= self._wanted * WARM_UP_SHARE:
             self.result.memory.append(anonymous_memory(self._service.process.pid) / 2**20)
         print(f"{self.result.requests} requests, {len(self.result.faults)} faults", flush=True)
 
     def _blame(self, what: str, request: Request) -> None:
         self.result.faults.append(what)
-        if len(self.result.faults) <= _SHOWN:
+        if len(self.result.faults) <= _MAX_SHOWN_FAULTS:
             print(f"FAULT {what}\n  {request.method!r} {request.line!r}\n  {request.headers}\n  {request.body[:500]!r}")
 
 
 @contextlib.asynccontextmanager
-async def connected(service: LiveService) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connect_to_service(service: LiveService) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     address = urlsplit(service.base_url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
@@ -136,7 +136,7 @@ async def connected(service: LiveService) -> AsyncIterator[tuple[asyncio.StreamR
             await writer.wait_closed()
 
 
-def furnish(service: LiveService) -> None:
+def prepare_service(service: LiveService) -> None:
     """Ensure project P with topic T, subscription S, schema J and user u, and delete all else made since the start."""
     with service.http() as client:
         for registration in client.get("/registrations").json().get("user_registrations", []):
@@ -163,7 +163,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         flags = ["--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0", "--max-data-bytes", "1500MiB"]
         with live_service(Path(folder) / "ams-data", *flags, "--segment-bytes", "64MiB") as service:
-            result = asyncio.run(Campaign(service, chosen.requests, chosen.seed).run())
+            result = asyncio.run(FuzzCampaign(service, chosen.requests, chosen.seed).run())
             ended = service.stop()
     seconds = time.monotonic() - started
     print(json.dumps({str(code): count for code, count in sorted(result.statuses.items())}))

@@ -43,7 +43,7 @@ CONTENT_TYPES = [b"application/json", b"text/plain", b"", b"application/x-www-fo
                  b"application/json; charset=utf-16"]  # fmt: skip
 METHODS = [b"GET", b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS", b"BREW"]
 _DEPTH = 4
-_SELDOM = 0.05  # weight of requests that delete the targets of other requests
+_RARE_WEIGHT = 0.05  # weight of requests that delete the targets of other requests
 
 
 class Request(NamedTuple):
@@ -54,7 +54,7 @@ class Request(NamedTuple):
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
 
-    def encoded(self) -> bytes:
+    def to_bytes(self) -> bytes:
         head = [b"%b %b HTTP/1.1\r\nhost: localhost\r\n" % (self.method, self.line)]
         head += [b"%b: %b\r\n" % header for header in self.headers]
         return b"".join([*head, b"content-length: %d\r\n\r\n" % len(self.body), self.body])
@@ -74,7 +74,7 @@ class Generator:
         self._components = api["components"]["schemas"]
         self._tokens = [each.encode() for each in tokens]
         self._operations = [each for each in _operations(api) if f"{each.method} {each.path}" not in spared]
-        self._weights = [_SELDOM if _takes_away(each) else 1.0 for each in self._operations]
+        self._weights = [_RARE_WEIGHT if _takes_away(each) else 1.0 for each in self._operations]
 
     def request(self) -> Request:
         """Make the next request: most are nearly valid, as those get furthest."""
@@ -86,7 +86,7 @@ class Generator:
 
     def noise(self) -> bytes:
         """Make bytes that are nearly HTTP, or not at all."""
-        whole = bytearray(self.request().encoded())
+        whole = bytearray(self.request().to_bytes())
         for _ in range(self._random.randint(1, 4)):
             place = self._random.randrange(len(whole))
             whole[place : place + self._random.randint(0, 3)] = self._random.randbytes(self._random.randint(0, 3))
@@ -108,7 +108,7 @@ class Generator:
     def _name(self, variable: str) -> bytes:
         if self._random.random() < 0.08:
             odd = self._random.choice(ODD_NAMES)
-            return odd if self._random.random() < 0.3 and odd.isascii() and odd.isalnum() else _escaped(odd)
+            return odd if self._random.random() < 0.3 and odd.isascii() and odd.isalnum() else _escape_name(odd)
         return self._random.choice(NAMES.get(variable, ["0" * 64, "x"])).encode()
 
     def _query(self, operation: Operation) -> bytes:
@@ -121,7 +121,7 @@ class Generator:
     def _value_of(self, name: str) -> bytes:
         kinds = {"pageSize": NUMBERS, "time": DATES, "start_date": DATES, "end_date": DATES}
         value = self._random.choice(kinds.get(name, [*WORDS, *NUMBERS]))
-        return _escaped(str(value).encode("utf-8", "surrogatepass"))
+        return _escape_name(str(value).encode("utf-8", "surrogatepass"))
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         random = self._random
@@ -139,21 +139,23 @@ class Generator:
 
     def _body(self, operation: Operation) -> bytes:
         random = self._random
-        value = self._good(operation.body, 0) if operation.body else {}
+        value = self._make_value(operation.body, 0) if operation.body else {}
         whole = json.dumps(value).encode()
         if random.random() < 0.6:
             return whole
         return random.choice(_SPOILERS)(random, whole)
 
-    def _good(self, schema: Mapping[str, Any], depth: int) -> Any:
+    def _make_value(self, schema: Mapping[str, Any], depth: int) -> Any:
         """Make a value of a schema; sometimes one part has another type."""
         random = self._random
         if random.random() < 0.06 or depth > _DEPTH:
             return random.choice([None, [], {}, True, random.choice(WORDS), random.choice(NUMBERS), [{}], {"x": 1}])
         if "$ref" in schema:
-            return self._good(self._components[schema["$ref"].rsplit("/", 1)[1]], depth)
+            return self._make_value(self._components[schema["$ref"].rsplit("/", 1)[1]], depth)
         if "anyOf" in schema:
-            return self._good(random.choice([each for each in schema["anyOf"] if each.get("type") != "null"]), depth)
+            return self._make_value(
+                random.choice([each for each in schema["anyOf"] if each.get("type") != "null"]), depth
+            )
         return self._of_type(schema, depth)
 
     def _of_type(self, schema: Mapping[str, Any], depth: int) -> Any:
@@ -162,7 +164,7 @@ class Generator:
         if kind == "object":
             return self._object(schema, depth)
         if kind == "array":
-            return [self._good(schema.get("items", {}), depth + 1) for _ in range(random.randint(0, 3))]
+            return [self._make_value(schema.get("items", {}), depth + 1) for _ in range(random.randint(0, 3))]
         if kind == "integer":
             return random.choice([0, 1, 2, 10, random.choice(NUMBERS)])
         if kind == "boolean":
@@ -174,11 +176,11 @@ class Generator:
         if "properties" not in schema:
             more = schema.get("additionalProperties")
             inner = more if isinstance(more, Mapping) else {}
-            return random.choice([{random.choice(WORDS): self._good(inner, depth + 1)}, random.choice(SCHEMAS)])
+            return random.choice([{random.choice(WORDS): self._make_value(inner, depth + 1)}, random.choice(SCHEMAS)])
         chosen = [name for name in schema["properties"] if random.random() < 0.8]
-        return {self._spelt(name): self._good(schema["properties"][name], depth + 1) for name in chosen}
+        return {self._misspell(name): self._make_value(schema["properties"][name], depth + 1) for name in chosen}
 
-    def _spelt(self, name: str) -> str:
+    def _misspell(self, name: str) -> str:
         return name if self._random.random() < 0.9 else self._random.choice([name.upper(), name.lower(), name + "x"])
 
 
@@ -197,20 +199,20 @@ def _operations(api: Mapping[str, Any]) -> list[Operation]:
     ]  # fmt: skip
 
 
-def _escaped(name: bytes) -> bytes:
+def _escape_name(name: bytes) -> bytes:
     return quote_from_bytes(name, safe="%'.-_:").encode()
 
 
-def _cut(random: Random, body: bytes) -> bytes:
+def _cut_body(random: Random, body: bytes) -> bytes:
     return body[: random.randint(0, len(body))]
 
 
-def _struck(random: Random, body: bytes) -> bytes:
+def _damage_body(random: Random, body: bytes) -> bytes:
     place = random.randint(0, len(body))
     return body[:place] + random.randbytes(random.randint(1, 5)) + body[place + random.randint(0, 3) :]
 
 
-def _doubled(random: Random, body: bytes) -> bytes:
+def _double_members(random: Random, body: bytes) -> bytes:
     """Repeat every member, the second time with another value."""
     if body[:1] != b"{" or len(body) < 3:
         return body * 2
@@ -219,12 +221,12 @@ def _doubled(random: Random, body: bytes) -> bytes:
     return body[:-1] + b"," + first + b":" + other + b"}"
 
 
-def _recoded(random: Random, body: bytes) -> bytes:
+def _recode_body(random: Random, body: bytes) -> bytes:
     return body.decode().encode(random.choice(["utf-16", "utf-32", "utf-8-sig"]))
 
 
 _SPOILERS: list[Callable[[Random, bytes], bytes]] = [
-    _cut, _struck, _doubled, _recoded,
+    _cut_body, _damage_body, _double_members, _recode_body,
     lambda random, body: body + random.choice([b"x", b"{}", b" ", b"\n\n", b"//", b"\0"]),
     lambda random, _: random.choice([b"", b"null", b"[]", b'""', b"1", b"true", b"{", b"\xff\xfe", b"[" * 300, b"{}"]),
     lambda random, _: b'{"messages":' + b"[" * 2000 + b"]" * random.choice([0, 2000]) + b"}",

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import httptools
 
-ALLOWED = {200, 301, 400, 401, 403, 404, 405, 406, 408, 409, 413}
+ALLOWED_STATUSES = {200, 301, 400, 401, 403, 404, 405, 406, 408, 409, 413}
 
 
 class Answer(NamedTuple):
@@ -35,8 +35,8 @@ class AnswerReader:
         self._headers, self._body = {}, []
 
 
-def fault(path: bytes, answer: Answer) -> str | None:
-    if answer.status not in ALLOWED and not _may_fail(path, answer):
+def find_fault(path: bytes, answer: Answer) -> str | None:
+    if answer.status not in ALLOWED_STATUSES and not _may_fail(path, answer):
         return f"status {answer.status}"
     if answer.status == 301 or (answer.status == 200 and not answer.body):
         return None

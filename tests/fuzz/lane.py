@@ -16,7 +16,7 @@ from tests.support.hot_packets import table
 from tests.support.packets import cuts
 from tests.support.two_ways import TwoWays, two_ways
 
-_COLD = 0.2  # share of conversations that start with an empty cache of heads
+_COLD_SHARE = 0.2  # share of conversations that start with an empty cache of heads
 
 
 class Conversation(NamedTuple):
@@ -31,7 +31,7 @@ def conversations(seed: int) -> Iterator[Conversation]:
     chance.shuffle(names)
     for name in names:
         for packets in cuts(requests[name]):
-            yield Conversation(packets, chance.random() < _COLD, chance.random() < 0.5)
+            yield Conversation(packets, chance.random() < _COLD_SHARE, chance.random() < 0.5)
     yield from rows(seed)
 
 
@@ -43,7 +43,7 @@ def rows(seed: int) -> Iterator[Conversation]:
         chosen = [chance.choice(names if chance.random() < 0.5 else names[:3]) for _ in range(chance.randint(1, 5))]
         said = b"".join(requests[each] for each in chosen)
         packets = cut_anywhere(said, chance.randint(0, 4), chance)
-        yield Conversation(packets, chance.random() < _COLD, chance.random() < 0.5)
+        yield Conversation(packets, chance.random() < _COLD_SHARE, chance.random() < 0.5)
 
 
 def cut_anywhere(said: bytes, cuts: int, chance: random.Random) -> list[bytes]:
@@ -51,7 +51,7 @@ def cut_anywhere(said: bytes, cuts: int, chance: random.Random) -> list[bytes]:
     return [said[a:b] for a, b in itertools.pairwise(places)]
 
 
-async def hold(ways: TwoWays, conversation: Conversation) -> None:
+async def hold_conversation(ways: TwoWays, conversation: Conversation) -> None:
     if conversation.is_cold:
         ways.forget_heads()
     await ways.same(conversation.packets, slowly=conversation.is_slow)
@@ -65,7 +65,7 @@ async def campaign(seconds: float, seed: int) -> int:
             for conversation in conversations(seed):
                 if time.monotonic() > ends:
                     break
-                await hold(ways, conversation)
+                await hold_conversation(ways, conversation)
                 count += 1
             await ways.check_content()
             print(f"lane: conversations {count} requests on the lane {ways.lane.on_lane}", flush=True)

@@ -26,7 +26,7 @@ from local_cluster.haproxy import SingleHaproxy, program
 from local_cluster.ports import free_port
 from local_cluster.processes import DidNotStart
 from tests.fuzz import lane
-from tests.fuzz.campaign import furnish
+from tests.fuzz.campaign import prepare_service
 from tests.fuzz.judging import Answer, AnswerReader
 from tests.support.packets import cuts, in_a_row, table
 from tests.support.service import LiveService, live_certificate_service, live_service
@@ -34,23 +34,26 @@ from tests.support.service import LiveService, live_certificate_service, live_se
 CONNECTIONS = 8
 ANSWER_SECONDS = 60
 APART_SECONDS = 0.0005  # between two packets, so that they stay two
-_LAST = b"GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-_CLOSING = ("last", "old")  # suffixes of names of requests after which a client must send nothing (RFC 9112, 9.6)
-_SHOWN = 20
+_LAST_REQUEST = b"GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+_CLOSING_SUFFIXES = (
+    "last",
+    "old",
+)  # suffixes of names of requests after which a client must send nothing (RFC 9112, 9.6)
+_MAX_SHOWN_FAULTS = 20
 
 _TOPIC = b"/v1/projects/P/topics/T:publish"
 
 _FLAGS = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0", "--trusted-proxies", "127.0.0.1")
 
 
-class Answered(NamedTuple):
+class ReceivedAnswer(NamedTuple):
     status: int
     body: bytes
     is_own: bool  # whether it has its own request's id
     is_last: bool  # whether it says that the connection is closed
 
 
-Answers = list[Answered]
+Answers = list[ReceivedAnswer]
 
 
 class Port(NamedTuple):
@@ -64,7 +67,7 @@ class Port(NamedTuple):
     """True if it answers before the body has arrived, and then closes the connection, as the answer says."""
 
     @contextlib.asynccontextmanager
-    async def connected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    async def connect(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         context = ssl._create_unverified_context() if self.has_tls else None  # who answers is not the point
         reader, writer = await asyncio.open_connection("127.0.0.1", self.number, ssl=context)
         try:
@@ -75,12 +78,12 @@ class Port(NamedTuple):
                 await writer.wait_closed()
 
 
-class Conversation(NamedTuple):
+class PacketConversation(NamedTuple):
     packets: Sequence[bytes]
     expected: Answers
 
 
-class Campaign:
+class PacketCampaign:
     def __init__(self, port: Port, seed: int = 1) -> None:
         self._port = port
         self._requests = port.requests
@@ -107,28 +110,30 @@ class Campaign:
             for _ in range(CONNECTIONS):
                 group.create_task(work())
 
-    def _cuts(self) -> Iterator[Conversation]:
+    def _cuts(self) -> Iterator[PacketConversation]:
         every = [(name, cut) for name in self._requests for cut in cuts(self._join_requests([name]))]
         self._random.shuffle(every)
         for name, cut in every:
-            yield Conversation(cut, self._alone[name])
+            yield PacketConversation(cut, self._alone[name])
 
-    def _rows(self) -> Iterator[Conversation]:
+    def _rows(self) -> Iterator[PacketConversation]:
         for names in in_a_row(self._requests):
-            yield Conversation([self._join_requests(names)], self._expect(names))
+            yield PacketConversation([self._join_requests(names)], self._expect(names))
 
-    def _rows_cut(self) -> Iterator[Conversation]:
+    def _rows_cut(self) -> Iterator[PacketConversation]:
         while True:
             names = self._random.choices(list(self._requests), k=3)
-            yield Conversation(lane.cut_anywhere(self._join_requests(names), 3, self._random), self._expect(names))
+            yield PacketConversation(
+                lane.cut_anywhere(self._join_requests(names), 3, self._random), self._expect(names)
+            )
 
     def _join_requests(self, names: Sequence[str]) -> bytes:
         joined = b""
         for name in names:
             joined += self._add_id(self._requests[name])
-            if name.endswith(_CLOSING) and not (self._port.is_shared and "trailer says" in name):
+            if name.endswith(_CLOSING_SUFFIXES) and not (self._port.is_shared and "trailer says" in name):
                 return joined  # haproxy lets no trailer end a connection
-        return joined + self._add_id(_LAST)
+        return joined + self._add_id(_LAST_REQUEST)
 
     def _add_id(self, request: bytes) -> bytes:
         if not self._port.is_shared:
@@ -145,12 +150,12 @@ class Campaign:
                 return found
         return found + answers[1:]
 
-    async def _check(self, conversation: Conversation) -> None:
+    async def _check(self, conversation: PacketConversation) -> None:
         answers = await self._ask(conversation.packets)
         self.conversations += 1
         if not self._is_right(answers, conversation.expected):
             self.faults += 1
-            if self.faults <= _SHOWN:
+            if self.faults <= _MAX_SHOWN_FAULTS:
                 print(f"FAULT\n  {conversation.packets}\n  {answers}\n  instead of {conversation.expected}", flush=True)
 
     def _is_right(self, answers: Answers, expected: Answers) -> bool:
@@ -162,7 +167,7 @@ class Campaign:
 
     async def _ask(self, packets: Sequence[bytes]) -> Answers:
         answers = AnswerReader()
-        async with self._port.connected() as (reader, writer):
+        async with self._port.connect() as (reader, writer):
             with contextlib.suppress(ConnectionError):
                 for number, packet in enumerate(packets):
                     if number:
@@ -177,7 +182,7 @@ class Campaign:
             is_own = each.headers.get(b"x-request-id") == sent_id
             # haproxy has two texts for requests that it refuses itself.
             body = each.body if is_own or not self._port.is_shared else b""
-            found.append(Answered(each.status, body, is_own, closes_connection(each)))
+            found.append(ReceivedAnswer(each.status, body, is_own, closes_connection(each)))
         return found
 
 
@@ -253,7 +258,7 @@ def ports_behind_haproxy(folder: Path) -> Iterator[Sequence[Port]]:
 
 
 def _api(name: str, service: LiveService) -> Port:
-    furnish(service)
+    prepare_service(service)
     return Port(name, urlsplit(service.base_url).port or 0, requests(service.token))
 
 
@@ -261,7 +266,7 @@ def check_ports(ports: Sequence[Port], seconds: float, seed: int = 1, most: int 
     """Hold conversations with each port for `seconds`, print their number, and return how many had wrong answers."""
     faults = 0
     for port in ports:
-        campaign = Campaign(port, seed)
+        campaign = PacketCampaign(port, seed)
         asyncio.run(campaign.run(seconds, most))
         print(f"{port.name}: conversations {campaign.conversations} faults {campaign.faults}", flush=True)
         faults += campaign.faults

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import packets
-from tests.fuzz.campaign import Campaign
-from tests.fuzz.judging import Answer, AnswerReader, fault
+from tests.fuzz.campaign import FuzzCampaign
+from tests.fuzz.judging import Answer, AnswerReader, find_fault
 from tests.support.service import LiveService, live_service
 
 Places = Callable[[Path], AbstractContextManager[Sequence[packets.Port]]]
@@ -26,7 +26,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
 @pytest.mark.acceptance
 @pytest.mark.long
 def test_a_few_thousand_wrong_requests_are_answered_well(service: LiveService) -> None:
-    result = asyncio.run(Campaign(service, 3000, seed=7).run())
+    result = asyncio.run(FuzzCampaign(service, 3000, seed=7).run())
     assert result.faults == []
     assert result.statuses[200] > 150
 
@@ -47,16 +47,16 @@ def test_requests_cut_into_packets_are_answered_as_whole_ones(places: Places, tm
     (500, ENVELOPE.replace(b"400", b"500")), (422, ENVELOPE.replace(b"400", b"422")),
 ])  # fmt: skip
 def test_a_bad_answer_is_found(status: int, body: bytes) -> None:
-    assert fault(b"/v1/projects/P/topics", Answer(status, JSON, body)) is not None
+    assert find_fault(b"/v1/projects/P/topics", Answer(status, JSON, body)) is not None
 
 
 def test_a_good_answer_is_none_nor_the_one_500_that_the_contract_asks_for() -> None:
     failed = Answer(500, JSON, ENVELOPE.replace(b"400", b"500").replace(b"no", b"Backend Error"))
     good = [Answer(status, JSON, body) for status, body in ((200, b"{}"), (200, b""), (301, b""), (400, ENVELOPE))]
 
-    assert [fault(b"/v1/projects/P/subscriptions/S:timeToOffset", each) for each in (*good, failed)] == [None] * 5
-    assert fault(b"/v1/projects/P/subscriptions/S:offsets", failed) is not None
-    assert fault(b"/", good[3]._replace(headers={b"content-type": b"text/plain"})) is not None
+    assert [find_fault(b"/v1/projects/P/subscriptions/S:timeToOffset", each) for each in (*good, failed)] == [None] * 5
+    assert find_fault(b"/v1/projects/P/subscriptions/S:offsets", failed) is not None
+    assert find_fault(b"/", good[3]._replace(headers={b"content-type": b"text/plain"})) is not None
 
 
 def test_answers_are_read_however_they_are_cut() -> None:

@@ -147,10 +147,10 @@ def test_11_4_everything_else_is_refused(text: str) -> None:
 # Pages of other origins
 
 PUT, ASKED = (b"access-control-request-method", b"PUT"), b"access-control-request-headers"
-EXPOSED = b"x-request-id, date, retry-after, etag"
+EXPOSED_HEADERS = b"x-request-id, date, retry-after, etag"
 
 
-async def answered(app: App, method: str, *headers: tuple[bytes, bytes]) -> dict[Any, Any]:
+async def ask_app(app: App, method: str, *headers: tuple[bytes, bytes]) -> dict[Any, Any]:
     send, page = AsyncMock(), (b"origin", b"https://page.example")
     await app({"type": "http", "method": method, "path": "/", "headers": [page, *headers]}, NONE, send)
     start = send.call_args_list[0].args[0]
@@ -166,13 +166,14 @@ async def answered(app: App, method: str, *headers: tuple[bytes, bytes]) -> dict
 async def test_1_4_all_lines_of_asked_headers_count_and_of_several_methods_the_first(
     lines: list[tuple[bytes, bytes]], allowed: bytes | None
 ) -> None:
-    answer = await answered(App(NONE, NONE, NONE, NONE, [], NONE), "OPTIONS", *lines)
+    answer = await ask_app(App(NONE, NONE, NONE, NONE, [], NONE), "OPTIONS", *lines)
     assert answer["status"] == (403 if allowed is None else 200)
     assert allowed is None or answer.get(b"access-control-allow-headers", b"") == allowed
 
 
 @pytest.mark.parametrize(
-    ("error", "exposed"), [(NotAllowed(), EXPOSED), (NotAuthenticated(), EXPOSED + b", www-authenticate")]
+    ("error", "exposed"),
+    [(NotAllowed(), EXPOSED_HEADERS), (NotAuthenticated(), EXPOSED_HEADERS + b", www-authenticate")],
 )
 async def test_1_4_a_page_may_read_how_to_report_an_error_when_to_ask_again_and_why_a_token_was_refused(
     error: Exception, exposed: bytes
@@ -180,7 +181,7 @@ async def test_1_4_a_page_may_read_how_to_report_an_error_when_to_ask_again_and_
     refusing: Any = SimpleNamespace(
         answer=lambda *_: AsyncMock(side_effect=error)(), turned_away=AsyncMock(return_value=error)
     )
-    answer = await answered(App(NONE, NONE, NONE, refusing, [], refusing), "GET")
+    answer = await ask_app(App(NONE, NONE, NONE, refusing, [], refusing), "GET")
 
     assert answer[b"access-control-expose-headers"] == exposed
 
@@ -307,13 +308,13 @@ async def test_an_answer_that_is_not_read_until_a_stop_is_no_server_error(path: 
     app = App(NONE, NONE, UnreadAnswers(2**20), cast("Any", SimpleNamespace(answer=publish)), [], NONE)
     sent: list[Any] = []
 
-    async def unread(event: Any) -> None:
+    async def wait_after_body(event: Any) -> None:
         sent.append(event["type"])
         if event["type"] == "http.response.body":
             await asyncio.Event().wait()
 
     scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
-    answering = asyncio.ensure_future(app(scope, NONE, unread))
+    answering = asyncio.ensure_future(app(scope, NONE, wait_after_body))
     await wait_until_async(lambda: len(sent) == 2)
 
     answering.cancel()

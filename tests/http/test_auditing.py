@@ -56,7 +56,7 @@ def trail(service: Served) -> Trail:
     return lambda: lines(data)[before:]
 
 
-def listed(service: Served, expected: str, query: str = "") -> list[dict[str, Any]]:
+def list_events(service: Served, expected: str, query: str = "") -> list[dict[str, Any]]:
     """Return events as the API lists them, after one with the id `expected` has arrived in the table."""
 
     def events() -> list[dict[str, Any]]:
@@ -156,7 +156,7 @@ def test_the_list_is_for_service_admins_only_and_has_pages(service: Served, trai
     for number in range(3):
         service.ask("PUT", f"/projects/P/topics/page-{number}")
     newest, asked = trail()[-1], "?action=topics:create&actor=admin"
-    events = listed(service, newest["id"], asked)
+    events = list_events(service, newest["id"], asked)
     viewer = service.ask("POST", "/users/viewer", {"service_roles": ["admin_viewer"]})["token"]
 
     assert call(service, "GET", "/audit", token=viewer).status_code == 403
@@ -207,7 +207,7 @@ def test_a15_no_token_no_key_and_no_payload_is_in_the_audit_log_or_the_log(
     for path in ("/users", f"/users/profile?key={SECRET}", f"/users:byToken/{SECRET}-{SECRET}"):
         ask("GET", path, None, SECRET)
     ask("DELETE", f"/users/profile?key={made}", None, made)
-    listed(service, trail()[-1]["id"])
+    list_events(service, trail()[-1]["id"])
 
     said, data = capfd.readouterr(), Path(service.run.service.folder.path)
     kept = (data / "audit.jsonl").read_text() + said.out + said.err + json.dumps(ask("GET", "/audit?pageSize=1000"))
@@ -222,7 +222,7 @@ def test_a15_no_token_no_key_and_no_payload_is_in_the_audit_log_or_the_log(
 def test_a_backup_holds_both_halves(service: Served, trail: Trail, tmp_path: Path):
     service.ask("PUT", "/projects/P/topics/kept")
     [newest] = trail()
-    listed(service, newest["id"])
+    list_events(service, newest["id"])
 
     take(service.run.service.folder.path, str(tmp_path / "backup"))
 
@@ -236,12 +236,12 @@ async def test_a_change_that_a_stop_cuts_short_is_recorded_as_it_may_have_been_m
 ) -> None:
     begun = asyncio.Event()
 
-    async def never(*_: object) -> None:
+    async def wait_for_ever(*_: object) -> None:
         begun.set()
         await asyncio.Event().wait()
 
     async with one_way(tmp_path / "data", lane=False) as way:
-        monkeypatch.setattr(Topics, "create", never)
+        monkeypatch.setattr(Topics, "create", wait_for_ever)
         asking = asyncio.ensure_future(way.told([request("PUT", "/projects/P/topics/cut")]))
         await begun.wait()
         for exchange in list(way.port.exchanges):
@@ -252,13 +252,13 @@ async def test_a_change_that_a_stop_cuts_short_is_recorded_as_it_may_have_been_m
     assert (newest["resource"], newest["code"], newest["result"]) == ("/projects/P/topics/cut", 503, "failed")
 
 
-OF_USERS = [
+USER_PATHS = [
     "/v1/users:byToken/", "/v1/USERS:BYTOKEN/", "//v1//users:byToken/", "/users/byToken/", "/v1/users:byUUID/",
     "/v1/users:", "/v1/users:byToken:", "/users:", "/v1/./users:byTokens/",
 ]  # fmt: skip
 
 
-@given(prefix=st.sampled_from(OF_USERS), token=st.text(min_size=1))
+@given(prefix=st.sampled_from(USER_PATHS), token=st.text(min_size=1))
 def test_what_stands_behind_users_is_never_shown(prefix: str, token: str) -> None:
     shown = shown_path(prefix + "!" + token)
     assert shown.endswith("***")

@@ -44,7 +44,7 @@ class Installation:
         by_key = self.publish(**{"x-api-key": self.own})
         return [by_key, self.publish_as(self.shown), self.publish_as(self.own)] == [200, 200, 200]
 
-    def recorded(self, action: str) -> list[dict[str, Any]]:
+    def read_events(self, action: str) -> list[dict[str, Any]]:
         lines = map(json.loads, (self.data / "audit.jsonl").read_text().splitlines())
         return [each for each in lines if each["action"].startswith(action)]
 
@@ -96,7 +96,7 @@ def prepare(installation: Installation) -> None:
     installation.own, installation.shown = alice["token"], installation.egi.token(lifetime=10**6)
 
 
-def refused(answer: httpx.Response, why: str) -> None:
+def check_refusal(answer: httpx.Response, why: str) -> None:
     """Check the answer to a bad token (RFC 6750, 3; HTTP contract 1.1)."""
     assert answer.status_code == 401, answer.text
     error = answer.json()["error"]
@@ -113,7 +113,7 @@ def test_a_token_of_an_issuer_publishes_beside_tokens_of_ams(installation: Insta
     assert installation.bearer(installation.own).json()["token"] == installation.own
 
 
-BAD: dict[str, tuple[Callable[[ExampleIssuer], str], str]] = {
+BAD_TOKENS: dict[str, tuple[Callable[[ExampleIssuer], str], str]] = {
     "not signed": (lambda egi: egi.token(algorithm="none"), "not signed"),
     "for another service": (lambda egi: egi.token(audience="elsewhere"), "audience"),
     "expired": (lambda egi: egi.token(lifetime=-3600), "expired"),
@@ -123,16 +123,16 @@ BAD: dict[str, tuple[Callable[[ExampleIssuer], str], str]] = {
 """Tokens, and a part of the refusal; all kinds of errors are tested in tests/identity."""
 
 
-@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("kind", BAD_TOKENS)
 def test_a_bad_token_is_refused_and_recorded_and_all_else_goes_on(installation: Installation, kind: str) -> None:
-    make, why = BAD[kind]
+    make, why = BAD_TOKENS[kind]
     installation.forget_failures()
-    before = len(installation.recorded("login"))
+    before = len(installation.read_events("login"))
 
     answer = installation.bearer(make(installation.egi))
 
-    refused(answer, why)
-    (line,) = installation.recorded("login")[before:]
+    check_refusal(answer, why)
+    (line,) = installation.read_events("login")[before:]
     assert (line["code"], line["result"], line["resource"]) == (401, "refused", "/users/profile")
     assert line["reason"] == answer.json()["error"]["message"]
     assert installation.publish_as(make(installation.egi)) == 401
@@ -148,22 +148,22 @@ def test_a_refused_token_is_looked_at_once_a_request_and_recorded_once(
     for token in (installation.egi.token(audience="elsewhere"), "opaque"):
         installation.forget_failures()
         looked.clear()
-        before = len(installation.recorded("login"))
+        before = len(installation.read_events("login"))
 
-        refused(installation.bearer(token, method, path), "")
+        check_refusal(installation.bearer(token, method, path), "")
 
         assert looked == [token]
-        assert len(installation.recorded("login")) == before + 1
+        assert len(installation.read_events("login")) == before + 1
 
 
 def test_a_token_whose_issuer_does_not_answer_may_be_tried_again_and_opens_what_is_open(installation: Installation):
     with issuer([installation.service.clock]) as away:
         away.stop()
         installation.service.ask("POST", "/issuers/away", {"url": away.url, "audiences": ["ams"]})
-        before = len(installation.recorded("login"))
+        before = len(installation.read_events("login"))
 
         assert installation.bearer(away.token(), path="/version").status_code == 200
-        assert len(installation.recorded("login")) == before
+        assert len(installation.read_events("login")) == before
         answer = installation.bearer(away.token())
 
     assert (answer.status_code, answer.headers["retry-after"]) == (401, "2")
@@ -212,11 +212,11 @@ def test_the_first_login_makes_a_user_whose_roles_follow(installation: Installat
     assert [(each["subject"], each["by_login"]) for each in bindings] == [("carol", True)]
     reader = installation.site.token("carol", claims={"entitlements": f"{GROUP}:role=reader"})
     assert installation.bearer(reader).json()["projects"][0]["roles"] == ["consumer"]
-    made, changed = [each for each in installation.recorded("logins:") if each["actor"] == carol["name"]]
+    made, changed = [each for each in installation.read_events("logins:") if each["actor"] == carol["name"]]
     assert (made["action"], made["address"]) == ("logins:create", "127.0.0.1")
     assert made["request"]
     assert (changed["action"], changed["reason"]) == ("logins:roles", "entitlements of issuer site")
-    refused(installation.bearer(installation.site.token("dave")), "gives it a role here (issuer site)")
+    check_refusal(installation.bearer(installation.site.token("dave")), "gives it a role here (issuer site)")
 
 
 def test_bindings_may_be_seen_by_whom_they_bind_and_changed_by_administrators_only(installation: Installation) -> None:
@@ -236,7 +236,7 @@ def test_tokens_that_say_nothing_are_asked_about_once_a_minute(installation: Ins
     assert installation.site.requests[INTROSPECT] == before + 1
     installation.site.withdraw(token)
     installation.service.clock.advance(61_000)
-    refused(installation.bearer(token), "not active")
+    check_refusal(installation.bearer(token), "not active")
 
 
 def test_issuers_are_shown_without_their_secrets(installation: Installation) -> None:

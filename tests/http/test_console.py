@@ -18,10 +18,10 @@ PAGE = "<!doctype html><title>AMS</title>" + " " * 300
 def browser(tmp_path: Path) -> httpx.AsyncClient:
     (tmp_path / "index.html").write_text(PAGE)
     (tmp_path / "console-0A1B2C3D.js").write_text("//" + "a" * 1000)
-    return of(tmp_path)
+    return client_of(tmp_path)
 
 
-def of(folder: Path) -> httpx.AsyncClient:
+def client_of(folder: Path) -> httpx.AsyncClient:
     app = Starlette(routes=Console(AsyncMock(return_value=[LOGIN]), folder).routes())
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://ams")
 
@@ -86,5 +86,5 @@ async def test_nothing_but_its_files_is_served(browser: httpx.AsyncClient, name:
 
 
 async def test_an_installation_without_the_files_says_how_to_build_them(tmp_path: Path) -> None:
-    answer = await of(tmp_path).get("/console/")
+    answer = await client_of(tmp_path).get("/console/")
     assert (answer.status_code, answer.text) == (404, NOT_BUILT_TEXT)

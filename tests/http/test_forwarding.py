@@ -20,12 +20,12 @@ from tests.support.waiting import PATIENCE_SECONDS
 NODE_MARK = forwarding.NODE_MARK.encode()
 A = OwnedElsewhere(subscription="s", node="a", url="http://a.example:8080")
 B = OwnedElsewhere(subscription="s", node="b", url="https://[::1]/")
-SILENT = OwnedElsewhere(subscription="s", node="a")
-DONE = Response(200, b"{}", ((b"Content-Type", b"application/json"), (b"X-Request-Id", b"theirs")))
-BUSY = Response(503, b"busy", ((b"Retry-After", b"2"),))
+NODE_WITHOUT_URL = OwnedElsewhere(subscription="s", node="a")
+DONE_RESPONSE = Response(200, b"{}", ((b"Content-Type", b"application/json"), (b"X-Request-Id", b"theirs")))
+BUSY_RESPONSE = Response(503, b"busy", ((b"Retry-After", b"2"),))
 
 
-class Nodes(HttpClient):
+class ScriptedNodes(HttpClient):
     def __init__(self, *answers: Response | Exception) -> None:
         self.answers = list(answers)
         self.asked: list[httpcore.Request] = []
@@ -38,8 +38,8 @@ class Nodes(HttpClient):
         return answer
 
 
-class Site:
-    def __init__(self, nodes: Nodes, *owners: OwnedElsewhere | bytes) -> None:
+class ForwardingSite:
+    def __init__(self, nodes: ScriptedNodes, *owners: OwnedElsewhere | bytes) -> None:
         self.nodes, self.owners, self.unread = nodes, list(owners), UnreadAnswers(2**20)
         self.doubted: list[str] = []
         self.forwarder = Forwarder(nodes, "me", self.doubted.append, self.unread)
@@ -61,7 +61,7 @@ class Site:
 
 async def test_a_request_goes_to_its_owner_as_it_came_and_its_answer_comes_back() -> None:
     REQUEST.set(b"the-id")
-    site = Site(Nodes(DONE._replace(headers=((b"ETag", b'"7"'),))), A)
+    site = ForwardingSite(ScriptedNodes(DONE_RESPONSE._replace(headers=((b"ETag", b'"7"'),))), A)
     headers = [
         (b"authorization", b"Bearer t"), (b"x-forwarded-for", b"192.0.2.7, 192.0.2.8"), (b"cookie", b"c"),
         (b"content-length", b"9"), (b"if-match", b'"7"'),
@@ -82,52 +82,56 @@ async def test_a_request_goes_to_its_owner_as_it_came_and_its_answer_comes_back(
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 412, 413, 429, 500])
 async def test_a_refusal_of_the_owner_is_the_answer(status: int) -> None:
     said = Response(status, b"no", ((b"Retry-After", b"2"), (b"WWW-Authenticate", b"Bearer"), (b"Server", b"x")))
-    site = Site(Nodes(said), A)
+    site = ForwardingSite(ScriptedNodes(said), A)
     expected = [(b"retry-after", b"2"), (b"www-authenticate", b"Bearer")]
     assert await site.run() == Answer(status, b"no", expected)
     assert site.doubted == []
 
 
-NO = NotReached("no connection")
-REFUSED = Answer(503, b"busy", [(b"retry-after", b"2")])
+NOT_REACHED = NotReached("no connection")
+BUSY_ANSWER = Answer(503, b"busy", [(b"retry-after", b"2")])
 
 
 @pytest.mark.parametrize(("answers", "owners", "answer", "asked"), [
-    ([], [b"done"], b"done", []), ([BUSY, DONE], [A, B], Answer(200, b"{}", []), [b"a.example", b"::1"]),
-    ([BUSY], [A, b"done"], b"done", [b"a.example"]), ([NO], [A, b"done"], b"done", [b"a.example"]),
-    ([BUSY], [A, A], REFUSED, [b"a.example"]), ([BUSY, BUSY], [A, B, A], REFUSED, [b"a.example", b"::1"]),
+    ([], [b"done"], b"done", []),
+    ([BUSY_RESPONSE, DONE_RESPONSE], [A, B], Answer(200, b"{}", []), [b"a.example", b"::1"]),
+    ([BUSY_RESPONSE], [A, b"done"], b"done", [b"a.example"]), ([NOT_REACHED], [A, b"done"], b"done", [b"a.example"]),
+    ([BUSY_RESPONSE], [A, A], BUSY_ANSWER, [b"a.example"]),
+    ([BUSY_RESPONSE, BUSY_RESPONSE], [A, B, A], BUSY_ANSWER, [b"a.example", b"::1"]),
 ], ids=["what this node does is asked nowhere", "when the owner changed the new one is asked",
         "what nobody owns any more is done here", "nor reaches", "an owner that is busy is asked once",
         "owners that name each other end it"])  # fmt: skip
 async def test_whom_a_request_is_sent_to(
     answers: list[Response | Exception], owners: list[OwnedElsewhere | bytes], answer: object, asked: list[bytes]
 ) -> None:
-    site = Site(Nodes(*answers), *owners)
+    site = ForwardingSite(ScriptedNodes(*answers), *owners)
     assert await site.run() == answer
     assert [each.url.host for each in site.nodes.asked] == asked
     assert set(site.doubted) == ({SubscriptionId("s")} if asked else set())
 
 
 @pytest.mark.parametrize(("answer", "owners", "error", "message"), [
-    (NO, [A, A], OwnedElsewhere, None), (RequestFailed("half an answer"), [A], Unavailable, OUTCOME_UNKNOWN),
+    (NOT_REACHED, [A, A], OwnedElsewhere, None), (RequestFailed("half an answer"), [A], Unavailable, OUTCOME_UNKNOWN),
 ], ids=["an owner that cannot be reached", "what may have been done is not sent again"])  # fmt: skip
 async def test_without_an_answer_of_the_owner_there_is_none(
     answer: Exception, owners: list[OwnedElsewhere], error: type[Exception], message: str | None
 ) -> None:
-    site = Site(Nodes(answer), *owners)
+    site = ForwardingSite(ScriptedNodes(answer), *owners)
     with pytest.raises(error, match=message):
         await site.run()
     assert site.doubted == [SubscriptionId("s")]
 
 
-@pytest.mark.parametrize(("owner", "headers"), [(A, [(NODE_MARK, b"forged")]), (SILENT, [])], ids=["marked", "no URL"])
+@pytest.mark.parametrize(
+    ("owner", "headers"), [(A, [(NODE_MARK, b"forged")]), (NODE_WITHOUT_URL, [])], ids=["marked", "no URL"]
+)
 async def test_what_is_not_forwarded_is_refused(owner: OwnedElsewhere, headers: list[tuple[bytes, bytes]]) -> None:
     with pytest.raises(OwnedElsewhere):
-        await Site(Nodes(), owner).run(headers=headers)
+        await ForwardingSite(ScriptedNodes(), owner).run(headers=headers)
 
 
 async def test_no_large_answer_is_fetched_without_memory_for_it() -> None:
-    site = Site(Nodes(), A)
+    site = ForwardingSite(ScriptedNodes(), A)
     with site.unread.held("P", 2**20), pytest.raises(Overloaded):
         await site.forwarder.run(site.act, {"path": "/v1/projects/P/", "headers": []}, lambda: b"", most=2**20)
 
@@ -135,7 +139,7 @@ async def test_no_large_answer_is_fetched_without_memory_for_it() -> None:
 async def test_a_client_that_leaves_ends_the_request() -> None:
     ended = asyncio.Event()
 
-    class Waiting(Nodes):
+    class WaitingNodes(ScriptedNodes):
         async def ask(self, request: httpcore.Request) -> Response:
             try:
                 await asyncio.Event().wait()
@@ -144,7 +148,7 @@ async def test_a_client_that_leaves_ends_the_request() -> None:
             raise AssertionError
 
     left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    running = asyncio.create_task(Site(Waiting(), A).run(lambda: left))
+    running = asyncio.create_task(ForwardingSite(WaitingNodes(), A).run(lambda: left))
     await asyncio.sleep(0)
     left.set_result(None)
     with pytest.raises(ClientLeft):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fuzz.generating import Generator, Request
-from tests.fuzz.judging import Answer, AnswerReader, fault
+from tests.fuzz.judging import Answer, AnswerReader, find_fault
 from tests.support.description import description
 from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, Served, served
 
@@ -28,10 +28,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield service
 
 
-def asked(service: Served, request: Request) -> Answer:
+def send_request(service: Served, request: Request) -> Answer:
     answers = AnswerReader()
     with service.connect(20) as client:
-        client.sendall(request.encoded())
+        client.sendall(request.to_bytes())
         while not answers.answers:
             answers.feed(client.recv(2**16))
     return answers.answers[0]
@@ -40,20 +40,20 @@ def asked(service: Served, request: Request) -> Answer:
 def test_what_is_refused_changes_nothing_and_every_answer_is_the_contracts(service: Served) -> None:
     generator, before, refused = Generator(json.loads(description()), [SERVICE_TOKEN], seed=3), None, 0
 
-    def stored() -> list[str]:
+    def read_lists() -> list[str]:
         return [service.call("GET", path, token=SERVICE_TOKEN).text for path in LISTS]
 
     for _ in range(REQUESTS):
         if before is None:  # whatever the outcome
             for method, path, body in FURNITURE:
                 service.call(method, path, body, SERVICE_TOKEN)
-            before = stored()
+            before = read_lists()
         request = generator.request()
-        answer = asked(service, request)
-        assert fault(request.line, answer) is None, (request, answer)
+        answer = send_request(service, request)
+        assert find_fault(request.line, answer) is None, (request, answer)
         if request.method != b"GET" and answer.status not in (200, 301):
             refused += 1
-            assert stored() == before, request
+            assert read_lists() == before, request
         elif request.method != b"GET":
             before = None
     assert refused > REQUESTS / 10

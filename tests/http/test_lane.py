@@ -30,7 +30,7 @@ from tests.support.two_ways import Way, one_way, request
 from tests.support.waiting import some_turns, wait_until_async
 
 PUBLISHED, PULL_LATER = said(PUBLISH, MESSAGE), said(PULL, b"{}")
-HOT = [(PUBLISH, MESSAGE), (PULL, NOW), (ACKNOWLEDGE, ID)]
+HOT_REQUESTS = [(PUBLISH, MESSAGE), (PULL, NOW), (ACKNOWLEDGE, ID)]
 
 
 @pytest.fixture
@@ -147,16 +147,16 @@ async def test_a_defect_in_sending_an_answer_ends_its_connection_and_nothing_els
 
 # Cached heads
 
-DIFFERING = (b"traceparent: 00-%032x-%016x-01\r\n", b"X-Forwarded-For: 192.0.2.%d:%d\r\n", b"Date: %d %d\r\n")
+DIFFERING_FIELDS = (b"traceparent: 00-%032x-%016x-01\r\n", b"X-Forwarded-For: 192.0.2.%d:%d\r\n", b"Date: %d %d\r\n")
 
 
-@pytest.mark.parametrize(("target", "body"), HOT)
+@pytest.mark.parametrize(("target", "body"), HOT_REQUESTS)
 async def test_fields_that_are_not_read_may_differ_and_so_may_the_key_of_a_publish(
     way: Way, target: bytes, body: bytes
 ) -> None:
     await way.told([PUBLISHED, said(PULL, NOW, KEY + b"Authorization: other\r\n")])
     heads = way.made.lane.fast._heads
-    for field in (*DIFFERING, *[b"Idempotency-Key: %d-%d\r\n"] * (target == PUBLISH)):
+    for field in (*DIFFERING_FIELDS, *[b"Idempotency-Key: %d-%d\r\n"] * (target == PUBLISH)):
         before = way.on_lane
         heads.clear()
         for number in range(5):
@@ -166,7 +166,7 @@ async def test_fields_that_are_not_read_may_differ_and_so_may_the_key_of_a_publi
         assert (way.on_lane, len(heads._entries)) == (before + 4, 1), field
 
 
-class Name(bytes):
+class NotingName(bytes):
     """A header field's name that notes its comparisons."""
 
     compared: set[Any]
@@ -177,10 +177,10 @@ class Name(bytes):
         return super().__eq__(other)
 
 
-@pytest.mark.parametrize(("target", "body"), HOT)
+@pytest.mark.parametrize(("target", "body"), HOT_REQUESTS)
 async def test_every_field_that_hot_routes_read_is_known_to_the_lane(way: Way, target: bytes, body: bytes) -> None:
     """Over ASGI; a field found by its hash would have to be in a set that the lane has too."""
-    name = Name(b"traceparent")
+    name = NotingName(b"traceparent")
     name.compared = set()
     await way.told([PUBLISHED, said(PULL, NOW)])
     headers = [(name, b"x"), (b"x-api-key", way.with_tokens(KEY).split()[1])]
@@ -212,11 +212,11 @@ def far_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make reads of positions asynchronous, as with a database on another machine."""
     found = EmbeddedCursors.position
 
-    async def later(cursors: EmbeddedCursors, *place: Any) -> Any:
+    async def find_later(cursors: EmbeddedCursors, *place: Any) -> Any:
         await asyncio.sleep(0)
         return await found(cursors, *place)
 
-    monkeypatch.setattr(EmbeddedCursors, "position", later)
+    monkeypatch.setattr(EmbeddedCursors, "position", find_later)
 
 
 @pytest.mark.usefixtures("far_positions")
@@ -301,7 +301,7 @@ async def test_many_pulls_in_one_packet_give_others_a_turn(warm_way: Way) -> Non
     assert turns > 60 - MAX_REQUESTS_ALONE
 
 
-class Noting(Line):
+class NotingLine(Line):
     """A line that notes the owner of each write."""
 
     def __init__(self, name: str, answered: list[str]) -> None:
@@ -325,7 +325,7 @@ async def test_a_group_is_answered_in_turns_of_its_projects(tmp_path: Path) -> N
         disk.hold()
         protocols = []
         for name in "P" * many + "Q":
-            _, protocol = way.connect(Noting(name, answered))
+            _, protocol = way.connect(NotingLine(name, answered))
             protocol.data_received(packets[name])
             protocols.append(protocol)
         scheduler._clock = iter(range(10**6)).__next__  # from now on each look at the clock finds that a share is over
@@ -348,11 +348,11 @@ def requests_at(
     """Note the request ids of calls of a function."""
     function, found = getattr(place, name), [] if known is None else known
 
-    def watched(*given: Any, **named: Any) -> Any:
+    def note_request(*given: Any, **named: Any) -> Any:
         found.append(REQUEST.get())
         return function(*given, **named)
 
-    monkeypatch.setattr(place, name, watched)
+    monkeypatch.setattr(place, name, note_request)
     return found
 
 

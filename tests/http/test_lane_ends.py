@@ -19,9 +19,9 @@ from tests.support.two_ways import SERVICE_TOKEN, Way, one_way, request
 from tests.support.waiting import wait_until_async
 
 ADMIN = b"x-api-key: %b\r\n" % SERVICE_TOKEN.encode()
-PUBLISHED = said(PUBLISH, MESSAGE, ADMIN)
-PULLED = said(PULL, b'{"maxMessages":"10","returnImmediately":"true"}', ADMIN)
-LARGE = said(PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 20_000)] * 3), ADMIN)
+PUBLISH_REQUEST = said(PUBLISH, MESSAGE, ADMIN)
+PULL_REQUEST = said(PULL, b'{"maxMessages":"10","returnImmediately":"true"}', ADMIN)
+LARGE_PUBLISH = said(PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 20_000)] * 3), ADMIN)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def way(request: pytest.FixtureRequest, tmp_path: Path, disk: HeldDisk) ->
     loop.set_exception_handler(lambda _, context: failed.append(context))
     lane, scheduler = request.param
     async with one_way(tmp_path / "data", lane=lane, files=disk, scheduler=scheduler()) as way:
-        for each in (PUBLISHED, PULLED, PUBLISHED):
+        for each in (PUBLISH_REQUEST, PULL_REQUEST, PUBLISH_REQUEST):
             await way.told([each])
         yield way
         disk.release()
@@ -72,14 +72,14 @@ async def end_of(way: Way) -> int:
 async def test_a_publish_whose_body_arrives_or_that_waits_for_the_disk_at_a_stop_is_stored_and_answered(
     way: Way, disk: HeldDisk, missing: int
 ) -> None:
-    arrived = len(PUBLISHED) - missing
+    arrived = len(PUBLISH_REQUEST) - missing
     disk.hold()
-    line, protocol = await way.begin(PUBLISHED[:arrived])
+    line, protocol = await way.begin(PUBLISH_REQUEST[:arrived])
     assert line.written == b""
     stop(way)
     assert not line.is_closed
     if missing:
-        protocol.data_received(PUBLISHED[arrived:])
+        protocol.data_received(PUBLISH_REQUEST[arrived:])
     disk.release()
     await wait_until_async(lambda: line.is_closed)
 
@@ -91,7 +91,7 @@ async def test_a_publish_whose_body_arrives_or_that_waits_for_the_disk_at_a_stop
 
 
 async def test_a_publish_whose_body_does_not_come_is_refused_at_the_end_of_a_stop(way: Way) -> None:
-    line, protocol = await way.begin(PUBLISHED[:-10])
+    line, protocol = await way.begin(PUBLISH_REQUEST[:-10])
     stop(way)
     await asyncio.sleep(0)
     end_patience(way)
@@ -144,7 +144,7 @@ async def test_a_publish_behind_another_with_its_key_gets_the_same_answer(way: W
 
 async def test_a_disk_that_fails_is_said_to_all_who_wait(way: Way, disk: HeldDisk) -> None:
     disk.hold()
-    asked = [await way.begin(PUBLISHED) for _ in range(3)]
+    asked = [await way.begin(PUBLISH_REQUEST) for _ in range(3)]
     disk.is_broken = True
     disk.release()
     await wait_until_async(lambda: all(line.written for line, _ in asked))
@@ -159,10 +159,10 @@ async def test_an_answer_that_is_not_read_is_given_up_at_the_end_of_a_stop_or_wh
     way: Way, ending: str
 ) -> None:
     for _ in range(3):
-        await way.told([LARGE])
+        await way.told([LARGE_PUBLISH])
     line, protocol = way.connect()
     line.is_deaf = True
-    protocol.data_received(PULLED)
+    protocol.data_received(PULL_REQUEST)
     await wait_until_async(lambda: way.kept()[1] > 0)
     if ending == "a stop":
         stop(way)
@@ -176,7 +176,8 @@ async def test_an_answer_that_is_not_read_is_given_up_at_the_end_of_a_stop_or_wh
 
 
 @pytest.mark.parametrize("arrived", [
-    *(PUBLISHED[:end] for end in (5, -len(MESSAGE), -len(MESSAGE) + 1, -1)), LARGE[: len(LARGE) // 2],
+    *(PUBLISH_REQUEST[:end] for end in (5, -len(MESSAGE), -len(MESSAGE) + 1, -1)),
+    LARGE_PUBLISH[: len(LARGE_PUBLISH) // 2],
 ], ids=["line", "head", "a byte of the body", "all but a byte", "half of a large one"])  # fmt: skip
 async def test_a_client_that_leaves_before_its_request_is_whole_stores_nothing(way: Way, arrived: bytes) -> None:
     _, protocol = await way.begin(arrived)
@@ -197,13 +198,13 @@ async def test_a_client_that_leaves_before_it_is_let_in_takes_no_place_of_its_pr
     assert [each["used"] for each in quotas if each["name"] == "connections"] == [1]  # that of the question
 
 
-@pytest.mark.parametrize("behind", [b"", PUBLISHED * 2 + PUBLISHED[:-10]])
+@pytest.mark.parametrize("behind", [b"", PUBLISH_REQUEST * 2 + PUBLISH_REQUEST[:-10]])
 async def test_a_client_that_leaves_while_its_message_is_stored_has_it_stored_and_nothing_behind_it(
     way: Way, disk: HeldDisk, behind: bytes
 ) -> None:
     answered = way.made.api.answered[2]
     disk.hold()
-    line, protocol = await way.begin(PUBLISHED + behind)
+    line, protocol = await way.begin(PUBLISH_REQUEST + behind)
     line.close()
     protocol.connection_lost(ConnectionResetError())
     disk.release()
@@ -217,7 +218,7 @@ async def test_a_client_that_leaves_while_its_message_is_stored_has_it_stored_an
 async def test_an_error_in_one_answer_of_a_group_is_that_of_one_request(
     way: Way, disk: HeldDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = PUBLISHED.replace(b"topics/T:", b"topics/Other:")
+    other = PUBLISH_REQUEST.replace(b"topics/T:", b"topics/Other:")
     await way.told([other])
     note = Counts.note_publish
 
@@ -228,7 +229,7 @@ async def test_an_error_in_one_answer_of_a_group_is_that_of_one_request(
 
     monkeypatch.setattr(Counts, "note_publish", fail)
     disk.hold()
-    asked = [await way.begin(each) for each in (PUBLISHED, PUBLISHED, other, PUBLISHED)]
+    asked = [await way.begin(each) for each in (PUBLISH_REQUEST, PUBLISH_REQUEST, other, PUBLISH_REQUEST)]
     disk.release()
     await wait_until_async(lambda: all(line.written for line, _ in asked))
 
@@ -246,7 +247,7 @@ async def test_an_error_in_one_answer_of_a_group_is_that_of_one_request(
 # Limits
 
 SIZES = 150, 200, 200, 250, 150  # KiB of bodies
-WANTED = b'{"maxMessages":"9","returnImmediately":"true"}'
+PULL_BODY = b'{"maxMessages":"9","returnImmediately":"true"}'
 KIB = 1024
 SETTINGS: dict[str, Any] = {
     "max_message_bytes": 100_000, "max_body_bytes": 900 * KIB, "max_buffered_bytes": 900 * KIB,
@@ -271,7 +272,7 @@ async def limited_way(request: pytest.FixtureRequest, tmp_path: Path, seconds: f
         await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
 
 
-def large(size: int, headers: bytes = KEY) -> bytes:
+def large_publish(size: int, headers: bytes = KEY) -> bytes:
     count = size // (50 * KIB)
     return said(PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 12_800)] * count), headers)
 
@@ -292,9 +293,9 @@ async def test_a_body_that_comes_too_slowly_is_refused(limited_way: Way, size: i
 
 
 async def test_the_largest_body_of_the_largest_holder_goes_when_memory_is_short(limited_way: Way) -> None:
-    greedy = [await limited_way.begin(large(size * KIB)[:-100]) for size in SIZES]
+    greedy = [await limited_way.begin(large_publish(size * KIB)[:-100]) for size in SIZES]
     await asyncio.sleep(0)
-    modest, other = await limited_way.begin(large(150 * KIB, ADMIN))
+    modest, other = await limited_way.begin(large_publish(150 * KIB, ADMIN))
     await wait_until_async(lambda: bool(modest.written))
     assert modest.written.startswith(b"HTTP/1.1 200")
     other.connection_lost(None)
@@ -305,7 +306,7 @@ async def test_the_largest_body_of_the_largest_holder_goes_when_memory_is_short(
     assert 3 in ended  # the largest
     for number, (line, protocol) in enumerate(greedy):
         if number not in ended:
-            protocol.data_received(large(SIZES[number] * KIB)[-100:])
+            protocol.data_received(large_publish(SIZES[number] * KIB)[-100:])
             await wait_until_async(lambda line=line: bool(line.written))
             assert line.written.startswith(b"HTTP/1.1 200")
         protocol.connection_lost(None)
@@ -313,11 +314,11 @@ async def test_the_largest_body_of_the_largest_holder_goes_when_memory_is_short(
 
 async def test_bodies_on_the_lane_and_over_asgi_share_one_memory(limited_way: Way) -> None:
     """Chunked bodies are for ASGI."""
-    chunk = large(200 * KIB).partition(b"\r\n\r\n")[2][:-100]
+    chunk = large_publish(200 * KIB).partition(b"\r\n\r\n")[2][:-100]
     begun = b"POST %b HTTP/1.1\r\nHost: x\r\n%bTransfer-Encoding: chunked\r\n\r\n" % (PUBLISH, KEY)
     asked = []
     for _ in range(5):
-        asked.append(await limited_way.begin(large(200 * KIB)[:-100]))
+        asked.append(await limited_way.begin(large_publish(200 * KIB)[:-100]))
         asked.append(await limited_way.begin(begun + b"%x\r\n%b\r\n" % (len(chunk), chunk)))
         await asyncio.sleep(0.002)
     await wait_until_async(lambda: sum(bool(line.written) for line, _ in asked) >= 6)
@@ -330,21 +331,21 @@ async def test_bodies_on_the_lane_and_over_asgi_share_one_memory(limited_way: Wa
         protocol.connection_lost(None)
 
 
-async def deaf(way: Way, scheme: str = "http") -> tuple[Line, Any]:
+async def connect_deaf(way: Way, scheme: str = "http") -> tuple[Line, Any]:
     """Publish much, and start to send it to a client that reads nothing."""
     for _ in range(4):
-        await way.told([large(200 * KIB)])
+        await way.told([large_publish(200 * KIB)])
     line, protocol = way.connect()
     line.is_deaf, protocol.is_secure = True, scheme == "https"
-    protocol.data_received(way.with_tokens(said(PULL, WANTED)))
+    protocol.data_received(way.with_tokens(said(PULL, PULL_BODY)))
     await wait_until_async(lambda: way.kept()[1] > 300_000)
     return line, protocol
 
 
 @pytest.mark.parametrize("seconds", [5.0])
 async def test_answers_that_are_not_read_take_memory_of_their_project_until_patience_ends(limited_way: Way) -> None:
-    line, protocol = await deaf(limited_way)
-    other, other_protocol = await limited_way.begin(said(PULL, WANTED, ADMIN))
+    line, protocol = await connect_deaf(limited_way)
+    other, other_protocol = await limited_way.begin(said(PULL, PULL_BODY, ADMIN))
     await wait_until_async(lambda: bool(other.written))
     assert other.written.startswith(b"HTTP/1.1 200")
     assert len(other.written) < 200_000  # as much as the other leaves free
@@ -352,7 +353,7 @@ async def test_answers_that_are_not_read_take_memory_of_their_project_until_pati
     await wait_until_async(lambda: line.is_aborted)
     protocol.connection_lost(ConnectionResetError())
     await wait_until_async(lambda: limited_way.kept() == (0, 0, 0, 0))
-    answer, _ = await limited_way.told([said(PULL, WANTED)])
+    answer, _ = await limited_way.told([said(PULL, PULL_BODY)])
 
     assert answer.startswith(b"HTTP/1.1 200")
     assert len(answer) > 300_000
@@ -360,12 +361,12 @@ async def test_answers_that_are_not_read_take_memory_of_their_project_until_pati
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_an_answer_that_is_read_late_is_whole(limited_way: Way, scheme: str) -> None:
-    line, protocol = await deaf(limited_way, scheme)
+    line, protocol = await connect_deaf(limited_way, scheme)
     while limited_way.port.exchanges:
         line.read()
         line.is_deaf = True
         await asyncio.sleep(0.001)
-    whole, _ = await limited_way.told([said(PULL, WANTED)])
+    whole, _ = await limited_way.told([said(PULL, PULL_BODY)])
 
     assert line.written.partition(b"\r\n\r\n")[2] == whole.partition(b"\r\n\r\n")[2]
     protocol.connection_lost(None)

@@ -26,19 +26,19 @@ Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Reading = asyncio.Task[bytes]
 
-BIG = 2 * MAX_UNCOUNTED_BYTES
-LEFT: Event = {"type": "http.disconnect"}
+BIG_BYTES = 2 * MAX_UNCOUNTED_BYTES
+DISCONNECT_EVENT: Event = {"type": "http.disconnect"}
 
 
-def more(body: bytes) -> Event:
+def more_event(body: bytes) -> Event:
     return {"type": "http.request", "body": body, "more_body": True}
 
 
-def last(body: bytes) -> Event:
+def last_event(body: bytes) -> Event:
     return {"type": "http.request", "body": body}
 
 
-def sending(*events: Event) -> Receive:
+def send_events(*events: Event) -> Receive:
     coming = iter(events)
 
     async def receive() -> Event:
@@ -51,41 +51,44 @@ def sending(*events: Event) -> Receive:
 
 
 @pytest.mark.parametrize(("events", "body"), [
-    ([last(b"0123456789")], b"0123456789"), ([more(b"01"), more(b""), last(b"23")], b"0123"),
+    ([last_event(b"0123456789")], b"0123456789"), ([more_event(b"01"), more_event(b""), last_event(b"23")], b"0123"),
     ([{"type": "http.request"}], b""),
 ])  # fmt: skip
 async def test_a_body_is_read_whole_in_whatever_pieces_it_comes(events: list[Event], body: bytes) -> None:
-    assert await Bodies(10, 100, 1).read([(b"content-length", b"x")], sending(*events)) == body
+    assert await Bodies(10, 100, 1).read([(b"content-length", b"x")], send_events(*events)) == body
 
 
 @pytest.mark.parametrize(
     ("length", "events", "error"),
-    [(b"", [last(b"01234567890")], TooLarge), (b"", [more(b"0123456789"), more(b"0")], TooLarge),
-     (b"11", [more(b"0")], TooLarge), (b"", [more(b"0")], BadRequest), (b"", [LEFT], ClientLeft),
-     (b"", [more(b"0"), LEFT], ClientLeft)],
+    [(b"", [last_event(b"01234567890")], TooLarge), (b"", [more_event(b"0123456789"), more_event(b"0")], TooLarge),
+     (b"11", [more_event(b"0")], TooLarge), (b"", [more_event(b"0")], BadRequest),
+     (b"", [DISCONNECT_EVENT], ClientLeft),
+     (b"", [more_event(b"0"), DISCONNECT_EVENT], ClientLeft)],
     ids=["too large", "too large in pieces", "announced too large", "slow", "client left", "client left in the middle"],
 )  # fmt: skip
 async def test_a_body_that_is_too_large_or_does_not_come_is_refused_as_soon_as_that_is_known(
     length: bytes, events: list[Event], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        await Bodies(10, 100, 0.01 if error is BadRequest else 60).read([(b"content-length", length)], sending(*events))
+        await Bodies(10, 100, 0.01 if error is BadRequest else 60).read(
+            [(b"content-length", length)], send_events(*events)
+        )
 
 
 # Memory of all bodies
 
 
-def pieces(*sizes: int) -> Receive:
+def send_pieces(*sizes: int) -> Receive:
     *first, end = sizes
-    return sending(*[more(b"x" * size) for size in first], last(b"x" * end))
+    return send_events(*[more_event(b"x" * size) for size in first], last_event(b"x" * end))
 
 
 @contextlib.asynccontextmanager
-async def arriving(bodies: Bodies, *asked: tuple[list[int], tuple[str, str]]) -> AsyncIterator[list[Reading]]:
+async def begin_bodies(bodies: Bodies, *asked: tuple[list[int], tuple[str, str]]) -> AsyncIterator[list[Reading]]:
     """Start bodies of these holders that stop after pieces of these sizes."""
     begun = []
     for sizes, holders in asked:
-        half_sent = sending(*[more(b"x" * size) for size in sizes])
+        half_sent = send_events(*[more_event(b"x" * size) for size in sizes])
         begun.append(asyncio.create_task(bodies.read([], half_sent, None, holders)))
     await asyncio.sleep(0)
     yield begun
@@ -94,86 +97,94 @@ async def arriving(bodies: Bodies, *asked: tuple[list[int], tuple[str, str]]) ->
 
 
 async def test_what_is_held_until_it_is_stored_counts_against_what_arrives_but_for_small_bodies() -> None:
-    bodies = Bodies(max_body=10 * BIG, max_buffered=3 * BIG, seconds=60)
-    with bodies.held(b"x" * (2 * BIG)), pytest.raises(Overloaded):
-        await bodies.read([], pieces(BIG, BIG))
-    assert len(await bodies.read([], pieces(BIG, BIG))) == 2 * BIG
+    bodies = Bodies(max_body=10 * BIG_BYTES, max_buffered=3 * BIG_BYTES, seconds=60)
+    with bodies.held(b"x" * (2 * BIG_BYTES)), pytest.raises(Overloaded):
+        await bodies.read([], send_pieces(BIG_BYTES, BIG_BYTES))
+    assert len(await bodies.read([], send_pieces(BIG_BYTES, BIG_BYTES))) == 2 * BIG_BYTES
 
-    with bodies.held(b"x" * (3 * BIG), ("A", "a")):
-        assert len(await bodies.read([], pieces(MAX_UNCOUNTED_BYTES - 1, 1), None, ("B", "b"))) == MAX_UNCOUNTED_BYTES
+    with bodies.held(b"x" * (3 * BIG_BYTES), ("A", "a")):
+        assert (
+            len(await bodies.read([], send_pieces(MAX_UNCOUNTED_BYTES - 1, 1), None, ("B", "b"))) == MAX_UNCOUNTED_BYTES
+        )
 
 
 async def test_a_refused_body_leaves_nothing_counted() -> None:
-    bodies = Bodies(max_body=BIG, max_buffered=2 * BIG, seconds=60)
+    bodies = Bodies(max_body=BIG_BYTES, max_buffered=2 * BIG_BYTES, seconds=60)
 
     for _ in range(10):
         with pytest.raises(TooLarge):
-            await bodies.read([], pieces(BIG, BIG // 2, BIG // 2))
+            await bodies.read([], send_pieces(BIG_BYTES, BIG_BYTES // 2, BIG_BYTES // 2))
 
-    assert len(await bodies.read([], pieces(BIG // 2, BIG // 2))) == BIG
+    assert len(await bodies.read([], send_pieces(BIG_BYTES // 2, BIG_BYTES // 2))) == BIG_BYTES
 
 
 async def test_routes_other_than_publish_take_small_bodies_only() -> None:
     bodies = Bodies(max_body=4 * SMALL_BODY, max_buffered=8 * SMALL_BODY, seconds=60)
     with pytest.raises(TooLarge):
-        await bodies.read([], pieces(SMALL_BODY, 1), SMALL_BODY)
-    assert len(await bodies.read([], pieces(SMALL_BODY, 1))) == SMALL_BODY + 1
+        await bodies.read([], send_pieces(SMALL_BODY, 1), SMALL_BODY)
+    assert len(await bodies.read([], send_pieces(SMALL_BODY, 1))) == SMALL_BODY + 1
 
 
 async def test_the_largest_holder_is_ended_first_when_another_needs_memory() -> None:
-    bodies = Bodies(max_body=10 * BIG, max_buffered=6 * BIG, seconds=60)
-    async with arriving(bodies, ([BIG, BIG], ("A", "a")), ([BIG, 3 * BIG], ("A", "a"))) as greedy:
-        assert len(await bodies.read([], pieces(BIG, BIG), None, ("B", "b"))) == 2 * BIG
+    bodies = Bodies(max_body=10 * BIG_BYTES, max_buffered=6 * BIG_BYTES, seconds=60)
+    async with begin_bodies(
+        bodies, ([BIG_BYTES, BIG_BYTES], ("A", "a")), ([BIG_BYTES, 3 * BIG_BYTES], ("A", "a"))
+    ) as greedy:
+        assert len(await bodies.read([], send_pieces(BIG_BYTES, BIG_BYTES), None, ("B", "b"))) == 2 * BIG_BYTES
         with pytest.raises(Overloaded):
             await greedy[1]
         assert not greedy[0].done()
 
 
 async def test_the_first_part_of_a_body_counts_before_the_next_one_comes() -> None:
-    bodies = Bodies(max_body=10 * BIG, max_buffered=3 * BIG, seconds=60)
-    async with arriving(bodies, ([2 * BIG], ("A", "a"))) as [waiting]:
-        assert len(await bodies.read([], pieces(BIG, BIG), None, ("B", "b"))) == 2 * BIG
+    bodies = Bodies(max_body=10 * BIG_BYTES, max_buffered=3 * BIG_BYTES, seconds=60)
+    async with begin_bodies(bodies, ([2 * BIG_BYTES], ("A", "a"))) as [waiting]:
+        assert len(await bodies.read([], send_pieces(BIG_BYTES, BIG_BYTES), None, ("B", "b"))) == 2 * BIG_BYTES
         with pytest.raises(Overloaded):
             await waiting
 
 
 async def test_a_body_that_was_ended_gives_its_memory_back_once() -> None:
-    bodies = Bodies(max_body=10 * BIG, max_buffered=6 * BIG, seconds=60)
-    async with arriving(bodies, ([BIG, 3 * BIG], ("A", "a"))) as [greedy]:
-        assert len(await bodies.read([], pieces(BIG, 2 * BIG), None, ("B", "b"))) == 3 * BIG
+    bodies = Bodies(max_body=10 * BIG_BYTES, max_buffered=6 * BIG_BYTES, seconds=60)
+    async with begin_bodies(bodies, ([BIG_BYTES, 3 * BIG_BYTES], ("A", "a"))) as [greedy]:
+        assert len(await bodies.read([], send_pieces(BIG_BYTES, 2 * BIG_BYTES), None, ("B", "b"))) == 3 * BIG_BYTES
         with pytest.raises(Overloaded):
             await greedy
 
-    with bodies.held(b"x" * (6 * BIG), ("C", "c")), pytest.raises(Overloaded):
-        await bodies.read([], pieces(BIG, 1), None, ("D", "d"))
+    with bodies.held(b"x" * (6 * BIG_BYTES), ("C", "c")), pytest.raises(Overloaded):
+        await bodies.read([], send_pieces(BIG_BYTES, 1), None, ("D", "d"))
 
 
 async def test_a_body_over_the_limit_ends_no_other_and_the_largest_holder_itself_is_refused() -> None:
-    bodies = Bodies(max_body=4 * BIG, max_buffered=4 * BIG, seconds=60)
-    async with arriving(bodies, ([BIG, MAX_UNCOUNTED_BYTES], ("B", "b"))) as [small]:
-        for size, error in ((4 * BIG, TooLarge), (3 * BIG, Overloaded)):
+    bodies = Bodies(max_body=4 * BIG_BYTES, max_buffered=4 * BIG_BYTES, seconds=60)
+    async with begin_bodies(bodies, ([BIG_BYTES, MAX_UNCOUNTED_BYTES], ("B", "b"))) as [small]:
+        for size, error in ((4 * BIG_BYTES, TooLarge), (3 * BIG_BYTES, Overloaded)):
             with pytest.raises(error):
-                await bodies.read([], pieces(BIG, size), None, ("A", "a"))
+                await bodies.read([], send_pieces(BIG_BYTES, size), None, ("A", "a"))
             await asyncio.sleep(0)
             assert not small.done()
 
 
 async def test_a_user_who_asks_in_many_projects_is_one_holder() -> None:
-    bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=60)
-    async with arriving(bodies, *[([BIG, MAX_UNCOUNTED_BYTES], (project, "a")) for project in "ABCD"]) as greedy:
+    bodies = Bodies(max_body=10 * BIG_BYTES, max_buffered=4 * BIG_BYTES, seconds=60)
+    async with begin_bodies(
+        bodies, *[([BIG_BYTES, MAX_UNCOUNTED_BYTES], (project, "a")) for project in "ABCD"]
+    ) as greedy:
         assert [type(each.exception()) for each in greedy if each.done()] == [Overloaded, Overloaded]
-        assert len(await bodies.read([], pieces(BIG, BIG // 2), None, ("E", "b"))) == 3 * BIG // 2
+        assert (
+            len(await bodies.read([], send_pieces(BIG_BYTES, BIG_BYTES // 2), None, ("E", "b"))) == 3 * BIG_BYTES // 2
+        )
 
 
 async def test_a_holder_of_requests_that_came_whole_has_as_much_as_it_leaves_free() -> None:
-    bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=60)
-    with bodies.counted(2 * BIG, ("P", "anna")):
+    bodies = Bodies(max_body=10 * BIG_BYTES, max_buffered=4 * BIG_BYTES, seconds=60)
+    with bodies.counted(2 * BIG_BYTES, ("P", "anna")):
         for holders in (("P", "anna"), ("P", "berta"), ("Q", "anna")):
             with pytest.raises(Overloaded):
-                bodies.counted(BIG, holders)
-        with bodies.counted(2 * BIG, ("Q", "berta")), bodies.counted(MAX_UNCOUNTED_BYTES, ("P", "anna")):
+                bodies.counted(BIG_BYTES, holders)
+        with bodies.counted(2 * BIG_BYTES, ("Q", "berta")), bodies.counted(MAX_UNCOUNTED_BYTES, ("P", "anna")):
             pass
-    with bodies.counted(4 * BIG, ("P", "anna")):
+    with bodies.counted(4 * BIG_BYTES, ("P", "anna")):
         pass
 
 
@@ -207,12 +218,12 @@ def test_11_1_all_of_a_large_pull_with_long_names_can_be_answered_in_one_body(
 # Bodies in gzip
 
 MESSAGE = json.dumps({"messages": [{"data": "aGVsbG8="}]}).encode()
-ZIPPED = gzip.compress(MESSAGE)
+ZIPPED_MESSAGE = gzip.compress(MESSAGE)
 LIMIT = 100_000
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def small_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(Path(tmp_path_factory.mktemp("gzip")) / "data", max_body_bytes=LIMIT) as service:
         service.ask("POST", "/projects/P", {})
         service.ask("PUT", "/projects/P/topics/T")
@@ -226,27 +237,29 @@ def publish(service: Served, body: bytes, coding: str | None = "gzip") -> tuple[
     return answer.status_code, answer.json().get("error", {}).get("message", "")
 
 
-DONE = (200, "")
-OTHER = (415, "Content-Encoding can only be gzip")
+DONE_ANSWER = (200, "")
+CODING_REFUSAL = (415, "Content-Encoding can only be gzip")
 NO_GZIP = (400, "Request body is not gzip")
 
 
 @pytest.mark.parametrize(("coding", "body", "answer"), [
-    *((coding, ZIPPED, DONE) for coding in ("gzip", "GZIP", "x-gzip")),
-    ("gzip", gzip.compress(MESSAGE[:9]) + gzip.compress(MESSAGE[9:]), DONE),
-    *(("gzip", gzip.compress(b" " * size + MESSAGE), DONE) for size in (65_535, 65_536, 65_537, LIMIT - len(MESSAGE))),
-    *((coding, MESSAGE, DONE) for coding in ("identity", "", None)),
-    *((coding, ZIPPED, OTHER) for coding in ("br", "deflate", "zstd", "gzip, gzip", "gzip, identity")),
+    *((coding, ZIPPED_MESSAGE, DONE_ANSWER) for coding in ("gzip", "GZIP", "x-gzip")),
+    ("gzip", gzip.compress(MESSAGE[:9]) + gzip.compress(MESSAGE[9:]), DONE_ANSWER),
+    *(("gzip", gzip.compress(b" " * size + MESSAGE), DONE_ANSWER)
+      for size in (65_535, 65_536, 65_537, LIMIT - len(MESSAGE))),
+    *((coding, MESSAGE, DONE_ANSWER) for coding in ("identity", "", None)),
+    *((coding, ZIPPED_MESSAGE, CODING_REFUSAL) for coding in ("br", "deflate", "zstd", "gzip, gzip", "gzip, identity")),
     *(("gzip", gzip.compress(b" " * size), (413, "Message size is too large")) for size in (LIMIT + 1, 50_000_000)),
-    *(("gzip", body, NO_GZIP) for body in (MESSAGE, gzip.compress(b"") * 5000, ZIPPED[:-3], ZIPPED + b"more",
+    *(("gzip", body, NO_GZIP) for body in (MESSAGE, gzip.compress(b"") * 5000, ZIPPED_MESSAGE[:-3],
+                                           ZIPPED_MESSAGE + b"more",
                                            zlib.compress(MESSAGE), b"\x1f\x8b")),
 ], ids=range(24))  # fmt: skip
 def test_gzip_is_decoded_within_the_limit_and_no_other_coding(
-    small: Served, coding: str | None, body: bytes, answer: tuple[int, str]
+    small_service: Served, coding: str | None, body: bytes, answer: tuple[int, str]
 ) -> None:
     for _ in range(3):  # then the head is known
-        assert publish(small, body, coding) == answer
-    assert publish(small, ZIPPED) == DONE
+        assert publish(small_service, body, coding) == answer
+    assert publish(small_service, ZIPPED_MESSAGE) == DONE_ANSWER
 
 
 # Bodies in tiny chunks are read a little at a time, and not at all once their request is answered
@@ -259,7 +272,7 @@ CHUNKS = CHUNK * (PACKET // len(CHUNK))
 TEXTS = (b"Request body has more framing than data: send larger chunks", b"Request trailer is too large")
 
 
-class Counted(HttpConnection):
+class CountingConnection(HttpConnection):
     parts = 0  # taken of bodies
 
     def take_body(self, body: bytes) -> None:
@@ -267,11 +280,11 @@ class Counted(HttpConnection):
         super().take_body(body)
 
 
-class World:
+class CountingApp:
     def __init__(self, *, reads: bool) -> None:
         self.received = 0
         self._reads = reads
-        self.line, self.connection = LineServer(self, connection=Counted).connect()
+        self.line, self.connection = LineServer(self, connection=CountingConnection).connect()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         while self._reads:
@@ -284,13 +297,13 @@ class World:
 
 
 @pytest.fixture
-async def reader() -> AsyncIterator[World]:
-    world = World(reads=True)
+async def reader() -> AsyncIterator[CountingApp]:
+    world = CountingApp(reads=True)
     yield world
     world.connection.connection_lost(None)
 
 
-async def test_a_packet_of_many_chunks_is_read_in_many_turns(reader: World) -> None:
+async def test_a_packet_of_many_chunks_is_read_in_many_turns(reader: CountingApp) -> None:
     chunks = PACKET // len(CHUNK)
     reader.connection.data_received(HEAD + b"\r\n" + CHUNKS + b"0\r\n\r\n")
 
@@ -301,7 +314,7 @@ async def test_a_packet_of_many_chunks_is_read_in_many_turns(reader: World) -> N
     assert not reader.line.is_paused
 
 
-async def test_a_body_whose_length_was_said_is_not_cut_but_what_follows_it_is(reader: World) -> None:
+async def test_a_body_whose_length_was_said_is_not_cut_but_what_follows_it_is(reader: CountingApp) -> None:
     head = HEAD.replace(b"Transfer-Encoding: chunked", b"Content-Length: %d" % PACKET)
 
     reader.connection.data_received(head + b"\r\n" + b"x" * (PACKET - 1))
@@ -314,7 +327,7 @@ async def test_a_body_whose_length_was_said_is_not_cut_but_what_follows_it_is(re
 
 
 async def test_a_body_in_chunks_is_not_read_on_when_its_request_is_answered() -> None:
-    world = World(reads=False)
+    world = CountingApp(reads=False)
     world.connection.data_received(HEAD + b"\r\n" + CHUNKS)
     await wait_until_async(lambda: world.line.written.endswith(b"ok"))
     assert b"\r\nconnection: close\r\n" in world.line.written
@@ -328,7 +341,7 @@ async def test_a_body_in_chunks_is_not_read_on_when_its_request_is_answered() ->
     world.connection.connection_lost(None)
 
 
-async def test_who_sends_tiny_chunks_while_much_waits_is_refused(reader: World) -> None:
+async def test_who_sends_tiny_chunks_while_much_waits_is_refused(reader: CountingApp) -> None:
     assert reader.connection.port.scheduler.hold_bytes(MAX_HELD_BYTES)
     reader.connection.data_received(HEAD + b"\r\n" + CHUNKS)
     assert reader.line.written.startswith(b"HTTP/1.1 503")

@@ -122,11 +122,11 @@ def told_of(read: Callable[[bytes], Outer], body: bytes) -> Outer | str:
 @example("\ufeff{}", "")
 @example("[" * 2000, "")
 def test_1_2_the_first_value_is_read_as_if_nothing_followed_it(text: str, after: str) -> None:
-    def slowly(body: bytes) -> Outer:
+    def read_slowly(body: bytes) -> Outer:
         return READER.read(first_value(body))
 
     body = f"{text}{after}".encode()
-    told = told_of(slowly, body)
+    told = told_of(read_slowly, body)
     assert told_of(READER.read_first, body) == ("parse error" if isinstance(told, str) else told)
 
 
@@ -143,17 +143,17 @@ def test_1_2_null_is_absent_in_a_map_of_texts() -> None:
 
 # Publish bodies, which must equal a plain decoding of each message, whatever the body
 
-Told = tuple[list[Message], int, int, int, int] | str  # messages and their counts, or the text of an error
+BatchDescription = tuple[list[Message], int, int, int, int] | str  # messages and their counts, or the text of an error
 
 _reader = Reader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
 
 
-def plainly(body: bytes, lenient: bool) -> list[Message]:
+def read_plainly(body: bytes, lenient: bool) -> list[Message]:
     """Decode a body message by message, as contract 12.1, 12.2 and 17.1, M7 say it."""
     found = []
     for place, sent in enumerate(_reader.read(body).messages or ()):
         data = (sent and sent.data) or ""
-        attributes = named(sent and sent.attributes)
+        attributes = name_attributes(sent and sent.attributes)
         if not data.strip("\r\n") and not attributes:
             raise refusal(f"message {place}, counted from 0, has neither data nor attributes")
         key = (sent and sent.ordering_key) or ""
@@ -166,7 +166,7 @@ def plainly(body: bytes, lenient: bool) -> list[Message]:
     return found
 
 
-def named(given: Mapping[str, str | None] | Sequence[AttributePair] | None) -> dict[str, str]:
+def name_attributes(given: Mapping[str, str | None] | Sequence[AttributePair] | None) -> dict[str, str]:
     pairs = given.items() if isinstance(given, Mapping) else [(each.key, each.value) for each in given or ()]
     return {name or "": value or "" for name, value in pairs}
 
@@ -184,9 +184,9 @@ def refusal(text: str) -> InvalidInput:
     return InvalidInput(f"Invalid Message Arguments: {text}")
 
 
-def expected(body: bytes, lenient: bool) -> Told:
+def expect_description(body: bytes, lenient: bool) -> BatchDescription:
     try:
-        found = plainly(body, lenient)
+        found = read_plainly(body, lenient)
     except InvalidInput as error:
         return str(error)
     sizes = [len(each.fragment) for each in found]
@@ -194,24 +194,24 @@ def expected(body: bytes, lenient: bool) -> Told:
     return found, sum(sizes), max(sizes, default=0), sum(len(each.data) for each in found), not_base64
 
 
-def counted(made: Batch) -> Told:
+def describe_batch(made: Batch) -> BatchDescription:
     assert made.has_ordering_keys == any(each.ordering_key for each in made)
     return list(made), made.size, made.largest, made.data_bytes, made.not_base64
 
 
-def told(body: bytes, lenient: bool) -> Told:
+def describe_body(body: bytes, lenient: bool) -> BatchDescription:
     try:
-        return counted(MessageReader().read_small(body, lenient=lenient))
+        return describe_batch(MessageReader().read_small(body, lenient=lenient))
     except InvalidInput as error:
         return str(error)
 
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
-ENCODED = st.binary(max_size=60).map(lambda data: base64.b64encode(data).decode())
-BROKEN = st.tuples(ENCODED, st.integers(0, 20), st.sampled_from(["\n", "\r\n", "=", "-", " ", "A", "\u00e9", '"'])).map(
-    lambda each: each[0][: each[1]] + each[2] + each[0][each[1] :]
-)
-DATA = st.one_of(ENCODED, ENCODED, BROKEN, TEXT, st.none(), st.integers())
+ENCODED_DATA = st.binary(max_size=60).map(lambda data: base64.b64encode(data).decode())
+BROKEN_DATA = st.tuples(
+    ENCODED_DATA, st.integers(0, 20), st.sampled_from(["\n", "\r\n", "=", "-", " ", "A", "\u00e9", '"'])
+).map(lambda each: each[0][: each[1]] + each[2] + each[0][each[1] :])
+DATA = st.one_of(ENCODED_DATA, ENCODED_DATA, BROKEN_DATA, TEXT, st.none(), st.integers())
 ATTRIBUTES = st.one_of(
     st.dictionaries(TEXT, TEXT, max_size=5), st.dictionaries(TEXT, TEXT | st.none(), max_size=3),
     st.lists(st.dictionaries(st.sampled_from(["key", "value", "Key", "VALUE"]), TEXT | st.none())),
@@ -221,12 +221,14 @@ KEYS = TEXT | st.none() | st.sampled_from(["\u00e9" * 512, "\u00e9" * 512 + "x",
 FIELDS = {
     "data": DATA, "attributes": ATTRIBUTES, "orderingKey": KEYS, "messageId": TEXT | st.none(), "publishTime": TEXT,
 }  # fmt: skip
-USUAL = st.fixed_dictionaries(
-    {"data": ENCODED.filter(bool)},
+USUAL_MESSAGES = st.fixed_dictionaries(
+    {"data": ENCODED_DATA.filter(bool)},
     optional={"attributes": st.dictionaries(TEXT, TEXT, max_size=5), "messageId": TEXT, "publishTime": TEXT},
 )
-KEYED = st.tuples(USUAL, st.fixed_dictionaries({"orderingKey": KEYS})).map(lambda parts: parts[0] | parts[1])
-ODD = (
+KEYED_MESSAGES = st.tuples(USUAL_MESSAGES, st.fixed_dictionaries({"orderingKey": KEYS})).map(
+    lambda parts: parts[0] | parts[1]
+)
+ODD_MESSAGES = (
     st.fixed_dictionaries(
         {}, optional=FIELDS | {"DATA": DATA, "Attributes": ATTRIBUTES, "orderingkey": KEYS, "x": TEXT}
     )
@@ -234,16 +236,18 @@ ODD = (
 )
 
 
-def escaped(text: str, every: int) -> str:
+def escape_text(text: str, every: int) -> str:
     """Write a JSON text with unnecessary escapes, in the names too."""
     written = text.replace("/", "\\/")
     return written.replace("a", "\\u0061").replace("Key", "\\u004bey") if every else written
 
 
 BODIES = st.builds(
-    lambda name, sent, indent, every: escaped(json.dumps({name: sent}, indent=indent), every).encode(),
+    lambda name, sent, indent, every: escape_text(json.dumps({name: sent}, indent=indent), every).encode(),
     st.sampled_from(["messages", "messages", "messages", "Messages"]),
-    st.lists(USUAL, max_size=4) | st.lists(USUAL | KEYED, max_size=4) | st.lists(USUAL | ODD, max_size=4),
+    st.lists(USUAL_MESSAGES, max_size=4)
+    | st.lists(USUAL_MESSAGES | KEYED_MESSAGES, max_size=4)
+    | st.lists(USUAL_MESSAGES | ODD_MESSAGES, max_size=4),
     st.none() | st.integers(0, 1), st.integers(0, 1),
 )  # fmt: skip
 
@@ -261,7 +265,7 @@ BODIES = st.builds(
 @example(b"null", False)
 @example(b"", False)
 def test_any_body_is_read_as_plainly(body: bytes, lenient: bool) -> None:
-    assert told(body, lenient) == expected(body, lenient)
+    assert describe_body(body, lenient) == expect_description(body, lenient)
 
 
 @given(BODIES, st.data())
@@ -271,8 +275,8 @@ def test_a_body_with_a_wrong_byte_or_cut_off_is_read_as_plainly(body: bytes, dat
         body[:place] + data.draw(st.sampled_from([b"\xff", b'"', b"\\", b"", b"[", b"\xc3\xa9"])) + body[place + 1 :]
     )
 
-    assert told(spoilt, False) == expected(spoilt, False)
-    assert told(body[:place], False) == expected(body[:place], False)
+    assert describe_body(spoilt, False) == expect_description(spoilt, False)
+    assert describe_body(body[:place], False) == expect_description(body[:place], False)
 
 
 # Large bodies, which are decoded a piece at a time, and by workers if there are any
@@ -281,20 +285,20 @@ def test_a_body_with_a_wrong_byte_or_cut_off_is_read_as_plainly(body: bytes, dat
 def outcome(runner: asyncio.Runner, ask: Callable[[], Awaitable[object]]) -> object:
     """Return the messages with their counts, or the text of the refusal."""
 
-    async def asked() -> object:
+    async def await_answer() -> object:
         return await ask()
 
     try:
-        read = runner.run(asked())
+        read = runner.run(await_answer())
     except AmsError as error:
         return error.message
     if not isinstance(read, Batch):
         return read
     assert [*read.fragments] == [each.fragment for each in read]
-    return counted(read)
+    return describe_batch(read)
 
 
-def big(runner: asyncio.Runner, pool: CountedPool, body: bytes, *, lenient: bool = False) -> object:
+def read_big(runner: asyncio.Runner, pool: CountedPool, body: bytes, *, lenient: bool = False) -> object:
     here, there = MessageReader(), MessageReader(pool)
     runner.run(wait_until_async(pool.is_ready))  # a worker that idles for long ends
     before = pool.tasks
@@ -308,7 +312,9 @@ def big(runner: asyncio.Runner, pool: CountedPool, body: bytes, *, lenient: bool
 ODD_BODIES = st.builds(
     lambda body, cut: json.dumps(body).encode()[: -cut or None],
     st.one_of(
-        st.fixed_dictionaries({}, optional={"messages": st.lists(ODD | st.integers()), "MESSAGES": st.lists(ODD)}),
+        st.fixed_dictionaries(
+            {}, optional={"messages": st.lists(ODD_MESSAGES | st.integers()), "MESSAGES": st.lists(ODD_MESSAGES)}
+        ),
         st.fixed_dictionaries({"messages": DATA}), st.lists(st.integers(), max_size=2),
     ),
     st.integers(0, 3),
@@ -325,28 +331,29 @@ def test_a_big_body_is_read_as_plainly_in_place_and_by_a_worker(
     runner: asyncio.Runner, pool: CountedPool, body: bytes, lenient: bool
 ) -> None:
     padded = body + b" " * (BIG_BODY + 1)
-    read, wanted = big(runner, pool, padded, lenient=lenient), expected(padded, lenient)
+    read, wanted = read_big(runner, pool, padded, lenient=lenient), expect_description(padded, lenient)
     # It is decoded a slice at a time: of several faults it may report another one.
     assert read == wanted or (isinstance(wanted, str) and isinstance(read, str))
 
 
-HI = {"data": "aGk="}
+SMALL_MESSAGE = {"data": "aGk="}
 
 
 @pytest.mark.parametrize("body", [
     {"messages": [{"data": "QUJD", "attributes": {"n": str(number)}} for number in range(10_000)]},
     {"messages": [{"data": "QUJD", "orderingKey": str(number % 7)} for number in range(10_000)]},
-    {"messages": [{"data": "QUJD" * 100_000}] * 7}, {"messages": [*[HI] * 40_000, {"data": "aGk"}]},
-    {"messages": [*[HI] * 40_000, {"data": "\r\n\n"}]},
-    {"messages": [*[HI] * 40_000, HI | {"orderingKey": "k" * 1025}]}, {"messages": [{"data": "*" * BIG_BODY}]},
-    {"messages": [HI] * MAX_MESSAGES}, {"messages": [{"attributes": {"n": "{,[" * MAX_MESSAGES}}]},
+    {"messages": [{"data": "QUJD" * 100_000}] * 7}, {"messages": [*[SMALL_MESSAGE] * 40_000, {"data": "aGk"}]},
+    {"messages": [*[SMALL_MESSAGE] * 40_000, {"data": "\r\n\n"}]},
+    {"messages": [*[SMALL_MESSAGE] * 40_000, SMALL_MESSAGE | {"orderingKey": "k" * 1025}]},
+    {"messages": [{"data": "*" * BIG_BODY}]},
+    {"messages": [SMALL_MESSAGE] * MAX_MESSAGES}, {"messages": [{"attributes": {"n": "{,[" * MAX_MESSAGES}}]},
     {"messages": [0] * (MAX_MESSAGES + 1)}, {"messages": 7, "x": [0] * (MAX_MESSAGES + 1)},
     {"messages": [{"attributes": [0] * BIG_BODY}]}, {"messages": [{"attributes": "," * BIG_BODY}]},
 ], ids=["many", "with keys", "large", "bad", "empty", "long key", "large and bad", "as many as may be",
         "braces in a text", "numbers", "no list", "attributes of numbers", "attributes that are a text"])  # fmt: skip
 def test_large_ones_are_read_as_plainly_too(runner: asyncio.Runner, pool: CountedPool, body: object) -> None:
     text = json.dumps(body).encode()
-    assert big(runner, pool, text) == expected(text, False)
+    assert read_big(runner, pool, text) == expect_description(text, False)
 
 
 ATTRIBUTE, PAIR = b'"%d":""', b'{"key":"%d"}'
@@ -452,27 +459,29 @@ async def test_others_go_on_while_a_big_body_is_read() -> None:
 
 
 async def test_11_1_of_a_big_acknowledgement_the_largest_id_counts_and_it_is_refused_like_a_small_one() -> None:
-    async def read(ids: Any) -> list[str] | None:
+    async def read_ids(ids: Any) -> list[str] | None:
         return await MessageReader().ack_ids(PREFIX, json.dumps({"ackIds": ids}).encode() + b" " * BIG_BODY)
 
     ids = [f"{PREFIX}{number}" for number in range(10_000)]
-    assert await read(ids[5000:] + ids[:5000]) == [f"{PREFIX}9999"]
-    assert await read([PREFIX + "-3"]) == [PREFIX + "-3"]
-    assert await read(None) is None
-    assert await read([*ids, "x"]) is None
-    assert await read([]) == []
+    assert await read_ids(ids[5000:] + ids[:5000]) == [f"{PREFIX}9999"]
+    assert await read_ids([PREFIX + "-3"]) == [PREFIX + "-3"]
+    assert await read_ids(None) is None
+    assert await read_ids([*ids, "x"]) is None
+    assert await read_ids([]) == []
     with pytest.raises(InvalidInput, match="^Invalid ack parameter$"):
-        await read([1])
+        await read_ids([1])
 
 
 # Pulls, and keys of publishes
 
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=5)
-SENT = st.lists(st.builds(message, st.just("aGk="), st.dictionaries(NAMES, NAMES, max_size=1), NAMES), min_size=1)
+SENT_MESSAGES = st.lists(
+    st.builds(message, st.just("aGk="), st.dictionaries(NAMES, NAMES, max_size=1), NAMES), min_size=1
+)
 
 
-@given(SENT)
+@given(SENT_MESSAGES)
 def test_a6_an_ordering_key_stands_beside_the_message_and_all_else_is_as_without(sent: list[Message]) -> None:
     def pull_answer(*of: Message) -> list[dict[str, Any]]:
         stored = [Stored(Offset(7 + n), Milliseconds(n // 3), each.fragment) for n, each in enumerate(of)]
@@ -486,7 +495,7 @@ def test_a6_an_ordering_key_stands_beside_the_message_and_all_else_is_as_without
     assert shown == plain
 
 
-def keyed(*values: bytes) -> str | None:
+def read_key(*values: bytes) -> str | None:
     return messages.idempotency_key([(b"host", b"x"), *((b"idempotency-key", value) for value in values)])
 
 
@@ -500,7 +509,7 @@ def test_a_key_is_the_value_of_its_header_if_the_description_of_the_api_says_tha
     is_described = bool(re.fullmatch(form["pattern"], key)) and form["minLength"] <= len(key) <= form["maxLength"]
 
     try:
-        is_taken = keyed(key.encode()) == key
+        is_taken = read_key(key.encode()) == key
     except InvalidInput:
         is_taken = False
 
@@ -508,6 +517,6 @@ def test_a_key_is_the_value_of_its_header_if_the_description_of_the_api_says_tha
 
 
 def test_two_keys_are_refused_and_no_key_is_none() -> None:
-    assert keyed() is None
+    assert read_key() is None
     with pytest.raises(InvalidInput, match="^Idempotency-Key is given more than once$"):
-        keyed(b"a", b"a")
+        read_key(b"a", b"a")

@@ -66,7 +66,7 @@ def test_what_a_key_signs_publishes_to_its_topic_until_it_is_revoked(service: Se
     assert 'error="invalid_token"' in refused.headers["www-authenticate"]
 
 
-OPEN = {each.whole_path for each in TABLE if each.is_open}
+OPEN_PATHS = {each.whole_path for each in TABLE if each.is_open}
 """Its answer depends on the caller; for a token with rights it is tested below."""
 
 
@@ -79,7 +79,9 @@ def test_of_all_the_routes_there_are_a_reduced_token_opens_none_it_has_no_right_
     star = ask(service, "POST", "/users/ubik/tokens/star", own, json=all_rights)["token"]
     known = {"project": "P", "topic": "garden", "user": "ubik", "token": "ci"}
     described = json.loads(description())["paths"]
-    routes = [(method.upper(), path) for path, methods in described.items() if path not in OPEN for method in methods]
+    routes = [
+        (method.upper(), path) for path, methods in described.items() if path not in OPEN_PATHS for method in methods
+    ]
     of_logins = [each for each in routes if re.search("/tokens|/bindings|/issuers|:refreshToken", each[1])]
     asked = [(each, token) for each in routes] + [(each, star) for each in of_logins]
 
@@ -166,28 +168,33 @@ def test_a_token_shows_its_end_and_its_last_use(service: Served) -> None:
 
 
 @pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def hiding_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(tmp_path_factory.mktemp("once") / "ams-data", show_tokens=False) as service:
         ask(service, "POST", "/projects/P", json={})
         yield service
 
 
-def test_where_tokens_are_shown_once_only_what_makes_one_shows_it(once: Served) -> None:
-    authn, admin = make_user(once, "authn", "argo_api_authn"), make_user(once, "root", "service_admin")
-    member = ask(once, "POST", "/projects/P/members/mia", json={})
-    registration = ask(once, "POST", "/registrations", json={"name": "rita"})
-    rita = ask(once, "POST", f"/registrations/{registration['uuid']}:accept")
-    fresh = ask(once, "POST", "/users/mia:refreshToken")
+def test_where_tokens_are_shown_once_only_what_makes_one_shows_it(hiding_service: Served) -> None:
+    authn, admin = (
+        make_user(hiding_service, "authn", "argo_api_authn"),
+        make_user(hiding_service, "root", "service_admin"),
+    )
+    member = ask(hiding_service, "POST", "/projects/P/members/mia", json={})
+    registration = ask(hiding_service, "POST", "/registrations", json={"name": "rita"})
+    rita = ask(hiding_service, "POST", f"/registrations/{registration['uuid']}:accept")
+    fresh = ask(hiding_service, "POST", "/users/mia:refreshToken")
     uuid, token = member["uuid"], admin["token"]
 
     assert all(len(each["token"]) == 64 for each in (authn, admin, member, rita, fresh))
     again = [
-        ask(once, "GET", "/users/profile", token), ask(once, "GET", "/users/mia", token),
-        ask(once, "GET", f"/users:byToken/{token}", token), ask(once, "GET", f"/users:byUUID/{uuid}", token),
-        ask(once, "GET", "/users/profile", authn["token"]),
-        ask(once, "PUT", "/users/mia", token, json={"email": "mia@site.example"}),
-        *ask(once, "GET", "/users", token)["users"], *ask(once, "GET", "/projects/P/members", token)["users"],
-        ask(once, "GET", "/projects/P/members/mia", token), ask(once, "GET", "/users/mia"),
+        ask(hiding_service, "GET", "/users/profile", token), ask(hiding_service, "GET", "/users/mia", token),
+        ask(hiding_service, "GET", f"/users:byToken/{token}", token),
+        ask(hiding_service, "GET", f"/users:byUUID/{uuid}", token),
+        ask(hiding_service, "GET", "/users/profile", authn["token"]),
+        ask(hiding_service, "PUT", "/users/mia", token, json={"email": "mia@site.example"}),
+        *ask(hiding_service, "GET", "/users", token)["users"],
+        *ask(hiding_service, "GET", "/projects/P/members", token)["users"],
+        ask(hiding_service, "GET", "/projects/P/members/mia", token), ask(hiding_service, "GET", "/users/mia"),
     ]  # fmt: skip
     assert [each["name"] for each in again if "token" in each] == []
-    assert ask(once, "GET", f"/users:byUUID/{uuid}", authn["token"])["token"] == fresh["token"]
+    assert ask(hiding_service, "GET", f"/users:byUUID/{uuid}", authn["token"])["token"] == fresh["token"]

@@ -50,7 +50,7 @@ def test_the_open_actions_are_those_of_the_contract_and_where_receivers_look_for
     }  # fmt: skip
 
 
-def written(path: str, names: dict[str, str]) -> str:
+def fill_path(path: str, names: dict[str, str]) -> str:
     for name, other in names.items():
         path = path.replace(name, other)
     return path
@@ -100,4 +100,4 @@ def test_every_route_has_its_row_in_the_reference() -> None:
     }  # fmt: skip
 
     routes = [*PATHS.values(), *((row.method, row.path) for row in TABLE if row.is_open)]
-    assert [each for each in routes if (each[0], written(each[1], shown)) not in documented] == []
+    assert [each for each in routes if (each[0], fill_path(each[1], shown)) not in documented] == []

@@ -16,7 +16,7 @@ from tests.support.schedulers import AllWaits, at_once
 from tests.support.waiting import wait_until_async
 
 REQUESTS = table(b"/v1/echo?x=1", b'{"messages":[{"data":"aGVsbG8="}]}')
-ALONE = REQUESTS | {"another protocol": b"GET /v1/version RTSP/1.1\r\nHost: x\r\n\r\n"}
+ALL_REQUESTS = REQUESTS | {"another protocol": b"GET /v1/version RTSP/1.1\r\nHost: x\r\n\r\n"}
 TURNS = 400  # iterations of the loop in which everything is answered
 
 
@@ -42,7 +42,7 @@ scheduler: Callable[[], FairScheduler] = at_once
 
 
 @pytest.fixture(autouse=True, params=[at_once, AllWaits])
-def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def packet_scheduler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read each packet at once, or let it wait for its turn."""
     monkeypatch.setitem(globals(), "scheduler", request.param)
 
@@ -59,14 +59,14 @@ async def conversation(packets: Iterable[bytes]) -> tuple[bytes, bool]:
         if line.is_closed:
             break
         connection.data_received(packet)
-    await settled(lines, connection)
+    await wait_until_settled(lines, connection)
     result = line.written, line.is_closed
     connection.connection_lost(None)
-    await settled(lines, connection)
+    await wait_until_settled(lines, connection)
     return result
 
 
-async def settled(lines: LineServer, connection: Any) -> None:
+async def wait_until_settled(lines: LineServer, connection: Any) -> None:
     for _ in range(TURNS):
         if not (lines.port.exchanges or connection._held):
             return
@@ -75,11 +75,11 @@ async def settled(lines: LineServer, connection: Any) -> None:
     assert awaits_body(connection)
 
 
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", ALL_REQUESTS)
 async def test_a_request_cut_at_any_byte_is_the_same_request(name: str) -> None:
-    whole = await conversation([ALONE[name]])
+    whole = await conversation([ALL_REQUESTS[name]])
     assert whole[0].startswith((b"HTTP/1.1 200", b"HTTP/1.1 400"))
-    for before, after in cuts(ALONE[name]):
+    for before, after in cuts(ALL_REQUESTS[name]):
         assert await conversation([before, after]) == whole, before[-20:]
 
 
@@ -142,12 +142,12 @@ async def test_after_a_request_with_a_trailer_the_next_one_is_answered_or_the_co
     lines = LineServer(echo, scheduler())
     line, connection = lines.connect()
     connection.data_received(REQUESTS[name])
-    await settled(lines, connection)
+    await wait_until_settled(lines, connection)
     first = line.written
     assert first.startswith((b"HTTP/1.1 200", b"HTTP/1.1 400"))
     if not line.is_closed:
         connection.data_received(REQUESTS["get"])
-        await settled(lines, connection)
+        await wait_until_settled(lines, connection)
 
     answers = line.written.removeprefix(first).count(b"HTTP/1.1 200")
     assert answers == (0 if line.is_closed else 1)

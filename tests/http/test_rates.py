@@ -16,9 +16,9 @@ from ams.http.limits import RECHECK_AFTER_SECONDS
 from tests.support.served import SERVICE_TOKEN, Served, served
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
-OF_USER = {"error": {"code": 429, "message": "Too many requests of this user", "status": "RESOURCE_EXHAUSTED"}}
-BEYOND = "Quota requestsPerSecond of the project is exceeded: its limit is 5"
-OF_PROJECT = {"error": {"code": 429, "message": BEYOND, "status": "RESOURCE_EXHAUSTED"}}
+USER_REFUSAL = {"error": {"code": 429, "message": "Too many requests of this user", "status": "RESOURCE_EXHAUSTED"}}
+RATE_MESSAGE = "Quota requestsPerSecond of the project is exceeded: its limit is 5"
+PROJECT_REFUSAL = {"error": {"code": 429, "message": RATE_MESSAGE, "status": "RESOURCE_EXHAUSTED"}}
 PUBLISH = {"messages": [{"data": "aGk="}]}
 
 
@@ -56,7 +56,7 @@ def test_a_user_beyond_its_rate_is_told_when_to_come_back(
 
     refused = admin.request(method, path, json=body)
 
-    assert (refused.status_code, refused.json()) == (429, OF_USER)
+    assert (refused.status_code, refused.json()) == (429, USER_REFUSAL)
     assert refused.headers["retry-after"] == "1"
     assert refused.headers["content-type"] == "application/json; charset=utf-8"
     assert "x-request-id" in refused.headers
@@ -71,12 +71,12 @@ def test_a_user_beyond_its_rate_is_told_when_to_come_back(
 def test_a_request_whose_body_comes_late_counts_once(admin: httpx.Client, verb: str) -> None:
     """Its sender is checked again, but it is the same request."""
 
-    def late() -> Iterator[bytes]:
+    def late_body() -> Iterator[bytes]:
         yield b"{"
         time.sleep(2 * RECHECK_AFTER_SECONDS)
         yield b"}"
 
-    assert admin.post(f"/projects/P/{verb}", content=late()).status_code != 429
+    assert admin.post(f"/projects/P/{verb}", content=late_body()).status_code != 429
     assert answers(admin, "GET", "/users", 3) == [200, 200, 429]
 
 
@@ -86,7 +86,7 @@ def test_a_project_has_a_rate_that_all_who_ask_it_share(admin: httpx.Client) -> 
     ) as everybody:
         assert answers(admin, "GET", "/projects/P", 2) == [200, 200]
         assert answers(everybody, "GET", "/projects/P/topics", 3) == [200, 200, 429]
-        assert everybody.get("/projects/P").json() == OF_PROJECT
+        assert everybody.get("/projects/P").json() == PROJECT_REFUSAL
         assert answers(everybody, "GET", "/users", 10) == [200] * 10
 
 
@@ -122,7 +122,7 @@ class Connections:
         assert status == 200 or said["error"]["message"].startswith("Quota connections of the project is exceeded: ")
         return status
 
-    def used(self, connection: HTTPConnection, project: str = "P") -> int:
+    def count_used(self, connection: HTTPConnection, project: str = "P") -> int:
         shown = self.ask(connection, "GET", f"{project}:quotas")[1]["quotas"]
         return int(next(each["used"] for each in shown if each["name"] == "connections"))
 
@@ -144,11 +144,11 @@ def test_a_connection_counts_for_the_project_that_it_asked_last(connections: Con
     assert connections.publish(two) == 200  # it has its place, also on the fast lane
 
     assert connections.publish(three, "Q") == 200
-    assert (connections.used(one), connections.used(three, "Q")) == (2, 1)
+    assert (connections.count_used(one), connections.count_used(three, "Q")) == (2, 1)
     assert connections.publish(two, "Q") == 200
     assert connections.publish(three) == 200
     three.close()
-    wait_until(lambda: connections.used(one) == 1)
+    wait_until(lambda: connections.count_used(one) == 1)
 
 
 def test_a_project_without_a_quota_has_a_fair_share_of_connections(connections: Connections) -> None:
@@ -161,11 +161,11 @@ def test_a_project_without_a_quota_has_a_fair_share_of_connections(connections: 
 # Waiting requests
 
 TOPIC, SUBSCRIPTION = "/projects/P/topics/T", "/projects/P/subscriptions/S"
-BEYOND_WAITING = "Quota waitingPulls of the project is exceeded: its limit is 1"
+WAITING_MESSAGE = "Quota waitingPulls of the project is exceeded: its limit is 1"
 
 
 @pytest.fixture(scope="module")
-def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def patient_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(tmp_path_factory.mktemp("patient") / "ams-data", pull_wait=PATIENCE_SECONDS) as service:
         service.ask("POST", "/projects/P", {})
         service.ask("PUT", TOPIC, {})
@@ -185,7 +185,9 @@ def list_only(service: Served, resource: str, *names: str) -> None:
     service.ask("POST", f"{resource}:modifyAcl", {"authorized_users": list(names)})
 
 
-def late(service: Served, method: str, path: str, body: object, token: str, meanwhile: Callable[[], object]) -> int:
+def send_late(
+    service: Served, method: str, path: str, body: object, token: str, meanwhile: Callable[[], object]
+) -> int:
     """Send a head and a byte of the body, then, after an event, the rest; return the status."""
     said = json.dumps(body).encode()
     head = f"{method} /v1{path} HTTP/1.1\r\nHost: x\r\nx-api-key: {token}\r\nContent-Length: {len(said)}\r\n\r\n"
@@ -219,64 +221,72 @@ def leave_nothing(service: Served) -> None:
     service.ask("POST", f"{SUBSCRIPTION}:modifyOffset", {"offset": end})
 
 
-def test_a_deleted_administrator_makes_no_other(patient: Served) -> None:
-    token = user(patient, "adm", "service_admin")
+def test_a_deleted_administrator_makes_no_other(patient_service: Served) -> None:
+    token = user(patient_service, "adm", "service_admin")
     wanted = {"service_roles": ["service_admin"]}
-    assert late(patient, "POST", "/users/evil", wanted, token, lambda: patient.ask("DELETE", "/users/adm")) == 401
-    assert "evil" not in {each["name"] for each in patient.ask("GET", "/users")["users"]}
+    assert (
+        send_late(
+            patient_service, "POST", "/users/evil", wanted, token, lambda: patient_service.ask("DELETE", "/users/adm")
+        )
+        == 401
+    )
+    assert "evil" not in {each["name"] for each in patient_service.ask("GET", "/users")["users"]}
 
 
-def test_who_may_publish_no_more_stores_nothing(patient: Served) -> None:
-    token = user(patient, "pub", "publisher")
-    before = patient.ask("GET", f"{SUBSCRIPTION}:offsets")["max"]
+def test_who_may_publish_no_more_stores_nothing(patient_service: Served) -> None:
+    token = user(patient_service, "pub", "publisher")
+    before = patient_service.ask("GET", f"{SUBSCRIPTION}:offsets")["max"]
     publish = f"{TOPIC}:publish", PUBLISH, token
 
-    list_only(patient, TOPIC, "pub")
-    assert late(patient, "POST", *publish, lambda: None) == 200  # who is still let in may be slow
+    list_only(patient_service, TOPIC, "pub")
+    assert send_late(patient_service, "POST", *publish, lambda: None) == 200  # who is still let in may be slow
     before += 1
-    assert late(patient, "POST", *publish, lambda: list_only(patient, TOPIC)) == 403
-    list_only(patient, TOPIC, "pub")
-    assert late(patient, "POST", *publish, lambda: patient.ask("POST", "/users/pub:refreshToken")) == 401
-    assert patient.ask("GET", f"{SUBSCRIPTION}:offsets")["max"] == before
-    leave_nothing(patient)
+    assert send_late(patient_service, "POST", *publish, lambda: list_only(patient_service, TOPIC)) == 403
+    list_only(patient_service, TOPIC, "pub")
+    assert (
+        send_late(patient_service, "POST", *publish, lambda: patient_service.ask("POST", "/users/pub:refreshToken"))
+        == 401
+    )
+    assert patient_service.ask("GET", f"{SUBSCRIPTION}:offsets")["max"] == before
+    leave_nothing(patient_service)
 
 
 @pytest.mark.parametrize("how", ["refreshed", "removed", "delisted"])
-def test_a_waiting_pull_hands_nothing_to_whom_it_is_not_for_any_more(patient: Served, how: str) -> None:
+def test_a_waiting_pull_hands_nothing_to_whom_it_is_not_for_any_more(patient_service: Served, how: str) -> None:
     name = f"con-{how}"
-    token = user(patient, name, "consumer")
-    list_only(patient, SUBSCRIPTION, name)
-    answer = waiting_pull(patient, token)
+    token = user(patient_service, name, "consumer")
+    list_only(patient_service, SUBSCRIPTION, name)
+    answer = waiting_pull(patient_service, token)
     if how == "refreshed":
-        patient.ask("POST", f"/users/{name}:refreshToken")
+        patient_service.ask("POST", f"/users/{name}:refreshToken")
     elif how == "removed":
-        patient.ask("POST", f"/projects/P/members/{name}:remove")
+        patient_service.ask("POST", f"/projects/P/members/{name}:remove")
     else:
-        list_only(patient, SUBSCRIPTION)
-    patient.ask("POST", f"{TOPIC}:publish", {"messages": [{"data": "c2VjcmV0"}]})
+        list_only(patient_service, SUBSCRIPTION)
+    patient_service.ask("POST", f"{TOPIC}:publish", {"messages": [{"data": "c2VjcmV0"}]})
 
     assert answer().status_code == (403 if how == "delisted" else 401)
-    leave_nothing(patient)
+    leave_nothing(patient_service)
 
 
-def test_a_second_waiting_pull_is_refused_until_the_first_is_over(patient: Served) -> None:
+def test_a_second_waiting_pull_is_refused_until_the_first_is_over(patient_service: Served) -> None:
     def limit(pulls: int | None) -> None:
-        patient.ask("POST", "/projects/P:modifyQuotas", {"quotas": {"waitingPulls": pulls}})
+        patient_service.ask("POST", "/projects/P:modifyQuotas", {"quotas": {"waitingPulls": pulls}})
 
     def waiting() -> int:
-        shown = patient.ask("GET", "/projects/P:quotas")["quotas"]
+        shown = patient_service.ask("GET", "/projects/P:quotas")["quotas"]
         return int(next(each["used"] for each in shown if each["name"] == "waitingPulls"))
 
     limit(1)
-    answer = waiting_pull(patient)
+    answer = waiting_pull(patient_service)
     assert waiting() == 1
 
-    refused = patient.call("POST", f"{SUBSCRIPTION}:pull", {"returnImmediately": "false"})
-    assert (refused.status_code, refused.json()["error"]["message"]) == (429, BEYOND_WAITING)
-    at_once = patient.ask("POST", f"{SUBSCRIPTION}:pull", {"returnImmediately": "true"})
+    refused = patient_service.call("POST", f"{SUBSCRIPTION}:pull", {"returnImmediately": "false"})
+    assert (refused.status_code, refused.json()["error"]["message"]) == (429, WAITING_MESSAGE)
+    at_once = patient_service.ask("POST", f"{SUBSCRIPTION}:pull", {"returnImmediately": "true"})
     assert at_once == {"receivedMessages": []}
-    patient.ask("POST", f"{TOPIC}:publish", PUBLISH)
+    patient_service.ask("POST", f"{TOPIC}:publish", PUBLISH)
     assert len(answer().json()["receivedMessages"]) == 1
     wait_until(lambda: waiting() == 0)
     limit(None)
-    leave_nothing(patient)
+    leave_nothing(patient_service)

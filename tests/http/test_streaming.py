@@ -108,7 +108,7 @@ async def test_both_forms_hold_the_same_messages(topic: Topic) -> None:
 async def test_of_many_readers_one_piece_is_made_between_two_turns_of_everybody_else() -> None:
     made = breaths = most = 0
 
-    def encoded(_: int) -> bytes:
+    def encode_piece(_: int) -> bytes:
         nonlocal made
         made += 1
         return b"x"
@@ -117,11 +117,11 @@ async def test_of_many_readers_one_piece_is_made_between_two_turns_of_everybody_
         for number in range(20):
             yield number
 
-    async def read(turn: asyncio.Lock) -> None:
-        assert [piece async for piece in in_turn(turn, piece_after_piece(), encoded)] == [b"x"] * 20
+    async def read_pieces(turn: asyncio.Lock) -> None:
+        assert [piece async for piece in in_turn(turn, piece_after_piece(), encode_piece)] == [b"x"] * 20
 
     turn = asyncio.Lock()
-    readers = asyncio.gather(*(read(turn) for _ in range(50)))
+    readers = asyncio.gather(*(read_pieces(turn) for _ in range(50)))
     while not readers.done():
         before = made
         await asyncio.sleep(0)
@@ -138,13 +138,13 @@ async def test_an_answer_that_cannot_be_finished_is_not_taken_for_whole(
     await topic.fill(2000)
     real = topic.log.read
 
-    async def failing(of: TopicId, start: int, **limits: Any) -> Any:
+    async def read_failing(of: TopicId, start: int, **limits: Any) -> Any:
         if start or first_fails:
             raise LogUnavailable
         return await real(of, start, **limits)
 
     with monkeypatch.context() as patch:
-        patch.setattr(topic.log, "read", failing)
+        patch.setattr(topic.log, "read", read_failing)
         if first_fails:  # then nothing is sent yet
             answer = await topic.http.get(topic.read)
             assert (answer.status_code, answer.json()["error"]["message"]) == (500, "Backend Error")
@@ -159,21 +159,21 @@ async def test_an_answer_that_cannot_be_finished_is_not_taken_for_whole(
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 BASE64 = st.binary(max_size=50).map(lambda data: base64.b64encode(data).decode())
-SENT = BASE64 | st.text(st.sampled_from('"\\\\{}:,data=ü\n/A')) | st.sampled_from([data for data, _ in DECODED])
+SENT_DATA = BASE64 | st.text(st.sampled_from('"\\\\{}:,data=ü\n/A')) | st.sampled_from([data for data, _ in DECODED])
 NUMBERS = st.integers(0, 2**62), st.integers(0, 4_102_444_800_000)
-STORED = st.tuples(*NUMBERS, SENT, st.dictionaries(TEXTS, TEXTS, max_size=3), st.just("") | TEXTS)
-PLAIN = st.tuples(*NUMBERS, SENT, st.just({}), st.just(""))
+STORED_MESSAGES = st.tuples(*NUMBERS, SENT_DATA, st.dictionaries(TEXTS, TEXTS, max_size=3), st.just("") | TEXTS)
+PLAIN_MESSAGES = st.tuples(*NUMBERS, SENT_DATA, st.just({}), st.just(""))
 
 
-def stored(offset: int, time: int, data: str, attributes: dict[str, str], key: str = "") -> Stored:
+def stored_message(offset: int, time: int, data: str, attributes: dict[str, str], key: str = "") -> Stored:
     return Stored(Offset(offset), Milliseconds(time), message(data, attributes, key).fragment)
 
 
-@given(st.lists(STORED, min_size=1, max_size=5) | st.lists(PLAIN, min_size=1, max_size=5))
+@given(st.lists(STORED_MESSAGES, min_size=1, max_size=5) | st.lists(PLAIN_MESSAGES, min_size=1, max_size=5))
 def test_what_was_published_comes_out_whatever_a_lenient_service_took(
     sent: list[tuple[int, int, str, dict[str, str], str]],
 ) -> None:
-    made = batch([stored(*each) for each in sent])
+    made = batch([stored_message(*each) for each in sent])
 
     made.validate(full=True)
     assert made.schema == SCHEMA
@@ -189,7 +189,7 @@ def test_data_that_is_not_base64_is_its_own_text(data: str, expected: bytes | No
     assert payload(data) == (data.encode() if expected is None else expected)
 
 
-async def streamed(pieces: Sequence[Sequence[Stored]], pool: Pool | None = None) -> list[bytes]:
+async def stream_pieces(pieces: Sequence[Sequence[Stored]], pool: Pool | None = None) -> list[bytes]:
     async def one_by_one() -> AsyncIterator[Sequence[Stored]]:
         for each in pieces:
             yield each
@@ -212,16 +212,16 @@ class SlowLoader(SourceFileLoader):
 
 
 async def test_streams_that_begin_while_arrow_is_being_loaded_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = await streamed([COSTLY_PIECE])
+    expected = await stream_pieces([COSTLY_PIECE])
     loader = SlowLoader(arrow.__name__, str(arrow.__file__))
     monkeypatch.setattr(ams.http, "arrow", arrow)  # an import sets it; it is put back at the end
     monkeypatch.delitem(sys.modules, arrow.__name__)
     monkeypatch.setattr(sys, "meta_path", [loader, *sys.meta_path])
     reading._arrow.cache_clear()
 
-    first = asyncio.create_task(streamed([COSTLY_PIECE]))
+    first = asyncio.create_task(stream_pieces([COSTLY_PIECE]))
     await asyncio.to_thread(loader.begun.wait)
-    second = asyncio.create_task(streamed([COSTLY_PIECE]))
+    second = asyncio.create_task(stream_pieces([COSTLY_PIECE]))
     await asyncio.sleep(0)
     loader.may_end.set()
 
@@ -229,14 +229,14 @@ async def test_streams_that_begin_while_arrow_is_being_loaded_wait_for_it(monkey
 
 
 async def test_each_piece_is_a_batch_of_one_stream_and_nothing_is_a_stream_with_a_schema() -> None:
-    one, two = [stored(number, 1_700_000_000_123, "eA==", {}) for number in range(2)]
-    with pa.ipc.open_stream(b"".join(await streamed([[one], [two]]))) as opened:
+    one, two = [stored_message(number, 1_700_000_000_123, "eA==", {}) for number in range(2)]
+    with pa.ipc.open_stream(b"".join(await stream_pieces([[one], [two]]))) as opened:
         table = opened.read_all()
     assert table.column("offset").to_pylist() == [0, 1]
     assert table.column("offset").num_chunks == 2
     assert table.column("publish_time")[0].as_py() == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
 
-    with pa.ipc.open_stream(b"".join(await streamed([]))) as opened:
+    with pa.ipc.open_stream(b"".join(await stream_pieces([]))) as opened:
         table = opened.read_all()
     assert (table.schema, table.num_rows) == (SCHEMA, 0)
 
@@ -256,7 +256,7 @@ MESSAGES = st.tuples(
 )  # fmt: skip
 
 
-def runs(*messages: tuple[int, int, bytes | str, dict[str, str]]) -> Runs:
+def make_runs(*messages: tuple[int, int, bytes | str, dict[str, str]]) -> Runs:
     offsets = accumulate(each[0] for each in messages)
     times = accumulate(each[1] for each in messages)
     texts = [each if isinstance(each, str) else each.hex() for _, _, each, _ in messages]
@@ -265,7 +265,7 @@ def runs(*messages: tuple[int, int, bytes | str, dict[str, str]]) -> Runs:
     return Runs(runs_of([Stored(Offset(offset), Milliseconds(time), each) for offset, time, each in made]))
 
 
-COSTLY_PIECE = runs(*[(1, 0, bytes(5000), {"n": str(number)}) for number in range(COSTLY_COUNT + 1)])
+COSTLY_PIECE = make_runs(*[(1, 0, bytes(5000), {"n": str(number)}) for number in range(COSTLY_COUNT + 1)])
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -274,30 +274,30 @@ def test_a_worker_makes_what_is_made_in_place(
     runner: asyncio.Runner, pool: CountedPool, pieces: list[list[tuple[int, int, bytes | str, dict[str, str]]]]
 ) -> None:
     runner.run(wait_until_async(pool.is_ready))  # a worker that idles for long ends
-    made, before = [runs(*each) for each in pieces], pool.tasks
+    made, before = [make_runs(*each) for each in pieces], pool.tasks
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ams.http.routes.reading._is_costly", lambda _: True)
-        by_worker = runner.run(streamed(made, pool))
+        by_worker = runner.run(stream_pieces(made, pool))
 
     assert pool.tasks == before + 1 + len(made)
-    assert by_worker == runner.run(streamed(made))
+    assert by_worker == runner.run(stream_pieces(made))
 
 
 @pytest.mark.parametrize("error", [NoWorker(), TaskFailed(), None])
 async def test_what_no_worker_makes_is_made_in_place_and_nobody_waits_for_one_to_begin(error: Exception | None) -> None:
     pool = FailingPool(error) if error else CountedPool()
-    assert await streamed([COSTLY_PIECE], pool) == await streamed([COSTLY_PIECE])
+    assert await stream_pieces([COSTLY_PIECE], pool) == await stream_pieces([COSTLY_PIECE])
     assert isinstance(pool, FailingPool) or pool.tasks == 0
     await pool.close()
 
 
 async def test_a_worker_makes_the_pieces_that_take_long() -> None:
-    plain = runs(*[(1, 0, bytes(500), {}) for _ in range(2 * COSTLY_COUNT)])
+    plain = make_runs(*[(1, 0, bytes(500), {}) for _ in range(2 * COSTLY_COUNT)])
     pool = await ready_pool()
 
     try:
-        assert await streamed([COSTLY_PIECE, plain], pool) == await streamed([COSTLY_PIECE, plain])
+        assert await stream_pieces([COSTLY_PIECE, plain], pool) == await stream_pieces([COSTLY_PIECE, plain])
         assert pool.tasks == 1
     finally:
         await pool.close()

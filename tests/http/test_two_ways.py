@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.fuzz.lane import Conversation, hold, rows
+from tests.fuzz.lane import Conversation, hold_conversation, rows
 from tests.support.hot_packets import ACKNOWLEDGE, ALLOWED, ID, MESSAGE, NOW, PUBLISH, PULL, said, table
 from tests.support.packets import cuts
 from tests.support.schedulers import AllWaits
@@ -48,13 +48,15 @@ async def test_hot_requests_cut_anywhere_are_answered_alike(ways: TwoWays) -> No
     chosen = random.Random(3)
     for name in chosen.sample(list(REQUESTS), 40):
         for packets in chosen.sample(list(cuts(REQUESTS[name])), 5):
-            await hold(ways, Conversation(packets, is_cold=chosen.random() < 0.2, is_slow=chosen.random() < 0.5))
+            await hold_conversation(
+                ways, Conversation(packets, is_cold=chosen.random() < 0.2, is_slow=chosen.random() < 0.5)
+            )
     await ways.check_content()
 
 
 async def test_rows_of_requests_cut_anywhere_are_answered_alike(ways: TwoWays) -> None:
     for conversation in itertools.islice(rows(seed=5), 150):
-        await hold(ways, conversation)
+        await hold_conversation(ways, conversation)
     assert ways.lane.on_lane > 20
     await ways.check_content()
 
@@ -66,7 +68,7 @@ async def test_rows_of_requests_that_wait_for_their_turns_are_answered_alike(tmp
     ):
         ways = TwoWays(lane, asgi)
         for conversation in itertools.islice(rows(seed=11), 100):
-            await hold(ways, conversation)
+            await hold_conversation(ways, conversation)
         assert lane.on_lane > 20
         await ways.check_content()
 
@@ -80,15 +82,20 @@ async def test_requests_are_answered_alike_on_kafka_and_postgresql(tmp_path: Pat
             answered = await ways.same([packet, packet])
             assert answered.startswith(b"HTTP/1.1 ") or not answered, name
         for conversation in itertools.islice(rows(seed=7), 60):
-            await hold(ways, conversation)
+            await hold_conversation(ways, conversation)
         assert ways.lane.on_lane > 20
         await ways.check_content()
 
 
 # Rights
 
-HOT = [(PUBLISH, MESSAGE), (PUBLISH, b'{"messages":[{"data":"%b"}]}' % ALLOWED), (PULL, NOW), (ACKNOWLEDGE, ID)]
-_MADE = re.compile(rb'"token":"([!-~]+?)"')
+HOT_REQUESTS = [
+    (PUBLISH, MESSAGE),
+    (PUBLISH, b'{"messages":[{"data":"%b"}]}' % ALLOWED),
+    (PULL, NOW),
+    (ACKNOWLEDGE, ID),
+]
+_TOKEN_MADE = re.compile(rb'"token":"([!-~]+?)"')
 _FURNITURE = (
     ("POST", "/projects/P", "{}"),
     ("PUT", "/projects/P/topics/T", ""),
@@ -123,14 +130,14 @@ class Rights(RuleBasedStateMachine):
         self.list_users({"ann"}, "topics/T")
         self.list_users({"ann"}, "subscriptions/S")
 
-    def _do(self, method: str, path: str, body: str = "") -> None:
+    def _send_to_both(self, method: str, path: str, body: str = "") -> None:
         """Send a request to both services as an administrator; a token that it makes is used from then on."""
 
         async def ask() -> None:
             asked = request(method, path, body)
             answers = [(await way.told([asked]))[0] for way in (self.ways.lane, self.ways.asgi)]
             assert answers[0][:12] == answers[1][:12], (asked, answers)
-            made = [_MADE.search(answer) for answer in answers]
+            made = [_TOKEN_MADE.search(answer) for answer in answers]
             if made[0] and made[1] and made[0][1] not in self._tokens:
                 name = b"<token %d>" % len(self._tokens)
                 name = name.ljust(len(made[0][1]), b".")
@@ -143,64 +150,64 @@ class Rights(RuleBasedStateMachine):
 
     @rule(name=users, roles=roles)
     def make_user(self, name: str, roles: set[str]) -> None:
-        self._do("POST", f"/users/{name}", _roles(roles))
+        self._send_to_both("POST", f"/users/{name}", _roles(roles))
 
     @rule(name=users, roles=roles)
     def change_roles(self, name: str, roles: set[str]) -> None:
-        self._do("PUT", f"/users/{name}", _roles(roles))
+        self._send_to_both("PUT", f"/users/{name}", _roles(roles))
 
     @rule(name=users)
     def delete_user(self, name: str) -> None:
-        self._do("DELETE", f"/users/{name}")
+        self._send_to_both("DELETE", f"/users/{name}")
 
     @rule(name=users)
     def refresh_token(self, name: str) -> None:
-        self._do("POST", f"/users/{name}:refreshToken")
+        self._send_to_both("POST", f"/users/{name}:refreshToken")
 
     @rule(name=users, action=st.sampled_from(["topics:publish", "subscriptions:pull", "*"]), seconds=lifetimes)
     def make_token(self, name: str, action: str, seconds: int) -> None:
         rights = "" if action == "*" else f',"rights":[{{"action":"{action}","resource":"projects/P/*"}}]'
-        self._do("POST", f"/users/{name}/tokens/t{seconds % 3}", f'{{"expires_in":{seconds}{rights}}}')
+        self._send_to_both("POST", f"/users/{name}/tokens/t{seconds % 3}", f'{{"expires_in":{seconds}{rights}}}')
 
     @rule(name=users, number=st.integers(0, 2))
     def revoke_token(self, name: str, number: int) -> None:
-        self._do("DELETE", f"/users/{name}/tokens/t{number}")
+        self._send_to_both("DELETE", f"/users/{name}/tokens/t{number}")
 
     @rule(names=st.sets(users), what=st.sampled_from(["topics/T", "subscriptions/S"]))
     def list_users(self, names: set[str], what: str) -> None:
         listed = ",".join(f'"{name}"' for name in sorted(names))
-        self._do("POST", f"/projects/P/{what}:modifyAcl", f'{{"authorized_users":[{listed}]}}')
+        self._send_to_both("POST", f"/projects/P/{what}:modifyAcl", f'{{"authorized_users":[{listed}]}}')
 
     @rule(number=st.integers(0, 2))
     def make_again(self, number: int) -> None:
         """Delete a resource, and create it again under the same name."""
-        self._do("DELETE", _FURNITURE[number][1])
+        self._send_to_both("DELETE", _FURNITURE[number][1])
         for method, path, body in _FURNITURE[number:]:
-            self._do(method, path, body)
+            self._send_to_both(method, path, body)
 
     @rule(what=st.sampled_from(["/projects/P/topics/T", "/projects/P/subscriptions/S"]))
     def delete(self, what: str) -> None:
-        self._do("DELETE", what)
+        self._send_to_both("DELETE", what)
 
     @rule(url=st.sampled_from(["", "https://receiver.example/in"]))
     def change_push(self, url: str) -> None:
         config = f'{{"pushConfig":{{"pushEndpoint":"{url}"}}}}' if url else '{"pushConfig":{}}'
-        self._do("POST", "/projects/P/subscriptions/S:modifyPushConfig", config)
+        self._send_to_both("POST", "/projects/P/subscriptions/S:modifyPushConfig", config)
 
     @rule(is_attached=st.booleans())
     def change_schema(self, is_attached: bool) -> None:
         """Attach a schema to the topic, or detach it; in the same step it may get a new revision."""
         required = "name" if is_attached else "other"
         schema = f'{{"type":"json","schema":{{"type":"object","required":["{required}"]}}}}'
-        self._do("POST", "/projects/P/schemas/X", schema)
-        self._do("PUT", "/projects/P/schemas/X", schema)
+        self._send_to_both("POST", "/projects/P/schemas/X", schema)
+        self._send_to_both("PUT", "/projects/P/schemas/X", schema)
         verb, body = ("attach", '{"schema":"projects/P/schemas/X"}') if is_attached else ("detach", "")
-        self._do("POST", f"/projects/P/topics/T:{verb}Schema", body)
+        self._send_to_both("POST", f"/projects/P/topics/T:{verb}Schema", body)
 
     @rule()
     def revise_schema(self) -> None:
         schema = '{"type":"json","schema":{"type":"object","required":["name","age"]}}'
-        self._do("PUT", "/projects/P/schemas/X", schema)
+        self._send_to_both("PUT", "/projects/P/schemas/X", schema)
 
     @rule(seconds=st.integers(1, 70))
     def let_time_pass(self, seconds: int) -> None:
@@ -213,7 +220,7 @@ class Rights(RuleBasedStateMachine):
 
         async def ask() -> None:
             for token in self._tokens[-4:]:
-                for target, body in HOT:
+                for target, body in HOT_REQUESTS:
                     for header in (b"x-api-key: %b\r\n", b"Authorization: Bearer %b\r\n"):
                         packet = said(target, body, header % token)
                         await self.ways.same([packet, packet], slowly=True)

@@ -85,7 +85,7 @@ class Client:
             await self.ask("POST", f"/projects/$P/{kind}/{resource}:modifyAcl", {"authorized_users": [f"$P-{name}"]})
         return token
 
-    async def refused(self, query: str, token: str = "") -> tuple[int, str]:
+    async def get_refusal(self, query: str, token: str = "") -> tuple[int, str]:
         answer = await self.http.get(self.at(f"/projects/$P:watch?{query}"), headers={"x-api-key": token or self.token})
         return answer.status_code, answer.json()["error"]["message"]
 
@@ -105,7 +105,7 @@ _number = itertools.count(1)
 
 
 @contextlib.asynccontextmanager
-async def furnished(run: Running, token: str) -> AsyncIterator[Client]:
+async def open_client(run: Running, token: str) -> AsyncIterator[Client]:
     client = Client(run, token, f"watched-{next(_number)}")
     async with client.http:
         await client.ask("POST", "/projects/$P", {})
@@ -116,7 +116,7 @@ async def furnished(run: Running, token: str) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def client(service: Served) -> AsyncIterator[Client]:
-    async with furnished(service.run, service.token) as client:
+    async with open_client(service.run, service.token) as client:
         yield client
         await wait_until_async(lambda: client.views == 0)
         unread = client.run.service.deliverer.unread
@@ -203,9 +203,9 @@ async def test_members_watch_what_they_may_use_and_nothing_else(client: Client) 
         assert "s" in (await view.until("counts"))["subscriptions"]
 
     for query in ("topics=other", "topics=t,other", "subscriptions=s", "tail=t"):
-        assert await client.refused(query, publisher) == forbidden, query
+        assert await client.get_refusal(query, publisher) == forbidden, query
     for query in ("subscriptions=o", "subscriptions=s,o", "topics=t", "tail=t", "tail=other&subscriptions=s"):
-        assert await client.refused(query, consumer) == forbidden, query
+        assert await client.get_refusal(query, consumer) == forbidden, query
 
 
 async def test_a_token_with_fewer_rights_watches_what_they_name(client: Client) -> None:
@@ -217,8 +217,8 @@ async def test_a_token_with_fewer_rights_watches_what_they_name(client: Client) 
 
     async with client.view("topics=t", named["token"]) as view:
         await view.until("counts")
-    assert await client.refused("topics=other", named["token"]) == (403, "The token is not good for this")
-    assert await client.refused("tail=t", named["token"]) == (403, "The token is not good for this")
+    assert await client.get_refusal("topics=other", named["token"]) == (403, "The token is not good for this")
+    assert await client.get_refusal("tail=t", named["token"]) == (403, "The token is not good for this")
 
 
 ENDS: dict[str, tuple[tuple[Any, ...], int]] = {
@@ -277,7 +277,7 @@ async def test_nothing_is_shown_that_came_after_the_token_was_revoked(client: Cl
 async def test_a_stop_ends_views(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         async with running_service(tmp_path / "ams-data") as (run, token):
-            client = await stack.enter_async_context(furnished(run, token))
+            client = await stack.enter_async_context(open_client(run, token))
             view = await stack.enter_async_context(client.view("topics=t"))
             await view.until("counts")
             ended = asyncio.ensure_future(view.until("end"))
@@ -291,7 +291,7 @@ async def test_a_user_has_only_so_many_views(client: Client, monkeypatch) -> Non
     async with client.view("topics=t") as view:
         await view.until("counts")
 
-        assert await client.refused("topics=t") == (429, "A user may have 1 event streams at a time")
+        assert await client.get_refusal("topics=t") == (429, "A user may have 1 event streams at a time")
         async with client.view("topics=t", other) as another:
             await another.until("counts")
 
@@ -299,8 +299,8 @@ async def test_a_user_has_only_so_many_views(client: Client, monkeypatch) -> Non
 async def test_a_client_that_does_not_read_is_dropped_and_holds_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_service(tmp_path / "ams-data") as (run, token), furnished(run, token) as client:
-        with _deaf(client, client.at("/projects/$P:watch?tail=t")) as deaf:
+    async with running_service(tmp_path / "ams-data") as (run, token), open_client(run, token) as client:
+        with _connect_deaf(client, client.at("/projects/$P:watch?tail=t")) as deaf:
             await asyncio.get_running_loop().sock_recv(deaf, 100)
             read = _counted_reads(run.service.log)
             for _ in range(12):
@@ -314,7 +314,7 @@ async def test_a_client_that_does_not_read_is_dropped_and_holds_little(
 
 
 @contextlib.contextmanager
-def _deaf(client: Client, path: str):
+def _connect_deaf(client: Client, path: str):
     """Request a view on a socket that reads almost nothing."""
     host, port = client.run.base_url.removeprefix("http://").split(":")
     with socket.socket() as deaf:
@@ -329,12 +329,12 @@ def _counted_reads(log) -> list[int]:
     """Return a list that collects the sizes of all later reads of the log."""
     real, read = log.read, []
 
-    async def counted(*arguments, **more):
+    async def count_bytes(*arguments, **more):
         found = await real(*arguments, **more)
         read.append(sum(len(each.fragment) for each in found))
         return found
 
-    log.read = counted
+    log.read = count_bytes
     return read
 
 
@@ -346,7 +346,7 @@ TEXTS = st.text(max_size=30) | st.sampled_from(
 COUNTS = Counts("2024-03-05T10:20:30.123Z", {}, {})
 
 
-async def written(*seen: Counts | live.Tail | Exception | None) -> bytes:
+async def write_events(*seen: Counts | live.Tail | Exception | None) -> bytes:
     async def view() -> AsyncGenerator[Counts | live.Tail | None]:
         for each in seen:
             if isinstance(each, Exception):
@@ -367,7 +367,7 @@ async def test_messages_come_out_as_they_went_in_whatever_they_hold(
         for number, (data, attributes) in enumerate(sent)
     ]
 
-    found = read_events(await written(live.Tail(stored, skipped)))
+    found = read_events(await write_events(live.Tail(stored, skipped)))
 
     said = [json.loads(data) for name, data in found if name == "skipped"]
     assert said == ([{"messages": skipped}] if skipped else [])
@@ -379,15 +379,15 @@ async def test_messages_come_out_as_they_went_in_whatever_they_hold(
 
 
 async def test_a_comment_comes_only_after_a_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (await written(COUNTS, None, None)).count(b":\n\n") == 0
+    assert (await write_events(COUNTS, None, None)).count(b":\n\n") == 0
     monkeypatch.setattr("ams.http.routes.reading.SILENCE", 0)
-    assert (await written(COUNTS, None, None)).endswith(b"\n\n:\n\n:\n\n")
+    assert (await write_events(COUNTS, None, None)).endswith(b"\n\n:\n\n:\n\n")
 
 
 async def test_what_ends_a_view_is_its_last_event_and_what_refuses_it_is_raised() -> None:
-    found = read_events(await written(COUNTS, TopicGone()))
+    found = read_events(await write_events(COUNTS, TopicGone()))
 
     assert [name for name, _ in found] == ["counts", "end"]
     assert json.loads(found[-1][1]) == {"reason": "Topic doesn't exist", "code": 404}
     with pytest.raises(TopicGone):
-        await written(TopicGone())
+        await write_events(TopicGone())

@@ -37,7 +37,7 @@ class Trace:
 
 
 @contextmanager
-def tracing() -> Iterator[Trace]:
+def trace_calls() -> Iterator[Trace]:
     trace = Trace()
     threading.setprofile(trace)
     try:
@@ -48,7 +48,7 @@ def tracing() -> Iterator[Trace]:
 
 @pytest.mark.embedded("the files are those of the embedded engine")
 def test_a_publish_runs_through_the_files_and_functions_that_the_architecture_lists(tmp_path: Path) -> None:
-    with tracing() as trace, served(tmp_path / "ams-data") as service:
+    with trace_calls() as trace, served(tmp_path / "ams-data") as service:
         publisher = {"projects": [{"project": "P", "roles": ["publisher"]}]}
         service.ask("POST", "/projects/P", {})
         service.ask("PUT", "/projects/P/topics/T")

@@ -29,7 +29,7 @@ from ams.push.delivery import Deliveries, new_secret
 from ams.push.endpoints import EndpointCheck
 from ams.push.sender import HttpSender
 from ams.push.upstream import Target
-from tests.push.keepers import pulled, target
+from tests.push.keepers import make_pulled, target
 from tests.support.loop_time import pass_loop_time
 from tests.support.publishing import Publishing
 from tests.support.receiver import Behaviour, Receiver, answers, receiver, sends
@@ -40,7 +40,7 @@ trust = functools.cache(guard.trust)
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+def other_receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
     with receiver(tmp_path_factory.mktemp("ca"), answers("")) as running:
         yield running
 
@@ -113,13 +113,13 @@ async def test_the_next_address_is_tried_when_one_does_not_answer(publishing: Pu
     assert await client.get(publishing.puts("/a", b"data").replace("127.0.0.1", "localhost")) == b"data"
 
 
-async def test_a_certificate_of_an_unknown_ca_is_not_believed(other: Receiver) -> None:
-    other.behaviour = answers("data")
-    url = f"https://localhost:{other.port}/"
+async def test_a_certificate_of_an_unknown_ca_is_not_believed(other_receiver: Receiver) -> None:
+    other_receiver.behaviour = answers("data")
+    url = f"https://localhost:{other_receiver.port}/"
 
     with pytest.raises(RequestFailed, match="certificate verify failed"):
         await HttpClient(LOOPBACK).get(url)
-    assert await HttpClient(LOOPBACK, trust(other.ca)).get(url) == b"data"
+    assert await HttpClient(LOOPBACK, trust(other_receiver.ca)).get(url) == b"data"
     assert await HttpClient(LOOPBACK, guard.trust(verify=False)).get(url) == b"data"
 
 
@@ -128,10 +128,10 @@ async def test_a_certificate_of_an_unknown_ca_is_not_believed(other: Receiver) -
     (sends(b"HTTP/1.1 200 OK\r\nContent-Le"), "without sending a response"),
     (sends(b"SSH-2.0-OpenSSH_9.2\r\n"), "illegal status line"),
 ])  # fmt: skip
-async def test_half_an_answer_is_none(other: Receiver, behaviour: Behaviour, reason: str) -> None:
-    other.behaviour = behaviour
+async def test_half_an_answer_is_none(other_receiver: Receiver, behaviour: Behaviour, reason: str) -> None:
+    other_receiver.behaviour = behaviour
     with pytest.raises(RequestFailed, match=reason):
-        await HttpClient(LOOPBACK, trust(other.ca)).get(f"https://localhost:{other.port}/")
+        await HttpClient(LOOPBACK, trust(other_receiver.ca)).get(f"https://localhost:{other_receiver.port}/")
 
 
 Reply = Callable[[asyncio.StreamWriter, int], Awaitable[None]]  # answers the request with this number on a connection
@@ -163,7 +163,7 @@ class Origin:
 
 
 @contextlib.asynccontextmanager
-async def serving(reply: Reply, **options: Any) -> AsyncIterator[Origin]:
+async def serve_replies(reply: Reply, **options: Any) -> AsyncIterator[Origin]:
     origin = Origin(reply, HttpClient(LOOPBACK, **options))
     origin.server = server = await asyncio.start_server(origin.serve, "127.0.0.1", 0)
     origin.port = server.sockets[0].getsockname()[1]
@@ -173,38 +173,38 @@ async def serving(reply: Reply, **options: Any) -> AsyncIterator[Origin]:
     await asyncio.gather(*origin.going_on)
 
 
-def whole(body: bytes) -> bytes:
+def whole_answer(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 async def says_its_number(writer: asyncio.StreamWriter, number: int) -> None:
-    writer.write(whole(b"%d" % number))
+    writer.write(whole_answer(b"%d" % number))
 
 
 async def test_one_connection_serves_one_request_after_another_whatever_their_status() -> None:
-    async def refuses(writer: asyncio.StreamWriter, number: int) -> None:
-        writer.write(whole(b"%d" % number).replace(b"200 OK", b"404 Not Found"))
+    async def refuse(writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(whole_answer(b"%d" % number).replace(b"200 OK", b"404 Not Found"))
 
-    async with serving(refuses) as origin:
+    async with serve_replies(refuse) as origin:
         assert [await origin.ask() for _ in range(3)] == [
             Response(404, each, ((b"Content-Length", b"1"),)) for each in (b"1", b"2", b"3")
         ]
     assert origin.connections == 1
 
 
-@pytest.mark.parametrize("stray", [whole(b"of another request"), bytes(200_000)])
+@pytest.mark.parametrize("stray", [whole_answer(b"of another request"), bytes(200_000)])
 @pytest.mark.parametrize("later", [False, True])
 async def test_what_comes_behind_an_answer_is_no_answer_to_the_next_request(stray: bytes, later: bool) -> None:
     has_said_all = asyncio.Event()
 
     async def says_more(writer: asyncio.StreamWriter, number: int) -> None:
-        writer.write(whole(b"%d" % number))
+        writer.write(whole_answer(b"%d" % number))
         if later:
             await some_turns()
         writer.write(stray)
         has_said_all.set()
 
-    async with serving(says_more) as origin:
+    async with serve_replies(says_more) as origin:
         said = []
         for _ in range(3):
             has_said_all.clear()
@@ -215,25 +215,25 @@ async def test_what_comes_behind_an_answer_is_no_answer_to_the_next_request(stra
 
 
 async def test_a_connection_that_is_closed_when_it_is_used_again_is_made_anew() -> None:
-    async def once(writer: asyncio.StreamWriter, number: int) -> None:
+    async def answer_once(writer: asyncio.StreamWriter, number: int) -> None:
         if number == 1:
             await says_its_number(writer, number)
         else:
             writer.close()
 
-    async with serving(once) as origin:
+    async with serve_replies(answer_once) as origin:
         assert [(await origin.ask()).body for _ in range(3)] == [b"1"] * 3
     assert origin.connections == 3
     assert (origin.client.requests, origin.client.failures) == (3, 0)
 
 
 async def test_a_request_is_not_sent_again_when_something_of_an_answer_came() -> None:
-    async def half(writer: asyncio.StreamWriter, number: int) -> None:
-        writer.write(whole(b"1") if number == 1 else b"HTTP/1.1 200")
+    async def answer_half(writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(whole_answer(b"1") if number == 1 else b"HTTP/1.1 200")
         if number == 2:
             writer.close()
 
-    async with serving(half) as origin:
+    async with serve_replies(answer_half) as origin:
         await origin.ask()
 
         with pytest.raises(RequestFailed, match="without sending"):
@@ -242,7 +242,7 @@ async def test_a_request_is_not_sent_again_when_something_of_an_answer_came() ->
 
 
 async def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving(says_its_number) as origin:
+    async with serve_replies(says_its_number) as origin:
         await origin.ask()
         pass_loop_time(monkeypatch, IDLE_SECONDS)
         await some_turns()
@@ -252,20 +252,20 @@ async def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.Mo
 
 
 async def test_what_was_not_sent_at_all_is_told_from_what_may_have_been_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def closes(writer: asyncio.StreamWriter, _number: int) -> None:
+    async def close_writer(writer: asyncio.StreamWriter, _number: int) -> None:
         writer.close()
 
-    async with serving(closes) as origin:
+    async with serve_replies(close_writer) as origin:
         with pytest.raises(RequestFailed) as failed:
             await origin.ask()
         assert not isinstance(failed.value, NotReached)
     with pytest.raises(NotReached):
         await origin.ask()
 
-    async def hangs(_self: HttpClient, _url: httpcore.URL) -> None:
+    async def hang(_self: HttpClient, _url: httpcore.URL) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(HttpClient, "_connected", hangs)
+    monkeypatch.setattr(HttpClient, "_connected", hang)
     origin.client = HttpClient(LOOPBACK, connect_seconds=0.01)
     with pytest.raises(NotReached, match="no connection in time"):
         await origin.ask()
@@ -279,7 +279,7 @@ async def test_what_was_sent_on_a_kept_connection_may_have_been_done_although_th
         origin.server.close()
         writer.close()
 
-    async with serving(dies_at_the_second) as origin:
+    async with serve_replies(dies_at_the_second) as origin:
         await origin.ask()
 
         with pytest.raises(RequestFailed, match="it ended on a request") as failed:
@@ -289,11 +289,11 @@ async def test_what_was_sent_on_a_kept_connection_may_have_been_done_although_th
 
 
 async def test_only_so_many_requests_go_to_one_place_at_a_time() -> None:
-    async def slowly(writer: asyncio.StreamWriter, number: int) -> None:
+    async def answer_slowly(writer: asyncio.StreamWriter, number: int) -> None:
         await asyncio.sleep(0.01)
         await says_its_number(writer, number)
 
-    async with serving(slowly, at_once=3) as origin:
+    async with serve_replies(answer_slowly, at_once=3) as origin:
         await asyncio.gather(*(origin.ask() for _ in range(9)))
     assert origin.connections == 3
 
@@ -301,9 +301,9 @@ async def test_only_so_many_requests_go_to_one_place_at_a_time() -> None:
 HASH = "ab" * 32
 
 
-async def delivered(other: Receiver, target: Target) -> None:
+async def send_delivery(other: Receiver, target: Target) -> None:
     deliveries = Deliveries(target)
-    delivery = deliveries.delivery([pulled(1)], attempt=1, now=1)
+    delivery = deliveries.delivery([make_pulled(1)], attempt=1, now=1)
     sender = HttpSender(LOOPBACK, trust(other.ca))
     await sender.send(deliveries.url, delivery.headers, delivery.body, seconds=60)
     await sender.close()
@@ -311,11 +311,11 @@ async def delivered(other: Receiver, target: Target) -> None:
 
 async def a_signed_list(other: Receiver, url: str) -> None:
     secrets = [new_secret(), new_secret()]
-    await delivered(other, target(endpoint=url, max_messages=5, secrets=secrets, header_value="a value"))
+    await send_delivery(other, target(endpoint=url, max_messages=5, secrets=secrets, header_value="a value"))
 
 
 async def a_post_to_mattermost(other: Receiver, url: str) -> None:
-    await delivered(other, target(type=MATTERMOST, mattermost_url=url, header_value="a value"))
+    await send_delivery(other, target(type=MATTERMOST, mattermost_url=url, header_value="a value"))
 
 
 async def an_ownership_check(other: Receiver, _: str) -> None:
@@ -334,14 +334,16 @@ async def a_question_about_a_certificate(other: Receiver, url: str) -> None:
 @pytest.mark.parametrize(
     "kind", [a_signed_list, a_post_to_mattermost, an_ownership_check, a_file, a_question_about_a_certificate]
 )
-async def test_each_header_goes_out_once(other: Receiver, kind: Callable[[Receiver, str], Awaitable[None]]) -> None:
-    other.heads.clear()
-    other.behaviour = answers("ok")
+async def test_each_header_goes_out_once(
+    other_receiver: Receiver, kind: Callable[[Receiver, str], Awaitable[None]]
+) -> None:
+    other_receiver.heads.clear()
+    other_receiver.behaviour = answers("ok")
 
-    await kind(other, f"https://localhost:{other.port}/path?query")
+    await kind(other_receiver, f"https://localhost:{other_receiver.port}/path?query")
 
-    assert other.heads
-    for head in other.heads:
+    assert other_receiver.heads
+    for head in other_receiver.heads:
         first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
         names = Counter(line.partition(b":")[0].lower() for line in lines)
         assert set(names.values()) == {1}, f"{first!r} has {names}"

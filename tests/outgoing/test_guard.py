@@ -16,7 +16,7 @@ from ams.outgoing.guard import SLOW_THREADS, THREADS, Guard, Lookups, Refused, n
 from tests.support.waiting import wait_until_async
 
 PUBLIC = ["93.184.216.34", "8.8.8.8", "2606:2800:220:1:248:1893:25c8:1946", "2a00:1450:4001:81b::200e"]
-REFUSED = [
+REFUSED_ADDRESSES = [
     "127.0.0.1", "127.8.9.1", "0.0.0.0", "0.1.2.3", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1",
     "100.64.0.1", "169.254.0.1", "192.0.2.1", "198.18.0.1", "224.0.0.1", "239.1.2.3", "224.0.1.129", "240.0.0.1",
     "255.255.255.255", "192.88.99.1",
@@ -34,7 +34,7 @@ def test_public_addresses_pass(address: str) -> None:
     assert Guard().permits(ipaddress.ip_address(address))
 
 
-@pytest.mark.parametrize("address", REFUSED)
+@pytest.mark.parametrize("address", REFUSED_ADDRESSES)
 def test_private_local_metadata_multicast_and_wrapping_addresses_are_refused(address: str) -> None:
     assert not Guard().permits(ipaddress.ip_address(address))
 
@@ -80,7 +80,7 @@ def test_a_missing_ca_file_stops_the_start_in_one_line(tmp_path: Path) -> None:
         assert "\n" not in stopped.value.message
 
 
-class Names:
+class SlowNames:
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.asked: list[str] = []
@@ -101,20 +101,22 @@ class Names:
 
 
 @pytest.fixture
-def names() -> Iterator[Names]:
-    names = Names()
+def names() -> Iterator[SlowNames]:
+    names = SlowNames()
     yield names
     names.gate.set()
 
 
-async def test_who_asks_for_the_same_name_shares_a_look_up_and_its_answer(names: Names) -> None:
+async def test_who_asks_for_the_same_name_shares_a_look_up_and_its_answer(names: SlowNames) -> None:
     look_up = Lookups(names)
     assert await asyncio.gather(*(look_up("a.example", 443) for _ in range(50))) == [["192.0.2.1"]] * 50
     await look_up("a.example", 443)
     assert names.asked == ["a.example"]
 
 
-async def test_an_answer_is_used_again_for_a_short_while_only(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_is_used_again_for_a_short_while_only(
+    names: SlowNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(guard, "KEEP_SECONDS", 0.0)
     look_up = Lookups(names)
 
@@ -125,12 +127,12 @@ async def test_an_answer_is_used_again_for_a_short_while_only(names: Names, monk
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1"])
-async def test_addresses_are_not_looked_up(names: Names, host: str) -> None:
+async def test_addresses_are_not_looked_up(names: SlowNames, host: str) -> None:
     assert await Lookups(names)(host, 443) == [host]
     assert names.asked == []
 
 
-async def test_what_has_no_address_is_told_to_all(names: Names) -> None:
+async def test_what_has_no_address_is_told_to_all(names: SlowNames) -> None:
     look_up = Lookups(names)
     told = await asyncio.gather(*(look_up("nowhere", 443) for _ in range(3)), return_exceptions=True)
     assert [str(each) for each in told] == ["[Errno -2] Name or service not known"] * 3
@@ -140,14 +142,14 @@ async def test_what_has_no_address_is_told_to_all(names: Names) -> None:
 def has_answer(look_up: Lookups, *hosts: str) -> Callable[[], Awaitable[bool]]:
     """Return whether names are resolved in time, which on a busy machine may need a second try."""
 
-    async def asked() -> bool:
+    async def has_all_answers() -> bool:
         found = await asyncio.gather(*(look_up(each, 443) for each in hosts), return_exceptions=True)
         return found == [["192.0.2.1"]] * len(hosts)
 
-    return asked
+    return has_all_answers
 
 
-async def test_slow_names_end_in_time_and_do_not_hold_up_others(names: Names) -> None:
+async def test_slow_names_end_in_time_and_do_not_hold_up_others(names: SlowNames) -> None:
     look_up = Lookups(names, wait_seconds=0.05)
     slow = [f"slow{number}.example" for number in range(THREADS - 1)]
 
@@ -157,7 +159,7 @@ async def test_slow_names_end_in_time_and_do_not_hold_up_others(names: Names) ->
     await wait_until_async(has_answer(look_up, "quick.example"))
 
 
-async def test_names_that_were_slow_have_few_threads(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_names_that_were_slow_have_few_threads(names: SlowNames, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "KEEP_SECONDS", 0.0)
     monkeypatch.setattr(guard, "SLOW_SECONDS", 0.0)
     look_up = Lookups(names, wait_seconds=0.05)
@@ -174,7 +176,7 @@ async def test_names_that_were_slow_have_few_threads(names: Names, monkeypatch: 
     assert names.threads == SLOW_THREADS
 
 
-async def test_a_look_up_that_is_not_waited_for_any_more_complains_nowhere(names: Names) -> None:
+async def test_a_look_up_that_is_not_waited_for_any_more_complains_nowhere(names: SlowNames) -> None:
     look_up = Lookups(names)
     waiting = asyncio.create_task(look_up("slow.example", 443))
     await wait_until_async(lambda: names.threads)

@@ -43,7 +43,7 @@ class Delivery(NamedTuple):
     body: str
 
 
-class Running(NamedTuple):
+class RunningReceiver(NamedTuple):
     place: Place
 
     def url(self, path: str) -> str:
@@ -53,12 +53,12 @@ class Running(NamedTuple):
         (self.place.folder / "hash").write_text(text)
 
     def wait(self, path: str, enough: Callable[[list[Delivery]], bool]) -> list[Delivery]:
-        def came() -> list[Delivery]:
-            found = map(_read, sorted(self.place.folder.glob("*.delivery")))
+        def find_deliveries() -> list[Delivery]:
+            found = map(_read_delivery, sorted(self.place.folder.glob("*.delivery")))
             return [each for each in found if each.path == path]
 
-        wait_until(lambda: enough(came()))
-        return came()
+        wait_until(lambda: enough(find_deliveries()))
+        return find_deliveries()
 
 
 class Peer(NamedTuple):
@@ -113,20 +113,20 @@ def _java(place: Place) -> Sequence[str]:
     return ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", str(place.folder), "OnJdk"]
 
 
-def _configured(place: Place, name: str) -> str:
+def _write_config(place: Place, name: str) -> str:
     written = place.folder / name
     written.write_text(string.Template((PROGRAMS / name).read_text()).substitute(place.environment))
     return str(written)
 
 
 def _nginx(place: Place) -> Sequence[str]:
-    return [_found("nginx"), "-e", "stderr", "-p", str(place.folder), "-c", _configured(place, "nginx.conf")]
+    return [_find_program("nginx"), "-e", "stderr", "-p", str(place.folder), "-c", _write_config(place, "nginx.conf")]
 
 
 def _haproxy(place: Place) -> Sequence[str]:
     pair = (Path(place.environment[each]).read_text() for each in ("CERTIFICATE", "KEY"))
     Path(place.environment["COMBINED"]).write_text("".join(pair))
-    return [_found("haproxy"), "-db", "-f", _configured(place, "haproxy.cfg")]
+    return [_find_program("haproxy"), "-db", "-f", _write_config(place, "haproxy.cfg")]
 
 
 FILES = ("--certfile", "--keyfile")
@@ -149,13 +149,13 @@ PEERS = [
 ]
 
 
-def _found(program: str) -> str:
+def _find_program(program: str) -> str:
     """Return a program's path, or an empty text; Debian keeps proxies outside some users' PATH."""
     return shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin") or ""
 
 
 @contextlib.contextmanager
-def running(peer: Peer, folder: Path, certificate: str, key: str) -> Iterator[Running]:
+def run_receiver(peer: Peer, folder: Path, certificate: str, key: str) -> Iterator[RunningReceiver]:
     """Run a receiver during the block, with an empty folder, on a free port."""
     given = {"FOLDER": str(folder), "CERTIFICATE": certificate, "KEY": key, "PORT": str(free_port())}
     given |= {"BEHIND": str(free_port()), "PKCS12": str(folder / "pair.p12"), "COMBINED": str(folder / "pair.pem")}
@@ -163,13 +163,13 @@ def running(peer: Peer, folder: Path, certificate: str, key: str) -> Iterator[Ru
     with contextlib.ExitStack() as stack:
         if peer.behind:
             behind = Place(folder, {"PORT": place.environment["BEHIND"], "FOLDER": str(folder)})
-            stack.enter_context(_started("behind", _python("on_aiohttp.py")(behind), behind))
-        stack.enter_context(_started(peer.name, peer.command(place), place))
-        yield Running(place)
+            stack.enter_context(_start_process("behind", _python("on_aiohttp.py")(behind), behind))
+        stack.enter_context(_start_process(peer.name, peer.command(place), place))
+        yield RunningReceiver(place)
 
 
 @contextlib.contextmanager
-def _started(name: str, command: Sequence[str], place: Place) -> Iterator[None]:
+def _start_process(name: str, command: Sequence[str], place: Place) -> Iterator[None]:
     environment = {**place.environment, "PYTHONPATH": str(PROGRAMS), "PYTHONWARNINGS": "default"}
     process = Process(name, command, place.folder / f"{name}.log", environment=environment)
     process.start()
@@ -180,7 +180,7 @@ def _started(name: str, command: Sequence[str], place: Place) -> Iterator[None]:
         process.kill()
 
 
-def _read(file: Path) -> Delivery:
+def _read_delivery(file: Path) -> Delivery:
     head, _, body = file.read_text().partition("\n\n")
     path, port, *lines = head.split("\n")
     return Delivery(path, port, [(name, value) for name, _, value in (line.partition(": ") for line in lines)], body)

@@ -12,17 +12,17 @@ import pytest
 
 import ams
 from ams.http.tls import self_signed
-from tests.peers.receivers_table import PEERS, REASON, Delivery, Peer, Running, running
+from tests.peers.receivers_table import PEERS, REASON, Delivery, Peer, RunningReceiver, run_receiver
 from tests.support.pushed import Api
 from tests.support.service import LiveService, live_service
 from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.acceptance
 
-SELDOM = {"type": "linear", "period": 600_000}  # a policy by which nothing is tried again during a test
+SLOW_RETRIES = {"type": "linear", "period": 600_000}  # a policy by which nothing is tried again during a test
 
 
-class Pair(NamedTuple):
+class Certificate(NamedTuple):
     """The receivers' certificate, and the CA that signed it."""
 
     ca: str
@@ -31,12 +31,12 @@ class Pair(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    return Pair(*self_signed(str(tmp_path_factory.mktemp("pair"))))
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return Certificate(*self_signed(str(tmp_path_factory.mktemp("pair"))))
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, pair: Pair) -> Iterator[LiveService]:
+def service(tmp_path_factory: pytest.TempPathFactory, pair: Certificate) -> Iterator[LiveService]:
     environment = {"AMS_PUSH_ALLOW": "127.0.0.0/8", "AMS_PUSH_CA_FILE": pair.ca, "AMS_LOG_FORMAT": "json"}
     with live_service(tmp_path_factory.mktemp("service") / "data", environment=environment) as service:
         yield service
@@ -49,26 +49,26 @@ async def api(service: LiveService) -> AsyncIterator[Api]:
         yield api
 
 
-def marked(peer: Peer) -> Any:
+def mark_peer(peer: Peer) -> Any:
     """Return a peer as a parameter; all but the first are marked for the long tests."""
     marks = peer.marks if peer is PEERS[0] else [*peer.marks, pytest.mark.long]
     return pytest.param(peer, marks=marks, id=peer.name)
 
 
-@pytest.mark.parametrize("peer", [marked(each) for each in PEERS])
+@pytest.mark.parametrize("peer", [mark_peer(each) for each in PEERS])
 async def test_a_receiver_that_people_run_gets_what_was_published(
-    peer: Peer, service: LiveService, api: Api, pair: Pair, tmp_path: Path
+    peer: Peer, service: LiveService, api: Api, pair: Certificate, tmp_path: Path
 ) -> None:
 
-    with running(peer, tmp_path, pair.chain, pair.key) as receiver:
+    with run_receiver(peer, tmp_path, pair.chain, pair.key) as receiver:
         await it_has_to_show_the_right_hash(api, receiver)
         await single_messages_come_in_order(api, receiver, peer)
         await lists_come_also_where_each_connection_is_closed(api, receiver, peer)
         await what_it_refuses_is_shown_with_its_reason(api, receiver, service)
 
 
-async def it_has_to_show_the_right_hash(api: Api, receiver: Running) -> None:
-    await subscribed(api, receiver, "wrong", "/ok")
+async def it_has_to_show_the_right_hash(api: Api, receiver: RunningReceiver) -> None:
+    await make_subscription(api, receiver, "wrong", "/ok")
     receiver.show("another")
 
     answer = await api.ask("/subscriptions/wrong:verifyPushEndpoint", None)
@@ -77,38 +77,40 @@ async def it_has_to_show_the_right_hash(api: Api, receiver: Running) -> None:
     assert answer.json()["error"]["message"] == "Endpoint verification failed.Wrong verification hash"
 
 
-async def single_messages_come_in_order(api: Api, receiver: Running, peer: Peer) -> None:
-    await delivered(api, receiver, "single", "/ok", maxMessages=1, authorizationHeader={"type": "autogen"})
+async def single_messages_come_in_order(api: Api, receiver: RunningReceiver, peer: Peer) -> None:
+    await start_delivery(api, receiver, "single", "/ok", maxMessages=1, authorizationHeader={"type": "autogen"})
     for text in ("1", "2", "3"):
-        await published(api, "single", text)
+        await publish_texts(api, "single", text)
         came = receiver.wait("/ok", lambda came, text=text: len(came) == int(text))
 
-    assert [json.loads(each.body)["message"]["data"] for each in came] == [encoded(each) for each in ("1", "2", "3")]
+    assert [json.loads(each.body)["message"]["data"] for each in came] == [
+        encode_text(each) for each in ("1", "2", "3")
+    ]
     for each in came:
         has_the_headers_of_a_delivery(each)
     assert len({each.port for each in came}) == (1 if peer.keeps else 3)
 
 
-async def lists_come_also_where_each_connection_is_closed(api: Api, receiver: Running, peer: Peer) -> None:
-    await delivered(api, receiver, "lists", "/close", maxMessages=10)
+async def lists_come_also_where_each_connection_is_closed(api: Api, receiver: RunningReceiver, peer: Peer) -> None:
+    await start_delivery(api, receiver, "lists", "/close", maxMessages=10)
     for number in (1, 2):
         texts = [f"{number}-{each}-\u00e4\n" * 500 for each in range(5)]
-        await published(api, "lists", *texts)
+        await publish_texts(api, "lists", *texts)
         came = receiver.wait("/close", lambda came, most=5 * number: len(items(came)) == most)
 
-        assert [each["message"]["data"] for each in items(came)[-5:]] == [encoded(each) for each in texts]
+        assert [each["message"]["data"] for each in items(came)[-5:]] == [encode_text(each) for each in texts]
     for each in came:
         has_the_headers_of_a_delivery(each)
     if peer.closes:
         assert len({each.port for each in came}) == len(came)
 
 
-async def what_it_refuses_is_shown_with_its_reason(api: Api, receiver: Running, service: LiveService) -> None:
-    await delivered(api, receiver, "refused", "/refuse", retryPolicy=SELDOM)
-    await published(api, "refused", "anything")
+async def what_it_refuses_is_shown_with_its_reason(api: Api, receiver: RunningReceiver, service: LiveService) -> None:
+    await start_delivery(api, receiver, "refused", "/refuse", retryPolicy=SLOW_RETRIES)
+    await publish_texts(api, "refused", "anything")
     receiver.wait("/refuse", bool)
 
-    attempt = await attempted(api, "refused")
+    attempt = await get_attempt(api, "refused")
 
     assert attempt["status"] == 400
     assert attempt["error"].startswith("HTTP 400: ")
@@ -127,7 +129,7 @@ def line_of(service: LiveService, api: Api, name: str) -> Mapping[str, str]:
     return line
 
 
-async def attempted(api: Api, name: str) -> Mapping[str, object]:
+async def get_attempt(api: Api, name: str) -> Mapping[str, object]:
     """Return a subscription's only delivery attempt, once it is recorded."""
 
     async def attempts() -> list[Mapping[str, object]]:
@@ -156,15 +158,15 @@ def items(came: list[Delivery]) -> list[Mapping[str, Mapping[str, str]]]:
     return [item for each in came for item in json.loads(each.body)["messages"]]
 
 
-def encoded(text: str) -> str:
+def encode_text(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-async def published(api: Api, topic: str, *texts: str) -> None:
-    await api.must(f"/topics/{topic}:publish", {"messages": [{"data": encoded(each)} for each in texts]})
+async def publish_texts(api: Api, topic: str, *texts: str) -> None:
+    await api.must(f"/topics/{topic}:publish", {"messages": [{"data": encode_text(each)} for each in texts]})
 
 
-async def subscribed(api: Api, receiver: Running, name: str, path: str, **config: object) -> str:
+async def make_subscription(api: Api, receiver: RunningReceiver, name: str, path: str, **config: object) -> str:
     await api.must(f"/topics/{name}", None, method="PUT")
     push = {"type": "http_endpoint", "pushEndpoint": receiver.url(path)} | config
     body = {"topic": f"{api.project}/topics/{name}", "pushConfig": push}
@@ -172,6 +174,6 @@ async def subscribed(api: Api, receiver: Running, name: str, path: str, **config
     return str(made["pushConfig"]["verificationHash"])
 
 
-async def delivered(api: Api, receiver: Running, name: str, path: str, **config: object) -> None:
-    receiver.show(await subscribed(api, receiver, name, path, **config))
+async def start_delivery(api: Api, receiver: RunningReceiver, name: str, path: str, **config: object) -> None:
+    receiver.show(await make_subscription(api, receiver, name, path, **config))
     await api.must(f"/subscriptions/{name}:verifyPushEndpoint", None)

@@ -62,7 +62,7 @@ class Garden:
 
     def remake(self, topic: str, messages: int) -> None:
         self.client.project(self.name).topic(topic).delete()
-        self.topic(topic, numbered(messages))
+        self.topic(topic, make_messages(messages))
 
     def forget(self, topic: str) -> None:
         """Let retention delete a topic's current messages, once others are published."""
@@ -87,5 +87,5 @@ def make_garden(served: Served, client: Client) -> Garden:
     return Garden(served, client, name)
 
 
-def numbered(count: int, first: int = 0) -> list[Message]:
+def make_messages(count: int, first: int = 0) -> list[Message]:
     return [Message(b"%d" % number) for number in range(first, first + count)]

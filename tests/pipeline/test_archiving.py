@@ -25,9 +25,9 @@ from ams.tables.snapshot import open_table
 from ams.tables.table import Table
 from tests.faults.pipeline.kills import commit_appears, run_through_kills
 from tests.pipeline.delta import by_duckdb, files_of
-from tests.pipeline.garden import Garden, numbered
+from tests.pipeline.garden import Garden, make_messages
 from tests.support.waiting import wait_until
-from tests.tables.losing import Lost, Machine
+from tests.tables.losing import LosingMachine, ProcessKilled
 
 DAMAGES = ("gone", "empty", "all but the last line")
 
@@ -73,7 +73,7 @@ def before_first_read(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
 
 def test_a_topic_deleted_while_read_does_not_end_the_others(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     for topic in ("plants", "stones"):
-        keeper.garden.topic(topic, numbered(2))
+        keeper.garden.topic(topic, make_messages(2))
     before_first_read(monkeypatch, keeper.garden.client.project(keeper.garden.name).topic("stones").delete)
 
     keeper.run(batch_messages=10)
@@ -83,18 +83,18 @@ def test_a_topic_deleted_while_read_does_not_end_the_others(keeper: Keeper, monk
 
 def test_a_run_that_somebody_overtook_stores_nothing_twice(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in an object store, which does not keep two runs apart."""
-    keeper.garden.topic("plants", numbered(3))
+    keeper.garden.topic("plants", make_messages(3))
     before_first_read(monkeypatch, keeper.archive)
 
     keeper.run()
     assert keeper.offsets() == {"plants": [0, 1, 2]}
-    keeper.garden.publish("plants", numbered(4))
+    keeper.garden.publish("plants", make_messages(4))
     keeper.run()
     assert keeper.offsets() == {"plants": [*range(7)]}
 
 
 def test_it_ends_between_two_batches_and_goes_on_from_there(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper.garden.topic("plants", numbered(7))
+    keeper.garden.topic("plants", make_messages(7))
     before_first_read(monkeypatch, keeper.stopping.set)
     assert keeper.run().progress.messages == 3
 
@@ -103,11 +103,11 @@ def test_it_ends_between_two_batches_and_goes_on_from_there(keeper: Keeper, monk
 
 
 def test_messages_that_retention_took_end_the_work_unless_it_is_told_to_go_on(keeper: Keeper) -> None:
-    keeper.garden.topic("plants", numbered(2))
+    keeper.garden.topic("plants", make_messages(2))
     keeper.run()
-    keeper.garden.publish("plants", numbered(2))
+    keeper.garden.publish("plants", make_messages(2))
     keeper.garden.forget("plants")
-    keeper.garden.publish("plants", numbered(2))
+    keeper.garden.publish("plants", make_messages(2))
 
     with pytest.raises(DataLoss, match="messages 2 to 3 of topic .*/plants are kept no longer"):
         keeper.run()
@@ -121,13 +121,13 @@ def test_messages_that_retention_took_end_the_work_unless_it_is_told_to_go_on(ke
 
 def test_topics_are_found_and_let_go_and_each_message_is_there_once(keeper: Keeper) -> None:
     garden, odd = keeper.garden, Message(bytes(range(256)), {"naïve": "☃", "": "x=y"}, "bed 4")
-    garden.topic("plants", [odd, *numbered(4)])
-    garden.topic("stones", numbered(1))
-    garden.topic("walls", numbered(1))
+    garden.topic("plants", [odd, *make_messages(4)])
+    garden.topic("stones", make_messages(1))
+    garden.topic("walls", make_messages(1))
 
     done = keeper.run("pl*", "st?nes", "birds*")
-    garden.publish("plants", numbered(2))
-    garden.topic("birds", numbered(1))
+    garden.publish("plants", make_messages(2))
+    garden.topic("birds", make_messages(1))
     garden.client.project(garden.name).topic("stones").delete()
     again = keeper.run("pl*", "st?nes", "birds*")
 
@@ -143,7 +143,7 @@ def test_topics_are_found_and_let_go_and_each_message_is_there_once(keeper: Keep
 
 def test_a_batch_has_no_more_messages_than_it_may(keeper: Keeper) -> None:
     for topic in ("plants", "stones"):
-        keeper.garden.topic(topic, numbered(4))
+        keeper.garden.topic(topic, make_messages(4))
 
     keeper.run()
 
@@ -158,7 +158,7 @@ def test_a_topic_that_is_named_must_be_there(keeper: Keeper) -> None:
 
 
 def test_a_topic_that_was_made_again_ends_the_work_unless_it_is_told_to_go_on(keeper: Keeper) -> None:
-    keeper.garden.topic("plants", numbered(2))
+    keeper.garden.topic("plants", make_messages(2))
     keeper.run()
     keeper.garden.remake("plants", 5)
 
@@ -166,7 +166,7 @@ def test_a_topic_that_was_made_again_ends_the_work_unless_it_is_told_to_go_on(ke
         keeper.run()
     assert keeper.offsets() == {"plants": [0, 1]}
     keeper.run(skip_lost=True)
-    keeper.garden.publish("plants", numbered(1))
+    keeper.garden.publish("plants", make_messages(1))
     keeper.run()
 
     assert keeper.offsets() == {"plants": [0, 0, 1, 1, 2, 3, 4, 5]}
@@ -174,7 +174,7 @@ def test_a_topic_that_was_made_again_ends_the_work_unless_it_is_told_to_go_on(ke
 
 
 def test_a_service_that_tells_no_ids_of_topics_is_refused(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper.garden.topic("plants", numbered(1))
+    keeper.garden.topic("plants", make_messages(1))
     whole = Service.bounds
     monkeypatch.setattr(Service, "bounds", lambda self, topic: whole(self, topic)._replace(id=""))
 
@@ -183,7 +183,7 @@ def test_a_service_that_tells_no_ids_of_topics_is_refused(keeper: Keeper, monkey
 
 
 def test_closed_days_are_merged_with_the_same_rows(keeper: Keeper) -> None:
-    keeper.garden.topic("plants", numbered(7))
+    keeper.garden.topic("plants", make_messages(7))
     keeper.run(merge=False)
     before = by_duckdb(keeper.path, "SELECT * FROM rows ORDER BY ALL")
     assert len(files_of(keeper.path)) == 3
@@ -198,7 +198,7 @@ def test_closed_days_are_merged_with_the_same_rows(keeper: Keeper) -> None:
 
 def test_its_place_outlasts_checkpoints_vacuum_and_restore(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "CHECKPOINT_EVERY", 2)
-    keeper.garden.topic("plants", numbered(9))
+    keeper.garden.topic("plants", make_messages(9))
     keeper.run()
     upkeep.vacuum(str(keeper.path), dry_run=False)
     upkeep.restore(str(keeper.path), 1)
@@ -206,7 +206,7 @@ def test_its_place_outlasts_checkpoints_vacuum_and_restore(keeper: Keeper, monke
         if int(commit.stem) < 4:  # as readers see it that go by the checkpoint
             commit.unlink()
 
-    keeper.garden.publish("plants", numbered(1))
+    keeper.garden.publish("plants", make_messages(1))
     assert keeper.run().progress.messages == 1
 
     assert keeper.offsets() == {"plants": [0, 1, 2, 9]}
@@ -235,13 +235,13 @@ def test_only_one_works_at_a_time(keeper: Keeper) -> None:
 
 
 def test_it_looks_again_and_again_until_it_is_stopped(keeper: Keeper) -> None:
-    keeper.garden.topic("plants", numbered(2))
+    keeper.garden.topic("plants", make_messages(2))
     run = threading.Thread(target=keeper.run, kwargs={"every": 0.05})
     run.start()
     try:
         wait_until(lambda: keeper.path.exists() and rows(keeper.path) == 2)
-        keeper.garden.publish("plants", numbered(2))
-        keeper.garden.topic("stones", numbered(1))
+        keeper.garden.publish("plants", make_messages(2))
+        keeper.garden.topic("stones", make_messages(1))
         wait_until(lambda: rows(keeper.path) == 5)
     finally:
         keeper.stopping.set()
@@ -257,17 +257,17 @@ def test_power_lost_at_any_sync_loses_no_message_and_doubles_none(
     garden: Garden, tmp_path: Path, damages: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "CHECKPOINT_EVERY", 2)
-    garden.topic("plants", numbered(3))
-    garden.topic("stones", numbered(1))
+    garden.topic("plants", make_messages(3))
+    garden.topic("stones", make_messages(1))
     for syncs in itertools.count():
         folder = tmp_path / str(syncs)
         folder.mkdir()
-        machine, keeper = Machine(folder), Keeper(garden, folder)
+        machine, keeper = LosingMachine(folder), Keeper(garden, folder)
         try:
             with machine.running(syncs):
                 keeper.run()
             break
-        except Lost:
+        except ProcessKilled:
             machine.lose_power([damages[syncs % len(damages)]])
 
         keeper.run()

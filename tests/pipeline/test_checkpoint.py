@@ -18,35 +18,35 @@ from ams.pipeline.progress import EVERY_SECONDS, Progress
 from ams.pipeline.running import root_cause
 from ams.pipeline.starting import ends_told
 
-MINE = Identity(name="walls", project="demo", rows={"source": "topic jobs", "steps": ("a",)}, options={"keep": 3})
+IDENTITY = Identity(name="walls", project="demo", rows={"source": "topic jobs", "steps": ("a",)}, options={"keep": 3})
 
 
-def changed(**what: object) -> Identity:
-    return msgspec.structs.replace(MINE, **what)
+def change_identity(**what: object) -> Identity:
+    return msgspec.structs.replace(IDENTITY, **what)
 
 
-def begun(work: Path) -> Path:
-    guard(work, MINE)
+def begin_batch(work: Path) -> Path:
+    guard(work, IDENTITY)
     (work / "checkpoint" / "offsets").mkdir(parents=True)
     (work / "checkpoint" / "offsets" / "0").touch()
     return work
 
 
 @pytest.mark.parametrize(("now", "what"), [
-    (changed(name="other"), "name"),
-    (changed(project="other"), "project"),
-    (changed(rows={"source": "topic other", "steps": ("a",)}), "source"),
+    (change_identity(name="other"), "name"),
+    (change_identity(project="other"), "project"),
+    (change_identity(rows={"source": "topic other", "steps": ("a",)}), "source"),
 ])  # fmt: skip
 def test_another_definition_is_refused_whatever_is_accepted(tmp_path: Path, now: Identity, what: str) -> None:
-    begun(tmp_path)
+    begin_batch(tmp_path)
     with pytest.raises(ChangedDefinition, match=rf"another definition \({what} changed\): give another folder"):
         guard(tmp_path, now, accept_change=True)
-    guard(tmp_path, MINE)
+    guard(tmp_path, IDENTITY)
 
 
 def test_other_options_are_refused_until_they_are_accepted(tmp_path: Path) -> None:
-    begun(tmp_path)
-    now = changed(options={"keep": 4, "new": 1})
+    begin_batch(tmp_path)
+    now = change_identity(options={"keep": 4, "new": 1})
 
     with pytest.raises(ChangedDefinition, match=r"\(keep, new changed\).* or --accept-change"):
         guard(tmp_path, now)
@@ -56,18 +56,18 @@ def test_other_options_are_refused_until_they_are_accepted(tmp_path: Path) -> No
 
 
 def test_a_definition_can_be_mended_until_something_is_begun(tmp_path: Path) -> None:
-    guard(tmp_path, MINE)
-    guard(tmp_path, MINE)
+    guard(tmp_path, IDENTITY)
+    guard(tmp_path, IDENTITY)
     (tmp_path / "spark.log").touch()
     (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)  # by a query that did not find its topic
 
-    guard(tmp_path, changed(rows={"source": "topic walls", "steps": ()}))
+    guard(tmp_path, change_identity(rows={"source": "topic walls", "steps": ()}))
 
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").mkdir()
     with pytest.raises(ChangedDefinition, match="a checkpoint of something else"):
-        guard(tmp_path, MINE)
+        guard(tmp_path, IDENTITY)
 
 
 def test_one_run_works_in_a_folder(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_where_a_run_got_to_is_remembered(tmp_path: Path) -> None:
 def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     (tmp_path / "definition.json").write_text("{")
     with pytest.raises(ChangedDefinition, match=r"definition\.json cannot be read"):
-        guard(tmp_path, MINE)
+        guard(tmp_path, IDENTITY)
 
 
 def report(number: int, start: Any, end: Any, latest: Any, rows: int = 0) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from ams.client import Message, wire
 from ams.pipeline.checkpoint import SPARK_LOG, Standing, read_standing
 from local_cluster.spark import SparkCluster
 from tests.faults.pipeline import campaign, egi
-from tests.faults.pipeline.driver import FAILED
+from tests.faults.pipeline.driver import FAILURE_FILE
 from tests.faults.pipeline.driving import Read, batch_of, command_of, publish, write_told
 from tests.faults.pipeline.kills import batch_begins, run_through_kills
-from tests.faults.pipeline.on_cluster import QUICK_JAVA, killing, on_cluster
+from tests.faults.pipeline.on_cluster import QUICK_JAVA, on_cluster, run_killed_cluster
 from tests.pipeline.delta import by_duckdb
-from tests.pipeline.garden import Garden, numbered
+from tests.pipeline.garden import Garden, make_messages
 from tests.support.parts import new_database
 from tests.support.service import LiveService, live_service
 from tests.support.waiting import wait_until
@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SECONDS = 240
-NOTHING = Standing(batch=-1, time="", messages=0)  # where a run stands before its first batch
+FIRST_STANDING = Standing(batch=-1, time="", messages=0)  # where a run stands before its first batch
 COPY = """\
 source: {topic: plants, max_messages: 40}
 sink: {topic: copy, data: data}
@@ -37,7 +37,7 @@ sink: {topic: copy, data: data}
 def test_a_run_reads_and_publishes_and_ends_in_one_line_when_the_master_removes_it(
     spark_cluster: SparkCluster, garden: Garden, tmp_path: Path
 ) -> None:
-    garden.topic("plants", numbered(100))
+    garden.topic("plants", make_messages(100))
     garden.topic("copy")
     (tmp_path / "copy.yaml").write_text(COPY)
     command = [sys.executable, "-m", "ams.cli.main", "pipeline", "run", "copy.yaml", "--every", "500ms", "--work", "w"]
@@ -48,7 +48,7 @@ def test_a_run_reads_and_publishes_and_ends_in_one_line_when_the_master_removes_
     environment = garden.environment("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME")
 
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as run:
-        wait_until(lambda: (read_standing(tmp_path / "w") or NOTHING).messages == 100, SECONDS, process=run)
+        wait_until(lambda: (read_standing(tmp_path / "w") or FIRST_STANDING).messages == 100, SECONDS, process=run)
         copied = garden.client.call(wire.read_topic(garden.name, "copy", most=1000))
         [application] = spark_cluster.applications()
         spark_cluster.remove(application.id)
@@ -62,18 +62,18 @@ def test_a_run_reads_and_publishes_and_ends_in_one_line_when_the_master_removes_
     assert "\tat " not in told
 
 
-MANY = 20_000
+MESSAGE_COUNT = 20_000
 OFFSETS = 'count(*), count(DISTINCT "offset"), min("offset"), max("offset")'
-COMPARED = {name: case(3) for name, case in sorted(campaign.CASES.items()) if name != "ams-archive"}
+COMPARED_CASES = {name: case(3) for name, case in sorted(campaign.CASES.items()) if name != "ams-archive"}
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+def live_ams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     with live_service(tmp_path_factory.mktemp("live") / "data") as running:
         yield running
 
 
-class Ran(NamedTuple):
+class ClusterRuns(NamedTuple):
     """All jobs, run by one driver on this machine, and by another one on a cluster."""
 
     places: dict[str, tuple[campaign.Place, campaign.Place]]
@@ -83,29 +83,31 @@ class Ran(NamedTuple):
 
 
 def failure_in(work: Path) -> str:
-    file = work / FAILED
+    file = work / FAILURE_FILE
     return file.read_text() if file.exists() else ""
 
 
 @pytest.fixture(scope="module")
-def ran(live: LiveService, spark_cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def cluster_runs(
+    live_ams: LiveService, spark_cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory
+) -> ClusterRuns:
     calm = on_cluster(spark_cluster, seed=0)
     folder = tmp_path_factory.mktemp("jobs")
     here, there = [], []
     places, messages = {}, {}
-    for name, case in COMPARED.items():
-        places[name] = campaign.places(case, live, folder / name)
+    for name, case in COMPARED_CASES.items():
+        places[name] = campaign.places(case, live_ams, folder / name)
         told = [campaign.told_of(case, place, batch_of(case.batch, 0)) for place in places[name]]
-        here.append(write_told(told[0], live, folder / name, None))
-        there.append(write_told(told[1], live, folder / name, calm))
+        here.append(write_told(told[0], live_ams, folder / name, None))
+        there.append(write_told(told[1], live_ams, folder / name, calm))
     for name, each in egi.CASES.items():
         (folder / name).mkdir()
-        messages[name] = publish(live, name, each.samples(3))
-        there.append(write_told(egi.told_of(each, folder / name, 0), live, folder / name, calm))
+        messages[name] = publish(live_ams, name, each.samples(3))
+        there.append(write_told(egi.told_of(each, folder / name, 0), live_ams, folder / name, calm))
     database = new_database()  # dropped at the end of the run: a later test of this file may not use PostgreSQL
     for log, files in (("here", here), ("there", there)):
         _drive_all(files, folder / log, {"AMS_PIPELINE_DATABASE": database})
-    return Ran(places, messages, folder, database)
+    return ClusterRuns(places, messages, folder, database)
 
 
 def _drive_all(files: list[Path], log: Path, environment: dict[str, str]) -> None:
@@ -116,22 +118,25 @@ def _drive_all(files: list[Path], log: Path, environment: dict[str, str]) -> Non
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("name", COMPARED)
-def test_a_job_makes_on_a_cluster_what_it_makes_here(name: str, ran: Ran) -> None:
-    calm, on_the_cluster = ran.places[name]
-    assert [failure_in(place.work) for place in ran.places[name]] == ["", ""]
-    assert campaign.differences(COMPARED[name], calm, on_the_cluster) == []
+@pytest.mark.parametrize("name", COMPARED_CASES)
+def test_a_job_makes_on_a_cluster_what_it_makes_here(name: str, cluster_runs: ClusterRuns) -> None:
+    calm, on_the_cluster = cluster_runs.places[name]
+    assert [failure_in(place.work) for place in cluster_runs.places[name]] == ["", ""]
+    assert campaign.differences(COMPARED_CASES[name], calm, on_the_cluster) == []
 
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("name", egi.CASES)
-def test_a_job_makes_on_a_cluster_what_its_oracle_says(name: str, ran: Ran) -> None:
-    assert failure_in(ran.folder / name / "work") == ""
-    assert egi.wrong_of(egi.CASES[name], ran.folder / name, ran.database, ran.messages[name]) == ""
+def test_a_job_makes_on_a_cluster_what_its_oracle_says(name: str, cluster_runs: ClusterRuns) -> None:
+    assert failure_in(cluster_runs.folder / name / "work") == ""
+    assert (
+        egi.wrong_of(egi.CASES[name], cluster_runs.folder / name, cluster_runs.database, cluster_runs.messages[name])
+        == ""
+    )
 
 
 def test_jobs_on_archives_run_on_a_cluster(spark_cluster: SparkCluster, garden: Garden, tmp_path: Path) -> None:
-    garden.topic("plants", numbered(MANY))
+    garden.topic("plants", make_messages(MESSAGE_COUNT))
     path = str(tmp_path / "archive")
     month = datetime.fromtimestamp(garden.served.clock.wall() / 1000, UTC).strftime("%Y-%m")
     schema = tmp_path / "number.json"
@@ -150,11 +155,13 @@ def test_jobs_on_archives_run_on_a_cluster(spark_cluster: SparkCluster, garden: 
 
     failures = {job: failure for job in jobs if (failure := failure_in(tmp_path / job))}
     assert list(failures) == ["schema_check:JOB"], failures
-    assert f"7 of {MANY} messages would be refused" in failures["schema_check:JOB"]
-    assert by_duckdb(path, f"SELECT {OFFSETS} FROM rows") == [(MANY, MANY, 0, MANY - 1)]
-    assert by_duckdb(tmp_path / "metrics:JOB" / "results" / "usage", "SELECT sum(messages) FROM rows") == [(MANY,)]
-    again = garden.client.call(wire.read_topic(garden.name, "again", most=MANY))
-    assert [each.payload() for each in again] == [b"%d" % number for number in range(MANY)]
+    assert f"7 of {MESSAGE_COUNT} messages would be refused" in failures["schema_check:JOB"]
+    assert by_duckdb(path, f"SELECT {OFFSETS} FROM rows") == [(MESSAGE_COUNT, MESSAGE_COUNT, 0, MESSAGE_COUNT - 1)]
+    assert by_duckdb(tmp_path / "metrics:JOB" / "results" / "usage", "SELECT sum(messages) FROM rows") == [
+        (MESSAGE_COUNT,)
+    ]
+    again = garden.client.call(wire.read_topic(garden.name, "again", most=MESSAGE_COUNT))
+    assert [each.payload() for each in again] == [b"%d" % number for number in range(MESSAGE_COUNT)]
 
 
 COUNT, SITES = 1200, 3
@@ -168,7 +175,7 @@ def test_one_kill_of_each_loses_and_doubles_nothing(garden: Garden, tmp_path: Pa
     }  # fmt: skip
     work = tmp_path / "work"
 
-    with killing(tmp_path / "cluster", seed=1, workers=2) as kills:
+    with run_killed_cluster(tmp_path / "cluster", seed=1, workers=2) as kills:
         killed = run_through_kills(
             command_of(garden.tell(work, "republish:JOB", options, kills.settings)), kills=1,
             working=batch_begins(work / "checkpoint"), log=tmp_path / "log", spread=0.5, others=kills.each,
@@ -183,7 +190,7 @@ def test_one_kill_of_each_loses_and_doubles_nothing(garden: Garden, tmp_path: Pa
 
 def test_an_archive_on_a_cluster_is_under_kills_what_it_is_here(tmp_path: Path) -> None:
     # The remaining jobs: make faults-pipeline CLUSTER=--cluster
-    with live_service(tmp_path / "data") as service, killing(tmp_path / "cluster", seed=2) as kills:
+    with live_service(tmp_path / "data") as service, run_killed_cluster(tmp_path / "cluster", seed=2) as kills:
         _, different = campaign.run_case(campaign.CASES["archive"](2), service, tmp_path / "archive", 1, 2, kills)
     assert different == []
     assert kills.executors

@@ -23,14 +23,14 @@ COLUMNS = {
     "attributes": STRINGS, "place": struct({"lat": DOUBLE, "end": STRING}), "data": BINARY, "lowest": BIGINT,
     "nothing": NULL, "order": STRING, "timestamp": STRING,
 }  # fmt: skip
-AT = datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
+ROW_TIME = datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
 ROW = (
-    *(" Site.A ", 7, 2.5, True, AT, ["x", "y"], {"vo": "ops"}, {"lat": 51.5, "end": "e"}, b"\xff"),
+    *(" Site.A ", 7, 2.5, True, ROW_TIME, ["x", "y"], {"vo": "ops"}, {"lat": 51.5, "end": "e"}, b"\xff"),
     *(-(2**63), None, "first", "noon"),
 )
 
 
-AS_SPARK: Mapping[str, Any] = {
+SPARK_RESULTS: Mapping[str, Any] = {
     "jobs + 1": 8, "jobs - wall": 4.5, "jobs / 2": 3.5, "jobs % 4": 3, "-jobs": -7, "abs(-wall)": 2.5,
     "jobs > wall AND NOT (jobs = 1)": True,
     "jobs >= 7 and jobs <= 7 and jobs < 8 and jobs <> 8 and jobs != 8 and jobs == 7": True, "jobs in (1, 7)": True,
@@ -65,7 +65,7 @@ AS_SPARK: Mapping[str, Any] = {
 }  # fmt: skip
 """Expressions with the same value in Spark's own SQL."""
 
-OURS: Mapping[str, Any] = {
+OWN_RESULTS: Mapping[str, Any] = {
     "jobs / 0": None, "jobs % 0": None, "9223372036854775807 + jobs": None, "-lowest": None, "abs(lowest)": None,
     "tags[7]": None, "tags[-1]": None, "tags[9223372036854775807]": None,
     "substring(site, 9223372036854775807, 4)": None, "split('a.b|c', '.')": ["a", "b|c"],
@@ -86,7 +86,7 @@ pattern."""
 
 @pytest.mark.long
 def test_expressions_come_to_what_they_say_and_nothing_odd_ends_a_job(spark: SparkSession) -> None:
-    results = {**AS_SPARK, **OURS}
+    results = {**SPARK_RESULTS, **OWN_RESULTS}
     kinds = {text: expression(text, COLUMNS) for text in results}
     schema = struct({f"c{place}": each.type for place, each in enumerate(kinds.values())})
     made = [
@@ -101,12 +101,12 @@ def test_expressions_come_to_what_they_say_and_nothing_odd_ends_a_job(spark: Spa
 
 def test_they_mean_what_spark_itself_takes_them_for(spark: SparkSession) -> None:
     rows = spark.createDataFrame([ROW], struct(COLUMNS)).repartition(1)
-    [row] = rows.select(*(F.expr(text).alias(f"c{place}") for place, text in enumerate(AS_SPARK))).collect()
-    assert dict(zip(AS_SPARK, row, strict=True)) == AS_SPARK
+    [row] = rows.select(*(F.expr(text).alias(f"c{place}") for place, text in enumerate(SPARK_RESULTS))).collect()
+    assert dict(zip(SPARK_RESULTS, row, strict=True)) == SPARK_RESULTS
 
 
 def test_every_function_is_tried() -> None:
-    tried = " ".join([*AS_SPARK, *OURS]).lower()
+    tried = " ".join([*SPARK_RESULTS, *OWN_RESULTS]).lower()
     assert [name for name in (*FUNCTIONS, *CASTING) if f"{name}(" not in tried] == []
 
 
@@ -132,10 +132,10 @@ def test_every_figure_is_tried() -> None:
 
 NO_PATTERNS = "there are no patterns: contains, startswith and endswith look for text"
 CAST = "cast(... as {}) makes one of text"
-SINGLE = "string|number|boolean|timestamp|date|binary"
+SINGLE_TYPES = "string|number|boolean|timestamp|date|binary"
 
 
-def refusal(text: str) -> WrongExpression:
+def get_refusal(text: str) -> WrongExpression:
     with pytest.raises(WrongExpression) as raised:
         expression(text, COLUMNS)
     return raised.value
@@ -174,7 +174,7 @@ def refusal(text: str) -> WrongExpression:
     ("a" * (MAX_LENGTH + 1), MAX_LENGTH, f"longer than {MAX_LENGTH} characters"),
 ])  # fmt: skip
 def test_what_is_no_expression_is_refused_with_its_place(text: str, position: int, reason: str) -> None:
-    refused = refusal(text)
+    refused = get_refusal(text)
     assert (refused.position, refused.reason[: len(reason)]) == (position, reason)
 
 
@@ -235,7 +235,7 @@ def test_what_is_no_expression_is_refused_with_its_place(text: str, position: in
     ("max(jobs)", "max is over rows: it is for the step aggregate"),
 ])  # fmt: skip
 def test_nothing_leads_out_of_the_columns_and_functions_on_the_list(text: str, reason: str) -> None:
-    assert reason in refusal(text).reason
+    assert reason in get_refusal(text).reason
 
 
 @pytest.mark.parametrize(("text", "position", "reason"), [
@@ -271,7 +271,7 @@ def test_nothing_leads_out_of_the_columns_and_functions_on_the_list(text: str, r
     ("lowe(site)", 1, "no function 'lowe'; did you mean lower?"),
 ])  # fmt: skip
 def test_wrong_types_are_refused_with_their_place(text: str, position: int, reason: str) -> None:
-    refused = refusal(text)
+    refused = get_refusal(text)
     assert (refused.position, refused.reason) == (position, reason)
 
 
@@ -281,8 +281,8 @@ def test_wrong_types_are_refused_with_their_place(text: str, position: int, reas
     ("max(sum(jobs))", "sum is over rows: it is for the step aggregate, and not within another such function"),
     ("lower(count(*))", "lower needs string here, not bigint"), ("count()", "rows are counted by count(*)"),
     ("count(site, jobs)", "count takes (any), not 2 arguments"),
-    ("count(DISTINCT site, jobs)", f"count(DISTINCT ...) takes ({SINGLE}), not 2"),
-    ("count(DISTINCT tags)", f"count(DISTINCT ...) needs {SINGLE} here, not array"),
+    ("count(DISTINCT site, jobs)", f"count(DISTINCT ...) takes ({SINGLE_TYPES}), not 2"),
+    ("count(DISTINCT tags)", f"count(DISTINCT ...) needs {SINGLE_TYPES} here, not array"),
     ("sum(*)", "STAR is not taken here"), ("sum(DISTINCT jobs)", "DISTINCT is not taken here"),
     ("sum(site)", "sum needs number here, not string"),
     ("percentile(jobs, 95)", "percentile needs a share from 0 to 1, written down"),

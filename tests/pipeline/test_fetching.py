@@ -29,7 +29,7 @@ from ams.pipeline.options import Access, Name
 from ams.pipeline.service import Service
 from tests.client.conftest import stub as stub
 from tests.client.stub import CUT, Reply, Stub
-from tests.pipeline.garden import Garden, numbered
+from tests.pipeline.garden import Garden, make_messages
 
 RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=5)
 
@@ -68,7 +68,7 @@ def test_a_batch_has_as_much_as_it_may_and_there_is(ranges: list[tuple[int, int]
             assert found[topic] - start >= most * (ends[topic] - start) // max(total, most)
 
 
-def stored(offset: int) -> Stored:
+def stored_message(offset: int) -> Stored:
     return Stored(Offset(offset), Milliseconds(offset), message(f"{offset:04}", {"n": str(offset)}).fragment)
 
 
@@ -80,10 +80,10 @@ def headers(first: int, stop: int, end: int) -> dict[str, str]:
 
 
 def stream(*pieces: Sequence[int]) -> bytes:
-    return written(*(arrow.batch([stored(offset) for offset in piece]) for piece in pieces))
+    return write_stream(*(arrow.batch([stored_message(offset) for offset in piece]) for piece in pieces))
 
 
-def written(*batches: pa.RecordBatch) -> bytes:
+def write_stream(*batches: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema if batches else arrow.SCHEMA) as writer:
         for batch in batches:
@@ -97,7 +97,7 @@ def answer(*pieces: Sequence[int], stop: int | None = None, end: int = 10, first
     return Reply(200, stream(*pieces), headers(began, offsets[-1] + 1 if stop is None else stop, end))
 
 
-def read(stub: Stub, stop: int = 10, *, fail: bool = True, seconds: float = 5.0) -> pa.Table:
+def read_part(stub: Stub, stop: int = 10, *, fail: bool = True, seconds: float = 5.0) -> pa.Table:
     access = Access(endpoint=stub.url, token="t", ca=None, retry_seconds=seconds)
     with Service(access) as service:
         batches = Fetch(service, Part(Name("garden", "plants"), 0, stop), fail_on_data_loss=fail).batches()
@@ -105,20 +105,20 @@ def read(stub: Stub, stop: int = 10, *, fail: bool = True, seconds: float = 5.0)
 
 
 def fetch(stub: Stub, *, fail: bool = True, seconds: float = 5.0) -> list[int]:
-    return list(read(stub, fail=fail, seconds=seconds).column("offset").to_pylist())
+    return list(read_part(stub, fail=fail, seconds=seconds).column("offset").to_pylist())
 
 
-def asked(stub: Stub) -> list[str]:
+def list_queries(stub: Stub) -> list[str]:
     return [path.partition("?")[2] for _, path, _, _ in stub.requests]
 
 
-ALL = list(range(10))
+ALL_OFFSETS = list(range(10))
 
 
 def test_an_answer_in_parts_is_asked_for_until_the_range_is_read(stub: Stub) -> None:
     stub.script = [answer([0, 1], [2, 3]), answer(range(4, 10))]
-    assert fetch(stub) == ALL
-    assert asked(stub) == ["from=0&to=10&max=10", "from=4&to=10&max=6"]
+    assert fetch(stub) == ALL_OFFSETS
+    assert list_queries(stub) == ["from=0&to=10&max=10", "from=4&to=10&max=6"]
 
 
 def test_after_a_cut_reading_goes_on_behind_the_last_whole_batch(stub: Stub) -> None:
@@ -126,25 +126,25 @@ def test_after_a_cut_reading_goes_on_behind_the_last_whole_batch(stub: Stub) -> 
     away = Reply(503, b"", {"retry-after": "0"})
     stub.script = [CUT, whole._replace(body=whole.body[:-300]), away, answer(range(3, 10))]
 
-    assert fetch(stub) == ALL
-    assert asked(stub)[-1] == "from=3&to=10&max=7"
+    assert fetch(stub) == ALL_OFFSETS
+    assert list_queries(stub)[-1] == "from=3&to=10&max=7"
 
 
 def test_an_end_without_its_marker_is_a_cut(stub: Stub) -> None:
     whole = answer(range(3), stop=10)
     stub.script = [whole._replace(body=whole.body[:-8]), answer(range(3, 10))]
-    assert fetch(stub) == ALL
+    assert fetch(stub) == ALL_OFFSETS
 
 
 def test_lines_are_read_where_there_is_no_arrow(stub: Stub) -> None:
     line = b'{"offset":%d,"messageId":"%d","publishTime":"2024-03-05T10:20:30.12Z","data":"eA=="}'
-    lines = [line % (each, each) for each in ALL]
+    lines = [line % (each, each) for each in ALL_OFFSETS]
     plain = headers(0, 10, 10) | {"content-type": "application/x-ndjson"}
     cut = b"\n".join(lines[:4])[:-5]
     stub.script = [Reply(200, cut, plain), Reply(200, b"\n".join(lines[3:]) + b"\n", plain | {"ams-first-offset": "3"})]
 
-    assert fetch(stub) == ALL
-    assert asked(stub)[-1] == "from=3&to=10&max=7"
+    assert fetch(stub) == ALL_OFFSETS
+    assert list_queries(stub)[-1] == "from=3&to=10&max=7"
 
 
 def test_ordering_keys_are_read_in_both_forms(stub: Stub) -> None:
@@ -153,11 +153,11 @@ def test_ordering_keys_are_read_in_both_forms(stub: Stub) -> None:
     line = b'{"offset":%d,"messageId":"0","publishTime":"2024-03-05T10:20:30.12Z",%b"data":"eA=="}\n'
     lines = line % (0, b'"orderingKey":"bed 4",') + line % (1, b"")
     stub.script = [
-        Reply(200, written(keyed), headers(0, 2, 2)),
+        Reply(200, write_stream(keyed), headers(0, 2, 2)),
         Reply(200, lines, headers(0, 2, 2) | {"content-type": "application/x-ndjson"}),
     ]
 
-    assert [read(stub, stop=2).column("ordering_key").to_pylist() for _ in range(2)] == [["bed 4", None]] * 2
+    assert [read_part(stub, stop=2).column("ordering_key").to_pylist() for _ in range(2)] == [["bed 4", None]] * 2
 
 
 def test_a_service_that_stays_away_is_one_error(stub: Stub) -> None:
@@ -212,7 +212,7 @@ def test_ids_that_never_were_messages_are_no_loss(stub: Stub) -> None:
 
 def test_a_topic_is_a_table_of_its_messages(spark: SparkSession, garden: Garden) -> None:
     odd = Message(bytes(range(256)), {"naïve": "☃", "": "", "ams:x": "y"}, 'bed "4"')
-    garden.topic("plants", [odd, Message(attributes={"n": "1"}), *numbered(1)])
+    garden.topic("plants", [odd, Message(attributes={"n": "1"}), *make_messages(1)])
 
     found = spark.read.format("ams").options(**garden.options, topic="plants", minPartitions="2").load()
 
@@ -230,7 +230,7 @@ def test_a_topic_is_a_table_of_its_messages(spark: SparkSession, garden: Garden)
 
 @pytest.mark.long
 def test_a_batch_is_of_the_messages_between_two_times(spark: SparkSession, garden: Garden) -> None:
-    garden.topic("plants", numbered(40), numbered(40, 40), numbered(40, 80))
+    garden.topic("plants", make_messages(40), make_messages(40, 40), make_messages(40, 80))
     times = [datetime.fromtimestamp(garden.served.clock.now / 1000 - ago, UTC).isoformat() for ago in (2, 1)]
 
     reader = spark.read.format("ams").options(**garden.options, topic="plants")
@@ -245,7 +245,7 @@ def test_a_stream_goes_on_where_its_checkpoint_is_and_the_cursor_follows(
 ) -> None:
     garden.topic("plants")
     garden.subscription("spark", "plants")
-    garden.publish("plants", numbered(25))
+    garden.publish("plants", make_messages(25))
     seen: list[tuple[int, int, int]] = []
 
     def note(batch: DataFrame, batch_id: int) -> None:
@@ -267,7 +267,7 @@ def test_a_stream_goes_on_where_its_checkpoint_is_and_the_cursor_follows(
     here = f"{garden.name}/plants"
     assert plain(json.loads(progress["endOffset"])) == json.loads(progress["latestOffset"]) == {here: 25}
 
-    garden.publish("plants", numbered(3, 25))
+    garden.publish("plants", make_messages(3, 25))
     catch_up()
     assert seen[3:] == [(3, 3, 25)]
     assert garden.cursor("spark") == 28

@@ -24,7 +24,7 @@ from ams.pipeline.running import Run
 from tests.pipeline.jobs.recorded import recorded_run, rows_of
 
 MIDNIGHT = datetime(2024, 3, 5, tzinfo=UTC)
-DRAWN = {
+DRAWINGS = {
     "stacked bars": lambda: stacked_bars({"atlas": [175e3, 2.0], "<cms>": [0.5, 0.0]}, ["SITE-A", "SITE-B"], "hours"),
     "a board": lambda: board({"SITE-A": [99.5, nan], "SITE-B": [0.0, 100.0]}, ["5 March", "6 March"]),
     "timelines": lambda: timelines({"ce01.example.org": [Span(MIDNIGHT, MIDNIGHT + timedelta(hours=3), "CRITICAL")]}),
@@ -32,16 +32,16 @@ DRAWN = {
 }
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", DRAWINGS)
 def test_a_plot_is_a_well_formed_picture_and_the_same_each_time(name: str) -> None:
-    drawn = DRAWN[name]()
+    drawn = DRAWINGS[name]()
     assert Xml.fromstring(drawn).tag.endswith("svg")
-    assert drawn == DRAWN[name]()
+    assert drawn == DRAWINGS[name]()
 
 
 def test_a_page_shows_its_sections_escapes_what_they_say_and_fetches_nothing() -> None:
     rows = Rows(("topic", "messages", "share"), [("<script>", 12345, 0.5), (None, True, -1), ("jobs", 7, None)], "All")
-    plots = Section("Plots", content=[Figure(DRAWN["stacked bars"](), "Hours of sites")])
+    plots = Section("Plots", content=[Figure(DRAWINGS["stacked bars"](), "Hours of sites")])
 
     written = page("Report", "of a day", [Section("Usage <1>", "a & b", [rows]), plots])
 
@@ -115,25 +115,25 @@ def test_figures_are_those_of_another_engine(spark: SparkSession, path: Path) ->
     assert page.count("<svg") == 4
 
 
-AT = datetime(2024, 2, 29, 10, 20, 30, 123000, tzinfo=UTC)
+LAST_TIME = datetime(2024, 2, 29, 10, 20, 30, 123000, tzinfo=UTC)
 
 
 def usage(topic: str, day: int, messages: int = 86400, publisher: str = "") -> dict[str, Any]:
     return {
         "project": "meadow", "topic": topic, "publisher": publisher, "date": date(2024, 2, day), "messages": messages,
-        "bytes": 1024 * messages, "p95_bytes": 1024.5, "largest_bytes": 2048, "busiest_minute": 70, "first": AT,
-        "last": AT,
+        "bytes": 1024 * messages, "p95_bytes": 1024.5, "largest_bytes": 2048, "busiest_minute": 70, "first": LAST_TIME,
+        "last": LAST_TIME,
     }  # fmt: skip
 
 
-def february(*rows: dict[str, Any], by_publisher: bool = False) -> metrics.Month:
+def make_february(*rows: dict[str, Any], by_publisher: bool = False) -> metrics.Month:
     schema = to_arrow_schema(StructType(metrics.USAGE.fields[:-1]), timezone="UTC")
     days = pa.Table.from_pylist(list(rows), schema).to_pandas()
     return metrics.Month("2024-02", days, days.drop(columns="date"), by_publisher)
 
 
 def test_a_month_as_csv() -> None:
-    month = february(usage("plants", 29, publisher='a,"b'), by_publisher=True)
+    month = make_february(usage("plants", 29, publisher='a,"b'), by_publisher=True)
 
     assert metrics.as_csv(month).splitlines()[1] == (
         '2024-02-29,meadow,plants,"a,""b",86400,88473600,1024.5,2048,1.0,70,'
@@ -144,16 +144,16 @@ def test_a_month_as_csv() -> None:
 def test_a_page_names_the_largest_puts_the_rest_together_and_escapes_what_publishers_call_themselves() -> None:
     topics = [usage(f"topic-{number}", 1, 100 - number, "<script>alert(1)</script>") for number in range(9)]
 
-    page = metrics.as_page(february(*topics))
+    page = metrics.as_page(make_february(*topics))
 
     assert set(re.findall(r"meadow/topic-\d", page)) == {f"meadow/topic-{number}" for number in range(7)}
     assert "others" in page
     assert page.count("<svg") == 2
-    assert "<script>" not in metrics.as_page(february(*topics, by_publisher=True))
+    assert "<script>" not in metrics.as_page(make_february(*topics, by_publisher=True))
 
 
 def test_a_month_without_messages_has_a_page_too() -> None:
-    month = february()
+    month = make_february()
     assert "0 messages" in metrics.as_page(month)
     assert month.length == 29
     assert metrics.following(date(2023, 12, 1)) == date(2024, 1, 1)
@@ -176,13 +176,13 @@ def report(job: Run, archive: Path, month: str) -> list[tuple[object, ...]]:
 @pytest.mark.long
 def test_the_table_has_each_month_as_it_was_reported_last(spark: SparkSession, tmp_path: Path) -> None:
     archive, job = tmp_path / "archive", recorded_run(spark, tmp_path / "work")
-    keep(spark, archive, 0, datetime(2024, 2, 29, 12, tzinfo=UTC))
-    keep(spark, archive, 1, datetime(2024, 3, 5, 12, tzinfo=UTC))
+    keep_message(spark, archive, 0, datetime(2024, 2, 29, 12, tzinfo=UTC))
+    keep_message(spark, archive, 1, datetime(2024, 3, 5, 12, tzinfo=UTC))
     february = ("2024-02", "plants", "2024-02-29", 1, 3)
 
     assert report(job, archive, "2024-02") == [february]
     assert report(job, archive, "2024-03") == [february, ("2024-03", "plants", "2024-03-05", 1, 3)]
-    keep(spark, archive, 2, datetime(2024, 3, 5, 13, tzinfo=UTC))
+    keep_message(spark, archive, 2, datetime(2024, 3, 5, 13, tzinfo=UTC))
     assert report(job, archive, "2024-03") == [february, ("2024-03", "plants", "2024-03-05", 2, 6)]
     assert report(job, archive, "2024-04") == [february, ("2024-03", "plants", "2024-03-05", 2, 6)]
     assert rows_of(job, "usage", 'epoch("first")::BIGINT, epoch("last")::BIGINT') == [
@@ -191,7 +191,7 @@ def test_the_table_has_each_month_as_it_was_reported_last(spark: SparkSession, t
     ]
 
 
-def keep(spark: SparkSession, archive: Path, number: int, time: datetime) -> None:
+def keep_message(spark: SparkSession, archive: Path, number: int, time: datetime) -> None:
     row: dict[str, object] = {
         **dict.fromkeys(MESSAGES.names), "project": "garden", "topic": "plants", "offset": number,
         "message_id": str(number), "publish_time": time, "attributes": {}, "data": b"dry",

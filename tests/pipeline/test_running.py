@@ -20,7 +20,7 @@ from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import DataLoss, WrongTable
 from ams.pipeline.running import Run, Stopped
 from tests.pipeline.conftest import Runs
-from tests.pipeline.garden import Garden, numbered
+from tests.pipeline.garden import Garden, make_messages
 from tests.support.waiting import wait_until
 
 PLAN = """\
@@ -37,14 +37,14 @@ steps:
   - join: {file: sites.csv, by: site, fields: {site: string, country: string}}
 %s
 """
-WHOLE = """\
+COUNTRIES_STEPS = """\
   - deduplicate: {by: [site, job], keep: last}
   - aggregate: {by: [country], values: {jobs: count(*), wall: sum(wall), tags: sum(size(tags))}}
 sink: {table: countries}
 """
 
 
-def walls(*rows: Any, **attributes: str) -> list[Message]:
+def wall_messages(*rows: Any, **attributes: str) -> list[Message]:
     return [Message(json.dumps(row).encode() if not isinstance(row, bytes) else row, attributes) for row in rows]
 
 
@@ -64,13 +64,15 @@ def runs(runs: Runs) -> Runs:
 
 
 def test_doubled_and_late_messages_change_nothing_and_broken_ones_are_set_aside(runs: Runs) -> None:
-    first = walls(wall("A", 1, 5, "x"), wall("B", 1, 7), wall("A", 2, 10), b"broken", {"site": "A"}, wall("C", 1, 1))
-    runs.garden.topic("walls", first, walls(wall("A", 9, 99), type="test"))
+    first = wall_messages(
+        wall("A", 1, 5, "x"), wall("B", 1, 7), wall("A", 2, 10), b"broken", {"site": "A"}, wall("C", 1, 1)
+    )
+    runs.garden.topic("walls", first, wall_messages(wall("A", 9, 99), type="test"))
 
-    begun = runs.do(definition(WHOLE))
+    begun = runs.do(definition(COUNTRIES_STEPS))
     first_counts = begun.counts()
-    runs.garden.publish("walls", [*first, *walls(wall("A", 1, 6, "x", "y"))])
-    again = runs.do(definition(WHOLE))
+    runs.garden.publish("walls", [*first, *wall_messages(wall("A", 1, 6, "x", "y"))])
+    again = runs.do(definition(COUNTRIES_STEPS))
 
     found = {row["country"]: row.asDict() for row in runs.rows("results/countries").collect()}
     assert found == {
@@ -89,14 +91,14 @@ def test_doubled_and_late_messages_change_nothing_and_broken_ones_are_set_aside(
 
 @pytest.mark.long
 def test_a_text_that_no_folder_can_be_named_by_ends_no_run(runs: Runs) -> None:
-    runs.garden.topic("walls", walls(wall("A\0B", 1, 5), wall("../C=/", 2, 7)))
+    runs.garden.topic("walls", wall_messages(wall("A\0B", 1, 5), wall("../C=/", 2, 7)))
     runs.do(definition("sink: {table: sites, partition_by: site}"))
     assert {row.site for row in runs.rows("tables/sites").collect()} == {"A\ufffdB", "../C=/"}
 
 
 @pytest.mark.long
 def test_rows_are_published_as_messages_with_the_ordering_key_that_is_said(runs: Runs, garden: Garden) -> None:
-    garden.topic("walls", [*walls(wall("A", 1, 5)), Message(b'{"site": "B", "job": 2}', ordering_key="bed 4")])
+    garden.topic("walls", [*wall_messages(wall("A", 1, 5)), Message(b'{"site": "B", "job": 2}', ordering_key="bed 4")])
     for name in ("made", "kept"):
         garden.topic(name)
         garden.subscription(f"of-{name}", name)
@@ -120,7 +122,7 @@ def test_rows_are_published_as_messages_with_the_ordering_key_that_is_said(runs:
 def test_items_of_a_list_become_rows_of_their_own_and_a_few_can_be_looked_at(
     runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs.garden.topic("walls", walls(wall("A", 1, 5, "x", "y"), wall("B", 2, 7), wall("C", 3, 9, "z")))
+    runs.garden.topic("walls", wall_messages(wall("A", 1, 5, "x", "y"), wall("B", 2, 7), wall("C", 3, 9, "z")))
     steps = "  - explode: {column: tags, as: tag}\n  - select: [tag, job]\n"
 
     runs.do(definition(f"{steps}sink: {{table: tags}}"))
@@ -133,7 +135,7 @@ def test_items_of_a_list_become_rows_of_their_own_and_a_few_can_be_looked_at(
 
 @pytest.mark.long
 def test_a_run_that_is_told_to_stop_ends_behind_its_batch_and_the_next_goes_on(runs: Runs) -> None:
-    runs.garden.topic("plants", numbered(5))
+    runs.garden.topic("plants", make_messages(5))
 
     def keep(run: Run, stop: bool) -> None:
         table = run.table("all", MESSAGES)
@@ -157,11 +159,11 @@ def test_a_run_that_is_told_to_stop_ends_behind_its_batch_and_the_next_goes_on(r
 
 @pytest.mark.long
 def test_a_table_that_is_gone_is_not_begun_anew(runs: Runs) -> None:
-    runs.garden.topic("plants", numbered(2))
+    runs.garden.topic("plants", make_messages(2))
     copy = "source: {topic: plants}\nsink: {table: copy}\n"
     runs.do(copy)
     shutil.rmtree(runs.work / "tables")
-    runs.garden.publish("plants", numbered(1))
+    runs.garden.publish("plants", make_messages(1))
 
     with pytest.raises(WrongTable, match="tables/copy is gone, and the checkpoint is behind the messages"):
         runs.do(copy)
@@ -169,7 +171,7 @@ def test_a_table_that_is_gone_is_not_begun_anew(runs: Runs) -> None:
 
 @pytest.mark.long
 def test_lost_messages_end_a_run_unless_it_is_told_to_skip_them(runs: Runs, garden: Garden) -> None:
-    garden.topic("walls", numbered(3))
+    garden.topic("walls", make_messages(3))
     offsets: list[int] = []
 
     def keep(batch: DataFrame, batch_id: int) -> None:
@@ -177,9 +179,9 @@ def test_lost_messages_end_a_run_unless_it_is_told_to_skip_them(runs: Runs, gard
 
     run = runs.begin()
     run.stream(run.topic("walls"), keep)
-    garden.publish("walls", numbered(4))
+    garden.publish("walls", make_messages(4))
     garden.forget("walls")
-    garden.publish("walls", numbered(2))
+    garden.publish("walls", make_messages(2))
 
     with pytest.raises(DataLoss, match="are kept no longer; .* --skip-lost"):
         runs.begin().stream(runs.begin().topic("walls"), keep)
@@ -199,7 +201,7 @@ sink: {table: plants}
 
 
 @contextlib.contextmanager
-def running(garden: Garden, folder: Path, *flags: str, group: bool = False) -> Iterator["subprocess.Popen[str]"]:
+def run_command(garden: Garden, folder: Path, *flags: str, group: bool = False) -> Iterator["subprocess.Popen[str]"]:
     (folder / "plants.yaml").write_text(DEFINITION)
 
     command = [sys.executable, "-m", "ams.cli.main", "pipeline", "run", "plants.yaml", "--work", "w", *flags]
@@ -216,7 +218,7 @@ def running(garden: Garden, folder: Path, *flags: str, group: bool = False) -> I
 @pytest.mark.spark
 @pytest.mark.long
 def test_a_spark_that_does_not_start_is_told_in_one_line(garden: Garden, tmp_path: Path) -> None:
-    with running(garden, tmp_path, "--memory", "much") as run:
+    with run_command(garden, tmp_path, "--memory", "much") as run:
         _, err = run.communicate(timeout=SECONDS)
     assert (run.returncode, err) == (1, f"ams: Spark did not start; {tmp_path}/w/spark.log says why\n")
     assert "much" in (tmp_path / "w" / "spark.log").read_text()
@@ -226,7 +228,7 @@ def test_a_spark_that_does_not_start_is_told_in_one_line(garden: Garden, tmp_pat
 @pytest.mark.long
 def test_sigterm_for_the_whole_process_group_is_an_interruption_and_no_fault(garden: Garden, tmp_path: Path) -> None:
     """As `timeout` and systemd send it: Java gets it too, here during its start."""
-    with running(garden, tmp_path, "--every", "1s", group=True) as run:
+    with run_command(garden, tmp_path, "--every", "1s", group=True) as run:
         wait_until((tmp_path / "w" / SPARK_LOG).exists, SECONDS, process=run)
         os.killpg(run.pid, signal.SIGTERM)
         out, err = run.communicate(timeout=SECONDS)
@@ -240,8 +242,8 @@ def test_sigterm_for_the_whole_process_group_is_an_interruption_and_no_fault(gar
 @pytest.mark.spark
 @pytest.mark.long
 def test_sigterm_ends_a_run_that_goes_on_with_one_line_and_the_token_is_nowhere(garden: Garden, tmp_path: Path) -> None:
-    garden.topic("plants", numbered(3))
-    with running(garden, tmp_path, "--every", "1s") as run:
+    garden.topic("plants", make_messages(3))
+    with run_command(garden, tmp_path, "--every", "1s") as run:
         wait_until(lambda: read_standing(tmp_path / "w"), SECONDS, process=run)
         run.send_signal(signal.SIGTERM)
         out, err = run.communicate(timeout=SECONDS)

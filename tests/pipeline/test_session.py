@@ -33,7 +33,7 @@ def test_python_is_ours_here_and_the_first_on_path_on_a_cluster(monkeypatch: pyt
     assert os.environ["PATH"] == f"{os.path.dirname(sys.executable)}:/usr/bin"
 
 
-FOUND = '/usr/bin/java: openjdk version "17.0.15" 2025-04-15'
+JAVA_FOUND = '/usr/bin/java: openjdk version "17.0.15" 2025-04-15'
 
 
 def fake_java(folder: Path, version: str) -> dict[str, str]:
@@ -67,19 +67,19 @@ def test_no_java_is_one_clear_error(tmp_path: Path) -> None:
 
 def test_the_archive_is_written_once_and_used_from_then_on(tmp_path: Path) -> None:
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
-    first = archive_options(FOUND, environment)
+    first = archive_options(JAVA_FOUND, environment)
     archive = Path(first.split()[0].removeprefix("-XX:ArchiveClassesAtExit="))
     assert archive.parent == tmp_path / "ams" / "spark"
 
     archive.write_bytes(b"")
 
-    assert archive_options(FOUND, environment).startswith(f"-XX:SharedArchiveFile={archive} -Xshare:auto")
+    assert archive_options(JAVA_FOUND, environment).startswith(f"-XX:SharedArchiveFile={archive} -Xshare:auto")
     assert archive_options("/usr/bin/java: another", environment).startswith("-XX:ArchiveClassesAtExit=")
 
 
 def test_a_cache_that_cannot_be_written_to_is_done_without(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert archive_options(FOUND, {"XDG_CACHE_HOME": str(tmp_path / "file")}) == ""
+    assert archive_options(JAVA_FOUND, {"XDG_CACHE_HOME": str(tmp_path / "file")}) == ""
 
 
 @pytest.mark.parametrize("named", ["SPARK_CONF_DIR", "SPARK_HOME"])
@@ -87,8 +87,8 @@ def test_no_archive_is_asked_of_java_where_spark_has_settings_in_files(tmp_path:
     folder = tmp_path / "spark" if named == "SPARK_CONF_DIR" else tmp_path / "spark" / "conf"
     folder.mkdir(parents=True)
     environment = {"XDG_CACHE_HOME": str(tmp_path), named: str(tmp_path / "spark")}
-    assert archive_options(FOUND, environment) != ""
+    assert archive_options(JAVA_FOUND, environment) != ""
 
     (folder / "spark-defaults.conf").write_text("")
 
-    assert archive_options(FOUND, environment) == ""
+    assert archive_options(JAVA_FOUND, environment) == ""

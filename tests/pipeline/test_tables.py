@@ -22,15 +22,15 @@ from tests.pipeline.delta import by_duckdb, files_of
 
 SCHEMA = StructType().add("day", "date").add("site", "string").add("n", "long").add("seen", "timestamp")
 QUERY = "1f0c9a7e-0000-0000-0000-000000000000"
-AT = datetime(2024, 3, 5, 10, 20, 30, 123000, tzinfo=UTC)
+ROW_TIME = datetime(2024, 3, 5, 10, 20, 30, 123000, tzinfo=UTC)
 Row = tuple[int, str | None, int]
 
 
 def rows(spark: SparkSession, *wanted: Row) -> DataFrame:
-    return spark.createDataFrame([(date(2024, 3, day), site, n, AT) for day, site, n in wanted], SCHEMA)
+    return spark.createDataFrame([(date(2024, 3, day), site, n, ROW_TIME) for day, site, n in wanted], SCHEMA)
 
 
-def read(frame: DataFrame) -> list[Row]:
+def collect_rows(frame: DataFrame) -> list[Row]:
     return sorted(((row.day.day, row.site, row.n) for row in frame.collect()), key=lambda row: row[2])
 
 
@@ -46,17 +46,17 @@ def test_every_reader_sees_every_row_once(spark: SparkSession, tmp_path: Path) -
     table.append(rows(spark), 2, QUERY)
 
     expected = [(5, "a/b=c", 1), (5, "a/b=c", 2), (6, None, 3), (5, "a/b=c", 4)]
-    assert read(table.read()) == expected
+    assert collect_rows(table.read()) == expected
     asked = "SELECT day(day), site, n, seen FROM rows ORDER BY n"
-    assert by_duckdb(root, asked) == [(*row, AT) for row in expected]
+    assert by_duckdb(root, asked) == [(*row, ROW_TIME) for row in expected]
     assert table.partitions_since(0) == [{"day": "2024-03-05", "site": "a/b=c"}]
-    assert read(table.read([{"day": "2024-03-06", "site": None}])) == [(6, None, 3)]
+    assert collect_rows(table.read([{"day": "2024-03-06", "site": None}])) == [(6, None, 3)]
     assert table.read(columns=("site", "n")).where("n = 4").collect() == [("a/b=c", 4)]
     assert (table.batch(), count(root)) == (2, 4)
 
     assert table.merge([{"day": "2024-03-05", "site": "a/b=c"}]) > 0
 
-    assert by_duckdb(root, asked) == [(*row, AT) for row in expected]
+    assert by_duckdb(root, asked) == [(*row, ROW_TIME) for row in expected]
     assert sorted((file.batch, file.rows) for file in table.files()) == [(0, 1), (1, 3)]
 
 
@@ -66,12 +66,12 @@ def test_results_are_replaced_partition_by_partition_in_one_step(spark: SparkSes
 
     result.replace(rows(spark, (5, "a", 2), (5, "a", 1), (6, "b", 3)))
     result.replace(rows(spark, (5, "a", 9)))
-    assert read(result.read()) == [(6, "b", 3), (5, "a", 9)]
+    assert collect_rows(result.read()) == [(6, "b", 3), (5, "a", 9)]
     assert len(files_of(root)) == 2
 
     result.replace(rows(spark, (5, "a", 7)), [{"day": "2024-03-05"}, {"day": "2024-03-06"}])
-    assert read(result.read()) == [(5, "a", 7)]
-    assert read(rows_of(spark, root, 1)) == [(5, "a", 1), (5, "a", 2), (6, "b", 3)]  # as it was after the first
+    assert collect_rows(result.read()) == [(5, "a", 7)]
+    assert collect_rows(rows_of(spark, root, 1)) == [(5, "a", 1), (5, "a", 2), (6, "b", 3)]  # as it was after the first
     assert [row["n"] for row in read_rows(root, [{"day": "2024-03-05"}], columns=("n",))] == [7]
 
 
@@ -80,7 +80,7 @@ def test_every_kind_of_column_comes_back_as_it_was(spark: SparkSession, tmp_path
     parts = ArrayType(StructType().add("at", "timestamp").add("n", "long"))
     schema = StructType().add("data", "binary").add("share", "double").add("exact", "decimal(12,3)")
     schema = schema.add("words", MapType(StringType(), StringType())).add("parts", parts)
-    given = spark.createDataFrame([(b"\0\xff", 0.5, None, {"a": "ü"}, [(AT, 1)]), (None,) * 5], schema)
+    given = spark.createDataFrame([(b"\0\xff", 0.5, None, {"a": "ü"}, [(ROW_TIME, 1)]), (None,) * 5], schema)
     table = Table(spark, str(tmp_path / "table"), schema)
 
     table.append(given, 0, QUERY)
@@ -96,7 +96,7 @@ TABLE = """
     )
 """
 COLUMNS = "site string, year int, hours double, at timestamp, told struct<a: int>, names array<string>"
-TEN = datetime(2024, 3, 5, 10, tzinfo=UTC)
+TEN_O_CLOCK = datetime(2024, 3, 5, 10, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -113,10 +113,10 @@ def test_rows_take_the_place_of_older_rows_of_their_key(
 ) -> None:
     to = conninfo(postgres_url)
     rows: list[Any] = [
-        ("A", 2024, 1.5, TEN, {"a": 1}, ["x"]),
-        ("B", 2024, None, TEN.replace(hour=9), {"a": None}, None),
+        ("A", 2024, 1.5, TEN_O_CLOCK, {"a": 1}, ["x"]),
+        ("B", 2024, None, TEN_O_CLOCK.replace(hour=9), {"a": None}, None),
     ]
-    later = TEN.replace(hour=11)
+    later = TEN_O_CLOCK.replace(hour=11)
 
     first = upsert(spark.createDataFrame(rows, COLUMNS), to, "sums", ["site", "year"])
     again = upsert(spark.createDataFrame(rows, COLUMNS), to, "public.sums", ["year", "site"])
@@ -126,7 +126,7 @@ def test_rows_take_the_place_of_older_rows_of_their_key(
     assert (first, again, newer) == (2, 0, 1)
     assert table.execute("SELECT * FROM sums ORDER BY site").fetchall() == [
         ("A", 2024, 2.0, later, None, ["x"], "ours"),
-        ("B", 2024, None, TEN.replace(hour=9), {"a": None}, None, "ours"),
+        ("B", 2024, None, TEN_O_CLOCK.replace(hour=9), {"a": None}, None, "ours"),
     ]
     doubled = spark.createDataFrame([rows[0], changed[0]], COLUMNS)
     with pytest.raises(Exception, match="table sums cannot be written: .*a second time"):

@@ -14,7 +14,7 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcTranspor
 from google.pubsub_v1.services.schema_service.transports import SchemaServiceGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-from tests.pubsub.streams import SECONDS, Stream, opened, refused
+from tests.pubsub.streams import SECONDS, Stream, get_refusal, open_stream
 from tests.support.served import Served
 from tests.support.service import LiveService, live_service
 
@@ -43,14 +43,14 @@ class World:
     def snapshot(self, name: str = "snapshot") -> str:
         return f"projects/{self.project}/snapshots/{name}"
 
-    def made(self, **options: object) -> tuple[str, str]:
+    def make_subscription(self, **options: object) -> tuple[str, str]:
         topic, subscription = self.topic(), self.subscription()
         self.publisher.create_topic(request={"name": topic})
         self.subscriber.create_subscription(request={"name": subscription, "topic": topic, **options})
         return topic, subscription
 
-    def given(self, *data: bytes, **options: object) -> tuple[str, str]:
-        names = self.made(**options)
+    def make_backlog(self, *data: bytes, **options: object) -> tuple[str, str]:
+        names = self.make_subscription(**options)
         self.publish(*data)
         return names
 
@@ -58,7 +58,7 @@ class World:
         for each in [self.publisher.publish(self.topic(), each, **attributes) for each in data]:
             each.result(SECONDS)
 
-    def pulled(self, subscription: str = "", most: int = 100) -> list[pubsub_v1.types.ReceivedMessage]:
+    def pull(self, subscription: str = "", most: int = 100) -> list[pubsub_v1.types.ReceivedMessage]:
         of = subscription or self.subscription()
         request = {"subscription": of, "max_messages": most, "return_immediately": True}
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -72,12 +72,12 @@ class World:
         request = {"subscription": self.subscription(), "ack_ids": list(ids), "ack_deadline_seconds": seconds}
         self.subscriber.modify_ack_deadline(request=request)
 
-    def opened(self, **fields: object) -> Stream:
+    def open_stream(self, **fields: object) -> Stream:
         """Return a stream of the subscription, after its first response; it ends with the channel."""
-        return opened(self.channel, self.subscription(), **fields)
+        return open_stream(self.channel, self.subscription(), **fields)
 
-    def refused(self, method: str, request: object) -> tuple[str, str]:
-        return refused(self.channel, method, request)
+    def get_refusal(self, method: str, request: object) -> tuple[str, str]:
+        return get_refusal(self.channel, method, request)
 
 
 @pytest.fixture(scope="package")

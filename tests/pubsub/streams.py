@@ -50,7 +50,7 @@ class Stream:
         return self.call.code(), self.call.details()
 
 
-def opened(channel: grpc.Channel, subscription: str, *, metadata: Metadata = (), **fields: object) -> Stream:
+def open_stream(channel: grpc.Channel, subscription: str, *, metadata: Metadata = (), **fields: object) -> Stream:
     stream = Stream(channel, metadata=metadata)
     stream.send(**{"subscription": subscription, "stream_ack_deadline_seconds": 10, **fields})
     stream.next()
@@ -63,7 +63,7 @@ def ask(channel: grpc.Channel, method: str, request: object, *, metadata: Metada
     return answer
 
 
-def refused(channel: grpc.Channel, method: str, request: object, *, metadata: Metadata = ()) -> tuple[str, str]:
+def get_refusal(channel: grpc.Channel, method: str, request: object, *, metadata: Metadata = ()) -> tuple[str, str]:
     try:
         ask(channel, method, request, metadata=metadata)
     except grpc.RpcError as error:

@@ -25,8 +25,8 @@ from tests.pubsub.streams import SECONDS, STREAMING_PULL, Request
 from tests.support.served import Served, served
 from tests.support.waiting import some_turns, wait_until_async
 
-MOST = 20  # limit of connections, calls and streams of this service
-MANY = 200
+MAX_CONNECTIONS = 20  # limit of connections, calls and streams of this service
+CALL_COUNT = 200
 TOPIC, SUBSCRIPTION = "projects/P/topics/T", "projects/P/subscriptions/S"
 NAME = read_name(TOPIC, TOPICS)
 PULL = "/google.pubsub.v1.Subscriber/Pull"
@@ -40,7 +40,7 @@ Begin = Callable[[grpc.aio.Channel, Metadata], Any]
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     data = tmp_path_factory.mktemp("places") / "ams-data"
-    settings = {"max_connections": MOST, "pull_wait": 8.0, "request_seconds": SECONDS}
+    settings = {"max_connections": MAX_CONNECTIONS, "pull_wait": 8.0, "request_seconds": SECONDS}
     with served(data, host="127.0.0.1", pubsub_port=0, trusted_proxies="127.0.0.1/32", **settings) as service:
         service.ask("POST", "/projects/P", {})
         for topic in ("T", "quiet"):
@@ -87,7 +87,7 @@ async def test_one_user_opens_without_end_and_the_stream_and_the_publishes_of_an
     greedy, other = users
     async with grpc.aio.insecure_channel(service.run.pubsub) as channel:
         with grpc.insecure_channel(service.run.pubsub) as plain:
-            others = grpc.intercept_channel(plain, _Showing(other))
+            others = grpc.intercept_channel(plain, _TokenInterceptor(other))
             publisher = pubsub_v1.PublisherClient(transport=PublisherGrpcTransport(channel=others))
             subscriber = pubsub_v1.SubscriberClient(transport=SubscriberGrpcTransport(channel=others))
             came: list[bytes] = []
@@ -99,8 +99,8 @@ async def test_one_user_opens_without_end_and_the_stream_and_the_publishes_of_an
             receiving = subscriber.subscribe(SUBSCRIPTION, take)
             await asyncio.to_thread(publisher.publish(TOPIC, b"before").result, SECONDS)
             await wait_until_async(lambda: came)
-            calls = [begin(channel, bearer(greedy)) for _ in range(MANY)]
-            refused = await _ended(calls, MANY - MOST // 2)
+            calls = [begin(channel, bearer(greedy)) for _ in range(CALL_COUNT)]
+            refused = await _wait_for_ends(calls, CALL_COUNT - MAX_CONNECTIONS // 2)
             await asyncio.to_thread(publisher.publish(TOPIC, b"after").result, SECONDS)
             await wait_until_async(lambda: len(came) == 2)
             assert not receiving.done()
@@ -112,23 +112,23 @@ async def test_one_user_opens_without_end_and_the_stream_and_the_publishes_of_an
     assert {await each.details() for each in refused} <= {f"Too many {each}" for each in whose}
 
 
-class _Showing(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
+class _TokenInterceptor(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
     """Adds a token to each call, as credentials do over TLS."""
 
     def __init__(self, token: str) -> None:
         self._metadata = bearer(token)
 
     def intercept_unary_unary(self, begin: Any, details: Any, request: Any) -> Any:
-        return begin(self._told(details), request)
+        return begin(self._add_token(details), request)
 
     def intercept_stream_stream(self, begin: Any, details: Any, requests: Any) -> Any:
-        return begin(self._told(details), requests)
+        return begin(self._add_token(details), requests)
 
-    def _told(self, details: Any) -> Any:
+    def _add_token(self, details: Any) -> Any:
         return details._replace(metadata=(*(details.metadata or ()), *self._metadata))
 
 
-async def _ended(calls: list[Any], count: int) -> list[Any]:
+async def _wait_for_ends(calls: list[Any], count: int) -> list[Any]:
     waiting = {asyncio.ensure_future(each.code()): each for each in calls}
     await wait_until_async(lambda: sum(each.done() for each in waiting) >= count, SECONDS)
     ended = [call for code, call in waiting.items() if code.done()]
@@ -146,7 +146,7 @@ async def test_a_connection_too_many_is_closed_and_those_that_are_open_go_on(ser
         await opened.write(first)
         await opened.read()
         with contextlib.ExitStack() as stack:
-            for _ in range(MOST - 1):
+            for _ in range(MAX_CONNECTIONS - 1):
                 stack.enter_context(socket.create_connection((host, int(port)), SECONDS))
             with socket.create_connection((host, int(port)), SECONDS) as late:
                 assert (await asyncio.to_thread(late.recv, 4096)).startswith(b"HTTP/1.1 503 ")
@@ -174,7 +174,7 @@ async def test_answers_that_are_not_read_are_counted_until_their_client_leaves(s
 # Before authentication
 
 
-class Waiting:
+class SlowAuthenticator:
     """An authenticator that knows one token, and is slow with any other."""
 
     def __init__(self) -> None:
@@ -191,10 +191,10 @@ class Waiting:
         return f"user-{next(self._users)}"
 
 
-class Asking:
+class CallStarter:
     """Starts calls of one method, from any address."""
 
-    def __init__(self, door: Waiting) -> None:
+    def __init__(self, door: SlowAuthenticator) -> None:
         auditor, bodies = MagicMock(), Bodies(2**20, 2**20, 5)
         auditor.turned_away = AsyncMock(side_effect=lambda error, scope: error)
         rpc = Rpc("M", pb.Topic.pb(), "", lambda _: NAME, AsyncMock(return_value=pb.Topic.pb()()))
@@ -221,8 +221,8 @@ class Asking:
 async def test_who_logs_in_without_end_does_not_keep_others_from_it(
     many: list[tuple[str, int]], other: tuple[str, int]
 ) -> None:
-    door = Waiting()
-    asking = Asking(door)
+    door = SlowAuthenticator()
+    asking = CallStarter(door)
     begun = [asyncio.create_task(asking.begin(each)) for each in many]
     while sum(each.done() for each in begun) < 1:
         await asyncio.sleep(0)

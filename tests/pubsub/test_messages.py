@@ -34,7 +34,7 @@ from ams.pubsub.requests import read
 from ams.service.parallel.pulling import LeaseBatch
 from ams.web.http2_relay import peer_name
 from tests.pubsub.conftest import World, world_at
-from tests.pubsub.streams import opened
+from tests.pubsub.streams import open_stream
 from tests.support.service import live_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -44,15 +44,15 @@ Request: Any = types.PublishRequest.pb()
 
 
 def test_what_a_publisher_says_of_id_and_time_is_not_believed(world: World) -> None:
-    topic, _ = world.made()
+    topic, _ = world.make_subscription()
     own = PubsubMessage(data=b"x", message_id="99", publish_time={"seconds": 5})
-    assert world.refused(PUBLISH, Request(topic=topic, messages=[own])) == ("OK", "")
-    came = world.pulled()[0].message
+    assert world.get_refusal(PUBLISH, Request(topic=topic, messages=[own])) == ("OK", "")
+    came = world.pull()[0].message
     assert (came.message_id, came.publish_time.year > 1970) == ("0", True)
 
 
 TRACING = ("traceparent", "tracestate", "OpenTelemetrySpanContext")
-WITHIN_LIMITS: dict[str, list[dict[str, Any]]] = {
+ALLOWED_MESSAGES: dict[str, list[dict[str, Any]]] = {
     "attributes of tracing": [{"attributes": {f"googclient_{each}": "v" for each in TRACING}}],
     "only an attribute": [{"attributes": {"k": ""}}],
     "100 attributes": [{"attributes": {f"k{n}": "v" for n in range(100)}}],
@@ -62,21 +62,21 @@ WITHIN_LIMITS: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WITHIN_LIMITS)
+@pytest.mark.parametrize("name", ALLOWED_MESSAGES)
 def test_what_is_within_the_limits_comes_as_it_was(world: World, name: str) -> None:
-    topic, _ = world.made()
-    request = Request(topic=topic, messages=[PubsubMessage(**each) for each in WITHIN_LIMITS[name]])
-    assert world.refused(PUBLISH, request) == ("OK", "")
-    came = [each.message for each in world.pulled(most=1000)]
+    topic, _ = world.make_subscription()
+    request = Request(topic=topic, messages=[PubsubMessage(**each) for each in ALLOWED_MESSAGES[name]])
+    assert world.get_refusal(PUBLISH, request) == ("OK", "")
+    came = [each.message for each in world.pull(most=1000)]
     wanted = [
         (each.get("data", b""), each.get("attributes", {}), each.get("ordering_key", ""))
-        for each in WITHIN_LIMITS[name]
+        for each in ALLOWED_MESSAGES[name]
     ]
     assert [(each.data, dict(each.attributes), each.ordering_key) for each in came] == wanted
 
 
 TOO_MANY = "The value for message_count is too large. You passed 1001 in the request, but the maximum value is 1000."
-OUTSIDE_LIMITS: dict[str, tuple[list[dict[str, Any]], str]] = {
+REFUSED_MESSAGES: dict[str, tuple[list[dict[str, Any]], str]] = {
     "no message": ([], "The value for message_count is too small."),
     "1,001 messages": ([{"data": b"x"}] * 1001, TOO_MANY),
     "several keys": ([{"data": b"x", "ordering_key": "a"}, {"data": b"x"}], "all messages must have no ordering key"),
@@ -94,20 +94,20 @@ OUTSIDE_LIMITS: dict[str, tuple[list[dict[str, Any]], str]] = {
 }
 
 
-_LARGER = pytest.mark.embedded("on Kafka no message has more than 10 MB")
+_LARGE_MESSAGE_MARK = pytest.mark.embedded("on Kafka no message has more than 10 MB")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=_LARGER) if each == "20 MB" else each for each in OUTSIDE_LIMITS]
+    "name", [pytest.param(each, marks=_LARGE_MESSAGE_MARK) if each == "20 MB" else each for each in REFUSED_MESSAGES]
 )
 def test_what_is_outside_the_limits_is_refused_and_nothing_is_stored(world: World, name: str) -> None:
-    topic, _ = world.made()
-    messages, text = OUTSIDE_LIMITS[name]
+    topic, _ = world.make_subscription()
+    messages, text = REFUSED_MESSAGES[name]
     request = Request(topic=topic, messages=[PubsubMessage(**each) for each in messages])
-    code, said = world.refused(PUBLISH, request)
+    code, said = world.get_refusal(PUBLISH, request)
     assert code == "INVALID_ARGUMENT"
     assert text in said
-    assert world.pulled() == []
+    assert world.pull() == []
 
 
 @pytest.mark.parametrize(("own", "most"), [
@@ -131,32 +131,32 @@ def test_another_request_may_have_10_mib() -> None:
 
 
 def test_a_request_of_20_mib_is_ended_before_it_is_read(world: World) -> None:
-    topic, _ = world.made()
+    topic, _ = world.make_subscription()
     request = Request(topic=topic, messages=[PubsubMessage(data=b"x" * (20 * 2**20))])
-    assert world.refused(PUBLISH, request)[0] == "RESOURCE_EXHAUSTED"
+    assert world.get_refusal(PUBLISH, request)[0] == "RESOURCE_EXHAUSTED"
     with pytest.raises(MessageTooLargeError):  # Google's client does not even send it
         world.publisher.publish(topic, b"x" * (20 * 2**20))
-    assert world.pulled() == []
+    assert world.pull() == []
 
 
 def test_a_message_of_9_mb_is_stored_and_received(world: World) -> None:
-    topic, subscription = world.made()
+    topic, subscription = world.make_subscription()
     data = bytes(range(250)) * 36_000
     world.publisher.publish(topic, data).result(PATIENCE_SECONDS)
     with grpc.insecure_channel(world.address, options=[("grpc.max_receive_message_length", -1)]) as channel:
-        stream = opened(channel, subscription)
+        stream = open_stream(channel, subscription)
         assert stream.messages(1)[0].message.data == data
         stream.call.cancel()
 
 
 def test_a_message_of_the_http_api_is_received(world: World) -> None:
-    world.made(enable_message_ordering=True)
+    world.make_subscription(enable_message_ordering=True)
     messages_to_publish = [
         {"data": base64.b64encode(b"\x00\xff").decode(), "attributes": {"k": "v", "google": "x"}, "orderingKey": "o"},
         {"data": "this is no base64!"}, {"data": "", "attributes": {"k": ""}},
     ]  # fmt: skip
     said = world.http("POST", "/topics/topic:publish", {"messages": messages_to_publish})
-    came = {each.message.message_id: each.message for each in world.pulled()}
+    came = {each.message.message_id: each.message for each in world.pull()}
     assert sorted(came) == sorted(said["messageIds"])
     first, second, third = (came[each] for each in said["messageIds"])
     assert (first.data, dict(first.attributes), first.ordering_key) == (b"\x00\xff", {"k": "v", "google": "x"}, "o")
@@ -176,7 +176,7 @@ def test_a_message_of_this_api_is_pulled_by_the_http_api(world: World) -> None:
 
 
 @contextlib.contextmanager
-def streaming(world: World, act: Callable[[Message], object] = Message.ack) -> Iterator[list[Message]]:
+def consume_messages(world: World, act: Callable[[Message], object] = Message.ack) -> Iterator[list[Message]]:
     """Consume until the block ends; yields the messages of callbacks, each of which acts first."""
     came: list[Message] = []
 
@@ -193,7 +193,7 @@ def streaming(world: World, act: Callable[[Message], object] = Message.ack) -> I
 
 
 def test_a_nack_brings_its_key_again_in_order_and_no_other(world: World) -> None:
-    topic, _ = world.made(enable_message_ordering=True)
+    topic, _ = world.make_subscription(enable_message_ordering=True)
     for each in [world.publisher.publish(topic, b"%d" % n, ordering_key=f"key-{n % 2}") for n in range(40)]:
         each.result(PATIENCE_SECONDS)
     order: dict[str, list[int]] = {"key-0": [], "key-1": []}
@@ -202,7 +202,7 @@ def test_a_nack_brings_its_key_again_in_order_and_no_other(world: World) -> None
         order[message.ordering_key].append(int(message.data))
         (message.nack if order["key-0"] == [0, 2, 4, 6] and message.data == b"6" else message.ack)()
 
-    with streaming(world, act):
+    with consume_messages(world, act):
         wait_until(lambda: world.http("GET", "/subscriptions/subscription:offsets")["current"] == 40)
     again = order["key-0"].index(6, 4)
     assert order["key-0"][:again] == [*range(0, 2 * again, 2)]
@@ -211,9 +211,9 @@ def test_a_nack_brings_its_key_again_in_order_and_no_other(world: World) -> None
 
 
 def test_a_dead_letter_may_come_again_from_the_subscriptions_own_topic(world: World) -> None:
-    world.given(b"bad", dead_letter_policy={"dead_letter_topic": world.topic(), "max_delivery_attempts": 5})
+    world.make_backlog(b"bad", dead_letter_policy={"dead_letter_topic": world.topic(), "max_delivery_attempts": 5})
     for attempt in [*range(1, 6), 1]:
-        (came,) = wait_until(world.pulled)
+        (came,) = wait_until(world.pull)
         assert (came.message.data, came.delivery_attempt) == (b"bad", attempt)
         world.modify(0, came.ack_id)
     assert came.message.attributes["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
@@ -223,7 +223,7 @@ def test_a_dead_letter_may_come_again_from_the_subscriptions_own_topic(world: Wo
 def test_a_message_that_fails_too_often_goes_to_the_dead_letter_topic(world: World) -> None:
     letters = world.topic("letters")
     world.publisher.create_topic(request={"name": letters})
-    world.made(dead_letter_policy={"dead_letter_topic": letters, "max_delivery_attempts": 5})
+    world.make_subscription(dead_letter_policy={"dead_letter_topic": letters, "max_delivery_attempts": 5})
     world.subscriber.create_subscription(request={"name": world.subscription("letters"), "topic": letters})
     world.publish(b"poison", kind="bad")
     attempts: list[int] = []
@@ -232,8 +232,8 @@ def test_a_message_that_fails_too_often_goes_to_the_dead_letter_topic(world: Wor
         attempts.append(message.delivery_attempt)
         message.nack()
 
-    with streaming(world, act):
-        letter = wait_until(lambda: world.pulled(world.subscription("letters")))
+    with consume_messages(world, act):
+        letter = wait_until(lambda: world.pull(world.subscription("letters")))
     assert attempts == [1, 2, 3, 4, 5]
     assert letter[0].message.data == b"poison"
     attributes = dict(letter[0].message.attributes)
@@ -253,27 +253,27 @@ Pull: Any = types.PullRequest.pb()
 
 
 def test_each_message_is_acknowledged_by_itself_and_in_any_order(world: World) -> None:
-    world.given(b"0", b"1", b"2")
-    ids = {each.message.data: each.ack_id for each in world.pulled()}
+    world.make_backlog(b"0", b"1", b"2")
+    ids = {each.message.data: each.ack_id for each in world.pull()}
     world.acknowledge(ids[b"2"], ids[b"0"], ids[b"0"])
     world.modify(0, ids[b"1"], ids[b"2"])
-    again = world.pulled()
+    again = world.pull()
     assert [each.message.data for each in again] == [b"1"]
     assert again[0].ack_id != ids[b"1"]
 
 
 def test_a_pull_that_was_given_up_takes_nothing(world: World) -> None:
-    _, subscription = world.made()
+    _, subscription = world.make_subscription()
     with pytest.raises(GoogleAPICallError):
         world.subscriber.pull(subscription=subscription, max_messages=5, timeout=0.2, retry=None)
     world.publish(b"x")
-    assert [each.message.data for each in world.pulled()] == [b"x"]
+    assert [each.message.data for each in world.pull()] == [b"x"]
 
 
 def test_an_answer_is_small_enough_for_all_clients(world: World) -> None:
-    world.given(*[b"%d" % n * 700_000 for n in range(9)])
+    world.make_backlog(*[b"%d" % n * 700_000 for n in range(9)])
     found: list[bytes] = []
-    while some := world.pulled():
+    while some := world.pull():
         assert sum(len(each.message.data) for each in some) < 4 * 2**20
         found += [each.message.data for each in some]
     assert len(set(found)) == 9
@@ -294,14 +294,14 @@ KINDS = {"Acknowledge": Acknowledge, "ModifyAckDeadline": Modify, "Pull": Pull}
     ("Pull", {"max_messages": 0}, BAD_COUNT), ("Pull", {"max_messages": -1}, BAD_COUNT),
 ])  # fmt: skip
 def test_a_bad_request_is_refused(world: World, exactly: bool, method: str, fields: dict[str, Any], text: str) -> None:
-    _, subscription = world.made(enable_exactly_once_delivery=exactly)
-    code, said = world.refused(SUBSCRIBER + method, KINDS[method](subscription=subscription, **fields))
+    _, subscription = world.make_subscription(enable_exactly_once_delivery=exactly)
+    code, said = world.get_refusal(SUBSCRIBER + method, KINDS[method](subscription=subscription, **fields))
     assert (code, text in said) == ("INVALID_ARGUMENT", True), said
 
 
 def test_one_bad_id_refuses_the_whole_request_and_an_id_has_one_spelling(world: World) -> None:
-    world.given(b"x")
-    good = world.pulled()[0].ack_id
+    world.make_backlog(b"x")
+    good = world.pull()[0].ack_id
     offset, hand_out = good.split("-")
     misspelled = [f"00{offset}-{hand_out}", f"{offset}-0{hand_out}", f"{offset}-{hand_out.replace('.', '.0', 1)}"]
     for bad in ("", "x", "1", "1-", "-1", "1-2-3", "projects/P/subscriptions/S:1", "9" * 400, *misspelled):
@@ -310,7 +310,7 @@ def test_one_bad_id_refuses_the_whole_request_and_an_id_has_one_spelling(world: 
                 each()
             assert error.value.message.startswith("You have passed an invalid ack ID to the service ")
     world.modify(0, good)
-    assert len(world.pulled()) == 1
+    assert len(world.pull()) == 1
 
 
 def position(world: World) -> int:
@@ -333,15 +333,15 @@ def never_given(good: str) -> list[str]:
 def test_an_id_that_was_never_given_is_named_with_exactly_once_delivery_and_else_ignored(
     world: World, exactly_once: bool
 ) -> None:
-    world.given(b"0", b"1", enable_exactly_once_delivery=exactly_once)
-    first, second = (each.ack_id for each in world.pulled())
+    world.make_backlog(b"0", b"1", enable_exactly_once_delivery=exactly_once)
+    first, second = (each.ack_id for each in world.pull())
     bad = never_given(first)
     for ask in (lambda: world.modify(0, bad[0], second, *bad[1:]), lambda: world.acknowledge(bad[0], first, *bad[1:])):
         with pytest.raises(Aborted) if exactly_once else contextlib.nullcontext() as error:
             ask()
         if exactly_once:
             assert dict(error.value.details[0].metadata) == dict.fromkeys(bad, "PERMANENT_FAILURE_INVALID_ACK_ID")
-    assert [each.message.data for each in world.pulled()] == [b"1"]
+    assert [each.message.data for each in world.pull()] == [b"1"]
     assert position(world) == 1
 
 
@@ -352,25 +352,25 @@ GOOD, BAD = "AcknowledgeStatus.SUCCESS", "AcknowledgeStatus.INVALID_ACK_ID"
 Acknowledged = Callable[[Any, list[str], list["Future[Any]"]], None]
 
 
-def acknowledged(client: Any, ids: list[str], futures: list["Future[Any]"]) -> None:
+def acknowledge_ids(client: Any, ids: list[str], futures: list["Future[Any]"]) -> None:
     asked: list[Any] = [AckRequest(each, 0, 0.0, None, future) for each, future in zip(ids, futures, strict=True)]
     client.ack(asked)
 
 
-def extended(client: Any, ids: list[str], futures: list["Future[Any]"], seconds: int = 60) -> None:
+def extend_ids(client: Any, ids: list[str], futures: list["Future[Any]"], seconds: int = 60) -> None:
     asked: list[Any] = [ModAckRequest(each, seconds, future) for each, future in zip(ids, futures, strict=True)]
     client.modify_ack_deadline(asked)
 
 
-given_back = partial(extended, seconds=0)  # makes it give messages back as failed
+given_back = partial(extend_ids, seconds=0)  # makes it give messages back as failed
 
 
-@pytest.mark.parametrize("ask", [acknowledged, extended, given_back])
+@pytest.mark.parametrize("ask", [acknowledge_ids, extend_ids, given_back])
 def test_googles_client_learns_of_each_of_a_thousand_ids_whether_it_counted(
     world: World, monkeypatch: pytest.MonkeyPatch, ask: Acknowledged
 ) -> None:
     monkeypatch.setattr(dispatcher, "exponential_sleep_generator", lambda **_: itertools.repeat(0.01))
-    ids = leased(world)
+    ids = lease_messages(world)
     if ask is given_back:
         world.acknowledge(*ids[:LATE])
     else:
@@ -382,20 +382,20 @@ def test_googles_client_learns_of_each_of_a_thousand_ids_whether_it_counted(
 
 @pytest.mark.parametrize("seconds", [0, 30])
 def test_exactly_once_an_id_that_was_acknowledged_has_no_deadline_any_more(world: World, seconds: int) -> None:
-    world.given(b"x", enable_exactly_once_delivery=True)
-    [each] = [each.ack_id for each in world.pulled()]
+    world.make_backlog(b"x", enable_exactly_once_delivery=True)
+    [each] = [each.ack_id for each in world.pull()]
     world.acknowledge(each)
     with pytest.raises(InvalidArgument) as error:
         world.modify(seconds, each)
     assert error.value.details[0].metadata == {each: "PERMANENT_FAILURE_INVALID_ACK_ID"}
-    stream = world.opened()
+    stream = world.open_stream()
     stream.send(modify_deadline_ack_ids=[each], modify_deadline_seconds=[seconds])
     confirmed = stream.next().modify_ack_deadline_confirmation
     assert (list(confirmed.ack_ids), list(confirmed.invalid_ack_ids)) == ([], [each])
 
 
 def test_an_error_names_as_many_ids_as_a_plain_connection_takes(world: World) -> None:
-    ids = leased(world)
+    ids = lease_messages(world)
     world.modify(0, *ids[:LATE])
     left, named = set(ids), set[str]()
     while named != set(ids[:LATE]):
@@ -409,8 +409,8 @@ def test_an_error_names_as_many_ids_as_a_plain_connection_takes(world: World) ->
 
 
 def test_a_call_of_which_every_id_counts_no_more_is_not_asked_again(world: World) -> None:
-    world.given(b"x", enable_exactly_once_delivery=True)
-    ids = [each.ack_id for each in world.pulled()]
+    world.make_backlog(b"x", enable_exactly_once_delivery=True)
+    ids = [each.ack_id for each in world.pull()]
     world.modify(0, *ids)
     with pytest.raises(InvalidArgument) as error:
         world.acknowledge(*ids, *ids)
@@ -426,7 +426,7 @@ def test_by_tls_all_are_named_at_once(tmp_path: Path) -> None:
         with grpc.secure_channel(service.pubsub, credentials, options) as channel:
             world = world_at(channel, service)
             service.ask("POST", f"/projects/{world.project}", {})
-            ids = leased(world)
+            ids = lease_messages(world)
             world.modify(0, *ids)
             with pytest.raises(InvalidArgument) as error:
                 world.acknowledge(*ids)
@@ -475,17 +475,17 @@ def told_to_client(world: World, subscription: str, ask: Acknowledged, ids: list
         streaming.result(SECONDS)
 
 
-def leased(world: World) -> list[str]:
+def lease_messages(world: World) -> list[str]:
     """Return ids of so many messages of a subscription with exactly-once delivery."""
-    world.given(*[b"x"] * MANY, enable_exactly_once_delivery=True)
+    world.make_backlog(*[b"x"] * MANY, enable_exactly_once_delivery=True)
     found: list[str] = []
     while len(found) < MANY:
-        found += [each.ack_id for each in world.pulled(most=MANY)]
+        found += [each.ack_id for each in world.pull(most=MANY)]
     return found
 
 
 def test_every_refusal_has_details_without_which_the_library_for_python_takes_it_for_success(world: World) -> None:
-    _, subscription = world.made(enable_exactly_once_delivery=True)
+    _, subscription = world.make_subscription(enable_exactly_once_delivery=True)
     world.publisher.detach_subscription(request={"subscription": subscription})
     with pytest.raises(FailedPrecondition) as error:
         world.acknowledge("1-1.0.1.1.abcdef")
@@ -495,7 +495,7 @@ def test_every_refusal_has_details_without_which_the_library_for_python_takes_it
 
 def test_what_is_said_of_a_very_long_name_is_short(world: World) -> None:
     name = "x" * 100_000
-    code, text = world.refused("/google.pubsub.v1.Publisher/GetTopic", GetTopic(topic=name))
+    code, text = world.get_refusal("/google.pubsub.v1.Publisher/GetTopic", GetTopic(topic=name))
     assert (code, len(text)) == ("INVALID_ARGUMENT", 1000)
 
 

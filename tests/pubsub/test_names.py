@@ -16,10 +16,10 @@ from tests.pubsub.conftest import World
 from tests.support.commands import Ran, run_ams
 from tests.support.waiting import wait_until
 
-WORST = ("a.b~c+d%25-e", "a%2Fb", "ends.", "x%~+" * 63 + "%%%")
+WORST_NAMES = ("a.b~c+d%25-e", "a%2Fb", "ends.", "x%~+" * 63 + "%%%")
 
 
-def of(kind: str, leaf: str, project: str) -> str:
+def path_of(kind: str, leaf: str, project: str) -> str:
     return f"/v1/projects/{project}/{kind}/{quote(leaf, safe='')}"
 
 
@@ -38,10 +38,10 @@ def by_googles(world: World, leaf: str, _: Path) -> None:
     world.publisher.publish(topic, b"1").result()
     made = world.subscriber.create_snapshot(request={"name": snapshot, "subscription": subscription})
     assert world.subscriber.get_snapshot(request={"snapshot": snapshot}) == made
-    (got,) = world.pulled(subscription)
+    (got,) = world.pull(subscription)
     world.subscriber.acknowledge(request={"subscription": subscription, "ack_ids": [got.ack_id]})
     world.subscriber.seek(request={"subscription": subscription, "snapshot": snapshot})
-    assert [each.message.data for each in world.pulled(subscription)] == [b"1"]
+    assert [each.message.data for each in world.pull(subscription)] == [b"1"]
     granted = world.publisher.test_iam_permissions(
         request=iam_policy_pb2.TestIamPermissionsRequest(resource=topic, permissions=["pubsub.topics.publish"])
     )
@@ -50,7 +50,7 @@ def by_googles(world: World, leaf: str, _: Path) -> None:
 
 def by_http(world: World, leaf: str, _: Path) -> None:
     """On one connection, so that hot requests take the lane as well."""
-    topic, subscription = of("topics", leaf, world.project), of("subscriptions", leaf, world.project)
+    topic, subscription = path_of("topics", leaf, world.project), path_of("subscriptions", leaf, world.project)
     with httpx.Client(base_url=world.service.base_url, headers={"x-api-key": world.service.token}) as http:
         assert http.get(topic).json()["name"] == f"/projects/{world.project}/topics/{leaf}"
         for number in range(3):
@@ -66,9 +66,9 @@ def by_http(world: World, leaf: str, _: Path) -> None:
             f"/v1/projects/{world.project}:history?span=hour&topics={quote(leaf, safe='')}",
         ):  # fmt: skip
             assert http.get(path).status_code == 200, path
-        refused = http.put(of("topics", f"{leaf[:250]}.x", world.project))
+        refused = http.put(path_of("topics", f"{leaf[:250]}.x", world.project))
         assert refused.json()["error"]["message"] == "Invalid topic name"
-        assert http.get(of("topics", f"{leaf[:250]}.x", world.project)).status_code == 404
+        assert http.get(path_of("topics", f"{leaf[:250]}.x", world.project)).status_code == 404
         asked = {"action": "topics:create", "resource": f"/projects/{world.project}"}
         made = f"/projects/{world.project}/topics/{leaf}"  # lines of the audit log are stored a moment later
         wait_until(lambda: made in http.get("/v1/audit", params=asked).text.replace("\\", ""))
@@ -154,7 +154,7 @@ PLACES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("leaf", WORST, ids=lambda leaf: leaf[:12])
+@pytest.mark.parametrize("leaf", WORST_NAMES, ids=lambda leaf: leaf[:12])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_name_of_googles_rule_is_found_everywhere(
     world: World, tmp_path: Path, place: Callable[[World, str, Path], None], leaf: str

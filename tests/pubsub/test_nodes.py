@@ -16,7 +16,7 @@ from google.pubsub_v1 import types
 from local_cluster.node import Node
 from local_cluster.ports import free_port
 from tests.cluster.nodes import node_served, shared_settings
-from tests.pubsub.streams import Stream, ask, opened, refused
+from tests.pubsub.streams import Stream, ask, get_refusal, open_stream
 from tests.support.served import Served
 from tests.support.waiting import wait_until
 
@@ -74,13 +74,13 @@ def pull(channel: grpc.Channel, name: str, most: int = 100) -> dict[bytes, str]:
 
 def acknowledge(channel: grpc.Channel, name: str, *ids: str) -> tuple[str, str]:
     request = pb.AcknowledgeRequest.pb()(subscription=name, ack_ids=ids)
-    return refused(channel, SUBSCRIBER + "Acknowledge", request)
+    return get_refusal(channel, SUBSCRIBER + "Acknowledge", request)
 
 
 def test_what_is_published_on_one_node_comes_to_a_stream_on_the_other(channels: tuple[grpc.Channel, grpc.Channel]):
     one, two = channels
     name = make(one)
-    stream = opened(two, name)
+    stream = open_stream(two, name)
     data = [b"%d" % n for n in range(8)]
     publish(one, name, *data[:4])
     publish(two, name, *data[4:])
@@ -94,7 +94,7 @@ def test_what_is_published_on_one_node_comes_to_a_stream_on_the_other(channels: 
 def test_a_lease_of_a_relayed_stream_is_acknowledged_on_either_node(channels: tuple[grpc.Channel, grpc.Channel]):
     one, two = channels
     name = make(one, enable_exactly_once_delivery=True)
-    stream = opened(two, name)
+    stream = open_stream(two, name)
     publish(one, name, b"0", b"1", b"2")
     first, second, third = (each.ack_id for each in stream.messages(3))
     assert acknowledge(one, name, first) == ("OK", "")
@@ -113,13 +113,13 @@ def test_a_lease_of_a_relayed_stream_is_acknowledged_on_either_node(channels: tu
 def test_a_relayed_stream_ends_as_the_owner_ends_it(channels: tuple[grpc.Channel, grpc.Channel]) -> None:
     one, two = channels
     name = make(one)
-    stream = opened(two, name)
+    stream = open_stream(two, name)
     stream.send(client_id="again")
     assert stream.end() == (
         grpc.StatusCode.INVALID_ARGUMENT,
         "The field client_id can only be set in the first request of a stream.",
     )
-    stream = opened(two, name)
+    stream = open_stream(two, name)
     request = pb.DeleteSubscriptionRequest.pb()(subscription=name)
     ask(one, SUBSCRIBER + "DeleteSubscription", request)
     assert stream.end() == (grpc.StatusCode.NOT_FOUND, f"Resource not found (resource={name.rpartition('/')[2]}).")
@@ -130,7 +130,7 @@ def test_a_relayed_client_that_does_not_read_is_ended(
 ) -> None:
     one, two = channels
     name = make(one)
-    stream = opened(two, name)
+    stream = open_stream(two, name)
     for n in range(10):
         publish(one, name, *[b"%d" % n * 300_000] * 4)
     wait_until(lambda: "stream" not in str(nodes[0].ask("GET", f"/{name}:doctor")["findings"]))
@@ -144,7 +144,7 @@ def test_a_marked_call_is_not_relayed_again(channels: tuple[grpc.Channel, grpc.C
     ack_id = pull(one, name)[b"x"]
     request = pb.AcknowledgeRequest.pb()(subscription=name, ack_ids=[ack_id])
     mark = (("x-ams-forwarded-by", "me"),)
-    assert refused(two, SUBSCRIBER + "Acknowledge", request, metadata=mark)[0] == "UNAVAILABLE"
+    assert get_refusal(two, SUBSCRIBER + "Acknowledge", request, metadata=mark)[0] == "UNAVAILABLE"
     assert acknowledge(two, name, ack_id) == ("OK", "")
 
 
@@ -174,7 +174,7 @@ def test_a_stream_that_is_full_ends_when_its_node_was_away_for_too_long(tmp_path
         owner.freeze()
         request = pb.PullRequest.pb()(subscription=name, max_messages=1, return_immediately=True)
         # Until the other node sees that there is no owner.
-        wait_until(lambda: refused(at_other, SUBSCRIBER + "Pull", request)[0] == "OK")
+        wait_until(lambda: get_refusal(at_other, SUBSCRIBER + "Pull", request)[0] == "OK")
         owner.thaw()
         assert stream.end()[0] is UNAVAILABLE
 
@@ -188,6 +188,6 @@ def test_a_relayed_stream_ends_when_nothing_is_heard_of_the_owner(tmp_path: Path
         assert stream.messages(1)[0].message.data == b"x"
         owner.freeze()
         assert stream.end()[0] is UNAVAILABLE
-        again = opened(at_other, name)
+        again = open_stream(at_other, name)
         assert again.messages(1)[0].message.data == b"x"
         again.call.cancel()

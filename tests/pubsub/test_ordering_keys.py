@@ -10,7 +10,7 @@ from google.cloud.pubsub_v1.subscriber._protocol import dispatcher
 from google.pubsub_v1 import PublisherClient
 
 from tests.pubsub.conftest import World
-from tests.pubsub.test_messages import GOOD, acknowledged, told_to_client
+from tests.pubsub.test_messages import GOOD, acknowledge_ids, told_to_client
 
 
 def publish(world: World, count: int) -> None:
@@ -23,9 +23,9 @@ def numbers(messages: list[Any]) -> list[int]:
 
 
 def test_a_stream_gets_a_batch_of_a_key_and_more_as_it_acknowledges(world: World) -> None:
-    world.made(enable_message_ordering=True)
+    world.make_subscription(enable_message_ordering=True)
     publish(world, 6)
-    stream = world.opened(max_outstanding_messages=3)
+    stream = world.open_stream(max_outstanding_messages=3)
     first = stream.messages(3)
     assert numbers(first) == [0, 1, 2]
     stream.send(ack_ids=[first[0].ack_id])
@@ -39,9 +39,9 @@ def test_a_stream_gets_a_batch_of_a_key_and_more_as_it_acknowledges(world: World
 
 def out_of_order(world: World) -> tuple[str, list[str]]:
     """Return a subscription with exactly-once delivery, and ids of three messages of one key."""
-    _, subscription = world.made(enable_message_ordering=True, enable_exactly_once_delivery=True)
+    _, subscription = world.make_subscription(enable_message_ordering=True, enable_exactly_once_delivery=True)
     publish(world, 3)
-    return subscription, [each.ack_id for each in world.pulled()]
+    return subscription, [each.ack_id for each in world.pull()]
 
 
 def test_with_exactly_once_delivery_an_id_out_of_order_fails_for_now(world: World) -> None:
@@ -49,7 +49,7 @@ def test_with_exactly_once_delivery_an_id_out_of_order_fails_for_now(world: Worl
     with pytest.raises(Aborted, match="an earlier message of their ordering key is not acknowledged yet") as error:
         world.acknowledge(second, third)
     assert error.value.details[0].metadata == dict.fromkeys((second, third), "TRANSIENT_FAILURE_UNORDERED_ACK_ID")
-    stream = world.opened()
+    stream = world.open_stream()
     stream.send(ack_ids=[second, "9-1.0.1.1.abcdef"])
     confirmed = stream.next().acknowledge_confirmation
     assert (list(confirmed.ack_ids), list(confirmed.unordered_ack_ids)) == ([], [second])
@@ -72,6 +72,6 @@ def test_googles_client_acknowledges_an_id_out_of_order_again_until_that_succeed
     monkeypatch.setattr(dispatcher, "exponential_sleep_generator", pause)
     subscription, (first, *others) = out_of_order(world)
 
-    assert told_to_client(world, subscription, acknowledged, others) == [GOOD, GOOD]
+    assert told_to_client(world, subscription, acknowledge_ids, others) == [GOOD, GOOD]
     assert len(pauses) == 3
     assert world.http("GET", "/subscriptions/subscription:offsets")["current"] == 3

@@ -103,25 +103,25 @@ def test_retention_has_limits(world: World) -> None:
 
 
 def test_a_deleted_topic_leaves_its_subscriptions(world: World) -> None:
-    topic, subscription = world.made()
+    topic, subscription = world.make_subscription()
     world.publisher.delete_topic(request={"topic": topic})
     with pytest.raises(exceptions.NotFound) as error:
         got_topic(world)
     assert error.value.message == "Resource not found (resource=topic)."
     assert world.subscriber.get_subscription(request={"subscription": subscription}).topic == "_deleted-topic_"
     with pytest.raises(exceptions.FailedPrecondition):
-        world.pulled()
+        world.pull()
     with pytest.raises(exceptions.NotFound):
         world.publisher.publish(topic, b"x", retry=None).result(PATIENCE_SECONDS)
     world.subscriber.delete_subscription(request={"subscription": subscription})
 
 
-def now() -> datetime.datetime:
+def now_utc() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
 def acknowledge(world: World, most: int = 100) -> list[bytes]:
-    found = world.pulled(world.subscription(), most)
+    found = world.pull(world.subscription(), most)
     if found:
         ids = [each.ack_id for each in found]
         world.subscriber.acknowledge(request={"subscription": world.subscription(), "ack_ids": ids})
@@ -144,8 +144,8 @@ def seek(world: World, **target: object) -> None:
 
 
 def test_a_snapshot_is_shown_as_it_was_made(world: World) -> None:
-    topic, _ = world.made()
-    before = now()
+    topic, _ = world.make_subscription()
+    before = now_utc()
     made = create_snapshot(world, labels={"a": "b"})
     assert made == got_snapshot(world)
     assert made.topic == topic
@@ -156,9 +156,9 @@ def test_a_snapshot_is_shown_as_it_was_made(world: World) -> None:
 
 
 def test_a_snapshot_changes_and_is_deleted(world: World) -> None:
-    world.made()
+    world.make_subscription()
     before = create_snapshot(world, labels={"a": "b"})
-    until = (now() + datetime.timedelta(days=1)).replace(microsecond=0)
+    until = (now_utc() + datetime.timedelta(days=1)).replace(microsecond=0)
     wanted = {"name": world.snapshot(), "labels": {"c": "d"}, "expire_time": until}
     later = world.subscriber.update_snapshot(request={"snapshot": wanted, "update_mask": {"paths": ["expire_time"]}})
     assert later == got_snapshot(world)
@@ -174,7 +174,7 @@ def test_a_snapshot_changes_and_is_deleted(world: World) -> None:
 
 
 def test_a_snapshot_brings_back_what_was_not_acknowledged_and_what_came_since(world: World) -> None:
-    world.given(b"one", b"two", b"three")
+    world.make_backlog(b"one", b"two", b"three")
     assert acknowledge(world, 1) == [b"one"]
     create_snapshot(world)
     assert acknowledge(world) == [b"two", b"three"]
@@ -185,9 +185,9 @@ def test_a_snapshot_brings_back_what_was_not_acknowledged_and_what_came_since(wo
 
 
 def test_a_seek_to_a_time_delivers_what_was_published_then_or_later(world: World) -> None:
-    world.given(b"before", retain_acked_messages=True)
+    world.make_backlog(b"before", retain_acked_messages=True)
     time.sleep(0.01)
-    moment = now()
+    moment = now_utc()
     time.sleep(0.01)
     world.publish(b"after")
     assert acknowledge(world) == [b"before", b"after"]
@@ -196,14 +196,14 @@ def test_a_seek_to_a_time_delivers_what_was_published_then_or_later(world: World
     seek(world, time=datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC))
     assert acknowledge(world) == [b"before", b"after"]
     world.publish(b"more")
-    seek(world, time=now() + datetime.timedelta(days=1))
+    seek(world, time=now_utc() + datetime.timedelta(days=1))
     assert acknowledge(world) == []
     world.publish(b"later")
     assert acknowledge(world) == [b"later"]
 
 
 def test_a_seek_needs_a_target(world: World) -> None:
-    world.made()
+    world.make_subscription()
     with pytest.raises(exceptions.InvalidArgument):
         seek(world)
     with pytest.raises(exceptions.NotFound) as error:
@@ -214,7 +214,7 @@ def test_a_seek_needs_a_target(world: World) -> None:
 
 
 def test_lists_come_in_pages_to_their_end(world: World) -> None:
-    topic, subscription = world.made()
+    topic, subscription = world.make_subscription()
     topics, subscriptions = {topic}, {subscription}
     snapshots = {create_snapshot(world, f"snap-{number}").name for number in range(5)}
     for number in range(4):
@@ -245,7 +245,7 @@ def test_lists_come_in_pages_to_their_end(world: World) -> None:
 ])  # fmt: skip
 def test_a_bad_page_is_refused(world: World, method: str, kind: Any) -> None:
     def ask(**fields: object) -> tuple[str, str]:
-        return world.refused(method, kind.pb()(**{"project": f"projects/{world.project}", **fields}))
+        return world.get_refusal(method, kind.pb()(**{"project": f"projects/{world.project}", **fields}))
 
     assert {ask(page_size=-1)[0], ask(page_token="?")[0]} == {"INVALID_ARGUMENT"}
     assert ask(page_size=100_000) == ("OK", "")
@@ -255,11 +255,11 @@ def test_a_bad_page_is_refused(world: World, method: str, kind: Any) -> None:
         assert text.startswith(f"Invalid resource name given (name={name}). Refer to ")
 
 
-NOT_SET = "The update_mask in the Update{}Request must be set, and must contain a non-empty paths list."
-NOT_MUTABLE = "Invalid update_mask provided in the Update{}Request: the '{}' field in the {} is not mutable."
-UNKNOWN = "Invalid update_mask provided in the Update{}Request: '{}' is not a known {} field."
+MASK_NOT_SET = "The update_mask in the Update{}Request must be set, and must contain a non-empty paths list."
+FIELD_NOT_MUTABLE = "Invalid update_mask provided in the Update{}Request: the '{}' field in the {} is not mutable."
+UNKNOWN_FIELD = "Invalid update_mask provided in the Update{}Request: '{}' is not a known {} field."
 INVALID = "Invalid update_mask provided"
-FIXED = {
+FIXED_FIELDS = {
     "Topic": ("name", "state"),
     "Subscription": ("name", "topic", "filter", "enable_message_ordering", "detached", "state"),
     "Snapshot": ("name", "topic"),
@@ -267,10 +267,11 @@ FIXED = {
 
 
 @pytest.mark.parametrize(("kind", "paths", "text"), [
-    *((kind, [], NOT_SET.format(kind)) for kind in FIXED),
-    *((kind, ["labels", each], NOT_MUTABLE.format(kind, each, kind)) for kind in FIXED for each in FIXED[kind]),
-    *((kind, ["labels", "colour"], UNKNOWN.format(kind, "colour", kind)) for kind in FIXED),
-    *((kind, ["labels", "labels.a"], INVALID) for kind in FIXED),
+    *((kind, [], MASK_NOT_SET.format(kind)) for kind in FIXED_FIELDS),
+    *((kind, ["labels", each],
+       FIELD_NOT_MUTABLE.format(kind, each, kind)) for kind in FIXED_FIELDS for each in FIXED_FIELDS[kind]),
+    *((kind, ["labels", "colour"], UNKNOWN_FIELD.format(kind, "colour", kind)) for kind in FIXED_FIELDS),
+    *((kind, ["labels", "labels.a"], INVALID) for kind in FIXED_FIELDS),
     ("Topic", ["labels", "messageRetentionDuration"], "'messageRetentionDuration' is not a known Topic field."),
     ("Topic", ["labels", "message_retention_duration.minutes"], INVALID), ("Topic", ["labels", ""], INVALID),
     ("Subscription", ["labels", "retry_policy.colour"], INVALID),
@@ -279,16 +280,16 @@ FIXED = {
     ("Snapshot", ["labels", "expire_time"], "A snapshot ends later than now, and within seven days"),
 ])  # fmt: skip
 def test_a_bad_mask_changes_nothing(world: World, kind: str, paths: list[str], text: str) -> None:
-    def got() -> list[object]:
+    def get_resources() -> list[object]:
         return [
             world.publisher.get_topic(request={"topic": topic}),
             world.subscriber.get_subscription(request={"subscription": subscription}),
             world.subscriber.get_snapshot(request={"snapshot": world.snapshot()}),
         ]
 
-    topic, subscription = world.made()
+    topic, subscription = world.make_subscription()
     create_snapshot(world)
-    before, labels = got(), {"b": "2"}
+    before, labels = get_resources(), {"b": "2"}
     in_eight_days = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=8)
     changed = {
         "Topic": types.Topic(name=topic, labels=labels),
@@ -298,10 +299,10 @@ def test_a_bad_mask_changes_nothing(world: World, kind: str, paths: list[str], t
     request: Any = getattr(types, f"Update{kind}Request").pb()(update_mask=field_mask_pb2.FieldMask(paths=paths))
     getattr(request, kind.lower()).CopyFrom(type(changed).pb(changed))
     method = (PUBLISHER if kind == "Topic" else SUBSCRIBER) + f"Update{kind}"
-    code, said = world.refused(method, request)
+    code, said = world.get_refusal(method, request)
     assert code == "INVALID_ARGUMENT"
     assert text in said
-    assert got() == before
+    assert get_resources() == before
 
 
 TRANSFORMS = [{"javascript_udf": {"function_name": "f", "code": "x"}}]
@@ -319,7 +320,7 @@ NO_SUBSCRIPTION_FIELDS = {
 
 
 def test_a_field_that_is_not_supported_is_refused_by_name(world: World) -> None:
-    topic, subscription = world.made()
+    topic, subscription = world.make_subscription()
     for field, value in NO_TOPIC_FIELDS.items():
         with pytest.raises(exceptions.MethodNotImplemented, match=f"The field {field} is not supported"):
             world.publisher.create_topic(request={"name": world.topic("other"), field: value})
@@ -334,7 +335,7 @@ def test_a_field_that_is_not_supported_is_refused_by_name(world: World) -> None:
 
 
 def test_each_is_made_once(world: World) -> None:
-    topic, subscription = world.made()
+    topic, subscription = world.make_subscription()
     create_snapshot(world)
     asked: dict[str, Callable[[], object]] = {
         "topic": lambda: world.publisher.create_topic(request={"name": topic}),
@@ -351,10 +352,10 @@ def test_each_is_made_once(world: World) -> None:
 
 
 def test_what_is_not_there_is_named(world: World) -> None:
-    world.made()
+    world.make_subscription()
     topic, subscription = world.topic("absent"), world.subscription("absent")
     asked: list[Callable[[], object]] = [
-        lambda: world.pulled(subscription),
+        lambda: world.pull(subscription),
         lambda: world.subscriber.acknowledge(request={"subscription": subscription, "ack_ids": ["1-1"]}),
         lambda: world.subscriber.delete_subscription(request={"subscription": subscription}),
         lambda: world.publisher.get_topic(request={"topic": topic}),
@@ -369,7 +370,7 @@ def test_what_is_not_there_is_named(world: World) -> None:
 
 
 def test_a_new_snapshot_has_a_name_of_the_rule(world: World) -> None:
-    world.made()
+    world.make_subscription()
     for name in ("snapshots/x", f"projects/{world.project}/snapshots/1"):
         with pytest.raises(exceptions.InvalidArgument, match="Invalid resource name given"):
             world.subscriber.create_snapshot(request={"name": name, "subscription": world.subscription()})

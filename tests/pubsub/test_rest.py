@@ -34,7 +34,7 @@ from tests.support.service import live_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 AVRO = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
-MOST = 20 * 2**20
+MAX_BYTES = 20 * 2**20
 pb: Any = types
 
 
@@ -98,7 +98,7 @@ def test_googles_client_for_python_administers_by_rest(world: World, client: Cal
 
 
 def test_googles_client_for_python_publishes_and_consumes_by_rest(world: World, client: Callable[[Any], Any]) -> None:
-    world.made(enable_exactly_once_delivery=True)
+    world.make_subscription(enable_exactly_once_delivery=True)
     transport = PublisherRestTransport(host=world.address, credentials=AnonymousCredentials(), url_scheme="http")
     publisher = pubsub_v1.PublisherClient(transport=transport)
     for future in [publisher.publish(world.topic(), b"\xff\x00", number=str(each)) for each in range(20)]:
@@ -205,7 +205,7 @@ BAD_MESSAGE = {"messages": [{"dta": ""}]}
     ("POST", PUBLISH, BAD_MESSAGE, 400, "INVALID_ARGUMENT"),
     ("POST", PUBLISH, {"messages": [{"data": "!"}]}, 400, "INVALID_ARGUMENT"),
     ("POST", PUBLISH, {"messages": []}, 404, "NOT_FOUND"),
-    ("POST", PUBLISH, b"x" * (MOST + 1), 400, "INVALID_ARGUMENT"),
+    ("POST", PUBLISH, b"x" * (MAX_BYTES + 1), 400, "INVALID_ARGUMENT"),
     ("POST", "/subscriptions/subscription:streamingPull", {}, 501, "UNIMPLEMENTED"),
     ("POST", "/subscriptions/gone:pull", {"maxMessages": 1}, 404, "NOT_FOUND"),
     ("POST", "/topics/topic:other", {}, 404, "NOT_FOUND"),

@@ -35,7 +35,7 @@ from ams.web.connection import Port
 from ams.web.http2_relay import peer_name
 from ams.web.listener import ListenerLimits
 from tests.pubsub.conftest import World, world_at
-from tests.pubsub.streams import SECONDS, STREAMING_PULL, ask, opened, refused
+from tests.pubsub.streams import SECONDS, STREAMING_PULL, ask, get_refusal, open_stream
 from tests.support.after_change import fail_after_change
 from tests.support.http2_pings import ping
 from tests.support.served import Served, served
@@ -88,8 +88,8 @@ class Context:
         return None
 
 
-ASKED = [(b"x-api-key", b"key"), (b"x-forwarded-for", b"203.0.113.9"), (b"user-agent", b"other")]
-REST = RestContext({"headers": ASKED, "query_string": b"", "client": ("192.0.2.5", 4711), "scheme": "https"})
+CALL_HEADERS = [(b"x-api-key", b"key"), (b"x-forwarded-for", b"203.0.113.9"), (b"user-agent", b"other")]
+REST = RestContext({"headers": CALL_HEADERS, "query_string": b"", "client": ("192.0.2.5", 4711), "scheme": "https"})
 
 
 @pytest.mark.embedded("calls between nodes have nothing to do with engines")
@@ -116,7 +116,7 @@ async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is(cont
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Iterator[World]:
+def lone_world(tmp_path: Path) -> Iterator[World]:
     limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     with (
         served(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
@@ -125,25 +125,29 @@ def alone(tmp_path: Path) -> Iterator[World]:
         yield world_at(channel, service)
 
 
-def test_a_stored_change_is_done_whatever_comes_after_it(alone: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stored_change_is_done_whatever_comes_after_it(lone_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise clients retry, and get an error that it exists already."""
-    topic, subscription = alone.made()
-    alone.subscriber.create_snapshot(request={"name": alone.snapshot(), "subscription": subscription})
+    topic, subscription = lone_world.make_subscription()
+    lone_world.subscriber.create_snapshot(request={"name": lone_world.snapshot(), "subscription": subscription})
     names, mask = {"name": topic}, {"paths": ["labels"]}
     changes = {
-        "Publisher/CreateTopic": types.Topic(name=alone.topic("new"), message_retention_duration={"seconds": 3600}),
-        "Subscriber/CreateSubscription": types.Subscription(name=alone.subscription("new"), topic=topic),
+        "Publisher/CreateTopic": types.Topic(
+            name=lone_world.topic("new"), message_retention_duration={"seconds": 3600}
+        ),
+        "Subscriber/CreateSubscription": types.Subscription(name=lone_world.subscription("new"), topic=topic),
         "Publisher/UpdateTopic": types.UpdateTopicRequest(topic=names, update_mask=mask),
         "Subscriber/UpdateSubscription": types.UpdateSubscriptionRequest(
             subscription={"name": subscription, "topic": topic}, update_mask=mask
         ),
-        "Subscriber/UpdateSnapshot": types.UpdateSnapshotRequest(snapshot={"name": alone.snapshot()}, update_mask=mask),
+        "Subscriber/UpdateSnapshot": types.UpdateSnapshotRequest(
+            snapshot={"name": lone_world.snapshot()}, update_mask=mask
+        ),
         "Publisher/DetachSubscription": types.DetachSubscriptionRequest(subscription=subscription),
     }
     fail_after_change(monkeypatch, lambda _: True)
 
     refusals = {
-        name: refused(alone.channel, f"/google.pubsub.v1.{name}", type(each).serialize(each))
+        name: get_refusal(lone_world.channel, f"/google.pubsub.v1.{name}", type(each).serialize(each))
         for name, each in changes.items()
     }
 
@@ -162,44 +166,46 @@ def findings(alone: World) -> list[tuple[bool, str]]:
     return [(each["wrong"], each["text"]) for each in found]
 
 
-def test_calls_are_counted_by_their_codes(alone: World) -> None:
-    alone.publisher.create_topic(request={"name": alone.topic()})
-    alone.publisher.get_topic(request={"topic": alone.topic()})
+def test_calls_are_counted_by_their_codes(lone_world: World) -> None:
+    lone_world.publisher.create_topic(request={"name": lone_world.topic()})
+    lone_world.publisher.get_topic(request={"topic": lone_world.topic()})
     with pytest.raises(NotFound):
-        alone.publisher.get_topic(request={"topic": alone.topic("gone")})
+        lone_world.publisher.get_topic(request={"topic": lone_world.topic("gone")})
 
-    wait_until(lambda: sum(figures(alone).values()) == 3)
-    assert figures(alone) == {
+    wait_until(lambda: sum(figures(lone_world).values()) == 3)
+    assert figures(lone_world) == {
         "ams_pubsub_streams": 0, 'ams_pubsub_calls_total{code="OK"}': 2, 'ams_pubsub_calls_total{code="INTERNAL"}': 0,
         'ams_pubsub_calls_total{code="UNAVAILABLE"}': 0, 'ams_pubsub_calls_total{code="NOT_FOUND"}': 1,
     }  # fmt: skip
 
 
-def test_streams_are_counted_and_the_doctor_says_of_them(alone: World) -> None:
-    alone.made()
-    streams = [alone.opened() for _ in range(2)]
-    alone.publish(b"x")
-    assert figures(alone)["ams_pubsub_streams"] == 2
-    wait_until(lambda: any(re.match("1 message on lease: ", text) for _, text in findings(alone)))
-    assert "2 streams are open to consumers." in [text for _, text in findings(alone)]
+def test_streams_are_counted_and_the_doctor_says_of_them(lone_world: World) -> None:
+    lone_world.make_subscription()
+    streams = [lone_world.open_stream() for _ in range(2)]
+    lone_world.publish(b"x")
+    assert figures(lone_world)["ams_pubsub_streams"] == 2
+    wait_until(lambda: any(re.match("1 message on lease: ", text) for _, text in findings(lone_world)))
+    assert "2 streams are open to consumers." in [text for _, text in findings(lone_world)]
 
     for each in streams:
         each.call.cancel()
-    wait_until(lambda: figures(alone)["ams_pubsub_streams"] == 0)
-    wait_until(lambda: not any("stream" in text for _, text in findings(alone)))
-    wait_until(lambda: figures(alone).get('ams_pubsub_calls_total{code="CANCELLED"}') == 2)
+    wait_until(lambda: figures(lone_world)["ams_pubsub_streams"] == 0)
+    wait_until(lambda: not any("stream" in text for _, text in findings(lone_world)))
+    wait_until(lambda: figures(lone_world).get('ams_pubsub_calls_total{code="CANCELLED"}') == 2)
 
 
-def test_the_doctor_says_of_a_message_that_is_too_large_for_some_until_it_is_acknowledged(alone: World) -> None:
-    topic, _ = alone.made()
-    stream = alone.opened()
-    alone.publisher.publish(topic, b"x" * 4_000_001).result(60)
+def test_the_doctor_says_of_a_message_that_is_too_large_for_some_until_it_is_acknowledged(lone_world: World) -> None:
+    topic, _ = lone_world.make_subscription()
+    stream = lone_world.open_stream()
+    lone_world.publisher.publish(topic, b"x" * 4_000_001).result(60)
     [message] = stream.messages(1)
     size = message.ByteSize()  # where times have milliseconds they take a few bytes more
-    assert [text[:42] for wrong, text in findings(alone) if wrong] == [f"Message 0 has {size} bytes on a stream, a"]
+    assert [text[:42] for wrong, text in findings(lone_world) if wrong] == [
+        f"Message 0 has {size} bytes on a stream, a"
+    ]
 
-    alone.acknowledge(message.ack_id)
-    assert [text for wrong, text in findings(alone) if wrong] == []
+    lone_world.acknowledge(message.ack_id)
+    assert [text for wrong, text in findings(lone_world) if wrong] == []
     stream.call.cancel()
 
 
@@ -208,7 +214,7 @@ Publish: Any = pb.PublishRequest.pb()
 Message: Any = pb.PubsubMessage.pb()
 KINDS = [Publish, pb.UpdateTopicRequest.pb(), pb.AcknowledgeRequest.pb(), iam_policy_pb2.SetIamPolicyRequest]
 EMPTY_MESSAGE, EMPTY_ATTRIBUTE = b"\x12\x00", b"\x12\x00"
-LARGEST = Publish(
+LARGEST_PUBLISH = Publish(
     topic="T",
     messages=[
         Message(data=b"x", attributes={f"{i}": "" for i in range(100)}, ordering_key="k", message_id="1",
@@ -235,7 +241,7 @@ def looked_at(kind: Any, said: bytes) -> None:
 
 
 @given(publishes)
-@example(LARGEST)
+@example(LARGEST_PUBLISH)
 def test_no_publish_that_is_served_is_refused(request: Any) -> None:
     looked_at(Publish, request.SerializeToString())
 
@@ -296,7 +302,7 @@ TOPIC, MISSING = "projects/P/topics/Topic", "projects/P/topics/missing"
 SUBSCRIPTION = "projects/P/subscriptions/Subscription"
 PUBLISHER, SUBSCRIBER = "/google.pubsub.v1.Publisher/", "/google.pubsub.v1.Subscriber/"
 SCHEMAS = "/google.pubsub.v1.SchemaService/"
-UNREAD = {"max_message_bytes": 100_000, "pubsub_max_message_bytes": 66_000, "max_unread_bytes": 400_000}
+UNREAD_LIMITS = {"max_message_bytes": 100_000, "pubsub_max_message_bytes": 66_000, "max_unread_bytes": 400_000}
 CALLS = 20
 HELD_KINDS = ("RPCState", "_ServicerContext", "AbortError", "_Stream", "_Spread")
 """Objects of each call: its request is reachable from there, and from its frames."""
@@ -305,7 +311,7 @@ HELD_KINDS = ("RPCState", "_ServicerContext", "AbortError", "_Stream", "_Spread"
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     data = tmp_path_factory.mktemp("memory") / "ams-data"
-    with served(data, host="127.0.0.1", pubsub_port=0, pubsub_emulator=True, **UNREAD) as service:
+    with served(data, host="127.0.0.1", pubsub_port=0, pubsub_emulator=True, **UNREAD_LIMITS) as service:
         with grpc.insecure_channel(service.run.pubsub) as channel:
             ask(channel, PUBLISHER + "CreateTopic", pb.Topic.pb()(name=TOPIC))
             subscription = pb.Subscription.pb()(name=SUBSCRIPTION, topic=TOPIC)
@@ -318,11 +324,11 @@ def held_before() -> Iterator[int]:
     """Count the objects of other tests' calls, while the collector is off."""
     gc.collect()
     gc.disable()
-    yield sum(_held().values())
+    yield sum(_count_held().values())
     gc.enable()
 
 
-def _held() -> Counter[str]:
+def _count_held() -> Counter[str]:
     return Counter(name for each in gc.get_objects() if (name := type(each).__name__) in HELD_KINDS)
 
 
@@ -338,7 +344,7 @@ def _publish(topic: str, **message: object) -> bytes:
 ])  # fmt: skip
 def test_nothing_is_held_of_calls_that_are_over(service: Served, held_before: int, request_: bytes, code: str) -> None:
     with grpc.insecure_channel(service.run.pubsub) as channel:
-        assert {refused(channel, PUBLISHER + "Publish", request_)[0] for _ in range(CALLS + 1)} == {code}
+        assert {get_refusal(channel, PUBLISHER + "Publish", request_)[0] for _ in range(CALLS + 1)} == {code}
     _check_nothing_is_held(held_before)
 
 
@@ -367,7 +373,7 @@ def test_nothing_is_held_of_streams_that_are_over(
 
 
 def _check_nothing_is_held(before: int) -> None:
-    wait_until(lambda: sum(_held().values()) - before < CALLS)  # gRPC keeps a few for future calls
+    wait_until(lambda: sum(_count_held().values()) - before < CALLS)  # gRPC keeps a few for future calls
 
 
 def test_a_stream_says_that_its_subscription_was_detached_when_that_came_before_a_pull(service: Served) -> None:
@@ -381,7 +387,7 @@ def test_a_stream_says_that_its_subscription_was_detached_when_that_came_before_
     with grpc.insecure_channel(service.run.pubsub) as channel:
         ask(channel, SUBSCRIBER + "CreateSubscription", pb.Subscription.pb()(name=name, topic=TOPIC))
         with patch.object(Puller, "pull", detach_and_pull):
-            stream = opened(channel, name)
+            stream = open_stream(channel, name)
             assert stream.end() == (grpc.StatusCode.FAILED_PRECONDITION, f"Subscription {name} is detached.")
 
 
@@ -393,6 +399,6 @@ def test_an_answer_for_which_there_is_no_memory_is_not_sent(service: Served) -> 
             made = pb.CreateSchemaRequest.pb()(parent="projects/P", schema=schema, schema_id=f"schema{number}")
             ask(channel, SCHEMAS + "CreateSchema", made)  # also when it is answered with much
         every = pb.ListSchemasRequest.pb()(parent="projects/P", view=2)
-        assert refused(channel, SCHEMAS + "ListSchemas", every)[0] == "UNAVAILABLE"
+        assert get_refusal(channel, SCHEMAS + "ListSchemas", every)[0] == "UNAVAILABLE"
         every.page_size = 1
-        assert refused(channel, SCHEMAS + "ListSchemas", every)[0] == "OK"
+        assert get_refusal(channel, SCHEMAS + "ListSchemas", every)[0] == "OK"

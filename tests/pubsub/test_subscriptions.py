@@ -27,13 +27,13 @@ from tests.support.waiting import PATIENCE_SECONDS
 DAY = 86_400
 
 
-def updated(world: World, paths: list[str], **fields: object) -> types.Subscription:
+def update_fields(world: World, paths: list[str], **fields: object) -> types.Subscription:
     subscription = {"name": world.subscription(), **fields}
     request = {"subscription": subscription, "update_mask": {"paths": paths}}
     return world.subscriber.update_subscription(request=request)
 
 
-def got(world: World) -> types.Subscription:
+def show_subscription(world: World) -> types.Subscription:
     return world.subscriber.get_subscription(request={"subscription": world.subscription()})
 
 
@@ -49,10 +49,10 @@ def topic(world: World) -> str:
 
 def test_a_subscription_without_options_has_the_defaults_in_every_answer(world: World, topic: str) -> None:
     made = create(world)
-    assert made == got(world)
+    assert made == show_subscription(world)
     listed = list(world.subscriber.list_subscriptions(request={"project": f"projects/{world.project}"}))
     assert listed == [made]
-    assert updated(world, ["labels"]) == made
+    assert update_fields(world, ["labels"]) == made
     plain = types.Subscription.pb(made)
     assert (plain.topic, plain.ack_deadline_seconds) == (topic, 10)
     assert (plain.message_retention_duration.seconds, plain.expiration_policy.ttl.seconds) == (7 * DAY, 31 * DAY)
@@ -76,7 +76,7 @@ def test_a_subscription_is_shown_as_it_was_made(world: World, topic: str) -> Non
         "enable_exactly_once_delivery": True,
     }  # fmt: skip
     made = create(world, **wanted)
-    assert made == got(world)
+    assert made == show_subscription(world)
     wanted["dead_letter_policy"]["max_delivery_attempts"] = 5
     wanted["retry_policy"]["maximum_backoff"] = {"seconds": 600}
     for name, value in wanted.items():
@@ -89,7 +89,7 @@ def test_empty_policies_have_their_defaults_and_without_a_ttl_nothing_ends_a_sub
     plain = types.Subscription.pb(made)
     assert plain.HasField("expiration_policy")
     assert not plain.expiration_policy.HasField("ttl")
-    assert made == got(world)
+    assert made == show_subscription(world)
     policy = made.retry_policy
     assert (policy.minimum_backoff.total_seconds(), policy.maximum_backoff.total_seconds()) == (10, 600)
     assert made.topic_message_retention_duration.total_seconds() == 900
@@ -116,12 +116,12 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("field", CHANGES)
 def test_each_changeable_field_changes_alone_and_goes_back_to_its_default(world: World, topic: str, field: str) -> None:
     before = create(world)
-    shown = updated(world, [field], **CHANGES)
-    assert shown == got(world)
+    shown = update_fields(world, [field], **CHANGES)
+    assert shown == show_subscription(world)
     wanted = types.Subscription(before)
     setattr(wanted, field, CHANGES[field])
     assert shown == wanted
-    cleared = updated(world, [field])
+    cleared = update_fields(world, [field])
     if field == "expiration_policy":
         before = types.Subscription(before)
         assert cleared.expiration_policy.ttl.days == 31
@@ -133,26 +133,26 @@ def test_dead_letters_are_turned_on_and_off(world: World, topic: str) -> None:
     letters = world.topic("letters")
     world.publisher.create_topic(request={"name": letters})
     policy = {"dead_letter_topic": letters, "max_delivery_attempts": 7}
-    shown = updated(world, ["dead_letter_policy"], dead_letter_policy=policy)
+    shown = update_fields(world, ["dead_letter_policy"], dead_letter_policy=policy)
     assert shown.dead_letter_policy.max_delivery_attempts == 7
     nine = {"max_delivery_attempts": 9}
-    nested = updated(world, ["dead_letter_policy.max_delivery_attempts"], dead_letter_policy=nine)
+    nested = update_fields(world, ["dead_letter_policy.max_delivery_attempts"], dead_letter_policy=nine)
     assert nested.dead_letter_policy.max_delivery_attempts == 9
     assert nested.dead_letter_policy.dead_letter_topic == letters
-    assert updated(world, ["dead_letter_policy"]) == before
+    assert update_fields(world, ["dead_letter_policy"]) == before
 
 
 def test_a_nested_path_changes_what_it_names(world: World, topic: str) -> None:
     create(world, retry_policy={"minimum_backoff": {"seconds": 3}, "maximum_backoff": {"seconds": 30}})
     policy = {"minimum_backoff": {"seconds": 5}, "maximum_backoff": {"seconds": 50}}
-    shown = updated(world, ["retry_policy.minimum_backoff"], retry_policy=policy)
+    shown = update_fields(world, ["retry_policy.minimum_backoff"], retry_policy=policy)
     assert shown.retry_policy.minimum_backoff.total_seconds() == 5
     assert shown.retry_policy.maximum_backoff.total_seconds() == 30
     ttl = {"expiration_policy": {"ttl": {"seconds": 5 * DAY}}}
-    assert updated(world, ["expiration_policy.ttl"], **ttl).expiration_policy.ttl.days == 5
-    never = updated(world, ["expiration_policy.ttl"])
+    assert update_fields(world, ["expiration_policy.ttl"], **ttl).expiration_policy.ttl.days == 5
+    never = update_fields(world, ["expiration_policy.ttl"])
     assert not types.Subscription.pb(never).expiration_policy.HasField("ttl")
-    assert never == got(world)
+    assert never == show_subscription(world)
 
 
 DEADLINE = "Invalid ack deadline given (ack_deadline={}). The ack deadline must be between 10 and 600"
@@ -160,7 +160,7 @@ RETENTION = "The value for message retention duration is out of"
 TTL = "The value for expiration duration is too small"
 BACKOFF = "The fields retry_policy.minimum_backoff and retry_policy.maximum_backoff must be between 0s and 600s."
 ORDER = "retry_policy.minimum_backoff (10s if absent) must not be more than retry_policy.maximum_backoff."
-BAD: list[tuple[dict[str, Any], str]] = [
+BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     *(({"ack_deadline_seconds": each}, DEADLINE.format(each)) for each in (-1, 9, 601)),
     *(({"message_retention_duration": {"seconds": each}}, RETENTION) for each in (0, 599, 2_678_401)),
     *(({"expiration_policy": {"ttl": {"seconds": each}}}, TTL) for each in (0, DAY - 1)),
@@ -177,7 +177,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "text"), BAD, ids=str)
+@pytest.mark.parametrize(("options", "text"), BAD_FIELDS, ids=str)
 def test_what_is_outside_its_limits_is_refused_with_a_text_that_says_so(
     world: World, topic: str, options: dict[str, Any], text: str
 ) -> None:
@@ -186,7 +186,7 @@ def test_what_is_outside_its_limits_is_refused_with_a_text_that_says_so(
     assert text in error.value.message
     assert not re.search("[a-z][A-Z]|docs/", error.value.message), "fields are spelled as the protocol does"
     with pytest.raises(NotFound):
-        got(world)
+        show_subscription(world)
 
 
 def test_dead_letters_go_to_a_topic_after_5_to_100_attempts(world: World, topic: str) -> None:
@@ -212,25 +212,25 @@ def test_a_detached_subscription_is_shown_so_and_gives_nothing(world: World, top
     other = world.subscription("other")
     world.subscriber.create_subscription(request={"name": other, "topic": topic})
     world.publisher.detach_subscription(request={"subscription": world.subscription()})
-    assert got(world).detached
+    assert show_subscription(world).detached
     assert list(world.publisher.list_topic_subscriptions(request={"topic": topic})) == [other]
     with pytest.raises(FailedPrecondition) as error:
-        world.pulled(world.subscription())
+        world.pull(world.subscription())
     assert error.value.message == f"Subscription {world.subscription()} is detached."
     world.subscriber.delete_subscription(request={"subscription": world.subscription()})
     with pytest.raises(NotFound):
-        got(world)
+        show_subscription(world)
 
 
 def test_an_ordered_subscription_of_ams_is_shown_and_refuses_consumers_with_why(world: World, topic: str) -> None:
     world.http("PUT", "/subscriptions/subscription", {"topic": topic})
-    assert got(world).topic == topic
-    assert updated(world, ["labels"], labels={"a": "b"}) == got(world)
+    assert show_subscription(world).topic == topic
+    assert update_fields(world, ["labels"], labels={"a": "b"}) == show_subscription(world)
     with pytest.raises(InvalidArgument, match="An ordered subscription has labels and an ack deadline only"):
-        updated(world, ["retry_policy"], retry_policy={})
-    assert dict(got(world).labels) == {"a": "b"}
+        update_fields(world, ["retry_policy"], retry_policy={})
+    assert dict(show_subscription(world).labels) == {"a": "b"}
     calls = (
-        lambda: world.pulled(world.subscription()), lambda: world.acknowledge("1-2"), lambda: world.modify(0, "1-2"),
+        lambda: world.pull(world.subscription()), lambda: world.acknowledge("1-2"), lambda: world.modify(0, "1-2"),
     )  # fmt: skip
     for each in calls:
         with pytest.raises(FailedPrecondition, match="ordered one of AMS.*AMS API"):
@@ -243,8 +243,8 @@ def test_an_ordered_subscription_of_ams_is_shown_and_refuses_consumers_with_why(
 def test_what_one_api_makes_the_other_shows(world: World, topic: str) -> None:
     made = {"topic": topic, "type": "parallel", "enableMessageOrdering": True}
     world.http("PUT", "/subscriptions/subscription", made)
-    assert got(world).enable_message_ordering
-    assert updated(world, ["ack_deadline_seconds"], ack_deadline_seconds=33).ack_deadline_seconds == 33
+    assert show_subscription(world).enable_message_ordering
+    assert update_fields(world, ["ack_deadline_seconds"], ack_deadline_seconds=33).ack_deadline_seconds == 33
     assert world.http("GET", "/subscriptions/subscription")["ackDeadlineSeconds"] == 33
 
 
@@ -265,28 +265,28 @@ def receiver(running_receiver: Receiving) -> Receiving:
     return running_receiver
 
 
-def reach(receiver: Receiving, name: str = ISSUER) -> dict[str, str]:
+def push_settings(receiver: Receiving, name: str = ISSUER) -> dict[str, str]:
     """Settings of a service that delivers to the receiver, and is known by this name."""
     return {"AMS_PUSH_CA_FILE": receiver.ca, "AMS_PUSH_ALLOW": "127.0.0.0/8", "AMS_PROXY_HOSTNAME": name}
 
 
 @pytest.fixture(scope="module")
-def pushing(tmp_path_factory: pytest.TempPathFactory, running_receiver: Receiving) -> Iterator[LiveService]:
+def pushing_service(tmp_path_factory: pytest.TempPathFactory, running_receiver: Receiving) -> Iterator[LiveService]:
     data = tmp_path_factory.mktemp("pushing") / "data"
-    with live_service(data, *EMULATOR, environment=reach(running_receiver)) as service:
+    with live_service(data, *EMULATOR, environment=push_settings(running_receiver)) as service:
         yield service
 
 
 @pytest.fixture
-def place(pushing: LiveService) -> Iterator[World]:
-    with grpc.insecure_channel(pushing.pubsub) as channel:
-        yield world_at(channel, pushing)
+def pushing_world(pushing_service: LiveService) -> Iterator[World]:
+    with grpc.insecure_channel(pushing_service.pubsub) as channel:
+        yield world_at(channel, pushing_service)
 
 
 def test_an_emulator_delivers_by_http_to_this_machine_as_googles_does(world: World, publishing: Publishing) -> None:
     bodies: Queue[bytes] = Queue()
     url = publishing.answers("/in", lambda body: bodies.put(body) or b"")
-    _, subscription = world.made(push_config={"push_endpoint": url.replace("127.0.0.1", "localhost")})
+    _, subscription = world.make_subscription(push_config={"push_endpoint": url.replace("127.0.0.1", "localhost")})
 
     world.publish(b"a rose")
 
@@ -305,15 +305,15 @@ def token_of(came: Received) -> str:
 
 @pytest.mark.long
 def test_a_delivery_is_wrapped_and_its_token_is_checked_by_the_published_keys(
-    place: World, pushing: LiveService, receiver: Receiving
+    pushing_world: World, pushing_service: LiveService, receiver: Receiving
 ) -> None:
     endpoint = receiver.url("/ok/wrapped")
     token = {"service_account_email": ACCOUNT, "audience": "https://receiver.example"}
     push = {"push_endpoint": endpoint, "oidc_token": token, "attributes": {"x-goog-version": "v1"}}
-    topic, subscription = place.made(push_config=push)
-    shown = place.subscriber.get_subscription(request={"subscription": subscription}).push_config
+    topic, subscription = pushing_world.make_subscription(push_config=push)
+    shown = pushing_world.subscriber.get_subscription(request={"subscription": subscription}).push_config
 
-    sent = place.publisher.publish(topic, b"a rose", color="red").result(PATIENCE_SECONDS)
+    sent = pushing_world.publisher.publish(topic, b"a rose", color="red").result(PATIENCE_SECONDS)
     [came] = receiver.wait(1, "/ok/wrapped")
 
     body = json.loads(came.body)
@@ -325,14 +325,14 @@ def test_a_delivery_is_wrapped_and_its_token_is_checked_by_the_published_keys(
     assert (base64.b64decode(message["data"]), message["attributes"]) == (b"a rose", {"color": "red"})
     assert (came.method, came.headers["content-type"]) == ("POST", "application/json")
     assert came.headers["user-agent"] == "CloudPubSub-Google"
-    said = checked(token_of(came), pushing, "https://receiver.example")
+    said = check_token(token_of(came), pushing_service, "https://receiver.example")
     assert (said["iss"], said["email"], said["email_verified"]) == (f"https://{ISSUER}", ACCOUNT, True)
     assert said["exp"] - said["iat"] == 3600
     assert (shown.push_endpoint, dict(shown.attributes)) == (endpoint, {"x-goog-version": "v1"})
     assert shown.oidc_token.service_account_email == ACCOUNT
 
 
-def checked(token: str, service: LiveService, audience: str) -> dict[str, object]:
+def check_token(token: str, service: LiveService, audience: str) -> dict[str, object]:
     """Check a token as a receiver does that knows only the issuer's URL."""
     with httpx.Client(base_url=service.base_url, trust_env=False, timeout=PATIENCE_SECONDS) as client:
         told = client.get("/.well-known/openid-configuration").json()
@@ -348,25 +348,27 @@ def test_without_a_host_name_receivers_check_a_token_by_the_url_that_the_service
     flags: list[str], tmp_path: Path, receiver: Receiving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
-        live_service(tmp_path / "data", *EMULATOR, *flags, environment=reach(receiver, "")) as service,
+        live_service(tmp_path / "data", *EMULATOR, *flags, environment=push_settings(receiver, "")) as service,
         grpc.insecure_channel(service.pubsub) as channel,
     ):
         place = world_at(channel, service)
         endpoint = receiver.url("/ok/checked")
-        place.made(push_config={"push_endpoint": endpoint, "oidc_token": {"service_account_email": ACCOUNT}})
+        place.make_subscription(
+            push_config={"push_endpoint": endpoint, "oidc_token": {"service_account_email": ACCOUNT}}
+        )
         place.publish(b"a rose")
         token = token_of(receiver.wait(1, "/ok/checked")[0])
         for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
             monkeypatch.setenv(name, str(service.ca))
-        senders = list(documented(service.base_url, endpoint))
+        senders = list(documented_checks(service.base_url, endpoint))
 
         assert [sender(token) for sender in senders] == [ACCOUNT] * 2
-        for sender in documented(service.base_url, "https://other.example"):
+        for sender in documented_checks(service.base_url, "https://other.example"):
             with pytest.raises(jwt.InvalidAudienceError):
                 sender(token)
 
 
-def documented(issuer: str, audience: str) -> Iterator[Callable[[str], str]]:
+def documented_checks(issuer: str, audience: str) -> Iterator[Callable[[str], str]]:
     text = (ROOT / "docs" / "reference" / "pubsub.md").read_text()
     for program in re.findall(r"^```python\n(.*?def sender.*?)^```$", text, re.MULTILINE | re.DOTALL):
         said: dict[str, Any] = {}
@@ -376,21 +378,25 @@ def documented(issuer: str, audience: str) -> Iterator[Callable[[str], str]]:
 
 @pytest.mark.long
 def test_what_was_not_delivered_is_pulled_after_a_switch_and_what_was_not_pulled_is_delivered(
-    place: World, receiver: Receiving
+    pushing_world: World, receiver: Receiving
 ) -> None:
-    _, subscription = place.made(push_config={"push_endpoint": receiver.url("/status/500")})
-    place.publish(b"a rose")
+    _, subscription = pushing_world.make_subscription(push_config={"push_endpoint": receiver.url("/status/500")})
+    pushing_world.publish(b"a rose")
     receiver.wait(1, "/status/500")
     with pytest.raises(FailedPrecondition):
-        place.pulled()
+        pushing_world.pull()
 
-    place.subscriber.modify_push_config(request={"subscription": subscription, "push_config": {}})
-    shown = place.subscriber.get_subscription(request={"subscription": subscription})
-    [pulled] = place.subscriber.pull(request={"subscription": subscription, "max_messages": 1}).received_messages
-    place.modify(0, pulled.ack_id)
-    place.publish(b"a tulip")
+    pushing_world.subscriber.modify_push_config(request={"subscription": subscription, "push_config": {}})
+    shown = pushing_world.subscriber.get_subscription(request={"subscription": subscription})
+    [pulled] = pushing_world.subscriber.pull(
+        request={"subscription": subscription, "max_messages": 1}
+    ).received_messages
+    pushing_world.modify(0, pulled.ack_id)
+    pushing_world.publish(b"a tulip")
     update = {"name": subscription, "push_config": {"push_endpoint": receiver.url("/ok/again")}}
-    place.subscriber.update_subscription(request={"subscription": update, "update_mask": {"paths": ["push_config"]}})
+    pushing_world.subscriber.update_subscription(
+        request={"subscription": update, "update_mask": {"paths": ["push_config"]}}
+    )
 
     assert not shown.push_config.push_endpoint
     came = [json.loads(each.body)["message"]["data"] for each in receiver.wait(2, "/ok/again")]
@@ -409,7 +415,7 @@ def test_what_was_not_delivered_is_pulled_after_a_switch_and_what_was_not_pulled
 def test_what_cannot_be_delivered_is_refused_and_changes_nothing(
     world: World, push: dict[str, object], options: dict[str, object]
 ) -> None:
-    topic, subscription = world.made(**options)
+    topic, subscription = world.make_subscription(**options)
 
     with pytest.raises(InvalidArgument) as creating:
         world.subscriber.create_subscription(
@@ -421,12 +427,12 @@ def test_what_cannot_be_delivered_is_refused_and_changes_nothing(
 
     listed = world.subscriber.list_subscriptions(request={"project": f"projects/{world.project}"})
     assert [each.name for each in listed] == [subscription]
-    assert world.pulled() == []
+    assert world.pull() == []
 
 
 def test_push_has_neither_exactly_once_delivery_nor_the_order_of_ams(world: World) -> None:
     push = {"push_endpoint": "https://a.example"}
-    topic, subscription = world.made(push_config=push)
+    topic, subscription = world.make_subscription(push_config=push)
     update = {"name": subscription, "enable_exactly_once_delivery": True}
     mask = {"paths": ["enable_exactly_once_delivery"]}
     with pytest.raises(InvalidArgument, match="pull subscriptions only"):

@@ -31,14 +31,14 @@ SCALARS = {
     FieldDescriptor.TYPE_INT32: st.integers(-(2**31), 2**31 - 1),
     FieldDescriptor.TYPE_INT64: st.integers(-(2**63), 2**63 - 1),
 }
-PLAIN = {
+PLAIN_MESSAGES = {
     "google.protobuf.Duration": st.builds(dict, seconds=st.integers(0, 10**6), nanos=st.integers(0, 999_999_999)),
     "google.protobuf.Timestamp": st.builds(dict, seconds=st.integers(0, 10**9), nanos=st.integers(0, 999_999_999)),
     "google.protobuf.FieldMask": st.builds(dict, paths=st.lists(st.sampled_from(["a", "b_c", "d.e_f"]), max_size=3)),
 }
 
 
-def filled(data: Any, message: Any, depth: int = 0) -> Any:
+def fill_message(data: Any, message: Any, depth: int = 0) -> Any:
     for each in message.DESCRIPTOR.fields:
         if each.name.startswith("value") or not data.draw(st.booleans()):
             continue
@@ -55,16 +55,16 @@ def filled(data: Any, message: Any, depth: int = 0) -> Any:
         elif inner.GetOptions().map_entry:
             text = SCALARS[FieldDescriptor.TYPE_STRING]
             target.update(data.draw(st.dictionaries(text, text, max_size=2)))
-        elif inner.full_name in PLAIN:
-            target.MergeFrom(type(target)(**data.draw(PLAIN[inner.full_name])))
+        elif inner.full_name in PLAIN_MESSAGES:
+            target.MergeFrom(type(target)(**data.draw(PLAIN_MESSAGES[inner.full_name])))
         elif depth < 3 and inner.full_name != "google.protobuf.Struct":
-            filled(data, target.add() if each.is_repeated else target, depth + 1)
+            fill_message(data, target.add() if each.is_repeated else target, depth + 1)
     return message
 
 
 @given(st.sampled_from(KINDS), st.booleans(), st.data())
 def test_messages_are_json_as_google_writes_and_reads_it(kind: Any, numbers: bool, data: Any) -> None:
-    message = filled(data, kind())
+    message = fill_message(data, kind())
     shown = show(message, numbers)
     assert shown == json_format.MessageToDict(message, use_integers_for_enums=numbers)
     again = kind()

@@ -18,7 +18,7 @@ from ams.wire.push import Failure, WorkerState
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 PATH = "/projects/P/subscriptions/S"
-OK = EndpointAnswer(200, "")
+OK_ANSWER = EndpointAnswer(200, "")
 
 
 def target(
@@ -38,13 +38,13 @@ def target(
     )
 
 
-def pulled(offset: int, data: str = "aGk=", attributes: Mapping[str, str] | None = None, key: str = "") -> Pulled:
+def make_pulled(offset: int, data: str = "aGk=", attributes: Mapping[str, str] | None = None, key: str = "") -> Pulled:
     return Pulled(offset, str(offset), "2026-01-01T00:00:00Z", Fragment(message(data, attributes, key).fragment))
 
 
 class MemoryUpstream:
     def __init__(self, messages: int = 0, path: str = PATH) -> None:
-        self.messages: dict[str, list[Pulled]] = {path: [pulled(offset) for offset in range(messages)]}
+        self.messages: dict[str, list[Pulled]] = {path: [make_pulled(offset) for offset in range(messages)]}
         self.positions: dict[str, int] = {}
         self.dead_lettered: list[tuple[Pulled, Verdict]] = []
         self.pulls: list[int] = []  # requested size of each pull
@@ -60,7 +60,7 @@ class MemoryUpstream:
 
     def append(self, path: str = PATH, count: int = 1) -> None:
         messages = self.messages.setdefault(path, [])
-        messages += [pulled(offset) for offset in range(len(messages), len(messages) + count)]
+        messages += [make_pulled(offset) for offset in range(len(messages), len(messages) + count)]
         self.wake()
 
     def wake(self) -> None:
@@ -140,7 +140,7 @@ Behaviour = Callable[[Sent], EndpointAnswer | Exception]
 
 
 class ScriptedSender:
-    def __init__(self, *answers: EndpointAnswer | Exception, then: Behaviour = lambda _: OK) -> None:
+    def __init__(self, *answers: EndpointAnswer | Exception, then: Behaviour = lambda _: OK_ANSWER) -> None:
         self.answers = list(answers)
         self.then = then
         self.sent: list[Sent] = []
@@ -171,15 +171,15 @@ class ScriptedSender:
         return self.state
 
 
-def closed(*answers: EndpointAnswer | Exception) -> ScriptedSender:
+def make_closed_sender(*answers: EndpointAnswer | Exception) -> ScriptedSender:
     sender = ScriptedSender(*answers)
     sender.open.clear()
     return sender
 
 
-def refuses(*ids: int, status: int = 422) -> Behaviour:
+def refuse_messages(*ids: int, status: int = 422) -> Behaviour:
     """Return a behaviour that refuses bodies with one of these messages."""
-    return lambda sent: EndpointAnswer(status, "bad") if set(sent.ids) & set(ids) else OK
+    return lambda sent: EndpointAnswer(status, "bad") if set(sent.ids) & set(ids) else OK_ANSWER
 
 
 class Naps:
@@ -198,7 +198,7 @@ class Naps:
         await self.hold.wait()
 
 
-LATE = NotTaken("ack timeout")
+TAKEN_LATE = NotTaken("ack timeout")
 
 
 class Bench:
@@ -236,7 +236,7 @@ B = TypeVar("B", bound=Bench)
 
 
 @contextlib.asynccontextmanager
-async def idle(working: contextlib.AbstractAsyncContextManager[B]) -> AsyncIterator[B]:
+async def wait_until_idle(working: contextlib.AbstractAsyncContextManager[B]) -> AsyncIterator[B]:
     """Yield a bench after its worker has become idle."""
     async with working as bench:
         await bench.idle()
@@ -244,7 +244,7 @@ async def idle(working: contextlib.AbstractAsyncContextManager[B]) -> AsyncItera
 
 
 @contextlib.asynccontextmanager
-async def napping(working: contextlib.AbstractAsyncContextManager[B]) -> AsyncIterator[B]:
+async def wait_until_napping(working: contextlib.AbstractAsyncContextManager[B]) -> AsyncIterator[B]:
     """Yield a bench whose worker waits after a failure, until a test ends naps."""
     async with working as bench:
         bench.naps.hold.clear()

@@ -27,7 +27,7 @@ from tests.support.receiving import Receiving
 from tests.support.waiting import PATIENCE_SECONDS, some_turns, wait_until_async
 
 
-class Changing:
+class ChangingResolver:
     def __init__(self, *answers: list[str]) -> None:
         self.answers = list(answers)
 
@@ -35,35 +35,35 @@ class Changing:
         return self.answers.pop(0)
 
 
-async def connected(receiving: Receiving, resolve: Resolver, allowed: str = "127.0.0.1/32") -> Connection:
+async def connect_receiver(receiving: Receiving, resolve: Resolver, allowed: str = "127.0.0.1/32") -> Connection:
     connector = Connector(Guard(networks(allowed, "push_allow"), resolve), trust(receiving.ca))
     until = asyncio.get_running_loop().time() + 5
     return await connector.connect(Endpoint("receiver.example", receiving.port), Progress(), until)
 
 
-async def asked(connection: Connection) -> int:
+async def ask_status(connection: Connection) -> int:
     reply = await connection.ask("POST", "/ok", [], b"{}", keep=0, progress=Progress())
     await connection.abort()
     return reply.status
 
 
 async def test_a_name_is_resolved_once_and_refused_when_it_changes_to_a_refused_address(receiving: Receiving) -> None:
-    resolve = Changing(["127.0.0.1"], ["127.0.0.2"])
+    resolve = ChangingResolver(["127.0.0.1"], ["127.0.0.2"])
 
-    assert await asked(await connected(receiving, resolve)) == 200
+    assert await ask_status(await connect_receiver(receiving, resolve)) == 200
 
     assert resolve.answers == [["127.0.0.2"]]
     assert receiving.requests("/ok")[0].headers["host"] == f"receiver.example:{receiving.port}"
     with pytest.raises(Refused, match=r"^receiver.example is not a public address$"):
-        await connected(receiving, resolve)
+        await connect_receiver(receiving, resolve)
 
 
 async def test_of_several_addresses_the_refused_ones_are_left_out_and_dead_ones_passed_over(
     receiving: Receiving,
 ) -> None:
-    resolve = Changing(["10.0.0.1", "127.0.0.3", "127.0.0.1"])
+    resolve = ChangingResolver(["10.0.0.1", "127.0.0.3", "127.0.0.1"])
 
-    assert await asked(await connected(receiving, resolve, "127.0.0.0/8")) == 200
+    assert await ask_status(await connect_receiver(receiving, resolve, "127.0.0.0/8")) == 200
 
 
 async def test_an_address_that_swallows_connects_leaves_time_for_the_next(
@@ -71,7 +71,7 @@ async def test_an_address_that_swallows_connects_leaves_time_for_the_next(
 ) -> None:
     swallowing = urlsplit(receiving.bad("swallow")).port or 0
     connector = Connector(
-        Guard(networks("127.0.0.0/8", "push_allow"), Changing(["127.0.0.1", "127.0.0.2"])), trust(receiving.ca)
+        Guard(networks("127.0.0.0/8", "push_allow"), ChangingResolver(["127.0.0.1", "127.0.0.2"])), trust(receiving.ca)
     )
     until, progress = asyncio.get_running_loop().time() + 2 * PATIENCE_SECONDS, Progress()
     connecting = asyncio.create_task(connector.connect(Endpoint("receiver.example", swallowing), progress, until))
@@ -92,7 +92,7 @@ async def test_a_name_without_an_address_is_told(receiving: Receiving, error: Ex
         raise error
 
     with pytest.raises(Unreachable, match=said):
-        await connected(receiving, resolve)
+        await connect_receiver(receiving, resolve)
 
 
 def _wait(over: threading.Event) -> None:
@@ -176,7 +176,7 @@ async def test_the_hash_is_asked_for_at_the_root_of_the_host(
     gc.collect()  # a connection that stayed open would warn, and warnings fail tests
 
 
-HALF = f"HTTP/1.1 200 OK\r\nContent-Length: 64\r\n\r\n{HASH[:32]}".encode()
+HALF_ANSWER = f"HTTP/1.1 200 OK\r\nContent-Length: 64\r\n\r\n{HASH[:32]}".encode()
 WRONG_HASH, WRONG_STATUS, TOO_LONG = "Wrong verification hash", "Wrong response status code", "The answer is too long"
 CONTINUE, HINTS = b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n"
 
@@ -189,7 +189,7 @@ CONTINUE, HINTS = b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r
     (answers(HASH, "100000 Odd"), "illegal status line"), (floods, WRONG_HASH),
     *((sends(line * 1_000_000), TOO_LONG) for line in (CONTINUE, HINTS)),
     (sends(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 200_000), TOO_LONG),
-    (sends(HALF), "closed before the answer was whole"), (sends(b""), "closed without an answer"),
+    (sends(HALF_ANSWER), "closed before the answer was whole"), (sends(b""), "closed without an answer"),
     (sends(b"HTTP/1.1"), "closed before the answer was whole"),
 ])  # fmt: skip
 async def test_any_other_answer_fails(endpoint: Receiver, behaviour: Behaviour, said: str) -> None:

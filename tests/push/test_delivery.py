@@ -28,7 +28,7 @@ from ams.push.delivery import (
 from ams.push.sender import NotAsked, _encode_headers
 from ams.push.trying import MAX_BYTES, FailureTexts, repeats
 from ams.push.upstream import Pulled, Target
-from tests.push.keepers import pulled, target
+from tests.push.keepers import make_pulled, target
 
 TIME = "2026-01-01T00:00:00Z"
 SUBSCRIPTION = "projects/P/subscriptions/S"
@@ -37,7 +37,7 @@ ATTRIBUTES = st.dictionaries(st.text(), st.text(), max_size=3)
 KEYS = st.just("") | st.text(max_size=5)
 
 
-def encoded(data: bytes) -> str:
+def encode_data(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
@@ -54,7 +54,7 @@ ITEM = (
 @pytest.mark.parametrize(("most", "content"), [(1, ITEM), (2, b'{"messages":[' + ITEM + b"]}")], ids=["object", "list"])
 def test_a_configuration_of_one_message_sends_an_object_and_of_more_a_list(most: int, content: bytes) -> None:
     """P7: the subscription without a leading slash, and nothing of a host."""
-    assert body(pulled(7, "aGk=", {"k": "v"}, "bed 4"), max_messages=most).content == content
+    assert body(make_pulled(7, "aGk=", {"k": "v"}, "bed 4"), max_messages=most).content == content
 
 
 def test_empty_ids_times_and_attributes_are_left_out() -> None:
@@ -65,20 +65,20 @@ def test_empty_ids_times_and_attributes_are_left_out() -> None:
 
 @given(st.lists(st.tuples(ATTRIBUTES, st.binary(max_size=20), KEYS), min_size=1, max_size=5))
 def test_bodies_hold_what_was_published_in_order(published: list[tuple[Mapping[str, str], bytes, str]]) -> None:
-    messages = [pulled(offset, encoded(data), each, key) for offset, (each, data, key) in enumerate(published)]
+    messages = [make_pulled(offset, encode_data(data), each, key) for offset, (each, data, key) in enumerate(published)]
 
     items = json.loads(body(*messages, max_messages=5).content)["messages"]
 
     assert [each["subscription"] for each in items] == [SUBSCRIPTION] * len(messages)
     assert [each["message"]["messageId"] for each in items] == [str(offset) for offset in range(len(messages))]
-    assert [each["message"]["data"] for each in items] == [encoded(data) for _, data, _ in published]
+    assert [each["message"]["data"] for each in items] == [encode_data(data) for _, data, _ in published]
     assert [each["message"].get("attributes", {}) for each in items] == [each for each, _, _ in published]
     assert [each["message"].get("orderingKey", "") for each in items] == [key for _, _, key in published]
 
 
 @given(st.text(), ATTRIBUTES, KEYS)
 def test_text_is_sent_decoded_where_that_is_asked_for(text: str, attributes: dict[str, str], key: str) -> None:
-    made = body(pulled(3, encoded(text.encode()), attributes, key), base64_decode=True)
+    made = body(make_pulled(3, encode_data(text.encode()), attributes, key), base64_decode=True)
 
     expected = {"messageId": "3", "data": text, "publishTime": TIME}
     expected |= {name: value for name, value in (("attributes", attributes), ("orderingKey", key)) if value}
@@ -89,7 +89,7 @@ def test_text_is_sent_decoded_where_that_is_asked_for(text: str, attributes: dic
 @pytest.mark.parametrize("data", ["/w==", "gIA=", "7aCA", "no base64", "aGk", '"aGk=', ':"aGk=', 'no "base64"\n'])
 def test_what_is_no_text_is_sent_unchanged_and_counted(data: str) -> None:
     """P13: bytes that are not UTF-8 would be damaged in JSON; and invalid base64 cannot be decoded."""
-    made = body(pulled(0, data), pulled(1, "aGk="), base64_decode=True, max_messages=10)
+    made = body(make_pulled(0, data), make_pulled(1, "aGk="), base64_decode=True, max_messages=10)
 
     assert [each["message"]["data"] for each in json.loads(made.content)["messages"]] == [data, "hi"]
     assert made.undecodable == 1
@@ -108,7 +108,7 @@ def test_mattermost_gets_the_text_of_one_message_or_what_stands_for_it(
     data: str, attributes: dict[str, str], text: str, undecodable: int
 ) -> None:
     """Mattermost refuses every post without text, which would block all later messages."""
-    made = post(pulled(7, data, attributes), base64_decode=True)
+    made = post(make_pulled(7, data, attributes), base64_decode=True)
 
     assert json.loads(made.content) == {"text": text}
     assert made.undecodable == undecodable
@@ -122,7 +122,7 @@ BODY = b'{"text":"\xc3\xa4"}'
 
 def headers(*secrets: str, **config: object) -> dict[str, str]:
     made = Deliveries(target(secrets=secrets, **config))
-    return dict(made.headers([pulled(3), pulled(7)], BODY, attempt=2, now=int(time.time())))
+    return dict(made.headers([make_pulled(3), make_pulled(7)], BODY, attempt=2, now=int(time.time())))
 
 
 def test_a_new_secret_has_thirty_two_bytes_nobody_else_has() -> None:
@@ -181,14 +181,14 @@ def test_every_delivery_says_what_it_is_and_which() -> None:
 
 def test_mattermost_gets_none_of_them_and_is_told_username_and_channel() -> None:
     made = headers(new_secret(), type=MATTERMOST, mattermost_url=HOOK, header_value="value")
-    said = post(pulled(0), mattermost_username="ams", mattermost_channel="ops")
+    said = post(make_pulled(0), mattermost_username="ams", mattermost_channel="ops")
 
     assert set(made) == {"Content-Type"}
     assert json.loads(said.content) == {"text": "aGk=", "username": "ams", "channel": "ops"}
 
 
 def webhook_id(of: Target) -> str:
-    return dict(Deliveries(of).headers([pulled(0)], BODY, attempt=1, now=1))["webhook-id"]
+    return dict(Deliveries(of).headers([make_pulled(0)], BODY, attempt=1, now=1))["webhook-id"]
 
 
 def test_messages_of_a_topic_that_was_made_anew_have_other_ids() -> None:
@@ -223,7 +223,7 @@ def delivery(message: Pulled, form: GoogleForm, *, token: str = "", counts: bool
 
 
 def test_a_wrapped_one_says_all_of_its_message() -> None:
-    made = delivery(pulled(7, "aGk=", {"k": "v"}, "key"), WRAPPED, counts=True)
+    made = delivery(make_pulled(7, "aGk=", {"k": "v"}, "key"), WRAPPED, counts=True)
 
     time = "2026-01-01T00:00:00Z"
     assert json.loads(made.body) == {
@@ -235,25 +235,25 @@ def test_a_wrapped_one_says_all_of_its_message() -> None:
         "deliveryAttempt": 3,
     }  # fmt: skip
     assert dict(made.headers) == {"User-Agent": "CloudPubSub-Google", "Content-Type": "application/json"}
-    assert "deliveryAttempt" not in json.loads(delivery(pulled(7), WRAPPED).body), "with a dead letter policy only"
+    assert "deliveryAttempt" not in json.loads(delivery(make_pulled(7), WRAPPED).body), "with a dead letter policy only"
 
 
 def test_data_that_is_no_base64_goes_out_as_the_text_it_is() -> None:
-    message = pulled(7)._replace(fragment=Fragment(b'"data":"no base64!"'))
+    message = make_pulled(7)._replace(fragment=Fragment(b'"data":"no base64!"'))
 
     assert delivery(message, PLAIN).body == b"no base64!"
     assert base64.b64decode(json.loads(delivery(message, WRAPPED).body)["message"]["data"]) == b"no base64!"
 
 
 def test_without_metadata_headers_say_nothing_of_the_message() -> None:
-    made = delivery(pulled(7, "aGk=", {"k": "v"}), GoogleForm(is_wrapped=False))
+    made = delivery(make_pulled(7, "aGk=", {"k": "v"}), GoogleForm(is_wrapped=False))
 
     assert dict(made.headers) == {"User-Agent": "CloudPubSub-Google", "Content-Type": "application/octet-stream"}
     assert made.body == b"hi"
 
 
 def test_an_attribute_may_say_what_the_data_is() -> None:
-    made = delivery(pulled(7, "aGk=", {"content-type": "text/plain"}), PLAIN)
+    made = delivery(make_pulled(7, "aGk=", {"content-type": "text/plain"}), PLAIN)
 
     assert [value for name, value in made.headers if name.lower() == "content-type"] == ["text/plain"]
 
@@ -263,23 +263,23 @@ def test_an_attribute_may_say_what_the_data_is() -> None:
              "ü", "a:b", "", "Connection", "cookie", "User-Agent"],
 )  # fmt: skip
 def test_a_publisher_does_not_write_what_the_sender_says(name: str) -> None:
-    made = delivery(pulled(7, "aGk=", {name: "other"}), PLAIN)
+    made = delivery(make_pulled(7, "aGk=", {name: "other"}), PLAIN)
 
     assert "other" not in [value for _, value in made.headers]
 
 
 @given(st.dictionaries(st.text(), st.text(), max_size=4), st.text(max_size=9))
 def test_headers_of_any_message_can_be_sent(attributes: dict[str, str], key: str) -> None:
-    made = delivery(pulled(7, "aGk=", attributes, key), PLAIN)
+    made = delivery(make_pulled(7, "aGk=", attributes, key), PLAIN)
 
     encoded = _encode_headers(made.headers)
     assert not any({10, 13} & set(name + value) for name, value in encoded)
 
 
 def test_a_token_is_shown_and_without_it_nothing_is_sent() -> None:
-    assert ("Authorization", "Bearer eyJ.a.b") in delivery(pulled(7), SIGNED, token="eyJ.a.b").headers
+    assert ("Authorization", "Bearer eyJ.a.b") in delivery(make_pulled(7), SIGNED, token="eyJ.a.b").headers
     with pytest.raises(NotAsked, match=NO_TOKEN):
-        delivery(pulled(7), SIGNED)
+        delivery(make_pulled(7), SIGNED)
 
 
 def test_an_endpoint_that_repeats_its_token_is_not_quoted() -> None:
@@ -367,18 +367,20 @@ def test_of_a_page_its_title_and_text_are_shown_and_all_of_what_is_none(page: st
     "Hello,  'WORLD' of", "no bed named roses 7", "bad key: GREENHOUSE 12",
 ])  # fmt: skip
 def test_a_text_that_repeats_a_message_is_noticed(text: str) -> None:
-    message = pulled(1, "SGVsbG8sIHdvcmxkIG9mIGJlZHM=", {"bed": "roses-7"}, "greenhouse-12")
+    message = make_pulled(1, "SGVsbG8sIHdvcmxkIG9mIGJlZHM=", {"bed": "roses-7"}, "greenhouse-12")
 
-    assert repeats(text, [pulled(0, ""), message])
+    assert repeats(text, [make_pulled(0, ""), message])
 
 
 @given(st.text("abcdefghij", min_size=11, max_size=40), st.text(), st.text("abcdefghij", max_size=8))
 def test_eleven_characters_of_a_message_in_a_row_are_noticed(data: str, before: str, after: str) -> None:
     sent = base64.b64encode(f"{after}{data}{before}".encode()).decode()
 
-    assert repeats(before + data[:11] + after, [pulled(1, sent)])
+    assert repeats(before + data[:11] + after, [make_pulled(1, sent)])
 
 
 @pytest.mark.parametrize("text", ["", "no such bed", "Duplicate 'User-Agent' header found.", "unknown subscription"])
 def test_a_text_of_its_own_repeats_nothing(text: str) -> None:
-    assert not repeats(text, [pulled(1, "SGVsbG8sIHdvcmxkIG9mIGJlZHM=", {"bed": "roses-7"}), pulled(2, "not base64!")])
+    assert not repeats(
+        text, [make_pulled(1, "SGVsbG8sIHdvcmxkIG9mIGJlZHM=", {"bed": "roses-7"}), make_pulled(2, "not base64!")]
+    )

@@ -18,7 +18,7 @@ from ams.push.endpoints import (
 )
 
 
-class Kept:
+class KeptConnection:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.idle_since = 0.0
@@ -33,23 +33,23 @@ def endpoint(number: int = 0) -> Endpoint:
     return Endpoint(f"{number}.example", 443)
 
 
-def keep(endpoints: Endpoints, *connections: Kept) -> None:
+def keep_connections(endpoints: Endpoints, *connections: KeptConnection) -> None:
     for each in connections:
         endpoints.of(each.endpoint, 0.0)
         endpoints.keep(each)  # type: ignore[arg-type]  # it stands in for one
 
 
 async def test_the_connection_used_last_is_taken_first() -> None:
-    endpoints, older, newer = Endpoints(), Kept(endpoint()), Kept(endpoint())
-    keep(endpoints, older, newer)
+    endpoints, older, newer = Endpoints(), KeptConnection(endpoint()), KeptConnection(endpoint())
+    keep_connections(endpoints, older, newer)
 
     assert [endpoints.take(endpoint()) for _ in range(3)] == [newer, older, None]
     endpoints.close()
 
 
 async def test_endpoints_at_one_host_share_connections_and_nothing_else() -> None:
-    endpoints, there = Endpoints(), Kept(Endpoint("a.example", 443, "/one"))
-    keep(endpoints, there)
+    endpoints, there = Endpoints(), KeptConnection(Endpoint("a.example", 443, "/one"))
+    keep_connections(endpoints, there)
     one, other = (endpoints.of(Endpoint("a.example", 443, path), 0.0) for path in ("/one", "/other"))
 
     assert endpoints.take(Endpoint("a.example", 8443, "/one")) is None
@@ -60,8 +60,8 @@ async def test_endpoints_at_one_host_share_connections_and_nothing_else() -> Non
 
 async def test_the_one_longest_idle_makes_place_whosever_it_is() -> None:
     endpoints = Endpoints(max_idle=2)
-    connections = [Kept(endpoint(number)) for number in range(3)]
-    keep(endpoints, *connections)
+    connections = [KeptConnection(endpoint(number)) for number in range(3)]
+    keep_connections(endpoints, *connections)
 
     assert [each.is_closed for each in connections] == [True, False, False]
     assert endpoints.take(endpoint(0)) is None
@@ -69,11 +69,11 @@ async def test_the_one_longest_idle_makes_place_whosever_it_is() -> None:
 
 
 async def test_at_the_end_all_are_closed_and_no_more_are_kept() -> None:
-    endpoints, early, late = Endpoints(), Kept(endpoint()), Kept(endpoint())
-    keep(endpoints, early)
+    endpoints, early, late = Endpoints(), KeptConnection(endpoint()), KeptConnection(endpoint())
+    keep_connections(endpoints, early)
 
     endpoints.close()
-    keep(endpoints, late)
+    keep_connections(endpoints, late)
 
     assert early.is_closed
     assert late.is_closed
@@ -85,8 +85,8 @@ async def test_endpoints_nobody_asks_are_forgotten_when_there_are_many() -> None
     busy.users = 1
     for _ in range(FAILURES_TO_OPEN):
         broken.circuit = broken.circuit.after_failure(0.0, 0.5)
-    linked = Kept(endpoint(2))
-    keep(endpoints, linked)
+    linked = KeptConnection(endpoint(2))
+    keep_connections(endpoints, linked)
 
     for number in range(MAX_FORGETTABLE + 1):
         endpoints.of(endpoint(number), 0.0)
@@ -98,13 +98,14 @@ async def test_endpoints_nobody_asks_are_forgotten_when_there_are_many() -> None
 
 # Circuit breakers of endpoints that do not answer
 
-RANDOM = st.floats(0, 1, exclude_max=True)
+RANDOM_SHARES = st.floats(0, 1, exclude_max=True)
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["begins", "succeeded", "failed", "nothing"]), st.floats(0, 100), RANDOM), max_size=60
+    st.tuples(st.sampled_from(["begins", "succeeded", "failed", "nothing"]), st.floats(0, 100), RANDOM_SHARES),
+    max_size=60,
 )
 
 
-def opened(now: float = 0.0, random: float = 0.5) -> Circuit:
+def open_circuit(now: float = 0.0, random: float = 0.5) -> Circuit:
     state = Circuit()
     for _ in range(FAILURES_TO_OPEN):
         state = state.after_failure(now, random)
@@ -122,7 +123,7 @@ def test_it_opens_after_five_failures_in_a_row_and_not_before() -> None:
 
 
 def test_an_open_one_lets_nothing_through_until_its_time_has_come() -> None:
-    state = opened()
+    state = open_circuit()
 
     assert not state.allows(0.99)
     assert state.wait(0.25) == 0.75
@@ -131,7 +132,7 @@ def test_an_open_one_lets_nothing_through_until_its_time_has_come() -> None:
 
 
 def test_a_half_open_one_lets_one_request_through_and_another_when_nothing_is_heard_of_it() -> None:
-    state = opened().begins(1.0)
+    state = open_circuit().begins(1.0)
 
     assert state.name(1.0) == HALF_OPEN
     assert not state.allows(1.0)
@@ -143,7 +144,7 @@ def test_a_half_open_one_lets_one_request_through_and_another_when_nothing_is_he
 
 
 def test_failures_of_requests_that_were_on_their_way_when_it_opened_change_nothing() -> None:
-    state = opened()
+    state = open_circuit()
 
     assert state.after_failure(0.5, 0.5) == state
 
@@ -167,13 +168,13 @@ def test_it_is_never_open_for_more_than_a_minute_and_its_jitter(steps: list[tupl
 
 
 def test_endpoints_that_failed_together_are_asked_at_different_times() -> None:
-    assert [round(opened(random=each).until, 3) for each in (0.0, 0.25, 0.5, 0.75, 1.0)] == [
+    assert [round(open_circuit(random=each).until, 3) for each in (0.0, 0.25, 0.5, 0.75, 1.0)] == [
         0.85, 0.925, 1.0, 1.075, 1.15,
     ]  # fmt: skip
 
 
 def test_each_opening_is_twice_as_long_as_the_one_before_up_to_a_minute() -> None:
-    state, now, spans = opened(), 0.0, []
+    state, now, spans = open_circuit(), 0.0, []
     for _ in range(9):
         spans.append(state.wait(now))
         now += spans[-1]

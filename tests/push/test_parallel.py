@@ -20,18 +20,18 @@ from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.message_state import Rules
 from ams.storage.cursors.acks import Progress
 from tests.push.keepers import (
-    OK,
+    OK_ANSWER,
     Bench,
     MemoryUpstream,
     ScriptedSender,
     Sent,
     at_work,
-    closed,
-    idle,
-    napping,
-    pulled,
-    refuses,
+    make_closed_sender,
+    make_pulled,
+    refuse_messages,
     target,
+    wait_until_idle,
+    wait_until_napping,
 )
 from tests.support.waiting import wait_until_async
 
@@ -65,13 +65,13 @@ class BacklogHandOuts:
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
         if self.failing["lease"]:
             raise self.failing["lease"].pop(0)
-        self._stored(self.backlog.expire(self.clock.monotonic()))
+        self._note_stored(self.backlog.expire(self.clock.monotonic()))
         offsets = self.backlog.ready_messages(max_messages)
         offsets += self._new(max_messages - len(offsets))
         by_attempt: dict[int, list[Offset]] = {}
         for each in offsets:
             by_attempt.setdefault(self.backlog.failures.attempt_of(each), []).append(each)
-        return [self._given(attempt, group) for attempt, group in by_attempt.items()]
+        return [self._give_offsets(attempt, group) for attempt, group in by_attempt.items()]
 
     def _new(self, most: int) -> list[Offset]:
         found: list[Offset] = []
@@ -82,13 +82,13 @@ class BacklogHandOuts:
                 found.append(offset)
         return found
 
-    def _given(self, attempt: int, offsets: list[Offset]) -> HandOut:
+    def _give_offsets(self, attempt: int, offsets: list[Offset]) -> HandOut:
         deadline = Milliseconds(self.clock.monotonic() + 10_000)
         text = self.backlog.give(offsets, attempt, 10 * len(offsets), deadline, "push")
         return HandOut(text, attempt, [self.message(each) for each in offsets])
 
     def message(self, offset: int) -> Pulled:
-        return pulled(offset, key=self.key(offset))
+        return make_pulled(offset, key=self.key(offset))
 
     async def wait(self, target: Target) -> None:
         await asyncio.sleep(0)
@@ -107,25 +107,25 @@ class BacklogHandOuts:
 
     async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
         now = self.clock.monotonic()
-        _taken(self.backlog.extend(_ids(hand_out), Milliseconds(now + 1000 * seconds), now))
+        _check_taken(self.backlog.extend(_ids(hand_out), Milliseconds(now + 1000 * seconds), now))
 
     async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
         await asyncio.sleep(0)
         if self.failing["acknowledge"]:
             raise self.failing["acknowledge"].pop(0)
         settling = self.backlog.acknowledge(_ids(hand_out), self.clock.monotonic())
-        self._stored(settling)
-        _taken(settling.late)
+        self._note_stored(settling)
+        _check_taken(settling.late)
 
     async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
         self.waits.append(wait)
         settling = self.backlog.nack(_ids(hand_out), self.clock.monotonic(), wait)
-        self._stored(settling)
+        self._note_stored(settling)
         for each in self.backlog.failures.dead:
             self.dead[each] = verdict
-            self._stored(self.backlog.put_aside(each))
+            self._note_stored(self.backlog.put_aside(each))
         self.backlog.failures.dead = []
-        _taken(settling.late)
+        _check_taken(settling.late)
 
     def release(self, target: Target, hand_out: HandOut) -> None:
         self.backlog.release(_ids(hand_out), self.clock.monotonic())
@@ -134,7 +134,7 @@ class BacklogHandOuts:
     def failures(self) -> dict[int, int]:
         return {each: count for each in range(self.messages) if (count := self.backlog.failures.of(Offset(each)))}
 
-    def _stored(self, settling: Settling) -> None:
+    def _note_stored(self, settling: Settling) -> None:
         self.backlog.note_stored(settling, self.clock.monotonic())
         self._changed.set()
 
@@ -143,12 +143,12 @@ def _ids(hand_out: HandOut) -> dict[str, list[Offset]]:
     return {hand_out.text: [Offset(each.offset) for each in hand_out.messages]}
 
 
-def _taken(late: Sequence[object]) -> None:
+def _check_taken(late: Sequence[object]) -> None:
     if late:
         raise NotTaken("ack timeout")
 
 
-REFUSED = SendFailed("refused")
+SEND_REFUSED = SendFailed("refused")
 
 
 class LeasingBench(Bench):
@@ -166,7 +166,7 @@ class LeasingBench(Bench):
 
 
 @contextlib.asynccontextmanager
-async def working(
+async def run_worker(
     messages: int,
     sender: ScriptedSender | None = None,
     *,
@@ -180,9 +180,9 @@ async def working(
 
 
 @contextlib.asynccontextmanager
-async def holding(count: int, messages: int, sender: ScriptedSender, **config: Any) -> AsyncIterator[LeasingBench]:
+async def hold_answers(count: int, messages: int, sender: ScriptedSender, **config: Any) -> AsyncIterator[LeasingBench]:
     """Let a worker deliver to an endpoint that holds back so many answers."""
-    async with working(messages, sender, **config) as bench:
+    async with run_worker(messages, sender, **config) as bench:
         await wait_until_async(lambda: sender.in_flight == count)
         yield bench
 
@@ -193,7 +193,7 @@ def attempts_of(sender: ScriptedSender, offset: int) -> list[str]:
 
 @pytest.mark.parametrize(("config", "most"), [({"max_outstanding": 7}, 7), ({}, 10)], ids=["as said", "unsaid"])
 async def test_as_many_deliveries_are_under_way_as_may_be(config: dict[str, int], most: int) -> None:
-    async with holding(most, 20, closed(), **config) as bench:
+    async with hold_answers(most, 20, make_closed_sender(), **config) as bench:
         assert bench.state.outstanding == most
         bench.sender.open.set()
         await bench.idle()
@@ -206,8 +206,8 @@ async def test_as_many_deliveries_are_under_way_as_may_be(config: dict[str, int]
 
 async def test_a_message_that_is_refused_comes_again_by_itself_and_the_others_go_on() -> None:
     answers = iter([EndpointAnswer(422, "bad"), EndpointAnswer(500, "bad")])
-    sender = ScriptedSender(then=lambda sent: next(answers, OK) if sent.ids == [3] else OK)
-    async with idle(working(10, sender, retry_period=1000)) as bench:
+    sender = ScriptedSender(then=lambda sent: next(answers, OK_ANSWER) if sent.ids == [3] else OK_ANSWER)
+    async with wait_until_idle(run_worker(10, sender, retry_period=1000)) as bench:
         assert bench.floor == 10
         assert attempts_of(sender, 3) == ["1", "2", "3"]
         assert bench.hand_outs.waits == [1000, 2000]  # linear, by the message's own failures
@@ -216,14 +216,14 @@ async def test_a_message_that_is_refused_comes_again_by_itself_and_the_others_go
 
 
 async def test_a_message_that_failed_as_often_as_it_may_is_put_aside_with_the_words_of_the_endpoint() -> None:
-    async with idle(working(10, ScriptedSender(then=refuses(3)), attempts=5)) as bench:
+    async with wait_until_idle(run_worker(10, ScriptedSender(then=refuse_messages(3)), attempts=5)) as bench:
         assert bench.floor == 10
         assert bench.hand_outs.dead == {3: Verdict("bad", 5, 422)}
 
 
 async def test_of_a_delivery_that_is_refused_only_the_message_that_is_meant_fails() -> None:
-    async with idle(
-        working(64, ScriptedSender(then=refuses(37)), attempts=5, max_messages=64, max_outstanding=2)
+    async with wait_until_idle(
+        run_worker(64, ScriptedSender(then=refuse_messages(37)), attempts=5, max_messages=64, max_outstanding=2)
     ) as bench:
         assert bench.floor == 64
         assert list(bench.hand_outs.dead) == [37]
@@ -233,9 +233,9 @@ async def test_of_a_delivery_that_is_refused_only_the_message_that_is_meant_fail
         assert len(bench.sender.sent) < 64
 
 
-@pytest.mark.parametrize("trouble", [REFUSED, EndpointAnswer(503, "later"), EndpointAnswer(408, "")])
+@pytest.mark.parametrize("trouble", [SEND_REFUSED, EndpointAnswer(503, "later"), EndpointAnswer(408, "")])
 async def test_when_the_endpoint_fails_no_message_does_and_all_wait_once(trouble: Any) -> None:
-    async with holding(6, 20, closed(*[trouble] * 6), max_outstanding=6, retry_period=1000) as bench:
+    async with hold_answers(6, 20, make_closed_sender(*[trouble] * 6), max_outstanding=6, retry_period=1000) as bench:
         bench.sender.open.set()
         await bench.idle()
 
@@ -246,7 +246,7 @@ async def test_when_the_endpoint_fails_no_message_does_and_all_wait_once(trouble
 
 
 async def test_after_the_endpoint_failed_one_delivery_finds_out_whether_it_is_back() -> None:
-    async with holding(6, 20, closed(*[REFUSED] * 6), max_outstanding=6) as bench:
+    async with hold_answers(6, 20, make_closed_sender(*[SEND_REFUSED] * 6), max_outstanding=6) as bench:
         bench.naps.hold.clear()
         bench.sender.open.set()
         await wait_until_async(lambda: bench.naps.taken and bench.sender.in_flight == 0)
@@ -262,12 +262,12 @@ async def test_after_the_endpoint_failed_one_delivery_finds_out_whether_it_is_ba
 
 
 @pytest.mark.parametrize(("answers", "naps", "failed"), [
-    ([REFUSED] * 3, [3.0, 6.0, 9.0], 3),
+    ([SEND_REFUSED] * 3, [3.0, 6.0, 9.0], 3),
     ([EndpointAnswer(503, "", 30.0)], [32.25], 1),
     ([CircuitOpen(4.0)], [4.3], 0),
 ], ids=["again and again", "Retry-After", "left alone"])  # fmt: skip
 async def test_an_endpoint_is_asked_again_when_it_may_be(answers: list[Any], naps: list[float], failed: int) -> None:
-    async with idle(working(20, ScriptedSender(*answers), max_outstanding=1)) as bench:
+    async with wait_until_idle(run_worker(20, ScriptedSender(*answers), max_outstanding=1)) as bench:
         assert bench.naps.taken == pytest.approx(naps)
         assert bench.state.failed == failed
         assert bench.floor == 20
@@ -275,14 +275,14 @@ async def test_an_endpoint_is_asked_again_when_it_may_be(answers: list[Any], nap
 
 async def test_when_nothing_but_refusals_comes_the_endpoint_is_taken_for_failing() -> None:
     sender = ScriptedSender(*[EndpointAnswer(401, "who are you")] * 5)
-    async with idle(working(20, sender, max_outstanding=5, retry_period=1000)) as bench:
+    async with wait_until_idle(run_worker(20, sender, max_outstanding=5, retry_period=1000)) as bench:
         assert bench.naps.taken == [1]
         assert bench.floor == 20
         assert len(bench.hand_outs.waits) == 5
 
 
 async def test_an_endpoint_that_is_gone_gets_nothing_more_and_no_message_fails() -> None:
-    async with working(20, ScriptedSender(EndpointAnswer(410, "gone")), max_outstanding=1) as bench:
+    async with run_worker(20, ScriptedSender(EndpointAnswer(410, "gone")), max_outstanding=1) as bench:
         await wait_until_async(lambda: bench.state.phase == STOPPED)
 
         assert len(bench.sender.sent) == 1
@@ -291,7 +291,7 @@ async def test_an_endpoint_that_is_gone_gets_nothing_more_and_no_message_fails()
 
 
 async def test_what_is_under_way_is_finished_at_the_end() -> None:
-    async with holding(4, 20, closed(), max_outstanding=4) as bench:
+    async with hold_answers(4, 20, make_closed_sender(), max_outstanding=4) as bench:
         asyncio.get_running_loop().call_later(0.01, bench.sender.open.set)
         await bench.drain(5)
 
@@ -300,7 +300,7 @@ async def test_what_is_under_way_is_finished_at_the_end() -> None:
 
 
 async def test_what_takes_too_long_at_the_end_is_cut_off_and_given_back() -> None:
-    async with holding(4, 20, closed(), max_outstanding=4) as bench:
+    async with hold_answers(4, 20, make_closed_sender(), max_outstanding=4) as bench:
         await bench.drain(0.01)
 
         assert bench.sender.in_flight == bench.hand_outs.backlog.out == 0
@@ -308,14 +308,16 @@ async def test_what_takes_too_long_at_the_end_is_cut_off_and_given_back() -> Non
 
 
 async def test_a_pause_is_over_at_the_end() -> None:
-    async with napping(working(20, ScriptedSender(REFUSED, REFUSED), max_outstanding=2)) as bench:
+    async with wait_until_napping(
+        run_worker(20, ScriptedSender(SEND_REFUSED, SEND_REFUSED), max_outstanding=2)
+    ) as bench:
         await bench.drain(5)
 
         assert bench.hand_outs.backlog.out == 0
 
 
 async def test_what_could_not_be_acknowledged_comes_again_without_a_failure() -> None:
-    async with working(3, max_outstanding=1) as bench:
+    async with run_worker(3, max_outstanding=1) as bench:
         bench.hand_outs.failing["acknowledge"] = [Away("the disk is full")]
         await wait_until_async(lambda: bench.state.last_failure)
         await bench.idle()
@@ -326,7 +328,7 @@ async def test_what_could_not_be_acknowledged_comes_again_without_a_failure() ->
 
 
 async def test_what_cannot_be_leased_is_asked_for_again_after_a_wait() -> None:
-    async with working(2) as bench:
+    async with run_worker(2) as bench:
         bench.hand_outs.failing["lease"] = [Away("no connection")]
         await bench.idle()
 
@@ -336,7 +338,7 @@ async def test_what_cannot_be_leased_is_asked_for_again_after_a_wait() -> None:
 
 
 async def test_a_lease_that_ended_meanwhile_is_told_as_late_and_the_message_comes_again() -> None:
-    async with holding(1, 1, closed()) as bench:
+    async with hold_answers(1, 1, make_closed_sender()) as bench:
         bench.clock.advance(60_000)
         bench.sender.open.set()
         await wait_until_async(lambda: bench.state.late == 1)
@@ -345,7 +347,7 @@ async def test_a_lease_that_ended_meanwhile_is_told_as_late_and_the_message_come
 
 
 async def test_leases_outlive_deliveries() -> None:
-    async with holding(1, 1, closed()) as bench:
+    async with hold_answers(1, 1, make_closed_sender()) as bench:
         bench.clock.advance(30_000)
         bench.sender.open.set()
         await bench.idle()
@@ -355,7 +357,7 @@ async def test_leases_outlive_deliveries() -> None:
 
 
 async def test_a_defect_ends_nothing() -> None:
-    async with idle(working(3, ScriptedSender(ValueError("a defect")))) as bench:
+    async with wait_until_idle(run_worker(3, ScriptedSender(ValueError("a defect")))) as bench:
         assert bench.floor == 3
 
 
@@ -368,7 +370,9 @@ async def test_what_cannot_lease_says_so() -> None:
     assert state.failure.detail == PARALLEL_ELSEWHERE
 
 
-ANSWERS = st.sampled_from([OK, OK, OK, EndpointAnswer(422, "bad"), EndpointAnswer(503, ""), SendFailed("reset")])
+ANSWERS = st.sampled_from(
+    [OK_ANSWER, OK_ANSWER, OK_ANSWER, EndpointAnswer(422, "bad"), EndpointAnswer(503, ""), SendFailed("reset")]
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -379,9 +383,9 @@ ANSWERS = st.sampled_from([OK, OK, OK, EndpointAnswer(422, "bad"), EndpointAnswe
 async def test_of_a_key_one_message_is_under_way_in_order_whatever_the_endpoint_does(
     keys: list[str], answers: list[EndpointAnswer | Exception], outstanding: int, most: int
 ) -> None:
-    sender = Keyed(keys, answers)
+    sender = KeyedSender(keys, answers)
     config = {"max_outstanding": outstanding, "max_messages": most, "retry_policy": EXPONENTIAL}
-    async with idle(working(len(keys), sender, key=keys.__getitem__, **config)) as bench:
+    async with wait_until_idle(run_worker(len(keys), sender, key=keys.__getitem__, **config)) as bench:
         assert bench.floor == len(keys)
 
     assert sender.most_in_flight <= outstanding
@@ -390,7 +394,7 @@ async def test_of_a_key_one_message_is_under_way_in_order_whatever_the_endpoint_
         assert accepted == [each for each, of in enumerate(keys) if of == key]
 
 
-class Keyed(ScriptedSender):
+class KeyedSender(ScriptedSender):
     def __init__(self, keys: list[str], answers: list[EndpointAnswer | Exception]) -> None:
         super().__init__(*answers)
         self.keys = keys
@@ -407,7 +411,7 @@ class Keyed(ScriptedSender):
         finally:
             for each in keys:
                 self.open_keys.remove(each)
-        if answer is OK:
+        if answer is OK_ANSWER:
             self.accepted += ids
         return answer
 
@@ -416,11 +420,11 @@ class Keyed(ScriptedSender):
 
 
 @pytest.mark.parametrize(
-    "trouble", [REFUSED, *(EndpointAnswer(status, "no") for status in (203, 301, 408, 410, 429, 500, 503))]
+    "trouble", [SEND_REFUSED, *(EndpointAnswer(status, "no") for status in (203, 301, 408, 410, 429, 500, 503))]
 )
 async def test_in_googles_form_whatever_is_no_success_is_a_nack(trouble: Any) -> None:
     sender = ScriptedSender(*[trouble] * 5)
-    async with working(1, sender, attempts=5, google=GoogleForm()) as bench:
+    async with run_worker(1, sender, attempts=5, google=GoogleForm()) as bench:
         await wait_until_async(lambda: bench.floor == 1)
 
         assert bench.hand_outs.dead[0].attempts == 5
@@ -430,7 +434,7 @@ async def test_in_googles_form_whatever_is_no_success_is_a_nack(trouble: Any) ->
 
 async def test_in_googles_form_nothing_fails_that_was_not_sent() -> None:
     sender = ScriptedSender(CircuitOpen(1), CircuitOpen(1))
-    async with working(1, sender, attempts=5, google=GoogleForm()) as bench:
+    async with run_worker(1, sender, attempts=5, google=GoogleForm()) as bench:
         await wait_until_async(lambda: bench.floor == 1)
 
         assert bench.hand_outs.failures() == {}

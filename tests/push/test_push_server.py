@@ -17,7 +17,7 @@ from ams.core.supervisor import Supervisor
 from ams.push.rpc.client import MAX_CONCURRENT_CALLS, UNAVAILABLE, DrivenPushServer, Driving, GrpcPushServer, Outcome
 from ams.push.rpc.wire import PushServerAddress, trust
 from ams.push.upstream import Target
-from tests.service.interference import failing
+from tests.service.interference import fail_calls
 from tests.support.certificates import Authority
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
@@ -35,7 +35,7 @@ HOOK = PushConfig(
 
 
 @contextlib.asynccontextmanager
-async def asking(port: int, seconds: float = 3.0, **more: Any) -> AsyncIterator[GrpcPushServer]:
+async def open_client(port: int, seconds: float = 3.0, **more: Any) -> AsyncIterator[GrpcPushServer]:
     client = GrpcPushServer(PushServerAddress(host="127.0.0.1", port=port, **more), seconds)
     try:
         yield client
@@ -51,7 +51,7 @@ async def server() -> AsyncIterator[ReferencePushServer]:
 
 @pytest.fixture
 async def client(server: ReferencePushServer) -> AsyncIterator[GrpcPushServer]:
-    async with asking(server.port, tls=False) as made:
+    async with open_client(server.port, tls=False) as made:
         yield made
 
 
@@ -117,7 +117,7 @@ async def test_p29_a_push_server_that_hangs_is_away_after_a_while(
     server: ReferencePushServer, client: GrpcPushServer
 ) -> None:
     server.hangs = True
-    async with asking(server.port, 0.2, tls=False) as hurried:
+    async with open_client(server.port, 0.2, tls=False) as hurried:
         assert await hurried.status(PATH) == UNAVAILABLE
         assert await hurried.deactivation_outcome(PATH) == UNAVAILABLE
         assert await hurried.health(details=True) in ("Deadline Exceeded", "no answer within 0.2 seconds")
@@ -126,17 +126,17 @@ async def test_p29_a_push_server_that_hangs_is_away_after_a_while(
 async def test_a_push_server_that_is_not_there_is_away_and_found_when_it_is_back() -> None:
     async with reference_push_server() as first:
         port = first.port
-    async with asking(port, tls=False) as client:
+    async with open_client(port, tls=False) as client:
         assert await client.status(PATH) == UNAVAILABLE
         assert await client.health(details=False) == UNAVAILABLE
         assert "127.0.0.1" in await client.health(details=True)
 
         async with reference_push_server(port=port):
 
-            async def serves() -> bool:
+            async def is_serving() -> bool:
                 return await client.health(details=False) == "SERVING"
 
-            await wait_until_async(serves)
+            await wait_until_async(is_serving)
 
 
 async def test_p34_health_tells_the_state_that_keeps_a_server_from_working(
@@ -151,7 +151,7 @@ async def test_p34_health_tells_the_state_that_keeps_a_server_from_working(
 
 
 @contextlib.asynccontextmanager
-async def secure(authority: Authority, host: str) -> AsyncIterator[ReferencePushServer]:
+async def run_secure_server(authority: Authority, host: str) -> AsyncIterator[ReferencePushServer]:
     pair = authority.signs("push", hosts=[host])
     credentials = grpc.ssl_server_credentials([(pair.key_pem, pair.pem)], authority.pair.pem, True)
     async with reference_push_server(credentials) as server:
@@ -167,9 +167,9 @@ async def test_our_own_certificate_is_shown_and_theirs_is_checked_unless_nobody_
 ) -> None:
     own, trusted = authority.signs("ams"), Authority.make(tmp_path, "other") if more == "other" else authority
     shown = {} if more == "nobody" else {"cert": own.chain, "key": own.key}
-    async with secure(authority, host) as server:
+    async with run_secure_server(authority, host) as server:
         for verify, expected in ((True, verified), (False, unverified)):
-            async with asking(server.port, authorities=str(trusted.folder), verify=verify, **shown) as client:
+            async with open_client(server.port, authorities=str(trusted.folder), verify=verify, **shown) as client:
                 assert await client.health(details=False) == expected
 
 
@@ -191,7 +191,7 @@ def target(name: str, config: PushConfig = CONFIG) -> Target:
 
 
 @dataclass
-class Wanted:
+class WantedTargets:
     targets: list[Target] = field(default_factory=list)
     fails: bool = False
 
@@ -204,7 +204,7 @@ class Wanted:
 @dataclass
 class Drive:
     server: ReferencePushServer
-    wanted: Wanted
+    wanted: WantedTargets
     driving: Driving
 
     async def follow(self, *targets: Target) -> bool:
@@ -219,7 +219,7 @@ class Drive:
 async def drive() -> AsyncIterator[Drive]:
     async with reference_push_server() as server:
         client = GrpcPushServer(PushServerAddress(host="127.0.0.1", port=server.port, tls=False), 60.0)
-        wanted = Wanted()
+        wanted = WantedTargets()
         yield Drive(server, wanted, Driving(client, wanted))
         await client.close()
 
@@ -309,7 +309,7 @@ async def test_a_deactivation_that_ends_by_a_defect_fails_no_change_and_is_repai
     await drive.follow(target("a"))
     drive.wanted.targets = []
 
-    with failing(GrpcPushServer, "deactivate", ValueError):
+    with fail_calls(GrpcPushServer, "deactivate", ValueError):
         await drive.driving.settle(PATIENCE_SECONDS)
     assert drive.driving.results[target("a").path].client_text() == "Error: unexpected ValueError"
 
@@ -326,15 +326,15 @@ async def test_a_registry_that_does_not_answer_changes_nothing(drive: Drive) -> 
 
 
 async def test_a_push_server_that_is_away_is_not_asked_about_each_subscription() -> None:
-    class Away(GrpcPushServer):
+    class AwayServer(GrpcPushServer):
         asked = 0
 
         async def look(self, path: str) -> Outcome:
             self.asked += 1
             return Outcome(grpc.StatusCode.UNAVAILABLE, "nobody is there")
 
-    server = Away(PushServerAddress(host="127.0.0.1", port=1, tls=False))
-    driving = Driving(server, Wanted([target(f"s{number}") for number in range(100)]))
+    server = AwayServer(PushServerAddress(host="127.0.0.1", port=1, tls=False))
+    driving = Driving(server, WantedTargets([target(f"s{number}") for number in range(100)]))
 
     for _ in range(2):
         assert not await driving.round()
@@ -354,7 +354,7 @@ async def test_a_change_is_followed_at_once(drive: Drive) -> None:
 async def test_p31_what_has_no_topic_is_not_delivered_until_it_has_one_again() -> None:
     async with reference_push_server() as server:
         driven = DrivenPushServer(PushServerAddress(host="127.0.0.1", port=server.port, tls=False))
-        wanted = Wanted([replace(target("a"), topic_id="first"), target("b")])
+        wanted = WantedTargets([replace(target("a"), topic_id="first"), target("b")])
         await driven.start(wanted, Supervisor())
         for topic_id in ("first", "", "second"):
             wanted.targets[0] = replace(target("a"), topic_id=topic_id)

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from ams.core.push_config import EXPONENTIAL, HTTP_ENDPOINT, LINEAR, MAX_MESSAGES, SLOWSTART, PushConfig
 from ams.push import retry
-from tests.push.keepers import pulled
+from tests.push.keepers import make_pulled
 
 POLICIES = st.builds(retry.Policy, st.sampled_from([LINEAR, SLOWSTART, EXPONENTIAL, "other"]), st.integers(1, 10**9))
-RANDOM = st.floats(0, 1, exclude_max=True)
+RANDOM_SHARES = st.floats(0, 1, exclude_max=True)
 OUTCOMES = st.lists(st.booleans(), max_size=80)
 DAY = 24 * 3_600_000
 SUCCESS, FAILURE = [True], [False]
 
 
-def after(policy: retry.Policy, outcomes: Iterable[bool]) -> retry.History:
+def state_after(policy: retry.Policy, outcomes: Iterable[bool]) -> retry.History:
     state = retry.History()
     for ok in outcomes:
         state = (
@@ -33,7 +33,7 @@ def after(policy: retry.Policy, outcomes: Iterable[bool]) -> retry.History:
     (SUCCESS * 3 + FAILURE * 19, [78_643_200, DAY]), (FAILURE * 17 + SUCCESS + FAILURE, [1000, 2000]),
 ], ids=["down", "down and up", "up", "up to a day", "a day from its floor", "P5: anew after a success"])  # fmt: skip
 def test_slowstart_goes_as_the_contract_tabulates(outcomes: list[bool], delays: list[int]) -> None:
-    found = [after(retry.Policy(SLOWSTART, 0), outcomes[:count]).last for count in range(len(outcomes) + 1)]
+    found = [state_after(retry.Policy(SLOWSTART, 0), outcomes[:count]).last for count in range(len(outcomes) + 1)]
 
     assert found[-len(delays) :] == delays
 
@@ -63,11 +63,11 @@ def test_delays_that_are_waited_differ_by_chance(policy: str, delays: list[int])
     assert waits == delays
 
 
-@given(POLICIES, OUTCOMES, RANDOM)
+@given(POLICIES, OUTCOMES, RANDOM_SHARES)
 def test_a_delay_is_near_its_policy_and_below_its_cap(
     policy: retry.Policy, outcomes: list[bool], random: float
 ) -> None:
-    state, delay = retry.failed(policy, after(policy, outcomes), retry_after=None, random=random)
+    state, delay = retry.failed(policy, state_after(policy, outcomes), retry_after=None, random=random)
 
     most = {SLOWSTART: retry.SLOWSTART_MOST, EXPONENTIAL: retry.EXPONENTIAL_MOST}
     assert 0 < retry.longest_delay(policy, state) <= most.get(policy.type, max(policy.period, retry.LINEAR_MOST))
@@ -75,11 +75,11 @@ def test_a_delay_is_near_its_policy_and_below_its_cap(
     assert policy.type == EXPONENTIAL or delay >= int(retry.longest_delay(policy, state) * (1 - retry.JITTER))
 
 
-@given(POLICIES, OUTCOMES, st.floats(-10, 10**9), RANDOM)
+@given(POLICIES, OUTCOMES, st.floats(-10, 10**9), RANDOM_SHARES)
 def test_p17_what_an_endpoint_asks_for_is_waited_up_to_an_hour_and_shortens_nothing(
     policy: retry.Policy, outcomes: list[bool], seconds: float, random: float
 ) -> None:
-    before = after(policy, outcomes)
+    before = state_after(policy, outcomes)
     without = retry.failed(policy, before, retry_after=None, random=random)
     state, delay = retry.failed(policy, before, retry_after=seconds, random=random)
 
@@ -107,7 +107,7 @@ def refusals(most: int = MOST_REFUSALS) -> retry.Refusals:
 
 
 def note_refusal(counted: retry.Refusals, *offsets: int, times: int = 1) -> int:
-    return [counted.note_refusal([pulled(each) for each in offsets], 422) for _ in range(times)][-1]
+    return [counted.note_refusal([make_pulled(each) for each in offsets], 422) for _ in range(times)][-1]
 
 
 @given(st.integers(1, 20))
@@ -122,7 +122,7 @@ def test_refusals_in_company_count_until_a_message_passed_or_the_one_to_blame_is
     note_refusal(counted, 1, 2, times=MOST_REFUSALS)
     assert note_refusal(counted, 1) == MOST_REFUSALS + 1
 
-    counted.forget_up_to(pulled(1))
+    counted.forget_up_to(make_pulled(1))
     assert note_refusal(counted, 1) == 0
     assert note_refusal(counted, 2) == MOST_REFUSALS + 1
     counted.dead_lettered()
@@ -140,7 +140,7 @@ def test_refusals_of_a_message_before_those_that_come_now_are_forgotten() -> Non
 
 # Messages in one delivery
 
-MOST = st.integers(1, MAX_MESSAGES)
+MESSAGE_LIMITS = st.integers(1, MAX_MESSAGES)
 
 
 def test_it_begins_with_a_hundred_or_all_that_is_allowed_and_failures_halve_it_down_to_one() -> None:
@@ -162,7 +162,7 @@ def test_a_delivery_says_how_large_the_next_one_is(
     assert retry.batch_after(batch, 500, messages=messages, seconds=seconds, limit=limit) == following
 
 
-@given(MOST, st.lists(st.tuples(st.booleans(), st.integers(1, MAX_MESSAGES), st.floats(0, 60)), max_size=60))
+@given(MESSAGE_LIMITS, st.lists(st.tuples(st.booleans(), st.integers(1, MAX_MESSAGES), st.floats(0, 60)), max_size=60))
 def test_it_stays_within_one_and_what_is_allowed(most: int, outcomes: list[tuple[bool, int, float]]) -> None:
     batch = retry.first_batch(most)
     for ok, size, seconds in outcomes:

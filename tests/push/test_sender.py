@@ -42,9 +42,9 @@ HEADERS = [("Content-Type", "application/json"), ("Authorization", "secret")]
 
 
 @contextlib.asynccontextmanager
-async def sending(receiving: Receiving, **more: object) -> AsyncIterator[HttpSender]:
+async def open_sender(receiving: Receiving, **more: object) -> AsyncIterator[HttpSender]:
     sender = HttpSender(Guard(LOOPBACK), trust(receiving.ca), **more)  # type: ignore[arg-type]  # tests name them freely
-    async with ends(receiving):  # a loop that ends before connections do complains of them
+    async with wait_for_closing(receiving):  # a loop that ends before connections do complains of them
         try:
             yield sender
         finally:
@@ -52,7 +52,7 @@ async def sending(receiving: Receiving, **more: object) -> AsyncIterator[HttpSen
 
 
 @contextlib.asynccontextmanager
-async def ends(receiving: Receiving, kept: int = 0) -> AsyncIterator[Callable[[], int]]:
+async def wait_for_closing(receiving: Receiving, kept: int = 0) -> AsyncIterator[Callable[[], int]]:
     """Wait until only so many of the connections opened meanwhile are open; yields a function that counts them.
 
     They close in later iterations of the loop, and in TLS's own time.
@@ -78,7 +78,7 @@ async def under_way(*posts: Coroutine[Any, Any, object]) -> AsyncIterator[list["
 
 @pytest.fixture
 async def sender(receiving: Receiving) -> AsyncIterator[HttpSender]:
-    async with sending(receiving) as sender:
+    async with open_sender(receiving) as sender:
         yield sender
 
 
@@ -143,7 +143,7 @@ async def test_every_answer_is_told_in_brief_and_no_redirect_is_followed(
 async def test_what_cannot_be_talked_to_is_told_by_its_cause(
     receiving: Receiving, sender: HttpSender, name: str, said: str
 ) -> None:
-    async with ends(receiving):
+    async with wait_for_closing(receiving):
         assert await failure(sender, receiving.bad(name)) == said
 
 
@@ -163,7 +163,7 @@ def failures_traced(base: str, ca: str, pid: int) -> dict[str, tuple[str, int]]:
 async def _failures_traced(receiving: Receiving) -> dict[str, tuple[str, int]]:
     """Return by path the failure of a delivery, and its peak memory."""
     found = {}
-    async with sending(receiving) as sender:
+    async with open_sender(receiving) as sender:
         for path in NO_ANSWERS:
             await post(sender, receiving.url())  # whose connection is used for it
             tracemalloc.start()
@@ -182,7 +182,7 @@ def test_what_is_no_answer_is_told_and_costs_little(receiving: Receiving) -> Non
 
 @pytest.mark.parametrize("path", ["/hang", "/drip?every=0.05"])
 async def test_all_of_it_ends_in_time(receiving: Receiving, sender: HttpSender, path: str) -> None:
-    async with ends(receiving):
+    async with wait_for_closing(receiving):
         await post(sender, receiving.url())  # on whose connection it is asked
 
         said = await failure(sender, receiving.url(path), 2)
@@ -194,7 +194,7 @@ async def test_all_of_it_ends_in_time(receiving: Receiving, sender: HttpSender, 
 async def test_a_connection_that_is_never_made_ends_in_time(
     receiving: Receiving, sender: HttpSender, name: str, step: str
 ) -> None:
-    async with ends(receiving):
+    async with wait_for_closing(receiving):
         assert await failure(sender, receiving.bad(name), 3) == f"No answer within 3 seconds, while {step}"
 
 
@@ -203,11 +203,11 @@ async def test_plain_http_goes_to_this_machine_only_and_only_where_it_is_permitt
 ) -> None:
     bodies: list[bytes] = []
     url = publishing.answers("/in?a=b", lambda body: bodies.append(body) or b"")
-    async with sending(receiving, local_http=True) as sender:
+    async with open_sender(receiving, local_http=True) as sender:
         for each in (url, url, url.replace("127.0.0.1", "localhost")):
             assert (await post(sender, each)).status == 200
         assert await failure(sender, url.replace("127.0.0.1", "10.0.0.1")) == NO_HTTPS
-    async with sending(receiving) as sender:
+    async with open_sender(receiving) as sender:
         assert await failure(sender, url) == NO_HTTPS
 
     assert bodies == [BODY] * 3
@@ -253,7 +253,7 @@ async def test_a_connection_closed_by_the_other_side_while_idle_costs_no_attempt
     receiving: Receiving, sender: HttpSender
 ) -> None:
     for _ in range(3):
-        async with ends(receiving):
+        async with wait_for_closing(receiving):
             assert (await post(sender, receiving.url("/stale"))).status == 200
 
     assert receiving.numbers().requests == 3
@@ -270,7 +270,7 @@ async def test_a_request_into_a_connection_that_just_ends_is_sent_once_more_unle
 
 
 async def test_idle_connections_are_closed(receiving: Receiving) -> None:
-    async with sending(receiving, idle_seconds=3.0) as sender, ends(receiving) as opened:
+    async with open_sender(receiving, idle_seconds=3.0) as sender, wait_for_closing(receiving) as opened:
         await asyncio.gather(*(post(sender, receiving.url("/slow/20")) for _ in range(5)))
         assert opened() == 5
 
@@ -284,7 +284,10 @@ async def test_an_endpoint_is_asked_so_much_at_once(receiving: Receiving, sender
 
 async def test_waiting_for_others_counts_as_time(receiving: Receiving, sender: HttpSender) -> None:
     hang = receiving.url("/hang")
-    async with ends(receiving) as opened, under_way(*(failure(sender, hang) for _ in range(MAX_CONCURRENT))):
+    async with (
+        wait_for_closing(receiving) as opened,
+        under_way(*(failure(sender, hang) for _ in range(MAX_CONCURRENT))),
+    ):
         await wait_until_async(lambda: opened() == MAX_CONCURRENT)
 
         said = await failure(sender, hang, 0.2)
@@ -297,7 +300,7 @@ async def test_an_endpoint_is_a_whole_url_so_what_hangs_beside_it_costs_it_nothi
 ) -> None:
     bad = [receiving.url(f"/hang/{number}") for number in range(3)]
     asked = (failure(sender, url, 600) for url in bad for _ in range(MAX_CONCURRENT + 1))
-    async with ends(receiving, kept=1) as opened, under_way(*asked) as hanging:
+    async with wait_for_closing(receiving, kept=1) as opened, under_way(*asked) as hanging:
         await wait_until_async(lambda: opened() == MAX_CONCURRENT * len(bad))
 
         assert (await post(sender, receiving.url("/ok/beside"), 60)).status == 200
@@ -310,14 +313,14 @@ async def test_an_endpoint_is_a_whole_url_so_what_hangs_beside_it_costs_it_nothi
 
 async def test_a_request_that_is_called_off_leaves_nothing_open(receiving: Receiving, sender: HttpSender) -> None:
     urls = [receiving.url("/hang"), receiving.url("/drip"), receiving.bad("silent"), receiving.bad("swallow")]
-    async with ends(receiving) as opened, under_way(*(post(sender, url, 60) for url in urls)):
+    async with wait_for_closing(receiving) as opened, under_way(*(post(sender, url, 60) for url in urls)):
         await wait_until_async(lambda: opened() == len(urls))
 
 
 async def test_an_endpoint_that_does_not_answer_is_left_alone_for_a_while(receiving: Receiving) -> None:
     clock = ManualClock()
     url = receiving.bad("refused")
-    async with sending(receiving, clock=clock, chance=lambda: 0.5) as sender:
+    async with open_sender(receiving, clock=clock, chance=lambda: 0.5) as sender:
         for _ in range(FAILURES_TO_OPEN):
             assert await failure(sender, url) == "The connection was refused"
         assert sender.circuit(url) == "open"
@@ -348,7 +351,7 @@ async def test_an_answer_without_an_end_opens_the_circuit_and_a_refusal_does_not
 async def test_a_probe_that_is_called_off_leaves_it_to_others(receiving: Receiving) -> None:
     clock = ManualClock()
     url = receiving.url(f"/mute/{FAILURES_TO_OPEN}/b?hang")
-    async with sending(receiving, clock=clock) as sender:
+    async with open_sender(receiving, clock=clock) as sender:
         for _ in range(FAILURES_TO_OPEN):
             await failure(sender, url)
         clock.advance(2000)

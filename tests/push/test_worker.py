@@ -21,30 +21,30 @@ from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
 from ams.push.upstream import Away, Gone, Pulled, Refused, UpstreamError
 from ams.wire.push import WorkerState
 from tests.push.keepers import (
-    LATE,
-    OK,
+    OK_ANSWER,
     PATH,
+    TAKEN_LATE,
     Bench,
     MemoryUpstream,
     ScriptedSender,
     at_work,
-    closed,
-    idle,
-    napping,
-    pulled,
-    refuses,
+    make_closed_sender,
+    make_pulled,
+    refuse_messages,
     target,
+    wait_until_idle,
+    wait_until_napping,
 )
 from tests.support.waiting import some_turns, wait_until_async
 
 HOOK = "https://chat.example/hooks/abcdefghij"
 CHAT = {"type": MATTERMOST, "mattermost_url": HOOK}
-DEAD = {"dead_letter_topic": "dead", "max_delivery_attempts": 3}
+DEAD_LETTER_CONFIG = {"dead_letter_topic": "dead", "max_delivery_attempts": 3}
 ERROR, REFUSED, AWAY = EndpointAnswer(500, ""), SendFailed("refused"), Away("no connection")
 EACH_SECOND, SLOW = {"retry_period": 1000}, {"retry_policy": SLOWSTART}
 
 
-def working(
+def run_worker(
     messages: MemoryUpstream | int,
     sender: ScriptedSender | None = None,
     *,
@@ -68,7 +68,7 @@ def upstream_of(*messages: Pulled) -> MemoryUpstream:
 
 
 async def test_messages_are_delivered_in_order_and_acknowledged() -> None:
-    async with idle(working(5)) as bench:
+    async with wait_until_idle(run_worker(5)) as bench:
         assert [sent.ids for sent in bench.sender.sent] == [[0], [1], [2], [3], [4]]
         assert bench.upstream.acknowledged == [0, 1, 2, 3, 4]
         state = bench.state
@@ -80,7 +80,7 @@ async def test_messages_are_delivered_in_order_and_acknowledged() -> None:
 
 async def test_a_new_message_is_delivered_on_arrival_and_nothing_waits_between_deliveries() -> None:
     """P10: the worker waits in the upstream, not by a timer."""
-    async with idle(working(3)) as bench:
+    async with wait_until_idle(run_worker(3)) as bench:
         bench.upstream.append()
         await wait_until_async(lambda: bench.upstream.position() == 4)
 
@@ -88,8 +88,8 @@ async def test_a_new_message_is_delivered_on_arrival_and_nothing_waits_between_d
 
 
 async def test_a_worker_holds_a_bounded_number_of_bytes() -> None:
-    upstream = upstream_of(*(pulled(offset, "aGk=" * 65_536) for offset in range(10)))
-    async with idle(working(upstream, max_messages=10)) as bench:
+    upstream = upstream_of(*(make_pulled(offset, "aGk=" * 65_536) for offset in range(10)))
+    async with wait_until_idle(run_worker(upstream, max_messages=10)) as bench:
         assert len(bench.sender.sent) > 1
         assert max(len(sent.body) for sent in bench.sender.sent) < MAX_BYTES + 1000
 
@@ -103,28 +103,28 @@ async def test_statuses_of_success_acknowledge_and_any_other_is_tried_again(
     status: int, config: dict[str, Any], succeeds: bool
 ) -> None:
     """P17: redirects among them. Mattermost accepts by 200 only."""
-    async with idle(working(1, ScriptedSender(EndpointAnswer(status, "no")), **config)) as bench:
+    async with wait_until_idle(run_worker(1, ScriptedSender(EndpointAnswer(status, "no")), **config)) as bench:
         assert [each.status for each in bench.state.attempts] == ([status] if succeeds else [status, 200])
         assert bench.upstream.acknowledged == [0]
         assert bench.state.failure is None
 
 
 async def test_p12_mattermost_is_sent_one_message_in_each_request_whatever_is_configured() -> None:
-    async with idle(working(3, max_messages=10, **CHAT)) as bench:
+    async with wait_until_idle(run_worker(3, max_messages=10, **CHAT)) as bench:
         assert bench.upstream.pulls[:3] == [1, 1, 1]
         assert bench.upstream.acknowledged == [0, 1, 2]
         assert {sent.url for sent in bench.sender.sent} == {HOOK}
 
 
 async def test_p20_each_delivery_says_how_often_it_was_tried() -> None:
-    async with idle(working(2, ScriptedSender(ERROR, SendFailed("reset")))) as bench:
+    async with wait_until_idle(run_worker(2, ScriptedSender(ERROR, SendFailed("reset")))) as bench:
         tried = [(sent.headers["webhook-id"], sent.headers["ams-delivery-attempt"]) for sent in bench.sender.sent]
     assert tried == [("P.S.0-0", "1"), ("P.S.0-0", "2"), ("P.S.0-0", "3"), ("P.S.1-1", "1")]
 
 
 async def test_p13_data_that_could_not_be_decoded_is_counted_when_it_was_delivered() -> None:
-    upstream = upstream_of(pulled(0, "/w=="), pulled(1, "aGk="))
-    async with idle(working(upstream, ScriptedSender(ERROR), base64_decode=True)) as bench:
+    upstream = upstream_of(make_pulled(0, "/w=="), make_pulled(1, "aGk="))
+    async with wait_until_idle(run_worker(upstream, ScriptedSender(ERROR), base64_decode=True)) as bench:
         assert bench.state.undecodable == 1
 
 
@@ -132,24 +132,27 @@ async def test_p13_data_that_could_not_be_decoded_is_counted_when_it_was_deliver
     pytest.param(7, [], {}, 3, [3, 3, 1], id="as many as the configuration allows"),
     pytest.param(1000, [], {}, 10_000, [100, 200, 400, 300], id="more while all goes well"),
     pytest.param(8, [ERROR, ERROR], {}, 8, [8, 4, 2, 4, 2], id="half as many after a failure"),
-    pytest.param(4, [], {"acknowledge": [LATE]}, 4, [4, 2, 2], id="half as many after a late acknowledgement"),
+    pytest.param(4, [], {"acknowledge": [TAKEN_LATE]}, 4, [4, 2, 2], id="half as many after a late acknowledgement"),
 ])  # fmt: skip
 async def test_a_delivery_has_so_many_messages(
     messages: int, answers: list[Any], failing: dict[str, list[Any]], most: int, sizes: list[int]
 ) -> None:
-    async with idle(working(messages, ScriptedSender(*answers), failing=failing, max_messages=most)) as bench:
+    async with wait_until_idle(
+        run_worker(messages, ScriptedSender(*answers), failing=failing, max_messages=most)
+    ) as bench:
         assert [len(sent.ids) for sent in bench.sender.sent] == sizes
 
 
 @pytest.mark.parametrize(("messages", "answers", "failing", "config", "naps"), [
     pytest.param(1, [REFUSED] * 3, {}, EACH_SECOND, [1, 2, 3], id="as the policy says"),
     # of two messages in a row, so that no empty pull comes between them
-    pytest.param(2, [REFUSED, REFUSED, OK, REFUSED], {}, EACH_SECOND, [1, 2, 1], id="anew after a delivery"),
+    pytest.param(2, [REFUSED, REFUSED, OK_ANSWER, REFUSED], {}, EACH_SECOND, [1, 2, 1], id="anew after a delivery"),
     pytest.param(1, [EndpointAnswer(429, "", 100.0)], {}, {}, [107.5], id="P17: Retry-After with 429"),
     pytest.param(1, [EndpointAnswer(503, "", 100.0)], {}, {}, [107.5], id="P17: Retry-After with 503"),
     pytest.param(1, [EndpointAnswer(500, "", 100.0)], {}, {}, [3.0], id="P17: Retry-After with 500"),
-    pytest.param(3, [], {"acknowledge": [LATE, None, LATE, None, LATE]}, {}, [], id="not if late now and then"),
-    pytest.param(1, [], {"acknowledge": [LATE] * 3}, EACH_SECOND, [1, 2], id="P15: if late again and again"),
+    pytest.param(3, [], {"acknowledge": [TAKEN_LATE, None, TAKEN_LATE, None, TAKEN_LATE]}, {}, [],
+                 id="not if late now and then"),
+    pytest.param(1, [], {"acknowledge": [TAKEN_LATE] * 3}, EACH_SECOND, [1, 2], id="P15: if late again and again"),
     pytest.param(1, [], {"pull": [AWAY] * 2}, EACH_SECOND, [1, 2], id="as the policy says for a service away"),
     pytest.param(
         1, [ERROR], {"pull": [AWAY] * 12}, SLOW, [2, 4, 8, 16, *[30] * 8, 32], id="half a minute for a service away"
@@ -167,7 +170,7 @@ async def test_a_delivery_has_so_many_messages(
 async def test_after_a_failure_is_waited_so_long(
     messages: int, answers: list[Any], failing: dict[str, list[Any]], config: dict[str, Any], naps: list[float]
 ) -> None:
-    async with idle(working(messages, ScriptedSender(*answers), failing=failing, **config)) as bench:
+    async with wait_until_idle(run_worker(messages, ScriptedSender(*answers), failing=failing, **config)) as bench:
         assert bench.naps.taken == naps
         assert bench.upstream.position() == messages
 
@@ -180,7 +183,7 @@ async def test_after_a_failure_is_waited_so_long(
 async def test_what_failed_is_told_and_the_messages_come_again(
     answers: list[Any], failing: dict[str, list[Any]], told: tuple[str, str]
 ) -> None:
-    async with idle(working(1, ScriptedSender(*answers), failing=failing)) as bench:
+    async with wait_until_idle(run_worker(1, ScriptedSender(*answers), failing=failing)) as bench:
         assert bench.upstream.acknowledged == [0]
         assert (bench.last_failure.what, bench.last_failure.detail) == told
 
@@ -189,7 +192,7 @@ async def test_what_failed_is_told_and_the_messages_come_again(
 
 
 async def test_a_failure_is_told_while_it_lasts_and_known_afterwards() -> None:
-    async with napping(working(1, ScriptedSender(EndpointAnswer(500, "out of order")))) as bench:
+    async with wait_until_napping(run_worker(1, ScriptedSender(EndpointAnswer(500, "out of order")))) as bench:
         failing = bench.state
         bench.naps.hold.set()
         await bench.idle()
@@ -207,7 +210,7 @@ async def test_a_failure_is_told_while_it_lasts_and_known_afterwards() -> None:
 
 async def test_an_empty_pull_clears_the_failure_and_the_delays() -> None:
     """P5: the time of the last error stays known."""
-    async with napping(working(1, ScriptedSender(*[ERROR] * 4), **SLOW)) as bench:
+    async with wait_until_napping(run_worker(1, ScriptedSender(*[ERROR] * 4), **SLOW)) as bench:
         bench.upstream.positions[PATH] = 1  # as when somebody else moved it
         bench.upstream.empty_pulls = 1
         bench.naps.hold.set()
@@ -224,7 +227,7 @@ async def test_an_empty_pull_clears_the_failure_and_the_delays() -> None:
 async def test_a_pull_that_finds_nothing_for_long_clears_the_failure_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """P5: an upstream may wait for messages as long as it likes."""
     monkeypatch.setattr(worker_module, "QUIET_SECONDS", 0.01)
-    async with working(0, failing={"pull": [AWAY]}) as bench:
+    async with run_worker(0, failing={"pull": [AWAY]}) as bench:
         await wait_until_async(lambda: bench.state.last_failure)
         await wait_until_async(lambda: bench.state.phase == ACTIVE)
         bench.upstream.append()
@@ -232,7 +235,7 @@ async def test_a_pull_that_finds_nothing_for_long_clears_the_failure_too(monkeyp
 
 
 async def test_an_endpoint_that_is_gone_is_never_asked_again_and_the_status_says_so() -> None:
-    async with working(5, ScriptedSender(EndpointAnswer(410, ""))) as bench:
+    async with run_worker(5, ScriptedSender(EndpointAnswer(410, ""))) as bench:
         await wait_until_async(lambda: bench.state.phase == STOPPED)
         bench.upstream.append()
         await some_turns()
@@ -249,7 +252,7 @@ async def test_an_endpoint_whose_circuit_is_open_is_waited_for_and_that_is_no_at
     random: float, naps: list[float]
 ) -> None:
     """P14: each waits a little longer than told, by a random amount."""
-    async with working(1, ScriptedSender(CircuitOpen(4.0), CircuitOpen(8.0)), random=random) as bench:
+    async with run_worker(1, ScriptedSender(CircuitOpen(4.0), CircuitOpen(8.0)), random=random) as bench:
         bench.sender.state = "open"
         await bench.idle()
 
@@ -265,7 +268,7 @@ async def test_an_endpoint_that_repeats_what_it_was_sent_does_not_give_it_away()
     value = "6c1f0b6f6c6a4c0e"
     echoing = ScriptedSender(then=lambda sent: EndpointAnswer(401, f"who is {sent.headers['Authorization']}?"))
     with capture_logs() as logs:
-        async with working(1, echoing, header_value=value) as bench:
+        async with run_worker(1, echoing, header_value=value) as bench:
             await wait_until_async(lambda: bench.naps.taken)
 
     assert bench.last_failure.detail == "who is ***?"
@@ -273,7 +276,7 @@ async def test_an_endpoint_that_repeats_what_it_was_sent_does_not_give_it_away()
     assert value not in repr(bench.state)
 
 
-def always(answer: EndpointAnswer | Exception) -> ScriptedSender:
+def answer_always(answer: EndpointAnswer | Exception) -> ScriptedSender:
     return ScriptedSender(then=lambda _: answer)
 
 
@@ -286,7 +289,7 @@ async def test_what_was_refused_is_in_the_attempts_and_in_the_log_with_its_reaso
     answer: EndpointAnswer | SendFailed, said: str
 ) -> None:
     with capture_logs() as logs:
-        async with working(1, always(answer)) as bench:
+        async with run_worker(1, answer_always(answer)) as bench:
             await wait_until_async(lambda: bench.naps.taken)
 
     assert {each.error for each in bench.state.attempts} == {said}
@@ -294,9 +297,9 @@ async def test_what_was_refused_is_in_the_attempts_and_in_the_log_with_its_reaso
 
 
 async def test_what_an_endpoint_repeats_of_a_message_is_in_no_log() -> None:
-    refusing = always(EndpointAnswer(400, "cannot read: the pin is 4711"))
+    refusing = answer_always(EndpointAnswer(400, "cannot read: the pin is 4711"))
     with capture_logs() as logs:
-        async with working(upstream_of(pulled(0, "dGhlIHBpbiBpcyA0NzEx")), refusing) as bench:
+        async with run_worker(upstream_of(make_pulled(0, "dGhlIHBpbiBpcyA0NzEx")), refusing) as bench:
             await wait_until_async(lambda: bench.naps.taken)
 
     assert bench.state.attempts[0].error == "HTTP 400: cannot read: the pin is 4711"
@@ -307,7 +310,7 @@ async def test_what_an_endpoint_repeats_of_a_message_is_in_no_log() -> None:
     EndpointAnswer(400, '"' * 2048), EndpointAnswer(400, "\U0001f33c" * 600), SendFailed("\\" * 5000),
 ], ids=["quotes", "flowers", "backslashes"])  # fmt: skip
 async def test_a_state_fits_into_a_heartbeat_whatever_endpoints_say(answer: EndpointAnswer | SendFailed) -> None:
-    async with working(1, always(answer)) as bench:
+    async with run_worker(1, answer_always(answer)) as bench:
         await wait_until_async(lambda: bench.state.failed > 100)
 
     assert len(bench.state.attempts) == 100
@@ -322,13 +325,13 @@ async def test_a_delivery_ends_before_its_acknowledgement_counts_no_more(patienc
     """P15."""
     upstream = MemoryUpstream(1)
     upstream.seconds = patience
-    async with idle(working(upstream)) as bench:
+    async with wait_until_idle(run_worker(upstream)) as bench:
         assert bench.sender.sent[0].seconds == limit
 
 
 async def test_an_acknowledgement_that_came_too_late_is_no_failure_of_the_endpoint() -> None:
     """P15: it is counted and reported, and the messages come again."""
-    async with idle(working(1, failing={"acknowledge": [LATE]})) as bench:
+    async with wait_until_idle(run_worker(1, failing={"acknowledge": [TAKEN_LATE]})) as bench:
         state = bench.state
 
     assert (state.late, state.failed, state.deliveries, state.delivered) == (1, 0, 2, 1)
@@ -344,7 +347,7 @@ async def test_an_acknowledgement_that_came_too_late_is_no_failure_of_the_endpoi
 
 async def test_the_end_of_a_subscription_ends_its_worker_which_tells_so_itself() -> None:
     """P6: the report is about the worker, not a name."""
-    async with working(1, failing={"pull": [Gone("Subscription doesn't exist")]}) as bench:
+    async with run_worker(1, failing={"pull": [Gone("Subscription doesn't exist")]}) as bench:
         await wait_until_async(lambda: bench.gone)
 
         assert bench.gone == [bench.worker]
@@ -353,7 +356,7 @@ async def test_the_end_of_a_subscription_ends_its_worker_which_tells_so_itself()
 
 async def test_p4_a_defect_is_logged_once_without_its_text_and_the_worker_goes_on() -> None:
     with capture_logs() as logs:
-        async with working(1, ScriptedSender(*[RuntimeError("a payload")] * 2)) as bench:
+        async with run_worker(1, ScriptedSender(*[RuntimeError("a payload")] * 2)) as bench:
             await bench.idle()
 
     defects = [each for each in logs if each["event"] == "push.defect"]
@@ -373,7 +376,7 @@ async def test_a_defect_beside_the_cycle_is_logged_and_the_worker_goes_on(monkey
 
     monkeypatch.setattr(Report, "waiting", breaks_once)
     with capture_logs() as logs:
-        async with working(2, ScriptedSender(ERROR, OK)) as bench:
+        async with run_worker(2, ScriptedSender(ERROR, OK_ANSWER)) as bench:
             await bench.idle()
 
     assert [each["event"] for each in logs if each["log_level"] == "error"] == ["push.worker_failed"]
@@ -384,7 +387,7 @@ async def test_a_defect_beside_the_cycle_is_logged_and_the_worker_goes_on(monkey
 
 
 async def test_p11_a_message_that_is_refused_too_often_is_put_aside_and_those_behind_it_are_delivered() -> None:
-    async with idle(working(3, ScriptedSender(then=refuses(1)), **DEAD)) as bench:
+    async with wait_until_idle(run_worker(3, ScriptedSender(then=refuse_messages(1)), **DEAD_LETTER_CONFIG)) as bench:
         state = bench.state
 
     [(message, verdict)] = bench.upstream.dead_lettered
@@ -396,7 +399,9 @@ async def test_p11_a_message_that_is_refused_too_often_is_put_aside_and_those_be
 
 @pytest.mark.parametrize(("said", "reason"), [("", "HTTP 422"), ("no room for s3cret-value", "no room for ***")])
 async def test_a_dead_letter_says_what_the_endpoint_said_without_secrets(said: str, reason: str) -> None:
-    async with working(1, always(EndpointAnswer(422, said)), header_value="s3cret-value", **DEAD) as bench:
+    async with run_worker(
+        1, answer_always(EndpointAnswer(422, said)), header_value="s3cret-value", **DEAD_LETTER_CONFIG
+    ) as bench:
         await bench.idle()
 
     [(_, verdict)] = bench.upstream.dead_lettered
@@ -410,7 +415,7 @@ async def test_a_dead_letter_says_what_the_endpoint_said_without_secrets(said: s
 async def test_the_status_names_a_message_that_holds_up_those_behind_it(
     status: int, config: dict[str, Any], is_advised: bool
 ) -> None:
-    async with idle(working(2, ScriptedSender(*[EndpointAnswer(status, "no")] * 4), **config)) as bench:
+    async with wait_until_idle(run_worker(2, ScriptedSender(*[EndpointAnswer(status, "no")] * 4), **config)) as bench:
         detail = bench.last_failure.detail
 
     assert detail.endswith("holds up those behind it: a deadLetterTopic would put it aside)") is is_advised
@@ -418,13 +423,13 @@ async def test_the_status_names_a_message_that_holds_up_those_behind_it(
 
 
 @pytest.mark.parametrize(("answers", "config"), [
-    *(([EndpointAnswer(status, "")] * 9, DEAD) for status in (408, 425, 429, 502, 503, 504)),
-    ([REFUSED] * 9, DEAD), ([EndpointAnswer(422, "")] * 30, {}),
+    *(([EndpointAnswer(status, "")] * 9, DEAD_LETTER_CONFIG) for status in (408, 425, 429, 502, 503, 504)),
+    ([REFUSED] * 9, DEAD_LETTER_CONFIG), ([EndpointAnswer(422, "")] * 30, {}),
 ])  # fmt: skip
 async def test_what_tells_nothing_of_a_message_and_what_has_no_dead_letter_topic_puts_none_aside(
     answers: list[Any], config: dict[str, Any]
 ) -> None:
-    async with idle(working(1, ScriptedSender(*answers), **config)) as bench:
+    async with wait_until_idle(run_worker(1, ScriptedSender(*answers), **config)) as bench:
         assert bench.upstream.dead_lettered == []
         assert bench.upstream.acknowledged == [0]
         assert bench.state.failed == len(answers)
@@ -432,7 +437,7 @@ async def test_what_tells_nothing_of_a_message_and_what_has_no_dead_letter_topic
 
 async def test_a_message_that_cannot_be_put_aside_now_is_later() -> None:
     failing = {"dead_letter": [Away("no dead letter topic")]}
-    async with working(1, ScriptedSender(then=refuses(0)), failing=failing, **DEAD) as bench:
+    async with run_worker(1, ScriptedSender(then=refuse_messages(0)), failing=failing, **DEAD_LETTER_CONFIG) as bench:
         await bench.idle()
 
     assert [verdict.attempts for _, verdict in bench.upstream.dead_lettered] == [4]
@@ -443,7 +448,7 @@ async def test_a_message_that_cannot_be_put_aside_now_is_later() -> None:
 
 
 async def test_p8_draining_finishes_what_is_in_flight_with_its_acknowledgement_and_pulls_no_more() -> None:
-    async with working(3, closed()) as bench:
+    async with run_worker(3, make_closed_sender()) as bench:
         await wait_until_async(lambda: bench.sender.in_flight)
         asyncio.get_running_loop().call_later(0.01, bench.sender.open.set)
         await bench.drain(5)
@@ -453,7 +458,7 @@ async def test_p8_draining_finishes_what_is_in_flight_with_its_acknowledgement_a
 
 
 async def test_p8_draining_ends_a_delivery_that_does_not_end_in_time() -> None:
-    async with working(3, closed()) as bench:
+    async with run_worker(3, make_closed_sender()) as bench:
         await wait_until_async(lambda: bench.sender.in_flight)
         await bench.drain(0.01)
 
@@ -462,7 +467,7 @@ async def test_p8_draining_ends_a_delivery_that_does_not_end_in_time() -> None:
 
 
 async def test_p8_draining_waits_for_no_other_attempt_when_the_delivery_fails() -> None:
-    async with working(1, closed(ERROR)) as bench:
+    async with run_worker(1, make_closed_sender(ERROR)) as bench:
         bench.naps.hold.clear()
         await wait_until_async(lambda: bench.sender.in_flight)
         asyncio.get_running_loop().call_later(0.01, bench.sender.open.set)
@@ -472,11 +477,11 @@ async def test_p8_draining_waits_for_no_other_attempt_when_the_delivery_fails() 
 
 
 async def test_a_worker_that_waits_for_messages_or_after_a_failure_is_drained_at_once() -> None:
-    async with idle(working(0)) as bench:
+    async with wait_until_idle(run_worker(0)) as bench:
         await bench.drain(60)
 
         assert bench.upstream.waiting == 0
-    async with napping(working(1, always(ERROR))) as bench:
+    async with wait_until_napping(run_worker(1, answer_always(ERROR))) as bench:
         await bench.drain(60)
 
         assert len(bench.sender.sent) == 1
@@ -486,15 +491,15 @@ async def test_a_worker_that_waits_for_messages_or_after_a_failure_is_drained_at
 
 
 FAILURES = st.sampled_from([
-    OK, EndpointAnswer(204, ""), EndpointAnswer(500, "no"), EndpointAnswer(422, "no"),
+    OK_ANSWER, EndpointAnswer(204, ""), EndpointAnswer(500, "no"), EndpointAnswer(422, "no"),
     EndpointAnswer(429, "", 5.0), EndpointAnswer(302, ""), SendFailed("reset"), CircuitOpen(1.0),
     RuntimeError("a defect"),
 ])  # fmt: skip
-TROUBLES = st.lists(st.sampled_from([None, Away("away"), Refused("refused"), LATE]), max_size=6)
+TROUBLES = st.lists(st.sampled_from([None, Away("away"), Refused("refused"), TAKEN_LATE]), max_size=6)
 POLICIES = st.sampled_from([LINEAR, SLOWSTART, EXPONENTIAL])
 
 
-async def delivered(bench: Bench, **config: object) -> WorkerState:
+async def deliver_all(bench: Bench, **config: object) -> WorkerState:
     """Run the worker until all is delivered or put aside; return its state."""
     async with at_work(bench, target(**config)):
         await bench.idle()
@@ -512,9 +517,12 @@ def test_all_messages_are_delivered_in_order_and_only_what_was_taken_is_acknowle
     acknowledgements: list[UpstreamError | None],
 ) -> None:
     run = Bench(MemoryUpstream(messages), ScriptedSender(*answers))
-    run.upstream.failing |= {"pull": [each for each in pulls if each is not LATE], "acknowledge": acknowledgements[:]}
+    run.upstream.failing |= {
+        "pull": [each for each in pulls if each is not TAKEN_LATE],
+        "acknowledge": acknowledgements[:],
+    }
 
-    state = asyncio.run(delivered(run, max_messages=most, retry_policy=policy))
+    state = asyncio.run(deliver_all(run, max_messages=most, retry_policy=policy))
 
     assert run.upstream.position() == messages == state.delivered
     assert run.upstream.acknowledged == sorted(run.upstream.acknowledged)
@@ -537,10 +545,10 @@ def test_exactly_the_messages_that_are_always_refused_are_put_aside(
     messages: int, most: int, bad: set[int], attempts: int
 ) -> None:
     bad = {each for each in bad if each < messages}
-    run = Bench(MemoryUpstream(messages), ScriptedSender(then=refuses(*bad)))
+    run = Bench(MemoryUpstream(messages), ScriptedSender(then=refuse_messages(*bad)))
     dead = {"dead_letter_topic": "dead", "max_delivery_attempts": attempts}
 
-    state = asyncio.run(delivered(run, max_messages=most, **dead))
+    state = asyncio.run(deliver_all(run, max_messages=most, **dead))
 
     assert {message.offset for message, _ in run.upstream.dead_lettered} == bad
     assert len(run.upstream.dead_lettered) == len(bad) == state.dead

@@ -25,12 +25,12 @@ from ams.push.sender import EndpointAnswer, Headers
 from ams.push.upstream import Away, Gone, Pulled, Target, Verdict
 from ams.push.workers import LeaseGuard, Workers
 from ams.wire.push import Attempt, Failure, WorkerState
-from tests.push.keepers import PATH, MemoryUpstream, Naps, ScriptedSender, closed, pulled, target
+from tests.push.keepers import PATH, MemoryUpstream, Naps, ScriptedSender, make_closed_sender, make_pulled, target
 from tests.support.waiting import PATIENCE_SECONDS, some_turns, wait_until_async
 
-OTHER = "/projects/P/subscriptions/other"
-ONE = target(identity="1")
-TWO = target(OTHER, identity="2")
+OTHER_PATH = "/projects/P/subscriptions/other"
+TARGET_1 = target(identity="1")
+TARGET_2 = target(OTHER_PATH, identity="2")
 
 
 class Bench:
@@ -45,7 +45,7 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def working(
+async def run_workers(
     messages: int = 0, sender: ScriptedSender | None = None, upstream: MemoryUpstream | None = None
 ) -> AsyncIterator[Bench]:
     bench = Bench(upstream or MemoryUpstream(messages), sender or ScriptedSender())
@@ -57,13 +57,13 @@ async def working(
 
 
 async def test_what_is_wanted_is_delivered_and_what_is_wanted_no_more_is_not() -> None:
-    async with working(1) as bench:
-        bench.workers.follow([ONE, TWO])
+    async with run_workers(1) as bench:
+        bench.workers.follow([TARGET_1, TARGET_2])
         await wait_until_async(lambda: bench.upstream.waiting == 2)
         assert bench.workers.held() == {"1", "2"}
 
-        bench.workers.follow([TWO])
-        await wait_until_async(lambda: bench.workers.paths() == {OTHER})
+        bench.workers.follow([TARGET_2])
+        await wait_until_async(lambda: bench.workers.paths() == {OTHER_PATH})
 
         assert bench.upstream.forgotten == [PATH]
 
@@ -72,11 +72,11 @@ async def test_what_is_wanted_is_delivered_and_what_is_wanted_no_more_is_not() -
 
 
 async def test_following_the_same_again_changes_nothing() -> None:
-    async with working() as bench:
-        bench.workers.follow([ONE])
+    async with run_workers() as bench:
+        bench.workers.follow([TARGET_1])
         await wait_until_async(lambda: bench.upstream.waiting)
         for _ in range(3):
-            bench.workers.follow([replace(ONE)])
+            bench.workers.follow([replace(TARGET_1)])
             await some_turns()
 
         assert len(bench.upstream.pulls) == 1
@@ -84,9 +84,9 @@ async def test_following_the_same_again_changes_nothing() -> None:
 
 async def test_a_target_that_changed_is_delivered_anew_after_what_was_in_flight() -> None:
     """P8: a change of the configuration makes no duplicates."""
-    async with working(2, closed()) as bench:
-        await bench.follow_in_flight(ONE)
-        bench.workers.follow([replace(ONE, config=replace(ONE.config, endpoint="https://new.example/"))])
+    async with run_workers(2, make_closed_sender()) as bench:
+        await bench.follow_in_flight(TARGET_1)
+        bench.workers.follow([replace(TARGET_1, config=replace(TARGET_1.config, endpoint="https://new.example/"))])
         await some_turns()
         assert len(bench.sender.sent) == 1
         assert bench.workers.state(PATH) == WorkerState()
@@ -95,15 +95,15 @@ async def test_a_target_that_changed_is_delivered_anew_after_what_was_in_flight(
         await wait_until_async(lambda: bench.upstream.position() == 2)
 
     assert [(sent.url, sent.ids) for sent in bench.sender.sent] == [
-        (ONE.config.endpoint, [0]), ("https://new.example/", [1]),
+        (TARGET_1.config.endpoint, [0]), ("https://new.example/", [1]),
     ]  # fmt: skip
     assert bench.sender.most_in_flight == 1
 
 
 async def test_what_is_finished_still_is_held() -> None:
     """P16: nobody else may have it yet."""
-    async with working(1, closed()) as bench:
-        await bench.follow_in_flight(ONE)
+    async with run_workers(1, make_closed_sender()) as bench:
+        await bench.follow_in_flight(TARGET_1)
         bench.workers.follow([])
 
         assert bench.workers.held() == {"1"}
@@ -114,19 +114,19 @@ async def test_what_is_finished_still_is_held() -> None:
 
 async def test_p6_a_late_end_of_a_worker_does_not_end_the_next_one_of_its_path() -> None:
 
-    class Late(MemoryUpstream):
+    class LateUpstream(MemoryUpstream):
         async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
             try:
                 return await super().pull(target, max_messages=max_messages, max_bytes=max_bytes)
             except asyncio.CancelledError:
-                if target.id == ONE.id:  # the answer comes when nobody waits for it any more
+                if target.id == TARGET_1.id:  # the answer comes when nobody waits for it any more
                     raise Gone("Subscription doesn't exist") from None
                 raise
 
-    async with working(upstream=Late()) as bench:
-        bench.workers.follow([ONE])
+    async with run_workers(upstream=LateUpstream()) as bench:
+        bench.workers.follow([TARGET_1])
         await wait_until_async(lambda: bench.upstream.waiting)
-        bench.workers.follow([replace(ONE, id="new")])
+        bench.workers.follow([replace(TARGET_1, id="new")])
         await wait_until_async(lambda: bench.workers.held() == {"new"})
         await some_turns()
 
@@ -136,20 +136,20 @@ async def test_p6_a_late_end_of_a_worker_does_not_end_the_next_one_of_its_path()
 
 
 async def test_a_subscription_that_is_gone_is_forgotten_until_it_is_wanted_again() -> None:
-    async with working(1) as bench:
+    async with run_workers(1) as bench:
         bench.upstream.failing["pull"] = [Gone("Subscription doesn't exist")]
-        bench.workers.activate(ONE)
+        bench.workers.activate(TARGET_1)
         await wait_until_async(lambda: not bench.workers.paths())
         assert bench.workers.state(PATH) is None
         assert bench.workers.held() == set()
 
-        bench.workers.follow([ONE])
+        bench.workers.follow([TARGET_1])
         await wait_until_async(lambda: bench.upstream.position() == 1)
 
 
 async def test_p14_first_pulls_of_many_are_spread_over_a_second_at_most_and_a_single_one_begins_at_once() -> None:
-    async with working() as bench:
-        bench.workers.follow([ONE])
+    async with run_workers() as bench:
+        bench.workers.follow([TARGET_1])
         await wait_until_async(lambda: bench.upstream.waiting)
         assert bench.naps.taken == []
 
@@ -160,19 +160,19 @@ async def test_p14_first_pulls_of_many_are_spread_over_a_second_at_most_and_a_si
 
 
 async def test_p8_stopping_finishes_what_is_in_flight_of_all() -> None:
-    async with working(2, closed()) as bench:
-        bench.upstream.append(OTHER)
-        await bench.follow_in_flight(ONE, TWO)
+    async with run_workers(2, make_closed_sender()) as bench:
+        bench.upstream.append(OTHER_PATH)
+        await bench.follow_in_flight(TARGET_1, TARGET_2)
         asyncio.get_running_loop().call_later(0.01, bench.sender.open.set)
         await bench.workers.stop(5)
 
-        assert bench.upstream.positions == {PATH: 1, OTHER: 1}
+        assert bench.upstream.positions == {PATH: 1, OTHER_PATH: 1}
         assert not bench.workers.paths()
 
 
 async def test_stopping_shortens_what_drains_already() -> None:
-    async with working(1, closed()) as bench:
-        await bench.follow_in_flight(ONE)
+    async with run_workers(1, make_closed_sender()) as bench:
+        await bench.follow_in_flight(TARGET_1)
         bench.workers.follow([])
         async with asyncio.timeout(PATIENCE_SECONDS):
             await bench.workers.stop(0.01)
@@ -182,8 +182,8 @@ async def test_stopping_shortens_what_drains_already() -> None:
 
 
 async def test_changes_are_taken_once_and_put_back_when_they_were_lost() -> None:
-    async with working(1) as bench:
-        bench.workers.follow([ONE, TWO])
+    async with run_workers(1) as bench:
+        bench.workers.follow([TARGET_1, TARGET_2])
         await wait_until_async(lambda: bench.upstream.waiting == 2)
         first = bench.workers.take_changes()
         assert {each: state.delivered for each, state in first.items()} == {"1": 1, "2": 0}
@@ -198,7 +198,7 @@ async def test_changes_are_taken_once_and_put_back_when_they_were_lost() -> None
 
 
 async def test_subscriptions_without_an_identity_are_told_of_by_path_only() -> None:
-    async with working(1) as bench:
+    async with run_workers(1) as bench:
         bench.workers.follow([target()])
         await wait_until_async(lambda: bench.upstream.position() == 1)
 
@@ -210,7 +210,7 @@ async def test_subscriptions_without_an_identity_are_told_of_by_path_only() -> N
 PATHS = [f"/projects/P/subscriptions/{name}" for name in "abc"]
 
 
-class Watching(ScriptedSender):
+class WatchingSender(ScriptedSender):
     """Notes how many requests of a path, and of an identity, are in flight at once."""
 
     def __init__(self) -> None:
@@ -228,12 +228,12 @@ class Watching(ScriptedSender):
             self.now.subtract(keys)
 
 
-def wanted(path: int, identity: int, variant: int) -> Target:
+def make_target(path: int, identity: int, variant: int) -> Target:
     return target(PATHS[path], identity=f"id{identity}", deadline=variant, endpoint=f"https://r.example/id{identity}")
 
 
 SETS = st.lists(
-    st.builds(wanted, st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)),
+    st.builds(make_target, st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)),
     max_size=3,
     unique_by=(lambda each: each.path, lambda each: each.id),
 )
@@ -245,8 +245,8 @@ STEPS = st.lists(st.tuples(SETS, st.booleans(), st.integers(0, 4)), min_size=1, 
 def test_no_subscription_is_ever_delivered_twice_at_once_and_in_the_end_what_is_wanted_is(
     steps: list[tuple[list[Target], bool, int]],
 ) -> None:
-    async def run() -> None:
-        bench = Bench(MemoryUpstream(), Watching())
+    async def run_steps() -> None:
+        bench = Bench(MemoryUpstream(), WatchingSender())
         upstream, sender, workers = bench.upstream, bench.sender, bench.workers
         for path in PATHS:
             upstream.append(path, 40)
@@ -267,7 +267,7 @@ def test_no_subscription_is_ever_delivered_twice_at_once_and_in_the_end_what_is_
         assert not workers.paths()
         assert not workers.held()
 
-    asyncio.run(run())
+    asyncio.run(run_steps())
 
 
 # Leases: a process that was frozen while another may have got its subscriptions
@@ -275,11 +275,11 @@ def test_no_subscription_is_ever_delivered_twice_at_once_and_in_the_end_what_is_
 LEASE_SECONDS = 60.0
 
 
-class Held:
+class LeasedWorkers:
     """Workers that deliver one subscription by leases, which are granted as long as `gives` is set."""
 
     def __init__(self, messages: int) -> None:
-        self.upstream, self.sender = MemoryUpstream(messages), closed()
+        self.upstream, self.sender = MemoryUpstream(messages), make_closed_sender()
         self.workers = Workers(self.upstream, self.sender, ManualClock(), lambda: 0.5)
         self.gives = asyncio.Event()
         self.gives.set()
@@ -294,15 +294,15 @@ class Held:
     async def ask(self, heartbeat: Heartbeat) -> LeaseReply:
         self.heartbeats.append(heartbeat)
         await self.gives.wait()
-        return LeaseReply([ONE], lease_seconds=LEASE_SECONDS, heartbeat_seconds=0.05)
+        return LeaseReply([TARGET_1], lease_seconds=LEASE_SECONDS, heartbeat_seconds=0.05)
 
 
 @contextlib.asynccontextmanager
-async def held(messages: int) -> AsyncIterator[Held]:
+async def hold_workers(messages: int) -> AsyncIterator[LeasedWorkers]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(holding, "_FINISH_SECONDS", 0.1)
         patched.setattr(leases, "SPARE_SECONDS", 0.05)
-        made = Held(messages)
+        made = LeasedWorkers(messages)
         running = asyncio.create_task(made.holding.run())
         try:
             await wait_until_async(lambda: made.sender.in_flight)
@@ -322,7 +322,7 @@ def stand_still(seconds: float = LEASE_SECONDS + 10) -> None:
 
 
 async def test_who_stood_still_for_longer_than_the_lease_sends_and_acknowledges_nothing() -> None:
-    async with held(2) as push:
+    async with hold_workers(2) as push:
         push.sender.open.set()
         push.gives.clear()
         stand_still()
@@ -338,7 +338,7 @@ async def test_who_stood_still_for_longer_than_the_lease_sends_and_acknowledges_
 
 
 async def test_an_answer_that_is_older_than_its_lease_gives_nothing() -> None:
-    async with held(1) as push:
+    async with hold_workers(1) as push:
         push.gives.clear()
         heartbeats = len(push.heartbeats)
         await wait_until_async(lambda: len(push.heartbeats) > heartbeats)
@@ -353,7 +353,7 @@ async def test_an_answer_that_is_older_than_its_lease_gives_nothing() -> None:
 
 async def test_a_lease_counts_from_when_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer may be late, and other processes count from the time of the grant."""
-    async with held(1) as push:
+    async with hold_workers(1) as push:
         ends: list[float | None] = []
         monkeypatch.setattr(push.workers, "hold_until", ends.append)
         push.gives.clear()
@@ -369,7 +369,7 @@ async def test_a_lease_counts_from_when_it_was_asked_for(monkeypatch: pytest.Mon
 
 
 async def test_a_lease_that_goes_on_is_delivered_by() -> None:
-    async with held(3) as push:
+    async with hold_workers(3) as push:
         push.sender.open.set()
         await wait_until_async(lambda: push.upstream.acknowledged == [0, 1, 2])
         for _ in range(3):
@@ -382,18 +382,18 @@ async def test_a_lease_that_goes_on_is_delivered_by() -> None:
 # The upstream's calls after its lease has ended
 
 
-def now() -> float:
+def loop_seconds() -> float:
     return asyncio.get_running_loop().time()
 
 
 async def test_what_came_after_the_end_of_the_lease_is_not_sent() -> None:
     upstream = MemoryUpstream()
     leased = LeaseGuard(upstream)
-    leased.ends = now() + 60
-    waiting = asyncio.create_task(leased.pull(ONE, max_messages=1, max_bytes=100))
+    leased.ends = loop_seconds() + 60
+    waiting = asyncio.create_task(leased.pull(TARGET_1, max_messages=1, max_bytes=100))
     await wait_until_async(lambda: upstream.waiting)
 
-    leased.ends = now()
+    leased.ends = loop_seconds()
     upstream.append()
 
     with pytest.raises(Away):
@@ -403,9 +403,12 @@ async def test_what_came_after_the_end_of_the_lease_is_not_sent() -> None:
 async def test_after_the_end_of_the_lease_nothing_is_acknowledged_nor_put_aside() -> None:
     upstream = MemoryUpstream(1)
     leased = LeaseGuard(upstream)
-    leased.ends = now()
+    leased.ends = loop_seconds()
 
-    for late in (leased.acknowledge(ONE, pulled(0)), leased.dead_letter(ONE, pulled(0), Verdict("bad", 5, 422))):
+    for late in (
+        leased.acknowledge(TARGET_1, make_pulled(0)),
+        leased.dead_letter(TARGET_1, make_pulled(0), Verdict("bad", 5, 422)),
+    ):
         with pytest.raises(Away):
             await late
 
@@ -421,7 +424,7 @@ STATES = {
 }
 
 
-def shown(tally: Tally) -> str:
+def show_reports(tally: Tally) -> str:
     of_s, of_r = report.Report(S, tally), report.Report(R, tally)
     of_s.note_attempt(Attempt(0, 3, 200, 250, 100))
     of_r.note_attempt(Attempt(0, 1, 500, 750, 100, "HTTP 500"))
@@ -434,7 +437,7 @@ def shown(tally: Tally) -> str:
 
 
 def test_all_subscriptions_together_are_told_by_default() -> None:
-    text = shown(Tally())
+    text = show_reports(Tally())
 
     for line in (
         'ams_push_subscriptions{state="active"} 1.0', 'ams_push_subscriptions{state="retrying"} 1.0',
@@ -447,7 +450,7 @@ def test_all_subscriptions_together_are_told_by_default() -> None:
 
 
 def test_each_subscription_is_told_apart_where_names_may_be_shown() -> None:
-    lines = shown(Tally(by_path=True)).splitlines()
+    lines = show_reports(Tally(by_path=True)).splitlines()
 
     assert 'ams_push_delivered_messages_total{project="P",subscription="S"} 3.0' in lines
     assert 'ams_push_dead_letters_total{project="P",subscription="R"} 1.0' in lines

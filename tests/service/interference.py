@@ -8,7 +8,7 @@ import pytest
 
 
 @contextlib.contextmanager
-def failing(owner: object, method: str, error: type[Exception]) -> Iterator[None]:
+def fail_calls(owner: object, method: str, error: type[Exception]) -> Iterator[None]:
     async def fail(*_: object, **__: object) -> None:
         raise error
 
@@ -21,7 +21,7 @@ Act = Callable[[], Awaitable[object]]
 
 
 @contextlib.contextmanager
-def interrupted(owner: object, method: str, before: Act | None = None, after: Act | None = None) -> Iterator[None]:
+def interrupt_call(owner: object, method: str, before: Act | None = None, after: Act | None = None) -> Iterator[None]:
     """Run something right before or right after the next call of a method."""
     whole = getattr(owner, method)
     with pytest.MonkeyPatch.context() as patch:

@@ -19,7 +19,7 @@ from ams.storage.log.base import Totals
 from ams.storage.log.embedded import LogOptions
 from ams.storage.registry.counts import Rate, Tally
 from ams.storage.registry.records import Topic
-from tests.service.interference import failing, interrupted
+from tests.service.interference import fail_calls, interrupt_call
 from tests.storage.log.engines import Embedded, new_topic, texts
 from tests.support.use_cases import TOPIC, UseCases, open_use_cases
 
@@ -42,7 +42,7 @@ async def topic_of(use_cases: UseCases) -> Topic:
     return await use_cases.publisher.topic(use_cases.caller, TOPIC)
 
 
-async def days(use_cases: UseCases) -> dict[str, int]:
+async def count_days(use_cases: UseCases) -> dict[str, int]:
     return (await use_cases.engines.counting.topic(await topic_of(use_cases)))[1]
 
 
@@ -54,7 +54,7 @@ async def stored_days(use_cases: UseCases) -> Mapping[str, int]:
     return (await use_cases.engines.registry.tallies.topic((await topic_of(use_cases)).id, 30))[1]
 
 
-def restarted(use_cases: UseCases) -> Counting:
+def restart_counting(use_cases: UseCases) -> Counting:
     """Return the counting of a killed service: its unstored counts are lost."""
     use_cases.engines.counts.take()
     use_cases.engines.counts.pulled.clear()
@@ -69,9 +69,9 @@ async def test_a_topic_whose_log_was_lost_counts_what_the_new_one_has(use_cases:
     await use_cases.engines.log.create(topic.id)
     await use_cases.publish(2)
 
-    await restarted(use_cases).catch_up()
+    await restart_counting(use_cases).catch_up()
 
-    assert await days(use_cases) == {DAY_0: 2}
+    assert await count_days(use_cases) == {DAY_0: 2}
     assert sum((await project_days(use_cases)).values()) == 7
 
 
@@ -85,7 +85,7 @@ async def test_a_publish_that_was_given_up_is_counted_when_its_messages_are_stor
 
     await use_cases.engines.counting.round()
 
-    assert await days(use_cases) == {DAY_0: 1}
+    assert await count_days(use_cases) == {DAY_0: 1}
     assert await project_days(use_cases) == {DAY_0: 1}
 
 
@@ -97,7 +97,10 @@ async def test_a_round_that_fails_leaves_everything_to_the_next(use_cases: UseCa
         await use_cases.deliverer().pull(subscription, 1, wait=False)
 
     await publish_and_pull()
-    with failing(use_cases.engines.registry.tallies, "store", RegistryUnavailable), pytest.raises(RegistryUnavailable):
+    with (
+        fail_calls(use_cases.engines.registry.tallies, "store", RegistryUnavailable),
+        pytest.raises(RegistryUnavailable),
+    ):
         await counting.round()
     assert await counting.subscription(subscription.id) == Tally(1, 4, Rate(1, NOON))
     use_cases.engines.clock.advance(10)
@@ -112,12 +115,15 @@ async def test_a_round_that_fails_leaves_everything_to_the_next(use_cases: UseCa
 async def test_a_delete_that_fails_counts_nothing_twice_and_leaves_the_topic(use_cases: UseCases, counting: Counting):
     await use_cases.publish(2)
 
-    with failing(use_cases.engines.registry.topics, "delete", RegistryUnavailable), pytest.raises(RegistryUnavailable):
+    with (
+        fail_calls(use_cases.engines.registry.topics, "delete", RegistryUnavailable),
+        pytest.raises(RegistryUnavailable),
+    ):
         await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
     await use_cases.publish(1)
     await counting.round()
 
-    assert await days(use_cases) == await project_days(use_cases) == {DAY_0: 3}
+    assert await count_days(use_cases) == await project_days(use_cases) == {DAY_0: 3}
 
 
 async def test_every_message_that_was_answered_is_counted_however_often_its_topic_goes(use_cases: UseCases) -> None:
@@ -199,7 +205,7 @@ async def test_what_two_nodes_counted_at_the_same_time_is_counted_once_and_nothi
         await use_cases.publish(2)  # on the other node: it leaves no note here
         engines.counts.published.clear()
 
-    with interrupted(engines.registry.tallies, "store", count_elsewhere):
+    with interrupt_call(engines.registry.tallies, "store", count_elsewhere):
         await counting.round()
     assert (await stored_days(use_cases), counting.figures.messages) == ({DAY_0: 3}, 0)
     await counting.round()
@@ -257,7 +263,7 @@ async def _walk(folder: Path, steps: list[tuple[str, int]]) -> None:
             elif step == "round":
                 await use_cases.engines.counting.round()
             elif step == "crash":
-                await restarted(use_cases).catch_up()
+                await restart_counting(use_cases).catch_up()
             elif step == "retain":
                 await use_cases.engines.log.retain()
             else:
@@ -319,7 +325,7 @@ async def test_shares_are_of_the_days_of_publish_times_and_their_bytes_sum_up(
 ) -> None:
     engine = Embedded(options={"retention": 3 * DAY})
     engine.clock.now = MIDNIGHT
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         sent = [(moment, "a" * (number + 1)) for number, (moment, count) in enumerate(published) for _ in range(count)]
         for moment, data in sent:

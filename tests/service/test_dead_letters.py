@@ -21,23 +21,25 @@ from ams.service.dead_letters import MAX_REASON, DeadLetters, NotNext
 from ams.service.stored_bytes import StoredBytes
 from ams.storage.log.base import Appended
 from ams.storage.registry.records import Subscription, Topic
-from tests.service.interference import interrupted
+from tests.service.interference import interrupt_call
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 
-DEAD = "dead"
-CONFIG = created(AskedPush(mattermost_url="https://chat.example/hooks/x", dead_letter_topic=DEAD), lambda: "secret")
+DEAD_LETTER_TOPIC = "dead"
+CONFIG = created(
+    AskedPush(mattermost_url="https://chat.example/hooks/x", dead_letter_topic=DEAD_LETTER_TOPIC), lambda: "secret"
+)
 VERDICT = Verdict("Bad Request", 5, 400)
-OTHER = Verdict("connection refused", 6, 0)
+OTHER_VERDICT = Verdict("connection refused", 6, 0)
 
 
 @pytest.fixture
 async def use_cases(use_cases: UseCases) -> UseCases:
-    await furnish(use_cases)
+    await prepare_topic(use_cases)
     return use_cases
 
 
-async def furnish(use_cases: UseCases) -> None:
-    await use_cases.engines.topics.create(use_cases.caller, DEAD)
+async def prepare_topic(use_cases: UseCases) -> None:
+    await use_cases.engines.topics.create(use_cases.caller, DEAD_LETTER_TOPIC)
     await configure(use_cases, CONFIG)
 
 
@@ -58,7 +60,7 @@ async def dead_letter(
     await dead_letters.dead_letter(await subscription(use_cases), "P", offset, verdict)
 
 
-async def topic(use_cases: UseCases, name: TopicName = DEAD) -> Topic:
+async def topic(use_cases: UseCases, name: TopicName = DEAD_LETTER_TOPIC) -> Topic:
     return await use_cases.engines.registry.topics.find(use_cases.caller.here.id, name)
 
 
@@ -71,7 +73,7 @@ async def dead_ids(use_cases: UseCases) -> list[int]:
     return [int(each.attributes["deadLetterMessageId"]) for each in await letters(use_cases)]
 
 
-async def standing(use_cases: UseCases) -> int:
+async def current_offset(use_cases: UseCases) -> int:
     return (await use_cases.seeker.offsets(use_cases.caller, SUB)).current
 
 
@@ -95,7 +97,7 @@ async def test_a_letter_is_the_message_and_why_it_is_one(use_cases: UseCases) ->
         "CloudPubSubDeadLetterSourceSubscription": "s", "CloudPubSubDeadLetterSourceSubscriptionProject": "P",
         "CloudPubSubDeadLetterSourceTopicPublishTime": published,
     }  # fmt: skip
-    assert await standing(use_cases) == 1
+    assert await current_offset(use_cases) == 1
 
 
 async def test_only_that_message_is_acknowledged_and_the_others_can_still_be(use_cases: UseCases) -> None:
@@ -105,26 +107,26 @@ async def test_only_that_message_is_acknowledged_and_the_others_can_still_be(use
 
     await dead_letter(use_cases, 0)
 
-    assert await standing(use_cases) == 1
+    assert await current_offset(use_cases) == 1
     await use_cases.engines.cursors.acknowledge((await subscription(use_cases)).id, 2, 10_000)
-    assert await standing(use_cases) == 3
+    assert await current_offset(use_cases) == 3
     await use_cases.publish(1)
     await deliverer.pull(await subscription(use_cases), 1, wait=False)
     use_cases.engines.clock.advance(3_600_000)  # whoever has the subscription is bound by no deadline
     await dead_letter(use_cases, 3)
-    assert (await dead_ids(use_cases), await standing(use_cases)) == ([0, 3], 4)
+    assert (await dead_ids(use_cases), await current_offset(use_cases)) == ([0, 3], 4)
 
 
 async def test_asked_again_also_after_a_seek_it_is_put_aside_once(use_cases: UseCases) -> None:
     await use_cases.publish(2)
 
     await dead_letter(use_cases, 0)
-    await asyncio.gather(*(dead_letter(use_cases, 1, verdict) for verdict in (VERDICT, OTHER) * 5))
-    assert (await dead_ids(use_cases), await standing(use_cases)) == ([0, 1], 2)
+    await asyncio.gather(*(dead_letter(use_cases, 1, verdict) for verdict in (VERDICT, OTHER_VERDICT) * 5))
+    assert (await dead_ids(use_cases), await current_offset(use_cases)) == ([0, 1], 2)
 
     await use_cases.seeker.seek(use_cases.caller, SUB, 0)
-    await dead_letter(use_cases, 0, OTHER)
-    assert (await dead_ids(use_cases), await standing(use_cases)) == ([0, 1], 1)
+    await dead_letter(use_cases, 0, OTHER_VERDICT)
+    assert (await dead_ids(use_cases), await current_offset(use_cases)) == ([0, 1], 1)
 
 
 async def test_a_message_does_not_go_back_into_its_own_topic(use_cases: UseCases) -> None:
@@ -134,7 +136,7 @@ async def test_a_message_does_not_go_back_into_its_own_topic(use_cases: UseCases
     with pytest.raises(Conflict, match="^A subscription's own topic cannot be its deadLetterTopic$"):
         await dead_letter(use_cases, 0)
 
-    assert await standing(use_cases) == 0
+    assert await current_offset(use_cases) == 0
 
 
 async def test_the_topic_made_anew_has_letters_of_its_own(use_cases: UseCases) -> None:
@@ -155,10 +157,10 @@ async def test_a_seek_meanwhile_wins(use_cases: UseCases, to: int, told: context
     async def seek() -> None:
         await use_cases.seeker.seek(use_cases.caller, SUB, to)
 
-    with told, interrupted(use_cases.engines.log, "append", after=seek):
+    with told, interrupt_call(use_cases.engines.log, "append", after=seek):
         await dead_letter(use_cases, 0)
 
-    assert (await dead_ids(use_cases), await standing(use_cases)) == ([0], to)
+    assert (await dead_ids(use_cases), await current_offset(use_cases)) == ([0], to)
 
 
 @pytest.mark.parametrize("reason", ["x" * 100_000, "one\r\ntwo\t three", "half a \ud800 pair", ""])
@@ -189,19 +191,19 @@ async def test_one_that_does_not_fit_goes_without_its_reason_and_waits_if_that_i
     verdict = Verdict("x" * MAX_REASON, 1, 500)
     with pytest.raises(TooLarge, match="^Message is too large for the dead letter topic$"):
         await dead_letter(use_cases, 0, verdict)
-    assert await standing(use_cases) == 0
+    assert await current_offset(use_cases) == 0
     most = 1800
     await dead_letter(use_cases, 0, verdict)
 
     [letter] = await letters(use_cases)
     assert "deadLetterReason" not in letter.attributes
     assert letter.attributes["deadLetterStatus"] == "500"
-    assert await standing(use_cases) == 1
+    assert await current_offset(use_cases) == 1
 
 
 async def test_letters_are_counted_and_the_access_list_of_their_topic_is_not_asked(use_cases: UseCases) -> None:
     await use_cases.publish(1)
-    await use_cases.engines.topics.set_access_list(use_cases.caller, DEAD, [])
+    await use_cases.engines.topics.set_access_list(use_cases.caller, DEAD_LETTER_TOPIC, [])
 
     await dead_letter(use_cases, 0)
 
@@ -210,18 +212,21 @@ async def test_letters_are_counted_and_the_access_list_of_their_topic_is_not_ask
     assert (await subscription(use_cases)).id in use_cases.engines.counts.acknowledged_at
 
 
-class Killed(BaseException):
+class ProcessKilled(BaseException):
     """The process is gone."""
 
 
 @contextlib.contextmanager
-def killed(engine: object, step: str, *, after: bool) -> Iterator[None]:
+def kill_at(engine: object, step: str, *, after: bool) -> Iterator[None]:
     """Kill the process before, or right after, a step; the step may be unreachable, if its work is done."""
 
     async def die() -> None:
-        raise Killed
+        raise ProcessKilled
 
-    with contextlib.suppress(Killed), interrupted(engine, step, after=die) if after else interrupted(engine, step, die):
+    with (
+        contextlib.suppress(ProcessKilled),
+        interrupt_call(engine, step, after=die) if after else interrupt_call(engine, step, die),
+    ):
         yield
 
 
@@ -236,19 +241,19 @@ async def test_each_is_put_aside_once_wherever_it_is_killed(
     """A law: after a kill at any moment and a restart, every dead letter is there once and in order."""
     folder = tmp_path_factory.mktemp("use_cases")
     async with open_use_cases(folder) as use_cases:
-        await furnish(use_cases)
+        await prepare_topic(use_cases)
         await use_cases.publish(3)
         for (engine, step), after, again in kills:
-            where = await standing(use_cases)
+            where = await current_offset(use_cases)
             if where == 3:
                 break
-            with killed(getattr(use_cases.engines, engine), step, after=after):
-                await dead_letter(use_cases, where, OTHER if again else VERDICT)
+            with kill_at(getattr(use_cases.engines, engine), step, after=after):
+                await dead_letter(use_cases, where, OTHER_VERDICT if again else VERDICT)
         for offset in range(3):
             await dead_letter(use_cases, offset)
 
         assert await dead_ids(use_cases) == [0, 1, 2]
-        assert await standing(use_cases) == 3
+        assert await current_offset(use_cases) == 3
 
 
 @pytest.mark.parametrize("quota", [STORED_BYTES, PUBLISH_BYTES])
@@ -262,11 +267,11 @@ async def test_what_a_quota_has_no_room_for_is_not_put_aside_and_stays_the_next(
     for _ in range(2):
         with pytest.raises((QuotaExceeded, RateLimited), match=f"Quota {quota} of the project is exceeded"):
             await dead_letter(use_cases, 0, stored=stored)
-    assert (await dead_ids(use_cases), await standing(use_cases)) == ([], 0)
+    assert (await dead_ids(use_cases), await current_offset(use_cases)) == ([], 0)
 
     stored.follow(use_cases.caller.here.id, {})
     await dead_letter(use_cases, 0, stored=stored)
-    assert (await dead_ids(use_cases), await standing(use_cases)) == ([0], 1)
+    assert (await dead_ids(use_cases), await current_offset(use_cases)) == ([0], 1)
 
 
 async def test_a_letter_that_is_there_needs_no_room(use_cases: UseCases) -> None:
@@ -276,7 +281,7 @@ async def test_a_letter_that_is_there_needs_no_room(use_cases: UseCases) -> None
     await dead_letter(use_cases, 0, stored=stored)
     await use_cases.seeker.seek(use_cases.caller, SUB, 0)
     stored.follow(use_cases.caller.here.id, {STORED_BYTES: 1})
-    await dead_letter(use_cases, 0, OTHER, stored=stored)
+    await dead_letter(use_cases, 0, OTHER_VERDICT, stored=stored)
     await use_cases.seeker.seek(use_cases.caller, SUB, 0)
     await dead_letter(use_cases, 0, stored=stored)
-    assert (await dead_ids(use_cases), await standing(use_cases)) == ([0], 1)
+    assert (await dead_ids(use_cases), await current_offset(use_cases)) == ([0], 1)

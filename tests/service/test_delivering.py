@@ -11,12 +11,12 @@ from ams.service.delivering import LARGE_ANSWER_BYTES, Deliverer, Gone, UnreadAn
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.base import Position
 from ams.storage.registry.records import Subscription
-from tests.service.interference import interrupted
+from tests.service.interference import interrupt_call
 from tests.support.use_cases import SUB, TOPIC, UseCases, pulled_later
 from tests.support.waiting import wait_until_async
 
 
-async def pulled(use_cases: UseCases, count: int = 100, deliverer: Deliverer | None = None) -> list[int]:
+async def pull_offsets(use_cases: UseCases, count: int = 100, deliverer: Deliverer | None = None) -> list[int]:
     deliverer = deliverer or use_cases.deliverer()
     subscription = await deliverer.to_pull(use_cases.caller, SUB)
     return [each.offset for each in await deliverer.pull(subscription, count, wait=False)]
@@ -128,7 +128,7 @@ async def test_an_answer_counts_while_its_hand_out_is_stored(use_cases: UseCases
         left.append(deliverer.unread.left("Q"))
 
     subscription = await deliverer.to_pull(use_cases.caller, SUB)
-    with interrupted(use_cases.engines.cursors, "hand_out", look):
+    with interrupt_call(use_cases.engines.cursors, "hand_out", look):
         [message] = await deliverer.pull(subscription, 1, wait=False, project="P")
     assert left == [2**24 - len(message.fragment)]
     assert deliverer.unread.left("Q") == 2**24
@@ -140,23 +140,23 @@ async def test_a_pull_begins_where_the_cursor_stands_wherever_it_was_expected(
 ) -> None:
     """Another node may have moved it: a wrongly prefetched message is never handed out."""
     await use_cases.publish(4)
-    await pulled(use_cases, 2)
+    await pull_offsets(use_cases, 2)
     await use_cases.acknowledge([1])
     cursors, asked = use_cases.engines.cursors, 0
     position = cursors.position
 
-    async def counted(subscription: SubscriptionId, topic: TopicId) -> Position:
+    async def count_position(subscription: SubscriptionId, topic: TopicId) -> Position:
         nonlocal asked
         asked += 1
         return await position(subscription, topic)
 
     monkeypatch.setattr(cursors, "expected", lambda *_: Position(expected, 0, 0))
-    monkeypatch.setattr(cursors, "position", counted)
+    monkeypatch.setattr(cursors, "position", count_position)
 
-    assert await pulled(use_cases) == [2, 3]
+    assert await pull_offsets(use_cases) == [2, 3]
     assert bool(asked) == (expected != 2)
     await use_cases.acknowledge([3])
-    assert await pulled(use_cases) == []
+    assert await pull_offsets(use_cases) == []
 
 
 async def test_large_answers_that_are_due_together_are_made_in_turns_of_the_event_loop_of_their_own(

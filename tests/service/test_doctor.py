@@ -42,7 +42,7 @@ from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.wire.push import Failure, WorkerState
 from ams.wire.service import Finding
-from tests.service.interference import interrupted
+from tests.service.interference import interrupt_call
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 
 WEEK = 7 * 86_400_000
@@ -117,29 +117,30 @@ async def test_a_position_past_the_end_of_its_topic_is_told(use_cases: UseCases)
     )  # fmt: skip
 
 
-REFUSED = Failure(time=0, what="send", detail="The connection was refused")
-TO_DELIVER = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", verified=True)
+CONNECTION_REFUSED = Failure(time=0, what="send", detail="The connection was refused")
+VERIFIED_CONFIG = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", verified=True)
 
 
-SAID = " 1970-01-01T00:00:00 - Could not send message, The connection was refused."
+FAILURE_TEXT = " 1970-01-01T00:00:00 - Could not send message, The connection was refused."
 
 
 @pytest.mark.parametrize(("worker", "first"), [
-    (WorkerState(phase=RETRYING, failure=REFUSED), "Its messages do not get through, and are tried again:" + SAID),
-    (WorkerState(phase=STOPPED, failure=REFUSED), "Its messages are not pushed any more:" + SAID),
+    (WorkerState(phase=RETRYING, failure=CONNECTION_REFUSED),
+     "Its messages do not get through, and are tried again:" + FAILURE_TEXT),
+    (WorkerState(phase=STOPPED, failure=CONNECTION_REFUSED), "Its messages are not pushed any more:" + FAILURE_TEXT),
     (None, "Its messages are to be pushed to an endpoint, but there is no push server."),
 ])  # fmt: skip
 async def test_what_keeps_messages_from_an_endpoint_is_told(
     use_cases: UseCases, worker: WorkerState | None, first: str
 ) -> None:
-    await deliver(use_cases, TO_DELIVER)
+    await deliver(use_cases, VERIFIED_CONFIG)
     found = await doctor_of(use_cases, worker).look(use_cases.caller, SUB)
     assert found.findings[0] == Finding(True, first)
 
 
 async def test_of_a_subscription_that_is_delivered_nothing_is_wrong(use_cases: UseCases) -> None:
     """The worker holds the hand-out; a slow one is reported by the delivery state."""
-    await deliver(use_cases, TO_DELIVER)
+    await deliver(use_cases, VERIFIED_CONFIG)
     await use_cases.publish(2)
     deliverer = use_cases.deliverer()
     await deliverer.pull(await deliverer.to_pull(use_cases.caller, SUB), 1, wait=False)
@@ -154,13 +155,13 @@ async def test_of_a_subscription_that_is_delivered_nothing_is_wrong(use_cases: U
 
 
 async def test_what_a_push_server_elsewhere_says_of_itself_is_told_as_it_is(use_cases: UseCases) -> None:
-    class Elsewhere(NoPushServer):
+    class OtherPushServer(NoPushServer):
         async def status(self, path: str) -> str:
             return f"Subscription {path} is currently active"
 
-    await deliver(use_cases, TO_DELIVER)
+    await deliver(use_cases, VERIFIED_CONFIG)
 
-    found = await doctor_of(use_cases, server=Elsewhere()).look(use_cases.caller, SUB)
+    found = await doctor_of(use_cases, server=OtherPushServer()).look(use_cases.caller, SUB)
 
     assert found.healthy
     said = "Of how its messages are pushed this is known: Subscription /projects/P/subscriptions/s is currently active."
@@ -169,17 +170,19 @@ async def test_what_a_push_server_elsewhere_says_of_itself_is_told_as_it_is(use_
 
 T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
 S1, S2, S3 = (f"sub-{number}" for number in (1, 2, 3))
-NOBODY: frozenset[SubscriptionId] = frozenset()
-NOTHING: frozenset[TopicId] = frozenset()
-WELL = EngineIdentities(
+NO_SUBSCRIPTIONS: frozenset[SubscriptionId] = frozenset()
+NO_TOPICS: frozenset[TopicId] = frozenset()
+SOUND_IDENTITIES = EngineIdentities(
     frozenset({T1, T2}), frozenset({S1, S2}), {S1: TopicOffset(T1, 5), S2: TopicOffset(T3, 9)},
     frozenset({T1, T2}), {T1: Bounds(2, 5), T2: Bounds(0, 0)},
 )  # fmt: skip
 
 
 def test_each_side_is_missed_by_the_other_and_what_fits_is_not_told() -> None:
-    assert inconsistencies(WELL) == Inconsistencies(NOTHING, NOTHING, NOBODY, NOBODY, NOBODY)
-    held = WELL._replace(
+    assert inconsistencies(SOUND_IDENTITIES) == Inconsistencies(
+        NO_TOPICS, NO_TOPICS, NO_SUBSCRIPTIONS, NO_SUBSCRIPTIONS, NO_SUBSCRIPTIONS
+    )
+    held = SOUND_IDENTITIES._replace(
         topics=frozenset({T1, T3}), subscriptions=frozenset({S1, S3}),
         cursors={S1: TopicOffset(T1, 6), S2: TopicOffset(T1, 6)},
     )  # fmt: skip
@@ -226,9 +229,11 @@ async def lose(use_cases: UseCases, what: str) -> None:
 LOG_GONE = f"The log of {TOPIC_PATH} is gone with all its messages: "
 NO_TOPIC = f"The log {topic_id_text(T1)} belongs to no topic: "
 CURSOR_GONE = f"The position of {SUB_PATH} is gone, so nothing can be pulled from it: "
-STRAY = "The cursor sub-1 belongs to no subscription; it does no harm."
-PAST_THE_END = f"{SUB_PATH} stands past the end of its topic and will miss what is published next: move it to the end."
-WEAK = f"{TOPIC_PATH} is kept less safely than promised, so it is closed to publishers: on 1 broker instead of 3."
+STRAY_CURSOR = "The cursor sub-1 belongs to no subscription; it does no harm."
+CURSOR_PAST_THE_END = (
+    f"{SUB_PATH} stands past the end of its topic and will miss what is published next: move it to the end."
+)
+FEW_COPIES = f"{TOPIC_PATH} is kept less safely than promised, so it is closed to publishers: on 1 broker instead of 3."
 
 
 @pytest.mark.parametrize(("what", "alone", "with_others"), [
@@ -239,9 +244,9 @@ WEAK = f"{TOPIC_PATH} is kept less safely than promised, so it is closed to publ
      f" --delete {topic_id_text(T1)}"),
     ("cursor", CURSOR_GONE + "the next start of the service puts it at the oldest message kept.",
      CURSOR_GONE + "delete it and make it again."),
-    ("subscription", STRAY, STRAY),
-    ("messages", PAST_THE_END, PAST_THE_END),
-    ("copies", WEAK, WEAK),
+    ("subscription", STRAY_CURSOR, STRAY_CURSOR),
+    ("messages", CURSOR_PAST_THE_END, CURSOR_PAST_THE_END),
+    ("copies", FEW_COPIES, FEW_COPIES),
 ])  # fmt: skip
 async def test_what_is_missing_is_told_with_what_to_do(use_cases: UseCases, what: str, alone: str, with_others: str):
     await use_cases.publish(3)
@@ -264,7 +269,7 @@ async def test_a_change_that_was_under_way_is_not_told(use_cases: UseCases) -> N
     """Made directly in the stores, and completed before the second look."""
     await lose(use_cases, "topic")
     cursors, log = use_cases.engines.cursors, use_cases.engines.log
-    with interrupted(cursors, "places", after=lambda: log.drop(T1)):
+    with interrupt_call(cursors, "places", after=lambda: log.drop(T1)):
         assert await look_at_service(use_cases) == []
 
 
@@ -278,7 +283,7 @@ async def test_many_of_a_kind_are_counted_and_what_is_wrong_comes_first(use_case
     found = await look_at_service(use_cases)
 
     assert [each.wrong for each in found] == [True] * (MAX_NAMED + 1) + [False]
-    assert found[-2:] == [Finding(True, "And 7 more topics whose logs are gone."), Finding(False, STRAY)]
+    assert found[-2:] == [Finding(True, "And 7 more topics whose logs are gone."), Finding(False, STRAY_CURSOR)]
 
 
 async def test_a_log_that_does_not_answer_is_told_and_the_rest_besides(use_cases: UseCases) -> None:

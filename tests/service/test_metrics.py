@@ -32,16 +32,16 @@ from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 from tests.support.waiting import wait_until_async
 
 NOW = 1_700_000_000_000
-SHOWN = "2023-11-14T22:13:20Z"
+SHOWN_TIME = "2023-11-14T22:13:20Z"
 
 
 @pytest.mark.parametrize(("made_of", "shown"), [
-    (Rate(), Point(NEVER, 0.0)), (Rate(5, NOW), Point(SHOWN, 5.0)),
-    (Rate(5, NOW, NOW - 2_000), Point(SHOWN, 2.5)), (Rate(5, NOW, NOW), Point(SHOWN, 5_000.0)),
-    (Rate(5, NOW, NOW + 60_000), Point(SHOWN, 5_000.0)), (Rate(0, NOW, NOW - 500), Point(SHOWN, 0.0)),
-    (Rate(1, NOW, NOW - 3_000), Point(SHOWN, 0.333333)),
-    (Rate(1, NOW, NOW - 3_000_000_000), Point(SHOWN, 3.33333e-07)),
-    (Rate(2_000, NOW, NOW - 3_000), Point(SHOWN, 666.667)),
+    (Rate(), Point(NEVER, 0.0)), (Rate(5, NOW), Point(SHOWN_TIME, 5.0)),
+    (Rate(5, NOW, NOW - 2_000), Point(SHOWN_TIME, 2.5)), (Rate(5, NOW, NOW), Point(SHOWN_TIME, 5_000.0)),
+    (Rate(5, NOW, NOW + 60_000), Point(SHOWN_TIME, 5_000.0)), (Rate(0, NOW, NOW - 500), Point(SHOWN_TIME, 0.0)),
+    (Rate(1, NOW, NOW - 3_000), Point(SHOWN_TIME, 0.333333)),
+    (Rate(1, NOW, NOW - 3_000_000_000), Point(SHOWN_TIME, 3.33333e-07)),
+    (Rate(2_000, NOW, NOW - 3_000), Point(SHOWN_TIME, 666.667)),
 ], ids=[
     "never", "the first", "two seconds", "at once", "the clock was set back", "nothing", "a third",
     "next to nothing", "many",
@@ -76,12 +76,12 @@ async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
         asked = []
         attempt, store = SqliteStore._attempt, engines.registry._database._store
 
-        def counted(self: SqliteStore, work: Any, begin: str) -> Any:
+        def count_attempt(self: SqliteStore, work: Any, begin: str) -> Any:
             if self is store:  # services of other tests may run in this process
                 asked.append(begin)
             return attempt(self, work, begin)
 
-        monkeypatch.setattr(SqliteStore, "_attempt", counted)
+        monkeypatch.setattr(SqliteStore, "_attempt", count_attempt)
         for route, most in (
             (metrics.node(), 0), (metrics.project(caller), 2), (metrics.topic(caller, TOPIC), 3),
             (metrics.subscription(caller, SUB), 2), (usage.va_metrics("", "", ""), 2),
@@ -93,13 +93,13 @@ async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
 
 
 def test_o2_nothing_fails_where_the_kernel_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object) -> None:
+    def raise_missing(*_: object) -> None:
         raise OSError
 
-    monkeypatch.setattr("builtins.open", missing)
+    monkeypatch.setattr("builtins.open", raise_missing)
     assert 0 < metrics.memory_percent() < 100
 
-    monkeypatch.setattr(os, "sysconf", missing)
+    monkeypatch.setattr(os, "sysconf", raise_missing)
     assert metrics.memory_percent() == 0.0
 
 
@@ -126,11 +126,11 @@ class Watch:
         if measured:
             await self.history.round()
 
-    async def read(self, asked: HistoryRequest = HOUR) -> MeasuredHistory:
+    async def read_history(self, asked: HistoryRequest = HOUR) -> MeasuredHistory:
         return await self.history.read(self.cases.caller, asked)
 
-    async def published(self, asked: HistoryRequest = HOUR) -> list[int | None]:
-        return (await self.read(asked)).topics["t"].growth(0)
+    async def read_growth(self, asked: HistoryRequest = HOUR) -> list[int | None]:
+        return (await self.read_history(asked)).topics["t"].growth(0)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ async def test_each_interval_says_what_was_published_in_it(watch: Watch) -> None
     for count in (3, 0, 2):
         await watch.minute(count)
 
-    found = await watch.read()
+    found = await watch.read_history()
 
     assert found.topics["t"].growth(0)[-4:] == [None, 3, 0, 2]
     assert found.project is not None
@@ -161,7 +161,7 @@ async def test_lag_and_age_are_those_at_the_end_of_the_interval(watch: Watch) ->
     await watch.cases.acknowledge([1])
     await watch.minute()
 
-    subscription = (await watch.read()).subscriptions["s"]
+    subscription = (await watch.read_history()).subscriptions["s"]
 
     assert subscription.at_end(1)[-3:] == [3, 3, 1]
     oldest = subscription.at_end(2)[-1]
@@ -176,8 +176,8 @@ async def test_what_is_unchanged_for_hours_is_known_all_the_same(watch: Watch) -
     for _ in range(130):
         await watch.minute()
 
-    assert (await watch.read()).subscriptions["s"].at_end(1) == [5] * 60
-    day = await watch.read(DAY)
+    assert (await watch.read_history()).subscriptions["s"].at_end(1) == [5] * 60
+    day = await watch.read_history(DAY)
     assert sum(each or 0 for each in day.topics["t"].growth(0)) == 5
     assert day.subscriptions["s"].at_end(1)[-20:] == [5] * 20
     await watch.history.close()
@@ -195,7 +195,7 @@ async def test_a_restart_loses_nothing_that_was_written_and_counts_nothing_twice
     await watch.history.round()
     await watch.minute(2)
 
-    assert (await watch.published())[-3:] == [3, 4, 2]
+    assert (await watch.read_growth())[-3:] == [3, 4, 2]
 
 
 async def test_minutes_in_which_nothing_was_measured_are_unknown_and_their_messages_in_no_other(watch: Watch) -> None:
@@ -204,7 +204,7 @@ async def test_minutes_in_which_nothing_was_measured_are_unknown_and_their_messa
     await watch.minute(0)
     await watch.minute(2)
 
-    assert (await watch.published())[-4:] == [3, None, None, 2]
+    assert (await watch.read_growth())[-4:] == [3, None, None, 2]
 
 
 async def test_a_kill_takes_the_minutes_since_the_last_write_and_no_more(watch: Watch) -> None:
@@ -212,7 +212,7 @@ async def test_a_kill_takes_the_minutes_since_the_last_write_and_no_more(watch: 
         await watch.minute(count)
     watch.history = watch.new()  # nothing was closed
 
-    found = await watch.published()
+    found = await watch.read_growth()
 
     written = [each for each in found if each is not None]
     assert written == list(range(1, len(written) + 1))
@@ -226,7 +226,7 @@ async def test_a_topic_that_is_made_again_has_no_past(watch: Watch) -> None:
     await topics.create(caller, "t")
     await watch.minute(1)
 
-    found = await watch.read(HOUR._replace(subscriptions=[]))
+    found = await watch.read_history(HOUR._replace(subscriptions=[]))
 
     assert found.topics["t"].growth(0)[-2:] == [0, 1]
 
@@ -238,13 +238,13 @@ async def test_the_first_minute_of_a_service_is_known(watch: Watch) -> None:
     await watch.history.start(Supervisor())
 
     async def is_measured() -> bool:
-        return (await watch.read()).ends[-1] == now
+        return (await watch.read_history()).ends[-1] == now
 
     await wait_until_async(is_measured)
     await watch.history.close()
     await watch.minute(7)
 
-    assert (await watch.published())[-1] == 7
+    assert (await watch.read_growth())[-1] == 7
 
 
 async def test_rows_are_removed_after_a_day(watch: Watch) -> None:

@@ -11,7 +11,7 @@ from ams.service.reading import PIECE_BYTES, PIECE_MESSAGES, RangeReader, RangeR
 from ams.storage.log.embedded import LogOptions
 from tests.support.use_cases import TOPIC, UseCases, open_use_cases
 
-EVERYTHING = RangeRequest(None, None, 1_000_000)
+WHOLE_RANGE = RangeRequest(None, None, 1_000_000)
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ def reader(use_cases: UseCases, most: int = 1_000_000) -> RangeReader:
     return RangeReader(use_cases.engines.registry, use_cases.engines.log, most)
 
 
-async def read(use_cases: UseCases, wanted: RangeRequest, most: int = 1_000_000) -> list[list[Stored]]:
+async def read_pieces(use_cases: UseCases, wanted: RangeRequest, most: int = 1_000_000) -> list[list[Stored]]:
     planned = await reader(use_cases, most).plan(use_cases.caller, TOPIC, wanted)
     return [list(piece) async for piece in reader(use_cases).messages(planned)]
 
 
 async def test_everything_is_read_in_order_and_in_pieces(use_cases: UseCases) -> None:
     await use_cases.publish(2 * PIECE_MESSAGES + 1)
-    pieces = await read(use_cases, EVERYTHING)
+    pieces = await read_pieces(use_cases, WHOLE_RANGE)
     assert [len(each) for each in pieces] == [PIECE_MESSAGES, PIECE_MESSAGES, 1]
     assert [each.offset for piece in pieces for each in piece] == list(range(2 * PIECE_MESSAGES + 1))
 
@@ -42,7 +42,7 @@ async def test_a_piece_is_no_larger_than_its_bytes_whatever_the_messages_are(use
     for _ in range(10):
         await use_cases.publisher.publish(topic, [message("A" * 100_000) for _ in range(10)])
 
-    pieces = await read(use_cases, EVERYTHING)
+    pieces = await read_pieces(use_cases, WHOLE_RANGE)
 
     assert sum(len(each) for each in pieces) == 100
     assert max(sum(len(each.fragment) for each in piece) for piece in pieces) <= PIECE_BYTES
@@ -51,7 +51,7 @@ async def test_a_piece_is_no_larger_than_its_bytes_whatever_the_messages_are(use
 @pytest.mark.parametrize("what", ["published", "taken by retention", "deleted"])
 async def test_a_range_is_of_what_was_there_when_it_began_and_still_is(use_cases: UseCases, what: str) -> None:
     await use_cases.publish(3)
-    planned = await reader(use_cases).plan(use_cases.caller, TOPIC, EVERYTHING)
+    planned = await reader(use_cases).plan(use_cases.caller, TOPIC, WHOLE_RANGE)
     assert planned.next == planned.end == 3
     messages = reader(use_cases).messages(planned)
     if what == "deleted":

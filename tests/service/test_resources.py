@@ -15,7 +15,7 @@ from ams.core.quotas import STORED_BYTES
 from ams.service.stored_bytes import StoredBytes
 from ams.service.topics import Topics
 from ams.storage.registry.records import Project, Subscription, Topic
-from tests.service.interference import failing
+from tests.service.interference import fail_calls
 from tests.support.administration import make_project, make_user
 from tests.support.engines import Engines, open_engines
 
@@ -58,7 +58,7 @@ async def test_what_the_registry_has_forgotten_is_deleted_whatever_log_and_curso
     await make_user(engines.registry, "anna")
     await fill_project(engines)
 
-    with failing(engines.log, "drop", error), failing(engines.cursors, "drop", error):
+    with fail_calls(engines.log, "drop", error), fail_calls(engines.cursors, "drop", error):
         await engines.topics.delete(caller, T)
         await engines.subscriptions.delete(caller, S)
 
@@ -185,10 +185,10 @@ async def test_a_push_server_follows_topics_that_have_subscriptions(engines: Eng
     """Push contract 15, P31."""
     followed: list[str] = []
 
-    async def changed() -> None:
+    async def note_change() -> None:
         followed.append("topic" if await engines.registry.topics.find(caller.here.id, T) else "no topic")
 
-    topics = Topics(engines.registry, engines.log, engines.counting, engines.retention, changed=changed)
+    topics = Topics(engines.registry, engines.log, engines.counting, engines.retention, changed=note_change)
     await topics.create(caller, "other")
     await topics.delete(caller, "other")
     assert followed == []
@@ -223,13 +223,13 @@ async def test_a_quota_changed_during_a_measurement_holds_at_once(
     await stored.measure()
     read, go_on, all_of = asyncio.Event(), asyncio.Event(), projects.all
 
-    async def slow() -> Sequence[Project]:
+    async def read_slowly() -> Sequence[Project]:
         found = await all_of()
         read.set()
         await go_on.wait()
         return found
 
-    monkeypatch.setattr(projects, "all", slow)
+    monkeypatch.setattr(projects, "all", read_slowly)
     measuring = asyncio.create_task(stored.measure())
     await read.wait()
     stored.follow(project, {STORED_BYTES: 0})

@@ -17,7 +17,7 @@ from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.subscriptions import EXPIRY_ACTOR, EXPIRY_MARGIN, Expiry
 from ams.storage.log.base import Bounds
 from ams.storage.registry.records import Snapshot, Subscription
-from tests.service.interference import failing
+from tests.service.interference import fail_calls
 from tests.support.administration import KeptTrail, make_project
 from tests.support.engines import Engines, open_engines
 from tests.support.use_cases import SUB, TOPIC, UseCases
@@ -25,7 +25,7 @@ from tests.support.use_cases import SUB, TOPIC, UseCases
 T = "T"
 
 
-async def kept(engines: Engines, name: TopicName = T) -> int | None:
+async def get_retention(engines: Engines, name: TopicName = T) -> int | None:
     topic = await engines.topics.show(await engines.caller(), name)
     return await engines.log.retention(topic.id)
 
@@ -77,8 +77,8 @@ async def test_what_a_crash_left_undone_is_done_at_the_next_start(tmp_path: Path
     async with open_engines(tmp_path) as engines:
         retention = Retention(engines.registry, engines.log)
         assert await retention.settle() == 3
-        assert await kept(engines, "own") == 60_000
-        assert await kept(engines, "heir") == 90_000
+        assert await get_retention(engines, "own") == 60_000
+        assert await get_retention(engines, "heir") == 90_000
         assert await retention.settle() == 0
 
 
@@ -86,24 +86,24 @@ async def test_a_log_that_cannot_follow_a_stored_change_follows_in_a_later_round
     await engines.topics.create(caller, T)
     await engines.topics.create(caller, "heir")
 
-    with failing(engines.log, "set_retention", LogUnavailable):
+    with fail_calls(engines.log, "set_retention", LogUnavailable):
         await engines.retention.of_topic(caller, T, 60)
         await engines.retention.of_project(caller, 90)
         with pytest.raises(LogUnavailable):
             await engines.retention.catch_up()
-    assert await kept(engines) is None
+    assert await get_retention(engines) is None
 
     await engines.retention.catch_up()
 
-    assert [await kept(engines), await kept(engines, "heir")] == [60_000, 90_000]
+    assert [await get_retention(engines), await get_retention(engines, "heir")] == [60_000, 90_000]
 
 
-PAST_RETENTION = 7 * 86_400_000 + 2_000
+PAST_RETENTION_MS = 7 * 86_400_000 + 2_000
 
 
 async def lose(use_cases: UseCases, messages: int) -> None:
     await use_cases.publish(messages)
-    use_cases.engines.clock.advance(PAST_RETENTION)
+    use_cases.engines.clock.advance(PAST_RETENTION_MS)
 
 
 def losses_of(use_cases: UseCases) -> Losses:
@@ -185,7 +185,7 @@ TTL = DAY
 MOMENT = 1000
 
 
-class Site(KeptTrail):
+class ExpirySite(KeptTrail):
     """A service whose expiry runs on demand."""
 
     def __init__(self, engines: Engines) -> None:
@@ -203,7 +203,7 @@ class Site(KeptTrail):
             engines.registry, engines.counts, engines.subscriptions, self, engines.clock, retention_clock
         )
 
-    async def made(self, **options: Any) -> Subscription:
+    async def prepare(self, **options: Any) -> Subscription:
         await make_project(self.engines.registry)
         self.caller = await self.engines.caller()
         await self.engines.topics.create(self.caller, TOPIC)
@@ -217,23 +217,23 @@ class Site(KeptTrail):
         now = self.engines.clock.wall()
         return Snapshot(topic.project_id, "N", topic.id, TOPIC, 0, now, now + milliseconds)
 
-    async def after(self, milliseconds: int) -> bool:
+    async def still_exists_after(self, milliseconds: int) -> bool:
         self.engines.clock.advance(milliseconds)
         await self.expiry.round()
         return await self.engines.registry.subscriptions.find(self.caller.here.id, SUB) is not None
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(tmp_path: Path) -> AsyncIterator[ExpirySite]:
     async with open_engines(tmp_path) as engines:
-        yield Site(engines)
+        yield ExpirySite(engines)
 
 
-async def test_what_was_not_used_for_its_time_goes_and_that_is_recorded(site: Site) -> None:
-    made = await site.made(expiration_ttl=TTL)
+async def test_what_was_not_used_for_its_time_goes_and_that_is_recorded(site: ExpirySite) -> None:
+    made = await site.prepare(expiration_ttl=TTL)
 
-    assert await site.after(TTL + EXPIRY_MARGIN)
-    assert not await site.after(MOMENT)
+    assert await site.still_exists_after(TTL + EXPIRY_MARGIN)
+    assert not await site.still_exists_after(MOMENT)
     assert made.id not in await site.engines.cursors.subscriptions()
     [event] = site.events
     assert (event.actor, event.action, event.resource) == (
@@ -242,9 +242,9 @@ async def test_what_was_not_used_for_its_time_goes_and_that_is_recorded(site: Si
 
 
 @pytest.mark.parametrize("use", ["pull", "acknowledgement", "request", "on another node"])
-async def test_a_use_lets_it_stay_also_after_a_restart(site: Site, use: str) -> None:
-    made = await site.made(expiration_ttl=TTL)
-    assert await site.after(TTL)
+async def test_a_use_lets_it_stay_also_after_a_restart(site: ExpirySite, use: str) -> None:
+    made = await site.prepare(expiration_ttl=TTL)
+    assert await site.still_exists_after(TTL)
     if use == "pull":
         site.engines.counts.note_pull(made.id)
     elif use == "acknowledgement":
@@ -256,24 +256,26 @@ async def test_a_use_lets_it_stay_also_after_a_restart(site: Site, use: str) -> 
     await site.expiry.round()
     site.started_again()
 
-    assert await site.after(TTL + EXPIRY_MARGIN)
-    assert not await site.after(MOMENT)
+    assert await site.still_exists_after(TTL + EXPIRY_MARGIN)
+    assert not await site.still_exists_after(MOMENT)
 
 
-async def test_nothing_goes_soon_after_a_start_so_that_clients_can_come_back(site: Site) -> None:
-    made = await site.made(expiration_ttl=TTL)
+async def test_nothing_goes_soon_after_a_start_so_that_clients_can_come_back(site: ExpirySite) -> None:
+    made = await site.prepare(expiration_ttl=TTL)
     site.engines.clock.advance(30 * DAY)
     site.started_again()
 
-    assert await site.after(MOMENT)
-    assert await site.after(EXPIRY_MARGIN - 2 * MOMENT)
+    assert await site.still_exists_after(MOMENT)
+    assert await site.still_exists_after(EXPIRY_MARGIN - 2 * MOMENT)
     site.engines.counts.note_pull(made.id)
-    assert await site.after(2 * MOMENT)
+    assert await site.still_exists_after(2 * MOMENT)
 
 
-async def test_snapshots_whose_time_is_over_are_removed_and_a_subscription_without_a_policy_is_not(site: Site) -> None:
-    await site.made()
-    assert await site.after(400 * DAY)
+async def test_snapshots_whose_time_is_over_are_removed_and_a_subscription_without_a_policy_is_not(
+    site: ExpirySite,
+) -> None:
+    await site.prepare()
+    assert await site.still_exists_after(400 * DAY)
     registry, clock = site.engines.registry, site.engines.clock
     made = await site.snapshot(MOMENT)
     assert await registry.snapshots.create(made)
@@ -285,13 +287,13 @@ async def test_snapshots_whose_time_is_over_are_removed_and_a_subscription_witho
     assert await registry.snapshots.delete_expired(clock.wall()) == 0
 
 
-async def test_a_clock_that_leaps_ahead_removes_neither_subscriptions_nor_snapshots(site: Site) -> None:
-    await site.made(expiration_ttl=TTL)
+async def test_a_clock_that_leaps_ahead_removes_neither_subscriptions_nor_snapshots(site: ExpirySite) -> None:
+    await site.prepare(expiration_ttl=TTL)
     registry, clock, project = site.engines.registry, site.engines.clock, site.caller.here.id
     await registry.snapshots.create(await site.snapshot(DAY))
-    await site.after(2 * EXPIRY_MARGIN)
+    await site.still_exists_after(2 * EXPIRY_MARGIN)
     clock.step(8 * DAY)
-    assert await site.after(MOMENT)
+    assert await site.still_exists_after(MOMENT)
     assert await registry.snapshots.find(project, "N") is not None
     assert await registry.snapshots.floors(), "what it needs is kept"
     with pytest.raises(AlreadyExists):

@@ -108,11 +108,11 @@ async def test_a_dry_run_has_an_end(use_cases: UseCases, schemas: Schemas) -> No
 P, Q = "p", "q"
 
 
-async def done() -> int:
+async def return_one() -> int:
     return 1
 
 
-async def begun(dry_runs: DryRuns, gone: "asyncio.Future[None] | None" = None) -> "asyncio.Task[object]":
+async def begin_dry_run(dry_runs: DryRuns, gone: "asyncio.Future[None] | None" = None) -> "asyncio.Task[object]":
     task = asyncio.ensure_future(dry_runs.run(P, asyncio.Event().wait(), gone))
     await asyncio.sleep(0)
     return task
@@ -122,24 +122,24 @@ async def test_a_project_has_one_dry_run_at_a_time_and_others_theirs() -> None:
     dry_runs = DryRuns()
     gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     for end in (lambda task: task.cancel(), lambda _: gone.set_result(None)):
-        task = await begun(dry_runs, gone)
+        task = await begin_dry_run(dry_runs, gone)
         with pytest.raises(Conflict, match="^Another dry run of this project is under way$"):
-            await dry_runs.run(P, done())
-        assert await dry_runs.run(Q, done()) == 1
+            await dry_runs.run(P, return_one())
+        assert await dry_runs.run(Q, return_one()) == 1
 
         end(task)
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await dry_runs.run(P, done()) == 1
+        assert await dry_runs.run(P, return_one()) == 1
 
 
 async def test_a_stop_ends_all_dry_runs_and_none_begins_after_it() -> None:
     dry_runs = DryRuns()
-    first = await begun(dry_runs)
+    first = await begin_dry_run(dry_runs)
 
     dry_runs.stop()
 
-    for each in (first, dry_runs.run(Q, done())):
+    for each in (first, dry_runs.run(Q, return_one())):
         with pytest.raises(Overloaded, match="^The service is stopping$"):
             await each
 

@@ -15,7 +15,7 @@ from ams.service.seeking import Snapshots
 from ams.storage.cursors.acks import Change
 from ams.storage.registry.records import Subscription
 from ams.wire.subscriptions import Offsets
-from tests.service.interference import interrupted
+from tests.service.interference import interrupt_call
 from tests.support.engines import Engines
 from tests.support.use_cases import SUB, TOPIC, UseCases
 
@@ -61,7 +61,7 @@ async def test_a_seek_whose_topic_is_made_anew_meanwhile_seeks_in_the_new_one(us
         await use_cases.publish(2)
         await deliverer.pull(await deliverer.to_pull(use_cases.caller, SUB), 1, wait=False)
 
-    with interrupted(use_cases.engines.cursors, "seek", remake):
+    with interrupt_call(use_cases.engines.cursors, "seek", remake):
         assert await use_cases.seeker.seek_time(use_cases.caller, SUB, later) == Offsets(0, 2, 2)
     assert await use_cases.seeker.offsets(use_cases.caller, SUB) == Offsets(0, 2, 2)
 

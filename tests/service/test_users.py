@@ -26,7 +26,7 @@ from ams.service.issuers import Bindings, Issuers
 from ams.service.users import MAX_EXPIRY, Tokens, TokenUses, Users, create_first_admin
 from ams.storage.registry.records import User, UserDetails
 from ams.storage.registry.registry import Registry
-from tests.service.interference import failing
+from tests.service.interference import fail_calls
 from tests.support.administration import administrator, admitted, make_user, service
 
 ANNA, NOTHING = "anna", UserDetails()
@@ -58,7 +58,7 @@ async def test_the_last_service_admin_is_deleted_though_the_registry_cannot_say_
     users: Users, registry: Registry, root: Caller
 ) -> None:
     await make_user(registry, ANNA, None, SERVICE_ADMIN)
-    with failing(registry.users, "hold", RegistryUnavailable):
+    with fail_calls(registry.users, "hold", RegistryUnavailable):
         await users.delete(root, ANNA)
     assert await registry.users.by_name(ANNA) is None
 

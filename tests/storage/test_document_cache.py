@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until_async
 FRESH, GOOD, RETRY, REFRESH_RETRY, UNUSED = 1_000, 10_000, 300, 500, 50_000
 
 
-class Gone(Exception):
+class SiteUnavailable(Exception):
     """The site of a document does not answer."""
 
 
@@ -33,7 +33,7 @@ class Papers(DocumentCache[str, str, str]):
     retry_ms = RETRY
     refresh_retry_ms = REFRESH_RETRY
 
-    def __init__(self, site: "Site", now: Callable[[], Milliseconds], folder: str = "", **more: Any) -> None:
+    def __init__(self, site: "DocumentSite", now: Callable[[], Milliseconds], folder: str = "", **more: Any) -> None:
         super().__init__(now, folder, **more)
         self.site = site
         self.file_errors: list[tuple[str, str, bool]] = []
@@ -46,7 +46,7 @@ class Papers(DocumentCache[str, str, str]):
         if self.site.held is not None:
             await self.site.held.wait()
         if source not in self.site.published:
-            raise Gone(source)
+            raise SiteUnavailable(source)
         found = self.site.published[source]
         return self._edition(before if before is not None and before >= found else found)
 
@@ -77,7 +77,7 @@ class KeptUp(Papers):
 
 
 @dataclass
-class Site:
+class DocumentSite:
     """Publishes documents, counts the fetches of each, and makes caches of them."""
 
     published: dict[str, str] = field(default_factory=lambda: {name: f"{name}1" for name in "abcdef"})
@@ -93,14 +93,14 @@ class Site:
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    site = Site()
+async def site() -> AsyncIterator[DocumentSite]:
+    site = DocumentSite()
     yield site
     for each in site.caches:
         await each.close()
 
 
-async def background() -> None:
+async def finish_background() -> None:
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         await task
 
@@ -110,7 +110,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("ask", [Papers.get, Papers.get_newer])
-async def test_all_who_wait_share_one_fetch_and_one_who_leaves_does_not_end_it(site: Site, ask: Any) -> None:
+async def test_all_who_wait_share_one_fetch_and_one_who_leaves_does_not_end_it(site: DocumentSite, ask: Any) -> None:
     papers = site.cache()
     site.held = asyncio.Event()
     first, *others = (asyncio.create_task(ask(papers, "a")) for _ in range(100))
@@ -123,19 +123,21 @@ async def test_all_who_wait_share_one_fetch_and_one_who_leaves_does_not_end_it(s
     assert site.fetches == {"a": 1}
 
 
-async def test_a_fresh_one_is_used_a_stale_one_fetched_behind_its_user_an_expired_one_before(site: Site) -> None:
+async def test_a_fresh_one_is_used_a_stale_one_fetched_behind_its_user_an_expired_one_before(
+    site: DocumentSite,
+) -> None:
     papers = site.cache()
     assert await papers.document("a") == "a1"
     site.published["a"] = "a2"
 
     site.clock.advance(FRESH - 1)
     assert await papers.document("a") == "a1"
-    await background()
+    await finish_background()
     assert site.fetches["a"] == 1
 
     site.clock.advance(1)
     assert await papers.document("a") == "a1"
-    await background()
+    await finish_background()
     assert site.fetches["a"] == 2
     assert await papers.document("a") == "a2"
 
@@ -145,7 +147,7 @@ async def test_a_fresh_one_is_used_a_stale_one_fetched_behind_its_user_an_expire
     assert papers.changes == 3
 
 
-async def test_an_older_document_takes_no_place_and_is_no_change(site: Site) -> None:
+async def test_an_older_document_takes_no_place_and_is_no_change(site: DocumentSite) -> None:
     papers = site.cache()
     for published in ("a5", "a4", "a5"):
         site.published["a"] = published
@@ -154,12 +156,12 @@ async def test_an_older_document_takes_no_place_and_is_no_change(site: Site) -> 
     assert (papers.changes, site.fetches["a"]) == (1, 3)
 
 
-async def test_after_a_failure_the_next_fetch_waits(site: Site) -> None:
+async def test_after_a_failure_the_next_fetch_waits(site: DocumentSite) -> None:
     papers = site.cache()
     del site.published["a"]
     for pause, fetches in ((0, 1), (0, 1), (RETRY, 2), (RETRY - 1, 2)):
         site.clock.advance(pause)
-        with pytest.raises(Gone):
+        with pytest.raises(SiteUnavailable):
             await papers.document("a")
         assert site.fetches["a"] == fetches
 
@@ -169,7 +171,7 @@ async def test_after_a_failure_the_next_fetch_waits(site: Site) -> None:
     assert papers.known("a").failure is None
 
 
-async def test_a_failed_refresh_leaves_the_document_as_good_as_it_was(site: Site) -> None:
+async def test_a_failed_refresh_leaves_the_document_as_good_as_it_was(site: DocumentSite) -> None:
     papers = site.cache()
     await papers.document("a")
     del site.published["a"]
@@ -178,17 +180,17 @@ async def test_a_failed_refresh_leaves_the_document_as_good_as_it_was(site: Site
     for pause in (0, REFRESH_RETRY - 1, 1):
         site.clock.advance(pause)
         assert await papers.document("a") == "a1"
-        await background()
+        await finish_background()
     assert site.fetches["a"] == 3
-    assert isinstance(papers.known("a").failure, Gone)
+    assert isinstance(papers.known("a").failure, SiteUnavailable)
 
     site.clock.advance(GOOD - FRESH - REFRESH_RETRY)
-    with pytest.raises(Gone):
+    with pytest.raises(SiteUnavailable):
         await papers.document("a")
     assert papers.known("a").document == "a1", "it may say something nevertheless"
 
 
-async def test_one_that_expired_before_it_came_is_not_fetched_each_time(site: Site) -> None:
+async def test_one_that_expired_before_it_came_is_not_fetched_each_time(site: DocumentSite) -> None:
     papers = site.cache()
     site.good_for = 0
     for _ in range(3):
@@ -198,7 +200,7 @@ async def test_one_that_expired_before_it_came_is_not_fetched_each_time(site: Si
     assert site.fetches["a"] == 2
 
 
-async def test_what_lacks_something_is_fetched_once_in_a_while(site: Site) -> None:
+async def test_what_lacks_something_is_fetched_once_in_a_while(site: DocumentSite) -> None:
     papers = site.cache()
     await papers.get("a")
     site.published["a"] = "a2"
@@ -212,7 +214,7 @@ async def test_what_lacks_something_is_fetched_once_in_a_while(site: Site) -> No
     assert site.fetches["a"] == 3
 
 
-async def test_a_clock_that_is_put_back_has_it_fetched_again(site: Site) -> None:
+async def test_a_clock_that_is_put_back_has_it_fetched_again(site: DocumentSite) -> None:
     papers = Papers(site, site.clock.wall)
     for fetches in (1, 2):
         assert await papers.document("a") == "a1"
@@ -221,23 +223,23 @@ async def test_a_clock_that_is_put_back_has_it_fetched_again(site: Site) -> None
 
     del site.published["a"]
     for fetches in (3, 4):  # a failure of later says nothing either
-        with pytest.raises(Gone):
+        with pytest.raises(SiteUnavailable):
             await papers.document("a")
         assert site.fetches["a"] == fetches
         site.clock.step(-1)
 
 
-async def test_a_failure_that_is_raised_often_takes_no_memory_and_holds_no_frames(site: Site) -> None:
+async def test_a_failure_that_is_raised_often_takes_no_memory_and_holds_no_frames(site: DocumentSite) -> None:
     papers = site.cache()
     site.published.clear()
     for _ in range(5):
-        with pytest.raises(Gone) as raised:
+        with pytest.raises(SiteUnavailable) as raised:
             await papers.document("a")
         assert len(traceback.extract_tb(raised.value.__traceback__)) == 2
     assert (raised.value.__cause__, raised.value.__context__) == (None, None)
 
 
-async def test_what_was_not_used_for_longest_leaves_memory_and_folder(site: Site, tmp_path: Path) -> None:
+async def test_what_was_not_used_for_longest_leaves_memory_and_folder(site: DocumentSite, tmp_path: Path) -> None:
     papers = site.cache(folder=tmp_path)
     for name in "abca":
         await papers.document(name)
@@ -249,7 +251,7 @@ async def test_what_was_not_used_for_longest_leaves_memory_and_folder(site: Site
     assert names(tmp_path) == ["a.txt", "c.txt", "d.txt"]
 
 
-async def test_all_weigh_so_much_together_and_one_is_kept_in_any_case(site: Site, tmp_path: Path) -> None:
+async def test_all_weigh_so_much_together_and_one_is_kept_in_any_case(site: DocumentSite, tmp_path: Path) -> None:
     papers = site.cache(folder=tmp_path)
     papers.max_bytes = 7
     for name in "abc":  # each of three bytes
@@ -263,7 +265,9 @@ async def test_all_weigh_so_much_together_and_one_is_kept_in_any_case(site: Site
     assert names(tmp_path) == ["d.txt"]
 
 
-async def test_files_that_earlier_runs_left_are_bounded_and_nothing_else_is_touched(site: Site, tmp_path: Path) -> None:
+async def test_files_that_earlier_runs_left_are_bounded_and_nothing_else_is_touched(
+    site: DocumentSite, tmp_path: Path
+) -> None:
     (tmp_path / "folder").mkdir()
     for age, name in enumerate(("x", "y.new", "z")):
         (tmp_path / f"{name}.txt").write_text("left.")
@@ -272,7 +276,9 @@ async def test_files_that_earlier_runs_left_are_bounded_and_nothing_else_is_touc
     assert names(tmp_path) == ["a.txt", "folder", "x.txt", "y.new.txt"]
 
 
-async def test_files_are_the_owners_and_spare_a_fetch_or_stand_in_for_one_that_fails(site: Site, tmp_path: Path):
+async def test_files_are_the_owners_and_spare_a_fetch_or_stand_in_for_one_that_fails(
+    site: DocumentSite, tmp_path: Path
+):
     folder = tmp_path / "made" / "when needed"
     await site.cache(folder=folder).document("a")
     assert [oct(each.stat().st_mode & 0o777) for each in (folder / "a.txt", folder)] == ["0o600", "0o700"]
@@ -284,12 +290,14 @@ async def test_files_are_the_owners_and_spare_a_fetch_or_stand_in_for_one_that_f
     del site.published["a"]
     papers = site.cache(folder=folder)
     assert await papers.document("a") == "a2"
-    assert isinstance(papers.known("a").failure, Gone)
+    assert isinstance(papers.known("a").failure, SiteUnavailable)
     assert (site.fetches["a"], papers.file_errors) == (3, [])
 
 
 @pytest.mark.parametrize("kind", [Papers, FileFirst])
-async def test_a_file_that_is_torn_or_of_another_is_none(site: Site, tmp_path: Path, kind: type[Papers]) -> None:
+async def test_a_file_that_is_torn_or_of_another_is_none(
+    site: DocumentSite, tmp_path: Path, kind: type[Papers]
+) -> None:
     del site.published["a"]
     for data, errors in (
         (None, []), (b"of another.", []), (b"a1", ["it is torn"]),
@@ -298,12 +306,12 @@ async def test_a_file_that_is_torn_or_of_another_is_none(site: Site, tmp_path: P
         if data is not None:
             (tmp_path / "a.txt").write_bytes(data)
         papers = site.cache(kind, tmp_path)
-        with pytest.raises(Gone):
+        with pytest.raises(SiteUnavailable):
             await papers.document("a")
         assert papers.file_errors == [("a", error, True) for error in errors]
 
 
-async def test_a_file_that_has_expired_is_the_base_of_what_is_fetched(site: Site, tmp_path: Path) -> None:
+async def test_a_file_that_has_expired_is_the_base_of_what_is_fetched(site: DocumentSite, tmp_path: Path) -> None:
     site.published["a"] = "a5"
     await site.cache(folder=tmp_path).document("a")
     site.published["a"] = "a4"
@@ -312,7 +320,7 @@ async def test_a_file_that_has_expired_is_the_base_of_what_is_fetched(site: Site
     assert site.fetches["a"] == 2
 
 
-async def test_what_cannot_be_kept_is_used_and_told(site: Site, tmp_path: Path) -> None:
+async def test_what_cannot_be_kept_is_used_and_told(site: DocumentSite, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     full = FreeSpace(Disk(), str(tmp_path), 2**62)
     for name, space, reason in (("file", UNLIMITED, "Not a directory"), ("full", full, full.growth_refusal())):
@@ -322,7 +330,9 @@ async def test_what_cannot_be_kept_is_used_and_told(site: Site, tmp_path: Path) 
     assert names(tmp_path) == ["file"]
 
 
-async def test_what_is_forgotten_is_in_no_memory_or_file_also_when_it_comes_in_later(site: Site, tmp_path: Path):
+async def test_what_is_forgotten_is_in_no_memory_or_file_also_when_it_comes_in_later(
+    site: DocumentSite, tmp_path: Path
+):
     papers = site.cache(folder=tmp_path)
     await papers.document("a")
     papers.forget("a")
@@ -338,11 +348,11 @@ async def test_what_is_forgotten_is_in_no_memory_or_file_also_when_it_comes_in_l
     assert (papers.known("a").document, names(tmp_path)) == (None, [])
 
 
-async def test_upkeep_fetches_what_is_stale_and_forgets_what_is_not_used(site: Site, tmp_path: Path) -> None:
+async def test_upkeep_fetches_what_is_stale_and_forgets_what_is_not_used(site: DocumentSite, tmp_path: Path) -> None:
     papers = site.cache(KeptUp, tmp_path)
     await papers.document("a")
     del site.published["b"]
-    with pytest.raises(Gone):
+    with pytest.raises(SiteUnavailable):
         await papers.document("b")
     await papers.refresh_due()
     assert site.fetches == {"a": 1, "b": 1}
@@ -360,7 +370,7 @@ async def test_upkeep_fetches_what_is_stale_and_forgets_what_is_not_used(site: S
     assert names(tmp_path) == ["b.txt"]
 
 
-async def test_upkeep_goes_on_by_itself_after_an_error_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_upkeep_goes_on_by_itself_after_an_error_too(site: DocumentSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.storage.document_cache.UPKEEP_SECONDS", 0.001)
     papers = site.cache(KeptUp)
     monkeypatch.setattr(papers, "refresh_due", lambda: None)  # it cannot be awaited
@@ -382,8 +392,8 @@ def test_memory_is_bounded_and_each_file_is_of_a_document_that_this_run_or_one_b
 ) -> None:
     folder = tmp_path_factory.mktemp("papers")
 
-    async def run() -> None:
-        site = Site()
+    async def run_steps() -> None:
+        site = DocumentSite()
         papers, has_restarted = site.cache(folder=folder), False
         for what, name in steps:
             if what in ("get", "refresh"):
@@ -398,7 +408,7 @@ def test_memory_is_bounded_and_each_file_is_of_a_document_that_this_run_or_one_b
                 site.published[name] = f"{name}2"
             elif what == "restart":
                 papers, has_restarted = site.cache(folder=folder), True
-            await background()
+            await finish_background()
             assert len(papers.states) <= papers.max_documents
             kept = {f"{key}.txt" for key, state in papers.states.items() if state.document is not None}
             assert set(names(folder)) == kept or has_restarted
@@ -406,4 +416,4 @@ def test_memory_is_bounded_and_each_file_is_of_a_document_that_this_run_or_one_b
 
     with pytest.MonkeyPatch.context() as patched:  # what syncs take is much more than all the rest
         patched.setattr(document_cache, "write_whole", lambda _files, path, data: Path(path).write_bytes(data))
-        asyncio.run(run())
+        asyncio.run(run_steps())

@@ -40,7 +40,7 @@ def test_what_is_in_memory_is_read_at_once_and_only_as_a_whole(handle):
     assert disk.read_now(handle, 6, 0) is None
 
 
-def failing(code):
+def fail_with(code):
     def fail(*_: object) -> int:
         raise OSError(code, os.strerror(code))
 
@@ -52,7 +52,7 @@ def writes_three_bytes(file, data, *rest, whole=os.pwritev):
 
 
 @pytest.mark.parametrize(
-    "pwritev", [failing(errno.EOPNOTSUPP), writes_three_bytes], ids=["no write-through", "a short one"]
+    "pwritev", [fail_with(errno.EOPNOTSUPP), writes_three_bytes], ids=["no write-through", "a short one"]
 )
 def test_what_a_write_through_leaves_is_written_and_synced(handle, monkeypatch, pwritev):
     monkeypatch.setattr(os, "pwritev", pwritev)
@@ -66,8 +66,8 @@ def test_what_a_write_through_leaves_is_written_and_synced(handle, monkeypatch, 
 
 
 @pytest.mark.parametrize(("pwritev", "pwrite", "told"), [
-    (failing(errno.EIO), os.pwrite, "Input/output error"),
-    (writes_three_bytes, failing(errno.ENOSPC), "No space left on device"),
+    (fail_with(errno.EIO), os.pwrite, "Input/output error"),
+    (writes_three_bytes, fail_with(errno.ENOSPC), "No space left on device"),
 ], ids=["at once", "after a part"])  # fmt: skip
 def test_an_error_of_a_write_through_is_told(handle, monkeypatch, pwritev, pwrite, told):
     monkeypatch.setattr(os, "pwritev", pwritev)

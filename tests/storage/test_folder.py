@@ -111,22 +111,22 @@ def check_of(folder: Path) -> DataCheck:
     return DataCheck([str(folder)], [str(folder / "registry.db")])
 
 
-def trouble(check: DataCheck) -> str | None:
+def find_trouble(check: DataCheck) -> str | None:
     check.look()
     return check.trouble
 
 
 def test_a_locked_database_is_a_trouble_until_it_is_let_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check = check_of(folder)
-    assert trouble(check) is None
+    assert find_trouble(check) is None
 
     with locked(folder / "registry.db"):
-        assert trouble(check) == f"{folder}/registry.db is locked by another process"
-    assert trouble(check) is None
+        assert find_trouble(check) == f"{folder}/registry.db is locked by another process"
+    assert find_trouble(check) is None
 
     monkeypatch.setattr(data_folder, "LOCKED_SECONDS", 60)
     with locked(folder / "registry.db"):
-        assert trouble(check) is None, "it is locked for a moment only"
+        assert find_trouble(check) is None, "it is locked for a moment only"
 
 
 def move_aside(folder: Path) -> None:
@@ -150,7 +150,7 @@ def test_what_is_not_as_it_was_is_a_trouble(folder: Path, harm: Callable[[Path],
     harm(folder)
 
     files = sorted(folder.rglob("*"))
-    assert trouble(check) == f"{folder}{said}"
+    assert find_trouble(check) == f"{folder}{said}"
     assert sorted(folder.rglob("*")) == files, "no file is made"
 
 
@@ -159,12 +159,12 @@ def test_a_file_that_is_missing_is_a_trouble_unless_it_is_just_being_removed(fol
     named = [str(segment)]
     check = DataCheck([str(folder)], [], lambda: named)
     segment.touch()
-    assert trouble(check) is None
+    assert find_trouble(check) is None
     segment.unlink()
-    assert trouble(check) is None, "it may be named no more at the next look"
-    assert trouble(check) == f"{segment}: No such file or directory"
+    assert find_trouble(check) is None, "it may be named no more at the next look"
+    assert find_trouble(check) == f"{segment}: No such file or directory"
     named.clear()
-    assert trouble(check) is None
+    assert find_trouble(check) is None
 
 
 def test_a_look_that_does_not_return_is_a_trouble(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from ams.core.errors import Damaged, Unusable
 from ams.storage.secrets import Secrets, key_file, new_token, parse_key
 
-ONE = Secrets(b"1" * 32)
-OTHER = Secrets(b"2" * 32)
+SECRETS = Secrets(b"1" * 32)
+OTHER_SECRETS = Secrets(b"2" * 32)
 OWNER = "owner"
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8")))
 def test_a_token_of_any_length_reads_back_for_its_owner(token: str) -> None:
-    assert ONE.decrypt(ONE.encrypt(token, OWNER), OWNER) == token
+    assert SECRETS.decrypt(SECRETS.encrypt(token, OWNER), OWNER) == token
 
 
 KINDS = (Secrets.encrypt, Secrets.decrypt), (Secrets.seal_push, Secrets.open_push), (Secrets.seal, Secrets.open)
@@ -26,30 +26,30 @@ KINDS = (Secrets.encrypt, Secrets.decrypt), (Secrets.seal_push, Secrets.open_pus
 def test_what_is_sealed_is_of_no_use_for_another_owner_or_as_another_kind_nor_when_it_is_damaged(
     seal: Callable[[Secrets, str, str], bytes], unseal: Callable[[Secrets, bytes, str], str]
 ) -> None:
-    sealed = seal(ONE, "secret", OWNER)
-    assert unseal(ONE, sealed, OWNER) == "secret"
+    sealed = seal(SECRETS, "secret", OWNER)
+    assert unseal(SECRETS, sealed, OWNER) == "secret"
     assert b"secret" not in sealed
 
-    for other in [sealed[:-1], b""] + [flipped(sealed, place) for place in (0, 5, 12, 20, len(sealed) - 1)]:
+    for other in [sealed[:-1], b""] + [flip_bit(sealed, place) for place in (0, 5, 12, 20, len(sealed) - 1)]:
         with pytest.raises(Damaged):
-            unseal(ONE, other, OWNER)
+            unseal(SECRETS, other, OWNER)
     with pytest.raises(Damaged):
-        unseal(ONE, sealed, "thief")
+        unseal(SECRETS, sealed, "thief")
     for _, of_another_kind in KINDS:
         if of_another_kind is not unseal:
             with pytest.raises(Damaged):
-                of_another_kind(ONE, sealed, OWNER)
+                of_another_kind(SECRETS, sealed, OWNER)
 
 
-def flipped(sealed: bytes, place: int) -> bytes:
+def flip_bit(sealed: bytes, place: int) -> bytes:
     return sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :]
 
 
 def test_another_key_neither_reads_nor_finds() -> None:
     with pytest.raises(Damaged):
-        OTHER.decrypt(ONE.encrypt("token", OWNER), OWNER)
-    assert OTHER.digest("token") != ONE.digest("token")
-    assert OTHER.fingerprint != ONE.fingerprint
+        OTHER_SECRETS.decrypt(SECRETS.encrypt("token", OWNER), OWNER)
+    assert OTHER_SECRETS.digest("token") != SECRETS.digest("token")
+    assert OTHER_SECRETS.fingerprint != SECRETS.fingerprint
 
 
 def test_a_new_token_is_64_lower_case_hex_digits_and_never_the_same() -> None:

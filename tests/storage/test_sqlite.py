@@ -14,7 +14,7 @@ def failure(code: int) -> sqlite3.OperationalError:
 
 
 FAILED_SYNC = failure(sqlite3.SQLITE_IOERR_FSYNC)
-FULL = failure(sqlite3.SQLITE_FULL)
+FULL_ERROR = failure(sqlite3.SQLITE_FULL)
 
 
 class Overwriting:
@@ -44,13 +44,13 @@ def test_in_doubt_every_failure_is_in_doubt_until_something_is_written() -> None
     commits, overwriting = Commits(), Overwriting()
     overwriting.is_well = False
     assert not commits.is_undone(FAILED_SYNC, overwriting)
-    assert not commits.is_undone(FULL, overwriting)
+    assert not commits.is_undone(FULL_ERROR, overwriting)
 
     overwriting.is_well = True
-    assert commits.is_undone(FULL, overwriting)
+    assert commits.is_undone(FULL_ERROR, overwriting)
 
     overwriting.is_well = False
-    assert commits.is_undone(FULL, overwriting)
+    assert commits.is_undone(FULL_ERROR, overwriting)
     assert not commits.is_undone(FAILED_SYNC, overwriting)
     commits.note_commit()
-    assert commits.is_undone(FULL, overwriting)
+    assert commits.is_undone(FULL_ERROR, overwriting)

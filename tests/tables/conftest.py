@@ -15,7 +15,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.go)])
-def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def table_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Yield locations of a table: a folder, then a prefix in a bucket."""
     if request.param == "folder":
         return str(tmp_path / "table")

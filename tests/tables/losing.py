@@ -10,7 +10,7 @@ from unittest.mock import patch
 from ams.tables import location
 
 
-class Lost(Exception):
+class ProcessKilled(Exception):
     """The process was killed."""
 
 
@@ -18,7 +18,7 @@ DAMAGES = ("kept", "gone", "empty", "half", "first line", "all but the last line
 """Possible damage to a file that was not synced, or whose name was not."""
 
 
-def damaged(content: bytes, damage: str) -> bytes | None:
+def damage_content(content: bytes, damage: str) -> bytes | None:
     """Return the rest of a file, None when it is gone."""
     lines = content.splitlines(keepends=True)
     return {
@@ -28,7 +28,7 @@ def damaged(content: bytes, damage: str) -> bytes | None:
 
 
 @dataclass
-class Machine:
+class LosingMachine:
     """Files below a folder, and which of them are on stable storage."""
 
     folder: Path
@@ -46,7 +46,7 @@ class Machine:
             if not path.startswith(str(self.folder)):
                 return
             if syncs_left == 0:
-                raise Lost(path)
+                raise ProcessKilled(path)
             syncs_left -= 1
             self.syncs += 1
             self._sync(Path(path))
@@ -63,7 +63,7 @@ class Machine:
             if is_synced and self._is_named(path):
                 continue
             damage = next(choice)
-            left = damaged(path.read_bytes(), "gone" if is_synced and damage != "kept" else damage)
+            left = damage_content(path.read_bytes(), "gone" if is_synced and damage != "kept" else damage)
             path.unlink() if left is None else path.write_bytes(left)
         for text, content in self.contents.items():
             path = Path(text)

@@ -18,14 +18,16 @@ from ams.tables.location import Location
 
 DAY = date(2024, 3, 5)
 SCHEMA = pa.schema([("n", pa.int64()), ("day", pa.date32()), ("topic", pa.string())])
-BY = ("day", "topic")
+PARTITION_COLUMNS = ("day", "topic")
 
 
-def write(root: Path, rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA, by: tuple[str, ...] = BY) -> list[File]:
+def write(
+    root: Path, rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA, by: tuple[str, ...] = PARTITION_COLUMNS
+) -> list[File]:
     return files.write(Location.of(root), schema, by, "rows", [pa.RecordBatch.from_pylist(rows, schema)])
 
 
-def back(root: Path, found: list[File], **options: Any) -> list[dict[str, Any]]:
+def read_back(root: Path, found: list[File], **options: Any) -> list[dict[str, Any]]:
     return [row for rows in read(Location.of(root), found, SCHEMA, **options) for row in rows.to_pylist()]
 
 
@@ -39,7 +41,7 @@ def test_there_is_a_file_for_each_partition(tmp_path: Path) -> None:
     assert first.size == os.path.getsize(tmp_path / first.path)
     assert pq.read_schema(tmp_path / first.path).names == ["n"]
     assert second.rows == 1
-    assert back(tmp_path, [first, second]) == rows
+    assert read_back(tmp_path, [first, second]) == rows
     assert write(tmp_path, []) == []
 
 
@@ -47,13 +49,13 @@ def test_rows_that_are_not_sorted_make_more_files_and_none_is_lost(tmp_path: Pat
     rows = [{"n": n, "day": DAY, "topic": "ab"[n % 2]} for n in range(5)]
     found = write(tmp_path, rows)
     assert len(found) == len({each.path for each in found}) == 5
-    assert back(tmp_path, found) == rows
+    assert read_back(tmp_path, found) == rows
 
 
 def test_without_partitions_files_lie_in_the_root(tmp_path: Path) -> None:
     (found,) = write(tmp_path, [{"n": 1, "day": DAY, "topic": ""}], by=())
     assert "/" not in found.path
-    assert back(tmp_path, [found]) == [{"n": 1, "day": DAY, "topic": ""}]
+    assert read_back(tmp_path, [found]) == [{"n": 1, "day": DAY, "topic": ""}]
 
 
 @settings(max_examples=50, deadline=None)
@@ -66,7 +68,7 @@ def test_any_partition_returns(tmp_path_factory: pytest.TempPathFactory, values:
     except UnicodeEncodeError:  # a half of a character is no text of Arrow's
         return
 
-    assert back(root, found) == [{**row, "topic": row["topic"] or None} for row in rows]
+    assert read_back(root, found) == [{**row, "topic": row["topic"] or None} for row in rows]
 
 
 @pytest.mark.parametrize(("type_", "value", "text"), [
@@ -122,7 +124,7 @@ def test_row_groups_are_bounded_and_read_one_by_one(tmp_path: Path, monkeypatch:
             some = [{"n": n, "day": DAY, "topic": "a"} for n in range(start, max(start + 10, start * 2))]
             yield pa.RecordBatch.from_pylist(some, SCHEMA)
 
-    (found,) = files.write(Location.of(tmp_path), SCHEMA, BY, "rows", batches())
+    (found,) = files.write(Location.of(tmp_path), SCHEMA, PARTITION_COLUMNS, "rows", batches())
 
     with pq.ParquetFile(tmp_path / found.path) as parquet:
         sizes = [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
@@ -130,7 +132,7 @@ def test_row_groups_are_bounded_and_read_one_by_one(tmp_path: Path, monkeypatch:
     assert sum(sizes) == found.rows
     assert len(sizes) > 3
     assert max(sizes) * 8 <= 8000
-    assert [row["n"] for row in back(tmp_path, [found])][:40] == [*range(10), *range(10, 20), *range(20, 40)]
+    assert [row["n"] for row in read_back(tmp_path, [found])][:40] == [*range(10), *range(10, 20), *range(20, 40)]
 
 
 def test_columns_are_chosen_and_those_a_file_lacks_are_null(tmp_path: Path) -> None:
@@ -141,10 +143,10 @@ def test_columns_are_chosen_and_those_a_file_lacks_are_null(tmp_path: Path) -> N
 
     assert rows.schema == pa.schema([wider.field("more"), wider.field("topic")])
     assert rows.to_pylist() == [{"more": None, "topic": "a"}] * 3
-    assert back(tmp_path, found, columns=["day"]) == [{"day": DAY}] * 3
+    assert read_back(tmp_path, found, columns=["day"]) == [{"day": DAY}] * 3
     os.unlink(tmp_path / found[0].path)
     with pytest.raises(WrongTable, match=r"\.parquet is gone"):
-        back(tmp_path, found)
+        read_back(tmp_path, found)
 
 
 def test_an_attempt_that_fails_removes_the_file_at_work(tmp_path: Path) -> None:
@@ -154,7 +156,7 @@ def test_an_attempt_that_fails_removes_the_file_at_work(tmp_path: Path) -> None:
         raise KeyError
 
     with pytest.raises(KeyError):
-        files.write(Location.of(tmp_path), SCHEMA, BY, "rows", batches())
+        files.write(Location.of(tmp_path), SCHEMA, PARTITION_COLUMNS, "rows", batches())
 
     assert not list(tmp_path.rglob("*.parquet"))
 

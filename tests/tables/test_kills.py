@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.long]
 BATCHES = 24
 
 
-def run(root: str, confirmed: str) -> None:
+def run_appends(root: str, confirmed: str) -> None:
     """Append all unconfirmed batches, as a run does, with merges between them."""
     log.CHECKPOINT_EVERY = 3
     done = Path(confirmed)
@@ -29,7 +29,7 @@ def run(root: str, confirmed: str) -> None:
 
 
 def start(*arguments: str) -> BaseProcess:
-    process = multiprocessing.get_context("spawn").Process(target=run, args=arguments)
+    process = multiprocessing.get_context("spawn").Process(target=run_appends, args=arguments)
     process.start()
     return process
 

@@ -72,20 +72,20 @@ def test_one_at_a_time_is_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     is_waiting = threading.Event()
     flock = fcntl.flock
 
-    def noted(file: object, operation: int) -> None:
+    def note_lock(file: object, operation: int) -> None:
         try:
             flock(file, operation | fcntl.LOCK_NB)
         except BlockingIOError:
             is_waiting.set()
             flock(file, operation)
 
-    def other() -> None:
+    def append_other() -> None:
         with location.alone():
             order.append("other")
 
-    monkeypatch.setattr(fcntl, "flock", noted)
+    monkeypatch.setattr(fcntl, "flock", note_lock)
     with location.alone():
-        thread = threading.Thread(target=other)
+        thread = threading.Thread(target=append_other)
         thread.start()
         wait_until(lambda: order or is_waiting.is_set())
         order.append("first")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from ams.tables import WrongTable, log
 from ams.tables.upkeep import merge
-from tests.tables.losing import DAMAGES, Lost, Machine
+from tests.tables.losing import DAMAGES, LosingMachine, ProcessKilled
 from tests.tables.making import MONDAY, TUESDAY, Rows, append, append_batches, contents, table, write
 
 BATCHES: list[Rows] = [[(1, MONDAY), (2, TUESDAY)], [(3, MONDAY)], [(4, TUESDAY), (5, MONDAY)]]
-FOREVER = 10**9
+ENDLESS_STEPS = 10**9
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def rows_of(batches: list[Rows]) -> Counter[object]:
     return Counter(row for rows in batches for row in rows)
 
 
-class Run:
+class AppendRun:
     """A run that appends all batches, and records in its checkpoint which are confirmed."""
 
     def __init__(self, folder: Path) -> None:
@@ -42,7 +42,7 @@ class Run:
                 merge(str(self.root))
 
 
-def assert_each_batch_is_there_once_or_unconfirmed(run: Run) -> None:
+def assert_each_batch_is_there_once_or_unconfirmed(run: AppendRun) -> None:
     log.recover(table(run.root).location)
     if not table(run.root).exists():
         assert run.confirmed == 0
@@ -59,12 +59,12 @@ def test_power_lost_at_any_sync_takes_back_nothing_confirmed(tmp_path: Path, dam
     for syncs in itertools.count():
         folder = tmp_path / str(syncs)
         folder.mkdir()
-        machine, run = Machine(folder), Run(folder)
+        machine, run = LosingMachine(folder), AppendRun(folder)
         try:
             with machine.running(syncs):
                 run.start()
             break
-        except Lost:
+        except ProcessKilled:
             machine.lose_power([damage])
 
         assert_each_batch_is_there_once_or_unconfirmed(run)
@@ -81,14 +81,14 @@ def test_power_lost_while_results_are_replaced_leaves_old_or_new_ones_whole(tmp_
     for syncs in itertools.count():
         folder = tmp_path / str(syncs)
         folder.mkdir()
-        machine, results, confirmed = Machine(folder), table(folder / "results"), 0
+        machine, results, confirmed = LosingMachine(folder), table(folder / "results"), 0
         try:
             with machine.running(syncs):
                 for number in range(1, len(versions)):
                     results.replace(write(results, versions[number]))
                     confirmed = number
             break
-        except Lost:
+        except ProcessKilled:
             machine.lose_power([damage])
 
         log.recover(table(folder / "results").location)
@@ -113,18 +113,18 @@ def test_kills_and_losses_in_a_row_end_as_none(
     tmp_path_factory: pytest.TempPathFactory, ends: list[tuple[int, str, list[str]]]
 ) -> None:
     folder = tmp_path_factory.mktemp("ends")
-    machine, run = Machine(folder), Run(folder)
+    machine, run = LosingMachine(folder), AppendRun(folder)
 
     for syncs, end, damages in ends:
         try:
             with machine.running(syncs):
                 run.start()
-        except Lost:
+        except ProcessKilled:
             pass
         if end == "power lost":
             machine.lose_power(damages)
             assert_each_batch_is_there_once_or_unconfirmed(run)
-    with machine.running(FOREVER):
+    with machine.running(ENDLESS_STEPS):
         run.start()
     machine.lose_power(["gone"])
 

@@ -14,14 +14,14 @@ from ams.tables import log
 from ams.tables.files import batch_name
 from ams.tables.table import Table
 
-FIRST = pa.schema(
+FIRST_SCHEMA = pa.schema(
     [
         pa.field("n", pa.int64(), nullable=False), ("at", pa.timestamp("us", "UTC")), ("raw", pa.binary()),
         ("day", pa.date32()), ("topic", pa.string()),
     ]
 )  # fmt: skip
-THEN = FIRST.append(pa.field("key", pa.string()))
-ODD = [
+LATER_SCHEMA = FIRST_SCHEMA.append(pa.field("key", pa.string()))
+ODD_TOPICS = [
     "plain", "a b", "100%", "k=v", "a/b", "žluť", "", None, "a%20b", "x:y", "q?z#f", "tab\t", "'q\"", "+", "\\", "..",
     "*",
 ]  # fmt: skip
@@ -46,11 +46,11 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]
     monkeypatch.setattr(log, "CHECKPOINT_EVERY", 2)
     at, day = datetime(2024, 3, 5, 1, 2, 3, 456789, tzinfo=UTC), date(2024, 3, 5)
     made = []
-    for batch, schema in enumerate((FIRST, THEN, THEN)):
+    for batch, schema in enumerate((FIRST_SCHEMA, LATER_SCHEMA, LATER_SCHEMA)):
         table = Table(str(tmp_path), schema, ("day", "topic"))
         some = [
             {"n": batch * 100 + n, "at": at, "raw": b"\x00\xff", "day": day, "topic": topic, "key": "k"}
-            for n, topic in enumerate(ODD)
+            for n, topic in enumerate(ODD_TOPICS)
         ]
         written = table.write(batch_name("query", batch), [pa.RecordBatch.from_pylist(some, schema)])
         table.append("query", batch, written)
@@ -64,7 +64,7 @@ def test_a_reader_finds_all_rows(tmp_path: Path, rows: list[dict[str, Any]], rea
     assert sorted(found, key=lambda row: row["n"]) == rows
 
 
-@pytest.mark.parametrize("topic", [each for each in ODD if each])
+@pytest.mark.parametrize("topic", [each for each in ODD_TOPICS if each])
 def test_readers_choose_by_an_odd_partition(tmp_path: Path, rows: list[dict[str, Any]], topic: str) -> None:
     wanted = sorted(row["n"] for row in rows if row["topic"] == topic)
     dataset = DeltaTable(str(tmp_path)).to_pyarrow_dataset()
@@ -77,5 +77,5 @@ def test_readers_choose_by_an_odd_partition(tmp_path: Path, rows: list[dict[str,
 
 def test_readers_skip_files_by_their_ranges(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     delta = DeltaTable(str(tmp_path))
-    assert len(delta.file_uris(file_pruning_predicate="n >= 203")) < len(ODD) - 2
+    assert len(delta.file_uris(file_pruning_predicate="n >= 203")) < len(ODD_TOPICS) - 2
     assert pl.scan_delta(str(tmp_path)).filter(pl.col("n") == 205).collect()["n"].to_list() == [205]

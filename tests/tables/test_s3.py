@@ -26,14 +26,14 @@ go = pytest.mark.go
 
 
 @contextmanager
-def through(address: str, rule: server.Rule, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def use_proxy(address: str, rule: server.Rule, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Send all requests through a proxy that fails by a rule."""
     with server.unreliable(address, rule) as proxy, monkeypatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", proxy)
         yield
 
 
-def put(url: str, content: str, *conditions: str) -> int:
+def put_object(url: str, content: str, *conditions: str) -> int:
     """Put an object with another program than ours; return the status."""
     digest = f"x-amz-content-sha256: {hashlib.sha256(content.encode()).hexdigest()}"
     headers = [part for each in (digest, *conditions) for part in ("-H", each)]
@@ -48,9 +48,9 @@ def put(url: str, content: str, *conditions: str) -> int:
 def test_the_server_refuses_to_put_an_object_that_is_there_if_it_is_told_to(store: str) -> None:
     """The other tests of two writers rely on this."""
     url = f"{store}/{server.BUCKET}/{parts.s3_table().rpartition('/')[2]}"
-    assert put(url, "first", "If-None-Match: *") == 200
-    assert put(url, "second", "If-None-Match: *") == 412
-    assert put(url, "third") == 200
+    assert put_object(url, "first", "If-None-Match: *") == 200
+    assert put_object(url, "second", "If-None-Match: *") == 412
+    assert put_object(url, "third") == 200
 
 
 @go
@@ -69,7 +69,7 @@ def test_the_environment_lets_no_commit_replace_another(store: str, monkeypatch:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up answers sooner than the proxy's delay."""
     monkeypatch.setattr(location, "TIMEOUT_SECONDS", server.LATE_SECONDS / 2)
 
@@ -102,7 +102,7 @@ history: operation and batch, files added, and removed."""
 @pytest.mark.faults
 @pytest.mark.parametrize("fault", server.FAULTS)
 @pytest.mark.parametrize("work", WORK)
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_timeout")
 def test_work_is_done_once_anyway(store: str, work: str, fault: server.Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     root = parts.s3_table()
     do, before, rows, history = WORK[work]
@@ -111,7 +111,7 @@ def test_work_is_done_once_anyway(store: str, work: str, fault: server.Fault, mo
     append_batches(root, before or 0)
     number = {"make": 0, "merge": 3}.get(work, 2)
 
-    with through(store, server.Once("PUT", log.commit_path(number), fault), monkeypatch):
+    with use_proxy(store, server.Once("PUT", log.commit_path(number), fault), monkeypatch):
         do(root)
 
     assert contents(root) == dict.fromkeys(rows, 1)
@@ -121,12 +121,12 @@ def test_work_is_done_once_anyway(store: str, work: str, fault: server.Fault, mo
 
 @go
 @pytest.mark.faults
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_timeout")
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_are_there_once_in_a_failing_store(store: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     root = parts.s3_table()
 
-    with through(store, server.Often(seed, 0.1), monkeypatch):
+    with use_proxy(store, server.Often(seed, 0.1), monkeypatch):
         for number in range(8):
             again_until_done(root, number)
 

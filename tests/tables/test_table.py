@@ -130,30 +130,30 @@ def test_delta_rs_ignores_a_wider_schema_in_a_commit(root: Path) -> None:
 def test_who_is_always_beaten_gives_up_and_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(table(root), 0, [(1, MONDAY)])
 
-    def beaten(*_: object) -> None:
+    def fail_commit(*_: object) -> None:
         raise CommitFailedError("no")
 
-    monkeypatch.setattr(tables, "_write", beaten)
+    monkeypatch.setattr(tables, "_write", fail_commit)
 
     with pytest.raises(WrongTable, match="is changed by others all the time; nothing was stored"):
         append(table(root), 1, [(2, MONDAY)])
 
 
 def test_of_two_runs_at_once_with_different_checkpoints_one_is_refused(root: Path) -> None:
-    ended = race(root, [QUERY, "another"])
+    ended = race_writers(root, [QUERY, "another"])
     assert sorted(ended) == ["done", "refused"]
     assert contents(root) == {(number, MONDAY): 1 for number in range(20)}
 
 
-def race(root: Path | str, names: list[str]) -> list[str]:
+def race_writers(root: Path | str, names: list[str]) -> list[str]:
     """Let processes write concurrently: batches of a query, or the rows of a day."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(len(names)) as pool, context.Manager() as manager:
         start = manager.Barrier(len(names))
-        return pool.starmap(run, [(str(root), name, start) for name in names])
+        return pool.starmap(run_writer, [(str(root), name, start) for name in names])
 
 
-def run(root: str, name: str, start: Any) -> str:
+def run_writer(root: str, name: str, start: Any) -> str:
     start.wait()
     try:
         for number in range(20):

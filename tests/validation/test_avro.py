@@ -30,7 +30,7 @@ RECORD: dict[str, Any] = {
         {"name": "parts", "type": {"type": "array", "items": {"type": "array", "items": "int"}}},
     ],
 }  # fmt: skip
-PLAIN: dict[str, Any] = {**RECORD, "fields": [{**each, "type": "long"} if each["name"] == "time" else each
+PLAIN_SCHEMA: dict[str, Any] = {**RECORD, "fields": [{**each, "type": "long"} if each["name"] == "time" else each
     for each in RECORD["fields"]]}  # fmt: skip
 VALUES = st.fixed_dictionaries(
     {
@@ -42,9 +42,9 @@ VALUES = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-def written(value: object) -> bytes:
+def write_value(value: object) -> bytes:
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(PLAIN), value)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(PLAIN_SCHEMA), value)
     return out.getvalue()
 
 
@@ -62,24 +62,24 @@ COMPILED = AvroSchema(RECORD)
 
 @given(VALUES)
 def test_what_a_writer_writes_is_valid(value: object) -> None:
-    assert accepts(COMPILED, written(value))
+    assert accepts(COMPILED, write_value(value))
 
 
 @given(VALUES, st.data())
 def test_a_datum_cut_off_or_with_more_after_it_is_not(value: object, draw: st.DataObject) -> None:
     """O12."""
-    data = written(value)
+    data = write_value(value)
     assert not accepts(COMPILED, data[: draw.draw(st.integers(0, len(data) - 1))])
     assert not accepts(COMPILED, data + draw.draw(st.binary(min_size=1)))
 
 
 @given(VALUES, st.data())
 def test_a_reader_can_read_whatever_is_valid(value: object, draw: st.DataObject) -> None:
-    data = bytearray(written(value))
+    data = bytearray(write_value(value))
     data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
     if accepts(COMPILED, bytes(data)):
         read = io.BytesIO(bytes(data))
-        fastavro.schemaless_reader(read, fastavro.parse_schema(PLAIN), None)
+        fastavro.schemaless_reader(read, fastavro.parse_schema(PLAIN_SCHEMA), None)
         assert read.tell() == len(data)
 
 
@@ -163,14 +163,14 @@ SCHEMA: dict[str, Any] = {
         {"name": "m", "type": {"type": "map", "values": "bytes"}},
     ],
 }
-GOOD: dict[str, Any] = {"a": 1, "long": 2**63 - 1, "of": None, "e": "X", "f": "ab", "m": {}}
+GOOD_VALUE: dict[str, Any] = {"a": 1, "long": 2**63 - 1, "of": None, "e": "X", "f": "ab", "m": {}}
 
 
-def compiled(schema: dict[str, Any]) -> Compiled:
+def compile_avro(schema: dict[str, Any]) -> Compiled:
     return compile_schema("avro", schema, None, "JSON")
 
 
-RECORDS = compiled(SCHEMA)
+RECORDS = compile_avro(SCHEMA)
 
 
 def is_allowed(document: object, schema: Compiled = RECORDS) -> bool:
@@ -182,11 +182,12 @@ def is_allowed(document: object, schema: Compiled = RECORDS) -> bool:
 
 
 @pytest.mark.parametrize("change", [
-    {}, {"of": {"string": "x"}}, {"of": {"n.R": GOOD}}, {"of": {"array": [GOOD, GOOD]}}, {"of": {"float": 1}},
+    {}, {"of": {"string": "x"}}, {"of": {"n.R": GOOD_VALUE}}, {"of": {"array": [GOOD_VALUE, GOOD_VALUE]}},
+    {"of": {"float": 1}},
     {"m": {"k": "\u0000\u00ff"}}, {"f": "\u00ff\n"},
 ])  # fmt: skip
 def test_what_encoders_write_is_allowed(change: dict[str, Any]) -> None:
-    assert is_allowed(GOOD | change)
+    assert is_allowed(GOOD_VALUE | change)
 
 
 @pytest.mark.parametrize("change", [
@@ -195,18 +196,18 @@ def test_what_encoders_write_is_allowed(change: dict[str, Any]) -> None:
     {"m": {"k": "\u0100"}}, {"m": {"k": 1}},
 ])  # fmt: skip
 def test_what_a_schema_does_not_say_is_refused(change: dict[str, Any]) -> None:
-    assert not is_allowed(GOOD | change)
+    assert not is_allowed(GOOD_VALUE | change)
 
 
-@pytest.mark.parametrize("field", GOOD)
+@pytest.mark.parametrize("field", GOOD_VALUE)
 def test_every_field_must_be_there_also_one_with_a_default(field: str) -> None:
-    assert not is_allowed({name: value for name, value in GOOD.items() if name != field})
+    assert not is_allowed({name: value for name, value in GOOD_VALUE.items() if name != field})
 
 
 def test_other_types_than_records_may_be_on_top() -> None:
-    assert is_allowed("x", compiled({"type": "string"}))
-    assert is_allowed({"int": 1}, compiled({"type": ["null", "int"]}))
-    assert not is_allowed(1, compiled({"type": ["null", "int"]}))
+    assert is_allowed("x", compile_avro({"type": "string"}))
+    assert is_allowed({"int": 1}, compile_avro({"type": ["null", "int"]}))
+    assert not is_allowed(1, compile_avro({"type": ["null", "int"]}))
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\x02", b'{"a":1}{"a":1}'])
@@ -219,7 +220,7 @@ def test_a_large_tree_is_soon_checked() -> None:
     """Each value is visited once, however the types nest."""
     branches = ["null", "T", {"type": "array", "items": "T"}, {"type": "map", "values": "T"}]
     fields = [{"name": name, "type": branches} for name in "lr"]
-    trees = compiled({"type": "record", "name": "T", "fields": fields})
+    trees = compile_avro({"type": "record", "name": "T", "fields": fields})
 
     def tree(levels: int) -> dict[str, Any]:
         return {"l": {"T": tree(levels - 1)} if levels else None, "r": {"T": tree(levels - 1)} if levels else None}
@@ -242,4 +243,4 @@ def test_what_fastavro_writes_is_allowed(datum: dict[str, Any]) -> None:
     schema = {"type": "record", "name": "V", "fields": _FIELDS}
     sink = io.StringIO()
     fastavro.json_writer(sink, fastavro.parse_schema(schema), [datum])
-    assert is_allowed(json.loads(sink.getvalue()), compiled(schema))
+    assert is_allowed(json.loads(sink.getvalue()), compile_avro(schema))

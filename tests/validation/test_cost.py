@@ -27,10 +27,10 @@ from ams.validation.references import References
 from ams.workers import Pool
 from tests.support.loop_time import pass_loop_time
 
-MYSELF = {"$ref": "#"}
+SELF_REFERENCE = {"$ref": "#"}
 
 
-def looks(schema: dict[str, Any], depth: int) -> int:
+def looks_at(schema: dict[str, Any], depth: int) -> int:
     return Effort(References(schema), count_looks).at(depth)
 
 
@@ -43,38 +43,38 @@ def looks(schema: dict[str, Any], depth: int) -> int:
     ({"items": {}}, 0, 1),
     ({"items": {}}, 1, 2),
     ({"items": [{}, {"not": {}}], "contains": {}}, 1, 4),
-    ({"items": MYSELF}, 5, 11),
+    ({"items": SELF_REFERENCE}, 5, 11),
     ({"properties": {"a": {}, "b": {"allOf": [{}]}}}, 1, 3),
-    ({"properties": {"left": MYSELF, "right": MYSELF}}, 5, 11),
+    ({"properties": {"left": SELF_REFERENCE, "right": SELF_REFERENCE}}, 5, 11),
     ({"patternProperties": {"a": {}, "b": {}}, "additionalProperties": {}}, 1, 4),
-    ({"properties": {"a": {"anyOf": [MYSELF, {"type": "array", "items": MYSELF}]}}}, 3, 13),
+    ({"properties": {"a": {"anyOf": [SELF_REFERENCE, {"type": "array", "items": SELF_REFERENCE}]}}}, 3, 13),
     ({"definitions": {"a/b": {"not": {}}}, "$ref": "#/definitions/a~1b"}, 0, 3),
     ({"allOf": [{}, {"$ref": "#/allOf/0"}]}, 0, 4),
-    ({"$id": "http://a.example/s", "items": MYSELF}, 2, 5),
+    ({"$id": "http://a.example/s", "items": SELF_REFERENCE}, 2, 5),
     ({"definitions": {"a/b": {"not": {}}, "a": {"b": {}}}, "$ref": "#/definitions/a%2Fb"}, 0, 3),
 ])  # fmt: skip
 def test_looks_at_a_place_are_counted(schema: dict[str, Any], depth: int, times: int) -> None:
-    assert looks(schema, depth) == times
+    assert looks_at(schema, depth) == times
 
 
 @pytest.mark.parametrize("schema", [
-    MYSELF,
-    {"anyOf": [MYSELF]},
+    SELF_REFERENCE,
+    {"anyOf": [SELF_REFERENCE]},
     {"$ref": "#/none"},
-    {"allOf": [{"items": MYSELF}, {"items": MYSELF}]},
-    {"patternProperties": {"^a": MYSELF, "a$": MYSELF}},
+    {"allOf": [{"items": SELF_REFERENCE}, {"items": SELF_REFERENCE}]},
+    {"patternProperties": {"^a": SELF_REFERENCE, "a$": SELF_REFERENCE}},
 ])  # fmt: skip
 def test_what_cannot_be_counted_or_is_too_much_is_endless(schema: dict[str, Any]) -> None:
-    assert looks(schema, 64) == MAX_COUNT
+    assert looks_at(schema, 64) == MAX_COUNT
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_chain_too_long_to_be_followed_is_endless(times: int) -> None:
     chain = {f"d{n}": {"allOf": [{"$ref": f"#/definitions/d{n + 1}"}] * times} for n in range(5000 // times)}
-    assert looks({"definitions": chain, "$ref": "#/definitions/d0"}, 0) == MAX_COUNT
+    assert looks_at({"definitions": chain, "$ref": "#/definitions/d0"}, 0) == MAX_COUNT
 
 
-USUAL = {
+USUAL_SCHEMA = {
     "type": "object",
     "properties": {
         "site": {"type": "string", "pattern": "^[A-Z]{2,20}$"}, "time": {"type": "string", "format": "date-time"},
@@ -97,7 +97,7 @@ def check(schema: dict[str, Any], document: object, budget: Budget) -> str:
 @pytest.mark.usefixtures("frozen_thread_time")
 def test_a_hundred_usual_messages_are_within_the_budget() -> None:
     document = {"site": "ATHENS", "time": "2024-03-05T10:20:30Z", "values": [{"metric": "m", "x": "y" * 80}] * 10}
-    schema, data, budget = JsonSchema(USUAL), json.dumps(document).encode(), Budget(INLINE_UNITS)
+    schema, data, budget = JsonSchema(USUAL_SCHEMA), json.dumps(document).encode(), Budget(INLINE_UNITS)
     for index in range(100):
         schema.check(index, data, budget)
 
@@ -200,7 +200,7 @@ def task(schema: dict[str, Any], *pieces: Piece, every: bool = True) -> Task:
 
 PAYLOADS = (b"1", b'"a"', b"2", b'"b"')
 NUMBERS = task({"type": "number"}, *(Piece(number, PAYLOAD, payload) for number, payload in enumerate(PAYLOADS)))
-SLOW = task(ENDLESS_SCHEMA, Piece(0, PAYLOAD, LONG_TEXT))
+SLOW_TASK = task(ENDLESS_SCHEMA, Piece(0, PAYLOAD, LONG_TEXT))
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def checks(pool: Pool) -> LongChecks:
 
 
 @pytest.fixture
-async def impatient(pool: Pool, checks: LongChecks) -> LongChecks:
+async def impatient_checks(pool: Pool, checks: LongChecks) -> LongChecks:
     """Checks with a short time limit, in processes that have already started."""
     await checks.check("P", NUMBERS)
     return LongChecks(pool, 0.5)
@@ -237,7 +237,7 @@ async def test_what_takes_too_long_is_refused_and_holds_up_nobody(
     checks: LongChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await checks.check("P", NUMBERS)
-    checking = asyncio.ensure_future(checks.check("P", SLOW))
+    checking = asyncio.ensure_future(checks.check("P", SLOW_TASK))
     for _ in range(11):
         await asyncio.sleep(0.001)
         assert not checking.done(), "the event loop went on meanwhile"
@@ -249,10 +249,10 @@ async def test_what_takes_too_long_is_refused_and_holds_up_nobody(
     assert len(await checks.check("P", NUMBERS)) == 2
 
 
-async def test_several_messages_are_named_by_the_first_and_the_last(impatient: LongChecks) -> None:
+async def test_several_messages_are_named_by_the_first_and_the_last(impatient_checks: LongChecks) -> None:
     pieces = [Piece(number, PAYLOAD, LONG_TEXT) for number in (3, 4, 5)]
     with pytest.raises(InvalidInput, match="^Messages 3 to 5 take too long "):
-        await impatient.check("P", task(ENDLESS_SCHEMA, *pieces))
+        await impatient_checks.check("P", task(ENDLESS_SCHEMA, *pieces))
 
 
 async def test_a_project_with_many_tasks_waits_for_itself(checks: LongChecks) -> None:

@@ -18,13 +18,13 @@ from ams.validation.cost import INLINE_UNITS, LARGE_BYTES, Budget, OverBudget, W
 from ams.validation.json_schema import JsonSchema
 from ams.validation.references import NO_TARGET, References
 
-MYSELF = {"$ref": "#"}
+SELF_REFERENCE = {"$ref": "#"}
 DRAFTS = [f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6, 7)]
 CONDITIONAL = {"if": {"type": "number"}, "then": {"maximum": 2}}
-NESTED = {"properties": {"a": {"items": {"properties": {"b": {"type": "string"}}}}}}
+NESTED_SCHEMA = {"properties": {"a": {"items": {"properties": {"b": {"type": "string"}}}}}}
 
 
-def text(schema: dict[str, Any], document: object) -> str:
+def error_text(schema: dict[str, Any], document: object) -> str:
     """Return the error of a document, without the envelope; empty when it is valid."""
     try:
         JsonSchema(schema).check(0, json.dumps(document).encode(), Budget())
@@ -33,7 +33,7 @@ def text(schema: dict[str, Any], document: object) -> str:
     return ""
 
 
-def nested(depth: int, innermost: object) -> object:
+def nest_lists(depth: int, innermost: object) -> object:
     value = innermost
     for _ in range(depth):
         value = [value]
@@ -76,26 +76,26 @@ def nested(depth: int, innermost: object) -> object:
     ({"minLength": 2}, "a", "(root): String length must be greater than or equal to 2"),
     ({"minimum": 0}, -1, "(root): Must be greater than or equal to 0"),
     ({"minItems": 1}, [], "(root): Array must have at least 1 items"),
-    (NESTED, {"a": [{"b": 1}]}, "a.0.b: Invalid type. Expected: string, given: integer"),
+    (NESTED_SCHEMA, {"a": [{"b": 1}]}, "a.0.b: Invalid type. Expected: string, given: integer"),
     ({"maximum": 3, "exclusiveMaximum": True}, 3, "(root): Must be less than 3"),
     ({"$schema": DRAFTS[1], "maximum": 3, "exclusiveMaximum": 3}, 3, "(root): Must be less than 3"),
     ({"$schema": DRAFTS[2], **CONDITIONAL}, 3, "(root): Must be less than or equal to 2"),
     (CONDITIONAL, 3, "(root): Must be less than or equal to 2"),
 ])  # fmt: skip
 def test_15_3_a_violation_has_the_text_of_the_reference(schema: dict[str, Any], document: object, told: str) -> None:
-    assert text(schema, document) == told
+    assert error_text(schema, document) == told
 
 
 def test_what_is_quoted_is_cut_and_not_everything_is_told() -> None:
-    long = text({"additionalProperties": False}, {"x" * 10_000: 1})
-    many, very_many = (text({"items": {"type": "string"}}, list(range(count))) for count in (500, 50_000))
+    long = error_text({"additionalProperties": False}, {"x" * 10_000: 1})
+    many, very_many = (error_text({"items": {"type": "string"}}, list(range(count))) for count in (500, 50_000))
     wide = {"items": {"anyOf": [{"const": number} for number in range(5000)]}}
 
     assert len(long) < 300
     assert many.endswith("20)19: Invalid type. Expected: string, given: integer.")
     assert very_many == "0: Invalid type. Expected: string, given: integer"
-    assert text(wide, [-1] * 15) == "0: Must validate at least one schema (anyOf)"
-    assert text(wide, [-1] * 2000) == "(root): Does not match the schema"
+    assert error_text(wide, [-1] * 15) == "0: Must validate at least one schema (anyOf)"
+    assert error_text(wide, [-1] * 2000) == "(root): Does not match the schema"
 
 
 @pytest.mark.parametrize(("data", "detail"), [
@@ -121,43 +121,48 @@ def test_any_bytes_are_valid_or_refused(data: bytes) -> None:
 
 
 def test_a_pattern_of_powers_ends_on_a_long_text() -> None:
-    assert text({"pattern": "^(a+)+$"}, "a" * 10_000 + "!").startswith("(root): Does not match pattern")
+    assert error_text({"pattern": "^(a+)+$"}, "a" * 10_000 + "!").startswith("(root): Does not match pattern")
 
 
 def test_references_within_the_schema_are_followed() -> None:
-    tree = {"type": "object", "properties": {"left": MYSELF, "right": MYSELF}, "additionalProperties": False}
+    tree = {
+        "type": "object",
+        "properties": {"left": SELF_REFERENCE, "right": SELF_REFERENCE},
+        "additionalProperties": False,
+    }
 
-    assert text(tree, {"left": {"right": {}}}) == ""
-    assert text(tree, {"left": {"x": 1}, "right": 1}) == (
+    assert error_text(tree, {"left": {"right": {}}}) == ""
+    assert error_text(tree, {"left": {"x": 1}, "right": 1}) == (
         ".1)left: Additional property x is not allowed.2)right: Invalid type. Expected: object, given: integer."
     )
 
 
 def test_a_schema_of_json_schemas_is_no_trouble() -> None:
     """Draft 7 describes itself so: a schema contains schemas, and lists and maps of schemas."""
-    lists, maps = {"type": "array", "items": MYSELF}, {"type": "object", "additionalProperties": MYSELF}
+    lists, maps = {"type": "array", "items": SELF_REFERENCE}, {"type": "object", "additionalProperties": SELF_REFERENCE}
     schemas = {
         "type": ["object", "boolean"],
         "definitions": {"lists": lists, "maps": maps},
         "properties": {
-            "not": MYSELF,
-            "items": {"anyOf": [MYSELF, {"$ref": "#/definitions/lists"}]},
-            "dependencies": {"additionalProperties": {"anyOf": [MYSELF, {"type": "array"}]}},
+            "not": SELF_REFERENCE,
+            "items": {"anyOf": [SELF_REFERENCE, {"$ref": "#/definitions/lists"}]},
+            "dependencies": {"additionalProperties": {"anyOf": [SELF_REFERENCE, {"type": "array"}]}},
             "properties": {"$ref": "#/definitions/maps"},
         },
     }
 
-    assert text(schemas, {"items": [{"not": True}], "properties": {"a": {"items": False}}}) == ""
-    assert text(schemas, {"properties": {"a": {"not": 1}}}) == (
+    assert error_text(schemas, {"items": [{"not": True}], "properties": {"a": {"items": False}}}) == ""
+    assert error_text(schemas, {"properties": {"a": {"not": 1}}}) == (
         "properties.a.not: Invalid type. Expected: [boolean,object], given: integer"
     )
 
 
 @pytest.mark.parametrize("schema", [
-    MYSELF, {"allOf": [MYSELF]}, {"not": {"anyOf": [MYSELF]}},
-    {"type": "array", "allOf": [{"items": MYSELF}, {"items": MYSELF}, {"items": MYSELF}]},
-    {"anyOf": [{"contains": MYSELF}, {"contains": {"not": MYSELF}}, {"items": MYSELF}], "maxItems": 0},
-    {"type": "array", "items": {"anyOf": [MYSELF, MYSELF, MYSELF]}},
+    SELF_REFERENCE, {"allOf": [SELF_REFERENCE]}, {"not": {"anyOf": [SELF_REFERENCE]}},
+    {"type": "array", "allOf": [{"items": SELF_REFERENCE}, {"items": SELF_REFERENCE}, {"items": SELF_REFERENCE}]},
+    {"anyOf": [{"contains": SELF_REFERENCE}, {"contains": {"not": SELF_REFERENCE}}, {"items": SELF_REFERENCE}],
+     "maxItems": 0},
+    {"type": "array", "items": {"anyOf": [SELF_REFERENCE, SELF_REFERENCE, SELF_REFERENCE]}},
 ])  # fmt: skip
 def test_a_schema_of_too_many_ways_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="^Schema would take too long to check"):
@@ -165,12 +170,12 @@ def test_a_schema_of_too_many_ways_is_refused(schema: dict[str, Any]) -> None:
 
 
 def test_a_document_is_not_followed_for_ever() -> None:
-    assert text({}, nested(63, 1)) == ""
-    assert text({}, nested(64, 1)) == "(root): Must not be nested deeper than 64 levels"
+    assert error_text({}, nest_lists(63, 1)) == ""
+    assert error_text({}, nest_lists(64, 1)) == "(root): Must not be nested deeper than 64 levels"
 
 
 def allows(schema: dict[str, Any], document: object) -> bool:
-    return text(schema, document) == ""
+    return error_text(schema, document) == ""
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(?<!a)b", "((a{0,1000}){0,1000}){0,1000}", "("])
@@ -233,7 +238,7 @@ SCHEMAS = st.sampled_from(
     [
         {}, {"type": ["object", "number", "null"]},
         {"items": {"type": "string", "pattern": "^[ab]*$"}, "maxItems": 2},
-        {"properties": {"a": {"minimum": 0}, "b": MYSELF}, "additionalProperties": False},
+        {"properties": {"a": {"minimum": 0}, "b": SELF_REFERENCE}, "additionalProperties": False},
         {"items": {"enum": [1, "a"]}},
     ]
 )  # fmt: skip
@@ -255,9 +260,11 @@ def test_what_is_found_allowed_in_no_time_is_allowed_and_the_next_one_is_not(
             compiled.check(0, documents[count], Budget())
 
 
-@pytest.mark.parametrize("odd", [json.dumps(nested(9, 1)), json.dumps("x" * LARGE_BYTES), "[", "\ud800", "", "1e999"])
+@pytest.mark.parametrize(
+    "odd", [json.dumps(nest_lists(9, 1)), json.dumps("x" * LARGE_BYTES), "[", "\ud800", "", "1e999"]
+)
 def test_only_short_and_shallow_documents_are_found_allowed_in_no_time(odd: str) -> None:
-    usual = json.dumps(nested(8, "x" * 1000)).encode()
+    usual = json.dumps(nest_lists(8, "x" * 1000)).encode()
     documents = [usual, usual, odd.encode(errors="surrogatepass"), usual]
     assert JsonSchema({}).allowed(documents, Watch(INLINE_UNITS * 1000)) == 2
 
@@ -280,7 +287,7 @@ def test_no_more_is_found_allowed_when_the_time_is_up() -> None:
 DOUBLINGS = 60  # a schema with 2^60 steps would keep the service busy for longer than anybody lives
 
 
-def doubling(name: str = "z{}", path: str = "#/definitions/z{}") -> dict[str, Any]:
+def doubling_definitions(name: str = "z{}", path: str = "#/definitions/z{}") -> dict[str, Any]:
     chain = {name.format(n): {"allOf": [{"$ref": path.format(n + 1)}] * 2} for n in range(DOUBLINGS)}
     return {**chain, name.format(DOUBLINGS): {"minProperties": 0}}
 
@@ -342,14 +349,14 @@ def test_a_reference_leads_to_a_schema(path: str) -> None:
 
 
 @pytest.mark.parametrize("schema", [
-    {"allOf": [{"$ref": "#/definitions/z0"}], "definitions": doubling()},
+    {"allOf": [{"$ref": "#/definitions/z0"}], "definitions": doubling_definitions()},
     {
         "allOf": [{"$ref": "http://a.example/x"}],
-        "definitions": {"z0": {}, "A": {"$id": "http://a.example/x", "definitions": doubling()}},
+        "definitions": {"z0": {}, "A": {"$id": "http://a.example/x", "definitions": doubling_definitions()}},
     },
     {
         "allOf": [{"$ref": "#/definitions/z%2F0"}],
-        "definitions": {**doubling("z/{}", "#/definitions/z%2F{}"), "z": {str(n): {} for n in range(61)}},
+        "definitions": {**doubling_definitions("z/{}", "#/definitions/z%2F{}"), "z": {str(n): {} for n in range(61)}},
     },
     {"allOf": [{"$ref": "http://a.example/0"}], "default": [{"$id": "http://a.example/0"}]},
 ], ids=["plain", "name", "escaped slash", "decoy"])  # fmt: skip
@@ -372,7 +379,7 @@ def test_a_path_is_read_as_the_engine_reads_it(step: str) -> None:
     assert [name for name in named if engine.is_valid(name)] == [target["const"]]
 
 
-def deep(levels: int) -> dict[str, Any]:
+def deep_schema(levels: int) -> dict[str, Any]:
     schema: dict[str, Any] = {}
     for _ in range(levels):
         schema = {"not": schema}
@@ -381,8 +388,8 @@ def deep(levels: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("schema", "told"), [
     ({"title": "x" * 300_000}, "Schema is too large: at most 262144 bytes of JSON"),
-    (deep(70), "Schema is nested too deeply: at most 64 levels"),
-    (deep(5000), "Schema is nested too deeply: at most 64 levels"),
+    (deep_schema(70), "Schema is nested too deeply: at most 64 levels"),
+    (deep_schema(5000), "Schema is nested too deeply: at most 64 levels"),
     ({"anyOf": [{"pattern": str(n)} for n in range(31)]}, "Schema has too many patterns: at most 30"),
     ({"patternProperties": {str(n): {} for n in range(31)}}, "Schema has too many patterns: at most 30"),
 ], ids=["large", "deep", "very deep", "patterns", "patterns of names"])  # fmt: skip
@@ -394,7 +401,7 @@ def test_a_schema_over_its_limits_is_refused(kind: str, schema: dict[str, Any], 
 
 
 def test_a_schema_at_its_limits_is_compiled_and_a_part_that_is_missing_allows_anything() -> None:
-    compile_schema("json", deep(60), None)
+    compile_schema("json", deep_schema(60), None)
     compile_schema("json", {"anyOf": [{"pattern": "^a{1,200}$"} for _ in range(30)]}, None)
     compile_schema("json", None, None).check(0, message("eA==", {"k": "v"}), Budget())
     with pytest.raises(InvalidInput, match="^Schema has too many patterns: at most 30$"):

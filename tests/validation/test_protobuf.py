@@ -53,19 +53,19 @@ READINGS = st.fixed_dictionaries({}, optional={
     "more": st.lists(PARTS, max_size=3), "at": st.just("2026-02-03T04:05:06.007Z"), "one": st.integers(-5, 5),
     "tags": st.dictionaries(TEXTS, st.none() | st.booleans() | TEXTS, max_size=3), "least": st.integers(-5, 5),
 })  # fmt: skip
-OLDS = st.fixed_dictionaries(
+OLD_MESSAGES = st.fixed_dictionaries(
     {"name": TEXTS}, optional={"inner": st.just({"x": 5}), "packed": st.lists(st.integers(-5, 5)), "[Old.more]": TEXTS}
 )
 
 
-def compiled(definition: str) -> bytes:
+def compile_descriptor(definition: str) -> bytes:
     [descriptor] = compile_definition([memoryview(definition.encode())])
     return descriptor
 
 
 class Kind:
     def __init__(self, definition: str, name: str) -> None:
-        descriptor, pool = compiled(definition), DescriptorPool()
+        descriptor, pool = compile_descriptor(definition), DescriptorPool()
         for each in (*KNOWN_FILES.values(), descriptor):
             pool.AddSerializedFile(each)
         self.type = GetMessageClass(pool.FindMessageTypeByName(name))
@@ -73,7 +73,7 @@ class Kind:
 
 
 KINDS = {READING: Kind(READING, "site.example.Reading"), PROTO2: Kind(PROTO2, "Old")}
-MESSAGES = st.tuples(st.just(KINDS[READING]), READINGS) | st.tuples(st.just(KINDS[PROTO2]), OLDS)
+MESSAGES = st.tuples(st.just(KINDS[READING]), READINGS) | st.tuples(st.just(KINDS[PROTO2]), OLD_MESSAGES)
 
 
 def accepts(schema: ProtobufSchema, data: bytes) -> bool:
@@ -160,7 +160,7 @@ def test_a_field_that_the_definition_does_not_have_is_taken_in_binary_and_refuse
 ])  # fmt: skip
 def test_what_is_no_schema_is_refused_with_its_line(definition: str, told: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        compiled(definition)
+        compile_descriptor(definition)
     assert told in refused.value.message
     assert "/proc" not in refused.value.message
 
@@ -170,7 +170,7 @@ def test_long_names_within_each_other_and_large_descriptors_are_refused() -> Non
     inner = "".join(f"int32 {long}{n} = {n};" for n in range(1, 1000))
     deep = "".join(f"message {long}{n} {{" for n in range(25)) + inner + "}" * 25
     with pytest.raises(InvalidInput, match="full names of its fields are too long"):
-        compiled(PROTO3 + deep)
+        compile_descriptor(PROTO3 + deep)
     with pytest.raises(InvalidInput, match="at most 524288 bytes when compiled"):
         ProtobufSchema(bytes(MAX_DESCRIPTOR_BYTES + 1))
 
@@ -181,7 +181,7 @@ def test_long_names_within_each_other_and_large_descriptors_are_refused() -> Non
     ("message A { repeated A a = 1; }", b"\x0a\x00" * 100_000), ("message A { string a = 1; }", bytes(2**20)),
 ])  # fmt: skip
 def test_data_that_takes_much_memory_is_left_to_a_worker(definition: str, data: bytes) -> None:
-    schema = ProtobufSchema(compiled(PROTO3 + definition))
+    schema = ProtobufSchema(compile_descriptor(PROTO3 + definition))
     with pytest.raises(OverBudget):
         schema.check(0, data, Budget(INLINE_UNITS))
     schema.check(0, b"", Budget(INLINE_UNITS))

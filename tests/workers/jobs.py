@@ -49,7 +49,7 @@ def take_memory(_parts: Sequence[memoryview]) -> Sequence[bytes]:
     return [bytes(2**31)]
 
 
-async def done(
+async def run_job(
     pool: Pool, job: Job, *parts: bytes, project: str = "P", seconds: float = 60.0, long: bool = False
 ) -> Sequence[bytes]:
     async with pool.done(project, job, parts, seconds=seconds, long=long) as made:

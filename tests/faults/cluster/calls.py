@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bench.connection import CLOSED
 from simulation.histories.attempts import Attempt, Outcome, Seek, Settle
 from simulation.histories.client import LATE
-from tests.faults.parallel.google import ON_ITS_WAY, Moment
+from tests.faults.parallel.google import MAX_TRANSIT_SECONDS, Moment
 
 WORK = "work"
 SLOW_SECONDS = 2.0
@@ -42,13 +42,13 @@ class Call(NamedTuple):
         return self.ended - self.started
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Return whether the request failed for its client; 4xx errors are the client's own."""
         return self.status == CLOSED or self.status in SERVER_ERRORS
 
-    def felt(self, slow: float) -> bool:
+    def is_affected(self, slow: float) -> bool:
         """Return whether the call was affected by the fault: it failed, or took longer than `slow` seconds."""
-        return not self.again and (self.failed or self.seconds > slow)
+        return not self.again and (self.has_failed or self.seconds > slow)
 
 
 @dataclass
@@ -68,7 +68,7 @@ class CallLog:
 
     def quiet_since(self, moment: float) -> bool:
         recent = [call for call in self.calls if call.ended > moment]
-        return bool(recent) and not any(call.felt(self.slow) for call in recent)
+        return bool(recent) and not any(call.is_affected(self.slow) for call in recent)
 
 
 def with_nodes(calls: Iterable[Call], log: str) -> list[Call]:
@@ -89,7 +89,7 @@ def with_nodes(calls: Iterable[Call], log: str) -> list[Call]:
 def failed_requests(calls: Iterable[Call]) -> dict[str, Call]:
     failed: dict[str, Call] = {}
     for call in calls:
-        if call.failed:
+        if call.has_failed:
             failed.setdefault(call.request, call)
     return failed
 
@@ -100,8 +100,8 @@ def well_again(calls: Iterable[Call], since: float, calm: float, slow: float = S
     Returns `since` when no call failed or was slow. Later slow calls mean a busy machine, not the fault.
     """
     well = since
-    for call in sorted((call for call in calls if call.felt(slow)), key=lambda call: call.ended):
-        if call.ended > well and (call.failed or call.ended - call.seconds < well + calm):
+    for call in sorted((call for call in calls if call.is_affected(slow)), key=lambda call: call.ended):
+        if call.ended > well and (call.has_failed or call.ended - call.seconds < well + calm):
             well = call.ended
     return well
 
@@ -143,7 +143,7 @@ class Course:
         """Return this moment: after the fault calls may fail, until another node owns the subscription."""
         now, is_hurt = time.monotonic(), bool(self.began)
         is_late = is_hurt and now < self.released + FLOWS_SECONDS
-        return Moment(now, int(is_hurt), not is_hurt, (self.began if is_late else now) - ON_ITS_WAY)
+        return Moment(now, int(is_hurt), not is_hurt, (self.began if is_late else now) - MAX_TRANSIT_SECONDS)
 
     @property
     def until(self) -> float:
@@ -201,21 +201,21 @@ def was_in_flight(call: Call, course: Course) -> bool:
     return call.node == course.node or call.resent
 
 
-def broken(promise: Promise, calls: Sequence[Call], course: Course) -> Iterator[str]:
+def find_broken_promises(promise: Promise, calls: Sequence[Call], course: Course) -> Iterator[str]:
     for call in failed_requests(calls).values():
-        if not _excused(promise, call, course):
+        if not _is_excused(promise, call, course):
             after = call.ended - course.began
             yield (
                 f"promise: {call.what} {call.request} failed {after:.1f} s after the fault came"
-                f" {_at(call)}: {call.status} {call.text} ({call.seconds:.1f} s)"
+                f" {_place_of(call)}: {call.status} {call.text} ({call.seconds:.1f} s)"
             )
 
 
-def _at(call: Call) -> str:
+def _place_of(call: Call) -> str:
     return f"at {call.node}" if call.node else "at an unknown node"
 
 
-def _excused(promise: Promise, call: Call, course: Course) -> bool:
+def _is_excused(promise: Promise, call: Call, course: Course) -> bool:
     if call.what == WORK:  # until another node owns the subscription; how long that takes is told by when all is well
         return call.ended >= course.began
     if promise is Promise.IN_FLIGHT:
@@ -236,7 +236,7 @@ def answered_at_once(calls: Sequence[Call], course: Course) -> Iterator[str]:
     for call in during:
         if call.what == "publish" and call.seconds > AT_ONCE_SECONDS:
             yield f"law 5: without Kafka publish {call.request} was answered {call.status} after {call.seconds:.1f} s"
-        if call.what == "read" and (call.failed or call.seconds > AT_ONCE_SECONDS):
+        if call.what == "read" and (call.has_failed or call.seconds > AT_ONCE_SECONDS):
             yield f"law 6: without Kafka read {call.request} was answered {call.status} after {call.seconds:.1f} s"
     if not any(call.what == "publish" for call in during) or not any(call.what == "read" for call in during):
         yield "nobody published or read while Kafka was away"

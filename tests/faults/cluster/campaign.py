@@ -19,14 +19,14 @@ from tests.faults.cluster.calls import CallLog
 from tests.faults.cluster.clients import FrontClient
 from tests.faults.cluster.faults import BY_NAME, Fault
 from tests.faults.cluster.run import Entry, Run
-from tests.faults.cluster.site import Site
+from tests.faults.cluster.site import ClusterSite
 from tests.faults.reporting import end_campaign, say
 
 
-class Campaign:
+class ClusterCampaign:
     def __init__(self, folder: Path, faults: Sequence[Fault], runs: int, seed: int) -> None:
         self.entries: list[Entry] = []
-        self._folder, self._site = folder, Site(folder)
+        self._folder, self._site = folder, ClusterSite(folder)
         self._faults, self._runs, self._seed = faults, runs, seed
 
     async def go(self) -> list[Entry]:
@@ -70,7 +70,7 @@ def main() -> int:
     logging.getLogger("google").setLevel(logging.CRITICAL)  # its clients tell of every broken connection
     folder = Path(tempfile.mkdtemp(prefix="ams-faults-"))
     say(f"seed {options.seed}, logs in {folder}")
-    campaign = Campaign(folder, [BY_NAME[name] for name in options.fault], options.runs, options.seed)
+    campaign = ClusterCampaign(folder, [BY_NAME[name] for name in options.fault], options.runs, options.seed)
     asyncio.run(campaign.go())
     return end_campaign(folder, [f"{entry.fault}: {each}" for entry in campaign.entries for each in entry.broken])
 

@@ -15,7 +15,7 @@ from simulation.histories.attempts import Held, Outcome
 from simulation.histories.client import PROJECT, Client, Kind, Tried, encode_body, error_text, to_tried
 from simulation.histories.payload import message
 from tests.faults.cluster.calls import Call, CallLog
-from tests.faults.http_client import FOREVER, ask
+from tests.faults.http_client import END_OF_TIME, ask
 
 PATIENCE_SECONDS = 10.0
 BREATH_SECONDS = 0.5
@@ -49,7 +49,7 @@ class FrontClient(Client):
         """
         found, call = await self._once(name, path, body, method, headers)
         self._calls.note(call._replace(again=name == self._failed))
-        if call.failed:
+        if call.has_failed:
             self._failed = name
             await asyncio.sleep(BREATH_SECONDS)
         return found
@@ -61,7 +61,7 @@ class FrontClient(Client):
             found, call = await self._once(self.next_request(), path, body, method, {})
             if found.done:
                 return found.document
-            assert call.failed, f"{method} {path} was answered {call.status} {call.text}"
+            assert call.has_failed, f"{method} {path} was answered {call.status} {call.text}"
             assert time.monotonic() < give_up, f"{method} {path} was not answered with success: {call}"
             await asyncio.sleep(BREATH_SECONDS)
 
@@ -75,8 +75,8 @@ class FrontClient(Client):
         verb = path.rpartition(":")[2]
         what = self._what or (verb if verb in _VERBS else "read")
         call = Call(name, what, started, ended, answer.status, error_text(answer))
-        if call.failed:
-            return to_tried(name, started, FOREVER, Outcome.UNKNOWN, answer), call
+        if call.has_failed:
+            return to_tried(name, started, END_OF_TIME, Outcome.UNKNOWN, answer), call
         return to_tried(name, started, ended, Outcome.DONE if answer.status == 200 else Outcome.REFUSED, answer), call
 
     async def _ask(self, pieces: tuple[bytes, ...]) -> Response:
@@ -94,7 +94,7 @@ class FrontClient(Client):
 
 
 RETRY: dict[str, Any] = {"retry": 3, "retrysleep": 1}
-FAILED = 599  # stands for the library's exception after its last try
+FAILED_STATUS = 599  # stands for the library's exception after its last try
 PAUSE_SECONDS = 0.1
 
 
@@ -160,7 +160,7 @@ class LibraryUser:
         except AmsException as error:
             if getattr(error, "code", 0) == HTTPStatus.REQUEST_TIMEOUT:
                 return None
-            status, text = FAILED, str(error)
+            status, text = FAILED_STATUS, str(error)
         self.log.note(Call(f"library {what} {name}", f"library {what}", started, time.monotonic(), status, text))
         return answer
 
@@ -181,6 +181,6 @@ class LibraryUser:
             if found.get(each.id) != each.name:
                 yield f"law 2: the library was given {each.name} as id {each.id}, where {found.get(each.id)} is"
 
-    def repeated(self, held: Sequence[Held]) -> int:
+    def count_repeats(self, held: Sequence[Held]) -> int:
         """Return how many messages are stored twice because the library sent them again."""
         return len(held) - len({each.name for each in held})

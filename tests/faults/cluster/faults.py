@@ -14,7 +14,7 @@ from local_cluster.link import Link
 from local_cluster.node import Node
 from local_cluster.postgres import Postgres
 from tests.faults.cluster.calls import Call, Course, Promise, answered_at_once
-from tests.faults.cluster.site import Site
+from tests.faults.cluster.site import ClusterSite
 from tests.support.waiting import wait_until_async
 
 FREEZE_SECONDS = 20.0
@@ -25,10 +25,10 @@ a publish with a key is looked up while it is still unknown."""
 PROMOTE_SECONDS = 2.0
 APART_SECONDS = 6.0  # between the losses of one of each: what was lost before is made up for by then
 
-Links = Callable[[Site], Sequence[Link]]
+Links = Callable[[ClusterSite], Sequence[Link]]
 
 
-async def kill_node(site: Site, course: Course, *, owner: bool = False) -> None:
+async def kill_node(site: ClusterSite, course: Course, *, owner: bool = False) -> None:
     """SIGKILL a node, or the owner of most parallel subscriptions; it is started again later."""
     node = await _node(site, course, owner=owner)
     course.begin()
@@ -38,17 +38,17 @@ async def kill_node(site: Site, course: Course, *, owner: bool = False) -> None:
     await asyncio.to_thread(node.start)
 
 
-async def kill_broker(site: Site, course: Course, *, leader: bool) -> None:
+async def kill_broker(site: ClusterSite, course: Course, *, leader: bool) -> None:
     """SIGKILL the broker that leads the topic, or one that follows; it is started again later."""
     number, *others = await _leader_first(site, course)
     await _kill_for_a_while(site.brokers, number if leader else others[0], course)
 
 
-async def restart_primary(site: Site, course: Course) -> None:
+async def restart_primary(site: ClusterSite, course: Course) -> None:
     await _kill_for_a_while(site.postgres, site.postgres.primary, course, seconds=0.0)
 
 
-async def promote_standby(site: Site, course: Course) -> None:
+async def promote_standby(site: ClusterSite, course: Course) -> None:
     """SIGKILL PostgreSQL's primary, and promote a standby two seconds later, as an operator's script does."""
     lost = site.postgres.primary
     course.begin()
@@ -57,31 +57,31 @@ async def promote_standby(site: Site, course: Course) -> None:
     await asyncio.to_thread(site.postgres.rejoin, lost)
 
 
-async def kill_standby(site: Site, course: Course) -> None:
+async def kill_standby(site: ClusterSite, course: Course) -> None:
     number = next(each for each in site.postgres.numbers if each != site.postgres.primary)
     await _kill_for_a_while(site.postgres, number, course)
 
 
-async def freeze_node(site: Site, course: Course, *, owner: bool = False) -> None:
+async def freeze_node(site: ClusterSite, course: Course, *, owner: bool = False) -> None:
     """SIGSTOP a node, or the owner of most parallel subscriptions, for twenty seconds."""
     node = await _node(site, course, owner=owner)
     await _freeze(node.freeze, node.thaw, course)
 
 
-async def freeze_leader(site: Site, course: Course) -> None:
+async def freeze_leader(site: ClusterSite, course: Course) -> None:
     """SIGSTOP the broker that leads the topic for twenty seconds."""
     number = await site.leader(course.topic)
     await _freeze(partial(site.brokers.freeze, number), partial(site.brokers.thaw, number), course)
 
 
-async def freeze_primary(site: Site, course: Course) -> None:
+async def freeze_primary(site: ClusterSite, course: Course) -> None:
     """SIGSTOP PostgreSQL's primary for twenty seconds; nobody promotes a standby."""
     number = site.postgres.primary
     await _freeze(partial(site.postgres.freeze, number), partial(site.postgres.thaw, number), course)
     course.end()
 
 
-async def break_links(site: Site, course: Course, *, links: Links, hold: bool) -> None:
+async def break_links(site: ClusterSite, course: Course, *, links: Links, hold: bool) -> None:
     """Cut the third node's links, or drop its packets."""
     course.begin()
     for link in links(site):
@@ -93,7 +93,7 @@ async def break_links(site: Site, course: Course, *, links: Links, hold: bool) -
     course.end()
 
 
-async def below_min_isr(site: Site, course: Course) -> None:
+async def below_min_isr(site: ClusterSite, course: Course) -> None:
     """SIGKILL both followers: the leader alone may not accept anything."""
     _, *followers = await _leader_first(site, course)
     course.begin()
@@ -104,7 +104,7 @@ async def below_min_isr(site: Site, course: Course) -> None:
     course.end()
 
 
-async def out_of_connections(site: Site, course: Course) -> None:
+async def out_of_connections(site: ClusterSite, course: Course) -> None:
     """Take every connection that PostgreSQL has, also those of the nodes."""
     course.begin()
     with contextlib.ExitStack() as held:
@@ -113,7 +113,7 @@ async def out_of_connections(site: Site, course: Course) -> None:
     course.end()
 
 
-def _take_connections(site: Site, held: contextlib.ExitStack) -> None:
+def _take_connections(site: ClusterSite, held: contextlib.ExitStack) -> None:
     """Take the free connections, then end the nodes' sessions and reconnect faster than they do."""
     first = held.enter_context(site.postgres.open_connection())
     _fill(site, held)
@@ -124,7 +124,7 @@ def _take_connections(site: Site, held: contextlib.ExitStack) -> None:
     _fill(site, held)
 
 
-def _fill(site: Site, held: contextlib.ExitStack) -> None:
+def _fill(site: ClusterSite, held: contextlib.ExitStack) -> None:
     url = site.postgres.url()
     with contextlib.suppress(psycopg.OperationalError):
         while True:
@@ -132,7 +132,7 @@ def _fill(site: Site, held: contextlib.ExitStack) -> None:
             held.callback(taken.close)
 
 
-async def brokers_away(site: Site, course: Course, *, seconds: float = 0.0) -> None:
+async def brokers_away(site: ClusterSite, course: Course, *, seconds: float = 0.0) -> None:
     """SIGKILL all three brokers at once, and start them again after a while."""
     course.begin()
     for number in site.brokers.numbers:
@@ -143,7 +143,7 @@ async def brokers_away(site: Site, course: Course, *, seconds: float = 0.0) -> N
     course.end()
 
 
-async def clock_off(site: Site, course: Course, *, seconds: float) -> None:
+async def clock_off(site: ClusterSite, course: Course, *, seconds: float) -> None:
     """Run a node with a wrong wall clock."""
     course.begin()
     node = site.nodes[1]
@@ -155,7 +155,7 @@ async def clock_off(site: Site, course: Course, *, seconds: float) -> None:
         await asyncio.sleep(AWAY_SECONDS)
 
 
-async def upgrade(site: Site, course: Course) -> None:
+async def upgrade(site: ClusterSite, course: Course) -> None:
     """Restart one node after another in order, as in a rolling upgrade."""
     course.begin()
     for node in site.nodes:
@@ -164,7 +164,7 @@ async def upgrade(site: Site, course: Course) -> None:
         await asyncio.to_thread(node.start)
 
 
-async def one_of_each(site: Site, course: Course) -> None:
+async def one_of_each(site: ClusterSite, course: Course) -> None:
     """SIGKILL a node, the leader and the primary, a few seconds apart; a standby is promoted, nothing is restarted."""
     course.begin()
     await asyncio.to_thread(site.nodes[0].kill)
@@ -177,7 +177,7 @@ async def one_of_each(site: Site, course: Course) -> None:
     await _lose_primary(site)
 
 
-async def _node(site: Site, course: Course, *, owner: bool) -> Node:
+async def _node(site: ClusterSite, course: Course, *, owner: bool) -> Node:
     if not owner:
         return site.nodes[0]
     found = await wait_until_async(lambda: asyncio.to_thread(site.owner, course.work))
@@ -185,12 +185,12 @@ async def _node(site: Site, course: Course, *, owner: bool) -> Node:
     return found
 
 
-async def _leader_first(site: Site, course: Course) -> list[int]:
+async def _leader_first(site: ClusterSite, course: Course) -> list[int]:
     leading = await site.leader(course.topic)
     return sorted(site.brokers.numbers, key=lambda number: number != leading)
 
 
-async def _lose_primary(site: Site) -> None:
+async def _lose_primary(site: ClusterSite) -> None:
     await asyncio.to_thread(site.postgres.kill, site.postgres.primary)
     await asyncio.sleep(PROMOTE_SECONDS)
     await asyncio.to_thread(site.postgres.promote)
@@ -218,7 +218,7 @@ async def _freeze(freeze: Callable[[], None], thaw: Callable[[], None], course: 
 CLOCK_OFF_SECONDS = 600.0
 FAR_BROKERS, FAR_DATABASE = attrgetter("kafka_links"), attrgetter("database_links")
 
-Break = Callable[[Site, Course], Awaitable[None]]
+Break = Callable[[ClusterSite, Course], Awaitable[None]]
 Check = Callable[[Sequence[Call], Course], Iterator[str]]
 
 

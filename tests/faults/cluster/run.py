@@ -18,8 +18,8 @@ from tests.faults.cluster import calls as judges
 from tests.faults.cluster.calls import BACK_SECONDS, CallLog, Course
 from tests.faults.cluster.clients import FrontClient, LibraryUser
 from tests.faults.cluster.faults import Fault
-from tests.faults.cluster.site import Site
-from tests.faults.cluster.users import DEADLINE_SECONDS, Names, users, workers
+from tests.faults.cluster.site import ClusterSite
+from tests.faults.cluster.users import DEADLINE_SECONDS, Names, make_users, make_workers
 from tests.faults.http_client import Traffic
 from tests.faults.parallel.google import Streams
 
@@ -50,7 +50,7 @@ class Entry:
 
 
 class Run:
-    def __init__(self, site: Site, fault: Fault, number: int, seed: int) -> None:
+    def __init__(self, site: ClusterSite, fault: Fault, number: int, seed: int) -> None:
         self.names = Names(f"{fault.name}-{number}")
         self.history = History(self.names.subscriptions)
         self.course = Course(self.names.topics[0], f"{self.names.run}-")
@@ -59,7 +59,7 @@ class Run:
         self._fault = fault
         self._chance = random.Random(seed)
         self._kinds = with_more_attempts(parallel.kinds_of(self.names.work))
-        self._workers = workers(self.names, self.history, site.front, self.log, self._chance)
+        self._workers = make_workers(self.names, self.history, site.front, self.log, self._chance)
         self._traffic = Traffic()
         self._streams = Streams(self.names.google, self.history, self.course.moment, self._traffic, self._chance)
         self._admin = FrontClient(f"{self.names.run}-admin", site.front, self.log)
@@ -89,14 +89,14 @@ class Run:
         """Write attempts and answers to a file, to investigate a broken law."""
         with (folder / f"{self.names.run}.jsonl").open("w") as file:
             self.history.write(file)
-        calls = "".join(f"{call}\n" for call in self.log.calls if call.felt(self.log.slow))
+        calls = "".join(f"{call}\n" for call in self.log.calls if call.is_affected(self.log.slow))
         (folder / f"{self.names.run}.calls").write_text(f"{self.course}\n{calls}")
 
     async def _use_and_break(self) -> None:
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(2) as pool:
             async with asyncio.TaskGroup() as group:
-                others = users(self.names, self.history, self._site.front, self.log, self._chance)
+                others = make_users(self.names, self.history, self._site.front, self.log, self._chance)
                 for user in (*others, *self._workers):
                     group.create_task(user.run())
                 threads = [loop.run_in_executor(pool, each) for each in (self._library.publish, self._library.consume)]
@@ -126,9 +126,10 @@ class Run:
             self._fault.name, requests=len({call.request for call in calls}), failed=len(failed),
             in_flight=sum(judges.was_in_flight(call, self.course) for call in failed),
             longest=max(call.seconds for call in calls if not call.what.startswith("library")), back=back,
-            worked=worked(self.history.attempts, *(each.name for each in self._kinds)) + self._streams.worked,
-            streamed=self._streams.worked, taken_over=owners + self._streams.taken_over,
-            sent_again=self._library.repeated(ending.topics[self.names.library]),
+            worked=worked(self.history.attempts, *(each.name for each in self._kinds))
+            + self._streams.acknowledged_count,
+            streamed=self._streams.acknowledged_count, taken_over=owners + self._streams.taken_over,
+            sent_again=self._library.count_repeats(ending.topics[self.names.library]),
             broken=[*self._violations(ending, left), *self._broken_promises(back)],
         )  # fmt: skip
 
@@ -147,7 +148,7 @@ class Run:
         yield from self.log.wrong
 
     def _broken_promises(self, back: float) -> Iterator[str]:
-        yield from judges.broken(self._fault.promise, self.log.calls, self.course)
+        yield from judges.find_broken_promises(self._fault.promise, self.log.calls, self.course)
         if back > BACK_SECONDS:
             yield f"promise: the service was back only after {back:.1f} s"
         yield from self._fault.check(self.log.calls, self.course)

@@ -22,7 +22,7 @@ from tests.faults.cluster.clients import Front
 from tests.faults.parallel import google
 from tests.support.waiting import wait_until_async
 
-FAR = "node3"
+FAR_NODE = "node3"
 SETTINGS = {"kafka_prefix": "faults", "pull_wait": "1s", "log_level": "warning"}
 
 _OWNERS = """
@@ -31,11 +31,11 @@ WHERE leases.kind = 'parallel' AND name LIKE %s GROUP BY url ORDER BY count(*) D
 """
 
 
-class Site:
+class ClusterSite:
     """All parts of the cluster, to start, break one by one, and repair."""
 
     def __init__(self, folder: Path) -> None:
-        self.cluster = Cluster(folder, linked=[FAR], more=SETTINGS, quick=True, program=recycling.__name__)
+        self.cluster = Cluster(folder, linked=[FAR_NODE], more=SETTINGS, quick=True, program=recycling.__name__)
         self.brokers = self.cluster.brokers
         self.postgres = self.cluster.postgres
         self.haproxy = self.cluster.haproxy
@@ -47,11 +47,11 @@ class Site:
 
     @property
     def kafka_links(self) -> Sequence[Link]:
-        return self.cluster.kafka_links(FAR)
+        return self.cluster.kafka_links(FAR_NODE)
 
     @property
     def database_links(self) -> Sequence[Link]:
-        return self.cluster.database_links(FAR)
+        return self.cluster.database_links(FAR_NODE)
 
     @property
     def token(self) -> str:
@@ -65,7 +65,7 @@ class Site:
     def channel(self) -> grpc.Channel:
         trust = grpc.ssl_channel_credentials(self.cluster.ca.read_bytes())
         bearer = grpc.composite_channel_credentials(trust, grpc.access_token_call_credentials(self.token))
-        return grpc.secure_channel(self.haproxy.pubsub, bearer, options=google.SOON)
+        return grpc.secure_channel(self.haproxy.pubsub, bearer, options=google.RECONNECT_OPTIONS)
 
     async def make_whole(self) -> None:
         """Restart dead parts, and return when the cluster is healthy: all replicas in sync, all nodes up in haproxy."""

@@ -43,7 +43,7 @@ class Names:
         return f"{topic}-steady"
 
 
-def users(names: Names, history: History, front: Front, log: CallLog, chance: random.Random) -> list[User]:
+def make_users(names: Names, history: History, front: Front, log: CallLog, chance: random.Random) -> list[User]:
     def client(name: str) -> FrontClient:
         return FrontClient(f"{names.run}-{name}", front, log)
 
@@ -67,12 +67,13 @@ def users(names: Names, history: History, front: Front, log: CallLog, chance: ra
         consumer("c5", names.steady(names.google)),
         Publisher(client("jobs"), history, fork(), (names.work,), ((1, 20),), 0.5, ordered=True),
         Publisher(client("google"), history, fork(), (names.google,), ((1, 20),), 0.5, ordered=True),
-        Seeker(client("k"), history, fork(), names.sought, pause=1.0), Late(client("late"), history, log, names.late),
+        Seeker(client("k"), history, fork(), names.sought, pause=1.0),
+        LateAcknowledger(client("late"), history, log, names.late),
         *(Reader(client(f"r{number}"), names.topics[number]) for number in range(2)),
     ]  # fmt: skip
 
 
-def workers(names: Names, history: History, front: Front, log: CallLog, chance: random.Random) -> list[Worker]:
+def make_workers(names: Names, history: History, front: Front, log: CallLog, chance: random.Random) -> list[Worker]:
     kinds = parallel.kinds_of(names.work)
     return workers_of(kinds, 2, lambda name: FrontClient(name, front, log, WORK), history, chance, pause=0.5)
 
@@ -91,7 +92,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Late:
+class LateAcknowledger:
     """Acknowledges alternately in time and too late, and knows which ones must be refused."""
 
     client: FrontClient

@@ -50,11 +50,11 @@ from simulation.histories.parallel_laws import Parallel, ParallelEnding, TakeOve
 from simulation.histories.payload import Leased, is_poisoned, leased_message, name_of, ordering_key
 from tests.faults.http_client import Traffic
 
-ON_ITS_WAY = 2.0  # seconds between lease and arrival at most, on a busy machine
-LONGEST = 60.0  # seconds for which a client holds a message at most, by the requests it sends
+MAX_TRANSIT_SECONDS = 2.0  # seconds between lease and arrival at most, on a busy machine
+MAX_HOLD_SECONDS = 60.0  # seconds for which a client holds a message at most, by the requests it sends
 _SERVICE = "/google.pubsub.v1.Subscriber/"
 _DETAILS = "grpc-status-details-bin"
-_WAITS = {"wait_for_ready": True}
+_WAIT_OPTIONS = {"wait_for_ready": True}
 """The service is down half of the time here. By default the client opens a stream five times in a row, then pauses for
 ten seconds. It also gives up after a minute of failures, which can be bad luck here."""
 
@@ -66,7 +66,7 @@ class Moment(NamedTuple):
     since: float  # messages that arrive now were leased no earlier
 
 
-class _Came(NamedTuple):
+class _EarliestLease(NamedTuple):
     """The earliest lease time of a message, and the life of the service then."""
 
     since: float
@@ -83,10 +83,10 @@ def as_told(subs: Sequence[Parallel], attempts: Sequence[Attempt]) -> list[Attem
     After a node is lost, others take over its subscriptions one by one; only the runs in the ids show when.
     """
     take_overs = {each.name: TakeOvers(each, attempts) for each in subs if not each.exactly_once}
-    return [each for attempt in attempts for each in _parts(attempt, take_overs)]
+    return [each for attempt in attempts for each in _split_ids(attempt, take_overs)]
 
 
-def _parts(attempt: Attempt, take_overs: Mapping[str, TakeOvers]) -> Iterator[Attempt]:
+def _split_ids(attempt: Attempt, take_overs: Mapping[str, TakeOvers]) -> Iterator[Attempt]:
     """Yield the ids with a meaningful answer, and those without."""
     if not (isinstance(attempt, Settle) and attempt.outcome is Outcome.DONE and attempt.subscription in take_overs):
         yield attempt
@@ -110,7 +110,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         self._now, self._traffic = now, traffic
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
-        self._came: dict[str, _Came] = {}
+        self._came: dict[str, _EarliestLease] = {}
         self._of_key: defaultdict[str, dict[int, str]] = defaultdict(dict)
         """The newest id of each message of an ordering key that is not surely acknowledged."""
         self._nacked: dict[str, float] = {}
@@ -118,7 +118,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
 
     def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
         opened, stream = self._now(), f"{self._name}-stream-{next(self._numbers)}"
-        call = continuation(details._replace(**_WAITS), requests)
+        call = continuation(details._replace(**_WAIT_OPTIONS), requests)
         return _Responses(call, lambda response: self._note_given(response, opened, stream))
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
@@ -128,12 +128,12 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         if noted == NACK:
             self._nacked.update(dict.fromkeys(request.ack_ids, self._now().time))
         began = self._now()
-        call = continuation(details._replace(**_WAITS), request)
+        call = continuation(details._replace(**_WAIT_OPTIONS), request)
         ended = self._now()
         self._note_settled(noted, tuple(request.ack_ids), seconds, call, began, ended)
         return call
 
-    def confirmed(self, ack_id: str, started: float) -> None:
+    def note_confirmation(self, ack_id: str, started: float) -> None:
         """Record an acknowledgement that the service, and so the client, reports as successful.
 
         The client also reports success for calls that failed without details, as on a broken connection: it ignores
@@ -147,12 +147,12 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
     def _note_given(self, response: Any, opened: Moment, stream: str) -> None:
         now = self._now()
         since = max(opened.time, now.since)
-        messages = tuple(_read(each) for each in response.received_messages)
+        messages = tuple(_read_message(each) for each in response.received_messages)
         if not messages:
             return
         for each in messages:
             key = ordering_key(each.name) if self._kind.ordered else ""
-            self._came[each.ack_id] = _Came(since, opened.deaths, len(self._came), each.id, key)
+            self._came[each.ack_id] = _EarliestLease(since, opened.deaths, len(self._came), each.id, key)
             if key:
                 self._of_key[key][each.id] = each.ack_id
         facts = self._facts(since, now.time, Outcome.DONE)
@@ -161,7 +161,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
     def _note_settled(
         self, verb: str, ids: tuple[str, ...], seconds: float, call: Any, began: Moment, ended: Moment
     ) -> None:
-        late = _late(call)
+        late = _is_late(call)
         if verb == ACK and call.code() is grpc.StatusCode.OK:
             self._answered.update(ids)
         outcome = self._outcome(call, late, began, ended)
@@ -169,7 +169,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         unknown = tuple(
             each
             for each in ids
-            if outcome is Outcome.DONE and (not self._tells(each, began, ended) or (unsure and each not in late))
+            if outcome is Outcome.DONE and (not self._has_outcome(each, began, ended) or (unsure and each not in late))
         )
         until = float("inf") if outcome is Outcome.UNKNOWN and not _may_have_died(began, ended) else ended.time
         said = tuple(each for each in ids if each not in unknown)
@@ -184,7 +184,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
                 name = self._kind.name
                 self._history.add(Settle(**facts, subscription=name, verb=verb, ids=some, late=named, seconds=seconds))
 
-    def _tells(self, ack_id: str, began: Moment, ended: Moment) -> bool:
+    def _has_outcome(self, ack_id: str, began: Moment, ended: Moment) -> bool:
         """Return whether a successful answer to an acknowledgement is meaningful."""
         if self._kind.exactly_once:
             return True
@@ -193,11 +193,11 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
             return False
         return ended.time < came.since + self._kind.deadline and not self._may_be_taken_back(came, ended)
 
-    def _may_be_taken_back(self, came: _Came, ended: Moment) -> bool:
+    def _may_be_taken_back(self, came: _EarliestLease, ended: Moment) -> bool:
         """Return whether an earlier message of its key may have failed since it arrived."""
         for offset, ack_id in list(self._of_key[came.key].items()):
             other = self._came[ack_id]
-            if offset >= came.offset or other.since + LONGEST < came.since:
+            if offset >= came.offset or other.since + MAX_HOLD_SECONDS < came.since:
                 continue
             was_nacked = came.since <= self._nacked.get(ack_id, float("-inf")) <= ended.time
             if other.number > came.number or was_nacked or ended.time >= other.since + self._kind.deadline:
@@ -208,10 +208,10 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         if call.code() is grpc.StatusCode.OK or late:
             return Outcome.DONE
         if not _may_have_died(began, ended):
-            self._on_loop(self._refused, f"{Kind.GOOGLE.value}: {call.code().name} {call.details()}")
+            self._on_loop(self._note_refusal, f"{Kind.GOOGLE.value}: {call.code().name} {call.details()}")
         return Outcome.UNKNOWN
 
-    def _refused(self, refusal: str) -> None:
+    def _note_refusal(self, refusal: str) -> None:
         self._traffic.refusals[refusal] += 1
 
     def _on_loop(self, call: Callable[..., object], *arguments: object) -> None:
@@ -244,13 +244,13 @@ def _may_have_died(began: Moment, ended: Moment) -> bool:
     return not began.is_up or not ended.is_up or began.deaths != ended.deaths
 
 
-def _read(received: Any) -> Leased:
+def _read_message(received: Any) -> Leased:
     message = received.message
     data = base64.b64encode(message.data).decode()
     return leased_message(message.message_id, message.attributes, data, received.ack_id)
 
 
-def _late(call: Any) -> tuple[str, ...]:
+def _is_late(call: Any) -> tuple[str, ...]:
     """Return the ids that an error names as expired."""
     if call.code() not in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.ABORTED):
         return ()
@@ -264,9 +264,9 @@ def _late(call: Any) -> tuple[str, ...]:
 
 
 LEASE = 10  # seconds of every lease that the clients ask for: the minimum for a stream
-EACH = 2  # clients of a subscription
-MOST = 200
-SOON = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
+CLIENTS_PER_SUBSCRIPTION = 2  # clients of a subscription
+MAX_MESSAGES = 200
+RECONNECT_OPTIONS = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
 """A channel reconnects before the next kill."""
 
 
@@ -291,7 +291,7 @@ class Subscriber:
         channel = grpc.intercept_channel(channel, self._observer)
         client = pubsub_v1.SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
         control = pubsub_v1.types.FlowControl(
-            max_messages=MOST, min_duration_per_lease_extension=LEASE, max_duration_per_lease_extension=LEASE
+            max_messages=MAX_MESSAGES, min_duration_per_lease_extension=LEASE, max_duration_per_lease_extension=LEASE
         )
         path = f"{PROJECT.removeprefix('/v1/')}/subscriptions/{self._kind.name}"
         self._subscribe = partial(
@@ -347,7 +347,7 @@ class Subscriber:
 
         def note(answer: Any) -> None:
             if answer.exception() is None and answer.result() is AcknowledgeStatus.SUCCESS:
-                self._observer.confirmed(message.ack_id, started)
+                self._observer.note_confirmation(message.ack_id, started)
 
         message.ack_with_response().add_done_callback(note)
 
@@ -370,7 +370,7 @@ class Streams:
         self._clients = [
             Subscriber(kind, Observer(f"{kind.name}-g{number}", kind, *told), random.Random(self._chance.random()))
             for kind in self.kinds
-            for number in range(EACH)
+            for number in range(CLIENTS_PER_SUBSCRIPTION)
         ]
         for each in self._clients:
             each.start(channel())
@@ -393,7 +393,7 @@ class Streams:
         yield from self._ended
 
     @property
-    def worked(self) -> int:
+    def acknowledged_count(self) -> int:
         """Return how many messages were surely acknowledged."""
         return worked(as_told(self.kinds, self._history.attempts), *(each.name for each in self.kinds))
 

@@ -48,7 +48,7 @@ def settle(
     )  # fmt: skip
 
 
-def found(
+def find_violations(
     attempts: list[Attempt],
     kind: Parallel = PLAIN,
     held: tuple[str, ...] = ("a",),
@@ -61,7 +61,7 @@ def found(
 
 
 FIRST, SECOND = ack_id(0), ack_id(0, hand_out=2)
-OVER = ack_id(0, run=2)  # an ack id of the owner after a takeover
+TAKEN_OVER = ack_id(0, run=2)  # an ack id of the owner after a takeover
 NEXT = ack_id(1, run=2)
 FAILED = ack_id(0, hand_out=2, attempt=2)
 LETTER, OTHER = Letter("s", 0, "a"), Letter("s", 1, "a")
@@ -76,21 +76,22 @@ TOGETHER = pull(0, FIRST, BEHIND, name=BOTH)
 
 @pytest.mark.parametrize(("attempts", "more"), [
     ([pull(0, FIRST), settle(1, ACK, FIRST)], {}),
-    ([pull(0, FIRST), settle(1, ACK, FIRST, outcome=Outcome.UNKNOWN), pull(2, OVER)], {}),
+    ([pull(0, FIRST), settle(1, ACK, FIRST, outcome=Outcome.UNKNOWN), pull(2, TAKEN_OVER)], {}),
     ([pull(0, FIRST), settle(11, ACK, FIRST, late=(FIRST,)), pull(12, FAILED), settle(13, ACK, FAILED)], {}),
-    ([pull(0, FIRST), pull(1, OVER), settle(2, ACK, OVER)], {}),
+    ([pull(0, FIRST), pull(1, TAKEN_OVER), settle(2, ACK, TAKEN_OVER)], {}),
     ([pull(0, FIRST), settle(15, ACK, FIRST), pull(16, NEXT)], {"held": ("a", "a"), "letters": (OTHER,)}),
     ([pull(0, FIRST), settle(1, NACK, FIRST), pull(1.05, FAILED), settle(2, ACK, FAILED)], {"kind": ONCE}),
     ([pull(0, FIRST), settle(1, EXTEND, FIRST, seconds=1), pull(2.2, FAILED), settle(3, ACK, FAILED)], {}),
     ([pull(0, FIRST), settle(1, EXTEND, FIRST, seconds=60), settle(40, ACK, FIRST)], {}),
     ([pull(0, FIRST), settle(1, ACK, FIRST), settle(2, ACK, FIRST), settle(90, ACK, FIRST)], {}),
     ([pull(0, FIRST)], {"letters": (LETTER,)}),
-    ([pull(0, FIRST), settle(0.2, NACK, FIRST), pull(1, OVER), settle(2, ACK, OVER)], {}),
+    ([pull(0, FIRST), settle(0.2, NACK, FIRST), pull(1, TAKEN_OVER), settle(2, ACK, TAKEN_OVER)], {}),
     ([pull(0, FIRST, name=ONE), settle(0.5, ACK, FIRST), pull(1, LAST, name=TWO), settle(2, ACK, LAST)], IN_ORDER),
     ([TOGETHER, settle(0.5, ACK, BEHIND), settle(1, ACK, FIRST)], IN_ORDER),
     ([TOGETHER, settle(0.5, ACK, BEHIND), settle(1, NACK, FIRST), pull(2, AGAIN, LAST, name=BOTH),
       settle(3, ACK, AGAIN, LAST)], IN_ORDER),
-    ([TOGETHER, settle(0.5, ACK, BEHIND), pull(1, OVER, NEXT, name=BOTH), settle(2, ACK, OVER, NEXT)], IN_ORDER),
+    ([TOGETHER, settle(0.5, ACK, BEHIND), pull(1, TAKEN_OVER, NEXT, name=BOTH), settle(2, ACK, TAKEN_OVER, NEXT)],
+     IN_ORDER),
     ([TOGETHER, settle(0.5, ACK, BEHIND), settle(1, ACK, FIRST), pull(2, NEXT, name=TWO), settle(3, ACK, NEXT)],
      IN_ORDER),
     ([TOGETHER, settle(0.5, ACK, FIRST, BEHIND, outcome=Outcome.UNKNOWN), pull(11, AGAIN, name=ONE),
@@ -114,21 +115,21 @@ TOGETHER = pull(0, FIRST, BEHIND, name=BOTH)
     "what its filter passes over",
 ])  # fmt: skip
 def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[str, object]) -> None:
-    assert found(attempts, **more) == []  # type: ignore[arg-type]
+    assert find_violations(attempts, **more) == []  # type: ignore[arg-type]
 
 
 LAWS = ("came back", "filter", "forgotten", "given twice", "late", "counted down", "out of order", "left out")
 
 
 @pytest.mark.parametrize(("attempts", "more", "law"), [
-    ([pull(0, FIRST), settle(1, ACK, FIRST), pull(2, OVER)], {}, "came back"),
+    ([pull(0, FIRST), settle(1, ACK, FIRST), pull(2, TAKEN_OVER)], {}, "came back"),
     ([pull(0, FIRST)], {}, "forgotten"),
     ([pull(0, FIRST), settle(1, ACK, FIRST)], {"kind": PLAIN._replace(passes_over="a")}, "filter"),
     ([pull(0, FIRST), settle(1, ACK, FIRST)], {"floor": 0}, "forgotten"),
     ([pull(0, FIRST)], {"letters": (LETTER, LETTER)}, "forgotten"),
     ([pull(0, FIRST, name="b"), settle(1, ACK, FIRST)], {}, "forgotten"),
     ([pull(0, FIRST), pull(1, SECOND), settle(2, ACK, SECOND)], {}, "given twice"),
-    ([pull(0, FIRST), pull(1, OVER), settle(2, ACK, OVER)], {"kind": ONCE}, "given twice"),
+    ([pull(0, FIRST), pull(1, TAKEN_OVER), settle(2, ACK, TAKEN_OVER)], {"kind": ONCE}, "given twice"),
     ([pull(0, FIRST), settle(1, EXTEND, FIRST, seconds=60), pull(30, SECOND), settle(31, ACK, SECOND)], {},
      "given twice"),
     ([pull(0, FIRST), settle(11, ACK, FIRST)], {}, "late"),
@@ -139,7 +140,7 @@ LAWS = ("came back", "filter", "forgotten", "given twice", "late", "counted down
     ([pull(0, FIRST, name=ONE), pull(1, LAST, name=TWO), settle(1.5, ACK, FIRST), settle(2, ACK, LAST)],
      IN_ORDER, "out of order"),
     ([pull(0, FIRST, name=ONE), settle(0.5, ACK, FIRST, outcome=Outcome.UNKNOWN), pull(2, LAST, name=TWO),
-      pull(3, OVER, name=ONE), settle(4, ACK, OVER, LAST)], IN_ORDER, "out of order"),
+      pull(3, TAKEN_OVER, name=ONE), settle(4, ACK, TAKEN_OVER, LAST)], IN_ORDER, "out of order"),
     ([pull(0, BEHIND, FIRST, name=f"{TWO} {ONE}"), settle(1, ACK, FIRST, BEHIND)], IN_ORDER, "out of order"),
     ([pull(0, FIRST, name=ONE, stream="x"), pull(1, BEHIND, name=TWO, stream="y"), settle(2, ACK, FIRST, BEHIND)],
      IN_ORDER, "out of order"),
@@ -157,7 +158,7 @@ LAWS = ("came back", "filter", "forgotten", "given twice", "late", "counted down
      IN_ORDER, "left out"),
 ])  # fmt: skip
 def test_who_breaks_a_law_is_accused_by_it(attempts: list[Attempt], more: dict[str, object], law: str) -> None:
-    accused = found(attempts, **more)  # type: ignore[arg-type]
+    accused = find_violations(attempts, **more)  # type: ignore[arg-type]
 
     assert {each.partition(":")[0] for each in accused} == {each for each in LAWS if each in law}
 

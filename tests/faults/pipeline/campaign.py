@@ -24,7 +24,7 @@ from demo.pipeline.samples import Sample, accounting, alarms, monitoring
 from tests.faults.pipeline import egi
 from tests.faults.pipeline.driving import DAY, MISHAPS, batch_of, drive, publish
 from tests.faults.pipeline.kills import commit_appears, run_through_kills
-from tests.faults.pipeline.on_cluster import Kills, killing
+from tests.faults.pipeline.on_cluster import Kills, run_killed_cluster
 from tests.pipeline.delta import by_duckdb
 from tests.support.parts import scratch_database
 from tests.support.service import LiveService, live_service
@@ -70,7 +70,7 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory())
         service = stack.enter_context(live_service(Path(place) / "data"))
-        more = stack.enter_context(killing(Path(place) / "cluster", told.seed)) if told.cluster else None
+        more = stack.enter_context(run_killed_cluster(Path(place) / "cluster", told.seed)) if told.cluster else None
         for name in told.jobs:
             began = time.monotonic()
             folder = Path(place) / name
@@ -94,8 +94,8 @@ def run_case(
     The calm run is always local, that through kills on the cluster of `more`, if any.
     """
     calm, killed = places(case, service, folder)
-    _run(case, calm, 0, seed, batch_of(case.batch, kills), None)
-    done = _run(case, killed, kills, seed, batch_of(case.batch, kills), more)
+    _run_case(case, calm, 0, seed, batch_of(case.batch, kills), None)
+    done = _run_case(case, killed, kills, seed, batch_of(case.batch, kills), more)
     return done, differences(case, calm, killed)
 
 
@@ -121,7 +121,7 @@ def told_of(case: Case, place: Place, batch: int) -> dict[str, Any]:
     return {"job": _target(case, place, batch), "work": str(place.work), "options": options}
 
 
-def _run(case: Case, place: Place, kills: int, seed: int, batch: int, more: Kills | None) -> int:
+def _run_case(case: Case, place: Place, kills: int, seed: int, batch: int, more: Kills | None) -> int:
     if case.job == WITHOUT_SPARK:
         return _run_without_spark(place, kills, seed, batch)
     return drive(told_of(case, place, batch), place.service, place.folder, kills=kills, seed=seed, more=more)

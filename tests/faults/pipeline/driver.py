@@ -2,7 +2,7 @@
 
 FILE is JSON: `job` (`module:JOB`, or the path of a definition), `work`, `source` (options of `format("ams")`),
 `options` of the job, and `settings` of the session. Jobs run one after another in one session. A job that fails
-writes the reason to `FAILED` in its work folder, and the next one runs.
+writes the reason to `FAILURE_FILE` in its work folder, and the next one runs.
 """
 
 import importlib
@@ -20,7 +20,7 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.running import Run
 from ams.pipeline.session import local_session
 
-FAILED = "failed"
+FAILURE_FILE = "failed"
 
 
 def main(files: list[str]) -> int:
@@ -32,7 +32,7 @@ def main(files: list[str]) -> int:
             runs(Run(spark, Path(told["work"]), told["source"]))
         except Exception:
             traceback.print_exc()
-            (Path(told["work"]) / FAILED).write_text(traceback.format_exc())
+            (Path(told["work"]) / FAILURE_FILE).write_text(traceback.format_exc())
             failures += 1
     spark.stop()
     return 1 if failures else 0

@@ -17,14 +17,14 @@ from tests.support.service import LiveService
 
 DAY = date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
-MORE_OF_A_BATCH = 4  # calm runs use fewer, larger batches
+CALM_BATCH_FACTOR = 4  # calm runs use fewer, larger batches
 SPREAD = 6.0  # seconds within which a driver is killed: of its start, or of the work on a batch
 
 Read = list[dict[str, Any]]
 
 
 def batch_of(messages: int, kills: int) -> int:
-    return messages * (1 if kills else MORE_OF_A_BATCH)
+    return messages * (1 if kills else CALM_BATCH_FACTOR)
 
 
 def publish(service: LiveService, project: str, samples: Iterable[Sample], together: int = 1) -> Read:

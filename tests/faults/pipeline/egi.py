@@ -61,12 +61,12 @@ def wrong_of(case: Case, folder: Path, database: str, messages: Read) -> str:
 
 
 def _check_alarms(work: Path, database: str, messages: Read) -> None:
-    expected = alarms_oracle.Expected.of(messages)
+    expected = alarms_oracle.ExpectedRows.of(messages)
     found = alarms_oracle.rows_of(database)
     assert found.alarms == expected.alarms
     assert found.history == expected.history
     assert found.changes == expected.changes
-    _check_quarantine(work, messages, lambda data: alarms_oracle.plainly(data) is None)
+    _check_quarantine(work, messages, lambda data: alarms_oracle.parse_plainly(data) is None)
 
 
 def _check_clouds(work: Path, database: str, messages: Read) -> None:
@@ -81,7 +81,7 @@ def _check_clouds(work: Path, database: str, messages: Read) -> None:
 def _check_federation(work: Path, database: str, messages: Read) -> None:
     run: Any = SimpleNamespace(work=work)
     assert rows_of(run, "versions", federation_oracle.STATE) == federation_oracle.versions_of(messages)
-    _check_quarantine(work, messages, lambda data: federation_oracle.plainly(data) is None, as_it_was=False)
+    _check_quarantine(work, messages, lambda data: federation_oracle.parse_plainly(data) is None, as_it_was=False)
 
 
 def _check_quarantine(

@@ -19,7 +19,7 @@ END_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Killed:
+class KilledDriver:
     """Result of a driver that was killed."""
 
     kills: int  # kills while it worked; fewer than wanted if it finished before
@@ -36,7 +36,7 @@ def run_through_kills(
     seed: int = 0,
     environment: Mapping[str, str] | None = None,
     others: Sequence[Callable[[], None]] = (),
-) -> Killed:
+) -> KilledDriver:
     """Run a driver, kill it at random moments, and let it finish at last.
 
     Args:
@@ -65,29 +65,29 @@ def run_through_kills(
             done += driver.lives_on(draw.uniform(0, spread))
     with _Driver(command, log, environment) as driver:
         driver.ends_well()
-    return Killed(done, log.read_text())
+    return KilledDriver(done, log.read_text())
 
 
 def batch_begins(checkpoint: Path) -> Callable[[], bool]:
     """Return a function for `working`: whether a batch began in a checkpoint since the last call."""
-    return _appears(checkpoint / "offsets", "[0-9]*")
+    return _watch_folder(checkpoint / "offsets", "[0-9]*")
 
 
 def commit_appears(table: Path) -> Callable[[], bool]:
     """Return a function for `working`: whether a Delta table got a commit since the last call."""
-    return _appears(table / "_delta_log", "*.json")
+    return _watch_folder(table / "_delta_log", "*.json")
 
 
-def _appears(folder: Path, names: str) -> Callable[[], bool]:
+def _watch_folder(folder: Path, names: str) -> Callable[[], bool]:
     known: set[str] = set()
 
-    def appears() -> bool:
+    def has_appeared() -> bool:
         there = {path.name for path in folder.glob(names)}
         new = bool(there - known)
         known.update(there)
         return new
 
-    return appears
+    return has_appeared
 
 
 class _Driver:
@@ -118,9 +118,9 @@ class _Driver:
         """Return True once it works, False if it ended before."""
         deadline = time.monotonic() + START_SECONDS
         while not working():
-            assert time.monotonic() < deadline, f"the driver does not begin to work: {self._said()}"
+            assert time.monotonic() < deadline, f"the driver does not begin to work: {self._read_log_tail()}"
             if self._process.poll() is not None:
-                assert self._process.returncode == 0, self._said()
+                assert self._process.returncode == 0, self._read_log_tail()
                 return False
             time.sleep(STEP_SECONDS)
         return True
@@ -130,9 +130,9 @@ class _Driver:
         return self._process.poll() is None
 
     def ends_well(self) -> None:
-        assert self._process.wait(END_SECONDS) == 0, self._said()
+        assert self._process.wait(END_SECONDS) == 0, self._read_log_tail()
 
-    def _said(self) -> str:
+    def _read_log_tail(self) -> str:
         return self._log.read_text()[-4000:]
 
 

@@ -50,7 +50,7 @@ class Kills:
 
 
 @contextmanager
-def killing(folder: Path, seed: int, *, workers: int = 3) -> Iterator[Kills]:
+def run_killed_cluster(folder: Path, seed: int, *, workers: int = 3) -> Iterator[Kills]:
     said: list[str] = []
     with SparkCluster(folder, workers=workers, memory="512m") as cluster, Caretaker(cluster, said.append):
         yield on_cluster(cluster, seed, said)

@@ -16,38 +16,40 @@ from pathlib import Path
 
 from simulation.histories.attempts import Publish
 from simulation.histories.payload import message
-from tests.faults.http_client import SMALL, HttpClient, Target, Traffic
+from tests.faults.http_client import SMALL_SETTINGS, HttpClient, Target, Traffic
 from tests.faults.push import scene
 from tests.faults.push.laws import POISON
-from tests.faults.push.scene import Pushed, Result
+from tests.faults.push.scene import PushedSubscription, PushResult
 from tests.faults.push.sharing import beside_a_service
 from tests.faults.reporting import end_campaign, say
 from tests.support.receiving import Receiving, received
 
 SUBSCRIPTIONS = (
-    Pushed("ones", max_messages=1, milliseconds=5), Pushed("tens", max_messages=10, milliseconds=20),
-    Pushed("many", max_messages=100, milliseconds=300), Pushed("picky", max_messages=10, refuses=True),
+    PushedSubscription("ones", max_messages=1, milliseconds=5),
+    PushedSubscription("tens", max_messages=10, milliseconds=20),
+    PushedSubscription("many", max_messages=100, milliseconds=300),
+    PushedSubscription("picky", max_messages=10, refuses=True),
 )  # fmt: skip
-POISONED = 20
+MESSAGES_PER_POISON = 20
 PUBLISH_SECONDS = 0.05
-PUBLISHED = 5  # messages of a publish; the endpoint that takes one at a time always has a backlog
+MESSAGES_PER_PUBLISH = 5  # messages of a publish; the endpoint that takes one at a time always has a backlog
 CALM_REQUESTS = (4, 25)
 CALM_SECONDS = 20.0
 MOMENT = 0.03
 SHARED_PART = 5
 
 
-class Campaign:
+class PushCampaign:
     def __init__(self, folder: Path, receiver: Receiving, kills: int, seed: int) -> None:
         self._receiver = receiver
-        self._result = Result(kills, seed)
+        self._result = PushResult(kills, seed)
         self._random = random.Random(seed)
-        environment = SMALL | {"AMS_PUSH_ALLOW": "127.0.0.0/8", "AMS_PUSH_CA_FILE": receiver.ca}
+        environment = SMALL_SETTINGS | {"AMS_PUSH_ALLOW": "127.0.0.0/8", "AMS_PUSH_CA_FILE": receiver.ca}
         self._target = Target(folder / "data", environment)
         self._traffic = Traffic()
         self._publishes: list[Publish] = []
 
-    async def run(self) -> Result:
+    async def run(self) -> PushResult:
         began = time.monotonic()
         admin = self._client("admin")
         try:
@@ -88,12 +90,12 @@ class Campaign:
     def _count(self) -> int:
         return self._receiver.numbers().requests
 
-    async def _publish(self, pushed: Pushed) -> None:
+    async def _publish(self, pushed: PushedSubscription) -> None:
         client = self._client(f"to-{pushed.name}")
         number = 0
         while client.goes_on:
-            names = [self._name(pushed, number + each) for each in range(PUBLISHED)]
-            number += PUBLISHED
+            names = [self._name(pushed, number + each) for each in range(MESSAGES_PER_PUBLISH)]
+            number += MESSAGES_PER_PUBLISH
             body = {"messages": [message(name) for name in names]}
             tried = await client.attempt(client.next_request(), f"/topics/{pushed.name}:publish", body)
             ids = tuple(int(each) for each in tried.document["messageIds"]) if tried.done else ()
@@ -101,8 +103,8 @@ class Campaign:
             await asyncio.sleep(PUBLISH_SECONDS)
         client.close()
 
-    def _name(self, pushed: Pushed, number: int) -> str:
-        is_poison = pushed.refuses and (number == 0 or self._random.random() < 1 / POISONED)
+    def _name(self, pushed: PushedSubscription, number: int) -> str:
+        is_poison = pushed.refuses and (number == 0 or self._random.random() < 1 / MESSAGES_PER_POISON)
         return f"{POISON if is_poison else pushed.name}-{number}"
 
     def _client(self, name: str) -> HttpClient:
@@ -123,7 +125,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="ams-faults-push-"))
     say(f"seed {options.seed}, data in {folder}")
     with received(folder) as receiver:
-        result = asyncio.run(Campaign(folder, receiver, options.kills, options.seed).run())
+        result = asyncio.run(PushCampaign(folder, receiver, options.kills, options.seed).run())
     print(result.line(), flush=True)
     kills = 1 + options.kills // SHARED_PART
     say(f"three push servers beside a service; one after the other is killed, {kills} times in all")

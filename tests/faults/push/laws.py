@@ -32,12 +32,12 @@ class Delivery(NamedTuple):
         return self.items[-1].id
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Return whether the endpoint refuses every body with poison."""
         return any(item.name.startswith(POISON) for item in self.items)
 
 
-def read(requests: Iterable[Received]) -> list[Delivery]:
+def read_deliveries(requests: Iterable[Received]) -> list[Delivery]:
     return [delivery(request.body, request.time) for request in sorted(requests, key=lambda each: each.time)]
 
 
@@ -73,9 +73,9 @@ def violations(story: Story) -> Iterator[str]:
             yield f"{story.subscription}: {broken}"
 
 
-def repeated(deliveries: Sequence[Delivery]) -> int:
+def count_repeats(deliveries: Sequence[Delivery]) -> int:
     """Return how many deliveries came again without a refusal."""
-    return sum(after.first == before.first and not before.refused for before, after in pairwise(deliveries))
+    return sum(after.first == before.first and not before.is_refused for before, after in pairwise(deliveries))
 
 
 def _publishes(story: Story) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _contents(story: Story) -> Iterator[str]:
 
 
 def _nothing_lost(story: Story) -> Iterator[str]:
-    taken = {item.id for each in story.deliveries if not each.refused for item in each.items}
+    taken = {item.id for each in story.deliveries if not each.is_refused for item in each.items}
     lost = sorted(id_ for id_, name in story.topic.items() if id_ not in taken and not name.startswith(POISON))
     if lost:
         yield f"{len(lost)} messages never came, the first is {lost[0]}"
@@ -105,14 +105,14 @@ def _order(story: Story) -> Iterator[str]:
     for before, after in pairwise(story.deliveries):
         if after.first not in _next(before):
             yield f"after {before.first}-{before.last} came {after.first}-{after.last}"
-    again = repeated(story.deliveries)
+    again = count_repeats(story.deliveries)
     if again > story.breaks:
         yield f"{again} deliveries came again, with {story.breaks} kills"
 
 
 def _next(before: Delivery) -> set[int]:
     """Return possible first messages of the next delivery."""
-    if before.refused and len(before.items) > 1:
+    if before.is_refused and len(before.items) > 1:
         return {before.first}
     return {before.first, before.last + 1}
 

@@ -10,19 +10,19 @@ from simulation.histories.attempts import Outcome, Publish
 from simulation.histories.client import PROJECT, Client
 from simulation.histories.payload import name_of
 from simulation.histories.scene import is_at_end, read_all
-from tests.faults.push.laws import POISON, Delivery, Story, read, repeated, violations
+from tests.faults.push.laws import POISON, Delivery, Story, count_repeats, read_deliveries, violations
 from tests.support.receiving import Receiving
 from tests.support.waiting import wait_until_async
 
 REFERENCE = PROJECT.removeprefix("/v1/")
-DEAD = "dead"
+DEAD_LETTER_TOPIC = "dead"
 ATTEMPTS = 2
 DONE_SECONDS = 180.0
 """Maximum seconds of deliveries after the last kill: the backoff of an endpoint is a minute at most."""
 
 
 @dataclass(frozen=True)
-class Pushed:
+class PushedSubscription:
     name: str  # of the subscription and of its topic
     max_messages: int
     milliseconds: int = 0
@@ -38,21 +38,21 @@ class Pushed:
             "retryPolicy": {"type": "linear", "period": 50},
         }  # fmt: skip
         if self.refuses:
-            topic = f"{REFERENCE}/topics/{DEAD}"
+            topic = f"{REFERENCE}/topics/{DEAD_LETTER_TOPIC}"
             wanted |= {"deadLetterTopic": topic, "maxDeliveryAttempts": ATTEMPTS}
         return wanted
 
 
-async def prepare(admin: Client, receiver: Receiving, subscriptions: Iterable[Pushed]) -> None:
+async def prepare(admin: Client, receiver: Receiving, subscriptions: Iterable[PushedSubscription]) -> None:
     """Create the project and its resources, and verify the endpoints, which starts deliveries."""
     await admin.must("", {})
-    await admin.must(f"/topics/{DEAD}", None, method="PUT")
+    await admin.must(f"/topics/{DEAD_LETTER_TOPIC}", None, method="PUT")
     for each in subscriptions:
         await admin.must(f"/topics/{each.name}", None, method="PUT")
         await subscribe(admin, receiver, each)
 
 
-async def subscribe(admin: Client, receiver: Receiving, pushed: Pushed) -> None:
+async def subscribe(admin: Client, receiver: Receiving, pushed: PushedSubscription) -> None:
     path = f"/subscriptions/{pushed.name}"
     body = {"topic": f"{REFERENCE}/topics/{pushed.name}", "pushConfig": pushed.config(receiver)}
     await admin.must(path, body, method="PUT")
@@ -61,14 +61,20 @@ async def subscribe(admin: Client, receiver: Receiving, pushed: Pushed) -> None:
     await admin.must(f"{path}:verifyPushEndpoint", None)
 
 
-async def all_delivered(admin: Client, subscriptions: Iterable[Pushed], seconds: float = DONE_SECONDS) -> None:
+async def all_delivered(
+    admin: Client, subscriptions: Iterable[PushedSubscription], seconds: float = DONE_SECONDS
+) -> None:
     """Return when everything is acknowledged; fail after a timeout."""
     for each in subscriptions:
         await wait_until_async(partial(is_at_end, admin, each.name), seconds)
 
 
 async def stories(
-    admin: Client, receiver: Receiving, subscriptions: Sequence[Pushed], kills: int, publishes: Sequence[Publish]
+    admin: Client,
+    receiver: Receiving,
+    subscriptions: Sequence[PushedSubscription],
+    kills: int,
+    publishes: Sequence[Publish],
 ) -> list[Story]:
     """Return the history of each subscription after all deliveries; `publishes` are to their topics."""
     dead = await _dead_letters(admin)
@@ -89,8 +95,8 @@ async def stories(
     ]
 
 
-def deliveries_of(receiver: Receiving, pushed: Pushed) -> list[Delivery]:
-    came = read(receiver.requests(pushed.path))  # of all whose paths begin so
+def deliveries_of(receiver: Receiving, pushed: PushedSubscription) -> list[Delivery]:
+    came = read_deliveries(receiver.requests(pushed.path))  # of all whose paths begin so
     return [each for each in came if each.subscription == pushed.name]
 
 
@@ -107,7 +113,7 @@ async def messages(admin: Client, topic: str) -> list[dict[str, Any]]:
 async def _dead_letters(admin: Client) -> Mapping[str, Sequence[int]]:
     """Return the ids of the messages in the dead letter topic, by subscription."""
     found: dict[str, list[int]] = {}
-    for each in await messages(admin, DEAD):
+    for each in await messages(admin, DEAD_LETTER_TOPIC):
         attributes = each["attributes"]
         assert name_of(attributes, each["data"]).startswith(POISON), attributes
         subscription = attributes["deadLetterSubscription"].rpartition("/")[2]
@@ -116,7 +122,7 @@ async def _dead_letters(admin: Client) -> Mapping[str, Sequence[int]]:
 
 
 @dataclass
-class Result:
+class PushResult:
     """Result of a campaign: one JSON line."""
 
     kills: int = 0
@@ -135,7 +141,7 @@ class Result:
         self.published = sum(each.outcome is Outcome.DONE for each in publishes)
         self.messages = sum(len(each.topic) for each in found)
         self.deliveries = sum(len(each.deliveries) for each in found)
-        self.repeated = sum(repeated(each.deliveries) for each in found)
+        self.repeated = sum(count_repeats(each.deliveries) for each in found)
         self.dead = sum(len(each.dead) for each in found)
 
     def line(self) -> str:

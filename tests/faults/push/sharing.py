@@ -18,19 +18,19 @@ from simulation.histories.attempts import Facts, Outcome, Publish
 from simulation.histories.client import Client
 from simulation.histories.payload import message
 from tests.faults.push import scene
-from tests.faults.push.scene import Pushed, Result
+from tests.faults.push.scene import PushedSubscription, PushResult
 from tests.support.pushed import Api
 from tests.support.receiving import Receiving, received
 from tests.support.service import live_service
 from tests.support.waiting import wait_until_async
 
-SUBSCRIPTIONS = tuple(Pushed(f"shared-{number}", max_messages=10, milliseconds=20) for number in range(12))
+SUBSCRIPTIONS = tuple(PushedSubscription(f"shared-{number}", max_messages=10, milliseconds=20) for number in range(12))
 PUBLISH_SECONDS = 0.1
 CALM_SECONDS = 2.5  # between two kills: the next heartbeats balance the shares
 GOES_ON_SECONDS = 20.0
 """Maximum seconds until others take over after a kill; ten are promised, but the machine may be busy."""
 START_SECONDS = 60.0
-FEW = 3
+FEW_DELIVERIES = 3
 
 
 TOKEN = "the-token-of-the-push-worker"
@@ -71,11 +71,11 @@ class Sharing:
     client: Client
     receiver: Receiving
     holders: Sequence[Holder]
-    found: Result = field(default_factory=Result)
+    found: PushResult = field(default_factory=PushResult)
     _publishes: list[Publish] = field(default_factory=list)
     _stopping: bool = False
 
-    async def run(self, kills: int, *, again: bool = False) -> Result:
+    async def run(self, kills: int, *, again: bool = False) -> PushResult:
         """Kill so many of the holders, one after the other, and check the deliveries; `again` restarts them."""
         await scene.prepare(self.client, self.receiver, SUBSCRIPTIONS)
         async with asyncio.TaskGroup() as group:
@@ -106,7 +106,7 @@ class Sharing:
         before = await self._counts()
 
         async def go_on() -> bool:
-            return all(count >= before[path] + FEW for path, count in (await self._counts()).items())
+            return all(count >= before[path] + FEW_DELIVERIES for path, count in (await self._counts()).items())
 
         await wait_until_async(go_on, GOES_ON_SECONDS)
 
@@ -130,7 +130,7 @@ class Sharing:
         self._publishes.append(Publish(**facts, topic=topic, names=(name,), ids=ids))
 
 
-async def beside_a_service(folder: Path, processes: int, kills: int, *, again: bool = False) -> Result:
+async def beside_a_service(folder: Path, processes: int, kills: int, *, again: bool = False) -> PushResult:
     """Let so many `ams push` share the subscriptions of one service, and kill some of them."""
     with contextlib.ExitStack() as stack:
         receiver = stack.enter_context(received(folder))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.nodes import processes
-from tests.faults.push.campaign import Campaign
+from tests.faults.push.campaign import PushCampaign
 from tests.faults.push.sharing import Sharing, beside_a_service
 from tests.support.pushed import Api
 from tests.support.receiving import received
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.long]
 @pytest.mark.embedded("it is one service that is killed")
 async def test_nothing_is_lost_and_only_what_was_on_its_way_comes_twice(tmp_path: Path) -> None:
     with received(tmp_path) as receiver:
-        result = await Campaign(tmp_path, receiver, 3, seed=7).run()
+        result = await PushCampaign(tmp_path, receiver, 3, seed=7).run()
 
     assert result.violations == []
     assert result.published > 0

@@ -6,12 +6,12 @@ import pytest
 
 from simulation.histories.attempts import Held, Outcome, Publish
 from simulation.histories.payload import message
-from tests.faults.push.laws import POISON, Delivery, Story, delivery, repeated, violations
+from tests.faults.push.laws import POISON, Delivery, Story, count_repeats, delivery, violations
 
 TOPIC = {0: "a", 1: "b", 2: f"{POISON}-1", 3: "c", 4: "d"}
 
 
-def came(*runs: tuple[int, int], every: float = 1.0) -> list[Delivery]:
+def make_delivery(*runs: tuple[int, int], every: float = 1.0) -> list[Delivery]:
     return [
         Delivery("s", tuple(Held(id_, TOPIC[id_]) for id_ in range(first, last + 1)), number * every)
         for number, (first, last) in enumerate(runs)
@@ -19,10 +19,12 @@ def came(*runs: tuple[int, int], every: float = 1.0) -> list[Delivery]:
 
 
 def story(*runs: tuple[int, int], breaks: int = 0, dead: tuple[int, ...] = (2,), every: float = 1.0) -> Story:
-    return Story("s", came(*runs, every=every), TOPIC, breaks, takes=0.5, dead=dead, publishes=[published(TOPIC)])
+    return Story(
+        "s", make_delivery(*runs, every=every), TOPIC, breaks, takes=0.5, dead=dead, publishes=[make_publish(TOPIC)]
+    )
 
 
-def published(topic: dict[int, str]) -> Publish:
+def make_publish(topic: dict[int, str]) -> Publish:
     ids, names = tuple(topic), tuple(topic.values())
     return Publish(request="p0", started=0, ended=1, outcome=Outcome.DONE, topic="s", names=names, ids=ids)
 
@@ -68,7 +70,7 @@ def test_a_message_that_was_altered_is_found() -> None:
     altered = message("a") | {"messageId": "0", "data": "AAAA"}
     [first] = [delivery(json.dumps({"message": altered, "subscription": "projects/P/subscriptions/s"}), 0.0)]
 
-    found = list(violations(Story("s", [first], {0: "a"}, 0, 0.0, publishes=[published({0: "a"})])))
+    found = list(violations(Story("s", [first], {0: "a"}, 0, 0.0, publishes=[make_publish({0: "a"})])))
 
     assert found == ["s: message 0 is 'a' and was delivered as 'a (altered)'"]
 
@@ -76,10 +78,10 @@ def test_a_message_that_was_altered_is_found() -> None:
 def test_a_topic_that_is_not_as_its_publishers_were_answered_is_found() -> None:
     publish = Publish(request="p1", started=0, ended=1, outcome=Outcome.DONE, topic="s", names=("a", "b"), ids=(0, 1))
 
-    found = list(violations(Story("s", came((0, 0)), {0: "a"}, 0, 0.0, publishes=[publish])))
+    found = list(violations(Story("s", make_delivery((0, 0)), {0: "a"}, 0, 0.0, publishes=[publish])))
 
     assert "s: law 1: message b of request p1, acknowledged as id 1, is lost" in found
 
 
 def test_what_was_refused_is_not_counted_as_repeated() -> None:
-    assert repeated(came((0, 1), (2, 2), (2, 2), (3, 4), (3, 4))) == 1
+    assert count_repeats(make_delivery((0, 1), (2, 2), (2, 2), (3, 4), (3, 4))) == 1

@@ -65,7 +65,7 @@ def push_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PushServi
 
 
 @pytest.fixture(autouse=True)
-def fresh(push_service: PushService) -> None:
+def end_push_leases(push_service: PushService) -> None:
     push_service.end_leases()
 
 

@@ -22,7 +22,7 @@ def tls() -> ssl.SSLContext | None:
     return context
 
 
-def shown() -> str:
+def read_hash() -> str:
     """Return the verification hash of the endpoint."""
     return (FOLDER / "hash").read_text()
 

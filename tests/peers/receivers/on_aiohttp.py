@@ -1,9 +1,9 @@
 from aiohttp import web
-from keeping import PORT, REASON, keep, shown, tls
+from keeping import PORT, REASON, keep, read_hash, tls
 
 
 async def show(_: web.Request) -> web.Response:
-    return web.Response(text=shown())
+    return web.Response(text=read_hash())
 
 
 async def take(request: web.Request) -> web.Response:

@@ -2,14 +2,14 @@
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import PlainTextResponse
-from keeping import REASON, keep, shown
+from keeping import REASON, keep, read_hash
 
 app = FastAPI()
 
 
 @app.get("/ams_verification_hash")
 def show() -> PlainTextResponse:
-    return PlainTextResponse(shown())
+    return PlainTextResponse(read_hash())
 
 
 @app.post("/{_}")

@@ -1,14 +1,14 @@
 """Run by itself on Werkzeug, and by gunicorn."""
 
 from flask import Flask, Response, abort, request
-from keeping import CERTIFICATE, KEY, PORT, REASON, keep, shown
+from keeping import CERTIFICATE, KEY, PORT, REASON, keep, read_hash
 
 app = Flask(__name__)
 
 
 @app.get("/ams_verification_hash")
 def show() -> str:
-    return shown()
+    return read_hash()
 
 
 @app.post("/<_>")

@@ -1,12 +1,12 @@
 import asyncio
 
-from keeping import PORT, REASON, keep, shown, tls
+from keeping import PORT, REASON, keep, read_hash, tls
 from tornado.web import Application, RequestHandler
 
 
 class Show(RequestHandler):
     def get(self) -> None:
-        self.write(shown())
+        self.write(read_hash())
 
 
 class Take(RequestHandler):

@@ -1,4 +1,4 @@
-from keeping import CERTIFICATE, KEY, PORT, REASON, keep, shown
+from keeping import CERTIFICATE, KEY, PORT, REASON, keep, read_hash
 from twisted.internet import reactor, ssl
 from twisted.web.pages import errorPage
 from twisted.web.resource import Resource
@@ -9,7 +9,7 @@ class Receiver(Resource):
     isLeaf = True  # noqa: N815 - the name that Twisted asks for
 
     def render_GET(self, request: Request) -> bytes:  # noqa: N802 - likewise
-        return shown().encode()
+        return read_hash().encode()
 
     def render_POST(self, request: Request) -> bytes:  # noqa: N802 - likewise
         path = request.path.decode()

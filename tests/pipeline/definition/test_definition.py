@@ -11,7 +11,7 @@ from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.errors import PipelineError, WrongDefinition, WrongOption
 from ams.pipeline.running import Plan
 
-GOOD = """\
+GOOD_DEFINITION = """\
 source:
   topic: jobs
   from: 2024-03-05T10:00:00+01:00
@@ -44,14 +44,14 @@ def plan(folder: Path, text: str, *settings: str) -> Plan:
     return read_plan(str(file), settings)
 
 
-def mistakes(folder: Path, text: str) -> list[tuple[int, str]]:
+def find_mistakes(folder: Path, text: str) -> list[tuple[int, str]]:
     with pytest.raises(WrongDefinition) as raised:
         plan(folder, text)
     return [(each.line, each.reason) for each in raised.value.findings]
 
 
 def test_a_definition_becomes_a_plan_that_says_what_it_does(tmp_path: Path) -> None:
-    made = plan(tmp_path, GOOD)
+    made = plan(tmp_path, GOOD_DEFINITION)
 
     assert made.name == "walls"
     assert made.rows["source"] == "topic jobs startingTimestamp=2024-03-05T09:00:00.000Z"
@@ -84,7 +84,7 @@ steps:
 sink:
   table: ../../etc
 """
-    assert mistakes(tmp_path, text) == [
+    assert find_mistakes(tmp_path, text) == [
         (2, "'no name' is no name of a topic or subscription"),
         (7, "no type 'strng'; did you mean string?, [TYPE], or names with types"),
         (9, "'source' is taken: every row has it"), (11, "no column 'wal'; did you mean wall?"),
@@ -103,7 +103,9 @@ sink:
     ("wall > 1 and", 9, 22),
 ])  # fmt: skip
 def test_a_mistake_in_an_expression_has_its_line_and_column(tmp_path: Path, said: str, line: int, column: int) -> None:
-    text = GOOD.replace("    - filter: rows > 1\n", "").replace("  - derive:", f"  - filter: {said}\n  - derive:", 1)
+    text = GOOD_DEFINITION.replace("    - filter: rows > 1\n", "").replace(
+        "  - derive:", f"  - filter: {said}\n  - derive:", 1
+    )
     text = text.replace("      required: site\n", "").replace("  from: 2024-03-05T10:00:00+01:00\n", "")
 
     with pytest.raises(WrongDefinition) as raised:
@@ -175,7 +177,7 @@ WRONG_PARSING = [
     ("{parse: {format: avro, schema: none.avsc}}", "No such file or directory"),
     ("{parse: {format: json, fields: {a: {b: string, B: string}}}}", "'B' and 'b' are one to"),
 ]  # fmt: skip
-WRONG = [
+WRONG_DEFINITIONS = [
     ("{}", "'source' must be said"), ("[1]", "names with values are expected here, not a list"),
     (START, "'sink' must be said"),
     (START + "job: archive\n" + END, "unknown key 'source'; there are name, job, options"),
@@ -191,12 +193,12 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "reason"), WRONG)
+@pytest.mark.parametrize(("text", "reason"), WRONG_DEFINITIONS)
 def test_each_mistake_has_its_reason(tmp_path: Path, text: str, reason: str) -> None:
-    assert any(reason in told for _, told in mistakes(tmp_path, text)), mistakes(tmp_path, text)
+    assert any(reason in told for _, told in find_mistakes(tmp_path, text)), find_mistakes(tmp_path, text)
 
 
-EXPECT = START + JSON % "{expect: %s}" + END
+EXPECT_DEFINITION = START + JSON % "{expect: %s}" + END
 
 
 @pytest.mark.parametrize(("said", "reason"), [
@@ -221,13 +223,13 @@ EXPECT = START + JSON % "{expect: %s}" + END
     ('{unique: site, name: "a\\nb"}', "the name of an expectation is one line of at most 200 characters"),
 ])  # fmt: skip
 def test_each_mistake_in_what_is_expected_has_its_reason(tmp_path: Path, said: str, reason: str) -> None:
-    told = mistakes(tmp_path, EXPECT % said)
+    told = find_mistakes(tmp_path, EXPECT_DEFINITION % said)
     assert [reason in each for _, each in told] == [True], told
 
 
 def test_nothing_is_set_aside_of_a_result(tmp_path: Path) -> None:
     steps = "{aggregate: {by: [site], values: {n: count(*)}}}, {expect: {unique: n, on_failure: set_aside}}"
-    assert mistakes(tmp_path, START + JSON % steps + END) == [
+    assert find_mistakes(tmp_path, START + JSON % steps + END) == [
         (2, "behind steps over all rows none is set aside: expect it before, or filter")
     ]
 
@@ -236,7 +238,7 @@ def test_expectations_that_set_nothing_aside_may_change(tmp_path: Path) -> None:
     """With `--accept-change`: the rows do not depend on them."""
     row = "{not_null: site}"
     plans = [
-        plan(tmp_path, EXPECT % f"[{said}]")
+        plan(tmp_path, EXPECT_DEFINITION % f"[{said}]")
         for said in (row, f"{row}, {{share: {{condition: wall > 1, at_least: 0.9}}}}", "{unique: site}")
     ]
 
@@ -250,7 +252,7 @@ def test_expectations_that_set_nothing_aside_may_change(tmp_path: Path) -> None:
     "{select: {site: site, n: coun(wall)}}, {deduplicate: {by: [site, n]}}",
 ])  # fmt: skip
 def test_one_mistake_is_told_once(tmp_path: Path, step: str) -> None:
-    found = mistakes(tmp_path, START + JSON % step + "sink: {table: a}\n")
+    found = find_mistakes(tmp_path, START + JSON % step + "sink: {table: a}\n")
     assert [reason.partition(";")[0] for _, reason in found] == ["no function 'coun'"]
 
 
@@ -270,7 +272,7 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
 def test_avro_schemas_that_no_columns_can_be_made_of_are_refused(tmp_path: Path, schema: Any, reason: str) -> None:
     (tmp_path / "s.avsc").write_text(schema if isinstance(schema, str) else json.dumps(schema))
     text = START + "steps: [{parse: {format: avro, schema: s.avsc}}]\n" + END
-    assert reason in mistakes(tmp_path, text)[0][1]
+    assert reason in find_mistakes(tmp_path, text)[0][1]
 
 
 def test_an_avro_schema_gives_the_columns(tmp_path: Path) -> None:
@@ -286,7 +288,7 @@ def test_an_avro_schema_gives_the_columns(tmp_path: Path) -> None:
 
 
 def test_a_file_that_says_nothing_or_too_much_is_refused(tmp_path: Path) -> None:
-    assert mistakes(tmp_path, "") == [(1, "it says nothing")]
+    assert find_mistakes(tmp_path, "") == [(1, "it says nothing")]
     with pytest.raises(Exception, match=f"larger than {MAX_BYTES} bytes"):
         plan(tmp_path, "#" * (MAX_BYTES + 1))
 
@@ -301,11 +303,11 @@ def test_a_file_may_name_a_job_whose_options_settings_win_over(tmp_path: Path) -
 def test_wrong_options_of_a_job_are_told_with_their_lines(tmp_path: Path) -> None:
     text = "job: archive\noptions:\n  closed_after: [1]\n  merge: perhaps\n  colour: red\n"
 
-    assert [(line, reason.partition(";")[0]) for line, reason in mistakes(tmp_path, text)] == [
+    assert [(line, reason.partition(";")[0]) for line, reason in find_mistakes(tmp_path, text)] == [
         (3, "option closed_after: Expected int, got array"), (4, "option merge: Expected bool, got str"),
         (5, "option colour: there is no such option"),
     ]  # fmt: skip
-    assert "there is no job 'nothing'" in mistakes(tmp_path, "job: nothing\n")[0][1]
+    assert "there is no job 'nothing'" in find_mistakes(tmp_path, "job: nothing\n")[0][1]
 
 
 @pytest.mark.parametrize(("settings", "reason"), [

@@ -19,7 +19,7 @@ source: {topic: walls, max_messages: 4}
 steps:
   - parse: {format: json, fields: {site: string, job: bigint, wall: double, status: string}}
 """
-EXPECTED = """\
+EXPECT_STEP = """\
   - expect:
       - not_null: [site, job]
       - range: {column: wall, min: 0, max: 100}
@@ -37,12 +37,12 @@ def wall(site: str | None, job: int | None, wall: float | None = 1.0, status: st
     return Message(json.dumps({"site": site, "job": job, "wall": wall, "status": status}).encode(), {"vo": "ops"})
 
 
-GIVEN = [
+WALL_MESSAGES = [
     wall("A", 1), wall(None, 2), Message(b"no JSON"), wall("A", 3, -1.0),
     wall("A", 1, 5.0),  # the second batch: unique within a batch only
     wall("A", 4, None), wall("A", 4), wall("B", 5, 500.0, "BAD"), wall("B", 6, 1.0, None),
 ]  # fmt: skip
-COUNTED = {
+EXPECTED_COUNTS = {
     "not_null site, job": Counted(8, 1), "a sane wall time": Counted(7, 2), "unique site, job": Counted(5, 1),
     "condition status in ('OK', 'BAD')": Counted(4, 1),
 }  # fmt: skip
@@ -50,9 +50,9 @@ COUNTED = {
 
 @pytest.mark.long
 def test_rows_that_are_not_as_expected_are_set_aside_with_the_reason(runs: Runs) -> None:
-    runs.garden.topic("walls", GIVEN)
+    runs.garden.topic("walls", WALL_MESSAGES)
 
-    run = runs.do(definition(EXPECTED))
+    run = runs.do(definition(EXPECT_STEP))
 
     kept = runs.rows("tables/walls").orderBy("offset").collect()
     assert [(row.topic, row.offset, row.site, row.job) for row in kept] == [
@@ -68,25 +68,27 @@ def test_rows_that_are_not_as_expected_are_set_aside_with_the_reason(runs: Runs)
     assert json.loads(broken[1].data) == {
         "site": None, "job": 2, "wall": 1.0, "status": "OK", "attributes": {"vo": "ops"},
     }  # fmt: skip
-    assert (run.counts(), run.expectation_counts()) == ((3, 6), COUNTED)
+    assert (run.counts(), run.expectation_counts()) == ((3, 6), EXPECTED_COUNTS)
 
 
 @pytest.mark.long
 def test_a_batch_that_a_kill_brings_again_counts_once(runs: Runs) -> None:
     """Killed after the table's commit and before the counts: Spark's checkpoint does not know that the batch is
     done."""
-    runs.garden.topic("walls", GIVEN)
-    runs.do(definition(EXPECTED))
+    runs.garden.topic("walls", WALL_MESSAGES)
+    runs.do(definition(EXPECT_STEP))
     for each in ("commits/2", "commits/.2.crc"):
         (runs.work / "checkpoint" / each).unlink()
-    last = Expected(batch=1, rows=COUNTED | {each: Counted(of.rows - 1, of.failed) for each, of in COUNTED.items()})
+    last = Expected(
+        batch=1, rows=EXPECTED_COUNTS | {each: Counted(of.rows - 1, of.failed) for each, of in EXPECTED_COUNTS.items()}
+    )
     last.rows["condition status in ('OK', 'BAD')"] = Counted(3, 0)  # type: ignore[index]  # a dict
     (runs.work / EXPECTATIONS).write_bytes(msgspec.json.encode(last))
 
-    again = runs.do(definition(EXPECTED))
+    again = runs.do(definition(EXPECT_STEP))
 
-    assert read_expected(runs.work).rows == COUNTED
-    assert again.expectation_counts() == {name: Counted(1, name.startswith("cond")) for name in COUNTED}
+    assert read_expected(runs.work).rows == EXPECTED_COUNTS
+    assert again.expectation_counts() == {name: Counted(1, name.startswith("cond")) for name in EXPECTED_COUNTS}
     assert (runs.rows("quarantine").count(), runs.rows("tables/walls").count()) == (6, 3)
 
 

@@ -29,7 +29,7 @@ FIELDS = {
 ATTRIBUTES: Mapping[str, str] = {"vo": "ops"}
 
 
-def read(parse: Any, data: bytes) -> list[Any]:
+def read_payload(parse: Any, data: bytes) -> list[Any]:
     try:
         return [str(each) if isinstance(each, Broken) else each for each in parse(data, ATTRIBUTES)]
     except Broken as error:
@@ -39,7 +39,7 @@ def read(parse: Any, data: bytes) -> list[Any]:
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_texts_of_editors_are_read_by_their_mark(encoding: str) -> None:
     for payload, written in ((Json, '{"site": "é"}'), (Text, "é\n")):
-        [record] = read(payload({"site": types.STRING}), written.encode(encoding))
+        [record] = read_payload(payload({"site": types.STRING}), written.encode(encoding))
         assert record["site"] == "é"
 
 
@@ -47,7 +47,7 @@ def test_json_is_read_into_the_types_that_are_asked_for() -> None:
     data = b"""{"site": "A", "jobs": 7, "wall": 2, "ok": true, "at": "2024-03-05T10:20:30+01:00", "day": "2024-03-05",
                 "data": "aGk=", "tags": ["x"], "more": {"k": "v"}, "place": {"lat": 1.5, "odd": 1}, "other": 1}"""
 
-    [record] = read(Json(FIELDS), data)
+    [record] = read_payload(Json(FIELDS), data)
 
     assert record == {
         "site": "A", "jobs": 7, "wall": 2.0, "ok": True, "at": datetime(2024, 3, 5, 9, 20, 30, tzinfo=UTC),
@@ -57,7 +57,9 @@ def test_json_is_read_into_the_types_that_are_asked_for() -> None:
 
 
 def test_each_object_of_a_list_is_a_record_and_a_bad_one_is_set_aside_alone() -> None:
-    found = read(Json(FIELDS, frozenset({"site"})), b'[{"site": "A"}, {"jobs": 1}, 7, {"site": "B", "at": 1709634030}]')
+    found = read_payload(
+        Json(FIELDS, frozenset({"site"})), b'[{"site": "A"}, {"jobs": 1}, 7, {"site": "B", "at": 1709634030}]'
+    )
     assert found[0] == {**dict.fromkeys(FIELDS), "site": "A", "attributes": ATTRIBUTES}
     assert found[1:3] == ["field site is missing", "a JSON object is expected"]
     assert found[3]["at"] == datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
@@ -81,7 +83,7 @@ def test_each_object_of_a_list_is_a_record_and_a_bad_one_is_set_aside_alone() ->
     (b'{"place": {"lat": "x"}}', "field place.lat: double is expected, not text"),
 ])  # fmt: skip
 def test_other_json_is_broken_and_names_the_field(data: bytes, reason: str) -> None:
-    assert read(Json(FIELDS), data) == [reason]
+    assert read_payload(Json(FIELDS), data) == [reason]
 
 
 LINE = {"site": types.STRING, "jobs": types.BIGINT, "ok": types.BOOLEAN, "at": types.TIMESTAMP}
@@ -90,7 +92,7 @@ LINE = {"site": types.STRING, "jobs": types.BIGINT, "ok": types.BOOLEAN, "at": t
 def test_lines_are_split_at_a_separator() -> None:
     parse = Text(LINE, frozenset({"jobs"}), ";")
 
-    found = read(parse, b'A;1;true;2024-03-05T10:00:00Z\n\n"B;C";;;\nA;1\nA;x;;\n"A"x;1;;\n')
+    found = read_payload(parse, b'A;1;true;2024-03-05T10:00:00Z\n\n"B;C";;;\nA;1\nA;x;;\n"A"x;1;;\n')
 
     at = datetime(2024, 3, 5, 10, tzinfo=UTC)
     assert found[0] == {"site": "A", "jobs": 1, "ok": True, "at": at, "attributes": ATTRIBUTES}
@@ -101,7 +103,7 @@ def test_lines_are_split_at_a_separator() -> None:
 
 
 def test_a_line_can_be_a_record_as_it_is() -> None:
-    assert read(Text({"line": types.STRING}), b"a;b\nc") == [
+    assert read_payload(Text({"line": types.STRING}), b"a;b\nc") == [
         {"line": "a;b", "attributes": ATTRIBUTES},
         {"line": "c", "attributes": ATTRIBUTES},
     ]
@@ -120,8 +122,8 @@ def test_what_is_not_in_the_coding_of_a_text_costs_its_record_alone(
     objects = mark + '[{"line": "'.encode(encoding) + broken + '"}, {"line": "b"}]'.encode(encoding)
     kept = {"line": "b", "attributes": ATTRIBUTES}
 
-    assert read(Text({"line": types.STRING}), lines) == [f"not text in {coding}", kept]
-    assert read(Json({"line": types.STRING}), objects) == [f"not {coding}", kept]
+    assert read_payload(Text({"line": types.STRING}), lines) == [f"not text in {coding}", kept]
+    assert read_payload(Json({"line": types.STRING}), objects) == [f"not {coding}", kept]
 
 
 SCHEMA = {
@@ -131,7 +133,7 @@ SCHEMA = {
 AVRO = {"site": types.STRING, "wall": types.DOUBLE}
 
 
-def encoded(*records: dict[str, Any]) -> bytes:
+def encode_records(*records: dict[str, Any]) -> bytes:
     out = io.BytesIO()
     for each in records:
         fastavro.schemaless_writer(out, fastavro.parse_schema(dict(SCHEMA)), each)
@@ -139,9 +141,9 @@ def encoded(*records: dict[str, Any]) -> bytes:
 
 
 def test_a_text_of_avro_that_is_not_utf_8_costs_its_datum_alone() -> None:
-    whole = encoded({"site": "A", "wall": None}, {"site": "#", "wall": 1.5}, {"site": "B", "wall": None})
+    whole = encode_records({"site": "A", "wall": None}, {"site": "#", "wall": 1.5}, {"site": "B", "wall": None})
 
-    found = read(Avro(AVRO, schema=SCHEMA, packed=True), whole.replace(b"#", b"\xff"))
+    found = read_payload(Avro(AVRO, schema=SCHEMA, packed=True), whole.replace(b"#", b"\xff"))
 
     assert [each if isinstance(each, str) else each["site"] for each in found] == [
         "A", "not Avro of this schema: a text is not UTF-8", "B",
@@ -150,12 +152,12 @@ def test_a_text_of_avro_that_is_not_utf_8_costs_its_datum_alone() -> None:
 
 def test_avro_is_read_one_datum_a_message_or_several() -> None:
     one = {"site": "A", "wall": 1.5}
-    both = encoded(one, {"site": "B", "wall": None})
+    both = encode_records(one, {"site": "B", "wall": None})
 
-    assert read(Avro(AVRO, schema=SCHEMA), encoded(one)) == [{**one, "attributes": ATTRIBUTES}]
-    assert [each["site"] for each in read(Avro(AVRO, schema=SCHEMA, packed=True), both)] == ["A", "B"]
-    assert read(Avro(AVRO, schema=SCHEMA), both) == ["not Avro of this schema: bytes are left over"]
-    assert read(Avro(AVRO, schema=SCHEMA), b"") == ["not Avro of this schema: EOFError"]
+    assert read_payload(Avro(AVRO, schema=SCHEMA), encode_records(one)) == [{**one, "attributes": ATTRIBUTES}]
+    assert [each["site"] for each in read_payload(Avro(AVRO, schema=SCHEMA, packed=True), both)] == ["A", "B"]
+    assert read_payload(Avro(AVRO, schema=SCHEMA), both) == ["not Avro of this schema: bytes are left over"]
+    assert read_payload(Avro(AVRO, schema=SCHEMA), b"") == ["not Avro of this schema: EOFError"]
 
 
 def test_protocol_buffers_are_read_as_their_json_with_numbers_as_numbers() -> None:
@@ -173,14 +175,14 @@ def test_protocol_buffers_are_read_as_their_json_with_numbers_as_numbers() -> No
         b"\x0a\x01x\x10\x85\x80\x80\x80\x80\x80\x80\x80\x01\x22\x02\x08\x07\x2a\x02\x08\x05"
         + b"\x32\x05\x0a\x01a\x10\x03\x3a\x01\xff"
     )
-    assert read(parse, whole) == [{
+    assert read_payload(parse, whole) == [{
         "site_name": "x", "far": 2**56 + 5, "wall": 0.0, "parts": [{"number": 7}], "raw": b"\xff",
         "at": datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC), "counts": {"a": 3}, "attributes": ATTRIBUTES,
     }]  # fmt: skip
-    assert read(Protobuf({"site_name": types.BIGINT}, descriptor=descriptor), whole) == [
+    assert read_payload(Protobuf({"site_name": types.BIGINT}, descriptor=descriptor), whole) == [
         "field site_name: bigint is expected, not text"
     ]
-    assert read(parse, b"x") == [
+    assert read_payload(parse, b"x") == [
         "not Protocol Buffers of this schema: the data is not a message M in the binary encoding"
     ]
 
@@ -189,7 +191,7 @@ def test_protocol_buffers_are_read_as_their_json_with_numbers_as_numbers() -> No
 def test_any_bytes_are_records_or_broken(data: bytes) -> None:
     avro = (Avro(AVRO, schema=SCHEMA, packed=packed) for packed in (True, False))
     for parse in (Json(FIELDS), Text(LINE, separator=","), *avro):
-        for each in read(parse, data):
+        for each in read_payload(parse, data):
             assert isinstance(each, str | dict)
 
 

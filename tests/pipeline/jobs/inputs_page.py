@@ -70,7 +70,7 @@ def check_row(row: Input, read: Callable[[Any], Any], message: object, plain: ob
     found = read(message)
     if not row.result.startswith("not taken: "):
         _, column, value = row.result.split("`")
-        assert shown(found[column]) == value.strip()
+        assert format_cell(found[column]) == value.strip()
         assert found["not_taken"] == []
         return
     before, others = read(plain), [] if is_known else [row.key]
@@ -86,7 +86,7 @@ def check_reason(read: Callable[[Any], Any], value: object, reason: str) -> None
     assert str(broken.value) == reason
 
 
-def shown(value: Any) -> str:
+def format_cell(value: Any) -> str:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%dT%H:%M:%SZ}"
     if isinstance(value, list):

@@ -26,7 +26,7 @@ START = datetime(2024, 3, 5, tzinfo=UTC)
 Message = dict[str, Any]  # one message, by the columns of `MESSAGES`
 
 
-def published(samples: Iterable[Sample], start: datetime = START, every: timedelta | None = None) -> list[Message]:
+def store_samples(samples: Iterable[Sample], start: datetime = START, every: timedelta | None = None) -> list[Message]:
     """Return messages as topics store them after publishing them one after the other."""
     ends: dict[str, int] = {}
     rows = []
@@ -57,10 +57,10 @@ class RecordedRun(Run):
 
     def topic(self, *names: str, **options: str) -> DataFrame:
         reader = self.spark.readStream.schema(MESSAGES).option("maxFilesPerTrigger", 1)
-        return reader.parquet(str(self.work / "recorded")).where(_named(names))
+        return reader.parquet(str(self.work / "recorded")).where(_match_names(names))
 
 
-def _named(names: Iterable[str]) -> Column:
+def _match_names(names: Iterable[str]) -> Column:
     likes = [F.col("topic").rlike(f"^{fnmatch.translate(name)}") for name in names]
     return functools.reduce(operator.or_, likes)
 
@@ -71,7 +71,7 @@ def recorded_run(spark: SparkSession, folder: Path, *batches: Sequence[Message])
     return run
 
 
-def quarantined(run: Run) -> list[tuple[bytes, str]]:
+def read_quarantine(run: Run) -> list[tuple[bytes, str]]:
     rows = quarantine_of(run.spark, run.work).read().collect()
     return [(bytes(row["data"]), row["reason"]) for row in rows]
 

@@ -21,10 +21,10 @@ from demo.pipeline.samples import Mishaps
 from demo.pipeline.samples.alarms import TOPICS, messages
 from tests.pipeline.delta import by_duckdb
 from tests.pipeline.jobs.inputs_page import Input, check_reason, check_row, rows
-from tests.pipeline.jobs.recorded import PROJECT, Message, published, quarantined, recorded_run
+from tests.pipeline.jobs.recorded import PROJECT, Message, read_quarantine, recorded_run, store_samples
 
 TIME = "2024-03-05T10:20:30Z"
-KNOWN = "OK, WARNING, UNKNOWN, MISSING, DOWNTIME, CRITICAL"
+STATUS_NAMES = "OK, WARNING, UNKNOWN, MISSING, DOWNTIME, CRITICAL"
 ALARM = {
     "execution_time": "2024-03-05T10:20:30Z", "service_flavour": "ARC-CE", "node_name": "ce01.site-a.example",
     "test_name": "org.nordugrid.ARC-CE-result", "status": "CRITICAL", "site": "SITE-A", "tags": {},
@@ -38,52 +38,52 @@ ALERT = {
     "environment": "EGI", "event": "endpoint_status", "resource": "ARC-CE/ce01.site-a.example", "severity": "ok",
     "text": "[ EGI ] - all is well", "attributes": {"_group": "SITE-A", "_ts_monitored": TIME},
 }  # fmt: skip
-AT = datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
+REPORT_TIME = datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
 DAY = date(2024, 3, 5)
 
 
-def read(value: Any) -> dict[str, Any]:
+def read_report(value: Any) -> dict[str, Any]:
     [report] = parse(json.dumps(value).encode(), {})
     return report
 
 
 def test_an_alarm_is_of_a_metric() -> None:
-    report = read(ALARM)
+    report = read_report(ALARM)
 
-    assert report["at"] == AT
+    assert report["at"] == REPORT_TIME
     place = [report[name] for name in ("kind", "report", "level", "site", "service", "hostname", "metric")]
     assert place == ["alarm", "", "metric", "SITE-A", "ARC-CE", "ce01.site-a.example", "org.nordugrid.ARC-CE-result"]
-    assert read({**ALARM, "site": None})["site"] == ""
+    assert read_report({**ALARM, "site": None})["site"] == ""
 
 
 def test_an_event_of_a_wider_level_names_its_cause() -> None:
-    report = read(EVENT)
+    report = read_report(EVENT)
 
     assert [report[name] for name in ("site", "service", "hostname", "metric")] == ["SITE-A", "ARC-CE", "", ""]
     assert report["cause"] == "ce01.site-a.example/org.nordugrid.ARC-CE-result"
     assert report["details"] == "slow\nvery slow"
-    assert read({**EVENT, "type": "endpoint_group"})["cause"].startswith("ARC-CE/ce01")
-    assert read({**EVENT, "type": "metric"})["cause"] is None
+    assert read_report({**EVENT, "type": "endpoint_group"})["cause"].startswith("ARC-CE/ce01")
+    assert read_report({**EVENT, "type": "metric"})["cause"] is None
 
 
 def test_an_alert_is_completed_from_its_resource() -> None:
-    report = read(ALERT)
+    report = read_report(ALERT)
     of_a_site = {**ALERT, "event": "endpoint_group_status", "resource": "SITE-B", "attributes": {"_ts_monitored": TIME}}
 
     names = [report[name] for name in ("report", "site", "service", "hostname", "status")]
     assert names == ["EGI", "SITE-A", "ARC-CE", "ce01.site-a.example", "OK"]
-    assert read(of_a_site)["site"] == "SITE-B"
+    assert read_report(of_a_site)["site"] == "SITE-B"
 
 
 EXAMPLES = {"alarm": ALARM, "event": EVENT, "alert": ALERT}
 INPUTS = [Input(*cells) for cells in rows("alarms", "Fields")]
-INSTEAD_OF = {"summary": "message", "message": "summary", "attributes._mon_message": "text"}
+REPLACED_FIELDS = {"summary": "message", "message": "summary", "attributes._mon_message": "text"}
 """Fields, and another field that fills the same column and is left out."""
 
 
-def saying(kind: str, field: str, value: str) -> dict[str, Any]:
+def make_report(kind: str, field: str, value: str) -> dict[str, Any]:
     """Return a message of a kind with a field's value, which may be in its attributes."""
-    message = {name: each for name, each in EXAMPLES[kind].items() if name != INSTEAD_OF.get(field)}
+    message = {name: each for name, each in EXAMPLES[kind].items() if name != REPLACED_FIELDS.get(field)}
     name = field.removeprefix("attributes.")
     if name == field:
         return message | {name: value}
@@ -92,11 +92,11 @@ def saying(kind: str, field: str, value: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("row", INPUTS, ids=" ".join)
 def test_what_a_producer_says_becomes_what_the_reference_shows(row: Input) -> None:
-    message = saying(row.form, row.key, row.example)
-    check_row(row, read, message, EXAMPLES[row.form], is_known=row.key in known(row.form))
+    message = make_report(row.form, row.key, row.example)
+    check_row(row, read_report, message, EXAMPLES[row.form], is_known=row.key in list_fields(row.form))
 
 
-def known(kind: str) -> set[str]:
+def list_fields(kind: str) -> set[str]:
     within = f"{kind} attributes"
     return {*TAKEN[kind], *NOT_TAKEN[kind]} | {
         f"attributes.{each}" for each in (*TAKEN.get(within, ()), *NOT_TAKEN.get(within, ()))
@@ -106,7 +106,7 @@ def known(kind: str) -> set[str]:
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_every_field_that_is_known_has_a_row_and_no_other(kind: str) -> None:
     counted = "not taken: counted as"
-    assert {row.key for row in INPUTS if row.form == kind and not row.result.startswith(counted)} == known(kind)
+    assert {row.key for row in INPUTS if row.form == kind and not row.result.startswith(counted)} == list_fields(kind)
 
 
 def test_all_that_the_samples_say_is_known() -> None:
@@ -117,16 +117,16 @@ def test_all_that_the_samples_say_is_known() -> None:
 
 @pytest.mark.parametrize(("value", "reason"), [
     ({}, "neither an alarm, a status event nor an alert"),
-    ({**ALARM, "status": "BURNING"}, f"status is none of {KNOWN}: 'BURNING'"),
+    ({**ALARM, "status": "BURNING"}, f"status is none of {STATUS_NAMES}: 'BURNING'"),
     ({**ALARM, "node_name": ""}, "node_name is missing"),
     ({**ALARM, "execution_time": "noon"}, "execution_time is not a time: 'noon'"),
     ({**EVENT, "type": "planet"}, "type is none of endpoint_group, service, endpoint, metric: 'planet'"),
     ({**EVENT, "service": None}, "service is missing, which the level service needs"),
     ({**ALERT, "attributes": None}, "attributes is not an object"),
-    ({**ALERT, "severity": "red"}, f"severity is none of {KNOWN}: 'RED'"),
+    ({**ALERT, "severity": "red"}, f"severity is none of {STATUS_NAMES}: 'RED'"),
 ])  # fmt: skip
 def test_what_cannot_be_read_says_why(value: Any, reason: str) -> None:
-    check_reason(read, value, reason)
+    check_reason(read_report, value, reason)
 
 
 @pytest.mark.parametrize(("at", "reason"), [
@@ -135,20 +135,20 @@ def test_what_cannot_be_read_says_why(value: Any, reason: str) -> None:
     ("0001-01-01T00:00:00Z", "its time lies before 1970"),
 ])  # fmt: skip
 def test_a_time_that_cannot_be_is_broken(at: str, reason: str) -> None:
-    latest = AT.timestamp() + 86_400
+    latest = REPORT_TIME.timestamp() + 86_400
     assert parse(json.dumps(ALARM).encode(), {}, latest)
     with pytest.raises(Broken, match=f"^{reason}$"):
         parse(json.dumps({**ALARM, "execution_time": at}).encode(), {}, latest)
 
 
 def test_a_name_that_is_too_long_for_an_index_is_broken() -> None:
-    assert read({**ALARM, "node_name": "h" * 255})["hostname"] == "h" * 255
+    assert read_report({**ALARM, "node_name": "h" * 255})["hostname"] == "h" * 255
     with pytest.raises(Broken, match="^hostname is longer than 255 bytes$"):
-        read({**ALARM, "node_name": "é" * 128})
+        read_report({**ALARM, "node_name": "é" * 128})
 
 
 MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
-HALFWAY = 40
+FIRST_PART = 40
 OPTIONS = Options(topics=TOPICS)
 
 
@@ -156,21 +156,24 @@ OPTIONS = Options(topics=TOPICS)
 def test_the_tables_hold_what_the_messages_tell_whatever_came_late_twice_or_broken(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
-    told = published(messages(7, DAY, sites=4, outages=30, mishaps=MISHAPS))
-    expected = Expected.of(told)
+    told = store_samples(messages(7, DAY, sites=4, outages=30, mishaps=MISHAPS))
+    expected = ExpectedRows.of(told)
     shuffled = list(told)
     Random(1).shuffle(shuffled)
 
     job = recorded_run(spark, tmp_path / "one", told)
     run(job, OPTIONS)
     first = rows_of(database)
-    run(recorded_run(spark, tmp_path / "two", shuffled[:HALFWAY], [*shuffled[HALFWAY:], *told[:HALFWAY]]), OPTIONS)
+    run(
+        recorded_run(spark, tmp_path / "two", shuffled[:FIRST_PART], [*shuffled[FIRST_PART:], *told[:FIRST_PART]]),
+        OPTIONS,
+    )
 
     assert rows_of(database) == first
     assert first.alarms == expected.alarms
     assert first.history == expected.history
     assert first.changes == expected.changes
-    assert len(quarantined(job)) == expected.broken > 5
+    assert len(read_quarantine(job)) == expected.broken > 5
     for folder in (job.work, tmp_path / "two"):  # every report, repeated or not
         kept = by_duckdb(folder / "tables" / "reports", 'SELECT DISTINCT alarm, "at", status FROM rows')
         assert len(kept) == len(expected.history)
@@ -219,18 +222,18 @@ def rows_of(database: str) -> Rows:
     return Rows(alarms, history, changes)
 
 
-class Expected(NamedTuple):
+class ExpectedRows(NamedTuple):
     alarms: dict[Any, Any]
     history: set[Any]
     changes: set[Any]
     broken: int
 
     @classmethod
-    def of(cls, told: list[Message]) -> "Expected":
+    def of(cls, told: list[Message]) -> "ExpectedRows":
         newest: dict[Any, Any] = {}
         broken = 0
         for message in told:
-            report = plainly(message["data"])
+            report = parse_plainly(message["data"])
             if report is None:
                 broken += 1
                 continue
@@ -252,7 +255,7 @@ class Expected(NamedTuple):
         return cls(alarms, history, changes, broken)
 
 
-def plainly(data: bytes) -> Any:
+def parse_plainly(data: bytes) -> Any:
     """Parse a message the short way: this data's broken ones lack something."""
     try:
         kind, report, level, names, time, status, details = _parts(json.loads(data))

@@ -22,30 +22,30 @@ from tests.pipeline.jobs.accounting import texts
 
 DAY = date(2024, 3, 5)
 ADDRESSES = {"Type": "APEL Public IP message", "Version": "0.2", "UsageRecords": [texts.ADDRESS]}
-OF_ACCOUNTING = [
+ACCOUNTING_TEXTS = [
     texts.text(texts.INDIVIDUAL, texts.JOB), texts.text(texts.CLOUD, texts.VM), texts.STAR, texts.CAR,
     json.dumps(ADDRESSES), json.dumps([texts.ENERGY]),
 ]  # fmt: skip
 
 
-def first(samples: Iterable[Sample]) -> list[Sample]:
+def first_samples(samples: Iterable[Sample]) -> list[Sample]:
     return list(islice(samples, 40))
 
 
 JOBS: dict[str, tuple[Parse, list[Sample]]] = {
     "accounting": (
         Reader(now=texts.NOW),
-        [Sample("t", text.encode()) for text in OF_ACCOUNTING]
-        + first(accounting.messages(1, DAY, sites=1, jobs=20, machines=2, encrypted=0.5)),
+        [Sample("t", text.encode()) for text in ACCOUNTING_TEXTS]
+        + first_samples(accounting.messages(1, DAY, sites=1, jobs=20, machines=2, encrypted=0.5)),
     ),
-    "alarms": (alarm_messages.parse, first(alarms.messages(1, DAY, sites=2))),
-    "availability": (parse_results("current"), first(monitoring.results(1, DAY, sites=1))),
-    "availability, lists": (parse_lists("Default"), first(monitoring.sync_messages(1, DAY, sites=1))),
-    "cloud-info": (parse_cloud, first(cloud.messages(1, DAY, images=2, mishaps=NONE))),
-    "federation": (federation_messages.parse, first(federation.messages(1, DAY))),
+    "alarms": (alarm_messages.parse, first_samples(alarms.messages(1, DAY, sites=2))),
+    "availability": (parse_results("current"), first_samples(monitoring.results(1, DAY, sites=1))),
+    "availability, lists": (parse_lists("Default"), first_samples(monitoring.sync_messages(1, DAY, sites=1))),
+    "cloud-info": (parse_cloud, first_samples(cloud.messages(1, DAY, images=2, mishaps=NONE))),
+    "federation": (federation_messages.parse, first_samples(federation.messages(1, DAY))),
     "federation, kept out": (
         lambda data, _: [{"data": federation_messages.redact_payload(data)}],
-        first(federation.messages(1, DAY)),
+        first_samples(federation.messages(1, DAY)),
     ),
 }
 """Readers of a job's messages, and some of the messages."""
@@ -67,24 +67,24 @@ def test_any_payload_is_read_or_broken(job: str, data: st.DataObject) -> None:
     )
 
     with contextlib.suppress(Broken):
-        for record in parse(data.draw(spoilt(sample.data)), attributes):
+        for record in parse(data.draw(spoilt_payloads(sample.data)), attributes):
             assert isinstance(record, Broken | Mapping)
 
 
-def spoilt(data: bytes) -> st.SearchStrategy[bytes]:
+def spoilt_payloads(data: bytes) -> st.SearchStrategy[bytes]:
     at = st.integers(0, len(data))
     cut = st.builds(lambda begin, new, end: data[: min(begin, end)] + new + data[max(begin, end) :], at, BYTES, at)
     with contextlib.suppress(ValueError):
-        cut |= changed(json.loads(data)).map(lambda value: json.dumps(value).encode())
+        cut |= changed_documents(json.loads(data)).map(lambda value: json.dumps(value).encode())
     return cut | BYTES | st.sampled_from([b"[" * 100_000, b'{"a":' * 100_000, b"<a>" * 10_000])
 
 
 @st.composite
-def changed(draw: st.DrawFn, value: Any) -> Any:
+def changed_documents(draw: st.DrawFn, value: Any) -> Any:
     """Return a document with one value replaced, at any depth."""
     if not value or not isinstance(value, dict | list) or not draw(st.integers(0, 4)):
         return draw(VALUES)
     copy = value.copy()
     key = draw(st.sampled_from(sorted(copy) if isinstance(copy, dict) else range(len(copy))))
-    copy[key] = draw(changed(copy[key]))
+    copy[key] = draw(changed_documents(copy[key]))
     return copy

@@ -44,7 +44,7 @@ from ams.tables.location import Location
 from ams.validation import compile_stored
 from ams.validation.cost import Budget
 from tests.pipeline.delta import by_duckdb, files_of
-from tests.pipeline.garden import Garden, numbered
+from tests.pipeline.garden import Garden, make_messages
 
 
 def test_gaps_and_doubles_are_told(spark: SparkSession) -> None:
@@ -71,12 +71,12 @@ def test_a_project_is_archived_merged_and_checked(
         run(job, Options(path=str(path), batch_messages=3, **options))
 
     odd = Message(bytes(range(256)), {"naïve": "☃", "": "x=y"})
-    garden.topic("plants", [odd, *numbered(4)])
-    garden.topic("stones", numbered(1))
+    garden.topic("plants", [odd, *make_messages(4)])
+    garden.topic("stones", make_messages(1))
     archive(merge=False)
     garden.served.clock.advance(DAY)
-    garden.publish("plants", numbered(2, 4))
-    garden.topic("birds", numbered(1))
+    garden.publish("plants", make_messages(2, 4))
+    garden.topic("birds", make_messages(1))
     archive(merge=False)
 
     assert by_duckdb(path, 'SELECT topic, list("offset" ORDER BY "offset") FROM rows GROUP BY 1 ORDER BY 1') == [
@@ -148,10 +148,10 @@ def test_both_write_the_same_rows_and_neither_into_the_table_of_the_other(
     spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours, of_spark = tmp_path / "ours", tmp_path / "spark"
-    garden.topic("plants", [Message(bytes(range(256)), {"naïve": "☃", "": "x=y"}, "bed 4"), *numbered(4)])
+    garden.topic("plants", [Message(bytes(range(256)), {"naïve": "☃", "": "x=y"}, "bed 4"), *make_messages(4)])
     garden.served.clock.advance(DAY)
-    garden.publish("plants", numbered(3))
-    garden.topic("stones", numbered(2))
+    garden.publish("plants", make_messages(3))
+    garden.topic("stones", make_messages(2))
     by_spark(spark, garden, of_spark)
     without_spark(garden, ours)
 
@@ -177,7 +177,7 @@ def test_both_write_the_same_rows_and_neither_into_the_table_of_the_other(
         without_spark(garden, of_spark)
 
 
-GIVEN = {"archive": "a", "topic": "GARDEN/plants", "to": "again"}
+REPLAY_OPTIONS = {"archive": "a", "topic": "GARDEN/plants", "to": "again"}
 
 
 @pytest.mark.parametrize(("options", "said"), [
@@ -190,9 +190,9 @@ GIVEN = {"archive": "a", "topic": "GARDEN/plants", "to": "again"}
 ])  # fmt: skip
 def test_what_cannot_be_replayed_is_told(options: dict[str, object], said: str) -> None:
     with pytest.raises(WrongOption, match=said):
-        replay_job.Options(**{**GIVEN, **options})
+        replay_job.Options(**{**REPLAY_OPTIONS, **options})
     with pytest.raises(WrongOption, match="option slice: Expected int >= 1"):
-        read_plan("replay", [*(f"{name}={value}" for name, value in GIVEN.items()), "slice=0"])
+        read_plan("replay", [*(f"{name}={value}" for name, value in REPLAY_OPTIONS.items()), "slice=0"])
 
 
 def test_progress_is_kept_and_of_one_replay_only(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_replay_that_was_left_too_long_ago_is_refused() -> None:
 
 @pytest.mark.long
 def test_a_range_is_published_again_in_order_and_marked(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
-    garden.topic("plants", numbered(3), [Message(b"3", {"site": "HILL"}, "bed 4")], numbered(4, 4))
+    garden.topic("plants", make_messages(3), [Message(b"3", {"site": "HILL"}, "bed 4")], make_messages(4, 4))
     messages = spark.read.format("ams").options(**garden.options, topic="plants").load()
     archive_table(spark, str(tmp_path / "archive")).append(with_date(messages.repartition(2)), 0, "query")
     third = garden.client.call(wire.read_topic(garden.name, "plants", start=3, most=1))[0].publish_time

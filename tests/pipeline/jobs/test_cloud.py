@@ -18,7 +18,7 @@ from ams.pipeline.jobs.cloud.parse import MAX_NAME, description
 from demo.pipeline.samples import NONE, Mishaps
 from demo.pipeline.samples.cloud import messages
 from tests.pipeline.jobs.inputs_page import check_reason, rows
-from tests.pipeline.jobs.recorded import Message, published, quarantined, recorded_run, rows_of
+from tests.pipeline.jobs.recorded import Message, read_quarantine, recorded_run, rows_of, store_samples
 from tests.support.memory import in_a_process
 
 
@@ -199,22 +199,22 @@ GLUE2ApplicationEnvironmentAppName:: w4lsZSBkZQ==
 GLUE2ApplicationEnvironmentRepository: https://images.example.org/
  long/address
 """
-NOTHING = "it describes nothing: no endpoint, share, image or size, and no capacity"
+NOTHING_DESCRIBED = "it describes nothing: no endpoint, share, image or size, and no capacity"
 
 
-def read(data: bytes) -> dict[str, Any]:
-    def known(value: Any) -> Any:
+def read_description(data: bytes) -> dict[str, Any]:
+    def drop_missing(value: Any) -> Any:
         if isinstance(value, list):
-            return [known(each) for each in value]
+            return [drop_missing(each) for each in value]
         if not isinstance(value, dict):
             return value
-        return {name: known(each) for name, each in value.items() if each is not None}
+        return {name: drop_missing(each) for name, each in value.items() if each is not None}
 
-    return dict(known(description(data)))
+    return dict(drop_missing(description(data)))
 
 
 def test_ldif_with_folded_lines_base64_and_names_in_any_case() -> None:
-    cloud = read(SAMPLE.replace(b"\n", b"\r\n"))
+    cloud = read_description(SAMPLE.replace(b"\n", b"\r\n"))
 
     assert (cloud["shape"], cloud["site"], cloud["capacity"]) == ("glue2-ldif", "SITE-A", {"cores": 64})
     assert cloud["shares"] == [{"id": "one", "vo": "biomed"}, {"id": "one", "vo": "ops"}]
@@ -233,13 +233,13 @@ def test_texts_are_read_by_their_mark_whatever_ends_lines(text: str, end: str, e
 def test_names_with_commas_are_whole() -> None:
     escaped = SAMPLE.replace(b"dn: GLUE2ShareID=one,", b"dn: GLUE2ShareID=one\\, \\C3\\A9\\2C two,")
     escaped = escaped.replace(b"ShareForeignKey: one", "ShareForeignKey: one, é, two".encode())
-    assert [share["id"] for share in read(escaped)["shares"]] == ["one, é, two"] * 2
+    assert [share["id"] for share in read_description(escaped)["shares"]] == ["one, é, two"] * 2
 
 
 def test_an_object_that_comes_again_counts_once() -> None:
     again = SAMPLE + b"\ndn: glue2managerid=manager, o=glue\nobjectClass: GLUE2ComputingManager\n"
     again += b"GLUE2ComputingManagerTotalLogicalCPUs: 64\nGLUE2ComputingManagerWorkingAreaTotal: NULL\n"
-    assert read(again) == read(SAMPLE)
+    assert read_description(again) == read_description(SAMPLE)
 
 
 def test_images_for_each_endpoint_of_a_share_are_the_same_images() -> None:
@@ -255,7 +255,7 @@ def test_images_for_each_endpoint_of_a_share_are_the_same_images() -> None:
     images = [image.format(share=each, endpoint=endpoint) for each in ("a", "b") for endpoint in ("native", "occi")]
     policies = [policy.format(share=each) for each in ("a", "b")]
 
-    cloud = read("\n".join([*shares, *images, *policies]).encode())
+    cloud = read_description("\n".join([*shares, *images, *policies]).encode())
 
     assert [(each["name"], each["vos"]) for each in cloud["images"]] == [("Debian", ["a"]), ("Debian", ["b"])]
     assert [(each["id"], each["vo"]) for each in cloud["shares"]] == [("a", "a"), ("b", "b")]
@@ -288,7 +288,7 @@ def test_one_association_may_stand_without_its_list() -> None:
         "CloudComputingImage": [{"ID": "i", "Associations": {"Share": "s"}, "OSName": "debian", "OSVersion": "12"}],
     }
 
-    cloud = read(json.dumps(value).encode())
+    cloud = read_description(json.dumps(value).encode())
 
     assert cloud["shares"] == [{"id": "s", "vo": "ops", "project": "p"}]
     assert cloud["images"] == [{"id": "i", "name": "i", "os": "debian 12", "vos": ["ops"]}]
@@ -296,7 +296,7 @@ def test_one_association_may_stand_without_its_list() -> None:
 
 def test_cmdb_with_images_only() -> None:
     value = {"images": [{"image_id": "i", "image_name": "Debian", "version": 12, "distribution": "debian"}]}
-    [image] = read(json.dumps(value).encode())["images"]
+    [image] = read_description(json.dumps(value).encode())["images"]
     assert image == {"id": "i", "name": "Debian", "os": "debian 12", "vos": []}
 
 
@@ -318,23 +318,23 @@ def test_cmdb_with_images_only() -> None:
         "TotalCores adds up to more than can be",
     ),
     (b'{"CloudComputingImage": 1}', "CloudComputingImage is not a list"),
-    (b'{"Share": []}', NOTHING),
-    (b"dn: GLUE2DomainID=SITE-A,o=glue\nobjectClass: GLUE2AdminDomain\n", NOTHING),
-    (b"dn: a=b\nx;binary:: !!\n", NOTHING),
+    (b'{"Share": []}', NOTHING_DESCRIBED),
+    (b"dn: GLUE2DomainID=SITE-A,o=glue\nobjectClass: GLUE2AdminDomain\n", NOTHING_DESCRIBED),
+    (b"dn: a=b\nx;binary:: !!\n", NOTHING_DESCRIBED),
 ])  # fmt: skip
 def test_what_cannot_be_read_says_why(data: bytes, reason: str) -> None:
     check_reason(description, data, reason)
 
 
 MISHAPS = Mishaps(late=0.2, doubled=0.2, broken=0.1)
-SPOILT = (b"no colon", b"hello", b"\xff", b",X=", b": X=", b'"Id"', b"_ie")
+SPOILT_PARTS = (b"no colon", b"hello", b"\xff", b",X=", b": X=", b'"Id"', b"_ie")
 NOW = datetime(2024, 3, 6, 7, tzinfo=UTC)
 OPTIONS = Options(now=NOW.isoformat())
 
 
 @pytest.mark.long
 def test_the_latest_description_of_each_site_counts_in_any_order(spark: SparkSession, tmp_path: Path) -> None:
-    told = published(messages(2, date(2024, 3, 5), sites=6, images=4, mishaps=MISHAPS), every=timedelta(minutes=10))
+    told = store_samples(messages(2, date(2024, 3, 5), sites=6, images=4, mishaps=MISHAPS), every=timedelta(minutes=10))
     shuffled = list(told)
     Random(1).shuffle(shuffled)
     one = recorded_run(spark, tmp_path / "one", told)
@@ -352,7 +352,7 @@ def test_the_latest_description_of_each_site_counts_in_any_order(spark: SparkSes
         assert rows_of(one, result) == rows_of(two, result) != []
         assert set(rows_of(one, result, 'DISTINCT topic, "offset"')) == places
     assert catalogue_of(one) == catalogue_of(two)
-    assert len(quarantined(one)) == sum(is_spoilt(message["data"]) for message in told) > 5
+    assert len(read_quarantine(one)) == sum(is_spoilt(message["data"]) for message in told) > 5
     [ops] = [place for place in catalogue_of(one)["vos"]["ops"] if place["site"] == "CLOUD-01"]
     assert ops["endpoint_id"] == "1235G0"
     assert ops["flavours"] == ["gpu", "large", "medium", "small", "tiny"]
@@ -391,4 +391,4 @@ def newest_of(told: list[Message]) -> list[Message]:
 
 
 def is_spoilt(data: bytes) -> bool:
-    return not data.strip() or any(mark in data for mark in SPOILT)
+    return not data.strip() or any(mark in data for mark in SPOILT_PARTS)

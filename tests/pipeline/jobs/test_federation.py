@@ -18,7 +18,7 @@ from demo.pipeline.samples import Mishaps, Sample
 from demo.pipeline.samples.federation import ANSWERS, KEYCLOAK, messages
 from tests.pipeline.delta import by_duckdb
 from tests.pipeline.jobs.inputs_page import Input, check_reason, check_row, rows
-from tests.pipeline.jobs.recorded import Message, published, quarantined, recorded_run, rows_of
+from tests.pipeline.jobs.recorded import Message, read_quarantine, recorded_run, rows_of, store_samples
 
 CONFIGURATION = {
     "id": 7, "deployment_type": "create", "tenant": "egi", "protocol": "oidc", "integration_environment": "demo",
@@ -28,20 +28,20 @@ CONFIGURATION = {
 ANSWER = {"id": "7", "state": "error", "status_code": 0, "deployer_name": "east", "error_description": "x" * 900}
 
 
-def read(value: Any) -> dict[str, Any]:
+def read_record(value: Any) -> dict[str, Any]:
     [record] = parse(json.dumps(value).encode(), {})
     return record
 
 
 def test_a_configuration_is_kept_without_its_secret() -> None:
-    record = read(CONFIGURATION)
+    record = read_record(CONFIGURATION)
     assert (record["id"], record["client"], record["external_id"]) == (7, "client-7", "12")
     assert "secret-words" not in repr(record)
 
 
 def test_a_new_secret_alone_is_no_new_configuration_but_a_new_lifetime_is_one() -> None:
     digests = [
-        read({**CONFIGURATION, **change})["digest"]
+        read_record({**CONFIGURATION, **change})["digest"]
         for change in ({}, {"client_secret": "other"}, {"access_token_validity_seconds": 60})
     ]
 
@@ -49,7 +49,7 @@ def test_a_new_secret_alone_is_no_new_configuration_but_a_new_lifetime_is_one() 
 
 
 def test_an_answer_is_cut_to_a_readable_length() -> None:
-    record = read(ANSWER)
+    record = read_record(ANSWER)
     assert (record["id"], record["state"], record["status_code"], len(record["error"])) == (7, "error", 0, 500)
 
 
@@ -61,7 +61,7 @@ INPUTS = [Input(*cells) for cells in rows("federation", "Fields")]
 def test_what_a_producer_says_becomes_what_the_reference_shows(row: Input) -> None:
     plain = {name: value for name, value in EXAMPLES[row.form].items() if (row.key, name) != ("entity_id", "client_id")}
     is_known = row.key in TAKEN[row.form] | NOT_TAKEN[row.form]
-    check_row(row, read, {**plain, row.key: row.example}, plain, is_known=is_known)
+    check_row(row, read_record, {**plain, row.key: row.example}, plain, is_known=is_known)
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
@@ -84,11 +84,11 @@ def test_all_that_the_samples_say_is_known() -> None:
     ({**ANSWER, "state": "fine"}, "state is none of deployed, error: 'fine'"),
 ])  # fmt: skip
 def test_what_cannot_be_read_says_why(value: Any, reason: str) -> None:
-    check_reason(read, value, reason)
+    check_reason(read_record, value, reason)
 
 
 def test_a_deletion_needs_no_protocol() -> None:
-    assert read({"id": 7, "deployment_type": "delete"})["deployment_type"] == "delete"
+    assert read_record({"id": 7, "deployment_type": "delete"})["deployment_type"] == "delete"
 
 
 def test_secrets_are_masked_at_any_depth_and_nothing_else_is_touched() -> None:
@@ -133,7 +133,7 @@ STATE = "id, version, deployment_type, state, wanted_since, state_since, seconds
 def test_the_state_of_deployments_follows_from_what_was_said_in_whatever_order_it_comes(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    told = published(messages(11, date(2024, 3, 5), services=30, mishaps=MISHAPS), every=timedelta(seconds=61))
+    told = store_samples(messages(11, date(2024, 3, 5), services=30, mishaps=MISHAPS), every=timedelta(seconds=61))
     shuffled = list(told)
     Random(1).shuffle(shuffled)
     one = recorded_run(spark, tmp_path / "one", told)
@@ -149,7 +149,7 @@ def test_the_state_of_deployments_follows_from_what_was_said_in_whatever_order_i
     assert {"pending", "deployed", "error", "deleted"} <= {row[3] for row in expected}
     for result in ("versions", "deployments"):
         assert rows_of(one, result) == rows_of(two, result)
-    assert len(quarantined(one)) == sum(plainly(message["data"]) is None for message in told) > 3
+    assert len(read_quarantine(one)) == sum(parse_plainly(message["data"]) is None for message in told) > 3
     assert_nothing_holds(tmp_path, b"secret-")
 
 
@@ -177,7 +177,7 @@ def test_a_service_told_of_by_hand(spark: SparkSession, tmp_path: Path) -> None:
         answers("error", "east", 400, "bad redirect"),
         configures("delete", colour="red", shape=1),
     ]
-    job = recorded_run(spark, tmp_path, published(told, every=timedelta(seconds=10)))
+    job = recorded_run(spark, tmp_path, store_samples(told, every=timedelta(seconds=10)))
 
     run(job, Options(configurations=(KEYCLOAK,), answers=(ANSWERS,)))
 
@@ -200,10 +200,10 @@ def assert_nothing_holds(folder: Path, word: bytes) -> None:
     files = [file for file in folder.rglob("*") if file.is_file() and "recorded" not in file.parts]
     assert len(files) > 5
     for file in files:
-        assert word not in readable(file)
+        assert word not in read_file(file)
 
 
-def readable(file: Path) -> bytes:
+def read_file(file: Path) -> bytes:
     if file.suffix != ".parquet":
         return file.read_bytes()
     import pyarrow.parquet as pq
@@ -216,7 +216,7 @@ def versions_of(told: list[Message]) -> list[tuple[Any, ...]]:
     services: dict[int, dict[int, dict[str, Any]]] = {}
     order = sorted(told, key=lambda each: (each["publish_time"], each["topic"] == ANSWERS))
     for message in order:
-        record = plainly(message["data"])
+        record = parse_plainly(message["data"])
         if record is not None:
             _take(services.setdefault(record["id"], {}), record, message["publish_time"])
     rows = (_row(number, version, each) for number, found in services.items() for version, each in found.items())
@@ -248,7 +248,7 @@ def _row(number: int, place: int, version: dict[str, Any]) -> tuple[Any, ...]:
     return (number, place, kind, state, since, version["answered"], seconds, *told)
 
 
-def plainly(data: bytes) -> dict[str, Any] | None:
+def parse_plainly(data: bytes) -> dict[str, Any] | None:
     """Parse a message the short way; None for a broken one of this day."""
     try:
         told = json.loads(data)

@@ -51,7 +51,7 @@ def test_rules_decide_where_each_message_goes(spark: SparkSession, garden: Garde
 
     run(Run(spark, tmp_path, garden.options), options)
 
-    assert _published(garden) == {
+    assert _read_topics(garden) == {
         "SITE_HILL": ["0", ""], "SITE_LAKE": ["1", "8"], "all-of-in": ["0", "1", "", "8"], "SITE_SEA_ce": ["3"],
         "out": ["10"], "rest": ["6"],
     }  # fmt: skip
@@ -79,7 +79,7 @@ def test_what_the_schema_of_a_topic_refuses_is_set_aside_and_the_rest_goes_on(
     begun = Run(spark, tmp_path, garden.options)
     run(begun, Options(topics=("in",), default=("strict", "loose"), create_topics=True, origin=True))
 
-    assert _published(garden) == {
+    assert _read_topics(garden) == {
         "strict": ['{"n": 0}', '{"n": 1}', '{"n": 2}', '{"n": 5}'],
         "loose": ['{"n": 0}', '{"n": 1}', '{"n": 2}', '{"n": "x"}', "no JSON", '{"n": 5}'],
     }
@@ -94,7 +94,7 @@ def _set_aside(spark: SparkSession, work: Path) -> list[tuple[int, str]]:
     return [(row.offset, row.reason) for row in rows.collect()]
 
 
-def _published(garden: Garden) -> dict[str, list[str]]:
+def _read_topics(garden: Garden) -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for topic in garden.client.call(wire.list_topics(garden.name)).topics:
         name = topic.name.rsplit("/", 1)[1]

@@ -33,7 +33,7 @@ ROWS = [f"{number:02}" for number in range(12)]
 SCHEMA = StructType([StructField("data", StringType())])
 
 
-class Killed(BaseException):
+class DriverKilled(BaseException):
     """The driver was killed."""
 
 
@@ -70,7 +70,7 @@ class Stream:
         self.writer().commit(kept, batch)
 
     @property
-    def published(self) -> list[str]:
+    def published_texts(self) -> list[str]:
         read = self.garden.client.call(wire.read_topic(self.garden.name, self.topic))
         return [message.payload().decode() for message in read]
 
@@ -80,12 +80,12 @@ def stream(garden: Garden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
     return Stream(garden, garden.topic("out"), tmp_path / "checkpoint", monkeypatch)
 
 
-def parted(rows: Sequence[str], count: int) -> list[Sequence[str]]:
+def split_rows(rows: Sequence[str], count: int) -> list[Sequence[str]]:
     edges = [len(rows) * number // count for number in range(count + 1)]
     return [rows[start:stop] for start, stop in itertools.pairwise(edges)]
 
 
-TWO = parted(ROWS, 2)
+TWO_PARTS = split_rows(ROWS, 2)
 WRITTEN, ALL = 4, 15
 """Kill points of the first try before all tasks have written, and all: two tasks, four requests and the end have two
 each. At the last point only Spark's commit is missing."""
@@ -96,9 +96,9 @@ def do_batch_until(stream: Stream, moment: int) -> None:
 
     def pass_moment() -> None:
         if next(moments) >= moment:
-            raise Killed
+            raise DriverKilled
 
-    def dying(step: Callable[..., Any]) -> Callable[..., Any]:
+    def kill_around(step: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             pass_moment()
             done = step(*arguments)
@@ -107,10 +107,10 @@ def do_batch_until(stream: Stream, moment: int) -> None:
 
         return call
 
-    with stream.patch.context() as patch, contextlib.suppress(Killed):
+    with stream.patch.context() as patch, contextlib.suppress(DriverKilled):
         for kind, name in ((StreamWriter, "write"), (Publisher, "send"), (BatchFolder, "finish")):
-            patch.setattr(kind, name, dying(getattr(kind, name)))
-        stream.do_batch(TWO)
+            patch.setattr(kind, name, kill_around(getattr(kind, name)))
+        stream.do_batch(TWO_PARTS)
 
 
 @pytest.mark.parametrize(
@@ -120,37 +120,37 @@ def do_batch_until(stream: Stream, moment: int) -> None:
 def test_a_batch_in_other_partitions_publishes_the_same(moment: int, partitions: int, stream: Stream) -> None:
     do_batch_until(stream, moment)
 
-    stream.do_batch(parted(ROWS, partitions))
-    stream.do_batch(parted(ROWS, partitions % 7 + 1))  # and again, should that have been killed at its very end
+    stream.do_batch(split_rows(ROWS, partitions))
+    stream.do_batch(split_rows(ROWS, partitions % 7 + 1))  # and again, should that have been killed at its very end
 
-    assert Counter(stream.published) == Counter(ROWS)
-    for part in parted(ROWS, partitions) if moment < WRITTEN else TWO:
-        assert [row for row in stream.published if row in part] == list(part)
+    assert Counter(stream.published_texts) == Counter(ROWS)
+    for part in split_rows(ROWS, partitions) if moment < WRITTEN else TWO_PARTS:
+        assert [row for row in stream.published_texts if row in part] == list(part)
 
 
 @pytest.mark.parametrize("moment", range(WRITTEN, ALL, 2))
 def test_rows_that_come_differently_again_are_those_of_the_first_try(moment: int, stream: Stream) -> None:
     do_batch_until(stream, moment)
     stream.do_batch([["other"], ROWS[::-1], ["rows"]])
-    assert sorted(stream.published) == ROWS
+    assert sorted(stream.published_texts) == ROWS
 
 
 def test_killed_again_and_again_a_batch_is_published_once(stream: Stream) -> None:
     for moment in (7, 5, 9):
         do_batch_until(stream, moment)
-    stream.do_batch(parted(ROWS, 5))
-    assert sorted(stream.published) == ROWS
+    stream.do_batch(split_rows(ROWS, 5))
+    assert sorted(stream.published_texts) == ROWS
 
 
 def test_what_is_kept_goes_with_the_next_batch(stream: Stream) -> None:
     kept = stream.checkpoint / "unpublished"
-    stream.do_batch(TWO)
+    stream.do_batch(TWO_PARTS)
     assert [path.name for path in kept.rglob("*") if path.is_file()] == ["plan.json"]
 
     stream.do_batch([["x"]], batch=8)
 
     assert [path.name for path in kept.iterdir()] == ["batch-000008"]
-    assert sorted(stream.published) == [*ROWS, "x"]
+    assert sorted(stream.published_texts) == [*ROWS, "x"]
 
 
 def test_payloads_that_are_kept_are_for_the_owner_only(stream: Stream) -> None:
@@ -163,13 +163,13 @@ def test_payloads_that_are_kept_are_for_the_owner_only(stream: Stream) -> None:
 def test_a_batch_without_partitions_is_published(stream: Stream) -> None:
     stream.do_batch([])
     stream.do_batch([ROWS])
-    assert stream.published == []
+    assert stream.published_texts == []
 
 
 def test_a_row_that_is_no_message_keeps_its_whole_batch_from_being_published(stream: Stream) -> None:
     with pytest.raises(WrongRow, match="row 1 of partition 1 has neither data nor attributes"):
         stream.do_batch([ROWS, ["x", ""]])
-    assert stream.published == []
+    assert stream.published_texts == []
 
 
 def test_a_folder_that_machines_do_not_share_is_told_before_anything_is_published(stream: Stream) -> None:
@@ -179,7 +179,7 @@ def test_a_folder_that_machines_do_not_share_is_told_before_anything_is_publishe
 
     with pytest.raises(PipelineError, match="must be on a file system that all machines share"):
         stream.writer().commit([kept], 7)
-    assert stream.published == []
+    assert stream.published_texts == []
 
 
 @pytest.mark.parametrize("checkpoint", [None, "hdfs://namenode/checkpoint"])
@@ -189,7 +189,7 @@ def test_a_checkpoint_that_cannot_keep_batches_is_refused(checkpoint: str | None
         StreamWriter(stream.garden.options | options, SCHEMA, False)
 
 
-def begun(checkpoint: Path) -> None:
+def begin_batch(checkpoint: Path) -> None:
     """Record the start of a batch as Spark does, long ago."""
     (checkpoint / "offsets").mkdir(parents=True)
     (checkpoint / "offsets" / "7").write_text('v1\n{"batchTimestampMs": 1000}\n{}')
@@ -197,8 +197,8 @@ def begun(checkpoint: Path) -> None:
 
 def test_a_batch_of_which_nothing_or_all_was_published_may_be_of_any_age(stream: Stream) -> None:
     folder = BatchFolder.of(stream.checkpoint, 7).path
-    stream.do_batch(TWO)
-    begun(stream.checkpoint)
+    stream.do_batch(TWO_PARTS)
+    begin_batch(stream.checkpoint)
     stream.writer()
 
     shutil.rmtree(folder)
@@ -210,7 +210,7 @@ def test_a_batch_of_which_nothing_or_all_was_published_may_be_of_any_age(stream:
         stream.writer()
 
 
-LANED = StructType([*SCHEMA, StructField("lane", LongType())])
+LANE_SCHEMA = StructType([*SCHEMA, StructField("lane", LongType())])
 
 
 @pytest.mark.parametrize(("options", "task"), [
@@ -224,11 +224,11 @@ def test_a_batch_write_that_must_not_double_needs_rows_that_are_arranged(
 
     with pytest.raises(WrongOption, match=r"publish it with ams\.pipeline\.sink\.publish, which arranges the rows"):
         BatchWriter(options, SCHEMA, False).write(iter([pa.RecordBatch.from_pydict({"data": ROWS})]))
-    assert stream.published == []
+    assert stream.published_texts == []
 
     arranged = pa.RecordBatch.from_pydict({"data": ROWS, "lane": [0] * len(ROWS)})
-    BatchWriter(options, LANED, False).write(iter([arranged]))
-    assert stream.published == ROWS
+    BatchWriter(options, LANE_SCHEMA, False).write(iter([arranged]))
+    assert stream.published_texts == ROWS
 
 
 def test_where_requests_of_a_lane_end_does_not_depend_on_its_neighbours() -> None:
@@ -264,7 +264,7 @@ def test_a_stream_is_published_once_through_lost_answers_and_failing_tasks(
     with unreliable(garden.served.run.base_url, Often(seed=1, share=0.5)) as way:
         options = garden.options | {"endpoint": way, "retrySeconds": "20", "topic": "out"}
         writer = shaken.select(F.col("n").cast("string").alias("data")).writeStream.format("ams").options(**options)
-        _run(writer.options(maxRequestMessages="50", checkpointLocation=str(tmp_path / "checkpoint")))
+        _run_query(writer.options(maxRequestMessages="50", checkpointLocation=str(tmp_path / "checkpoint")))
     spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
     assert _texts(garden, "out") == [str(number) for number in range(600)]
@@ -334,7 +334,7 @@ def _stream(spark: SparkSession, folder: Path, batches: int, rows: int) -> DataF
     return spark.readStream.schema(NUMBERS).option("maxFilesPerTrigger", 1).json(str(folder))
 
 
-def _run(writer: DataStreamWriter) -> None:
+def _run_query(writer: DataStreamWriter) -> None:
     query = writer.trigger(availableNow=True).start()
     try:
         query.awaitTermination()

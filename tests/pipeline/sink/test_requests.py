@@ -209,15 +209,15 @@ def _send_all(sender: Sender, error: Exception | None = None) -> None:
 
 
 DAY = 86400.0
-BEGUN = 1_700_000_000.0
+BEGIN_SECONDS = 1_700_000_000.0
 
 
 def _checkpoint(folder: Path, offsets: int, commits: int) -> Path:
-    """A checkpoint with so many batches begun and finished; the last was begun at `BEGUN`."""
+    """A checkpoint with so many batches begun and finished; the last was begun at `BEGIN_SECONDS`."""
     for name, count in (("offsets", offsets), ("commits", commits)):
         (folder / name).mkdir()
         for number in range(count):
-            time = int(1000 * (BEGUN - DAY * (count - 1 - number)))
+            time = int(1000 * (BEGIN_SECONDS - DAY * (count - 1 - number)))
             (folder / name / str(number)).write_text(f"v1\n{json.dumps({'batchTimestampMs': time, 'conf': {}})}\n{{}}")
             (folder / name / f".{number}.crc").touch()
             (folder / name / f"{number + 9}.tmp").touch()
@@ -227,14 +227,14 @@ def _checkpoint(folder: Path, offsets: int, commits: int) -> Path:
 def test_a_batch_that_was_begun_long_ago_and_never_finished_is_refused(tmp_path: Path) -> None:
     checkpoint = _checkpoint(tmp_path, offsets=12, commits=11)
 
-    refuse_stale(checkpoint, DAY, now=BEGUN + DAY)
+    refuse_stale(checkpoint, DAY, now=BEGIN_SECONDS + DAY)
     said = r"batch 11 of .* was begun 1 day, 0:00:01 ago and never finished; .*\(keyWindow is 1 day"
     with pytest.raises(StaleCheckpoint, match=said):
-        refuse_stale(checkpoint, DAY, now=BEGUN + DAY + 1)
+        refuse_stale(checkpoint, DAY, now=BEGIN_SECONDS + DAY + 1)
 
 
 def test_finished_batches_may_be_of_any_age(tmp_path: Path) -> None:
-    refuse_stale(_checkpoint(tmp_path, offsets=3, commits=3), DAY, now=BEGUN + 1000 * DAY)
+    refuse_stale(_checkpoint(tmp_path, offsets=3, commits=3), DAY, now=BEGIN_SECONDS + 1000 * DAY)
     refuse_stale(tmp_path / "none", DAY)
 
 

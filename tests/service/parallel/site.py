@@ -22,9 +22,9 @@ from tests.support.engines import Engines
 
 P = "P"
 TOPIC, LETTERS, SUB = "t", "letters", "s"
-LATE = 10_200  # milliseconds: the default deadline plus a little more than the interval of the lease sweeper
-WAITS = RetryPolicy(2000, 8000)
-DIES = DeadLetterPolicy("letters", 5)
+LEASE_PASSED_MS = 10_200  # milliseconds: the default deadline plus a little more than the interval of the lease sweeper
+RETRY_POLICY = RetryPolicy(2000, 8000)
+DEAD_LETTER_POLICY = DeadLetterPolicy("letters", 5)
 
 
 class NodeOwnership(Ownership):
@@ -65,7 +65,7 @@ class NodeOwnership(Ownership):
         self.closed = True
 
 
-class Site:
+class ParallelSite:
     """One parallel subscription, and its consumers."""
 
     def __init__(self, engines: Engines, options: ParallelOptions) -> None:
@@ -81,7 +81,7 @@ class Site:
         )
         self.working = ParallelSubscriptions(self.deliverer, engines.cursors, letters, engines.clock, ownership)
 
-    async def made(self) -> "Site":
+    async def prepare(self) -> "ParallelSite":
         await make_project(self.engines.registry)
         self.caller = await self.engines.caller()
         for name in (TOPIC, LETTERS):
@@ -92,7 +92,7 @@ class Site:
     async def subscription(self) -> Subscription:
         return await self.deliverer.to_acknowledge(self.caller, SUB)
 
-    async def opened(self) -> OpenSubscription:
+    async def open_subscription(self) -> OpenSubscription:
         return self.working.opened.get((await self.subscription()).id)
 
     async def topic(self, name: TopicName = TOPIC) -> Topic:
@@ -109,7 +109,7 @@ class Site:
         lots = await self.working.puller.pull(await self.subscription(), most, project=P, holder=holder, **more)
         return [AckId(each.offset, lot.hand_out) for lot in lots for each in lot.messages]
 
-    async def given(self, *numbers: int) -> list[AckId]:
+    async def publish_and_pull(self, *numbers: int) -> list[AckId]:
         """Publish messages, and pull all."""
         await self.publish(*numbers)
         return await self.pull()
@@ -119,13 +119,13 @@ class Site:
         return offsets(await self.pull(most, holder, **more))
 
     async def acknowledge(self, ids: Sequence[AckId]) -> None:
-        await self.working.settler.acknowledge(await self.subscription(), P, grouped(ids))
+        await self.working.settler.acknowledge(await self.subscription(), P, group_ids(ids))
 
     async def nack(self, ids: Sequence[AckId], wait: int | None = None) -> None:
-        await self.working.settler.nack(await self.subscription(), P, grouped(ids), wait)
+        await self.working.settler.nack(await self.subscription(), P, group_ids(ids), wait)
 
     async def extend(self, ids: Sequence[AckId], seconds: int) -> None:
-        await self.working.settler.extend(await self.subscription(), P, grouped(ids), seconds, holder="one")
+        await self.working.settler.extend(await self.subscription(), P, group_ids(ids), seconds, holder="one")
 
     async def fail(self, times: int) -> None:
         """Pull a message and nack it, so many times."""
@@ -162,7 +162,7 @@ def _raise(_: str) -> None:
     raise  # the exception at hand
 
 
-def grouped(ids: Sequence[AckId]) -> dict[str, list[Offset]]:
+def group_ids(ids: Sequence[AckId]) -> dict[str, list[Offset]]:
     """Group ids by their hand-outs, as requests do."""
     found: dict[str, list[Offset]] = {}
     for each in ids:

@@ -22,14 +22,14 @@ from ams.service.parallel.backlog import DEAD_LETTER_RETRY_MS, Backlog, Settling
 from ams.service.parallel.hand_out_ids import FinalIds
 from ams.service.parallel.message_state import Done, Failures, KeyConsumer, Rules
 from ams.storage.cursors.acks import Mark, Progress
-from tests.service.parallel.site import grouped
+from tests.service.parallel.site import group_ids
 
 DEADLINE = 1000  # milliseconds of a lease
 RULES = Rules(200, 3000)
 GRACE = 2000  # until then ids of the previous run are valid
-X = "1.1.2.1.abcdef"  # a hand-out of the previous run
+PREVIOUS_HAND_OUT = "1.1.2.1.abcdef"  # a hand-out of the previous run
 NOW = 1
-FOR_EVER = 2**40
+END_OF_TIME_MS = 2**40
 
 
 def after_a_restart(rules: Rules = RULES) -> Backlog:
@@ -71,12 +71,12 @@ def ids_of(text: str, *numbers: int) -> AckIds:
     return {text: list(numbers)}
 
 
-seldom = st.sampled_from([False, False, False, True])
+rare_booleans = st.sampled_from([False, False, False, True])
 rarely = st.sampled_from([False] * 15 + [True])
 
 
 @dataclass
-class Given:
+class GivenLease:
     offset: int
     text: str
     deadline: int
@@ -87,7 +87,7 @@ def key_of(offset: int, keyed: bool) -> str:
     return "" if not keyed or offset % 5 == 4 else f"k{offset % 2}"
 
 
-class Walk(RuleBasedStateMachine):
+class BacklogMachine(RuleBasedStateMachine):
     """Consumers, a failing disk, a clock, restarts, retention and seeks, in any order."""
 
     def __init__(self) -> None:
@@ -95,8 +95,8 @@ class Walk(RuleBasedStateMachine):
         self.now = 1000
         self.end = 0
         self.keyed = False
-        self.given: list[Given] = []  # all leases of all runs
-        self.newest: dict[int, Given] = {}  # current or last lease of each message in this run
+        self.given: list[GivenLease] = []  # all leases of all runs
+        self.newest: dict[int, GivenLease] = {}  # current or last lease of each message in this run
         self.hand_outs: dict[int, set[str]] = {}
         """Hand-outs of this run that gave each message since its last failure."""
         self.heirs: dict[int, set[str]] = {}
@@ -172,7 +172,7 @@ class Walk(RuleBasedStateMachine):
         self.end += count
 
     @precondition(lambda self: not self.found)
-    @rule(most=st.integers(1, 8), slow=seldom, who=st.sampled_from([0, 0, 0, 0, 1, 2, 3]))
+    @rule(most=st.integers(1, 8), slow=rare_booleans, who=st.sampled_from([0, 0, 0, 0, 1, 2, 3]))
     def pull(self, most: int, slow: bool, who: int) -> None:
         """Give returned messages, then new ones; a slow pull gives them later.
 
@@ -200,7 +200,7 @@ class Walk(RuleBasedStateMachine):
         return may
 
     @precondition(lambda self: self.found)
-    @rule(fails=seldom)
+    @rule(fails=rare_booleans)
     def finish_pull(self, fails: bool) -> None:
         """Give the messages that a pull found, except those taken meanwhile; or none, as its consumer is gone."""
         offsets, self.found = self.found, []
@@ -224,7 +224,7 @@ class Walk(RuleBasedStateMachine):
                 self._check_order(offset)
                 if key_of(offset, self.keyed):
                     self.out[offset] = self.asks
-                given = Given(offset, text, deadline, attempt)
+                given = GivenLease(offset, text, deadline, attempt)
                 self.newest[offset] = given
                 self.given.append(given)
                 self.heirs.pop(offset, None)
@@ -256,12 +256,12 @@ class Walk(RuleBasedStateMachine):
         return [each for each in self.out if key and each > offset and key_of(each, self.keyed) == key]
 
     @precondition(lambda self: self.given)
-    @rule(data=st.data(), fails=seldom, later=st.booleans())
+    @rule(data=st.data(), fails=rare_booleans, later=st.booleans())
     def acknowledge(self, data: st.DataObject, fails: bool, later: bool) -> None:
-        self._acknowledge(self._some(data), fails, later)
+        self._acknowledge(self._draw_ids(data), fails, later)
 
     @precondition(lambda self: self.out)
-    @rule(data=st.data(), fails=seldom, later=st.booleans(), verb=st.sampled_from("aaaaanr"))
+    @rule(data=st.data(), fails=rare_booleans, later=st.booleans(), verb=st.sampled_from("aaaaanr"))
     def settle_of_a_key(self, data: st.DataObject, fails: bool, later: bool, verb: str) -> None:
         """Acknowledge some leased messages of one key, mostly the first or others; or nack or release them."""
         free = [each for each in sorted(self.out) if each not in self._being_settled()]
@@ -280,9 +280,9 @@ class Walk(RuleBasedStateMachine):
             self._release(ids)
 
     def _acknowledge(self, ids: list[AckId], fails: bool, later: bool) -> None:
-        good = self._good(ids)
+        good = self._choose_valid(ids)
         done, behind = self._in_order({each.offset for each in good})
-        settling = self.backlog.acknowledge(grouped(ids), self.now)
+        settling = self.backlog.acknowledge(group_ids(ids), self.now)
         assert sorted(settling.done) == sorted(done)
         if self.exactly_once:
             self._check_repeated(ids, settling)
@@ -312,7 +312,7 @@ class Walk(RuleBasedStateMachine):
     def _hold(self, offsets: set[int]) -> None:
         self.held |= offsets
         for offset in offsets:
-            self.newest[offset].deadline = self.reserved[offset] = FOR_EVER
+            self.newest[offset].deadline = self.reserved[offset] = END_OF_TIME_MS
 
     def _check_repeated(self, ids: list[AckId], settling: Settling) -> None:
         """Check that only the id that settled a message in this run may repeat its acknowledgement."""
@@ -323,20 +323,20 @@ class Walk(RuleBasedStateMachine):
             assert len(by) > 1 or (each in settling.late) == (each.hand_out not in by)
 
     @precondition(lambda self: self.given)
-    @rule(data=st.data(), fails=seldom, later=seldom, waits=st.sampled_from([None, 0, 900]))
+    @rule(data=st.data(), fails=rare_booleans, later=rare_booleans, waits=st.sampled_from([None, 0, 900]))
     def nack(self, data: st.DataObject, fails: bool, later: bool, waits: int | None) -> None:
-        self._nack(self._some(data), fails, later, waits)
+        self._nack(self._draw_ids(data), fails, later, waits)
 
     def _nack(self, ids: list[AckId], fails: bool, later: bool, waits: int | None) -> None:
-        good = self._good(ids)
-        settling = self.backlog.nack(grouped(ids), self.now, waits)
+        good = self._choose_valid(ids)
+        settling = self.backlog.nack(group_ids(ids), self.now, waits)
         assert sorted(settling.failures) == sorted(each.offset for each in good)
         self._check_taken_back(settling, together=False)
         if self.exactly_once:
             self._check_nacked(ids, good, settling)
         self._finish(settling, fails, later)
 
-    def _check_nacked(self, ids: list[AckId], good: list[Given], settling: Settling) -> None:
+    def _check_nacked(self, ids: list[AckId], good: list[GivenLease], settling: Settling) -> None:
         """Check that only the last id that nacked a message may repeat that, and that no id nacks a settled message."""
         counted = {(each.offset, each.text) for each in good}
         for each in ids:
@@ -348,7 +348,7 @@ class Walk(RuleBasedStateMachine):
                 assert each in settling.late, "what is done was given back"
         self.nacked_by.update(counted)
 
-    def _some(self, data: st.DataObject) -> list[AckId]:
+    def _draw_ids(self, data: st.DataObject) -> list[AckId]:
         out = [g for g in self.given if g.text in self.heirs.get(g.offset, ()) or self.newest.get(g.offset) is g]
         of_keys = [self.newest[each] for each in sorted(self.out) if each not in self._being_settled()]
         several = [each for each in (of_keys, of_keys[:3], out, self.given) if each]
@@ -356,12 +356,12 @@ class Walk(RuleBasedStateMachine):
         chosen = data.draw(st.lists(some, min_size=1, max_size=5))
         return [AckId(each.offset, each.text) for each in chosen]
 
-    def _good(self, ids: list[AckId]) -> list[Given]:
+    def _choose_valid(self, ids: list[AckId]) -> list[GivenLease]:
         """Return the valid ones of the ids, except held ones; those of the previous run become leases again."""
-        good: list[Given] = []
+        good: list[GivenLease] = []
         unsettled = [
             AckId(offset, text)
-            for text, offsets in grouped(ids).items()
+            for text, offsets in group_ids(ids).items()
             for offset in dict.fromkeys(offsets)
             if offset >= self.floor_by_retention and offset not in self.done | self.held | self._being_settled()
         ]
@@ -433,12 +433,12 @@ class Walk(RuleBasedStateMachine):
         self.held.discard(offset)
 
     @precondition(lambda self: self.open)
-    @rule(fails=seldom)
+    @rule(fails=rare_booleans)
     def disk(self, fails: bool) -> None:
         """Let the disk complete the oldest pending write."""
         self._store(self.open.pop(0), fails)
 
-    @rule(by=st.sampled_from([1, 100, 200, 400, 1000, 2500]), fails=seldom, later=seldom)
+    @rule(by=st.sampled_from([1, 100, 200, 400, 1000, 2500]), fails=rare_booleans, later=rare_booleans)
     def time_goes_by(self, by: int, fails: bool, later: bool) -> None:
         self.now += by
         settling = self.backlog.expire(self.now)
@@ -449,17 +449,17 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.given)
     @rule(data=st.data(), seconds=st.integers(0, 3))
     def extend(self, data: st.DataObject, seconds: int) -> None:
-        ids = self._some(data)
+        ids = self._draw_ids(data)
         deadline = self.now + seconds * 1000
-        good = self._good(ids)
-        late = self.backlog.extend(grouped(ids), deadline, self.now)
+        good = self._choose_valid(ids)
+        late = self.backlog.extend(group_ids(ids), deadline, self.now)
         self._check_late(ids, good, late)
         self._check_extended(ids, late)
         for each in good:
             each.deadline = deadline
             self._reserve(each.offset, deadline)
 
-    def _check_late(self, ids: list[AckId], good: list[Given], late: list[AckId]) -> None:
+    def _check_late(self, ids: list[AckId], good: list[GivenLease], late: list[AckId]) -> None:
         """Check that each id is valid or late, except ids of settled messages and of those being written."""
         taken = {(each.offset, each.text) for each in good}
         assert not taken & set(late), "a good id is late"
@@ -477,11 +477,11 @@ class Walk(RuleBasedStateMachine):
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         """Release some messages ever given: they may be given again at once."""
-        self._release(self._some(data))
+        self._release(self._draw_ids(data))
 
     def _release(self, ids: list[AckId]) -> None:
-        good = self._good(ids)
-        self._check_late(ids, good, self.backlog.release(grouped(ids), self.now))
+        good = self._choose_valid(ids)
+        self._check_late(ids, good, self.backlog.release(group_ids(ids), self.now))
         behind = [offset for each in good for offset in self._behind(each.offset)]
         for offset in {*(each.offset for each in good), *behind}:
             self._end(offset)
@@ -523,26 +523,26 @@ class Walk(RuleBasedStateMachine):
             self.pull(50, slow=False, who=2)
             news = self.given[before:]
             ids = [AckId(each.offset, each.text) for each in news]
-            self._finish(self.backlog.acknowledge(grouped(ids), self.now), fails=False, later=False)
+            self._finish(self.backlog.acknowledge(group_ids(ids), self.now), fails=False, later=False)
         assert self._floor() == self.end
 
 
-Walk.TestCase.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
-TestWalk = Walk.TestCase
+BacklogMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
+TestWalk = BacklogMachine.TestCase
 
 
 END = 40
-FROM_FLOOR = Progress(3, 0, 1, BitMap64([5, 7]), {})
+PROGRESS_FROM_FLOOR = Progress(3, 0, 1, BitMap64([5, 7]), {})
 
 
-def spans() -> st.SearchStrategy[list[Offset]]:
+def spans_of_offsets() -> st.SearchStrategy[list[Offset]]:
     """Generate offsets that are settled together."""
     return st.sets(st.integers(3, END - 1), min_size=1, max_size=8).map(lambda some: [*some])
 
 
-@given(st.lists(spans(), max_size=12), st.integers(0, END))
+@given(st.lists(spans_of_offsets(), max_size=12), st.integers(0, END))
 def test_what_is_done_is_known_and_the_floor_is_the_first_that_is_not(added: list[list[Offset]], oldest: int) -> None:
-    done, model = Done(FROM_FLOOR), {0, 1, 2, 5, 7}
+    done, model = Done(PROGRESS_FROM_FLOOR), {0, 1, 2, 5, 7}
     for some in added:
         new = [each for each in some if each not in model]
         done.add(new)
@@ -560,7 +560,7 @@ def test_what_is_done_is_known_and_the_floor_is_the_first_that_is_not(added: lis
 
 
 def test_what_is_passed_over_is_done_and_told_once_in_as_few_ranges_as_were_met() -> None:
-    done = Done(FROM_FLOOR)
+    done = Done(PROGRESS_FROM_FLOOR)
     done.pass_over(8, 10)
     done.pass_over(10, 11)
     done.pass_over(20, 21)
@@ -615,7 +615,7 @@ def test_an_id_of_the_run_before_counts_at_once_while_an_earlier_message_of_its_
     stream, _ = given_of_a_key(backlog, 1)
     assert backlog.may_give(1, "k", NOW, stream)  # a slow pull found it
 
-    assert backlog.acknowledge(ids_of(X, 1), NOW).done == [1]
+    assert backlog.acknowledge(ids_of(PREVIOUS_HAND_OUT, 1), NOW).done == [1]
 
 
 def test_an_acknowledgement_does_not_wait_for_earlier_ones_that_are_being_stored() -> None:
@@ -647,7 +647,7 @@ def test_a_nack_is_a_failure_that_is_stored_and_waits(is_seen: bool) -> None:
     if is_seen:
         backlog.restart_grace.withhold(4, GRACE)
         looked_at(backlog)
-    settling = backlog.nack(ids_of(X, 1), NOW, 5 * GRACE)
+    settling = backlog.nack(ids_of(PREVIOUS_HAND_OUT, 1), NOW, 5 * GRACE)
     assert settling.failures == {1: 1}
     backlog.note_stored(settling, NOW)
     assert 1 not in looked_at(backlog)
@@ -662,7 +662,7 @@ def test_a_nack_is_a_failure_that_is_stored_and_waits(is_seen: bool) -> None:
 def test_what_is_nacked_while_it_waits_to_be_given_comes_after_its_delay() -> None:
     backlog = after_a_restart()
     backlog.give_back(looked_at(backlog))  # as its consumer could not get it
-    store(backlog, backlog.nack(ids_of(X, 1), NOW, 500))
+    store(backlog, backlog.nack(ids_of(PREVIOUS_HAND_OUT, 1), NOW, 500))
 
     assert backlog.find_taken([0, 1]) == {1}
     assert backlog.ready_messages(4) == [0, 2, 3]
@@ -670,7 +670,7 @@ def test_what_is_nacked_while_it_waits_to_be_given_comes_after_its_delay() -> No
 
 def test_a_nack_of_the_last_attempt_puts_a_message_aside_once() -> None:
     backlog = after_a_restart(RULES._replace(most_attempts=1))
-    store(backlog, backlog.nack(ids_of(X, 1), NOW))
+    store(backlog, backlog.nack(ids_of(PREVIOUS_HAND_OUT, 1), NOW))
     assert backlog.failures.dead == []
     assert looked_at(backlog) == [0, 2, 3]
 

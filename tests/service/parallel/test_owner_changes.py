@@ -17,7 +17,7 @@ from ams.core.parallel_options import ParallelOptions
 from ams.core.supervisor import Supervisor
 from ams.service.parallel.settling import LATE
 from ams.service.seeking import Seeker
-from tests.service.parallel.site import SUB, NodeOwnership, Site, offsets
+from tests.service.parallel.site import SUB, NodeOwnership, ParallelSite, offsets
 from tests.support.engines import Engines, open_engines
 from tests.support.waiting import wait_until_async
 
@@ -28,7 +28,7 @@ LEASE = 10_000  # milliseconds: the deadline of the subscription
 class Town:
     """Nodes that share a subscription, and their clients' knowledge of it."""
 
-    def __init__(self, sites: list[Site], *, is_exact: bool, keys: int = 0) -> None:
+    def __init__(self, sites: list[ParallelSite], *, is_exact: bool, keys: int = 0) -> None:
         """Messages have so many ordering keys in turn."""
         self.sites, self.is_exact = sites, is_exact
         self.key: Callable[[int], str] = lambda number: str(number % keys) if keys else ""
@@ -69,17 +69,17 @@ class Town:
         self.ids += found
 
     async def acknowledge(self, node: int, first: int, count: int) -> None:
-        self.done |= {each.offset for each in await self._settled("acknowledge", node, first, count)}
+        self.done |= {each.offset for each in await self._settle_ids("acknowledge", node, first, count)}
 
     async def nack(self, node: int, first: int, count: int) -> None:
-        for each in await self._settled("nack", node, first, count):
+        for each in await self._settle_ids("nack", node, first, count):
             self.leases.pop(each.offset, None)
 
     async def extend(self, node: int, first: int, count: int) -> None:
-        for each in await self._settled("extend", node, first, count, 20):
+        for each in await self._settle_ids("extend", node, first, count, 20):
             self.leases[each.offset] = self.clock.monotonic() + 2 * LEASE
 
-    async def _settled(self, what: str, node: int, first: int, count: int, *more: int) -> list[AckId]:
+    async def _settle_ids(self, what: str, node: int, first: int, count: int, *more: int) -> list[AckId]:
         """Settle ids; return those reported as settled to a client."""
         wanted = self.ids[first : first + count]
         if not wanted:
@@ -119,10 +119,10 @@ class Town:
         assert await self.sites[self.owner].floor() == self.published
 
 
-async def towns(engines: Engines, *, is_exact: bool, keys: int = 0) -> Town:
+async def make_town(engines: Engines, *, is_exact: bool, keys: int = 0) -> Town:
     options = ParallelOptions(enable_exactly_once_delivery=is_exact, enable_message_ordering=keys > 0)
-    sites = [Site(engines, options) for _ in range(NODES)]
-    await sites[0].made()
+    sites = [ParallelSite(engines, options) for _ in range(NODES)]
+    await sites[0].prepare()
     for each in sites[1:]:
         each.caller = sites[0].caller
     return Town(sites, is_exact=is_exact, keys=keys)
@@ -132,7 +132,7 @@ async def towns(engines: Engines, *, is_exact: bool, keys: int = 0) -> Town:
 async def town(tmp_path: Path) -> AsyncIterator[Town]:
     """Nodes of which the first owns the subscription."""
     async with open_engines(tmp_path) as engines:
-        made = await towns(engines, is_exact=False)
+        made = await make_town(engines, is_exact=False)
         made.give(0)
         yield made
 
@@ -175,7 +175,7 @@ async def test_what_a_node_was_about_to_store_when_it_was_overtaken_is_refused(t
     town.give(1)
     given_again = await town.second.pull()
     town.give(0)  # as one that stood still believes
-    opened = await town.first.opened()
+    opened = await town.first.open_subscription()
     with pytest.raises(AckTimeout):
         await town.first.acknowledge(given)  # finds out, and takes it over again
     assert town.beliefs[0].released == [opened.subscription.id]
@@ -201,7 +201,7 @@ async def test_when_everything_is_lost_waiting_pulls_look_again(town: Town) -> N
     subscription = await town.first.subscription()
     until = asyncio.get_running_loop().time() + 60
     waiting = asyncio.create_task(town.first.working.puller.wait(subscription, "P", "one", until))
-    opened = await town.first.opened()
+    opened = await town.first.open_subscription()
     await wait_until_async(lambda: bool(opened.waiting))
     town.give(1)
     town.beliefs[0].lost()
@@ -247,7 +247,7 @@ async def test_a_node_that_believes_wrongly_sends_a_client_with_an_id_of_the_own
     what: str, more: tuple[int, ...], tmp_path: Path
 ) -> None:
     async with open_engines(tmp_path) as engines:
-        town = await towns(engines, is_exact=False)
+        town = await make_town(engines, is_exact=False)
         await town.publish(4)
         await town.pull(0, 2)
         await town.change(1, notices=False)
@@ -275,13 +275,13 @@ async def test_a_node_that_believes_wrongly_sends_a_client_with_an_id_of_the_own
 def test_whoever_owns_it_nothing_acknowledged_returns_and_nothing_else_is_lost(
     is_exact: bool, keys: int, walk: list[tuple[Any, ...]]
 ) -> None:
-    async def run(folder: Path) -> None:
+    async def run_walk(folder: Path) -> None:
         async with open_engines(folder) as engines:
-            town = await towns(engines, is_exact=is_exact, keys=keys)
+            town = await make_town(engines, is_exact=is_exact, keys=keys)
             await town.publish(4)
             for name, *given in walk:
                 await getattr(town, name)(*given)
             await town.finish()
 
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(run(Path(folder)))
+        asyncio.run(run_walk(Path(folder)))

@@ -12,31 +12,33 @@ from ams.core.names import Offset, TopicId
 from ams.service.parallel.backlog import MAX_OUT
 from ams.service.parallel.pulling import MAX_READ_MESSAGES, MAX_SCAN_MS
 from ams.service.parallel.watching import findings
-from tests.service.interference import interrupted
-from tests.service.parallel.site import LATE, P, Site, offsets, with_options
+from tests.service.interference import interrupt_call
+from tests.service.parallel.site import LEASE_PASSED_MS, P, ParallelSite, offsets, with_options
 from tests.support.waiting import some_turns, wait_until_async
 
 
-async def test_a_consumer_that_never_comes_back_leaves_others_their_share(site: Site, monkeypatch: pytest.MonkeyPatch):
+async def test_a_consumer_that_never_comes_back_leaves_others_their_share(
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("ams.service.parallel.backlog.MAX_OUT", 8)
     assert MAX_OUT > 8
     await site.publish(*range(20))
     assert len(await site.pull(20, "greedy")) == 8
-    site.engines.clock.advance(LATE)
+    site.engines.clock.advance(LEASE_PASSED_MS)
     assert len(await site.pull(4, "greedy")) == 4
     assert await site.pull(20, "greedy") == []
     assert len(await site.pull(20, "other")) == 4
 
 
-async def test_what_is_done_while_a_pull_reads_after_a_restart_is_not_given(site: Site) -> None:
-    ids = await site.given(*range(5))
+async def test_what_is_done_while_a_pull_reads_after_a_restart_is_not_given(site: ParallelSite) -> None:
+    ids = await site.publish_and_pull(*range(5))
     await site.acknowledge([ids[1], ids[2]])
     site.begin_again()
-    with interrupted(site.engines.log, "read", after=lambda: site.acknowledge([ids[0]])):
+    with interrupt_call(site.engines.log, "read", after=lambda: site.acknowledge([ids[0]])):
         assert await site.offsets() == [3, 4]
 
 
-async def test_a_new_message_that_fits_no_more_behind_one_that_comes_again_is_the_next(site: Site) -> None:
+async def test_a_new_message_that_fits_no_more_behind_one_that_comes_again_is_the_next(site: ParallelSite) -> None:
     """A pull takes as many bytes as fit, and one message at least."""
     await site.publish(0, 1, 2, 3)
     await site.nack(await site.pull(1))
@@ -49,7 +51,7 @@ async def test_a_new_message_that_fits_no_more_behind_one_that_comes_again_is_th
 
 
 async def test_what_comes_again_is_given_back_when_new_messages_cannot_be_read(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.publish(0, 1)
     await site.nack(await site.pull(1))
@@ -67,13 +69,13 @@ async def test_what_comes_again_is_given_back_when_new_messages_cannot_be_read(
     assert await site.offsets() == [0, 1]
 
 
-async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(site: Site) -> None:
+async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(site: ParallelSite) -> None:
     await site.pull()
-    with interrupted(site.engines.log, "bounds", lambda: site.publish(1, 2)):
+    with interrupt_call(site.engines.log, "bounds", lambda: site.publish(1, 2)):
         assert await site.offsets() == [0, 1]
 
 
-async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by_failures(site: Site) -> None:
+async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by_failures(site: ParallelSite) -> None:
     await site.publish(0)
     identity = (await site.subscription()).id
     assert site.working.puller.message_waiter(identity, 1, holder="one") is None  # nobody works on it
@@ -95,12 +97,12 @@ async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by
 
 # A filter that excludes most messages
 
-ONLY_LAST = with_options(filter='hasPrefix(attributes.n, "9999")')
+with_filter = with_options(filter='hasPrefix(attributes.n, "9999")')
 
 
-@ONLY_LAST
+@with_filter
 @pytest.mark.parametrize("most", [1, 10, 3000])
-async def test_a_pull_looks_behind_all_that_the_filter_passes_over(site: Site, most: int) -> None:
+async def test_a_pull_looks_behind_all_that_the_filter_passes_over(site: ParallelSite, most: int) -> None:
     await site.publish(*range(5 * MAX_READ_MESSAGES), 9999, 99990, 99991)
 
     assert await site.offsets(most) == [5000, 5001, 5002][:most]
@@ -108,26 +110,26 @@ async def test_a_pull_looks_behind_all_that_the_filter_passes_over(site: Site, m
     assert [each.offset for each in left] == ([5001] if most == 1 else [])
 
 
-@ONLY_LAST
+@with_filter
 async def test_a_pull_that_looked_for_its_time_ends_and_the_next_one_goes_on(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.publish(*range(3 * MAX_READ_MESSAGES), 9999)
     read, starts = site.engines.log.read, []
 
-    async def slowly(topic: Any, start: Any, **limits: int) -> Any:
+    async def pull_slowly(topic: Any, start: Any, **limits: int) -> Any:
         starts.append(start)
         site.engines.clock.advance(MAX_SCAN_MS // 2)
         return await read(topic, start, **limits)
 
-    monkeypatch.setattr(site.engines.log, "read", slowly)
+    monkeypatch.setattr(site.engines.log, "read", pull_slowly)
     assert await site.pull(MAX_READ_MESSAGES) == []
     assert starts == [0, MAX_READ_MESSAGES]
     assert await site.offsets(MAX_READ_MESSAGES) == [3 * MAX_READ_MESSAGES]
 
 
 @with_options(enable_message_ordering=True)
-async def test_a_pull_looks_behind_all_that_is_blocked_by_its_key(site: Site) -> None:
+async def test_a_pull_looks_behind_all_that_is_blocked_by_its_key(site: ParallelSite) -> None:
     await site.publish(*range(2 * MAX_READ_MESSAGES), key=lambda n: "k" if n < 2 * MAX_READ_MESSAGES - 1 else "other")
 
     assert await site.offsets(1) == [0]
@@ -138,7 +140,7 @@ async def test_a_pull_looks_behind_all_that_is_blocked_by_its_key(site: Site) ->
 
 
 @contextlib.asynccontextmanager
-async def waiting_for(site: Site, holder: str) -> AsyncIterator["asyncio.Future[bool]"]:
+async def waiting_for(site: ParallelSite, holder: str) -> AsyncIterator["asyncio.Future[bool]"]:
     """Let a consumer wait in a pull."""
     before = site.deliverer.waiting
     until = asyncio.get_running_loop().time() + 60
@@ -151,8 +153,8 @@ async def waiting_for(site: Site, holder: str) -> AsyncIterator["asyncio.Future[
 
 
 @pytest.mark.parametrize("change", ["nack", "end of a lease", "publish"])
-async def test_a_waiting_pull_goes_on_when_there_is_something_to_lease(site: Site, change: str) -> None:
-    ids = await site.given(0)
+async def test_a_waiting_pull_goes_on_when_there_is_something_to_lease(site: ParallelSite, change: str) -> None:
+    ids = await site.publish_and_pull(0)
     async with waiting_for(site, "two") as waiting:
         assert not waiting.done()
         if change == "nack":
@@ -160,13 +162,13 @@ async def test_a_waiting_pull_goes_on_when_there_is_something_to_lease(site: Sit
         elif change == "publish":
             await site.publish(1)
         else:
-            site.engines.clock.advance(LATE)
+            site.engines.clock.advance(LEASE_PASSED_MS)
             await site.look()
         assert await waiting
     assert len(await site.pull()) == 1
 
 
-async def test_an_acknowledgement_wakes_who_had_no_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_acknowledgement_wakes_who_had_no_room(site: ParallelSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.service.parallel.backlog.MAX_OUT", 4)
     await site.publish(*range(9))
     ids = await site.pull(2, "one")
@@ -178,7 +180,7 @@ async def test_an_acknowledgement_wakes_who_had_no_room(site: Site, monkeypatch:
 
 
 async def test_an_acknowledgement_wakes_who_gets_nothing_new_before_some_are_done(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ams.service.parallel.backlog.MAX_SPAN", 2)
     await site.publish(*range(4))
@@ -192,9 +194,9 @@ async def test_an_acknowledgement_wakes_who_gets_nothing_new_before_some_are_don
         assert await waiting
 
 
-async def test_a_pull_that_waits_leaves_nothing_behind(site: Site) -> None:
+async def test_a_pull_that_waits_leaves_nothing_behind(site: ParallelSite) -> None:
     await site.pull()
-    opened = await site.opened()
+    opened = await site.open_subscription()
     async with waiting_for(site, "one"), waiting_for(site, "one"), waiting_for(site, "two"):
         assert [len(each) for each in opened.waiting.values()] == [2, 1]
     assert not opened.waiting
@@ -204,11 +206,11 @@ async def test_a_pull_that_waits_leaves_nothing_behind(site: Site) -> None:
 
 
 async def test_of_the_bytes_that_may_be_out_a_consumer_gets_as_many_as_it_leaves_free(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.publish(*range(40))
     [first] = await site.pull(1)
-    backlog = (await site.opened()).backlog
+    backlog = (await site.open_subscription()).backlog
     size = backlog.leases.bytes
     await site.acknowledge([first])
     monkeypatch.setattr("ams.service.parallel.backlog.MAX_OUT_BYTES", 8 * size)
@@ -231,11 +233,11 @@ async def test_of_the_bytes_that_may_be_out_a_consumer_gets_as_many_as_it_leaves
      " lease to one."),
 ])  # fmt: skip
 async def test_room_that_is_used_up_is_said(
-    site: Site, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, said: str
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, said: str
 ) -> None:
     await site.publish(*range(4))
     await site.acknowledge((await site.pull(4))[1:2])
-    opened = await site.opened()
+    opened = await site.open_subscription()
     assert not any(each.wrong for each in findings(opened, names_holders=True))
 
     monkeypatch.setattr(f"ams.service.parallel.watching.{limit}", most)
@@ -244,7 +246,7 @@ async def test_room_that_is_used_up_is_said(
 
 
 async def test_who_gives_everything_back_for_later_leaves_others_their_share(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ams.service.parallel.backlog.MAX_HELD_BACK", 8)
     monkeypatch.setattr("ams.service.parallel.watching.MAX_HELD_BACK", 8)
@@ -252,7 +254,7 @@ async def test_who_gives_everything_back_for_later_leaves_others_their_share(
     for _ in range(4):
         await site.nack(await site.pull(1, "greedy"), 600_000)
     assert await site.pull(20, "greedy") == []
-    opened = await site.opened()
+    opened = await site.open_subscription()
     said = "4 messages wait to be given again that failed with one consumer: it gets no new ones before."
     assert said in [each.text for each in findings(opened, names_holders=True) if each.wrong]
 

@@ -14,12 +14,21 @@ from ams.service.parallel.opening import MAX_LEASE_MS
 from ams.service.seeking import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.acks import Change
-from tests.service.parallel.site import DIES, LATE, SUB, P, Site, before_the_next_lease, offsets, with_options
+from tests.service.parallel.site import (
+    DEAD_LETTER_POLICY,
+    LEASE_PASSED_MS,
+    SUB,
+    P,
+    ParallelSite,
+    before_the_next_lease,
+    offsets,
+    with_options,
+)
 from tests.support.waiting import some_turns
 
 
-async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(site: Site) -> None:
-    ids = await site.given(0, 1, 2)
+async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(site: ParallelSite) -> None:
+    ids = await site.publish_and_pull(0, 1, 2)
     site.begin_again()
     await site.acknowledge(ids[1:2])
     assert await site.offsets() == [0, 2]
@@ -28,24 +37,24 @@ async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(sit
     assert await site.floor() == 0
 
 
-async def test_after_a_restart_ids_are_good_for_one_deadline(site: Site) -> None:
-    ids = await site.given(0)
+async def test_after_a_restart_ids_are_good_for_one_deadline(site: ParallelSite) -> None:
+    ids = await site.publish_and_pull(0)
     site.begin_again()
     await site.acknowledge([])
-    site.engines.clock.advance(LATE)
+    site.engines.clock.advance(LEASE_PASSED_MS)
     with pytest.raises(AckTimeout):
         await site.acknowledge(ids)
 
 
 @with_options(enable_exactly_once_delivery=True)
-async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: Site) -> None:
-    ids = await site.given(0, 1)
+async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: ParallelSite) -> None:
+    ids = await site.publish_and_pull(0, 1)
     site.begin_again()
     assert await site.pull() == []
     await site.publish(2)
     assert await site.offsets() == [2]
     await site.acknowledge(ids[:1])
-    site.engines.clock.advance(2 * LATE)
+    site.engines.clock.advance(2 * LEASE_PASSED_MS)
     again = await site.pull()
     assert offsets(again) == [1, 2]
     with pytest.raises(AckTimeout):
@@ -54,10 +63,10 @@ async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: Site
     assert await site.floor() == 3
 
 
-@with_options(dead_letter_policy=DIES)
+@with_options(dead_letter_policy=DEAD_LETTER_POLICY)
 @pytest.mark.parametrize("what", ["acknowledged", "extended", "failed for the last time"])
 async def test_what_is_settled_by_an_id_of_before_between_a_read_and_its_lease_is_not_given(
-    site: Site, monkeypatch: pytest.MonkeyPatch, what: str
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     await site.publish(*range(4))
     await site.fail(4)
@@ -69,9 +78,9 @@ async def test_what_is_settled_by_an_id_of_before_between_a_read_and_its_lease_i
 
 
 async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = await site.given(0)
+    ids = await site.publish_and_pull(0)
 
     async def fail(*_: object) -> bool:
         await some_turns()
@@ -87,7 +96,9 @@ async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
 
 
 @with_options(message_retention=7 * DAY)
-async def test_a_clock_that_leaps_ahead_takes_nothing_of_a_subscription_with_a_retention_of_its_own(site: Site) -> None:
+async def test_a_clock_that_leaps_ahead_takes_nothing_of_a_subscription_with_a_retention_of_its_own(
+    site: ParallelSite,
+) -> None:
     engines, clock = site.engines, site.engines.clock
     retention_clock = RetentionClock(clock)
     seeker = Seeker(
@@ -112,11 +123,11 @@ async def test_a_clock_that_leaps_ahead_takes_nothing_of_a_subscription_with_a_r
 
 
 @with_options(message_retention=600_000)
-async def test_where_it_stands_is_said_of_one_moment_also_when_retention_has_just_passed_it(site: Site) -> None:
+async def test_where_it_stands_is_said_of_one_moment_also_when_retention_has_just_passed_it(site: ParallelSite) -> None:
     engines, working = site.engines, site.working
     retention_clock = RetentionClock(engines.clock)
     seeker = Seeker(engines.registry, engines.log, engines.cursors, working=working, retention_clock=retention_clock)
-    ids = await site.given(*range(50))
+    ids = await site.publish_and_pull(*range(50))
     await site.extend(ids, 600)
     await site.acknowledge(ids[1:])
     engines.clock.advance(599_000)
@@ -126,7 +137,7 @@ async def test_where_it_stands_is_said_of_one_moment_also_when_retention_has_jus
     assert (found.min, found.current, found.max, found.acknowledged, found.leased) == (50, 50, 52, 0, 0)
 
 
-async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgotten(site: Site) -> None:
+async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgotten(site: ParallelSite) -> None:
     await site.publish(0, 1)
     subscription = await site.subscription()
     topic = await site.topic()
@@ -138,16 +149,16 @@ async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgott
     assert await site.offsets() == [2, 3, 4]
 
 
-COVERED_LONGER = 10_000  # milliseconds by which the recorded end of a lease may be too late
+LEASE_END_MARGIN_MS = 10_000  # milliseconds by which the recorded end of a lease may be too late
 
 
-async def switch_on(site: Site, *, has_cover: bool = True) -> None:
+async def switch_on(site: ParallelSite, *, has_cover: bool = True) -> None:
     engines, cover = site.engines, site.working.storer.cover if has_cover else None
     subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, cover=cover)
     await subscriptions.change(site.caller, SUB, {"enable_exactly_once_delivery": True})
 
 
-async def test_an_extension_that_is_refused_covers_nothing(site: Site) -> None:
+async def test_an_extension_that_is_refused_covers_nothing(site: ParallelSite) -> None:
     await switch_on(site)
     await site.publish(0, 1)
     [given] = await site.pull(1)
@@ -155,23 +166,23 @@ async def test_an_extension_that_is_refused_covers_nothing(site: Site) -> None:
     with pytest.raises(InvalidInput):
         await site.extend([AckId(Offset(77), given.hand_out)], 600)
     site.begin_again()
-    site.engines.clock.advance(2 * COVERED_LONGER)
+    site.engines.clock.advance(2 * LEASE_END_MARGIN_MS)
     assert await site.offsets() == [1]
 
 
-async def test_leases_that_were_out_are_kept_although_nobody_asked_for_anything_since(site: Site) -> None:
-    ids = await site.given(0, 1)
+async def test_leases_that_were_out_are_kept_although_nobody_asked_for_anything_since(site: ParallelSite) -> None:
+    ids = await site.publish_and_pull(0, 1)
     await site.extend(ids, 300)
     await switch_on(site)
     site.begin_again()
     site.engines.clock.advance(299_000)
     assert await site.pull() == []
     await site.acknowledge(ids[:1])
-    site.engines.clock.advance(COVERED_LONGER + 2_000)
+    site.engines.clock.advance(LEASE_END_MARGIN_MS + 2_000)
     assert await site.offsets() == [1]
 
 
-async def test_leases_that_were_out_are_covered_by_the_next_hand_out(site: Site) -> None:
+async def test_leases_that_were_out_are_covered_by_the_next_hand_out(site: ParallelSite) -> None:
     await site.publish(0, 1)
     ids = await site.pull(1)
     await site.extend(ids, 300)
@@ -183,30 +194,30 @@ async def test_leases_that_were_out_are_covered_by_the_next_hand_out(site: Site)
     await site.acknowledge(ids)
 
 
-async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may_last(site: Site) -> None:
-    ids = await site.given(0)
+async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may_last(site: ParallelSite) -> None:
+    ids = await site.publish_and_pull(0)
     await site.extend(ids, 600)
     site.begin_again()
     await switch_on(site)
     assert await site.pull() == []
     site.engines.clock.advance(MAX_LEASE_MS - 1_000)
     assert await site.pull() == []
-    site.engines.clock.advance(COVERED_LONGER + 2_000)
+    site.engines.clock.advance(LEASE_END_MARGIN_MS + 2_000)
     assert await site.offsets() == [0]
 
 
 @with_options(enable_exactly_once_delivery=True)
-async def test_nothing_is_withheld_longer_than_a_lease_where_the_time_of_day_was_set_back(site: Site) -> None:
-    await site.given(0)
+async def test_nothing_is_withheld_longer_than_a_lease_where_the_time_of_day_was_set_back(site: ParallelSite) -> None:
+    await site.publish_and_pull(0)
     site.engines.clock.step(-DAY)
     site.begin_again()
     assert await site.pull() == []
-    site.engines.clock.advance(MAX_LEASE_MS + LATE)
+    site.engines.clock.advance(MAX_LEASE_MS + LEASE_PASSED_MS)
     assert await site.offsets() == [0]
 
 
-async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(site: Site) -> None:
-    await site.acknowledge(await site.given(0, 1))
+async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(site: ParallelSite) -> None:
+    await site.acknowledge(await site.publish_and_pull(0, 1))
     site.begin_again(Ownership())
     await site.working.opened.note_ends()  # as `start` does
     await site.publish(2, 3)
@@ -214,19 +225,19 @@ async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(si
     assert await site.offsets() == [2, 3]
 
 
-async def test_what_came_after_this_process_took_over_is_given_at_once(site: Site) -> None:
-    await site.acknowledge(await site.given(0, 1))
+async def test_what_came_after_this_process_took_over_is_given_at_once(site: ParallelSite) -> None:
+    await site.acknowledge(await site.publish_and_pull(0, 1))
     site.begin_again()
     assert await site.pull() == []
     await site.publish(2, 3)
     await switch_on(site)
     assert await site.offsets(1) == [2]
     site.begin_again()
-    site.engines.clock.advance(2 * COVERED_LONGER)
+    site.engines.clock.advance(2 * LEASE_END_MARGIN_MS)
     assert await site.offsets() == [2, 3]
 
 
-async def test_what_was_not_given_when_it_was_switched_on_is_given_at_once_after_a_restart(site: Site) -> None:
+async def test_what_was_not_given_when_it_was_switched_on_is_given_at_once_after_a_restart(site: ParallelSite) -> None:
     await site.publish(0, 1)
     ids = await site.pull(1)
     await switch_on(site)
@@ -236,8 +247,8 @@ async def test_what_was_not_given_when_it_was_switched_on_is_given_at_once_after
     await site.acknowledge(ids)
 
 
-async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_rest_is_not(site: Site) -> None:
-    ids = await site.given(0)
+async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_rest_is_not(site: ParallelSite) -> None:
+    ids = await site.publish_and_pull(0)
     await site.extend(ids, 600)
     site.begin_again()
     await site.working.opened.note_ends()  # as `start` does
@@ -251,15 +262,15 @@ async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_
     assert await site.floor() == 1
 
 
-async def test_what_is_opened_once_more_by_the_only_process_may_be_out_since_its_start(site: Site) -> None:
+async def test_what_is_opened_once_more_by_the_only_process_may_be_out_since_its_start(site: ParallelSite) -> None:
     await site.working.opened.note_ends()  # as `start` does
-    await site.extend(await site.given(0), 600)
+    await site.extend(await site.publish_and_pull(0), 600)
     site.working.opened.forget((await site.subscription()).id)
     await switch_on(site)
     assert await site.pull() == []
 
 
-async def test_what_is_given_while_it_is_being_switched_on_is_covered(site: Site) -> None:
+async def test_what_is_given_while_it_is_being_switched_on_is_covered(site: ParallelSite) -> None:
     await site.publish(0, 1)
     await site.working.storer.cover(await site.subscription(), P)
     ids = await site.pull(1)  # before the options are changed

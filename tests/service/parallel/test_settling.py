@@ -15,8 +15,16 @@ from ams.service.parallel.backlog import DEAD_LETTER_RETRY_MS
 from ams.service.parallel.settling import SHOWN_IDS, SLICE
 from ams.service.parallel.watching import ParallelMetrics, findings
 from ams.service.seeking import Seeker
-from tests.service.interference import failing
-from tests.service.parallel.site import DIES, LATE, LETTERS, SUB, WAITS, Site, with_options
+from tests.service.interference import fail_calls
+from tests.service.parallel.site import (
+    DEAD_LETTER_POLICY,
+    LEASE_PASSED_MS,
+    LETTERS,
+    RETRY_POLICY,
+    SUB,
+    ParallelSite,
+    with_options,
+)
 from tests.support.waiting import PATIENCE_SECONDS, some_turns
 
 
@@ -30,16 +38,16 @@ async def turns_during(work: Coroutine[Any, Any, object]) -> int:
     return turns
 
 
-async def test_very_many_ids_are_dealt_with_in_slices_others_having_turns_in_between(site: Site) -> None:
-    many = await site.given(*range(4)) * SLICE
+async def test_very_many_ids_are_dealt_with_in_slices_others_having_turns_in_between(site: ParallelSite) -> None:
+    many = await site.publish_and_pull(*range(4)) * SLICE
     assert await turns_during(site.extend(many, 60)) >= 8
     assert await turns_during(site.nack(many, 0)) >= 8
     assert await turns_during(site.acknowledge(await site.pull() * SLICE)) >= 8
     assert await site.floor() == 4
 
 
-async def test_of_very_many_ids_nothing_is_done_when_some_were_never_given(site: Site) -> None:
-    given = await site.given(*range(4))
+async def test_of_very_many_ids_nothing_is_done_when_some_were_never_given(site: ParallelSite) -> None:
+    given = await site.publish_and_pull(*range(4))
     bad, worse = (AckId(offset, given[0].hand_out) for offset in (9, 10))
     for work in (site.acknowledge, site.nack, lambda ids: site.extend(ids, 30)):
         with pytest.raises(NeverGiven, match="^Invalid ack id$") as error:
@@ -49,10 +57,10 @@ async def test_of_very_many_ids_nothing_is_done_when_some_were_never_given(site:
     await site.acknowledge(given)
 
 
-async def test_of_very_many_ids_those_that_are_late_are_counted_and_the_others_are_done(site: Site) -> None:
+async def test_of_very_many_ids_those_that_are_late_are_counted_and_the_others_are_done(site: ParallelSite) -> None:
     await site.publish(*range(2 * SLICE + 2))
     late = await site.pull(SLICE + 1)
-    site.engines.clock.advance(LATE)
+    site.engines.clock.advance(LEASE_PASSED_MS)
     good = await site.pull(2 * SLICE + 2)
     with pytest.raises(AckTimeout, match=f"^ack timeout: 0-.* and {len(late) - SHOWN_IDS} more$"):
         await site.acknowledge([*late, *good])
@@ -60,9 +68,9 @@ async def test_of_very_many_ids_those_that_are_late_are_counted_and_the_others_a
 
 
 async def test_a_repeated_acknowledgement_is_stored_when_the_one_before_it_cannot_be(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = await site.given(0)
+    ids = await site.publish_and_pull(0)
     settle, begun, fails = site.engines.cursors.settle, asyncio.Event(), asyncio.Event()
 
     async def fail(*_: object) -> bool:
@@ -83,8 +91,8 @@ async def test_a_repeated_acknowledgement_is_stored_when_the_one_before_it_canno
     assert await site.floor() == 1
 
 
-async def test_an_acknowledgement_is_stored_also_when_its_client_leaves(site: Site) -> None:
-    ids = await site.given(0)
+async def test_an_acknowledgement_is_stored_also_when_its_client_leaves(site: ParallelSite) -> None:
+    ids = await site.publish_and_pull(0)
     leaving = asyncio.ensure_future(site.acknowledge(ids))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -93,15 +101,15 @@ async def test_an_acknowledgement_is_stored_also_when_its_client_leaves(site: Si
     assert await site.floor() == 1
 
 
-@with_options(retry_policy=WAITS)
-async def test_waits_after_failures_double_up_to_the_maximum_while_others_go_on(site: Site) -> None:
+@with_options(retry_policy=RETRY_POLICY)
+async def test_waits_after_failures_double_up_to_the_maximum_while_others_go_on(site: ParallelSite) -> None:
     await site.publish(0, 1)
     waits = []
     for _ in range(4):
         [failed] = await site.pull(1)
         await site.nack([failed])
         waited = 0
-        while not (await site.opened()).backlog.has_ready:
+        while not (await site.open_subscription()).backlog.has_ready:
             site.engines.clock.advance(100)
             waited += 100
             await site.look()
@@ -111,11 +119,11 @@ async def test_waits_after_failures_double_up_to_the_maximum_while_others_go_on(
     assert await site.offsets(1) == [1]
 
 
-@with_options(dead_letter_policy=DIES)
-async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(site: Site) -> None:
+@with_options(dead_letter_policy=DEAD_LETTER_POLICY)
+async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(site: ParallelSite) -> None:
     await site.publish(0)
     await site.fail(5)
-    with failing(site.engines.cursors, "settle", CursorsUnavailable):
+    with fail_calls(site.engines.cursors, "settle", CursorsUnavailable):
         await site.look()
     assert len(await site.letters()) == 1
     site.begin_again()
@@ -125,8 +133,8 @@ async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(site
     assert await site.floor() == 1
 
 
-@with_options(dead_letter_policy=DIES)
-async def test_a_message_that_fails_again_after_a_seek_is_put_aside_again(site: Site) -> None:
+@with_options(dead_letter_policy=DEAD_LETTER_POLICY)
+async def test_a_message_that_fails_again_after_a_seek_is_put_aside_again(site: ParallelSite) -> None:
     await site.publish(0)
     for _ in range(2):
         await site.fail(5)
@@ -138,8 +146,8 @@ async def test_a_message_that_fails_again_after_a_seek_is_put_aside_again(site: 
     assert [each["deadLetterAttempts"] for each in await site.letters()] == ["5", "5"]
 
 
-@with_options(dead_letter_policy=DIES)
-async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says_why(site: Site) -> None:
+@with_options(dead_letter_policy=DEAD_LETTER_POLICY)
+async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says_why(site: ParallelSite) -> None:
     await site.publish(0)
     await site.fail(5)
     await site.engines.topics.delete(site.caller, LETTERS)
@@ -147,7 +155,7 @@ async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says
         await site.look()
     assert [each["reason"] for each in said if each["event"] == "dead_letter.put_off"] == [NO_TOPIC]
     assert await site.pull() == [], "not at once"
-    opened = await site.opened()
+    opened = await site.open_subscription()
     reason = (
         f"Message 0 failed 5 times, and comes again and again: what failed 5 times could not be put aside, {NO_TOPIC}."
     )
@@ -164,8 +172,8 @@ async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says
     assert not opened.kept_because
 
 
-@with_options(dead_letter_policy=DIES, enable_message_ordering=True)
-async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_again(site: Site) -> None:
+@with_options(dead_letter_policy=DEAD_LETTER_POLICY, enable_message_ordering=True)
+async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_again(site: ParallelSite) -> None:
     await site.publish(0, 1, key=lambda _: "k")
     await site.fail(5)
     site.begin_again()
@@ -175,7 +183,7 @@ async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_a
     assert await site.offsets() == [1]
 
 
-async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_sooner(site: Site) -> None:
+async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_sooner(site: ParallelSite) -> None:
     await site.working.start(Supervisor())
     await some_turns()
     site.working.opened.wake_sweeper()
@@ -188,7 +196,7 @@ def gauges(watched: ParallelMetrics) -> dict[str, list[tuple[dict[str, str], flo
 
 
 @pytest.mark.parametrize("by_name", [False, True])
-async def test_figures_of_all_that_is_worked_on(site: Site, by_name: bool) -> None:
+async def test_figures_of_all_that_is_worked_on(site: ParallelSite, by_name: bool) -> None:
     clock = site.engines.clock
     watched = ParallelMetrics(site.working, site.engines.log, clock, by_name=by_name)
     assert gauges(watched)["ams_parallel_subscriptions"] == [({}, 0)]

@@ -18,8 +18,8 @@ from ams.storage.registry.registry import Registry
 from ams.wire.push import WorkerState
 from tests.support.administration import make_project
 
-TO_DELIVER = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", header_value="secret", verified=True)
-NOT_YET = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", verification_hash="hash")
+VERIFIED_CONFIG = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", header_value="secret", verified=True)
+UNVERIFIED_CONFIG = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", verification_hash="hash")
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def project(registry: Registry) -> Project:
 
 
 async def subscribe(
-    registry: Registry, project: Project, name: str = "one", config: PushConfig | None = TO_DELIVER
+    registry: Registry, project: Project, name: str = "one", config: PushConfig | None = VERIFIED_CONFIG
 ) -> Subscription:
     identity = new_uuid()
     return await registry.subscriptions.create(identity, project.id, name, "T", 15, config)
@@ -46,7 +46,7 @@ def assignment(registry: Registry) -> Assignment:
 async def test_a_target_has_all_that_is_needed_to_deliver(registry: Registry, project: Project) -> None:
     topic = await make_topic(registry, project)
     one = await subscribe(registry, project)
-    await subscribe(registry, project, "waits", NOT_YET)
+    await subscribe(registry, project, "waits", UNVERIFIED_CONFIG)
     await subscribe(registry, project, "pulls", None)
 
     async def secrets() -> Mapping[SubscriptionId, Sequence[str]]:
@@ -56,7 +56,7 @@ async def test_a_target_has_all_that_is_needed_to_deliver(registry: Registry, pr
 
     assert (target.path, target.topic) == ("/projects/P/subscriptions/one", "/projects/P/topics/T")
     assert (target.id, target.topic_id) == (one.id, topic_id_text(topic.id))
-    assert (target.config, target.ack_deadline_seconds) == (TO_DELIVER, 15)
+    assert (target.config, target.ack_deadline_seconds) == (VERIFIED_CONFIG, 15)
     assert target.secrets == ("whsec_new", "whsec_old")
 
 

@@ -12,34 +12,34 @@ from ams.core.parallel_options import ParallelOptions, RetryPolicy
 from ams.push.upstream import Away, Gone, HandOut, NotTaken, Target, Verdict
 from ams.service.push.runner import HOLDER, EngineHandOuts
 from tests.push.keepers import target
-from tests.service.parallel.site import Site
+from tests.service.parallel.site import ParallelSite
 from tests.support.engines import open_engines
 
-REFUSED = Verdict("no such bed", 1, 422)
-OF_ITS_OWN = ParallelOptions(retry_policy=RetryPolicy(7000, 7000))
+REFUSAL = Verdict("no such bed", 1, 422)
+OWN_RETRY_OPTIONS = ParallelOptions(retry_policy=RetryPolicy(7000, 7000))
 
 
 class Leasing:
-    def __init__(self, site: Site, of: Target) -> None:
+    def __init__(self, site: ParallelSite, of: Target) -> None:
         self.site, self.target = site, of
         self.hand_outs = EngineHandOuts(site.engines.registry, site.working)
 
     async def lease(self, most: int = 10) -> Sequence[HandOut]:
         return await self.hand_outs.lease(self.target, max_messages=most, max_bytes=2**20)
 
-    async def published(self, *numbers: int) -> HandOut:
+    async def lease_published(self, *numbers: int) -> HandOut:
         await self.site.publish(*numbers)
         (hand_out,) = await self.lease()
         return hand_out
 
     async def fail(self, hand_out: HandOut, wait: int = 3000) -> None:
-        await self.hand_outs.fail(self.target, hand_out, wait, REFUSED)
+        await self.hand_outs.fail(self.target, hand_out, wait, REFUSAL)
 
 
 @pytest.fixture
 async def leasing(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Leasing]:
     async with open_engines(tmp_path) as engines:
-        site = await Site(engines, getattr(request, "param", ParallelOptions())).made()
+        site = await ParallelSite(engines, getattr(request, "param", ParallelOptions())).prepare()
         identity = (await site.subscription()).id
         yield Leasing(site, target("/projects/P/subscriptions/s", identity=identity, parallel=True))
 
@@ -49,7 +49,7 @@ def offsets(hand_outs: Sequence[HandOut]) -> list[int]:
 
 
 async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> None:
-    hand_out = await leasing.published(0, 1, 2)
+    hand_out = await leasing.lease_published(0, 1, 2)
     assert (hand_out.attempt, offsets([hand_out])) == (1, [0, 1, 2])
     opened = leasing.site.working.opened.get(leasing.target.id)
     assert opened.backlog.leases.holders == {HOLDER: 3}
@@ -62,10 +62,13 @@ async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> No
 
 
 @pytest.mark.parametrize(
-    ("leasing", "seconds"), [(ParallelOptions(), 3), (OF_ITS_OWN, 7)], indirect=["leasing"], ids=["of push", "its own"]
+    ("leasing", "seconds"),
+    [(ParallelOptions(), 3), (OWN_RETRY_OPTIONS, 7)],
+    indirect=["leasing"],
+    ids=["of push", "its own"],
 )
 async def test_what_failed_waits_by_the_policy_of_the_subscription_or_else_of_push(leasing: Leasing, seconds: int):
-    hand_out = await leasing.published(0)
+    hand_out = await leasing.lease_published(0)
     await leasing.fail(hand_out)
     leasing.site.engines.clock.advance(seconds * 1000 - 200)
     assert await leasing.lease() == []
@@ -76,14 +79,14 @@ async def test_what_failed_waits_by_the_policy_of_the_subscription_or_else_of_pu
 
 
 async def test_what_is_released_comes_again_at_once(leasing: Leasing) -> None:
-    hand_out = await leasing.published(0)
+    hand_out = await leasing.lease_published(0)
     leasing.hand_outs.release(leasing.target, hand_out)
     (again,) = await leasing.lease()
     assert (again.attempt, offsets([again])) == (1, [0])
 
 
 async def test_leases_that_are_over_are_not_taken(leasing: Leasing) -> None:
-    hand_out = await leasing.published(0)
+    hand_out = await leasing.lease_published(0)
     await leasing.hand_outs.extend(leasing.target, hand_out, 40)
     leasing.site.engines.clock.advance(39_000)
     await leasing.hand_outs.extend(leasing.target, hand_out, 40)
@@ -105,16 +108,16 @@ async def test_a_subscription_that_another_node_works_on_is_taken_from_it_and_tr
     working, taken = leasing.site.working, []
     pull = working.puller.pull
 
-    async def elsewhere(*given: Any, **more: Any) -> Any:
+    async def pull_elsewhere(*given: Any, **more: Any) -> Any:
         if is_taken_back or not taken:
             raise OwnedElsewhere
         return await pull(*given, **more)
 
-    async def own(subscription: SubscriptionId, *, seizes: bool = False) -> None:
+    async def note_owner(subscription: SubscriptionId, *, seizes: bool = False) -> None:
         taken.append((subscription, seizes))
 
-    monkeypatch.setattr(working.puller, "pull", elsewhere)
-    monkeypatch.setattr(working.opened, "own", own)
+    monkeypatch.setattr(working.puller, "pull", pull_elsewhere)
+    monkeypatch.setattr(working.opened, "own", note_owner)
 
     if is_taken_back:
         with pytest.raises(Away):

@@ -25,7 +25,7 @@ from tests.support.receiver import Receiver, answers, receiver
 from tests.support.use_cases import SUB, UseCases
 from tests.support.waiting import PATIENCE_SECONDS
 
-HERE = (Membership("P", (), (), (SUB,)),)
+WORKER_MEMBERSHIPS = (Membership("P", (), (), (SUB,)),)
 TOKEN = "the-token-of-the-push-worker"
 HOOK = AskedPush(mattermost_url="https://chat.example/hooks/x")
 
@@ -60,17 +60,17 @@ def pushing(use_cases: UseCases, endpoint: Receiver) -> Pushing:
 
 
 @pytest.fixture
-def asked(endpoint: Receiver) -> AskedPush:
+def asked_push(endpoint: Receiver) -> AskedPush:
     return AskedPush(endpoint=f"https://127.0.0.1:{endpoint.port}/in")
 
 
-async def stored(use_cases: UseCases) -> PushConfig:
+async def get_push_config(use_cases: UseCases) -> PushConfig:
     subscription = await use_cases.engines.registry.subscriptions.find(use_cases.caller.here.id, SUB)
     assert subscription.push is not None
     return subscription.push
 
 
-async def listed(use_cases: UseCases) -> list[str]:
+async def list_access(use_cases: UseCases) -> list[str]:
     return list(await use_cases.engines.registry.subscriptions.access_list(use_cases.caller.here.id, SUB))
 
 
@@ -79,14 +79,14 @@ async def worker(use_cases: UseCases) -> User:
 
 
 async def test_a_configuration_changed_while_its_endpoint_was_asked_is_not_verified(
-    use_cases: UseCases, pushing: Pushing, endpoint: Receiver, asked: AskedPush
+    use_cases: UseCases, pushing: Pushing, endpoint: Receiver, asked_push: AskedPush
 ) -> None:
-    await pushing.modify(use_cases.caller, SUB, asked)
-    shown = (await stored(use_cases)).verification_hash
+    await pushing.modify(use_cases.caller, SUB, asked_push)
+    shown = (await get_push_config(use_cases)).verification_hash
     loop = asyncio.get_running_loop()
 
     def change_then_show(connection: object) -> None:
-        elsewhere = replace(asked, endpoint=asked.endpoint + "/2")
+        elsewhere = replace(asked_push, endpoint=asked_push.endpoint + "/2")
         changing = asyncio.run_coroutine_threadsafe(pushing.modify(use_cases.caller, SUB, elsewhere), loop)
         changing.result(PATIENCE_SECONDS)
         answers(shown)(connection)
@@ -95,15 +95,15 @@ async def test_a_configuration_changed_while_its_endpoint_was_asked_is_not_verif
     with pytest.raises(NotAuthenticated, match="Wrong verification hash"):
         await pushing.verify(use_cases.caller, SUB)
 
-    assert not (await stored(use_cases)).verified
-    assert await listed(use_cases) == []
+    assert not (await get_push_config(use_cases)).verified
+    assert await list_access(use_cases) == []
 
 
 async def test_of_many_who_verify_at_once_one_does(
-    use_cases: UseCases, pushing: Pushing, endpoint: Receiver, asked: AskedPush
+    use_cases: UseCases, pushing: Pushing, endpoint: Receiver, asked_push: AskedPush
 ) -> None:
-    await pushing.modify(use_cases.caller, SUB, asked)
-    endpoint.behaviour = answers((await stored(use_cases)).verification_hash)
+    await pushing.modify(use_cases.caller, SUB, asked_push)
+    endpoint.behaviour = answers((await get_push_config(use_cases)).verification_hash)
 
     outcomes = await asyncio.gather(
         *(pushing.verify(use_cases.caller, SUB) for _ in range(MAX_CHECKS_OF_PROJECT)), return_exceptions=True
@@ -111,7 +111,7 @@ async def test_of_many_who_verify_at_once_one_does(
 
     assert sum(outcome is None for outcome in outcomes) == 1
     assert {str(outcome) for outcome in outcomes if outcome} == {"Push endpoint is already verified"}
-    assert await listed(use_cases) == [FIRST_WORKER]
+    assert await list_access(use_cases) == [FIRST_WORKER]
 
 
 async def test_parallel_changes_end_with_worker_and_configuration_agreeing(use_cases: UseCases, pushing: Pushing):
@@ -120,7 +120,7 @@ async def test_parallel_changes_end_with_worker_and_configuration_agreeing(use_c
     await asyncio.gather(*changes)
 
     found = await use_cases.engines.registry.subscriptions.find(use_cases.caller.here.id, SUB)
-    assert ([FIRST_WORKER] if found.push else []) == await listed(use_cases)
+    assert ([FIRST_WORKER] if found.push else []) == await list_access(use_cases)
     assert len((await worker(use_cases)).memberships) == 1
 
 
@@ -194,14 +194,14 @@ async def test_a_worker_that_is_missing_somewhere_is_put_there_at_the_start(use_
     assert await pushing.place_worker()
     assert await pushing.place_worker()
 
-    assert (await worker(use_cases)).memberships == HERE
+    assert (await worker(use_cases)).memberships == WORKER_MEMBERSHIPS
 
 
 async def test_another_worker_takes_over_all_that_is_delivered_and_no_more(
-    use_cases: UseCases, registry: Registry, pushing: Pushing, subscriptions: Subscriptions, asked: AskedPush
+    use_cases: UseCases, registry: Registry, pushing: Pushing, subscriptions: Subscriptions, asked_push: AskedPush
 ) -> None:
     await pushing.modify(use_cases.caller, SUB, HOOK)
-    await subscriptions.create(use_cases.caller, "waits", "projects/P/topics/t", push=asked)
+    await subscriptions.create(use_cases.caller, "waits", "projects/P/topics/t", push=asked_push)
     await subscriptions.create(use_cases.caller, "pull", "projects/P/topics/t")
     await registry.users.delete((await worker(use_cases)).id)
     assert not await pushing.place_worker()
@@ -209,7 +209,7 @@ async def test_another_worker_takes_over_all_that_is_delivered_and_no_more(
     assert await push_worker(registry, TOKEN)
     assert await pushing.place_worker()
 
-    assert (await worker(use_cases)).memberships == HERE
+    assert (await worker(use_cases)).memberships == WORKER_MEMBERSHIPS
 
 
 @pytest.mark.parametrize("enabled", [True, False])

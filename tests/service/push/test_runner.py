@@ -13,7 +13,7 @@ from ams.push.upstream import Away, Gone, Verdict
 from ams.service.dead_letters import DeadLetters
 from ams.service.push.runner import EnginesUpstream
 from ams.service.stored_bytes import StoredBytes
-from tests.push.keepers import pulled, target
+from tests.push.keepers import make_pulled, target
 from tests.support.receiving import Receiving
 from tests.support.served import Served, served
 from tests.support.use_cases import SUB as SUBSCRIPTION
@@ -49,7 +49,7 @@ def client(service: Served, receiving: Receiving) -> Iterator[Served]:
         service.ask("DELETE", f"/projects/{project['name']}")
 
 
-def subscribed(client: Served, receiver: Receiving, path: str) -> dict[str, object]:
+def make_subscription(client: Served, receiver: Receiving, path: str) -> dict[str, object]:
     """Create subscription S, pushed to a path of the receiver, and verify it; return its configuration."""
     config = {"pushEndpoint": receiver.url(path), "retryPolicy": {"type": "linear", "period": 50}}
     client.ask("PUT", SUB, {"topic": TOPIC[1:], "pushConfig": config})
@@ -70,7 +70,7 @@ def status(client: Served) -> str:
     return str(client.ask("GET", SUB).get("pushStatus"))
 
 
-def acknowledged(client: Served, count: int) -> None:
+def wait_for_acknowledgements(client: Served, count: int) -> None:
     wait_until(lambda: client.ask("GET", SUB + ":offsets")["current"] == count)
 
 
@@ -79,7 +79,7 @@ def ids(receiver: Receiving, path: str) -> Sequence[str]:
 
 
 def test_a_message_is_delivered_and_acknowledged(client: Served, receiving: Receiving) -> None:
-    subscribed(client, receiving, "/ok/one")
+    make_subscription(client, receiving, "/ok/one")
     assert status(client) == f"Subscription {SUB} is currently active"
     header = client.ask("GET", SUB)["pushConfig"]["authorizationHeader"]["value"]
 
@@ -93,30 +93,30 @@ def test_a_message_is_delivered_and_acknowledged(client: Served, receiving: Rece
     assert delivered == {"message": {"messageId": "0", "attributes": {"kind": "greeting"}, "data": "aGk="}}
     assert request.headers["content-type"] == "application/json"
     assert request.headers["authorization"] == header
-    acknowledged(client, 1)
+    wait_for_acknowledgements(client, 1)
 
 
 def test_what_fails_is_tried_again_and_the_status_tells_it(client: Served, receiving: Receiving) -> None:
-    subscribed(client, receiving, "/status/500/a?body=out%20of%20order")
+    make_subscription(client, receiving, "/status/500/a?body=out%20of%20order")
 
     publish(client, "x")
 
     wait_until(lambda: "Could not send message, out of order" in status(client))
     configure(client, {"pushEndpoint": receiving.url("/ok/instead")})
     verify(client, receiving)
-    acknowledged(client, 1)
+    wait_for_acknowledgements(client, 1)
     wait_until(lambda: status(client) == f"Subscription {SUB} is currently active")
     assert ids(receiving, "/ok/instead") == ["0"]
 
 
 def test_after_a_seek_and_when_its_topic_is_made_anew_delivery_goes_on_from_there(client: Served, receiving: Receiving):
     """HTTP contract 17.2, A9; push contract 15, P31."""
-    subscribed(client, receiving, "/ok/back")
+    make_subscription(client, receiving, "/ok/back")
     publish(client, *"ab")
-    acknowledged(client, 2)
+    wait_for_acknowledgements(client, 2)
     client.ask("POST", SUB + ":modifyOffset", {"offset": 0})
     receiving.wait(4, "/ok/back")
-    acknowledged(client, 2)
+    wait_for_acknowledgements(client, 2)
 
     client.ask("DELETE", TOPIC)
     wait_until(lambda: "Could not consume message, Subscription's topic doesn't exist" in status(client))
@@ -129,7 +129,7 @@ def test_after_a_seek_and_when_its_topic_is_made_anew_delivery_goes_on_from_ther
 
 def test_a_project_that_is_renamed_goes_on_under_its_name(client: Served, receiving: Receiving) -> None:
     """Push contract 15, P31."""
-    subscribed(client, receiving, "/ok/name")
+    make_subscription(client, receiving, "/ok/name")
     client.ask("PUT", "/projects/P", {"name": "Q"})
 
     publish(client, "x", topic="/projects/Q/topics/T")
@@ -141,7 +141,7 @@ def test_a_project_that_is_renamed_goes_on_under_its_name(client: Served, receiv
 
 
 def test_nothing_is_delivered_after_going_back_to_pull_nor_after_a_deletion(client: Served, receiving: Receiving):
-    config = subscribed(client, receiving, "/ok/pull")
+    config = make_subscription(client, receiving, "/ok/pull")
     configure(client, {})
     publish(client, "x")
     pulled = client.ask("POST", SUB + ":pull", {"maxMessages": "1"})["receivedMessages"]
@@ -163,9 +163,9 @@ def test_what_was_not_delivered_at_a_stop_is_delivered_after_the_next_start(tmp_
     with served(tmp_path / "ams-data", **settings) as client:
         client.ask("POST", "/projects/P", {})
         client.ask("PUT", TOPIC)
-        subscribed(client, receiving, "/ok/start")
+        make_subscription(client, receiving, "/ok/start")
         publish(client, "a")
-        acknowledged(client, 1)
+        wait_for_acknowledgements(client, 1)
 
     with served(tmp_path / "ams-data", push_inside=False) as client:
         publish(client, "b")
@@ -175,7 +175,7 @@ def test_what_was_not_delivered_at_a_stop_is_delivered_after_the_next_start(tmp_
         ]
 
     with served(tmp_path / "ams-data", **settings) as client:
-        acknowledged(client, 2)
+        wait_for_acknowledgements(client, 2)
         assert client.ask("GET", "/status") == {
             "status": "ok", "push_servers": [{"endpoint": "internal", "status": "SERVING"}]
         }  # fmt: skip
@@ -195,9 +195,9 @@ async def test_a_subscription_made_anew_is_not_the_one_that_was_to_be_delivered(
             await upstream.pull(before, max_messages=1, max_bytes=100)
         await made.deliverer().pull(await made.deliverer().to_pull(made.caller, SUBSCRIPTION), 1, wait=False)
         with pytest.raises(Gone):
-            await upstream.acknowledge(before, pulled(0))
+            await upstream.acknowledge(before, make_pulled(0))
         with pytest.raises(Gone):
-            await upstream.dead_letter(before, pulled(0), Verdict("bad", 5, 422))
+            await upstream.dead_letter(before, make_pulled(0), Verdict("bad", 5, 422))
 
 
 async def test_a_dead_letter_without_room_is_tried_again_later_and_the_worker_is_told_why(tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ async def test_a_dead_letter_without_room_is_tried_again_later_and_the_worker_is
         await made.publish(1)
 
         with pytest.raises(Away, match="^Quota storedBytes of the project is exceeded: its limit is 1$"):
-            await upstream.dead_letter(told, pulled(0), Verdict("bad", 5, 422))
+            await upstream.dead_letter(told, make_pulled(0), Verdict("bad", 5, 422))
         stored.follow(here, {})
-        await upstream.dead_letter(told, pulled(0), Verdict("bad", 5, 422))
+        await upstream.dead_letter(told, make_pulled(0), Verdict("bad", 5, 422))
         topic = await made.publisher.topic(made.caller, TOPIC_NAME)
         assert (await engines.cursors.position(subscription.id, topic.id)).offset == 1

@@ -19,5 +19,5 @@ def event(at: int = 0, **said: object) -> AuditEvent:
     return AuditEvent(**(values | said))  # type: ignore[arg-type]  # tests name fields freely
 
 
-async def kept(records: AuditRecords) -> Sequence[AuditEvent]:
+async def list_events(records: AuditRecords) -> Sequence[AuditEvent]:
     return (await records.list(EventFilter(), size=1000)).items

@@ -8,7 +8,7 @@ from ams.core.errors import InvalidInput, RegistryUnavailable
 from ams.storage.audit.records import AuditRecords, EventFilter
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tables import audit
-from tests.storage.audit.events import NOON, event, kept
+from tests.storage.audit.events import NOON, event, list_events
 from tests.support.administration import ENGINES
 
 HAS_TRIGGERS = pytest.mark.parametrize("registry_url", ENGINES, indirect=True)  # the model of PostgreSQL has none
@@ -20,9 +20,9 @@ async def test_what_is_added_is_listed_newest_first_and_once(records: AuditRecor
     await records.add([first, second])
     await records.add([second, third, first])
 
-    assert [each.id for each in await kept(records)] == [second.id, third.id, first.id]
-    assert (await kept(records))[1] == third
-    assert (await kept(records))[0].reason == "a\N{REPLACEMENT CHARACTER}b"
+    assert [each.id for each in await list_events(records)] == [second.id, third.id, first.id]
+    assert (await list_events(records))[1] == third
+    assert (await list_events(records))[0].reason == "a\N{REPLACEMENT CHARACTER}b"
 
 
 async def test_a_list_is_cut_by_what_is_wanted(records: AuditRecords) -> None:
@@ -83,7 +83,7 @@ async def test_a15_no_row_can_be_changed_or_deleted(records: AuditRecords, regis
         with pytest.raises(RegistryUnavailable):
             await registry._database.put(lambda connection, this=statement: connection.execute(this) and None)
 
-    assert await kept(records) == [one]
+    assert await list_events(records) == [one]
 
 
 @HAS_TRIGGERS
@@ -104,7 +104,7 @@ async def test_a15_no_row_can_be_replaced_or_all_be_taken_at_once(records: Audit
         with contextlib.suppress(RegistryUnavailable):
             await registry._database.put(lambda connection, this=each: connection.execute(text(this)) and None)
 
-    assert await kept(records) == [one]
+    assert await list_events(records) == [one]
 
 
 async def test_old_rows_go_by_a_pruning_that_is_kept_and_stay_away(records: AuditRecords, registry: Registry) -> None:
@@ -115,7 +115,7 @@ async def test_old_rows_go_by_a_pruning_that_is_kept_and_stay_away(records: Audi
     assert await records.prune(NOON + 1000, NOON + 6000) == 0
     await records.add([old])
 
-    assert await kept(records) == [new]
+    assert await list_events(records) == [new]
     assert await records.holds([old, new, event(2000)]) == {old.id, new.id}
     said = await registry._database.read(
         lambda connection: connection.execute(text("SELECT at, until FROM audit_prunings WHERE at > 0")).all()
@@ -127,4 +127,4 @@ async def test_whoever_has_a_name_without_end_is_recorded_all_the_same(records: 
     """A client's certificate sets it, and an index of PostgreSQL refuses such a long value."""
     endless, next_one = event(1, actor="CN=" + secrets.token_hex(50_000)), event(2)
     await records.add([endless, next_one])
-    assert [each.id for each in await kept(records)] == [next_one.id, endless.id]
+    assert [each.id for each in await list_events(records)] == [next_one.id, endless.id]

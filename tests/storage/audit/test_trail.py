@@ -35,12 +35,12 @@ from ams.storage.audit.trail import (
 )
 from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
-from tests.storage.audit.events import NOON, event, kept
+from tests.storage.audit.events import NOON, event, list_events
 from tests.support.waiting import wait_until_async
 
 
 @contextlib.asynccontextmanager
-async def started(path: str, records: AuditRecords) -> AsyncIterator[Trail]:
+async def start_trail(path: str, records: AuditRecords) -> AsyncIterator[Trail]:
     trail = Trail(path, records, ManualClock())
     await trail.start(Supervisor())
     yield trail
@@ -49,14 +49,14 @@ async def started(path: str, records: AuditRecords) -> AsyncIterator[Trail]:
 
 async def test_a_line_is_there_when_record_returns_and_the_row_soon(path: str, records: AuditRecords) -> None:
     one = event()
-    async with started(path, records) as trail:
+    async with start_trail(path, records) as trail:
         await trail.record(one)
         assert list(events_in(path)) == [one]
 
-    assert await kept(records) == [one]
+    assert await list_events(records) == [one]
 
 
-class Reserve(FreeSpace):
+class ReserveSpace(FreeSpace):
     def __init__(self, *, is_there: bool) -> None:
         self.is_there = is_there
 
@@ -71,7 +71,7 @@ class Reserve(FreeSpace):
 async def test_on_a_full_disk_a_line_gets_the_reserve(
     path: str, records: AuditRecords, monkeypatch: pytest.MonkeyPatch, code: int, is_there: bool, written: bool
 ) -> None:
-    space = Reserve(is_there=is_there)
+    space = ReserveSpace(is_there=is_there)
     trail, write = Trail(path, records, ManualClock(), space=space), os.write
 
     def on_full_disk(handle: int, line: bytes) -> int:
@@ -96,11 +96,11 @@ async def test_lines_that_a_crash_left_are_brought_in_at_the_next_start(path: st
     with Path(path).open("ab") as file:
         file.write(b'{"time":"2023-11-14T22:1')
 
-    async with started(path, records) as trail:
+    async with start_trail(path, records) as trail:
         await trail.record(event(2000, id="after"))
 
-    assert [each.id for each in await kept(records)][:2] == ["after", before[-1].id]
-    assert len(await kept(records)) == 701
+    assert [each.id for each in await list_events(records)][:2] == ["after", before[-1].id]
+    assert len(await list_events(records)) == 701
 
 
 async def test_lines_of_a_file_turned_over_after_a_crash_are_brought_in(path: str, records: AuditRecords) -> None:
@@ -112,14 +112,14 @@ async def test_lines_of_a_file_turned_over_after_a_crash_are_brought_in(path: st
     lines.append(events[2])
     lines.close()
 
-    async with started(path, records):
+    async with start_trail(path, records):
         pass
 
-    assert await kept(records) == events[::-1]
+    assert await list_events(records) == events[::-1]
 
 
 async def test_a_database_that_is_away_gets_everything_when_it_is_back(path: str, records: AuditRecords) -> None:
-    class Away(AuditRecords):
+    class AwayRecords(AuditRecords):
         def __init__(self) -> None:
             self.is_away = True
 
@@ -131,9 +131,9 @@ async def test_a_database_that_is_away_gets_everything_when_it_is_back(path: str
         async def holds(self, events: object) -> set[str]:
             raise RegistryUnavailable
 
-    away = Away()
+    away = AwayRecords()
     one, two = event(1), event(2)
-    async with started(path, away) as trail:
+    async with start_trail(path, away) as trail:
         await trail.record(one)
         with contextlib.suppress(RegistryUnavailable):
             await trail.bring_in()
@@ -141,19 +141,19 @@ async def test_a_database_that_is_away_gets_everything_when_it_is_back(path: str
         await trail.record(two)
         away.is_away = False
 
-    assert await kept(records) == [two, one]
+    assert await list_events(records) == [two, one]
 
 
 async def test_a_file_that_cannot_be_written_is_told_and_counted(tmp_path: Path, records: AuditRecords) -> None:
     one = event()
 
     with capture_logs() as logs:
-        async with started(str(tmp_path / "none" / "audit.jsonl"), records) as trail:
+        async with start_trail(str(tmp_path / "none" / "audit.jsonl"), records) as trail:
             await trail.record(one)
 
     assert trail.failures == 1
     assert "audit.not_written" in [each["event"] for each in logs]
-    assert await kept(records) == [one]
+    assert await list_events(records) == [one]
 
 
 async def test_old_events_leave_the_table_not_the_file(path: str, records: AuditRecords, clock: ManualClock) -> None:
@@ -167,12 +167,12 @@ async def test_old_events_leave_the_table_not_the_file(path: str, records: Audit
     await trail.start(Supervisor())
 
     async def is_pruned() -> bool:
-        return len(await kept(records)) == 1
+        return len(await list_events(records)) == 1
 
     await wait_until_async(is_pruned)
     await trail.close()
 
-    assert await kept(records) == [new]
+    assert await list_events(records) == [new]
     assert list(events_in(path)) == [old, new]
 
 
@@ -189,7 +189,7 @@ async def test_a_clock_that_leaps_ahead_removes_no_events(path: str, records: Au
         await trail.close()
     clock.step(-8 * DAY)
 
-    assert await kept(records) == [one]
+    assert await list_events(records) == [one]
     assert [each["seconds"] for each in logs if each["event"] == "log.clock_leapt"] == [8 * DAY // 1000]
 
 
@@ -201,7 +201,7 @@ async def test_what_clients_write_is_cut_and_nothing_like_a_token_kept(path: str
     [line] = Path(path).read_text().splitlines()
     assert token not in line
     assert len(line) < 1000
-    assert await kept(records) == list(events_in(path))
+    assert await list_events(records) == list(events_in(path))
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -288,7 +288,7 @@ class Refusals:
             await logins.failed(address, code=401, reason="Unauthorized", resource="/users", actor=actor)
         assert logins.failures == times
 
-    def told(self) -> list[tuple[str, str, str, int, int]]:
+    def list_refusals(self) -> list[tuple[str, str, str, int, int]]:
         return [(each.actor, each.address, each.result, each.code, each.times) for each in events_in(self.path)]
 
 
@@ -299,7 +299,7 @@ def refusals(path: str, records: AuditRecords, clock: ManualClock) -> Refusals:
 
 async def test_a20_the_others_of_a_minute_are_one_event_of_who_it_always_was(refusals: Refusals, clock: ManualClock):
     await refusals.login("192.0.2.1", MAX_EVENTS_PER_ADDRESS + 500, actor="CN=a")
-    assert refusals.told() == [("CN=a", "192.0.2.1", "refused", 401, 1)] * MAX_EVENTS_PER_ADDRESS
+    assert refusals.list_refusals() == [("CN=a", "192.0.2.1", "refused", 401, 1)] * MAX_EVENTS_PER_ADDRESS
 
     clock.advance(60_000)
     await refusals.login("192.0.2.2", MAX_EVENTS_PER_ADDRESS)
@@ -307,7 +307,7 @@ async def test_a20_the_others_of_a_minute_are_one_event_of_who_it_always_was(ref
         await refusals.login("192.0.2.2", actor=name)
     await refusals.trail.close()
 
-    first, *rest = refusals.told()[MAX_EVENTS_PER_ADDRESS:]
+    first, *rest = refusals.list_refusals()[MAX_EVENTS_PER_ADDRESS:]
     assert first == ("CN=a", "192.0.2.1", "refused", 401, 500)
     assert rest == [
         *[("", "192.0.2.2", "refused", 401, 1)] * MAX_EVENTS_PER_ADDRESS,
@@ -320,8 +320,8 @@ async def test_many_addresses_fill_neither_memory_nor_file(refusals: Refusals) -
         await refusals.login(f"10.0.{each // 256}.{each % 256}")
     await refusals.trail.close()
 
-    assert len(refusals.told()) == MAX_SOURCES + 1
-    assert refusals.told()[-1] == ("", "", "refused", 401, 50)
+    assert len(refusals.list_refusals()) == MAX_SOURCES + 1
+    assert refusals.list_refusals()[-1] == ("", "", "refused", 401, 50)
 
 
 async def test_what_a_user_is_refused_again_and_again_is_counted_and_what_is_done_is_not(refusals: Refusals) -> None:
@@ -331,11 +331,11 @@ async def test_what_a_user_is_refused_again_and_again_is_counted_and_what_is_don
             await refusals.trail.record(event(code=code, result=result_of(code), address=at))
     await refusals.trail.close()
 
-    told = Counter((result, times) for _, _, result, _, times in refusals.told())
+    told = Counter((result, times) for _, _, result, _, times in refusals.list_refusals())
     assert told == {(each, 1): MAX_EVENTS_PER_USER for each in ("refused", "failed")} | {
         ("done", 1): MAX_EVENTS_PER_USER + 5, ("refused", 5): 1, ("failed", 5): 1,
     }  # fmt: skip
-    assert refusals.told()[-2:] == [("anna", "192.0.2.9", "refused", 403, 5), ("anna", "", "failed", 500, 5)]
+    assert refusals.list_refusals()[-2:] == [("anna", "192.0.2.9", "refused", 403, 5), ("anna", "", "failed", 500, 5)]
 
 
 async def test_a_change_that_may_be_done_is_an_event_and_no_action_hides_another(refusals: Refusals) -> None:

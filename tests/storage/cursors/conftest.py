@@ -18,24 +18,24 @@ ENGINES = ["embedded", "model", pytest.param("postgresql", marks=pytest.mark.pos
 """`model` is that of PostgreSQL in simulated worlds, which must behave like the real one."""
 
 
-def _store(request: pytest.FixtureRequest) -> Store:
+def _make_store(request: pytest.FixtureRequest) -> Store:
     disk = UnreliableDisk()
 
-    async def embedded(clock: ManualClock) -> CursorStore:
+    async def open_embedded(clock: ManualClock) -> CursorStore:
         return await cursors_in(Embedded(clock, disk), {TOPIC: END})
 
-    async def postgresql(clock: ManualClock) -> CursorStore:
+    async def open_postgresql(clock: ManualClock) -> CursorStore:
         return await PostgresCursors.open(request.getfixturevalue("postgres_url"), time=StandingTime(clock))
 
-    async def model(clock: ManualClock) -> CursorStore:
+    async def open_model(clock: ManualClock) -> CursorStore:
         return await PostgresCursors.open(request.getfixturevalue("model_url"), time=StandingTime(clock))
 
-    return Store({"embedded": embedded, "model": model, "postgresql": postgresql}[request.param])
+    return Store({"embedded": open_embedded, "model": open_model, "postgresql": open_postgresql}[request.param])
 
 
 @pytest.fixture(params=ENGINES)
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    made = _store(request)
+    made = _make_store(request)
     await made.open()
     await made.cursors.create(SUB, TOPIC, 0)
     yield made
@@ -49,7 +49,7 @@ def steady_store(
     """A store for many examples of Hypothesis, and its loop. It writes images often."""
     monkeypatch.setattr(entries, "MAX_DELTAS", 4)
     with asyncio.Runner() as runner:
-        made = _store(request)
+        made = _make_store(request)
         runner.run(made.open())
         yield runner, made
         runner.run(made.cursors.close())

@@ -48,18 +48,18 @@ class Trial:
                 if await cursors.hand_out(self.subscription, position.generation, position.offset + BATCH):
                     return position.offset
 
-        facts, first = await self._tried("pull", pulling())
+        facts, first = await self._try_call("pull", pulling())
         messages = () if first is None else tuple(Held(each, f"m{each}") for each in range(first, first + BATCH))
         self.uses.append(Pull(**facts, subscription=self.subscription, messages=messages))
         return first
 
     async def acknowledge(self, cursors: Cursors, last: int) -> Outcome:
-        facts, _ = await self._tried("ack", cursors.acknowledge(self.subscription, last, DEADLINE))
+        facts, _ = await self._try_call("ack", cursors.acknowledge(self.subscription, last, DEADLINE))
         self.uses.append(Ack(**facts, subscription=self.subscription, last=last))
         return facts["outcome"]
 
     async def seek(self, cursors: Cursors, offset: int) -> None:
-        facts, _ = await self._tried("seek", cursors.seek(self.subscription, TOPIC, offset))
+        facts, _ = await self._try_call("seek", cursors.seek(self.subscription, TOPIC, offset))
         self.uses.append(Seek(**facts, subscription=self.subscription, offset=offset))
 
     async def violations(self, cursors: Cursors) -> Sequence[str]:
@@ -72,7 +72,7 @@ class Trial:
     def outcomes(self) -> set[Outcome]:
         return {use.outcome for use in self.uses}
 
-    async def _tried(self, what: str, call: Awaitable[T]) -> tuple[Facts, T | None]:
+    async def _try_call(self, what: str, call: Awaitable[T]) -> tuple[Facts, T | None]:
         started, answer = time.monotonic(), None
         try:
             answer, outcome = await call, Outcome.DONE

@@ -12,11 +12,11 @@ from ams.core.errors import AmsError, SubscriptionGone
 from ams.core.names import Offset, SubscriptionId, TopicId, new_uuid
 from ams.core.offsets import Range
 from ams.storage.cursors.acks import Change, CursorStore, Horizon, Mark, Progress
-from tests.storage.cursors.stores import OTHER, TOPIC
+from tests.storage.cursors.stores import OTHER_TOPIC, TOPIC
 
 
 @dataclass
-class Naive:
+class NaiveCursor:
     """The expected state of one subscription in a store."""
 
     topic: TopicId = TOPIC
@@ -58,7 +58,7 @@ class Naive:
 
 
 def facts_of(progress: Progress, lost: int) -> tuple[object, ...]:
-    """Return the facts of a progress, as `Naive.facts` does of the model."""
+    """Return the facts of a progress, as `NaiveCursor.facts` does of the model."""
     done, failures, taken_back = set(progress.done), dict(progress.failures), dict(progress.taken_back)
     return progress.floor, progress.run, done, failures, progress.horizon, taken_back, lost
 
@@ -67,15 +67,15 @@ class Deed(NamedTuple):
     """An operation on a store, with the model's answer and next state."""
 
     name: str
-    ask: Callable[[CursorStore, SubscriptionId, Naive], Awaitable[object]]
-    expect: Callable[[Naive], object]
+    ask: Callable[[CursorStore, SubscriptionId, NaiveCursor], Awaitable[object]]
+    expect: Callable[[NaiveCursor], object]
     is_for_the_gone: bool = False  # whether it also succeeds for a deleted subscription
 
 
 def settle(change: Change, late_epoch: int = 0, late_run: int = 0) -> Deed:
     """Settle a change with an epoch and a run that are so many too old."""
 
-    def expect(model: Naive) -> object:
+    def expect(model: NaiveCursor) -> object:
         if late_epoch or late_run or not model.run:
             return False
         for begin, end in change.done:
@@ -95,8 +95,8 @@ def settle(change: Change, late_epoch: int = 0, late_run: int = 0) -> Deed:
     )
 
 
-def _moved(topic: TopicId, floor: Offset, done: AbstractSet[int]) -> Callable[[Naive], object]:
-    def expect(model: Naive) -> object:
+def _expect_move(topic: TopicId, floor: Offset, done: AbstractSet[int]) -> Callable[[NaiveCursor], object]:
+    def expect(model: NaiveCursor) -> object:
         if topic == model.topic:
             model.stand(floor, set(done))
         return topic == model.topic
@@ -105,24 +105,26 @@ def _moved(topic: TopicId, floor: Offset, done: AbstractSet[int]) -> Callable[[N
 
 
 def seek(topic: TopicId, offset: Offset) -> Deed:
-    return Deed(f"seek {offset}", lambda store, sub, _: store.seek(sub, topic, offset), _moved(topic, offset, set()))
+    return Deed(
+        f"seek {offset}", lambda store, sub, _: store.seek(sub, topic, offset), _expect_move(topic, offset, set())
+    )
 
 
 def restore(topic: TopicId, floor: Offset, done: AbstractSet[int]) -> Deed:
-    async def ask(store: CursorStore, sub: SubscriptionId, _: Naive) -> object:
+    async def ask(store: CursorStore, sub: SubscriptionId, _: NaiveCursor) -> object:
         return await store.restore(sub, topic, floor, BitMap64(done)) is not None
 
-    return Deed(f"restore {floor}, {sorted(done)}", ask, _moved(topic, floor, done))
+    return Deed(f"restore {floor}, {sorted(done)}", ask, _expect_move(topic, floor, done))
 
 
 def take_over(topic: TopicId) -> Deed:
-    async def ask(store: CursorStore, sub: SubscriptionId, _: Naive) -> object:
+    async def ask(store: CursorStore, sub: SubscriptionId, _: NaiveCursor) -> object:
         progress = await store.take_over(sub, topic)
         told = facts_of(progress, 0)
         progress.done.add(77)  # it is the caller's own
         return told
 
-    def expect(model: Naive) -> object:
+    def expect(model: NaiveCursor) -> object:
         model.meet(topic)
         model.run += 1
         return (*model.facts()[:-1], 0)
@@ -130,12 +132,12 @@ def take_over(topic: TopicId) -> Deed:
     return Deed(f"take over on {topic[:1]!r}", ask, expect)
 
 
-def look(topic: TopicId) -> Deed:
-    async def ask(store: CursorStore, sub: SubscriptionId, _: Naive) -> object:
+def look_at(topic: TopicId) -> Deed:
+    async def ask(store: CursorStore, sub: SubscriptionId, _: NaiveCursor) -> object:
         position = await store.position(sub, topic)
         return position.offset, position.lost
 
-    def expect(model: Naive) -> object:
+    def expect(model: NaiveCursor) -> object:
         model.meet(topic)
         return model.floor, model.lost
 
@@ -145,11 +147,11 @@ def look(topic: TopicId) -> Deed:
 def retain(oldest: Offset, is_late: bool) -> Deed:
     """Retain from an offset on; `is_late`: the caller saw another epoch."""
 
-    async def ask(store: CursorStore, sub: SubscriptionId, model: Naive) -> object:
+    async def ask(store: CursorStore, sub: SubscriptionId, model: NaiveCursor) -> object:
         moved = await store.retain(sub, model.epoch + is_late, oldest)
         return moved.offset, moved.lost
 
-    def expect(model: Naive) -> object:
+    def expect(model: NaiveCursor) -> object:
         if not is_late and oldest > model.floor:
             is_parallel = model.run or model.done or model.failures or model.horizon or model.taken_back
             model.lost += model.lost_below(oldest)
@@ -161,15 +163,15 @@ def retain(oldest: Offset, is_late: bool) -> Deed:
     return Deed(f"retain from {oldest}", ask, expect)
 
 
-def lost(oldest: Offset) -> Deed:
-    def expect(model: Naive) -> object:
+def lose_below(oldest: Offset) -> Deed:
+    def expect(model: NaiveCursor) -> object:
         return model.lost + (model.lost_below(oldest) if model.topic == TOPIC else 0)
 
     return Deed(f"lost below {oldest}", lambda store, sub, _: store.lost(sub, {TOPIC: oldest}), expect)
 
 
 def create(offset: Offset) -> Deed:
-    def expect(model: Naive) -> object:
+    def expect(model: NaiveCursor) -> object:
         if model.is_gone:
             model.run = 0
         model.stand(offset, set())
@@ -180,19 +182,19 @@ def create(offset: Offset) -> Deed:
 
 
 def drop() -> Deed:
-    def expect(model: Naive) -> object:
+    def expect(model: NaiveCursor) -> object:
         model.is_gone = True
         return None
 
     return Deed("drop", lambda store, sub, _: store.drop(sub), expect, True)
 
 
-def expected(deed: Deed, model: Naive) -> object:
+def expect_answer(deed: Deed, model: NaiveCursor) -> object:
     """Apply it to the model, and return the expected answer."""
     return SubscriptionGone if model.is_gone and not deed.is_for_the_gone else deed.expect(model)
 
 
-async def answered(deed: Deed, store: CursorStore, subscription: SubscriptionId, model: Naive) -> object:
+async def apply_deed(deed: Deed, store: CursorStore, subscription: SubscriptionId, model: NaiveCursor) -> object:
     """Apply it to a store; return the answer, or the class of the error."""
     try:
         return await deed.ask(store, subscription, model)
@@ -200,7 +202,7 @@ async def answered(deed: Deed, store: CursorStore, subscription: SubscriptionId,
         return type(error)
 
 
-async def follow(
+async def follow_plan(
     plan: Sequence[tuple[Deed, bool]], stores: Callable[[bool], Awaitable[tuple[CursorStore, CursorStore]]]
 ) -> None:
     """Run a plan on a new subscription, and compare each answer and the state afterwards with the model.
@@ -208,12 +210,12 @@ async def follow(
     `stores` is called for each operation with whether something else happens; it returns the stores to use and to
     check.
     """
-    subscription, model = new_uuid(), Naive()
+    subscription, model = new_uuid(), NaiveCursor()
     asked, _ = await stores(False)
     await asked.create(subscription, TOPIC, 0)
     for deed, what_else in plan:
         asked, looked_at = await stores(what_else)
-        assert await answered(deed, asked, subscription, model) == expected(deed, model), deed.name
+        assert await apply_deed(deed, asked, subscription, model) == expect_answer(deed, model), deed.name
         if not model.is_gone:
             progress = await looked_at.progress(subscription)
             assert facts_of(progress, await looked_at.lost(subscription, {})) == model.facts()
@@ -222,7 +224,7 @@ async def follow(
 
 
 offsets = st.integers(0, 40)
-topics = st.sampled_from([TOPIC, TOPIC, TOPIC, OTHER])
+topics = st.sampled_from([TOPIC, TOPIC, TOPIC, OTHER_TOPIC])
 ranges: st.SearchStrategy[Range] = st.builds(lambda begin, many: (begin, begin + many), offsets, st.integers(0, 6))
 counts: st.SearchStrategy[Mapping[Offset, int]] = st.dictionaries(offsets, st.integers(1, 9), max_size=4)
 horizons = st.builds(Horizon, offsets, st.integers(0, 2**45))
@@ -235,8 +237,8 @@ in_time = st.builds(settle, changes, st.just(0), st.just(0))
 deeds: st.SearchStrategy[Deed] = st.one_of(
     *[in_time] * 4, st.builds(settle, changes, st.integers(0, 1), st.integers(0, 1)), st.builds(take_over, topics),
     st.builds(seek, topics, offsets), st.builds(restore, topics, offsets, st.frozensets(offsets)),
-    st.builds(look, topics), st.builds(retain, offsets, st.sampled_from([False, False, True])),
-    st.builds(lost, offsets), st.builds(create, offsets), st.builds(drop),
+    st.builds(look_at, topics), st.builds(retain, offsets, st.sampled_from([False, False, True])),
+    st.builds(lose_below, offsets), st.builds(create, offsets), st.builds(drop),
 )  # fmt: skip
 plans: st.SearchStrategy[Sequence[tuple[Deed, bool]]] = st.lists(
     st.tuples(deeds, st.sampled_from([False, False, False, True])), max_size=30

@@ -14,7 +14,7 @@ from tests.storage.log.engines import Embedded
 
 SUB = "sub-1"
 TOPIC = b"t" * 16
-OTHER = b"o" * 16
+OTHER_TOPIC = b"o" * 16
 DEADLINE = 10_000
 END = 1_000
 SteadyNodes = tuple[asyncio.Runner, ManualClock, list[PostgresCursors]]
@@ -73,7 +73,7 @@ class StandingTime(DatabaseTime):
         return moment
 
 
-def done(*ranges: tuple[int, int]) -> Change:
+def make_change(*ranges: tuple[int, int]) -> Change:
     return Change([(begin, end) for begin, end in ranges])
 
 

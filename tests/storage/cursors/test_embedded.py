@@ -16,16 +16,16 @@ from ams.core.names import SubscriptionId, new_topic_id, new_uuid
 from ams.core.offsets import ranges_of
 from ams.storage.cursors.acks import Change
 from ams.storage.log.embedded import check
-from tests.storage.cursors.naive import Deed, Naive, answered, expected, facts_of, plans
-from tests.storage.cursors.stores import DEADLINE, SUB, TOPIC, CursorsInLog, cursors_in, done, settle
+from tests.storage.cursors.naive import Deed, NaiveCursor, apply_deed, expect_answer, facts_of, plans
+from tests.storage.cursors.stores import DEADLINE, SUB, TOPIC, CursorsInLog, cursors_in, make_change, settle
 from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, texts
 from tests.support.waiting import wait_until_async
 
 OTHER_SUB = "sub-2"
-FULL = 10**6  # calls that fail
+MANY_FAILURES = 10**6  # calls that fail
 
 
-class Kept:
+class DiskCursors:
     def __init__(self, **options: Any) -> None:
         self.engine = Embedded(options=options)
         self.cursors: CursorsInLog
@@ -61,75 +61,83 @@ class Kept:
 
 
 @pytest.fixture
-async def kept() -> AsyncIterator[Kept]:
+async def disk_cursors() -> AsyncIterator[DiskCursors]:
     """Cursors with one subscription, at the beginning of its topic."""
-    made = Kept()
+    made = DiskCursors()
     await (await made.open()).create(SUB, TOPIC, 0)
     yield made
     made.disk.heal()
     await made.cursors.close()
 
 
-async def where(cursors: CursorsInLog, subscription: SubscriptionId = SUB) -> int:
+async def position_of(cursors: CursorsInLog, subscription: SubscriptionId = SUB) -> int:
     return (await cursors.position(subscription, TOPIC)).offset
 
 
-async def test_a_move_is_durable_when_it_is_answered_without_an_image(kept: Kept) -> None:
-    await kept.cursors.hand_out(SUB, 0, 9)
-    await kept.cursors.acknowledge(SUB, 4, DEADLINE)
-    cursors = await kept.kill()
-    assert await where(cursors) == 5
+async def test_a_move_is_durable_when_it_is_answered_without_an_image(disk_cursors: DiskCursors) -> None:
+    await disk_cursors.cursors.hand_out(SUB, 0, 9)
+    await disk_cursors.cursors.acknowledge(SUB, 4, DEADLINE)
+    cursors = await disk_cursors.kill()
+    assert await position_of(cursors) == 5
     taken = await cursors.take_over(SUB, TOPIC)
-    await settle(cursors, taken, done((7, 9)))
-    assert ranges_of((await (await kept.kill()).progress(SUB)).done) == [(7, 9)]
-    assert not kept.images()
+    await settle(cursors, taken, make_change((7, 9)))
+    assert ranges_of((await (await disk_cursors.kill()).progress(SUB)).done) == [(7, 9)]
+    assert not disk_cursors.images()
 
 
-async def test_cursors_and_messages_of_one_moment_are_one_write_and_one_sync(kept: Kept) -> None:
-    cursors, log = kept.cursors, kept.cursors.log
+async def test_cursors_and_messages_of_one_moment_are_one_write_and_one_sync(disk_cursors: DiskCursors) -> None:
+    cursors, log = disk_cursors.cursors, disk_cursors.cursors.log
     topic = await new_topic(log)
     await log.append(topic, texts("a"))
     await cursors.seek(SUB, TOPIC, 1)
-    before = kept.disk.changes
+    before = disk_cursors.disk.changes
 
     await asyncio.gather(log.append(topic, texts("b")), cursors.seek(SUB, TOPIC, 2))
 
     write, sync = 1, 1
-    assert kept.disk.changes - before == write + sync
-    assert await where(await kept.kill()) == 2
+    assert disk_cursors.disk.changes - before == write + sync
+    assert await position_of(await disk_cursors.kill()) == 2
 
 
-async def test_a_cursor_past_the_end_goes_back_and_this_is_said(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
-    await kept.cursors.seek(SUB, TOPIC, 100)
-    assert await where(await kept.reopen(end=60)) == 60
+async def test_a_cursor_past_the_end_goes_back_and_this_is_said(
+    disk_cursors: DiskCursors, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await disk_cursors.cursors.seek(SUB, TOPIC, 100)
+    assert await position_of(await disk_cursors.reopen(end=60)) == 60
     assert "cursors.past_the_end" in "".join(capsys.readouterr())
-    assert await where(await kept.kill()) == 60
-    assert await where(await kept.reopen(end=200)) == 60
+    assert await position_of(await disk_cursors.kill()) == 60
+    assert await position_of(await disk_cursors.reopen(end=200)) == 60
 
 
-async def test_what_is_done_past_the_end_is_forgotten_and_said(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
-    await settle(kept.cursors, await kept.cursors.take_over(SUB, TOPIC), Change(done((40, 70)).done, {65: 1}))
+async def test_what_is_done_past_the_end_is_forgotten_and_said(
+    disk_cursors: DiskCursors, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await settle(
+        disk_cursors.cursors,
+        await disk_cursors.cursors.take_over(SUB, TOPIC),
+        Change(make_change((40, 70)).done, {65: 1}),
+    )
 
     for end in (60, 100):
-        progress = await (await kept.reopen(end)).progress(SUB)
+        progress = await (await disk_cursors.reopen(end)).progress(SUB)
         assert (progress.floor, ranges_of(progress.done), progress.failures) == (0, [(40, 60)], {})
         assert ("cursors.past_the_end" in "".join(capsys.readouterr())) == (end == 60)
 
 
 async def test_on_a_full_disk_the_reserve_is_released_and_what_is_asked_is_stored() -> None:
-    kept = Kept(reserve_bytes=8192)
+    kept = DiskCursors(reserve_bytes=8192)
     await (await kept.open()).create(SUB, TOPIC, 0)
     taken = await kept.cursors.take_over(SUB, TOPIC)
     kept.disk.stranger = kept.disk.free_bytes("/log")
 
-    assert await settle(kept.cursors, taken, done((7, 8)))
+    assert await settle(kept.cursors, taken, make_change((7, 8)))
 
     assert list((await (await kept.kill()).progress(SUB)).done) == [7]
     await kept.cursors.close()
 
 
 async def test_while_publishes_are_refused_for_want_of_space_cursors_move() -> None:
-    kept = Kept(min_free_bytes=1 << 20)
+    kept = DiskCursors(min_free_bytes=1 << 20)
     cursors = await kept.open()
     await cursors.create(SUB, TOPIC, 0)
     topic = await new_topic(cursors.log)
@@ -141,39 +149,45 @@ async def test_while_publishes_are_refused_for_want_of_space_cursors_move() -> N
 
     assert isinstance(published, Exception)
     assert moved is True
-    assert await where(await kept.kill()) == 2
+    assert await position_of(await kept.kill()) == 2
     await kept.cursors.close()
 
 
-async def test_cursors_whose_write_beside_messages_fails_go_into_a_segment_of_their_own(kept: Kept) -> None:
-    topic = await new_topic(kept.cursors.log)
-    kept.disk.fail("write", errno.EIO, where="/7d/")
+async def test_cursors_whose_write_beside_messages_fails_go_into_a_segment_of_their_own(
+    disk_cursors: DiskCursors,
+) -> None:
+    topic = await new_topic(disk_cursors.cursors.log)
+    disk_cursors.disk.fail("write", errno.EIO, where="/7d/")
 
     published, moved = await asyncio.gather(
-        kept.cursors.log.append(topic, texts("a")), kept.cursors.seek(SUB, TOPIC, 2), return_exceptions=True
+        disk_cursors.cursors.log.append(topic, texts("a")),
+        disk_cursors.cursors.seek(SUB, TOPIC, 2),
+        return_exceptions=True,
     )
 
     assert isinstance(published, Exception)
     assert moved is True
-    assert await where(await kept.kill()) == 2
+    assert await position_of(await disk_cursors.kill()) == 2
 
 
-async def test_no_acknowledgement_that_builds_on_a_failed_one_succeeds(kept: Kept) -> None:
-    await kept.cursors.hand_out(SUB, 0, 9)
+async def test_no_acknowledgement_that_builds_on_a_failed_one_succeeds(disk_cursors: DiskCursors) -> None:
+    await disk_cursors.cursors.hand_out(SUB, 0, 9)
 
-    kept.fail_once()
+    disk_cursors.fail_once()
     answers = await asyncio.gather(
-        *(kept.cursors.acknowledge(SUB, last, DEADLINE) for last in (3, 3, 5, 1)), return_exceptions=True
+        *(disk_cursors.cursors.acknowledge(SUB, last, DEADLINE) for last in (3, 3, 5, 1)), return_exceptions=True
     )
 
     assert [type(answer) for answer in answers] == [CursorsUnavailable] * 4
-    assert await where(kept.cursors) == 0
-    await kept.cursors.acknowledge(SUB, 8, DEADLINE)
-    assert await where(await kept.reopen()) == 9
+    assert await position_of(disk_cursors.cursors) == 0
+    await disk_cursors.cursors.acknowledge(SUB, 8, DEADLINE)
+    assert await position_of(await disk_cursors.reopen()) == 9
 
 
-async def test_what_moves_during_a_group_that_fails_is_undone(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    cursors, is_begun, may_end = kept.cursors, threading.Event(), threading.Event()
+async def test_what_moves_during_a_group_that_fails_is_undone(
+    disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursors, is_begun, may_end = disk_cursors.cursors, threading.Event(), threading.Event()
     await cursors.create(OTHER_SUB, TOPIC, 60)
 
     def held_up(*_: object) -> None:
@@ -181,7 +195,7 @@ async def test_what_moves_during_a_group_that_fails_is_undone(kept: Kept, monkey
         may_end.wait(60)
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(kept.disk, "write_through", held_up)
+    monkeypatch.setattr(disk_cursors.disk, "write_through", held_up)
     first = asyncio.ensure_future(cursors.seek(SUB, TOPIC, 7))
     await wait_until_async(is_begun.is_set)
     later = asyncio.ensure_future(cursors.seek(OTHER_SUB, TOPIC, 8))
@@ -190,15 +204,17 @@ async def test_what_moves_during_a_group_that_fails_is_undone(kept: Kept, monkey
     answers = await asyncio.gather(first, later, return_exceptions=True)
 
     assert [type(answer) for answer in answers] == [CursorsUnavailable] * 2
-    assert [await where(cursors, each) for each in (SUB, OTHER_SUB)] == [0, 60]
+    assert [await position_of(cursors, each) for each in (SUB, OTHER_SUB)] == [0, 60]
     monkeypatch.undo()
 
 
-async def test_after_a_seek_that_failed_what_was_handed_out_before_it_counts_and_nothing_else(kept: Kept) -> None:
-    cursors = kept.cursors
+async def test_after_a_seek_that_failed_what_was_handed_out_before_it_counts_and_nothing_else(
+    disk_cursors: DiskCursors,
+) -> None:
+    cursors = disk_cursors.cursors
     await cursors.hand_out(SUB, 0, 10)
 
-    kept.fail_once()
+    disk_cursors.fail_once()
     seeking = asyncio.ensure_future(cursors.seek(SUB, TOPIC, 100))
     await asyncio.sleep(0)
     during = await cursors.position(SUB, TOPIC)
@@ -212,17 +228,19 @@ async def test_after_a_seek_that_failed_what_was_handed_out_before_it_counts_and
     await cursors.acknowledge(SUB, 9, DEADLINE)
 
 
-async def test_a_drop_that_fails_after_a_move_leaves_it_moved(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    cursors, is_begun, may_end = kept.cursors, threading.Event(), threading.Event()
-    whole = kept.disk.write_through
+async def test_a_drop_that_fails_after_a_move_leaves_it_moved(
+    disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursors, is_begun, may_end = disk_cursors.cursors, threading.Event(), threading.Event()
+    whole = disk_cursors.disk.write_through
 
     def store_last(*given: Any) -> None:
         is_begun.set()
         may_end.wait(60)
         whole(*given)
-        kept.disk.fail("write", times=FULL)
+        disk_cursors.disk.fail("write", times=MANY_FAILURES)
 
-    monkeypatch.setattr(kept.disk, "write_through", store_last)
+    monkeypatch.setattr(disk_cursors.disk, "write_through", store_last)
     moving = asyncio.ensure_future(cursors.seek(SUB, TOPIC, 7))
     await wait_until_async(is_begun.is_set)
     dropping = asyncio.ensure_future(cursors.drop(SUB))
@@ -235,15 +253,15 @@ async def test_a_drop_that_fails_after_a_move_leaves_it_moved(kept: Kept, monkey
         with pytest.raises(CursorsUnavailable):
             await failing
 
-    assert await where(cursors) == 7
+    assert await position_of(cursors) == 7
     monkeypatch.undo()
 
 
 @pytest.fixture
-def steady() -> Iterator[tuple[asyncio.Runner, Kept]]:
+def steady_cursors() -> Iterator[tuple[asyncio.Runner, DiskCursors]]:
     """Cursors for many examples of Hypothesis, and their loop."""
     with asyncio.Runner() as runner:
-        made = Kept(segment_bytes=2000)
+        made = DiskCursors(segment_bytes=2000)
         runner.run(made.open())
         yield runner, made
         runner.run(made.cursors.close())
@@ -251,20 +269,22 @@ def steady() -> Iterator[tuple[asyncio.Runner, Kept]]:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plan=plans)
-def test_what_is_not_stored_was_never_asked(steady: tuple[asyncio.Runner, Kept], plan: list[tuple[Deed, bool]]) -> None:
-    steady[0].run(follow(steady[1], plan))
+def test_what_is_not_stored_was_never_asked(
+    steady_cursors: tuple[asyncio.Runner, DiskCursors], plan: list[tuple[Deed, bool]]
+) -> None:
+    steady_cursors[0].run(follow_plan_on_disk(steady_cursors[1], plan))
 
 
-async def follow(kept: Kept, plan: list[tuple[Deed, bool]]) -> None:
-    subscription, model = new_uuid(), Naive()
+async def follow_plan_on_disk(kept: DiskCursors, plan: list[tuple[Deed, bool]]) -> None:
+    subscription, model = new_uuid(), NaiveCursor()
     await kept.cursors.create(subscription, TOPIC, 0)
     for place, (deed, fails) in enumerate(plan):
         if fails:
             kept.fail_once()
-        answer = await answered(deed, kept.cursors, subscription, model)
+        answer = await apply_deed(deed, kept.cursors, subscription, model)
         kept.disk.heal()
         if answer is not CursorsUnavailable:
-            assert answer == expected(deed, model), deed.name
+            assert answer == expect_answer(deed, model), deed.name
         if place % 7 == 2:
             await kept.cursors.log.journal.store_checkpoint()
         if place % 7 == 6:
@@ -278,16 +298,18 @@ async def follow(kept: Kept, plan: list[tuple[Deed, bool]]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_a_disk_full_at_times_keeps_all_answered(kept: Kept, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    chance, cursors = random.Random(seed), await kept.reopen(end=10_000)
-    whole = kept.disk.write_through
+async def test_a_disk_full_at_times_keeps_all_answered(
+    disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance, cursors = random.Random(seed), await disk_cursors.reopen(end=10_000)
+    whole = disk_cursors.disk.write_through
     taken = await cursors.take_over(SUB, TOPIC)
     stored: set[int] = set()
 
     async def consumer(first: int) -> None:
         for at in range(first, 1_000, 10):
             try:
-                assert await settle(cursors, taken, Change(done((at, at + 1)).done, {0: at}))
+                assert await settle(cursors, taken, Change(make_change((at, at + 1)).done, {0: at}))
             except CursorsUnavailable:
                 await asyncio.sleep(0)
             else:
@@ -297,53 +319,55 @@ async def test_a_disk_full_at_times_keeps_all_answered(kept: Kept, monkeypatch: 
 
     def full_now_and_then(*arguments: Any) -> None:
         if chance.random() < 0.3:
-            kept.fail_once()
+            disk_cursors.fail_once()
         whole(*arguments)
 
     with monkeypatch.context() as planted:
-        planted.setattr(kept.disk, "write_through", full_now_and_then)
+        planted.setattr(disk_cursors.disk, "write_through", full_now_and_then)
         await asyncio.gather(*map(consumer, range(1, 10)), cursors.log.journal.store_checkpoint())
 
     assert 100 < len(stored) < 899
     assert set((await cursors.progress(SUB)).done) == stored
-    progress = await (await kept.kill(end=10_000)).progress(SUB)
+    progress = await (await disk_cursors.kill(end=10_000)).progress(SUB)
     assert set(progress.done) == stored
     assert progress.failures[0] in stored
 
 
-async def test_a_change_that_cannot_be_undone_is_told_as_unknown_and_undone_by_the_next(kept: Kept) -> None:
-    cursors = kept.cursors
+async def test_a_change_that_cannot_be_undone_is_told_as_unknown_and_undone_by_the_next(
+    disk_cursors: DiskCursors,
+) -> None:
+    cursors = disk_cursors.cursors
     taken = await cursors.take_over(SUB, TOPIC)
 
-    kept.disk.fail("sync", times=FULL)
-    kept.disk.fail("open", times=FULL)
+    disk_cursors.disk.fail("sync", times=MANY_FAILURES)
+    disk_cursors.disk.fail("open", times=MANY_FAILURES)
     with pytest.raises(CursorsUnavailable, match=f"^{OUTCOME_UNKNOWN}$"):
-        await settle(cursors, taken, done((5, 6)))
+        await settle(cursors, taken, make_change((5, 6)))
     assert not (await cursors.progress(SUB)).done
-    kept.disk.heal()
+    disk_cursors.disk.heal()
 
-    assert await settle(cursors, taken, done((6, 7)))
-    assert list((await (await kept.kill(power=False)).progress(SUB)).done) == [6]
+    assert await settle(cursors, taken, make_change((6, 7)))
+    assert list((await (await disk_cursors.kill(power=False)).progress(SUB)).done) == [6]
 
 
 async def test_a_group_whose_outcome_was_unknown_does_not_count_once_another_is_stored(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
+    disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cursors = kept.cursors
+    cursors = disk_cursors.cursors
     await cursors.create(OTHER_SUB, TOPIC, 60)
     topic = await new_topic(cursors.log)
-    is_writing, may_write, write_through = threading.Event(), threading.Event(), kept.disk.write_through
+    is_writing, may_write, write_through = threading.Event(), threading.Event(), disk_cursors.disk.write_through
 
     def write_later(*arguments: Any) -> None:
         is_writing.set()
         assert may_write.wait(60)
         write_through(*arguments)
 
-    monkeypatch.setattr(kept.disk, "write_through", write_later)
+    monkeypatch.setattr(disk_cursors.disk, "write_through", write_later)
     before = asyncio.create_task(cursors.log.append(topic, texts("b")))
     await asyncio.to_thread(is_writing.wait)
-    kept.disk.fail("sync", times=2, after=1)  # beside the message, and alone
-    kept.disk.fail("open", times=FULL, where="/7d/")  # so that what was written there is not cut off
+    disk_cursors.disk.fail("sync", times=2, after=1)  # beside the message, and alone
+    disk_cursors.disk.fail("open", times=MANY_FAILURES, where="/7d/")  # so that what was written there is not cut off
     group = asyncio.gather(cursors.log.append(topic, texts("a")), cursors.seek(SUB, TOPIC, 2), return_exceptions=True)
     await asyncio.sleep(0)  # both are waiting, so they are one group
     may_write.set()
@@ -354,20 +378,24 @@ async def test_a_group_whose_outcome_was_unknown_does_not_count_once_another_is_
     assert moved.message == OUTCOME_UNKNOWN
     await cursors.seek(OTHER_SUB, TOPIC, 70)
 
-    cursors = await kept.kill(power=False)
-    assert [await where(cursors, each) for each in (SUB, OTHER_SUB)] == [0, 70]
+    cursors = await disk_cursors.kill(power=False)
+    assert [await position_of(cursors, each) for each in (SUB, OTHER_SUB)] == [0, 70]
 
 
-async def test_what_is_done_in_the_group_in_which_a_subscription_is_made_again_is_all_there_is(kept: Kept) -> None:
-    taken = await kept.cursors.take_over(SUB, TOPIC)
-    await settle(kept.cursors, taken, Change(done((3, 9)).done, {1: 2}))
-    await asyncio.gather(kept.cursors.create(SUB, TOPIC, 1), settle(kept.cursors, taken, done((5, 6))))
-    assert facts_of(await (await kept.kill()).progress(SUB), 0) == (1, taken.run, {5}, {}, None, {}, 0)
+async def test_what_is_done_in_the_group_in_which_a_subscription_is_made_again_is_all_there_is(
+    disk_cursors: DiskCursors,
+) -> None:
+    taken = await disk_cursors.cursors.take_over(SUB, TOPIC)
+    await settle(disk_cursors.cursors, taken, Change(make_change((3, 9)).done, {1: 2}))
+    await asyncio.gather(
+        disk_cursors.cursors.create(SUB, TOPIC, 1), settle(disk_cursors.cursors, taken, make_change((5, 6)))
+    )
+    assert facts_of(await (await disk_cursors.kill()).progress(SUB), 0) == (1, taken.run, {5}, {}, None, {}, 0)
 
 
 @pytest.mark.parametrize("number", [1, 257, 600])
-async def test_a_group_and_an_image_of_any_size_are_stored_whole(kept: Kept, number: int) -> None:
-    cursors = kept.cursors
+async def test_a_group_and_an_image_of_any_size_are_stored_whole(disk_cursors: DiskCursors, number: int) -> None:
+    cursors = disk_cursors.cursors
     every = [f"many-{each}" for each in range(number)]
     await asyncio.gather(*(cursors.create(each, TOPIC, 0) for each in every))
     for each in every:
@@ -376,9 +404,9 @@ async def test_a_group_and_an_image_of_any_size_are_stored_whole(kept: Kept, num
         cursors.drop(SUB), *(cursors.acknowledge(each, place % 98, DEADLINE) for place, each in enumerate(every))
     )
     await asyncio.gather(*(cursors.take_over(each, TOPIC) for each in every))
-    await asyncio.gather(*(cursors.settle(each, 0, 1, done((99, 100))) for each in every))
+    await asyncio.gather(*(cursors.settle(each, 0, 1, make_change((99, 100))) for each in every))
 
-    for restart in (kept.kill, kept.reopen):
+    for restart in (disk_cursors.kill, disk_cursors.reopen):
         cursors = await restart()
         assert {key: place.offset for key, place in (await cursors.places()).items()} == {
             each: place % 98 + 1 for place, each in enumerate(every)
@@ -388,7 +416,7 @@ async def test_a_group_and_an_image_of_any_size_are_stored_whole(kept: Kept, num
 
 
 async def test_an_image_lets_segments_of_cursors_go_and_comes_before_the_index_of_one_with_messages() -> None:
-    kept = Kept(segment_bytes=2000)
+    kept = DiskCursors(segment_bytes=2000)
     cursors = await kept.open()
     await cursors.create(SUB, TOPIC, 0)
     topic = await new_topic(cursors.log)
@@ -402,48 +430,50 @@ async def test_an_image_lets_segments_of_cursors_go_and_comes_before_the_index_o
 
     assert len(kept.images()) == 1
     assert len([path for path in kept.disk.paths(".log") if "/cursors/" in path]) == 1
-    assert await where(await kept.kill()) == 39
+    assert await position_of(await kept.kill()) == 39
     await kept.cursors.close()
 
 
-async def test_a_seek_that_failed_before_an_image_forgets_nothing(kept: Kept) -> None:
-    cursors = kept.cursors
+async def test_a_seek_that_failed_before_an_image_forgets_nothing(disk_cursors: DiskCursors) -> None:
+    cursors = disk_cursors.cursors
     taken = await cursors.take_over(SUB, TOPIC)
-    await settle(cursors, taken, done((5, 9)))
-    kept.fail_once()
+    await settle(cursors, taken, make_change((5, 9)))
+    disk_cursors.fail_once()
     with pytest.raises(CursorsUnavailable):
         await cursors.seek(SUB, TOPIC, 50)
 
-    cursors = await kept.reopen()
+    cursors = await disk_cursors.reopen()
 
     assert ranges_of((await cursors.progress(SUB)).done) == [(5, 9)]
 
 
-async def test_an_entry_that_cannot_be_read_is_refused_in_one_line_that_names_the_subscription(kept: Kept) -> None:
+async def test_an_entry_that_cannot_be_read_is_refused_in_one_line_that_names_the_subscription(
+    disk_cursors: DiskCursors,
+) -> None:
     ended = asyncio.get_running_loop().create_future()
     body = msgspec.msgpack.encode([[], [], 0, [[SUB, False, b"\x01\xaa\xbb\xcc\xdd\x90"]]])
-    kept.cursors.log.journal.submit(body, ended.set_result)
+    disk_cursors.cursors.log.journal.submit(body, ended.set_result)
     assert await ended is None
 
     with pytest.raises(Unusable, match=f"subscription {SUB} an entry that does not match its checksum; restore it"):
-        await kept.kill()
+        await disk_cursors.kill()
 
 
-async def test_a_damaged_image_is_an_error_at_the_start_and_in_a_check(kept: Kept) -> None:
-    await kept.cursors.seek(SUB, TOPIC, 7)
-    await kept.cursors.close()
-    (image,) = kept.images()
-    kept.disk.damage(image, 200)
+async def test_a_damaged_image_is_an_error_at_the_start_and_in_a_check(disk_cursors: DiskCursors) -> None:
+    await disk_cursors.cursors.seek(SUB, TOPIC, 7)
+    await disk_cursors.cursors.close()
+    (image,) = disk_cursors.images()
+    disk_cursors.disk.damage(image, 200)
 
     with pytest.raises(Unusable, match="is not a whole image of cursors .* or move its folder cursors away"):
-        await kept.open()
-    assert any("is not a whole image" in str(each) for each in check("/log", files=kept.disk).damage)
-    kept.disk.damage(image, 200)
-    assert await where(await kept.open()) == 7
+        await disk_cursors.open()
+    assert any("is not a whole image" in str(each) for each in check("/log", files=disk_cursors.disk).damage)
+    disk_cursors.disk.damage(image, 200)
+    assert await position_of(await disk_cursors.open()) == 7
 
 
 async def test_groups_whose_image_is_missing_are_not_taken_for_all_there_is() -> None:
-    kept = Kept(segment_bytes=1000)
+    kept = DiskCursors(segment_bytes=1000)
     cursors = await kept.open()
     await cursors.create(SUB, TOPIC, 0)
     for offset in range(30):
@@ -460,60 +490,60 @@ async def test_groups_whose_image_is_missing_are_not_taken_for_all_there_is() ->
     assert any("groups of cursors are missing" in str(each) for each in check("/log", files=kept.disk).damage)
 
 
-async def test_after_cursors_were_set_aside_none_is_left_and_messages_are(kept: Kept) -> None:
-    topic = await new_topic(kept.cursors.log)
-    await asyncio.gather(kept.cursors.log.append(topic, texts("a")), kept.cursors.seek(SUB, TOPIC, 7))
-    await kept.cursors.log.close()
-    for path in kept.disk.paths():
+async def test_after_cursors_were_set_aside_none_is_left_and_messages_are(disk_cursors: DiskCursors) -> None:
+    topic = await new_topic(disk_cursors.cursors.log)
+    await asyncio.gather(disk_cursors.cursors.log.append(topic, texts("a")), disk_cursors.cursors.seek(SUB, TOPIC, 7))
+    await disk_cursors.cursors.log.close()
+    for path in disk_cursors.disk.paths():
         if "/cursors/" in path:
-            kept.disk.unlink(path)
+            disk_cursors.disk.unlink(path)
 
-    cursors = await kept.open()
+    cursors = await disk_cursors.open()
 
     assert not await cursors.subscriptions()
     assert "set aside" in cursors.log.recovered.damage[0].reason
     await cursors.create(SUB, TOPIC, 3)
-    cursors = await kept.kill()
+    cursors = await disk_cursors.kill()
     assert not cursors.log.recovered.damage
-    assert await where(cursors) == 3
+    assert await position_of(cursors) == 3
     assert await all_fragments(cursors.log, topic) == fragments(texts("a"))
 
 
-async def test_old_messages_go_while_the_disk_has_no_room_for_an_image(kept: Kept) -> None:
-    cursors, log, topic = kept.cursors, kept.cursors.log, new_topic_id()
+async def test_old_messages_go_while_the_disk_has_no_room_for_an_image(disk_cursors: DiskCursors) -> None:
+    cursors, log, topic = disk_cursors.cursors, disk_cursors.cursors.log, new_topic_id()
     await log.create(topic, HOUR)
     await log.append(topic, texts("old"))
-    kept.engine.clock.advance(HOUR // 4)
+    disk_cursors.engine.clock.advance(HOUR // 4)
     await log.retain()
     await asyncio.gather(log.append(topic, texts("newer")), cursors.seek(SUB, TOPIC, 7))
-    kept.engine.clock.advance(2 * HOUR)
-    kept.disk.fail("write", errno.ENOSPC, times=FULL, where=".img", after=1)
+    disk_cursors.engine.clock.advance(2 * HOUR)
+    disk_cursors.disk.fail("write", errno.ENOSPC, times=MANY_FAILURES, where=".img", after=1)
 
     with pytest.raises(LogUnavailable):
         await log.retain()
 
-    assert len([path for path in kept.disk.paths(".log") if "/1h/" in path]) == 1
-    assert not kept.disk.paths(".new")
-    kept.disk.heal()
+    assert len([path for path in disk_cursors.disk.paths(".log") if "/1h/" in path]) == 1
+    assert not disk_cursors.disk.paths(".new")
+    disk_cursors.disk.heal()
     await log.retain()
-    assert len(kept.images()) == 1
-    assert not [path for path in kept.disk.paths(".log") if "/1h/" in path]
-    assert await where(await kept.kill()) == 7
+    assert len(disk_cursors.images()) == 1
+    assert not [path for path in disk_cursors.disk.paths(".log") if "/1h/" in path]
+    assert await position_of(await disk_cursors.kill()) == 7
 
 
 async def test_an_image_is_whole_though_the_one_before_was_cancelled(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
+    disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_begun, may_end = threading.Event(), threading.Event()
-    journal, rename = kept.cursors.log.journal, kept.disk.rename
-    await kept.cursors.seek(SUB, TOPIC, 7)
+    journal, rename = disk_cursors.cursors.log.journal, disk_cursors.disk.rename
+    await disk_cursors.cursors.seek(SUB, TOPIC, 7)
 
     def held_up(*paths: str) -> None:
         is_begun.set()
         may_end.wait(60)
         rename(*paths)
 
-    monkeypatch.setattr(kept.disk, "rename", held_up)
+    monkeypatch.setattr(disk_cursors.disk, "rename", held_up)
     cancelled = asyncio.ensure_future(journal.store_checkpoint())
     await wait_until_async(is_begun.is_set)
     cancelled.cancel()
@@ -522,17 +552,17 @@ async def test_an_image_is_whole_though_the_one_before_was_cancelled(
     may_end.set()
     await storing
 
-    assert await where(await kept.kill()) == 7
+    assert await position_of(await disk_cursors.kill()) == 7
 
 
-async def test_a_damaged_group_is_reported_and_what_follows_it_counts(kept: Kept) -> None:
+async def test_a_damaged_group_is_reported_and_what_follows_it_counts(disk_cursors: DiskCursors) -> None:
     for offset in (5, 6):
-        await kept.cursors.seek(SUB, TOPIC, offset)
-    await kept.cursors.seek(SUB, TOPIC, 7)
-    (segment,) = [path for path in kept.disk.paths(".log") if "/cursors/" in path]
-    kept.disk.damage(segment, 128 + 200)
+        await disk_cursors.cursors.seek(SUB, TOPIC, offset)
+    await disk_cursors.cursors.seek(SUB, TOPIC, 7)
+    (segment,) = [path for path in disk_cursors.disk.paths(".log") if "/cursors/" in path]
+    disk_cursors.disk.damage(segment, 128 + 200)
 
-    cursors = await kept.kill()
+    cursors = await disk_cursors.kill()
 
     assert {each.reason for each in cursors.log.recovered.damage} >= {"groups of cursors are missing"}
-    assert await where(cursors) == 7
+    assert await position_of(cursors) == 7

@@ -11,7 +11,7 @@ from ams.core.offsets import bitmap_of
 from ams.storage.cursors import acks, entries
 from ams.storage.cursors.acks import Change, Horizon, Mark, Progress
 from ams.storage.cursors.entries import Entry, StoredProgress
-from tests.storage.cursors.naive import Naive, changes, offsets, settle
+from tests.storage.cursors.naive import NaiveCursor, changes, offsets, settle
 
 PROGRESS = Progress(
     7, 3, 2, bitmap_of([(9, 12), (70_000, 70_001), (2**40, 2**40 + 500)]), {8: 1, 300: 12},
@@ -128,7 +128,7 @@ def test_an_entry_of_another_version_is_an_error_that_says_so(kind: str) -> None
 
 @given(every=st.lists(changes, max_size=6), end=offsets)
 def test_beyond_the_end_nothing_is_done(every: list[Change], end: Offset) -> None:
-    progress, model = acks.empty_progress(0, 0, 1), Naive(run=1)
+    progress, model = acks.empty_progress(0, 0, 1), NaiveCursor(run=1)
     for change in every:
         progress = acks.settled(progress, change)
         settle(change).expect(model)

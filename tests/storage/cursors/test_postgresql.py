@@ -23,15 +23,15 @@ from ams.storage.cursors.postgresql_rows import SERIES_VERSIONS, DatabaseTime, S
 from local_cluster.ports import free_port
 from simulation.histories.attempts import Outcome
 from tests.storage.cursors.law import Trial
-from tests.storage.cursors.naive import Deed, follow, plans
-from tests.storage.cursors.stores import DEADLINE, OTHER, SUB, TOPIC, Nodes, SteadyNodes, done, settle
+from tests.storage.cursors.naive import Deed, follow_plan, plans
+from tests.storage.cursors.stores import DEADLINE, OTHER_TOPIC, SUB, TOPIC, Nodes, SteadyNodes, make_change, settle
 from tests.support.loop_time import pass_loop_time
 
 on_postgresql = pytest.mark.parametrize("shared_url", ["postgresql"], indirect=True)
 """Not on the model: the tests use SQL of PostgreSQL itself."""
 
 
-async def consumed(node: PostgresCursors, times: int) -> None:
+async def consume_batches(node: PostgresCursors, times: int) -> None:
     for _ in range(times):
         position = node.expected(SUB, TOPIC) or await node.position(SUB, TOPIC)
         assert await node.hand_out(SUB, position.generation, position.offset + 10, position.offset)
@@ -41,11 +41,11 @@ async def consumed(node: PostgresCursors, times: int) -> None:
 @pytest.mark.parametrize("is_sought", [False, True])
 async def test_a_cursor_moved_by_another_node_is_not_handed_out(nodes: Nodes, is_sought: bool) -> None:
     one, two = nodes
-    await consumed(one, 3)
+    await consume_batches(one, 3)
     if is_sought:
         await two.seek(SUB, TOPIC, 30)
     else:
-        await consumed(two, 1)
+        await consume_batches(two, 1)
     late = one.expected(SUB, TOPIC)
     moved = await two.position(SUB, TOPIC)
 
@@ -58,20 +58,20 @@ async def test_a_cursor_moved_by_another_node_is_not_handed_out(nodes: Nodes, is
 
 
 async def test_a_node_that_has_not_heard_of_a_new_topic_does_not_throw_a_cursor_back(postgres_url: str) -> None:
-    there = {OTHER}  # made again under the name of TOPIC, which was deleted
+    there = {OTHER_TOPIC}  # made again under the name of TOPIC, which was deleted
 
     async def exists(topic: TopicId) -> bool:
         return topic in there
 
     one, two = [await PostgresCursors.open(postgres_url, exists=exists) for _ in range(2)]
     await one.create(SUB, TOPIC, 5)
-    assert await one.hand_out(SUB, (await one.position(SUB, OTHER)).generation, 10)
+    assert await one.hand_out(SUB, (await one.position(SUB, OTHER_TOPIC)).generation, 10)
     await one.acknowledge(SUB, 9, DEADLINE)
 
     with pytest.raises(TopicGone):
         await two.position(SUB, TOPIC)
 
-    assert (await one.position(SUB, OTHER)).offset == 10
+    assert (await one.position(SUB, OTHER_TOPIC)).offset == 10
     for each in (one, two):
         await each.close()
 
@@ -116,7 +116,7 @@ async def test_the_first_move_may_come_long_after_the_start(postgres_url: str, m
 
 async def test_nodes_that_meet_a_new_topic_at_once_restart_the_cursor_once(nodes: Nodes) -> None:
     await nodes[0].seek(SUB, TOPIC, 7)
-    met = await asyncio.gather(*(each.position(SUB, OTHER) for each in nodes * 3))
+    met = await asyncio.gather(*(each.position(SUB, OTHER_TOPIC) for each in nodes * 3))
     assert {(each.offset, each.generation) for each in met} == {(0, 2)}
 
 
@@ -140,13 +140,13 @@ async def test_a_race_of_clients_on_two_nodes_keeps_the_law(nodes: Nodes) -> Non
 
 @on_postgresql
 async def test_needless_calls_write_nothing(nodes: Nodes, connection: "postgresql.Connection") -> None:
-    async def written() -> object:
+    async def read_version() -> object:
         return await (await connection.execute("SELECT xmin, version FROM cursors")).fetchone()
 
     node = nodes[0]
     await node.hand_out(SUB, 0, 5)
     await node.acknowledge(SUB, 4, DEADLINE)
-    before = await written()
+    before = await read_version()
 
     await node.position(SUB, TOPIC)
     await node.hand_out(SUB, 0, 5)
@@ -154,7 +154,7 @@ async def test_needless_calls_write_nothing(nodes: Nodes, connection: "postgresq
     await node.retain(SUB, 0, 5)
     await node.lost_in_all({TOPIC: 3})
 
-    assert await written() == before
+    assert await read_version() == before
 
 
 async def test_a_statement_that_was_held_up_does_nothing_after_its_time(connection: "postgresql.Connection") -> None:
@@ -244,7 +244,7 @@ async def test_retention_on_another_node_goes_with_what_is_settled_meanwhile(nod
 
     async def settling() -> None:
         for at in range(1, 100, 2):
-            assert await settle(one, taken, done((at, at + 1)))
+            assert await settle(one, taken, make_change((at, at + 1)))
 
     async def retaining() -> None:
         for oldest in range(10, 60, 10):
@@ -268,7 +268,7 @@ def test_two_nodes_do_what_sets_of_numbers_say(steady_nodes: SteadyNodes, plan: 
     async def stores(is_second: bool) -> tuple[PostgresCursors, PostgresCursors]:
         return nodes[is_second], nodes[not is_second]
 
-    runner.run(follow(plan, stores))
+    runner.run(follow_plan(plan, stores))
 
 
 @on_postgresql
@@ -277,7 +277,7 @@ async def test_damaged_entries_harm_no_other(nodes: Nodes, connection: "postgres
     await one.create(OTHER_SUB, TOPIC, 0)
     taken = await one.take_over(SUB, TOPIC)
     await one.take_over(OTHER_SUB, TOPIC)
-    await settle(one, taken, done((3, 5)))
+    await settle(one, taken, make_change((3, 5)))
     await connection.execute("UPDATE acks SET entry = '\\x03aabbccdd90'::bytea")
 
     damaged, sound = await asyncio.gather(
@@ -299,7 +299,7 @@ async def test_a_late_statement_does_nothing(nodes: Nodes, connection: "postgres
     taken = await nodes[0].take_over(SUB, TOPIC)
     time = DatabaseTime(SystemClock())
     before = (await rows.read_standings(connection, time, [SUB]))[SUB]
-    progress = acks.settled(taken, done((3, 4)))
+    progress = acks.settled(taken, make_change((3, 4)))
     after = TableRow(before.value._replace(progress=progress), before.version + 1)
 
     assert await rows.write_standings(connection, time, {SUB: (before, after)}, -0.5) == {}

@@ -22,7 +22,7 @@ from local_cluster.link import Link
 from local_cluster.postgres import Postgres
 from simulation.histories.attempts import Outcome
 from tests.storage.cursors.law import DEADLINE, SUB, TOPIC, Trial
-from tests.storage.cursors.stores import done, settle
+from tests.storage.cursors.stores import make_change, settle
 from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.faults, pytest.mark.postgres, pytest.mark.long]
@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long timeouts, so that no call fails because the machine is busy."""
     monkeypatch.setattr(postgresql, "CALL_SECONDS", 60.0)
 
@@ -54,7 +54,7 @@ async def nodes_on(url: str) -> AsyncIterator[list[PostgresCursors]]:
 
 
 @contextlib.asynccontextmanager
-async def working(clients: list[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncIterator[None]:
+async def run_clients(clients: list[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncIterator[None]:
     over = False
 
     async def work(client: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -72,13 +72,13 @@ async def working(clients: list[Callable[[], Coroutine[Any, Any, None]]]) -> Asy
 async def clients_of(trial: Trial, stores: list[PostgresCursors]) -> AsyncIterator[None]:
     """Let three clients pull and acknowledge on both stores, from before an event until after it."""
     chance = random.Random(0)
-    async with working([lambda store=stores[number % 2]: trial.act(store, chance) for number in range(3)]):
-        await grown(trial.uses)
+    async with run_clients([lambda store=stores[number % 2]: trial.act(store, chance) for number in range(3)]):
+        await wait_for_growth(trial.uses)
         yield
-        await grown(trial.uses)
+        await wait_for_growth(trial.uses)
 
 
-async def grown(things: list[Any] | set[int]) -> None:
+async def wait_for_growth(things: list[Any] | set[int]) -> None:
     """Wait until twenty more calls were done."""
     enough = len(things) + 20
     await wait_until_async(lambda: len(things) >= enough)
@@ -115,15 +115,15 @@ async def test_a_server_killed_and_started_again_loses_nothing_and_fails_no_call
 
         async def settle_next() -> None:
             at = next(messages)
-            if await settle(node, taken, Change(done((at, at + 1)).done, {0: at})):
+            if await settle(node, taken, Change(make_change((at, at + 1)).done, {0: at})):
                 settled.add(at)
 
-        async with clients_of(trial, stores), working([settle_next] * 3):
+        async with clients_of(trial, stores), run_clients([settle_next] * 3):
             for _ in range(2):
                 await asyncio.to_thread(server.kill, 1)
                 await asyncio.to_thread(server.restart, 1)
-                await grown(trial.uses)
-                await grown(settled)
+                await wait_for_growth(trial.uses)
+                await wait_for_growth(settled)
 
         assert await trial.violations(other) == []
         assert Outcome.UNKNOWN not in trial.outcomes()
@@ -133,15 +133,15 @@ async def test_a_server_killed_and_started_again_loses_nothing_and_fails_no_call
 
 
 async def where_it_stands(node: PostgresCursors) -> int:
-    async def told() -> list[int]:
+    async def read_position() -> list[int]:
         with contextlib.suppress(CursorsUnavailable):
             return [(await node.position(SUB, TOPIC)).offset]
         return []
 
-    return (await wait_until_async(told))[0]
+    return (await wait_until_async(read_position))[0]
 
 
-def backends(server: Postgres) -> set[int]:
+def list_backends(server: Postgres) -> set[int]:
     """Return the processes of the server that serve connections."""
     with server.open_connection() as connection:
         return {pid for (pid,) in connection.execute(BACKENDS)}
@@ -160,7 +160,7 @@ async def test_calls_to_a_frozen_server_fail_for_good(server: Postgres, monkeypa
             return at_once
 
         await node.hand_out(SUB, 0, 10)
-        before = backends(server)
+        before = list_backends(server)
         monkeypatch.setattr(postgresql, "STATEMENT_SECONDS", 0.6)
         monkeypatch.setattr(postgresql, "CALL_SECONDS", 1.5)
         server.freeze(1)
@@ -172,7 +172,9 @@ async def test_calls_to_a_frozen_server_fail_for_good(server: Postgres, monkeypa
             server.thaw(1)
 
         standing = await where_it_stands(node)
-        await wait_until_async(lambda: before - backends(server))  # it has done what it was sent, as its client left
+        await wait_until_async(
+            lambda: before - list_backends(server)
+        )  # it has done what it was sent, as its client left
         assert standing == (await node.position(SUB, TOPIC)).offset == 0
 
 
@@ -189,7 +191,7 @@ async def test_an_acknowledgement_that_came_in_time_is_in_time_however_long_the_
         assert (await node.position(SUB, TOPIC)).offset == 10
 
 
-WAITING = """
+WAITING_TRIGGER = """
 CREATE FUNCTION waiting() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     PERFORM pg_advisory_xact_lock(7); RETURN new;
 END $$;
@@ -199,7 +201,7 @@ IS_ONE_WAITING = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory
 
 
 @dataclass
-class Split:
+class SplitNodes:
     """One node beside the server, and one that reaches it by a link."""
 
     server: Postgres
@@ -216,12 +218,12 @@ class Split:
             self.link.cut()
         return calling
 
-    async def sought(self) -> Progress:
+    async def wait_for_seek(self) -> Progress:
         """Wait until another node's seek is visible on the server."""
         await wait_until_async(self._is_sought)
         return await self.near.progress(SUB)
 
-    async def settled(self) -> Progress:
+    async def wait_for_settling(self) -> Progress:
         """Wait until another node's change is visible on the server."""
         await wait_until_async(self._is_settled)
         return await self.near.progress(SUB)
@@ -234,74 +236,76 @@ class Split:
 
 
 @pytest.fixture
-async def split(server: Postgres) -> AsyncIterator[Split]:
+async def split_nodes(server: Postgres) -> AsyncIterator[SplitNodes]:
     url = server.url()
     with Link(server.port(1)) as link:
         by_link = url.replace(f":{server.port(1)}/", f":{link.port}/")
         async with nodes_on(url) as (near, _), nodes_on(by_link) as (far, _):
             await far.position(SUB, TOPIC)
             with server.open_connection() as connection:
-                connection.execute(WAITING)
-            yield Split(server, link, near, far)
+                connection.execute(WAITING_TRIGGER)
+            yield SplitNodes(server, link, near, far)
             with server.open_connection() as connection:
                 connection.execute("DROP FUNCTION waiting CASCADE")
 
 
-async def test_a_seek_whose_answer_was_lost_is_not_done_a_second_time(split: Split) -> None:
-    seeking = await split.lose_answer(split.far.seek(SUB, TOPIC, 50))
-    await split.sought()
-    await split.near.hand_out(SUB, 1, 60)
-    await split.near.acknowledge(SUB, 54, DEADLINE)
-    split.link.restore()
+async def test_a_seek_whose_answer_was_lost_is_not_done_a_second_time(split_nodes: SplitNodes) -> None:
+    seeking = await split_nodes.lose_answer(split_nodes.far.seek(SUB, TOPIC, 50))
+    await split_nodes.wait_for_seek()
+    await split_nodes.near.hand_out(SUB, 1, 60)
+    await split_nodes.near.acknowledge(SUB, 54, DEADLINE)
+    split_nodes.link.restore()
 
     assert await seeking
-    assert await split.near.position(SUB, TOPIC) == (55, 1, 0)
+    assert await split_nodes.near.position(SUB, TOPIC) == (55, 1, 0)
 
 
-async def test_a_change_whose_answer_is_lost_is_told_as_unknown(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
-    seeking = await split.lose_answer(split.far.seek(SUB, TOPIC, 50))
+async def test_a_change_whose_answer_is_lost_is_told_as_unknown(
+    split_nodes: SplitNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeking = await split_nodes.lose_answer(split_nodes.far.seek(SUB, TOPIC, 50))
     monkeypatch.setattr(postgresql, "CALL_SECONDS", 1.0)
 
     with pytest.raises(CursorsUnavailable, match=f"^{OUTCOME_UNKNOWN}$"):
         await seeking
     with pytest.raises(CursorsUnavailable, match="^Backend Error$"):
-        await split.far.seek(SUB, TOPIC, 60)
+        await split_nodes.far.seek(SUB, TOPIC, 60)
     monkeypatch.setattr(postgresql, "CALL_SECONDS", 60.0)
-    await split.sought()
-    split.link.restore()
+    await split_nodes.wait_for_seek()
+    split_nodes.link.restore()
 
 
-async def test_what_was_settled_while_the_answer_was_lost_is_settled_once_and_answered(split: Split) -> None:
-    taken = await split.far.take_over(SUB, TOPIC)
-    settling = await split.lose_answer(settle(split.far, taken, Change(done((3, 5)).done, {1: 1})))
-    await split.settled()
-    split.link.restore()
+async def test_what_was_settled_while_the_answer_was_lost_is_settled_once_and_answered(split_nodes: SplitNodes) -> None:
+    taken = await split_nodes.far.take_over(SUB, TOPIC)
+    settling = await split_nodes.lose_answer(settle(split_nodes.far, taken, Change(make_change((3, 5)).done, {1: 1})))
+    await split_nodes.wait_for_settling()
+    split_nodes.link.restore()
 
     assert await settling
-    assert await settle(split.far, taken, done((6, 7)))
-    progress = await split.near.progress(SUB)
+    assert await settle(split_nodes.far, taken, make_change((6, 7)))
+    progress = await split_nodes.near.progress(SUB)
     assert (list(progress.done), progress.failures) == ([3, 4, 6], {1: 1})
 
 
-async def test_a_change_whose_answer_was_lost_while_another_took_over_is_unknown(split: Split) -> None:
-    taken = await split.far.take_over(SUB, TOPIC)
-    settling = await split.lose_answer(settle(split.far, taken, done((3, 5))))
-    await split.settled()
-    assert list((await split.near.take_over(SUB, TOPIC)).done) == [3, 4]
-    split.link.restore()
+async def test_a_change_whose_answer_was_lost_while_another_took_over_is_unknown(split_nodes: SplitNodes) -> None:
+    taken = await split_nodes.far.take_over(SUB, TOPIC)
+    settling = await split_nodes.lose_answer(settle(split_nodes.far, taken, make_change((3, 5))))
+    await split_nodes.wait_for_settling()
+    assert list((await split_nodes.near.take_over(SUB, TOPIC)).done) == [3, 4]
+    split_nodes.link.restore()
 
     with pytest.raises(CursorsUnavailable, match=f"^{OUTCOME_UNKNOWN}$"):
         await settling
-    assert not await settle(split.far, taken, done((6, 7)))
+    assert not await settle(split_nodes.far, taken, make_change((6, 7)))
 
 
-async def test_a_snapshot_whose_answer_was_lost_is_not_restored_a_second_time(split: Split) -> None:
-    await split.far.take_over(SUB, TOPIC)
-    restoring = await split.lose_answer(split.far.restore(SUB, TOPIC, 2, BitMap64([4])))
-    progress = await split.sought()
-    assert await settle(split.near, progress, done((2, 3)))
-    split.link.restore()
+async def test_a_snapshot_whose_answer_was_lost_is_not_restored_a_second_time(split_nodes: SplitNodes) -> None:
+    await split_nodes.far.take_over(SUB, TOPIC)
+    restoring = await split_nodes.lose_answer(split_nodes.far.restore(SUB, TOPIC, 2, BitMap64([4])))
+    progress = await split_nodes.wait_for_seek()
+    assert await settle(split_nodes.near, progress, make_change((2, 3)))
+    split_nodes.link.restore()
 
     assert await restoring == progress.epoch
-    progress = await split.near.progress(SUB)
+    progress = await split_nodes.near.progress(SUB)
     assert (progress.floor, list(progress.done)) == (3, [4])

@@ -12,10 +12,10 @@ from ams.core.errors import AmsError
 from ams.core.names import Offset, SubscriptionId, TopicId, new_uuid
 from ams.storage.cursors import base
 from ams.storage.cursors.base import Cursor, Cursors, Outstanding, Position
-from tests.storage.cursors.stores import OTHER, TOPIC, SteadyNodes, Store
+from tests.storage.cursors.stores import OTHER_TOPIC, TOPIC, SteadyNodes, Store
 
 DEADLINE = 1_000
-TOPICS = (TOPIC, OTHER)
+TOPICS = (TOPIC, OTHER_TOPIC)
 offsets = st.integers(0, 30)
 topics = st.sampled_from(TOPICS)
 
@@ -70,7 +70,7 @@ def retain(generation: int, oldest: Offset) -> Deed:
     return Deed(f"retain from {oldest}", lambda store, sub: store.retain(sub, generation, oldest), expect)
 
 
-def handed() -> Deed:
+def ask_handed() -> Deed:
     def expect(cursor: Cursor, now: Milliseconds) -> tuple[Cursor, object]:
         newest = cursor.handed[-1] if cursor.handed else None
         return cursor, newest and Outstanding(newest.end, now - newest.time)
@@ -82,7 +82,7 @@ generations = st.integers(0, 2)
 deeds = st.one_of(
     st.builds(position, topics), st.builds(hand_out, generations, offsets), st.builds(hand_out, st.just(0), offsets),
     st.builds(hand_out, st.just(0), offsets, offsets), st.builds(acknowledge, offsets), st.builds(acknowledge, offsets),
-    st.builds(seek, topics, offsets), st.builds(retain, generations, offsets), st.builds(handed),
+    st.builds(seek, topics, offsets), st.builds(retain, generations, offsets), st.builds(ask_handed),
 )  # fmt: skip
 plans = st.lists(st.tuples(deeds, st.booleans(), st.sampled_from([0, 0, 400, 1_200])), max_size=25)
 
@@ -91,7 +91,7 @@ plans = st.lists(st.tuples(deeds, st.booleans(), st.sampled_from([0, 0, 400, 1_2
 @given(plan=plans)
 def test_two_nodes_do_what_the_rules_say(steady_nodes: SteadyNodes, plan: list[tuple[Deed, bool, int]]) -> None:
     runner, clock, nodes = steady_nodes
-    runner.run(follow(nodes, clock, plan))
+    runner.run(follow_plan(nodes, clock, plan))
 
 
 def plan_of(*steps: Deed | tuple[Deed, int]) -> list[tuple[Deed, bool, int]]:
@@ -108,14 +108,14 @@ PULL = hand_out(0, 10)
 @example(plan_of(PULL, acknowledge(3), hand_out(0, 20, 0), acknowledge(19), hand_out(0, 20, 4), acknowledge(19)))
 @example(plan_of(PULL, (acknowledge(9), 1_001), position(TOPIC), PULL, (acknowledge(9), 1_000)))  # late, and in time
 @example(plan_of(seek(TOPIC, 3), retain(0, 60), retain(1, 60), position(TOPIC)))  # a loss seen before the seek
-@example(plan_of(handed(), PULL, (handed(), 400), acknowledge(9), handed()))
-@example(plan_of(seek(TOPIC, 7), position(OTHER), seek(TOPIC, 42), position(OTHER), seek(OTHER, 3)))
+@example(plan_of(ask_handed(), PULL, (ask_handed(), 400), acknowledge(9), ask_handed()))
+@example(plan_of(seek(TOPIC, 7), position(OTHER_TOPIC), seek(TOPIC, 42), position(OTHER_TOPIC), seek(OTHER_TOPIC, 3)))
 def test_stores_keep_the_rules(steady_store: tuple[asyncio.Runner, Store], plan: list[tuple[Deed, bool, int]]) -> None:
     runner, store = steady_store
-    runner.run(follow([store.cursors] * 2, store.clock, plan))
+    runner.run(follow_plan([store.cursors] * 2, store.clock, plan))
 
 
-async def follow(stores: Sequence[Cursors], clock: ManualClock, plan: list[tuple[Deed, bool, int]]) -> None:
+async def follow_plan(stores: Sequence[Cursors], clock: ManualClock, plan: list[tuple[Deed, bool, int]]) -> None:
     """Run a plan on either of two stores, with pauses of some milliseconds, and compare with the rules."""
     subscription = new_uuid()
     cursor = Cursor(TOPICS[0], 0)

@@ -25,7 +25,7 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 
 @contextlib.asynccontextmanager
-async def prepared(url: str) -> AsyncIterator[Database]:
+async def open_prepared(url: str) -> AsyncIterator[Database]:
     opened = Database(url, REGISTRY)
     await opened.prepare(lambda connection: prepare(connection, REGISTRY))
     yield opened
@@ -34,7 +34,7 @@ async def prepared(url: str) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def database(registry_url: str) -> AsyncIterator[Database]:
-    async with prepared(registry_url) as opened:
+    async with open_prepared(registry_url) as opened:
         yield opened
 
 
@@ -120,7 +120,7 @@ async def test_work_of_the_same_turn_runs_one_after_the_other(database: Database
 
 @pytest.fixture
 async def sqlite(tmp_path: Path) -> AsyncIterator[Database]:
-    async with prepared(sqlite_url(str(tmp_path / "registry.db"))) as opened:
+    async with open_prepared(sqlite_url(str(tmp_path / "registry.db"))) as opened:
         yield opened
 
 

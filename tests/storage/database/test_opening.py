@@ -53,7 +53,7 @@ def schema(request: pytest.FixtureRequest) -> Schema:
     return found
 
 
-def described(connection: Connection) -> dict[str, list[str]]:
+def describe_tables(connection: Connection) -> dict[str, list[str]]:
     """Return columns, constraints and indexes of each table, in any order."""
     if connection.dialect.name == "postgresql":
         found: dict[str, list[str]] = defaultdict(list)
@@ -78,11 +78,11 @@ CATALOGUES = """
 
 def test_migrations_give_the_tables_a_new_database_gets(connection: Connection, dialect: str, schema: Schema) -> None:
     migrate(connection, schema)
-    migrated = described(connection)
+    migrated = describe_tables(connection)
     connection.rollback()
     with empty_database(dialect) as new:
         create(new, schema)
-        created = described(new)
+        created = describe_tables(new)
 
     assert migrated == created
 
@@ -103,7 +103,7 @@ def test_the_head_is_the_newest_migration(schema: Schema) -> None:
 def test_a_database_of_an_older_version_is_migrated(connection: Connection, schema: Schema) -> None:
     connection.exec_driver_sql(f"CREATE TABLE {schema.version} (version_num VARCHAR(32) NOT NULL)")
     prepare(connection, schema)
-    assert set(schema.tables.tables) <= set(described(connection))
+    assert set(schema.tables.tables) <= set(describe_tables(connection))
     assert connection.exec_driver_sql(f"SELECT version_num FROM {schema.version}").scalar() == schema.head
 
 
@@ -128,4 +128,4 @@ def test_registry_and_certificate_service_share_a_database_in_any_order(connecti
     second = AUTHN if first is REGISTRY else REGISTRY
     for each in (first, second, first, second):
         prepare(connection, each)
-    assert set(REGISTRY.tables.tables) | set(AUTHN.tables.tables) <= set(described(connection))
+    assert set(REGISTRY.tables.tables) | set(AUTHN.tables.tables) <= set(describe_tables(connection))

@@ -43,14 +43,14 @@ def pooler(folder: Path, url: str, mode: str) -> Iterator[str]:
     through = f"postgresql://{behind['user']}:{behind.get('password', '')}@127.0.0.1:{port}/{behind['dbname']}"
     process.start()
     try:
-        assert wait_until(lambda: _answers(through) or not process.alive)
+        assert wait_until(lambda: _has_answer(through) or not process.alive)
         assert process.alive, process.log.read_text()
         yield through
     finally:
         process.stop()
 
 
-def _answers(url: str) -> bool:
+def _has_answer(url: str) -> bool:
     try:
         psycopg.connect(url).close()
     except psycopg.OperationalError:
@@ -59,29 +59,31 @@ def _answers(url: str) -> bool:
 
 
 @pytest.fixture
-def shared() -> Iterator[Path]:
+def shared_folder() -> Iterator[Path]:
     """A folder that another user can enter."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
 @pytest.mark.parametrize("mode", ["transaction", "statement"])
-async def test_a_pooler_but_by_the_session_is_refused_with_the_reason(postgres_url: str, shared: Path, mode: str):
-    with pooler(shared, postgres_url, mode) as through, pytest.raises(Unusable) as refused:
+async def test_a_pooler_but_by_the_session_is_refused_with_the_reason(
+    postgres_url: str, shared_folder: Path, mode: str
+):
+    with pooler(shared_folder, postgres_url, mode) as through, pytest.raises(Unusable) as refused:
         async with open_registry_at(through):
             pass
     assert str(refused.value) == POOLED
 
 
-async def test_a_pooler_by_the_session_may_stand_there(postgres_url: str, shared: Path) -> None:
-    with pooler(shared, postgres_url, "session") as through:
+async def test_a_pooler_by_the_session_may_stand_there(postgres_url: str, shared_folder: Path) -> None:
+    with pooler(shared_folder, postgres_url, "session") as through:
         async with open_registry_at(through) as registry:
             await make_project(registry, "P")
             assert [each.name for each in await registry.projects.all()] == ["P"]
 
 
-def test_jobs_write_through_a_pooler_by_the_transaction(postgres_url: str, shared: Path) -> None:
-    with pooler(shared, postgres_url, "transaction") as through, open_session(through) as connection:
+def test_jobs_write_through_a_pooler_by_the_transaction(postgres_url: str, shared_folder: Path) -> None:
+    with pooler(shared_folder, postgres_url, "transaction") as through, open_session(through) as connection:
         for number in range(20):
             with connection.transaction():
                 row = connection.execute("SELECT %s::int", (number,)).fetchone()

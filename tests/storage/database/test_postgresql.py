@@ -40,11 +40,11 @@ def url() -> str:
 @pytest.fixture
 async def nodes(url: str) -> AsyncIterator[tuple[Registry, Registry]]:
     async with open_registry_at(url) as one, open_registry_at(url) as two:
-        await asyncio.gather(believed(one), believed(two))
+        await asyncio.gather(wait_until_trusted(one), wait_until_trusted(two))
         yield one, two
 
 
-async def believed(registry: Registry) -> None:
+async def wait_until_trusted(registry: Registry) -> None:
     await wait_until_async(lambda: registry._database.invalidations.is_trusted)
 
 
@@ -67,7 +67,7 @@ async def test_a_change_on_one_node_counts_on_the_other(nodes: tuple[Registry, R
     await one.projects.update(project.id, "Q", "")
     await one.schemas.update(schema, content=SchemaContent("json", "true", None))
 
-    async def known() -> bool:
+    async def is_known() -> bool:
         topic = await two.topics.find(project.id, T)
         return (
             (await two.subscriptions.find(project.id, S)).ack_deadline_seconds == 99
@@ -77,7 +77,7 @@ async def test_a_change_on_one_node_counts_on_the_other(nodes: tuple[Registry, R
             and await two.projects.find("P") is None
         )
 
-    await wait_until_async(known)
+    await wait_until_async(is_known)
 
 
 async def test_what_was_revoked_of_an_identity_is_dead_everywhere(nodes: tuple[Registry, Registry]) -> None:
@@ -106,12 +106,12 @@ async def test_what_was_revoked_of_an_identity_is_dead_everywhere(nodes: tuple[R
     await one.users.delete(bert.id)
     await one.issuers.delete(issuer.name)
 
-    async def dead() -> bool:
+    async def are_dead() -> bool:
         tokens = [await two.users.principal(each) for each in named]
         identities = [await two.bindings.principal(issuer.url, subject) for subject in "ab"]
         return not any((*tokens, *identities, logins.known(signed), *await two.issuers.all()))
 
-    await wait_until_async(dead)
+    await wait_until_async(are_dead)
 
 
 async def test_a_node_that_does_not_listen_asks_the_database(nodes: tuple[Registry, Registry], url: str) -> None:
@@ -138,12 +138,12 @@ async def test_a_listening_connection_that_was_ended_is_made_anew(nodes: tuple[R
     assert ended == 2
     await one.users.refresh_token(anna.id)
 
-    async def dead() -> bool:
+    async def is_dead() -> bool:
         return await two.users.principal(str(anna.token)) is None
 
-    await wait_until_async(dead)
-    await asyncio.gather(believed(one), believed(two))
-    assert await dead()  # nor is what it knew before believed again
+    await wait_until_async(is_dead)
+    await asyncio.gather(wait_until_trusted(one), wait_until_trusted(two))
+    assert await is_dead()  # nor is what it knew before believed again
 
 
 def end_listening(url: str) -> int:
@@ -283,7 +283,7 @@ async def test_a_url_that_cannot_be_read_is_told_without_showing_it() -> None:
 
 
 @pytest.fixture
-async def hurried(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Database]:
+async def hurried_database(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Database]:
     """A database with a limit of a tenth of a second per call."""
     monkeypatch.setattr("ams.storage.postgresql._LIMITS", ("100", "100", "100"))
     database = Database(url, REGISTRY)
@@ -291,15 +291,17 @@ async def hurried(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Da
     await database.close()
 
 
-async def test_reads_large_writes_and_work_at_length_may_take_longer_than_a_call(hurried: Database) -> None:
+async def test_reads_large_writes_and_work_at_length_may_take_longer_than_a_call(hurried_database: Database) -> None:
     def work(connection: Connection, sleeping: str = "SELECT pg_sleep(0.3)") -> int | None:
         connection.execute(text(sleeping))
         time.sleep(0.3)
         return connection.scalar(text("SELECT 1"))
 
-    await hurried.write(lambda connection: connection.execute(text("SELECT pg_sleep(0.3)")) and None, large=True)
-    assert await hurried.read(lambda connection: work(connection, "SELECT 1")) == 1
-    assert await hurried.run_long(work) == 1
+    await hurried_database.write(
+        lambda connection: connection.execute(text("SELECT pg_sleep(0.3)")) and None, large=True
+    )
+    assert await hurried_database.read(lambda connection: work(connection, "SELECT 1")) == 1
+    assert await hurried_database.run_long(work) == 1
 
 
 async def test_who_stands_still_in_its_turn_loses_it_and_has_another(nodes: tuple[Registry, Registry]) -> None:

@@ -18,7 +18,7 @@ from ams.storage.registry.records import Project
 from ams.storage.registry.registry import Registry
 from local_cluster.link import Link
 from local_cluster.postgres import Postgres
-from tests.storage.database.test_postgresql import believed
+from tests.storage.database.test_postgresql import wait_until_trusted
 from tests.storage.registry.makers import new_topic
 from tests.support.administration import make_project, make_user, open_registry_at
 from tests.support.waiting import wait_until_async
@@ -48,7 +48,7 @@ def link(server: Postgres) -> Iterator[Link]:
 
 
 @pytest.fixture
-async def linked(server: Postgres, database: str, link: Link) -> AsyncIterator[Registry]:
+async def linked_registry(server: Postgres, database: str, link: Link) -> AsyncIterator[Registry]:
     url = server.url(database).replace(f":{server.port(1)}/", f":{link.port}/")
     async with open_registry_at(url) as registry:
         yield registry
@@ -58,7 +58,7 @@ async def make_topic(registry: Registry) -> TopicId:
     return (await new_topic(registry, await make_project(registry))).id
 
 
-class Adding:
+class AddingCallers:
     def __init__(self, registries: list[Registry], topic: TopicId, callers: int = 3) -> None:
         self.answered = self.failed = 0
         self._over = False
@@ -67,7 +67,7 @@ class Adding:
             asyncio.create_task(self._add(registries[number % len(registries)])) for number in range(callers)
         ]
 
-    async def __aenter__(self) -> "Adding":
+    async def __aenter__(self) -> "AddingCallers":
         await self.more()
         return self
 
@@ -94,7 +94,7 @@ class Adding:
 async def test_a_killed_server_fails_no_write_and_does_none_twice(server: Postgres, database: str) -> None:
     async with open_registry_at(server.url(database)) as one, open_registry_at(server.url(database)) as two:
         topic = await make_topic(one)
-        async with Adding([one, two], topic) as adding:
+        async with AddingCallers([one, two], topic) as adding:
             for _ in range(3):
                 await asyncio.to_thread(server.kill, 1)
                 await asyncio.to_thread(server.restart, 1)
@@ -102,20 +102,20 @@ async def test_a_killed_server_fails_no_write_and_does_none_twice(server: Postgr
 
         assert adding.failed == 0
         assert await two.idempotency.bytes_of(topic) == adding.answered
-        await asyncio.gather(believed(one), believed(two))
+        await asyncio.gather(wait_until_trusted(one), wait_until_trusted(two))
 
 
 @pytest.mark.long
-async def test_connections_cut_at_any_moment_do_no_write_twice(linked: Registry, link: Link) -> None:
-    topic = await make_topic(linked)
-    async with Adding([linked], topic) as adding:
+async def test_connections_cut_at_any_moment_do_no_write_twice(linked_registry: Registry, link: Link) -> None:
+    topic = await make_topic(linked_registry)
+    async with AddingCallers([linked_registry], topic) as adding:
         for pause in range(15):
             link.cut()
             link.restore()
             await asyncio.sleep(0.05 + pause / 50)
 
     # An unanswered call was executed or not; on a busy machine a call may meet two cuts in a row.
-    assert adding.answered <= await linked.idempotency.bytes_of(topic) <= adding.answered + adding.failed
+    assert adding.answered <= await linked_registry.idempotency.bytes_of(topic) <= adding.answered + adding.failed
 
 
 WAITING_COMMIT = """
@@ -131,7 +131,7 @@ IS_ONE_WAITING = """
 
 
 @contextlib.asynccontextmanager
-async def committing(
+async def hold_commit(
     server: Postgres, database: str, registry: Registry
 ) -> AsyncIterator["tuple[psycopg.Connection, asyncio.Task[Project]]"]:
     """Create a project whose commit waits until the end of the block; yields a connection beside it, and the task."""
@@ -143,41 +143,45 @@ async def committing(
         yield connection, making
 
 
-async def test_a_commit_without_answer_counts_once(server: Postgres, database: str, linked: Registry, link: Link):
-    async with committing(server, database, linked) as (_, making):
+async def test_a_commit_without_answer_counts_once(
+    server: Postgres, database: str, linked_registry: Registry, link: Link
+):
+    async with hold_commit(server, database, linked_registry) as (_, making):
         link.cut()
     link.restore()
 
     made = await making
-    assert await linked.projects.find("P") == made
-    assert len(await linked.projects.all()) == 1
+    assert await linked_registry.projects.find("P") == made
+    assert len(await linked_registry.projects.all()) == 1
 
 
 async def test_a_commit_whose_answer_is_lost_with_the_server_is_said_to_be_unknown(
-    server: Postgres, database: str, linked: Registry, link: Link, monkeypatch: pytest.MonkeyPatch
+    server: Postgres, database: str, linked_registry: Registry, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with committing(server, database, linked) as (_, making):
-        monkeypatch.setattr(linked._database._store._patience, "_seconds", 1.5)
+    async with hold_commit(server, database, linked_registry) as (_, making):
+        monkeypatch.setattr(linked_registry._database._store._patience, "_seconds", 1.5)
         link.cut()
 
     with pytest.raises(RegistryUnavailable, match=f"^{OUTCOME_UNKNOWN}$"):
         await making
     with pytest.raises(RegistryUnavailable, match="^Internal error while querying datastore$"):
-        await linked.projects.create("Q", "", None)
+        await linked_registry.projects.create("Q", "", None)
     with server.open_connection(database) as connection:
         names = "SELECT name FROM projects"
         await wait_until_async(lambda: connection.execute(names).fetchall() == [("P",)])
     link.restore()
 
 
-async def test_a_commit_that_was_undone_is_done_again(server: Postgres, database: str, linked: Registry) -> None:
-    async with committing(server, database, linked) as (connection, making):
+async def test_a_commit_that_was_undone_is_done_again(
+    server: Postgres, database: str, linked_registry: Registry
+) -> None:
+    async with hold_commit(server, database, linked_registry) as (connection, making):
         connection.execute(IS_ONE_WAITING.replace("count(*)", "pg_terminate_backend(pid)"))
         await wait_until_async(lambda: connection.execute(IS_ONE_WAITING).fetchone() == (0,))
         connection.execute("DROP TRIGGER waiting ON projects")
 
     made = await making
-    assert await linked.projects.find("P") == made
+    assert await linked_registry.projects.find("P") == made
 
 
 @pytest.mark.long
@@ -198,23 +202,25 @@ async def test_a_frozen_server_is_waited_for_but_not_for_ever(server: Postgres, 
         assert await registry.idempotency.bytes_of(topic) in (0, 1)
 
 
-async def test_a_black_holed_node_trusts_nothing(server: Postgres, database: str, linked: Registry, link: Link) -> None:
+async def test_a_black_holed_node_trusts_nothing(
+    server: Postgres, database: str, linked_registry: Registry, link: Link
+) -> None:
     """Black-holed: the connection stays open, and no packets arrive."""
-    await believed(linked)
+    await wait_until_trusted(linked_registry)
     async with open_registry_at(server.url(database)) as other:
         anna = await make_user(other, "anna")
         token = str(anna.token)
-        assert await linked.users.principal(token) is not None
+        assert await linked_registry.users.principal(token) is not None
 
         link.hold()
         try:
             await other.users.refresh_token(anna.id)
-            await wait_until_async(lambda: not linked._database.invalidations.is_trusted)
+            await wait_until_async(lambda: not linked_registry._database.invalidations.is_trusted)
         finally:
             link.restore()
-        assert await linked.users.principal(token) is None
-        await believed(linked)
-        assert await linked.users.principal(token) is None
+        assert await linked_registry.users.principal(token) is None
+        await wait_until_trusted(linked_registry)
+        assert await linked_registry.users.principal(token) is None
 
 
 @pytest.mark.long
@@ -225,7 +231,7 @@ async def test_a_server_out_of_connections_is_waited_for(server: Postgres, datab
             with contextlib.suppress(psycopg.OperationalError):
                 while True:
                     hogs.enter_context(contextlib.closing(psycopg.connect(server.url(database), connect_timeout=5)))
-            async with Adding([registry], topic, callers=8) as adding:
+            async with AddingCallers([registry], topic, callers=8) as adding:
                 hogs.close()
 
         assert adding.failed == 0

@@ -14,7 +14,7 @@ def engine(request):
 
 @pytest.fixture
 async def log(engine: Engine):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         yield log
 
 

@@ -24,7 +24,7 @@ from tests.support.parts import kafka_prefix, kafka_servers
 
 L = TypeVar("L", EmbeddedLog, KafkaLog)
 HOUR = 3_600_000
-SMALL: dict[str, Any] = {"min_free_bytes": 0, "reserve_bytes": 0, "check_interval_ms": 3_600_000}
+SMALL_LOG_OPTIONS: dict[str, Any] = {"min_free_bytes": 0, "reserve_bytes": 0, "check_interval_ms": 3_600_000}
 """Options for tests: nothing is preallocated, and retention runs only on demand."""
 
 
@@ -57,18 +57,18 @@ class Embedded:
         """Return whether a publish time is the current time."""
         return time == self.clock.now
 
-    def opened(self, **options: Any) -> contextlib.AbstractAsyncContextManager[EmbeddedLog]:
+    def open_log(self, **options: Any) -> contextlib.AbstractAsyncContextManager[EmbeddedLog]:
         return _closed_at_the_end(self.open(**options))
 
     async def open(self, **options: Any) -> EmbeddedLog:
-        settings = LogOptions(**(SMALL | self.options | options))
+        settings = LogOptions(**(SMALL_LOG_OPTIONS | self.options | options))
         log = await EmbeddedLog.open(
             self.folder, files=self.disk, clock=self.clock, options=settings, supervisor=self.supervisor
         )
         self.logs.append(log)
         return log
 
-    def killed(self) -> "Embedded":
+    def copy_as_killed(self) -> "Embedded":
         """Return the storage as after a kill at this moment."""
         disk = UnreliableDisk()
         for path in self.disk.paths():
@@ -77,7 +77,7 @@ class Embedded:
         return Embedded(self.clock, disk, self.folder, self.options)
 
 
-LATE = 60_000
+MAX_LATE_MS = 60_000
 """Maximum milliseconds between an append and a look at its time: only a busy machine takes seconds."""
 
 
@@ -102,9 +102,9 @@ class Kafka:
         """Do nothing: the broker's clock cannot be set."""
 
     def is_now(self, time: Milliseconds) -> bool:
-        return 0 <= SystemClock().wall() - time < LATE
+        return 0 <= SystemClock().wall() - time < MAX_LATE_MS
 
-    def opened(self, **options: Any) -> contextlib.AbstractAsyncContextManager[KafkaLog]:
+    def open_log(self, **options: Any) -> contextlib.AbstractAsyncContextManager[KafkaLog]:
         return _closed_at_the_end(self.open(**options))
 
     async def open(self, **options: Any) -> KafkaLog:
@@ -127,9 +127,9 @@ class ModelKafka(Kafka):
         self._brokers = DirectBroker(Cluster([1], time.time), 1)
 
     @contextlib.asynccontextmanager
-    async def opened(self, **options: Any) -> AsyncIterator[KafkaLog]:
+    async def open_log(self, **options: Any) -> AsyncIterator[KafkaLog]:
         with install({("kafka1", 9092): self._brokers}):
-            async with super().opened(**options) as log:
+            async with super().open_log(**options) as log:
                 yield log
 
 
@@ -147,13 +147,13 @@ def texts(*data: str) -> list[Message]:
     return [message(each) for each in data]
 
 
-def numbered(first: int, count: int, size: int = 0) -> list[Message]:
+def make_messages(first: int, count: int, size: int = 0) -> list[Message]:
     return texts(*(f"{number:08d}" + "A" * size for number in range(first, first + count)))
 
 
 async def append_each(log: Log, topic: TopicId, count: int, size: int, first: int = 0) -> None:
     for number in range(first, first + count):
-        await log.append(topic, numbered(number, 1, size=size))
+        await log.append(topic, make_messages(number, 1, size=size))
 
 
 async def all_stored(log: Log, topic: TopicId) -> list[Stored]:

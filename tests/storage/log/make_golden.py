@@ -48,7 +48,7 @@ async def write(log: EmbeddedLog, engine: Embedded) -> None:
     await write_ordering_keys(log)
 
 
-def keyed(number: int) -> list[Message]:
+def make_append(number: int) -> list[Message]:
     """Return the messages of an append; some have ordering keys."""
     return [
         message(f"plain{number}"),
@@ -60,7 +60,7 @@ def keyed(number: int) -> list[Message]:
 async def write_ordering_keys(log: EmbeddedLog) -> None:
     await log.create(KEYED)
     for number in range(6):
-        await log.append(KEYED, keyed(number), key=f"append{number}")
+        await log.append(KEYED, make_append(number), key=f"append{number}")
     await log.append(KEYED, [message("without")])
 
 

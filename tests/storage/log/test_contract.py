@@ -9,7 +9,7 @@ from ams.core.errors import LogUnavailable, TooLarge, TopicGone
 from ams.core.messages import message
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.base import Bounds, Log
-from tests.storage.log.engines import HOUR, Engine, all_fragments, fragments, new_topic, numbered, texts
+from tests.storage.log.engines import HOUR, Engine, all_fragments, fragments, make_messages, new_topic, texts
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -48,7 +48,7 @@ async def test_appends_at_once_get_consecutive_offsets_each(log: Log):
     sizes = [1 + number % 5 for number in range(60)]
 
     answers = await asyncio.gather(
-        *(log.append(topics[n % 3], numbered(n * 100, size)) for n, size in enumerate(sizes))
+        *(log.append(topics[n % 3], make_messages(n * 100, size)) for n, size in enumerate(sizes))
     )
 
     for which, topic in enumerate(topics):
@@ -56,12 +56,12 @@ async def test_appends_at_once_get_consecutive_offsets_each(log: Log):
         mine = [(answer, n) for n, answer in enumerate(answers) if n % 3 == which]
         for answer, n in sorted(mine):
             assert (answer.first, answer.count) == (len(expected), sizes[n])
-            expected += fragments(numbered(n * 100, sizes[n]))
+            expected += fragments(make_messages(n * 100, sizes[n]))
         assert await all_fragments(log, topic) == expected
 
 
 async def test_messages_and_appends_larger_than_a_record_are_whole(log: Log, topic: TopicId):
-    large, many = numbered(0, 1, size=300_000) + texts("b"), numbered(0, 500, size=1000)
+    large, many = make_messages(0, 1, size=300_000) + texts("b"), make_messages(0, 500, size=1000)
 
     await log.append(topic, large)
     assert len(await log.read(topic, 0, max_messages=10, max_bytes=1)) == 1
@@ -83,9 +83,9 @@ async def test_topics_have_any_names_and_the_largest_message_of_googles_clients(
 
 
 async def test_a_read_returns_no_more_than_asked_for_but_one_message_at_least(log: Log, topic: TopicId):
-    await log.append(topic, numbered(0, 3))
-    await log.append(topic, numbered(3, 3))
-    size = len(numbered(0, 1)[0].fragment)
+    await log.append(topic, make_messages(0, 3))
+    await log.append(topic, make_messages(3, 3))
+    size = len(make_messages(0, 1)[0].fragment)
 
     for limit, expected in [(1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (5 * size, 5), (6 * size, 6)]:
         assert len(await log.read(topic, 0, max_messages=100, max_bytes=limit)) == expected
@@ -121,7 +121,7 @@ async def test_a_dropped_topic_is_forgotten_and_the_others_are_not(log: Log):
 
 
 async def test_a_held_topic_has_its_final_totals_and_appends_go_on_after_the_block(log: Log, topic: TopicId):
-    before = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(20)]
+    before = [asyncio.ensure_future(log.append(topic, make_messages(n, 1))) for n in range(20)]
     await asyncio.sleep(0)
 
     async with log.held(topic):
@@ -136,12 +136,12 @@ async def test_a_held_topic_has_its_final_totals_and_appends_go_on_after_the_blo
 
 async def test_what_topics_take_grows_with_what_is_published(log: Log):
     one, other, gone = await new_topic(log), await new_topic(log), new_topic_id()
-    await log.append(one, numbered(0, 10, size=1000))
+    await log.append(one, make_messages(0, 10, size=1000))
     before = await log.stored([one, other, gone])
     assert before[other] == 0
     assert before[one] >= 10 * 750
     assert gone not in before
-    await log.append(one, numbered(10, 10, size=1000))
+    await log.append(one, make_messages(10, 10, size=1000))
     assert (await log.stored([one]))[one] > 1.5 * before[one]
 
 
@@ -171,7 +171,7 @@ async def test_a_topic_is_held_by_one_at_a_time_and_an_unknown_one_by_anyone(log
 
 
 async def test_a_hold_given_up_while_appends_are_under_way_holds_nothing(log: Log, topic: TopicId):
-    appends = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(5)]
+    appends = [asyncio.ensure_future(log.append(topic, make_messages(n, 1))) for n in range(5)]
     await asyncio.sleep(0)
     holding = asyncio.ensure_future(log.held(topic).__aenter__())
     await asyncio.sleep(0)
@@ -217,7 +217,7 @@ async def test_offset_at_is_the_first_offset_of_that_time_or_later(log: Log, eng
 
 
 async def test_cancelled_appends_leave_the_log_whole(log: Log, topic: TopicId):
-    tasks = [asyncio.ensure_future(log.append(topic, numbered(n * 10, 3), key=f"{n}")) for n in range(30)]
+    tasks = [asyncio.ensure_future(log.append(topic, make_messages(n * 10, 3), key=f"{n}")) for n in range(30)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
         task.cancel()
@@ -227,11 +227,11 @@ async def test_cancelled_appends_leave_the_log_whole(log: Log, topic: TopicId):
 
     stored = await all_fragments(log, topic)
     assert len(stored) == last.first + 1
-    requests = {tuple(fragments(numbered(n * 10, 3))) for n in range(30)}
+    requests = {tuple(fragments(make_messages(n * 10, 3))) for n in range(30)}
     whole = {tuple(stored[at : at + 3]) for at in range(0, last.first, 3)}
     assert whole <= requests
     assert len(whole) == last.first // 3
-    assert all(tuple(fragments(numbered(n * 10, 3))) in whole for n in range(1, 30, 2))
+    assert all(tuple(fragments(make_messages(n * 10, 3))) in whole for n in range(1, 30, 2))
 
 
 async def test_a_cancelled_create_leaves_the_topic_there_or_not(log: Log):
@@ -282,10 +282,10 @@ async def test_dropping_a_topic_ends_its_waits(log: Log, topic: TopicId):
 
 
 async def test_closing_the_log_ends_waits_and_finishes_what_was_accepted(engine: Engine):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         waiting = asyncio.ensure_future(log.wait(topic, 50, 600))
-        appends = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(50)]
+        appends = [asyncio.ensure_future(log.append(topic, make_messages(n, 1))) for n in range(50)]
         await asyncio.sleep(0)
 
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -300,16 +300,16 @@ async def test_closing_the_log_ends_waits_and_finishes_what_was_accepted(engine:
 
 
 async def test_what_was_acknowledged_is_there_when_the_log_is_opened_again(engine: Engine):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic, dropped, empty = [await new_topic(log) for _ in range(3)]
-        await log.append(topic, numbered(0, 5))
+        await log.append(topic, make_messages(0, 5))
         keyed = await log.append(topic, texts("k"), key="k")
         await log.append(dropped, texts("x"))
         await log.drop(dropped)
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert await log.topics() == {topic, empty}
-        assert await all_fragments(log, topic) == fragments(numbered(0, 5) + texts("k"))
+        assert await all_fragments(log, topic) == fragments(make_messages(0, 5) + texts("k"))
         assert await log.append(topic, texts("k"), key="k") == keyed
         assert (await log.append(topic, texts("next"))).first == 6
         assert await log.bounds(empty) == Bounds(0, 0)

@@ -12,7 +12,7 @@ from ams.core.names import TopicId, new_topic_id
 from ams.core.runs import runs_of
 from ams.storage.log import base
 from ams.storage.log.base import Bounds, Log, Totals
-from tests.storage.log.engines import Embedded, Engine, all_fragments, fragments, new_topic, numbered, texts
+from tests.storage.log.engines import Embedded, Engine, all_fragments, fragments, make_messages, new_topic, texts
 
 
 async def test_an_append_with_a_key_already_seen_returns_the_first_answer(log: Log, engine: Engine, topic: TopicId):
@@ -77,14 +77,14 @@ async def test_what_another_process_remembered_of_a_content_stays_valid(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each process hashes contents with its own secret, which it stores with the hash."""
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         first = await log.append(topic, texts("a"), key="k")
 
     other = bytes(8)
     monkeypatch.setattr(base, "_SECRET", other)
     monkeypatch.setattr(base, "_MAC", base._mac(other))
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert await log.append(topic, texts("a"), key="k") == first
         with pytest.raises(KeyReused):
             await log.append(topic, texts("b"), key="k")
@@ -106,36 +106,36 @@ async def test_a_key_is_free_again_when_its_append_was_cancelled_and_not_stored(
 
 
 async def test_totals_are_of_all_that_was_ever_published_and_survive_a_restart(engine: Engine):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         assert await log.totals(topic) == Totals(0, 0, None)
 
         await log.append(topic, texts("a", "bcd"))
         await engine.let_pass(5)
-        last = await log.append(topic, [message("ef", {"k": "not counted"}), *numbered(0, 500, size=1000)])
+        last = await log.append(topic, [message("ef", {"k": "not counted"}), *make_messages(0, 500, size=1000)])
         assert engine.is_now(last.time)
         assert await log.totals(topic) == Totals(503, 6 + 500 * 1008, last.time)
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert await log.totals(topic) == Totals(503, 6 + 500 * 1008, last.time)
 
 
-KEYED = [
+KEYED_MESSAGES = [
     message("a", {}, "bed 4"), message("b", {"ams:key": "x"}, 'b\u00e9d "5",'), message("c"), message("d", {"n": "1"}),
 ]  # fmt: skip
 
 
 async def test_keys_are_read_as_they_were_appended(engine: Engine):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
-        await log.append(topic, KEYED)
+        await log.append(topic, KEYED_MESSAGES)
         await log.append(topic, texts("e"))
-        assert await all_fragments(log, topic) == fragments([*KEYED, *texts("e")])
+        assert await all_fragments(log, topic) == fragments([*KEYED_MESSAGES, *texts("e")])
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         messages = await log.read(topic, 0, max_messages=99, max_bytes=10_000)
 
-    assert [each.fragment for each in messages] == fragments([*KEYED, *texts("e")])
+    assert [each.fragment for each in messages] == fragments([*KEYED_MESSAGES, *texts("e")])
     assert [ordering_key_of(each.fragment) for each in messages] == ["bed 4", 'b\u00e9d "5",', "", "", ""]
     for run in runs_of(messages):
         assert run.has_ordering_keys >= any(map(ordering_key_of, run.fragments))
@@ -144,12 +144,12 @@ async def test_keys_are_read_as_they_were_appended(engine: Engine):
 
 async def test_a_large_append_has_its_keys_in_every_record():
     engine = Embedded(options={"group_bytes": 100_000})
-    sent = [message(each.data, {}, f"bed {number % 3}") for number, each in enumerate(numbered(0, 900, size=1000))]
-    async with engine.opened() as log:
+    sent = [message(each.data, {}, f"bed {number % 3}") for number, each in enumerate(make_messages(0, 900, size=1000))]
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         await asyncio.gather(log.append(topic, sent), log.append(await new_topic(log), texts("in between")))
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         messages = await log.read(topic, 0, max_messages=900, max_bytes=1 << 30)
         assert [each.fragment for each in messages] == fragments(sent)
         assert len(runs_of(messages)) > 10
@@ -166,8 +166,8 @@ APPENDS = st.lists(st.lists(MESSAGES, min_size=1, max_size=4), min_size=1, max_s
 def test_a_record_says_whether_it_has_ordering_keys(appends: list[list[Message]], at_once: bool, segment_bytes: int):
     engine = Embedded(options={"segment_bytes": segment_bytes})
 
-    async def told() -> None:
-        async with engine.opened() as log:
+    async def check_records() -> None:
+        async with engine.open_log() as log:
             topic = await new_topic(log)
             if at_once:
                 await asyncio.gather(*(log.append(topic, each) for each in appends))
@@ -175,13 +175,13 @@ def test_a_record_says_whether_it_has_ordering_keys(appends: list[list[Message]]
                 await log.append(topic, each)
             await log.retain()
         sent = [each for append in appends for each in append]
-        async with engine.opened() as log:
+        async with engine.open_log() as log:
             messages = await log.read(topic, 0, max_messages=99, max_bytes=1 << 20)
             assert [each.fragment for each in messages] == fragments(sent)
             for run in runs_of(messages):
                 assert run.has_ordering_keys == any(map(ordering_key_of, run.fragments))
 
-    asyncio.run(told())
+    asyncio.run(check_records())
 
 
 @pytest.mark.parametrize("sizes", [[10, 20, 5], [70_000, 10, 70_000]])

@@ -7,7 +7,7 @@ from ams.core.names import new_topic_id, new_uuid
 from ams.storage.registry.records import Project, Schema, SchemaContent, Subscription, Topic, User
 from ams.storage.registry.registry import Registry
 
-ANY = SchemaContent("json", "{}", None)
+ANY_SCHEMA = SchemaContent("json", "{}", None)
 
 
 def new_topic(registry: Registry, project: Project, name: str = "T", *schema: str, **more: Any) -> Awaitable[Topic]:
@@ -21,7 +21,7 @@ def new_subscription(
 
 
 def new_schema(registry: Registry, project: Project, name: str = "X") -> Awaitable[Schema]:
-    return registry.schemas.create(project.id, name, ANY)
+    return registry.schemas.create(project.id, name, ANY_SCHEMA)
 
 
 async def new_token(registry: Registry, user: User, name: str = "ci", **more: Any) -> str:

@@ -160,8 +160,8 @@ async def roles_now(registry: Registry) -> Mapping[ProjectId, AbstractSet[str]]:
     return (await registry.bindings.principal(ISSUER, SUBJECT))[0].project_roles
 
 
-PLAIN = Issuer("plain", "https://plain.example", audiences=("ams",))
-FULL = Issuer(
+PLAIN_ISSUER = Issuer("plain", "https://plain.example", audiences=("ams",))
+FULL_ISSUER = Issuer(
     "full", "https://full.example/realm", audiences=("ams", "other"), clients=("app",),
     jwks_url="https://full.example/keys", introspect="opaque", introspection_url="https://full.example/introspect",
     client_id="ams", client_secret="hunter2 of the tests", create_users=True, entitlement_claims=("groups",),
@@ -172,52 +172,52 @@ FULL = Issuer(
 async def test_issuers_are_found_as_they_were_made_oldest_first_and_a_change_counts_at_once(registry: Registry):
     root = await make_user(registry, "root")
     assert await registry.issuers.all() == ()
-    await registry.issuers.create(PLAIN, root.id)
-    await registry.issuers.create(FULL, None)
-    assert await registry.issuers.all() == (PLAIN, FULL)
+    await registry.issuers.create(PLAIN_ISSUER, root.id)
+    await registry.issuers.create(FULL_ISSUER, None)
+    assert await registry.issuers.all() == (PLAIN_ISSUER, FULL_ISSUER)
     await registry.users.delete(root.id)
-    assert await registry.issuers.all() == (PLAIN, FULL)
-    changed = replace(FULL, name="renamed", client_secret="", roles=())
+    assert await registry.issuers.all() == (PLAIN_ISSUER, FULL_ISSUER)
+    changed = replace(FULL_ISSUER, name="renamed", client_secret="", roles=())
 
-    assert await registry.issuers.update(FULL.name, changed)
+    assert await registry.issuers.update(FULL_ISSUER.name, changed)
 
-    assert await registry.issuers.all() == (PLAIN, changed)
-    assert not await registry.issuers.update(FULL.name, changed)
-    assert await registry.issuers.delete(PLAIN.name)
-    assert not await registry.issuers.delete(PLAIN.name)
+    assert await registry.issuers.all() == (PLAIN_ISSUER, changed)
+    assert not await registry.issuers.update(FULL_ISSUER.name, changed)
+    assert await registry.issuers.delete(PLAIN_ISSUER.name)
+    assert not await registry.issuers.delete(PLAIN_ISSUER.name)
     assert await registry.issuers.all() == (changed,)
 
 
 async def test_a_name_and_a_url_are_one_issuers(registry: Registry) -> None:
-    await registry.issuers.create(PLAIN, None)
-    await registry.issuers.create(FULL, None)
+    await registry.issuers.create(PLAIN_ISSUER, None)
+    await registry.issuers.create(FULL_ISSUER, None)
 
-    for twin in (replace(PLAIN, name="new"), replace(PLAIN, url="https://new.example")):
+    for twin in (replace(PLAIN_ISSUER, name="new"), replace(PLAIN_ISSUER, url="https://new.example")):
         with pytest.raises(AlreadyExists, match="Issuer already exists"):
             await registry.issuers.create(twin, None)
         with pytest.raises(AlreadyExists, match="Issuer already exists"):
-            await registry.issuers.update(FULL.name, twin)
+            await registry.issuers.update(FULL_ISSUER.name, twin)
 
-    assert await registry.issuers.all() == (PLAIN, FULL)
+    assert await registry.issuers.all() == (PLAIN_ISSUER, FULL_ISSUER)
 
 
 async def test_bindings_outlive_their_issuer(registry: Registry) -> None:
     anna = await make_user(registry, "anna")
-    await registry.issuers.create(PLAIN, None)
-    made = await registry.bindings.create(anna.id, "b", PLAIN.url, "s", created_by=None)
+    await registry.issuers.create(PLAIN_ISSUER, None)
+    made = await registry.bindings.create(anna.id, "b", PLAIN_ISSUER.url, "s", created_by=None)
 
-    await registry.issuers.delete(PLAIN.name)
+    await registry.issuers.delete(PLAIN_ISSUER.name)
 
     assert await registry.bindings.of(anna.id) == [made]
 
 
 async def test_one_whose_secret_is_damaged_is_there_without_it_and_said(registry: Registry) -> None:
-    await registry.issuers.create(FULL, None)
-    await registry.issuers.create(PLAIN, None)
-    damage = update(issuers).where(issuers.c.name == FULL.name).values(secret=b"x")
+    await registry.issuers.create(FULL_ISSUER, None)
+    await registry.issuers.create(PLAIN_ISSUER, None)
+    damage = update(issuers).where(issuers.c.name == FULL_ISSUER.name).values(secret=b"x")
     await registry._database.write(lambda connection: connection.execute(damage).rowcount)
 
     with capture_logs() as logged:
-        assert await registry.issuers.all() == (replace(FULL, client_secret=""), PLAIN)
+        assert await registry.issuers.all() == (replace(FULL_ISSUER, client_secret=""), PLAIN_ISSUER)
 
     assert [each["issuer"] for each in logged if each["event"] == "issuer.secret_damaged"] == ["full"]

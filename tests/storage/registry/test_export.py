@@ -39,7 +39,7 @@ PARALLEL = (
 )  # fmt: skip
 
 
-def nothing(filling: RegistryImport) -> None:
+def do_nothing(filling: RegistryImport) -> None:
     """Have nothing else to do."""
 
 
@@ -50,7 +50,7 @@ async def contents(registry: Registry) -> list[Line]:
 async def test_what_was_filled_in_is_read_out_again(registry: Registry):
     topic = new_topic_id()
 
-    await registry.fill(LINES, {("P", "T"): Loaded(topic, 123)}, nothing)
+    await registry.fill(LINES, {("P", "T"): Loaded(topic, 123)}, do_nothing)
 
     user, project, membership, made = await contents(registry)
     assert (user.name, user.token, user.service_roles) == ("u", "t", ("service_admin",))
@@ -63,7 +63,7 @@ async def test_what_was_filled_in_is_read_out_again(registry: Registry):
 
 
 async def test_a_named_token_opens_by_its_hash_alone_and_identities_are_filled_in(registry: Registry):
-    await registry.fill([*LINES, *IDENTITY], {}, nothing)
+    await registry.fill([*LINES, *IDENTITY], {}, do_nothing)
 
     principal = await registry.users.principal("shown once")
     assert (principal.name, principal.login.rights, principal.login.expires_on) == ("u", (("*", "projects/P"),), 5)
@@ -76,7 +76,7 @@ async def test_a_named_token_opens_by_its_hash_alone_and_identities_are_filled_i
 
 
 async def test_a_parallel_subscription_and_a_snapshot_are_filled_in_as_they_were(registry: Registry):
-    await registry.fill([*LINES, *PARALLEL], {}, nothing)
+    await registry.fill([*LINES, *PARALLEL], {}, do_nothing)
     subscription, snapshot = (await contents(registry))[-2:]
     assert subscription.parallel == PARALLEL[0].parallel
     assert snapshot == PARALLEL[1]
@@ -93,7 +93,7 @@ async def test_labels_and_what_is_said_of_schemas_are_filled_in_as_they_were(reg
     labelled = [msgspec.structs.replace(each, labels={"b": "2"}) for each in PARALLEL]
     bare = export.Topic(project="P", name="T2", deleted_schema="JSON")
 
-    await registry.fill([*LINES[:-1], schema, topic, bare, *labelled], {}, nothing)
+    await registry.fill([*LINES[:-1], schema, topic, bare, *labelled], {}, do_nothing)
 
     made, on, without, subscription, snapshot = (await contents(registry))[-5:]
     assert (without.schema, without.deleted_schema, on.deleted_schema) == (None, "JSON", "")
@@ -110,7 +110,7 @@ async def test_what_older_exports_do_not_say_is_not_there(registry: Registry):
         b'{"kind":"subscription","project":"P","name":"S","topic":"T"}',
         b'{"kind":"snapshot","project":"P","name":"N","topic":"T","created_on":1,"expires_on":2}',
     )  # fmt: skip
-    await registry.fill([decode_line(each) for each in bare], {}, nothing)
+    await registry.fill([decode_line(each) for each in bare], {}, do_nothing)
 
     new = (b"labels", b"deleted_schema", b"last_revision", b"first_revision", b"schema_encoding")
     written = b"".join(encode_line(each) for each in await contents(registry))
@@ -126,11 +126,11 @@ async def test_of_what_fails_at_the_end_nothing_is_there(registry: Registry):
     def fail(filling: RegistryImport) -> None:
         raise Damaged("the cursors could not be made")
 
-    def broken() -> Iterator[Line]:
+    def break_off() -> Iterator[Line]:
         yield LINES[0]
         raise Damaged("a line could not be read")
 
-    for lines, finish in ((LINES, fail), (broken(), nothing)):
+    for lines, finish in ((LINES, fail), (break_off(), do_nothing)):
         with pytest.raises(Damaged):
             await registry.fill(lines, {}, finish)
 
@@ -140,5 +140,5 @@ async def test_of_what_fails_at_the_end_nothing_is_there(registry: Registry):
 
 async def test_a_name_that_is_taken_after_all_leaves_nothing(registry: Registry):
     with pytest.raises(AlreadyExists):
-        await registry.fill([*LINES, LINES[1]], {}, nothing)
+        await registry.fill([*LINES, LINES[1]], {}, do_nothing)
     assert await registry.is_empty()

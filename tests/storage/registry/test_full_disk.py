@@ -17,10 +17,10 @@ from tests.storage.registry.makers import new_schema, new_subscription, new_toke
 from tests.support.administration import make_project, make_user, open_registry_at, url_of
 
 T, S, N = "T", "S", "N"
-LARGE = SchemaContent("json", '"' + "x" * 300_000 + '"', None)
+LARGE_SCHEMA = SchemaContent("json", '"' + "x" * 300_000 + '"', None)
 
 
-class Disk(FreeSpace):
+class FillingDisk(FreeSpace):
     def __init__(self) -> None:
         self.is_full = False
 
@@ -28,8 +28,8 @@ class Disk(FreeSpace):
         return "full" if self.is_full else None
 
 
-class World:
-    disk: Disk
+class FilledRegistry:
+    disk: FillingDisk
     registry: Registry
     project: Project
     user: User
@@ -43,9 +43,9 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    world = World()
-    world.disk = Disk()
+async def world(tmp_path: Path) -> AsyncIterator[FilledRegistry]:
+    world = FilledRegistry()
+    world.disk = FillingDisk()
     async with open_registry_at(url_of("sqlite", tmp_path), space=world.disk) as world.registry:
         registry = world.registry
         world.project = await make_project(registry)
@@ -59,8 +59,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-Act = Callable[[World], Awaitable[object]]
-GROWS: dict[str, Act] = {
+Act = Callable[[FilledRegistry], Awaitable[object]]
+GROWING_ACTS: dict[str, Act] = {
     "a project": lambda w: make_project(w.registry, "Q"),
     "a user": lambda w: make_user(w.registry, "v"),
     "more about a user": lambda w: w.registry.users.update(w.user.id, UserDetails(description="d"), None),
@@ -75,7 +75,7 @@ GROWS: dict[str, Act] = {
     "an idempotency key, with the log on Kafka": lambda w: w.registry.idempotency.claim(w.topic.id, b"k", b"c", 0, "m"),
     "a registration": lambda w: w.registry.registrations.create(Applicant("r", "e", "", "", "", "")),
 }
-GOES_ON: dict[str, Act] = {
+ALLOWED_ACTS: dict[str, Act] = {
     "an audit event": lambda w: w.registry.audit.add([event()]),
     "another token": lambda w: w.registry.users.refresh_token(w.user.id),
     "fewer roles": lambda w: w.registry.users.set_roles(w.user.id, w.project.id, ()),
@@ -94,8 +94,8 @@ GOES_ON: dict[str, Act] = {
 }
 
 
-@pytest.mark.parametrize("act", [pytest.param(act, id=name) for name, act in GROWS.items()])
-async def test_what_makes_it_larger_is_refused_as_by_the_log_and_done_later(world: World, act: Act) -> None:
+@pytest.mark.parametrize("act", [pytest.param(act, id=name) for name, act in GROWING_ACTS.items()])
+async def test_what_makes_it_larger_is_refused_as_by_the_log_and_done_later(world: FilledRegistry, act: Act) -> None:
     world.disk.is_full = True
     with pytest.raises(RegistryUnavailable, match="^Backend Error$"):
         await act(world)
@@ -103,15 +103,15 @@ async def test_what_makes_it_larger_is_refused_as_by_the_log_and_done_later(worl
     await act(world)
 
 
-@pytest.mark.parametrize("act", [pytest.param(act, id=name) for name, act in GOES_ON.items()])
-async def test_what_must_go_on_does(world: World, act: Act) -> None:
+@pytest.mark.parametrize("act", [pytest.param(act, id=name) for name, act in ALLOWED_ACTS.items()])
+async def test_what_must_go_on_does(world: FilledRegistry, act: Act) -> None:
     world.disk.is_full = True
     assert await act(world) is not False
 
 
-async def test_what_was_deleted_makes_room_in_the_file(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_deleted_makes_room_in_the_file(world: FilledRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "ROOM_IN_FILE", 250_000)
-    large = [await world.registry.schemas.create(world.project.id, f"l{n}", LARGE) for n in range(2)]
+    large = [await world.registry.schemas.create(world.project.id, f"l{n}", LARGE_SCHEMA) for n in range(2)]
     world.disk.is_full = True
     with pytest.raises(RegistryUnavailable):
         await world.registry.projects.create("Q", "", None)

@@ -20,7 +20,7 @@ KEY, OTHER_KEY = bytes(16), b"k" * 16
 CONTENT, OTHER_CONTENT = b"c" * 16, b"o" * 16
 END = 7
 MINE, OTHERS = "mark-1", "mark-2"
-APPENDED = Appended(9, 3, 1_700_000_000_123)
+APPEND_ANSWER = Appended(9, 3, 1_700_000_000_123)
 
 Pass = Callable[[int], Awaitable[None]]
 
@@ -39,13 +39,13 @@ async def topic(topic: Topic) -> TopicId:
 def time_passes(registry: Registry, clock: ManualClock, registry_url: str) -> Pass:
     """Let milliseconds pass: on our clock, and for a database with its own clock by moving claims back."""
 
-    async def older(by: int) -> None:
+    async def age_claims(by: int) -> None:
         clock.advance(by)
         if is_postgresql(registry_url):
             change = update(publish_claims).values(claimed_at=publish_claims.c.claimed_at - by)
             await registry._database.put(lambda connection: connection.execute(change))
 
-    return older
+    return age_claims
 
 
 async def stored_claim(store: IdempotencyRecords, topic: TopicId, key: bytes = KEY) -> Claim:
@@ -64,10 +64,10 @@ async def test_the_second_is_told_of_the_first_and_its_messages(store: Idempoten
     assert (second.content, second.end, second.version) == (CONTENT, END, claim.version)
     assert await store.stored_claim(topic, OTHER_KEY) is None
     assert await store.claim(topic, OTHER_KEY, CONTENT, END, MINE) is None
-    await store.settle(topic, KEY, APPENDED)
+    await store.settle(topic, KEY, APPEND_ANSWER)
 
-    assert (await stored_claim(store, topic)).appended == APPENDED
-    assert (await store.claim(topic, KEY, CONTENT, END, OTHERS)).appended == APPENDED
+    assert (await stored_claim(store, topic)).appended == APPEND_ANSWER
+    assert (await store.claim(topic, KEY, CONTENT, END, OTHERS)).appended == APPEND_ANSWER
 
 
 async def test_of_many_who_take_over_one_does(store: IdempotencyRecords, topic: TopicId, time_passes: Pass) -> None:
@@ -88,7 +88,7 @@ async def test_of_many_who_take_over_one_does(store: IdempotencyRecords, topic: 
 async def test_what_is_settled_is_not_taken_over(store: IdempotencyRecords, topic: TopicId) -> None:
     await store.claim(topic, KEY, CONTENT, END, MINE)
     before = await stored_claim(store, topic)
-    await store.settle(topic, KEY, APPENDED)
+    await store.settle(topic, KEY, APPEND_ANSWER)
 
     assert not await store.take_over(topic, KEY, before, CONTENT, OTHERS)
     assert not await store.take_over(topic, KEY, await stored_claim(store, topic), CONTENT, OTHERS)
@@ -100,9 +100,9 @@ async def test_a_claim_given_up_is_nobodys_but_a_settled_one_stays(store: Idempo
     assert await store.stored_claim(topic, KEY) is None
 
     await store.claim(topic, KEY, CONTENT, END, MINE)
-    await store.settle(topic, KEY, APPENDED)
+    await store.settle(topic, KEY, APPEND_ANSWER)
     await store.release(topic, KEY, MINE)
-    assert (await stored_claim(store, topic)).appended == APPENDED
+    assert (await stored_claim(store, topic)).appended == APPEND_ANSWER
 
 
 async def test_a_slow_one_does_not_give_up_what_another_took_over(store: IdempotencyRecords, topic: TopicId) -> None:

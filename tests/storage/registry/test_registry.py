@@ -174,7 +174,7 @@ HOUR = 3_600_000
 HOOK = created(AskedPush(mattermost_url="https://chat.example/hooks/x"), lambda: "x")
 
 
-def anything(_config: PushConfig | None) -> None:
+def require_nothing(_config: PushConfig | None) -> None:
     """Let every subscription have a secret."""
 
 
@@ -195,7 +195,7 @@ async def test_secrets_are_valid_as_promised(steps: list[tuple[int, int]], tmp_p
         subscription = await new_push_subscription(registry, await make_project(registry))
         for number, (keep, passing) in enumerate(steps):
             before = [name for name, end in ends.items() if end is None or end > clock.wall()]
-            until = await registry.push_secrets.rotate(subscription, f"whsec_{number}", keep * HOUR, anything)
+            until = await registry.push_secrets.rotate(subscription, f"whsec_{number}", keep * HOUR, require_nothing)
             assert until == (clock.wall() + keep * HOUR if before and keep else None)
             ends = {before[-1]: until} if before and until is not None else {}
             ends[f"whsec_{number}"] = None
@@ -208,16 +208,16 @@ async def test_secrets_are_valid_as_promised(steps: list[tuple[int, int]], tmp_p
 async def test_all_are_found_at_once_each_under_its_subscription(registry: Registry, project: Project) -> None:
     one, other = [await new_push_subscription(registry, project, name) for name in "AB"]
     await new_push_subscription(registry, project, "C")
-    await registry.push_secrets.rotate(one, "whsec_a", HOUR, anything)
-    await registry.push_secrets.rotate(other, "whsec_b", HOUR, anything)
-    await registry.push_secrets.rotate(other, "whsec_c", HOUR, anything)
+    await registry.push_secrets.rotate(one, "whsec_a", HOUR, require_nothing)
+    await registry.push_secrets.rotate(other, "whsec_b", HOUR, require_nothing)
+    await registry.push_secrets.rotate(other, "whsec_c", HOUR, require_nothing)
 
     assert await registry.push_secrets.all_valid() == {one: ["whsec_a"], other: ["whsec_c", "whsec_b"]}
 
 
 async def test_what_is_refused_changes_nothing(registry: Registry, project: Project) -> None:
     subscription, secrets = await new_push_subscription(registry, project), registry.push_secrets
-    await secrets.rotate(subscription, "whsec_first", HOUR, anything)
+    await secrets.rotate(subscription, "whsec_first", HOUR, require_nothing)
 
     def refuse(config: PushConfig | None) -> None:
         assert config == ENDPOINT
@@ -226,7 +226,7 @@ async def test_what_is_refused_changes_nothing(registry: Registry, project: Proj
     with pytest.raises(Conflict):
         await secrets.rotate(subscription, "whsec_second", HOUR, refuse)
     with pytest.raises(SubscriptionGone):
-        await secrets.rotate(new_uuid(), "whsec_second", HOUR, anything)
+        await secrets.rotate(new_uuid(), "whsec_second", HOUR, require_nothing)
 
     assert await secrets.all_valid() == {subscription: ["whsec_first"]}
 
@@ -234,7 +234,7 @@ async def test_what_is_refused_changes_nothing(registry: Registry, project: Proj
 @pytest.mark.parametrize("config", [None, HOOK, "deleted"], ids=["pull", "mattermost", "deleted"])
 async def test_what_has_no_endpoint_or_is_deleted_loses_secrets(registry: Registry, project: Project, config: Any):
     subscription = await new_push_subscription(registry, project)
-    await registry.push_secrets.rotate(subscription, "whsec_first", HOUR, anything)
+    await registry.push_secrets.rotate(subscription, "whsec_first", HOUR, require_nothing)
 
     await registry.subscriptions.change_push(project.id, "S", lambda _: ENDPOINT, None)
     assert await valid_now(registry.push_secrets, subscription) == ["whsec_first"]
@@ -249,7 +249,7 @@ async def test_what_has_no_endpoint_or_is_deleted_loses_secrets(registry: Regist
 async def test_a_damaged_one_stops_no_other(registry: Registry, project: Project) -> None:
     one, other = [await new_push_subscription(registry, project, name) for name in "AB"]
     for each, secret in ((one, "whsec_a"), (other, "whsec_b")):
-        await registry.push_secrets.rotate(each, secret, HOUR, anything)
+        await registry.push_secrets.rotate(each, secret, HOUR, require_nothing)
     damage = update(push_secrets).where(push_secrets.c.subscription_id == one).values(sealed=b"x")
     await registry._database.write(lambda connection: connection.execute(damage).rowcount)
 

@@ -24,7 +24,7 @@ from ams.storage.registry.tables import topics
 from tests.storage.registry.makers import new_schema, new_subscription, new_topic
 from tests.support.administration import make_project, make_user, open_registry
 
-EVERYTHING = PageRequest()
+WHOLE_PAGE = PageRequest()
 LABELS = {"team": "weather", "stufe": "größer", "empty": "", "quoted": '"\\\0'}
 
 MAKERS: Mapping[str, Callable[..., Awaitable[Any]]] = {
@@ -52,7 +52,7 @@ async def test_nothing_is_made_in_a_project_that_is_gone(registry: Registry, kin
     assert await registry.is_empty()
 
 
-class Listed:
+class ListedResource:
     """Topics or subscriptions: resources with an access list, labels and pages."""
 
     def __init__(self, registry: Registry, project: Project, kind: str) -> None:
@@ -62,60 +62,66 @@ class Listed:
     async def make(self, name: str = "N", project: Project | None = None, **more: Any) -> Any:
         return await self._make(self._registry, project or self._project, name, **more)
 
-    async def found(self) -> Any:
+    async def find(self) -> Any:
         return await self.records.find(self._project.id, "N")
 
 
 @pytest.fixture(params=["Topic", "Subscription"])
-def listed(request: pytest.FixtureRequest, registry: Registry, project: Project) -> Listed:
-    return Listed(registry, project, request.param)
+def listed_resource(request: pytest.FixtureRequest, registry: Registry, project: Project) -> ListedResource:
+    return ListedResource(registry, project, request.param)
 
 
-async def test_names_are_case_sensitive(project: Project, listed: Listed) -> None:
-    made = await listed.make()
-    assert await listed.found() == made
-    assert await listed.records.find(project.id, "n") is None
-    assert await listed.records.ids() == {made.id}
+async def test_names_are_case_sensitive(project: Project, listed_resource: ListedResource) -> None:
+    made = await listed_resource.make()
+    assert await listed_resource.find() == made
+    assert await listed_resource.records.find(project.id, "n") is None
+    assert await listed_resource.records.ids() == {made.id}
 
 
-async def test_an_access_list_is_kept_in_order_at_once(registry: Registry, project: Project, listed: Listed) -> None:
+async def test_an_access_list_is_kept_in_order_at_once(
+    registry: Registry, project: Project, listed_resource: ListedResource
+) -> None:
     users = {name: await make_user(registry, name, {project.id: ()}) for name in ("a", "b", "c")}
-    await listed.make()
-    await listed.found()
+    await listed_resource.make()
+    await listed_resource.find()
 
-    await listed.records.set_access_list(project.id, "N", ["c", "a", "c"])
-    assert (await listed.found()).authorized == {users["c"].id, users["a"].id}
-    assert await listed.records.access_list(project.id, "N") == ["c", "a"]
+    await listed_resource.records.set_access_list(project.id, "N", ["c", "a", "c"])
+    assert (await listed_resource.find()).authorized == {users["c"].id, users["a"].id}
+    assert await listed_resource.records.access_list(project.id, "N") == ["c", "a"]
 
-    await listed.records.set_access_list(project.id, "N", [])
-    assert (await listed.found()).authorized == set()
+    await listed_resource.records.set_access_list(project.id, "N", [])
+    assert (await listed_resource.find()).authorized == set()
 
 
-async def test_pages_may_be_cut_to_those_that_list_a_user(registry: Registry, project: Project, listed: Listed) -> None:
+async def test_pages_may_be_cut_to_those_that_list_a_user(
+    registry: Registry, project: Project, listed_resource: ListedResource
+) -> None:
     user = await make_user(registry, "anna", {project.id: ()})
     for name in ("b", "a", "c"):
-        await listed.make(name)
-    await listed.make("elsewhere", await make_project(registry, "other"))
-    await listed.records.set_access_list(project.id, "a", ["anna"])
+        await listed_resource.make(name)
+    await listed_resource.make("elsewhere", await make_project(registry, "other"))
+    await listed_resource.records.set_access_list(project.id, "a", ["anna"])
 
-    every = await listed.records.page(project.id, EVERYTHING)
-    hers = await listed.records.page(project.id, EVERYTHING, listed=user.id)
+    every = await listed_resource.records.page(project.id, WHOLE_PAGE)
+    hers = await listed_resource.records.page(project.id, WHOLE_PAGE, listed=user.id)
 
     assert ([each.name for each in every.items], every.total) == (["c", "a", "b"], 3)
     assert ([each.name for each in hers.items], hers.total) == (["a"], 1)
 
 
-async def test_labels_are_those_it_was_made_with_and_changed_ones_count_at_once(project: Project, listed: Listed):
-    made = await listed.make(labels=LABELS)
+async def test_labels_are_those_it_was_made_with_and_changed_ones_count_at_once(
+    project: Project, listed_resource: ListedResource
+):
+    made = await listed_resource.make(labels=LABELS)
     assert made.labels == LABELS
-    assert await listed.found() == made
-    assert (await listed.records.page(project.id, EVERYTHING)).items == (made,)
+    assert await listed_resource.find() == made
+    assert (await listed_resource.records.page(project.id, WHOLE_PAGE)).items == (made,)
 
     for labels in ({"a": "1"}, {}):
-        changed = await listed.records.set_labels(project.id, "N", labels)
+        changed = await listed_resource.records.set_labels(project.id, "N", labels)
         assert (changed.id, changed.labels) == (made.id, labels)
-        assert await listed.found() == changed
-    assert await listed.records.set_labels(project.id, "other", {}) is None
+        assert await listed_resource.find() == changed
+    assert await listed_resource.records.set_labels(project.id, "other", {}) is None
 
 
 async def test_deleting_takes_everything_the_project_owns(registry: Registry, topic: Topic) -> None:
@@ -216,10 +222,12 @@ async def test_a_user_and_its_registration_are_not_made_both(registry: Registry)
 
 
 TTL = DAY
-GOES = ParallelOptions(expiration_ttl=TTL)
+EXPIRING_OPTIONS = ParallelOptions(expiration_ttl=TTL)
 
 
-def new_expiring(registry: Registry, project: Project, name: str = "S", options: Any = GOES) -> Awaitable[Any]:
+def new_expiring(
+    registry: Registry, project: Project, name: str = "S", options: Any = EXPIRING_OPTIONS
+) -> Awaitable[Any]:
     return new_subscription(registry, project, name, options=options)
 
 
@@ -287,7 +295,9 @@ async def test_one_that_was_used_meanwhile_stays(registry: Registry, project: Pr
 
 async def test_what_is_detached_is_found_so_and_stands_nowhere(registry: Registry, project: Project) -> None:
     made, other = await new_expiring(registry, project, "a"), await new_expiring(registry, project, "b", None)
-    await registry.subscriptions.change_options(project.id, made.name, lambda _: replace(GOES, detached=True))
+    await registry.subscriptions.change_options(
+        project.id, made.name, lambda _: replace(EXPIRING_OPTIONS, detached=True)
+    )
 
     assert (await registry.subscriptions.find(project.id, made.name)).is_detached
     assert await registry.subscriptions.attached_ids() == {other.id}

@@ -26,7 +26,7 @@ from ams.storage.registry.records import (
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.resources import PARALLEL
 from ams.storage.registry.tables import snapshots
-from tests.storage.registry.makers import ANY, new_schema, new_topic
+from tests.storage.registry.makers import ANY_SCHEMA, new_schema, new_topic
 from tests.support.administration import make_project, open_registry
 
 X, Y = "X", "Y"
@@ -39,7 +39,7 @@ async def schema(registry: Registry, project: Project) -> Schema:
     return await new_schema(registry, project)
 
 
-async def attached(registry: Registry, project: ProjectId) -> AttachedSchema | None:
+async def get_attached(registry: Registry, project: ProjectId) -> AttachedSchema | None:
     return (await registry.topics.find(project, T)).schema
 
 
@@ -55,11 +55,11 @@ async def test_a_topic_knows_its_schema_at_its_newest_revision(registry: Registr
     assert made.schema == AttachedSchema(schema.id, X, 1)
     assert await registry.topics.find(schema.project_id, T) == made
     await registry.schemas.update(schema, content=OBJECTS)
-    assert await attached(registry, schema.project_id) == AttachedSchema(schema.id, X, 2)
+    assert await get_attached(registry, schema.project_id) == AttachedSchema(schema.id, X, 2)
     await registry.schemas.update(replace(schema, revision=2), name=Y)
-    assert await attached(registry, schema.project_id) == AttachedSchema(schema.id, Y, 2)
+    assert await get_attached(registry, schema.project_id) == AttachedSchema(schema.id, Y, 2)
     await registry.schemas.delete(schema.id)
-    assert await attached(registry, schema.project_id) is None
+    assert await get_attached(registry, schema.project_id) is None
 
 
 async def test_what_is_not_there_cannot_be_attached(registry: Registry, project: Project) -> None:
@@ -81,18 +81,18 @@ async def test_revisions_go_with_their_schema_and_with_its_project(registry: Reg
     assert await registry.schemas.revision(schema.id, 1) is None
     assert await registry.schemas.update(schema, name=Y) is None
 
-    again = await registry.schemas.create(schema.project_id, X, ANY)
+    again = await registry.schemas.create(schema.project_id, X, ANY_SCHEMA)
     await registry.projects.delete(schema.project_id)
     assert await registry.schemas.revision(again.id, 1) is None
 
 
-async def changed(registry: Registry, schema: Schema, content: SchemaContent) -> Schema:
+async def change_content(registry: Registry, schema: Schema, content: SchemaContent) -> Schema:
     return await registry.schemas.update(schema, content=content)
 
 
 async def test_revisions_come_newest_first_and_dated(registry: Registry, schema: Schema, clock: ManualClock) -> None:
     clock.advance(1000)
-    second = await changed(registry, schema, OBJECTS)
+    second = await change_content(registry, schema, OBJECTS)
     clock.advance(1000)
     renamed = await registry.schemas.update(second, name=Y)
     await registry.schemas.create(schema.project_id, X, OBJECTS)
@@ -103,17 +103,17 @@ async def test_revisions_come_newest_first_and_dated(registry: Registry, schema:
     assert await registry.schemas.revisions("gone") == []
     assert await registry.schemas.revision(schema.id, 1) == replace(schema, name=Y)
     assert await registry.schemas.revision(schema.id, 3) is None
-    assert (await changed(registry, renamed, ANY)).name == Y
+    assert (await change_content(registry, renamed, ANY_SCHEMA)).name == Y
 
 
 async def test_a_deleted_revision_leaves_the_others(registry: Registry, schema: Schema) -> None:
-    third = await changed(registry, await changed(registry, schema, OBJECTS), ANY)
+    third = await change_content(registry, await change_content(registry, schema, OBJECTS), ANY_SCHEMA)
 
     assert await registry.schemas.delete_revision(schema.id, 2) == third
 
     assert await registry.schemas.revisions(schema.id) == [third, schema]
     assert await registry.schemas.find(schema.project_id, X) == third
-    assert (await changed(registry, third, OBJECTS)).revision == 4
+    assert (await change_content(registry, third, OBJECTS)).revision == 4
     with pytest.raises(NotFound, match=r"^Schema revision doesn't exist$"):
         await registry.schemas.delete_revision(schema.id, 2)
     with pytest.raises(NotFound, match=r"^Schema doesn't exist$"):
@@ -122,31 +122,31 @@ async def test_a_deleted_revision_leaves_the_others(registry: Registry, schema: 
 
 async def test_when_the_newest_revision_goes_topics_have_the_one_before(registry: Registry, schema: Schema) -> None:
     await registry.topics.create(new_topic_id(), schema.project_id, T, X)
-    third = await changed(registry, await changed(registry, schema, OBJECTS), ANY)
-    assert await attached(registry, schema.project_id) == AttachedSchema(schema.id, X, 3)
+    third = await change_content(registry, await change_content(registry, schema, OBJECTS), ANY_SCHEMA)
+    assert await get_attached(registry, schema.project_id) == AttachedSchema(schema.id, X, 3)
     await registry.schemas.delete_revision(schema.id, 2)
 
     assert await registry.schemas.delete_revision(schema.id, 3) == schema
 
     assert await registry.schemas.find(schema.project_id, X) == schema
-    assert await attached(registry, schema.project_id) == AttachedSchema(schema.id, X, 1)
+    assert await get_attached(registry, schema.project_id) == AttachedSchema(schema.id, X, 1)
     assert await registry.schemas.update(third, name=Y) is None, "it is not the newest any more"
 
 
 async def test_the_number_of_a_deleted_revision_is_never_given_again(registry: Registry, schema: Schema) -> None:
-    await changed(registry, await changed(registry, schema, OBJECTS), OBJECTS)
+    await change_content(registry, await change_content(registry, schema, OBJECTS), OBJECTS)
     await registry.schemas.delete_revision(schema.id, 3)
     await registry.schemas.delete_revision(schema.id, 2)
 
-    fourth = await changed(registry, schema, OBJECTS)
+    fourth = await change_content(registry, schema, OBJECTS)
 
-    assert (fourth.revision, (await changed(registry, fourth, ANY)).revision) == (4, 5)
+    assert (fourth.revision, (await change_content(registry, fourth, ANY_SCHEMA)).revision) == (4, 5)
 
 
 async def test_the_last_revision_stays_also_when_all_are_deleted_at_once(registry: Registry, schema: Schema) -> None:
     newest = schema
     for _ in range(4):
-        newest = await changed(registry, newest, OBJECTS)
+        newest = await change_content(registry, newest, OBJECTS)
 
     outcomes = await asyncio.gather(
         *(registry.schemas.delete_revision(schema.id, number) for number in range(1, 6)), return_exceptions=True
@@ -165,11 +165,11 @@ async def test_a_topic_says_how_it_uses_its_schema(registry: Registry, schema: S
     assert (await registry.topics.page(schema.project_id, PageRequest())).items == (made,)
 
     await registry.topics.set_schema(schema.project_id, T, X, SchemaUse("JSON", 1))
-    assert await attached(registry, schema.project_id) == AttachedSchema(schema.id, X, 1, "JSON", 1)
+    assert await get_attached(registry, schema.project_id) == AttachedSchema(schema.id, X, 1, "JSON", 1)
 
-    other = await registry.schemas.create(schema.project_id, Y, ANY)
+    other = await registry.schemas.create(schema.project_id, Y, ANY_SCHEMA)
     await registry.topics.set_schema(schema.project_id, T, Y)
-    assert await attached(registry, schema.project_id) == AttachedSchema(other.id, Y, 1)
+    assert await get_attached(registry, schema.project_id) == AttachedSchema(other.id, Y, 1)
 
 
 async def test_a_topic_remembers_that_its_schema_was_deleted(registry: Registry, schema: Schema) -> None:
@@ -186,11 +186,11 @@ async def test_a_topic_remembers_that_its_schema_was_deleted(registry: Registry,
 
 
 N = "N"
-LATER = 1000  # milliseconds that a snapshot stays
+SNAPSHOT_MS = 1000  # milliseconds that a snapshot stays
 
 
 def snapshot(clock: ManualClock, topic: Topic, name: str = "N") -> Snapshot:
-    until = clock.wall() + LATER
+    until = clock.wall() + SNAPSHOT_MS
     return Snapshot(topic.project_id, name, topic.id, topic.name, 3, clock.wall(), until, BitMap64([4, 6]))
 
 
@@ -201,7 +201,7 @@ async def make_snapshot(registry: Registry, clock: ManualClock, topic: Topic, na
 async def test_of_a_topic_come_newest_first(registry: Registry, project: Project, clock: ManualClock, topic: Topic):
     other = await new_topic(registry, project, "other")
     await make_snapshot(registry, clock, topic, "gone")
-    clock.advance(LATER)
+    clock.advance(SNAPSHOT_MS)
     for name in ("A", "B", "C"):
         await make_snapshot(registry, clock, topic, name)
     await make_snapshot(registry, clock, other, "D")
@@ -216,7 +216,7 @@ async def test_of_a_topic_come_newest_first(registry: Registry, project: Project
 async def test_one_that_has_expired_is_not_there(registry: Registry, clock: ManualClock, topic: Topic) -> None:
     for name in ("N", "M"):
         await make_snapshot(registry, clock, topic, name)
-    clock.advance(LATER)
+    clock.advance(SNAPSHOT_MS)
 
     assert await registry.snapshots.find(topic.project_id, N) is None
     assert (await registry.snapshots.page(topic.project_id, PageRequest())).total == 0
@@ -231,7 +231,7 @@ async def test_a_project_has_so_many_and_no_more(registry: Registry, clock: Manu
     assert await make_snapshot(registry, clock, topic, "first")
     values = {
         "project_id": topic.project_id, "topic_id": topic_id_text(topic.id), "floor": 0,
-        "done": encode_bitmap(BitMap64()), "created_on": clock.wall(), "expires_on": clock.wall() + 2 * LATER,
+        "done": encode_bitmap(BitMap64()), "created_on": clock.wall(), "expires_on": clock.wall() + 2 * SNAPSHOT_MS,
     }  # fmt: skip
     rows = [{**values, "name": f"n{number}"} for number in range(MAX_SNAPSHOTS - 2)]
     await registry._database.write(lambda connection: connection.execute(insert(snapshots), rows))
@@ -244,7 +244,7 @@ async def test_a_project_has_so_many_and_no_more(registry: Registry, clock: Manu
     assert await make_snapshot(registry, clock, topic)
     with pytest.raises(Conflict):
         await make_snapshot(registry, clock, topic, "M")
-    clock.advance(LATER)
+    clock.advance(SNAPSHOT_MS)
     assert await make_snapshot(registry, clock, topic, "M"), "the first one has expired"
 
 

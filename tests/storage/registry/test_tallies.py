@@ -12,7 +12,7 @@ from ams.core.quotas import MEMBERS, REVISION_BYTES, SCHEMA_BYTES, SCHEMAS, SUBS
 from ams.storage.registry.counts import Activity, DayCount, Rate, Tally, TallyStep
 from ams.storage.registry.records import Project, SchemaContent, Topic, UserDetails
 from ams.storage.registry.registry import Registry
-from tests.storage.registry.makers import ANY, new_schema, new_subscription, new_topic
+from tests.storage.registry.makers import ANY_SCHEMA, new_schema, new_subscription, new_topic
 from tests.support.administration import make_project, make_user
 
 RATE = Rate(2, 50, 40)
@@ -103,11 +103,11 @@ async def test_revisions_count_until_they_are_deleted(registry: Registry, projec
     schema = await registry.schemas.create(project.id, "x", SchemaContent("json", '"é"', '{"a":1}'))
     assert (await registry.quotas.used(project.id))[SCHEMA_BYTES] == 4 + 7 + REVISION_BYTES
     await registry.projects.change_quotas(project.id, {SCHEMA_BYTES: 13 + 2 * REVISION_BYTES})
-    changed = await registry.schemas.update(schema, content=ANY)
+    changed = await registry.schemas.update(schema, content=ANY_SCHEMA)
     with pytest.raises(QuotaExceeded, match=r"^Quota schemaBytes of the project is exceeded: its limit is 525$"):
-        await registry.schemas.update(changed, content=ANY)
+        await registry.schemas.update(changed, content=ANY_SCHEMA)
     await registry.schemas.delete_revision(schema.id, 1)
-    assert await registry.schemas.update(changed, content=ANY) is not None
+    assert await registry.schemas.update(changed, content=ANY_SCHEMA) is not None
 
 
 async def test_users_made_in_a_project_count_until_they_are_elsewhere(registry: Registry, project: Project) -> None:

@@ -19,7 +19,7 @@ from ams.storage.registry.tables import named_tokens, users
 from tests.storage.registry.makers import new_token
 from tests.support.administration import make_user
 
-EVERYTHING = PageRequest()
+WHOLE_PAGE = PageRequest()
 
 
 async def test_a_role_given_twice_is_kept_once_in_order(registry: Registry, project: Project) -> None:
@@ -101,7 +101,7 @@ async def test_more_users_than_one_statement_may_name_are_read_whole(registry: R
         lines.append(export_format.Membership(user=f"u{number}", project="P", roles=("consumer",)))
     await registry.fill(lines, {}, lambda _: None)
 
-    page = await registry.users.page(EVERYTHING, details=True)
+    page = await registry.users.page(WHOLE_PAGE, details=True)
 
     assert page.total == 510
     assert all(len(user.memberships) == 1 for user in page.items)
@@ -114,7 +114,7 @@ async def test_a_user_with_a_damaged_token_is_shown_without_it(registry: Registr
     await registry._database.write(lambda connection: connection.execute(damage))
 
     with capture_logs() as said:
-        page = await registry.users.page(EVERYTHING)
+        page = await registry.users.page(WHOLE_PAGE)
 
     assert {user.name: user.token for user in page.items} == {"anna": None, "bert": bert.token}
     assert [line["user"] for line in said if line["event"] == "user.token_damaged"] == ["anna"]
@@ -144,17 +144,17 @@ async def test_a_page_may_begin_beyond_all_numbers_there_are(registry: Registry)
 
 
 CI = "ci"
-PUBLISH_HERE = (Right("topics:publish", "projects/P/topics/T"), Right("*", "projects/Q"))
+PUBLISH_RIGHTS = (Right("topics:publish", "projects/P/topics/T"), Right("*", "projects/Q"))
 
 
 async def test_a_named_token_is_found_as_it_was_made(registry: Registry, anna: User, clock: ManualClock) -> None:
     root, expires_on = await make_user(registry, "root"), clock.wall() + 1000
 
     made, text = await registry.named_tokens.create(
-        anna.id, CI, expires_on=expires_on, rights=PUBLISH_HERE, created_by=root.id
+        anna.id, CI, expires_on=expires_on, rights=PUBLISH_RIGHTS, created_by=root.id
     )
 
-    assert made == NamedToken(made.id, anna.name, CI, clock.wall(), root.name, expires_on, None, PUBLISH_HERE)
+    assert made == NamedToken(made.id, anna.name, CI, clock.wall(), root.name, expires_on, None, PUBLISH_RIGHTS)
     assert len(text) == 64
     assert await registry.named_tokens.find(anna.id, CI) == made
     assert await registry.named_tokens.find(root.id, CI) is None
@@ -166,13 +166,13 @@ async def test_it_stands_for_its_user(registry: Registry, project: Project, cloc
     anna = await make_user(registry, "anna", {project.id: ("publisher",)}, "admin_viewer")
     expires_on = clock.wall() + 1000
     made, text = await registry.named_tokens.create(
-        anna.id, CI, expires_on=expires_on, rights=PUBLISH_HERE, created_by=None
+        anna.id, CI, expires_on=expires_on, rights=PUBLISH_RIGHTS, created_by=None
     )
 
     clock.advance(2000)  # an expired one is found too: the text of a refusal says that it has expired
 
     roles = frozenset({"admin_viewer"}), {project.id: frozenset({"publisher"})}
-    login = Login("ci", made.id, expires_on, PUBLISH_HERE)
+    login = Login("ci", made.id, expires_on, PUBLISH_RIGHTS)
     assert await registry.users.principal(text) == Principal(anna.id, anna.name, *roles, login)
     assert await registry.users.principal(str(anna.token)) == Principal(anna.id, anna.name, *roles)
     assert (await registry.users.by_token(text), await registry.users.by_token(str(anna.token))) == (None, anna)

@@ -20,7 +20,7 @@ ROUNDS = 5
 T, S, X, ISSUER = "T", "S", "X", "I"
 
 
-class World:
+class VersionedKinds:
     """A project with one of each kind, and changes of them: of `number`, to the version that `expected` names."""
 
     def __init__(self, registry: Registry, project: Project) -> None:
@@ -45,11 +45,11 @@ class World:
         )
 
 
-Change = Callable[[World, int, Precondition], Awaitable[object]]
-Read = Callable[[World], Awaitable[object]]
+Change = Callable[[VersionedKinds, int, Precondition], Awaitable[object]]
+Read = Callable[[VersionedKinds], Awaitable[object]]
 
 
-async def read_issuer(world: World) -> object:
+async def read_issuer(world: VersionedKinds) -> object:
     return next(each for each in await world.registry.issuers.all() if each.name == ISSUER)
 
 
@@ -77,7 +77,7 @@ CHANGES: Mapping[str, tuple[str, Change]] = {
         "subscription", lambda w, n, e: w.registry.subscriptions.change_push(
             w.project.id, S, lambda _: PushConfig("http_endpoint", endpoint=f"https://e.example/{n}"), None, e),
     ),
-    "a schema": ("schema", World.change_schema),
+    "a schema": ("schema", VersionedKinds.change_schema),
     "roles": ("member", lambda w, n, e: w.registry.users.set_roles(w.user.id, w.project.id, [f"role-{n}"], e)),
     "a user": (
         "member", lambda w, n, e: w.registry.users.update(w.user.id, UserDetails(email=f"{n}@e.example"), None, e),
@@ -92,14 +92,14 @@ CHANGES: Mapping[str, tuple[str, Change]] = {
 
 @pytest.mark.parametrize("what", CHANGES)
 async def test_of_two_changes_of_one_version_one_is_made(registry: Registry, registry_url: str, what: str) -> None:
-    world = World(registry, await make_project(registry))
+    world = VersionedKinds(registry, await make_project(registry))
     await world.fill()
     kind, change = CHANGES[what]
     read = READ[kind]
     # On PostgreSQL the second change is another node's; a SQLite file belongs to one process.
     is_shared = registry_url.startswith("postgresql")
     async with open_registry_at(registry_url) if is_shared else contextlib.nullcontext(registry) as other:
-        worlds = [world, World(other, world.project)]
+        worlds = [world, VersionedKinds(other, world.project)]
         worlds[1].user = world.user
         newest = world
         for turn in range(ROUNDS):

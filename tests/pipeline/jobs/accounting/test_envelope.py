@@ -19,9 +19,9 @@ from tests.support.authorities import Authority, key_usage
 pytestmark = pytest.mark.openssl
 
 SITE = "/DC=org/DC=example/O=Site-A/CN=ce01.site-a.example"
-CURVED = "/DC=org/DC=example/CN=curved"
+CURVED_NAME = "/DC=org/DC=example/CN=curved"
 TEXT = text(INDIVIDUAL, JOB).encode()
-ANYONE = Trust()
+TRUST_OF_ANYONE = Trust()
 
 
 class Senders:
@@ -33,7 +33,7 @@ class Senders:
         made = {
             "ca": authority, "other": Authority.make("other"),
             "site": authority.signs(name_of(SITE), extensions=usage, key=key),
-            "curved": authority.signs(name_of(CURVED), extensions=usage),
+            "curved": authority.signs(name_of(CURVED_NAME), extensions=usage),
             "old": authority.signs(name_of(SITE), extensions=usage, key=key, not_after=TODAY - timedelta(days=1)),
             "stranger": authority.signs("stranger", extensions=usage, key=other_key),
         }  # fmt: skip
@@ -70,7 +70,7 @@ def lines(data: bytes) -> list[bytes]:
     return data.strip().splitlines()
 
 
-def refused(data: bytes, trust: Trust = ANYONE) -> str:
+def get_refusal(data: bytes, trust: Trust = TRUST_OF_ANYONE) -> str:
     with pytest.raises(Broken) as failed:
         open_envelope(data, trust)
     return str(failed.value)
@@ -78,30 +78,30 @@ def refused(data: bytes, trust: Trust = ANYONE) -> str:
 
 @pytest.mark.parametrize("envelope", [b"", b"MIME-Version: 1.0\nContent-Type: text/plain\n\n"])
 def test_a_text_without_a_signature_has_no_signer(envelope: bytes) -> None:
-    assert open_envelope(envelope + TEXT, ANYONE) == Opened(TEXT, "")
+    assert open_envelope(envelope + TEXT, TRUST_OF_ANYONE) == Opened(TEXT, "")
 
 
 @pytest.mark.parametrize("options", [(), ("-md", "sha512"), ("-nosmimecap",), ("-crlfeol",)])
-@pytest.mark.parametrize(("who", "name"), [("site", SITE), ("curved", CURVED)])
+@pytest.mark.parametrize(("who", "name"), [("site", SITE), ("curved", CURVED_NAME)])
 def test_a_signed_text_tells_its_signer(senders: Senders, who: str, name: str, options: tuple[str, ...]) -> None:
     text, signer = open_envelope(senders.sign(TEXT, who, "-text", *options), senders.all)
     assert (lines(text), signer) == (lines(TEXT), name)
 
 
 @pytest.fixture(scope="module")
-def signed(senders: Senders) -> bytes:
+def signed_text(senders: Senders) -> bytes:
     return senders.sign(TEXT, "site", "-text").replace(b"\r\n", b"\n")
 
 
-def test_line_ends_that_transport_changed_do_not_break_a_signature(senders: Senders, signed: bytes) -> None:
-    assert open_envelope(signed.replace(b"\n", b"\r\n"), senders.all).signer == SITE
-    assert open_envelope(b"\n" + signed, senders.all).signer == SITE
+def test_line_ends_that_transport_changed_do_not_break_a_signature(senders: Senders, signed_text: bytes) -> None:
+    assert open_envelope(signed_text.replace(b"\n", b"\r\n"), senders.all).signer == SITE
+    assert open_envelope(b"\n" + signed_text, senders.all).signer == SITE
 
 
-def test_a_changed_text_or_a_hash_that_can_be_forged_is_refused(senders: Senders, signed: bytes) -> None:
-    changed = signed.replace(b"WallDuration: 3600", b"WallDuration: 9600")
-    assert refused(changed) == "signature: the text was changed after it was signed"
-    assert "not SHA-2" in refused(senders.sign(TEXT, "site", "-text", "-md", "sha1"))
+def test_a_changed_text_or_a_hash_that_can_be_forged_is_refused(senders: Senders, signed_text: bytes) -> None:
+    changed = signed_text.replace(b"WallDuration: 3600", b"WallDuration: 9600")
+    assert get_refusal(changed) == "signature: the text was changed after it was signed"
+    assert "not SHA-2" in get_refusal(senders.sign(TEXT, "site", "-text", "-md", "sha1"))
 
 
 def test_a_signature_of_another_key_is_refused(senders: Senders) -> None:
@@ -111,24 +111,27 @@ def test_a_signature_of_another_key_is_refused(senders: Senders) -> None:
         *("-certfile", senders.path("site")), given=TEXT,
     )  # fmt: skip
 
-    assert refused(forged) == "signature: the signer's certificate is not inside"
+    assert get_refusal(forged) == "signature: the signer's certificate is not inside"
 
 
-def test_a_certificate_of_an_authority_we_do_not_know_is_refused(senders: Senders, signed: bytes) -> None:
-    assert refused(signed, Trust(ca=senders.path("other"))) == "signature: its certificate is of no authority we know"
-    assert open_envelope(signed, Trust(ca=str(senders.folder))).signer == SITE
+def test_a_certificate_of_an_authority_we_do_not_know_is_refused(senders: Senders, signed_text: bytes) -> None:
+    assert (
+        get_refusal(signed_text, Trust(ca=senders.path("other")))
+        == "signature: its certificate is of no authority we know"
+    )
+    assert open_envelope(signed_text, Trust(ca=str(senders.folder))).signer == SITE
 
 
 def test_a_certificate_that_had_expired_is_refused(senders: Senders) -> None:
-    assert refused(senders.sign(TEXT, "old", "-text")) == "signature: made when its certificate was not valid"
+    assert get_refusal(senders.sign(TEXT, "old", "-text")) == "signature: made when its certificate was not valid"
 
 
-def test_an_encrypted_text_is_opened_with_its_key_and_set_aside_without(senders: Senders, signed: bytes) -> None:
-    encrypted = senders.encrypt(signed, "-aes128")
+def test_an_encrypted_text_is_opened_with_its_key_and_set_aside_without(senders: Senders, signed_text: bytes) -> None:
+    encrypted = senders.encrypt(signed_text, "-aes128")
     assert open_envelope(encrypted, senders.all).signer == SITE
-    assert refused(encrypted) == "encrypted"
+    assert get_refusal(encrypted) == "encrypted"
     wrong = Trust(key=senders.key("stranger"), certificate=senders.path("stranger"))
-    assert refused(encrypted, wrong).startswith("encrypted: not for the key given")
+    assert get_refusal(encrypted, wrong).startswith("encrypted: not for the key given")
 
 
 @pytest.mark.parametrize(("headers", "reason"), [
@@ -141,13 +144,15 @@ def test_an_encrypted_text_is_opened_with_its_key_and_set_aside_without(senders:
     (b"Content-Type: application/pkcs7-mime; smime-type=signed-data\n\nx", "not as a part beside"),
 ])  # fmt: skip
 def test_envelopes_that_cannot_be_opened_say_why(headers: bytes, reason: str) -> None:
-    assert reason in refused(headers)
+    assert reason in get_refusal(headers)
 
 
 @given(st.data())
-def test_one_changed_byte_of_a_message_never_goes_unseen(senders: Senders, signed: bytes, data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(signed) - 1))
-    changed = bytearray(signed)
+def test_one_changed_byte_of_a_message_never_goes_unseen(
+    senders: Senders, signed_text: bytes, data: st.DataObject
+) -> None:
+    place = data.draw(st.integers(0, len(signed_text) - 1))
+    changed = bytearray(signed_text)
     changed[place] = data.draw(st.integers(0, 255))
 
     try:
@@ -176,8 +181,8 @@ def test_files_that_are_missing_or_something_else_name_their_option(senders: Sen
     senders.all.check()
 
 
-def test_records_tell_who_signed_them(senders: Senders, signed: bytes) -> None:
-    [job] = Reader(senders.all, now=NOW)(signed, {})
+def test_records_tell_who_signed_them(senders: Senders, signed_text: bytes) -> None:
+    [job] = Reader(senders.all, now=NOW)(signed_text, {})
     [plain] = Reader(senders.all, now=NOW)(TEXT, {})
 
     assert (job["signer"], plain["signer"]) == (SITE, "")  # type: ignore[index]  # neither is broken
@@ -195,11 +200,11 @@ def test_a_message_with_several_broken_records_is_set_aside_once() -> None:
 @pytest.mark.parametrize(("good", "bad"), [
     (b"\x16\x07example\x31\x0f", b"\x16\x07ex\xffmple\x31\x0f"), (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x23"),
 ], ids=["subject", "version"])  # fmt: skip
-def test_a_certificate_that_cannot_be_read_breaks_its_message(signed: bytes, good: bytes, bad: bytes) -> None:
-    head, coded, tail = re.split(rb"(?<=\n\n)([A-Za-z0-9+/=\n]{500,})(?=\n\n--)", signed)
+def test_a_certificate_that_cannot_be_read_breaks_its_message(signed_text: bytes, good: bytes, bad: bytes) -> None:
+    head, coded, tail = re.split(rb"(?<=\n\n)([A-Za-z0-9+/=\n]{500,})(?=\n\n--)", signed_text)
     der = base64.b64decode(coded)
 
     assert good in der
     bent = base64.encodebytes(der.replace(good, bad, 1))
 
-    assert refused(head + bent + tail) == "signature: cannot be read"
+    assert get_refusal(head + bent + tail) == "signature: cannot be read"

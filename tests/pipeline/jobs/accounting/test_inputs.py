@@ -29,7 +29,7 @@ from tests.pipeline.jobs.accounting.texts import (
     VM,
     text,
 )
-from tests.pipeline.jobs.inputs_page import Input, inputs, rows, shown
+from tests.pipeline.jobs.inputs_page import Input, format_cell, inputs, rows
 
 FORMS = {
     "job": forms.JOB, "summary": forms.JOB_SUMMARY, "normalised": forms.NORMALISED_SUMMARY, "sync": forms.SYNC,
@@ -39,7 +39,7 @@ FORMS = {
 INPUTS = inputs("accounting", frozenset(FORMS))
 BEGINNINGS = [tuple(row) for row in rows("accounting", "Forms")]
 
-NORMALISED = {
+NORMALISED_SUMMARY = {
     **{key: value for key, value in SUMMARY.items() if not key.startswith("ServiceLevel")},
     "NormalisedWallDuration": "10000", "NormalisedCpuDuration": "9000",
 }  # fmt: skip
@@ -53,7 +53,7 @@ COMPUTE = {
     "StartTime": "2024-03-05T09:13:20Z", "EndTime": "2024-03-05T10:20:00Z", "Site": "SITE-A",
 }  # fmt: skip
 RECORDS: Mapping[str, Mapping[str, Any]] = {
-    "job": JOB, "summary": SUMMARY, "normalised": NORMALISED, "sync": SYNC, "vm": VM, "vm summary": VM_SUMMARY,
+    "job": JOB, "summary": SUMMARY, "normalised": NORMALISED_SUMMARY, "sync": SYNC, "vm": VM, "vm summary": VM_SUMMARY,
     "ip": ADDRESS, "accelerator": ACCELERATOR, "energy": ENERGY, "StAR": STORAGE, "CAR": COMPUTE,
 }  # fmt: skip
 """A record in each format."""
@@ -150,7 +150,7 @@ def test_what_a_producer_says_becomes_what_the_reference_shows(row: Input) -> No
         assert found.get(row.result.split("`")[1]) is None
     else:
         _, column, value = row.result.split("`")
-        assert shown(found[column]) == value.strip()
+        assert format_cell(found[column]) == value.strip()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -289,7 +289,7 @@ ATTRIBUTES = (
     '<sr:GroupAttribute attributeType="role">poweruser</sr:GroupAttribute>',
     '<sr:GroupAttribute sr:attributeType="authority">/O=Grid/CN=auth</sr:GroupAttribute>',
 )  # fmt: skip
-STORED = """<sr:StorageUsageRecord>
+STORAGE_RECORD = """<sr:StorageUsageRecord>
     <sr:RecordIdentity sr:createTime="2024-03-05T02:42:15Z" sr:recordId="{number}"/>
     <sr:StorageSystem>se.site-f.example</sr:StorageSystem>
     <sr:SubjectIdentity>{attribute}<sr:Group>cms</sr:Group><sr:Site>SITE-F</sr:Site></sr:SubjectIdentity>
@@ -299,19 +299,19 @@ STORED = """<sr:StorageUsageRecord>
   </sr:StorageUsageRecord>"""
 ROLES = "".join([
     STAR.split("<sr:StorageUsageRecord>")[0],
-    *(STORED.format(number=number, attribute=each) for number, each in enumerate(ATTRIBUTES, 1)),
+    *(STORAGE_RECORD.format(number=number, attribute=each) for number, each in enumerate(ATTRIBUTES, 1)),
     "</sr:StorageUsageRecords>",
 ])  # fmt: skip
 """From a storage with roles: the site is in the group."""
 
 
-def read(data: str | bytes) -> list[dict[str, Any]]:
+def read_records(data: str | bytes) -> list[dict[str, Any]]:
     found = list(records(data.encode() if isinstance(data, str) else data, NOW))
     assert [str(each) for each in found if isinstance(each, Broken)] == []
     return [each for each in found if not isinstance(each, Broken)]
 
 
-def said(message: str) -> Iterator[dict[str, str]]:
+def parse_plainly(message: str) -> Iterator[dict[str, str]]:
     """Parse APEL text without the job: each line is split at its first colon."""
     for block in message.partition("\n")[2].split("%%"):
         pairs = [line.split(":", 1) for line in block.splitlines() if ":" in line]
@@ -322,12 +322,12 @@ def said(message: str) -> Iterator[dict[str, str]]:
 @pytest.mark.parametrize("message", [CASO, NOTEBOOKS, PODS], ids=["cASO", "notebooks", "pods"])
 def test_times_add_up_to_what_the_text_says(message: str) -> None:
     expected: Counter[str] = Counter()
-    for each in said(message):
+    for each in parse_plainly(message):
         times = ((name, Decimal(each[name])) for name in ("WallDuration", "CpuDuration"))
         expected.update({name: int(time.quantize(Decimal(1), ROUND_HALF_UP)) for name, time in times}, records=1)
 
     found: Counter[str] = Counter()
-    for row in read(message):
+    for row in read_records(message):
         found.update(WallDuration=row["wall"], CpuDuration=row["cpu"], records=1)
 
     assert found == expected
@@ -338,7 +338,7 @@ def test_jobs_in_xml_add_up_to_what_the_document_says() -> None:
     documents = minidom.parseString(ARC).getElementsByTagNameNS(space, "UsageRecord")  # our own text
     hours = [each.getElementsByTagNameNS(space, "WallDuration")[0].firstChild.data for each in documents]
 
-    rows = read(ARC)
+    rows = read_records(ARC)
 
     assert (len(hours), sum(row["wall"] for row in rows)) == (2, 2 * 3600)
     assert [row["cpu"] for row in rows] == [55 * 60, 52 * 60]
@@ -355,7 +355,7 @@ def test_storage_of_roles_and_other_attributes_stays_apart() -> None:
     space = "http://eu-emi.eu/namespaces/2011/02/storagerecord"
     used = minidom.parseString(ROLES).getElementsByTagNameNS(space, "ResourceCapacityUsed")  # our own text
 
-    rows = read(ROLES)
+    rows = read_records(ROLES)
 
     assert sum(row["used"] for row in rows) == sum(int(each.firstChild.data) for each in used) == 1000
     assert {row["site"] for row in rows} == {"SITE-F"}
@@ -376,7 +376,7 @@ def test_one_byte_that_is_not_utf_8_costs_its_record_alone() -> None:
     assert sum(each["wall"] for each in found if not isinstance(each, Broken)) == 999 * 3600
 
 
-BROKEN = [tuple(row) for row in rows("accounting", "Bytes that are not UTF-8")]
+BROKEN_INPUTS = [tuple(row) for row in rows("accounting", "Bytes that are not UTF-8")]
 MARK = "MARK"  # a broken byte takes its place
 NAMES = {"job": "LocalJobId", "StAR": "StorageSystem", "CAR": "JobIdentity/LocalJobId", "ip": "uuid"}
 
@@ -412,7 +412,7 @@ def with_broken_unit(form: str, place: str, coding: str) -> bytes:
 
 
 @pytest.mark.parametrize("coding", ["UTF-8", "UTF-16"])
-@pytest.mark.parametrize(("form", "place", "result"), BROKEN, ids=[" ".join(row) for row in BROKEN])
+@pytest.mark.parametrize(("form", "place", "result"), BROKEN_INPUTS, ids=[" ".join(row) for row in BROKEN_INPUTS])
 def test_a_broken_unit_in_any_form_costs_its_record_alone(form: str, place: str, result: str, coding: str) -> None:
     found = list(records(with_broken_unit(form, place, coding), NOW))
     broken = [str(each) for each in found if isinstance(each, Broken)]
@@ -450,7 +450,7 @@ MESSAGES = {
     (codecs.BOM_UTF32_LE, "utf-32-le", "\n"), (codecs.BOM_UTF32_BE, "utf-32-be", "\n"),
 ], ids=repr)  # fmt: skip
 def test_texts_are_read_by_their_mark_whatever_ends_lines(name: str, mark: bytes, encoding: str, end: str) -> None:
-    assert read(mark + MESSAGES[name].replace("\n", end).encode(encoding)) == read(MESSAGES[name])
+    assert read_records(mark + MESSAGES[name].replace("\n", end).encode(encoding)) == read_records(MESSAGES[name])
 
 
 @pytest.mark.parametrize(("document", "old", "new", "reason"), [
@@ -471,4 +471,4 @@ def test_what_no_row_knows_or_contradicts_another_is_never_dropped_without_a_wor
 
 def test_what_others_add_in_their_own_name_space_may_be_there() -> None:
     added = CAR.replace("<urf:NodeCount>", '<x:Any xmlns:x="urn:x" x:a="1"><x:B>2</x:B></x:Any><urf:NodeCount>')
-    assert read(added) == read(CAR)
+    assert read_records(added) == read_records(CAR)

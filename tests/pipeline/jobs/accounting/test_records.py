@@ -26,17 +26,17 @@ from tests.pipeline.jobs.accounting.texts import (
 )
 
 JANUARY = {"StartTime": "1706000000", "EndTime": "1706100000"}
-SAYS_WHICH_MONTH = "says which month it is of"
+MONTH_REASON = "says which month it is of"
 SYNC_TEXT = "APEL-sync-message: v0.1"
 Said = dict[str, str | None]
 
 
-def read(message: str) -> list[Any]:
+def read_records(message: str) -> list[Any]:
     return list(records(message.encode(), NOW))
 
 
-def reason(first: str, record: dict[str, str | None]) -> str:
-    [found] = read(text(first, record))
+def get_reason(first: str, record: dict[str, str | None]) -> str:
+    [found] = read_records(text(first, record))
     assert isinstance(found, Broken)
     return str(found)
 
@@ -59,12 +59,12 @@ MACHINE = {**VM, "RecordCreateTime": None, "StartTime": "1706700000", "SuspendDu
     (SYNC_TEXT, SYNC, {"Month": "5"}, "Month is in the future"),
     (SYNC_TEXT, SYNC, {"Month": "13"}, "Year and Month are not a month: 2024, 13"),
     ("APEL-summary-job-message: v0.2", SUMMARY, {"Month": "2"}, "EarliestEndTime is not inside the month"),
-    (CLOUD, MACHINE, {"StartTime": None}, f"neither EndTime, RecordCreateTime nor StartTime {SAYS_WHICH_MONTH}"),
+    (CLOUD, MACHINE, {"StartTime": None}, f"neither EndTime, RecordCreateTime nor StartTime {MONTH_REASON}"),
     (CLOUD, MACHINE, {"WallDuration": "1000000000000"}, "StartTime and the durations lie beyond all calendars"),
     (CLOUD, MACHINE, {"WallDuration": "253402300799"}, "StartTime and the durations lie beyond all calendars"),
 ])  # fmt: skip
 def test_a_record_that_breaks_a_rule_is_set_aside_with_the_rule(first: str, record: Said, change: Said, expected: str):
-    assert reason(first, {**record, **change}) == f"record 1: {expected}"
+    assert get_reason(first, {**record, **change}) == f"record 1: {expected}"
 
 
 @pytest.mark.parametrize(("first", "record", "change", "month"), [
@@ -74,32 +74,32 @@ def test_a_record_that_breaks_a_rule_is_set_aside_with_the_rule(first: str, reco
     pytest.param(CLOUD, MACHINE, {}, "2024-02", id="start and durations"),
 ])  # fmt: skip
 def test_a_record_is_of_a_month(first: str, record: Said, change: Said, month: str) -> None:
-    [found] = read(text(first, {**record, **change}))
+    [found] = read_records(text(first, {**record, **change}))
     assert found["month"] == month
 
 
 @pytest.mark.parametrize("nothing", ["NULL", "None", "", "   "])
 def test_what_stands_for_no_value_is_none(nothing: str) -> None:
-    [job] = read(text(INDIVIDUAL, {**JOB, "Queue": nothing}))
+    [job] = read_records(text(INDIVIDUAL, {**JOB, "Queue": nothing}))
     assert "queue" not in job
 
 
 def test_one_bad_record_leaves_the_others_of_its_message() -> None:
-    first, bad, last = read(text(INDIVIDUAL, JOB, {**JOB, "EndTime": "never"}, {**JOB, "LocalJobId": "1003"}))
+    first, bad, last = read_records(text(INDIVIDUAL, JOB, {**JOB, "EndTime": "never"}, {**JOB, "LocalJobId": "1003"}))
     assert (first["job_id"], last["job_id"]) == ("1001", "1003")
     assert str(bad) == "record 2: EndTime is not a time: 'never'"
 
 
 @pytest.mark.parametrize("line", ["no colon here", "Site: SITE-B"])
 def test_lines_that_are_no_or_the_same_key_break_a_record(line: str) -> None:
-    [broken] = read(text(INDIVIDUAL, JOB).replace("%%", f"{line}\n%%"))
+    [broken] = read_records(text(INDIVIDUAL, JOB).replace("%%", f"{line}\n%%"))
     assert isinstance(broken, Broken)
 
 
 @pytest.mark.parametrize("first", ["APEL-individual-job-message: v0.9", "Hello", "", "x" * 10_000])
 def test_a_text_of_no_kind_we_know_is_refused_whole(first: str) -> None:
     with pytest.raises(Broken, match="no kind of record we know") as failed:
-        read(text(first, JOB))
+        read_records(text(first, JOB))
     assert len(str(failed.value)) < 150
 
 
@@ -112,7 +112,7 @@ def test_a_text_of_no_kind_we_know_is_refused_whole(first: str) -> None:
 def test_an_fqan_gives_vo_group_and_role_where_the_record_does_not(
     names: dict[str, str], expected: tuple[str | None, ...]
 ) -> None:
-    [job] = read(text(INDIVIDUAL, {**JOB, **names}))
+    [job] = read_records(text(INDIVIDUAL, {**JOB, **names}))
     assert (job.get("vo"), job.get("vo_group"), job.get("vo_role")) == expected
 
 
@@ -122,9 +122,9 @@ def test_a_normalised_summary_brings_its_values_along(first: str) -> None:
     plain = {**normalised, "NormalisedWallDuration": "10000", "NormalisedCpuDuration": "9000"}
     maps = {**normalised, "NormalisedWallDuration": "{hepspec: 1, HEPscore23: 2}"}
 
-    assert len(read(text(first, plain))) == 1
-    assert reason(first, {**maps, "NormalisedCpuDuration": "5"}).endswith("name other benchmarks")
-    assert reason(first, {**plain, "ServiceLevel": "10"}) == "record 1: unknown key 'ServiceLevel'"
+    assert len(read_records(text(first, plain))) == 1
+    assert get_reason(first, {**maps, "NormalisedCpuDuration": "5"}).endswith("name other benchmarks")
+    assert get_reason(first, {**plain, "ServiceLevel": "10"}) == "record 1: unknown key 'ServiceLevel'"
 
 
 KEYS = st.sampled_from([*JOB, "Nonsense"])
@@ -133,13 +133,13 @@ TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)
 
 @given(st.dictionaries(KEYS, TEXTS, max_size=8))
 def test_whatever_a_job_says_it_is_a_record_or_set_aside(change: dict[str, str]) -> None:
-    for found in read(text(INDIVIDUAL, {**JOB, **change})):
+    for found in read_records(text(INDIVIDUAL, {**JOB, **change})):
         assert isinstance(found, Broken) or found["kind"] == "job"
 
 
 @given(st.text(max_size=300))
 def test_whatever_follows_a_first_line_is_records_or_set_aside(rest: str) -> None:
-    for found in read(f"{CLOUD}\n{rest}"):
+    for found in read_records(f"{CLOUD}\n{rest}"):
         assert isinstance(found, Broken)
 
 
@@ -147,7 +147,7 @@ def read_json(document: object) -> list[Any]:
     return list(records(json.dumps(document).encode(), NOW))
 
 
-def addresses(*records: object, version: str = "0.2") -> dict[str, object]:
+def address_message(*records: object, version: str = "0.2") -> dict[str, object]:
     return {"Type": "APEL Public IP message", "Version": version, "UsageRecords": records}
 
 
@@ -185,7 +185,7 @@ def test_energy_is_read_bare(document: object) -> None:
 def test_a_bad_record_in_json_leaves_the_others() -> None:
     wrong = [{**ADDRESS, "Colour": 1}, {**ADDRESS, "IPCount": -1}, 7]
 
-    good, colour, negative, number, sender = read_json({**addresses(ADDRESS, *wrong), "Sender": "x"})
+    good, colour, negative, number, sender = read_json({**address_message(ADDRESS, *wrong), "Sender": "x"})
 
     assert good["record_id"] == "a1"
     assert str(colour) == "record 2: unknown key 'Colour'"
@@ -194,7 +194,9 @@ def test_a_bad_record_in_json_leaves_the_others() -> None:
     assert str(sender) == "record 5: unknown key 'Sender beside UsageRecords'"
 
 
-@pytest.mark.parametrize("document", [{}, [], 3, addresses(version="9"), {"Type": 1, "UsageRecords": 2}, [ENERGY, 1]])
+@pytest.mark.parametrize(
+    "document", [{}, [], 3, address_message(version="9"), {"Type": 1, "UsageRecords": 2}, [ENERGY, 1]]
+)
 def test_json_of_no_kind_we_know_is_refused(document: object) -> None:
     with pytest.raises(Broken, match="no kind of record we know"):
         read_json(document)
@@ -218,7 +220,7 @@ def test_a_whole_number_is_read_from_text_as_from_json(number: int) -> None:
     assert values.whole(str(number)) == values.whole(number) == number
 
 
-REFUSED: dict[values.Read, list[object]] = {
+REFUSED_VALUES: dict[values.Read, list[object]] = {
     values.whole: ["1_000", "1.5", "１２", "", " 1", "0x10", "-1", "-1.0", True, 1.5, None, [], str(10**30), 10**30],
     values.number: ["nan", "inf", "1e", "1e999", "1e99", ".5", "1_0.5", True, float("nan"), {}, 10**400],
     values.text: ["x" * 256, "a\0b", 3, None], values.duration: [str(values.LONGEST_DURATION + 1)],
@@ -230,7 +232,11 @@ REFUSED: dict[values.Read, list[object]] = {
 
 @pytest.mark.parametrize(
     ("read", "value"),
-    [pytest.param(read, each, id=f"{read.__name__} {each!r:.30}") for read in REFUSED for each in REFUSED[read]],
+    [
+        pytest.param(read, each, id=f"{read.__name__} {each!r:.30}")
+        for read in REFUSED_VALUES
+        for each in REFUSED_VALUES[read]
+    ],
 )
 def test_other_values_are_refused_with_a_short_reason(read: values.Read, value: object) -> None:
     with pytest.raises(ValueError) as failed:

@@ -18,7 +18,7 @@ from ams.pipeline.jobs.accounting.summaries import JOB_SUMMARIES, RECORDS
 from ams.pipeline.tables import rows_of
 from ams.tables.snapshot import open_table
 from demo.pipeline.samples import Sample
-from tests.pipeline.jobs.recorded import published, quarantined, recorded_run
+from tests.pipeline.jobs.recorded import read_quarantine, recorded_run, store_samples
 
 
 def frame(spark: SparkSession, schema: StructType, *rows: dict[str, Any]) -> DataFrame:
@@ -65,21 +65,21 @@ def test_what_sites_told_stands_beside_what_came_also_without_a_submit_host(spar
     }  # fmt: skip
 
 
-WORKED = Path(__file__).with_name("worked.md").read_text()
-TEXTS = re.findall(r"^```\n(.*?)^```$", WORKED, re.MULTILINE | re.DOTALL)
+WORKED_EXAMPLE = Path(__file__).with_name("worked.md").read_text()
+TEXTS = re.findall(r"^```\n(.*?)^```$", WORKED_EXAMPLE, re.MULTILINE | re.DOTALL)
 
 RESULTS = ("job_summaries", "site_summaries", "sync", "vm_summaries", "storage_summaries")
 Line = tuple[str, ...]
 
 
-def expected(name: str) -> tuple[Line, list[Line]]:
-    section = WORKED.split(f"\n## {name}\n")[1].split("\n## ")[0]
+def read_expected_rows(name: str) -> tuple[Line, list[Line]]:
+    section = WORKED_EXAMPLE.split(f"\n## {name}\n")[1].split("\n## ")[0]
     lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     head, _, *rows = [tuple(cell.strip() for cell in line) for line in lines]
     return head, sorted(rows)
 
 
-def shown(value: Any) -> str:
+def format_cell(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, list):
@@ -88,7 +88,7 @@ def shown(value: Any) -> str:
 
 
 def lines(frame: DataFrame, head: Sequence[str]) -> list[Line]:
-    return sorted(tuple(shown(row[name]) for name in head) for row in frame.select(*head).collect())
+    return sorted(tuple(format_cell(row[name]) for name in head) for row in frame.select(*head).collect())
 
 
 @pytest.mark.long
@@ -97,7 +97,7 @@ def test_the_worked_example_comes_out_as_by_hand_from_messages_twice_late_and_in
 ) -> None:
     doubled = [*TEXTS, *TEXTS]
     random.Random(1).shuffle(doubled)
-    messages = published(Sample("gLite-APEL", text.encode()) for text in doubled)
+    messages = store_samples(Sample("gLite-APEL", text.encode()) for text in doubled)
     late = len(doubled) // 3
 
     for batch in (messages[late:], messages[:late]):
@@ -105,17 +105,17 @@ def test_the_worked_example_comes_out_as_by_hand_from_messages_twice_late_and_in
         run(job, Options())
 
     for name in RESULTS:
-        head, rows = expected(name)
+        head, rows = read_expected_rows(name)
         assert lines(rows_of(spark, job.work / "results" / name), head) == rows, name
     with closing(psycopg.connect(database)) as connection:
         for name in RESULTS:
             kept = connection.execute(f"SELECT count(*) FROM accounting_{name}").fetchone()
-            assert kept == (len(expected(name)[1]),), name
+            assert kept == (len(read_expected_rows(name)[1]),), name
         in_month = connection.execute("SELECT sum(jobs), sum(wall) FROM accounting_job_summaries").fetchone()
     jobs = rows_of(spark, job.work / "results" / "job_summaries")
     assert in_month == tuple(jobs.agg({"jobs": "sum", "wall": "sum"}).collect()[0])
-    broken = quarantined(job)
-    assert [(reason,) for _, reason in broken] == 2 * expected("reasons")[1]
+    broken = read_quarantine(job)
+    assert [(reason,) for _, reason in broken] == 2 * read_expected_rows("reasons")[1]
     assert [data.decode() for data, _ in broken] == 2 * [text for text in TEXTS if "WallDuration: -7200" in text]
 
     results = list((tmp_path / "results").iterdir())

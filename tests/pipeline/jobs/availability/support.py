@@ -10,11 +10,13 @@ from pyspark.sql import DataFrame
 
 from ams.pipeline.jobs.availability.parse import RESULT_SCHEMAS, Shape
 
-WORKED = Path(__file__).with_name("worked")
+EXAMPLE_FOLDER = Path(__file__).with_name("worked")
 PROFILES = {
-    "metric_profile": str(WORKED / "metric_profile.json"),
-    "aggregation_profile": str(WORKED / "aggregation_profile.json"), "topology": str(WORKED / "topology.json"),
-    "groups": str(WORKED / "groups.json"), "downtimes": str(WORKED / "downtimes.json"), "report": "Critical",
+    "metric_profile": str(EXAMPLE_FOLDER / "metric_profile.json"),
+    "aggregation_profile": str(EXAMPLE_FOLDER / "aggregation_profile.json"),
+    "topology": str(EXAMPLE_FOLDER / "topology.json"),
+    "groups": str(EXAMPLE_FOLDER / "groups.json"), "downtimes": str(EXAMPLE_FOLDER / "downtimes.json"),
+    "report": "Critical",
 }  # fmt: skip
 
 
@@ -24,7 +26,7 @@ def record(timestamp: str, service: str, hostname: str, metric: str, status: str
     return {**empty, **named, **others}
 
 
-def datum(fields: Mapping[str, Any], shape: Shape = "current") -> bytes:
+def encode_datum(fields: Mapping[str, Any], shape: Shape = "current") -> bytes:
     stream = io.BytesIO()
     schemaless_writer(stream, RESULT_SCHEMAS[shape], dict(fields))
     return stream.getvalue()

@@ -26,7 +26,7 @@ from ams.pipeline.jobs.availability.documents import (
 from ams.pipeline.jobs.availability.inputs import Inputs, Options, in_force, inputs
 from ams.pipeline.jobs.availability.parse import LIST_SCHEMAS, RESULT_SCHEMAS, Lists, parse_lists, parse_results
 from ams.pipeline.jobs.availability.timelines import Span
-from tests.pipeline.jobs.availability.support import PROFILES, WORKED, record
+from tests.pipeline.jobs.availability.support import EXAMPLE_FOLDER, PROFILES, record
 from tests.pipeline.jobs.inputs_page import Input, rows
 
 NOW = 1_710_000_000
@@ -34,7 +34,7 @@ MIDNIGHT = "2024-03-05T00:00:00Z"
 COUNTS = Tags(monitored="1", production="1")
 
 
-def changed(tmp_path: Path, option: str, content: Any) -> Options:
+def change_option(tmp_path: Path, option: str, content: Any) -> Options:
     file = tmp_path / f"{option}.json"
     file.write_text(content if isinstance(content, str) else json.dumps(content))
     return Options(**{**PROFILES, option: str(file)})
@@ -52,7 +52,7 @@ def changed(tmp_path: Path, option: str, content: Any) -> Options:
 ])  # fmt: skip
 def test_what_is_wrong_in_a_file_is_said_with_field(tmp_path: Path, option: str, content: Any, reason: str) -> None:
     with pytest.raises(WrongOption) as refused:
-        inputs(changed(tmp_path, option, content))
+        inputs(change_option(tmp_path, option, content))
     assert reason in str(refused.value)
 
 
@@ -68,7 +68,7 @@ def test_truth_tables_of_ones_own_take_the_place_of_the_usual_orders(tmp_path: P
     rows = [{"a": a, "b": b, "x": "OK" if "OK" in (a, b) else x} for (a, b), x in usual.table.items()]
     profile = {"available_states": ["OK"], "operations": [{"name": "AND", "truth_table": rows}]}
 
-    found = inputs(changed(tmp_path, "operations_profile", profile)).rules[""]
+    found = inputs(change_option(tmp_path, "operations_profile", profile)).rules[""]
 
     assert found.available == ("OK",)
     assert found.metric_operation.over(["CRITICAL", "OK"]) == "OK"
@@ -86,11 +86,11 @@ def test_the_items_of_one_date_hold_until_the_next_date() -> None:
         options, Lists(endpoints={day: [i for i in items if i.date == day] for day in ("2024-03-01", "2024-03-05")})
     ).sites
 
-    def on(day: str) -> list[str]:
+    def hosts_on(day: str) -> list[str]:
         sites = in_force(topology, day)
         return [each.hostname for each in sites["A"]] if sites else []
 
-    assert {day: on(day) for day in ("2024-02-01", "2024-03-04", "2024-03-05")} == {
+    assert {day: hosts_on(day) for day in ("2024-02-01", "2024-03-04", "2024-03-05")} == {
         "2024-02-01": ["w1"], "2024-03-04": ["w1"], "2024-03-05": ["w2"],
     }  # fmt: skip
     assert in_force({}, "2024-03-05") is None
@@ -115,7 +115,7 @@ def test_a_downtime_of_days_covers_each_of_them() -> None:
 
 
 def test_what_holds_on_a_day_is_the_same_value_when_the_file_is_read_again() -> None:
-    options = Options(**PROFILES, recomputations=str(WORKED / "request_b.json"))
+    options = Options(**PROFILES, recomputations=str(EXAMPLE_FOLDER / "request_b.json"))
     assert repr(inputs(options).on("2024-03-05", NOW)) == repr(inputs(options).on("2024-03-05", NOW + 5))
 
 
@@ -131,7 +131,7 @@ def test_a_profile_of_which_nothing_counts_is_passed_over_when_a_message_brought
 
 
 NIGHT = {"start_time": "2024-03-05T00:00:00Z", "end_time": "2024-03-05T06:00:00Z"}
-DOWN = {"hostname": "w1", "service": "webdav", **NIGHT}
+DOWNTIME = {"hostname": "w1", "service": "webdav", **NIGHT}
 REQUEST = {
     **NIGHT, "exclude": ["A"], "exclude_metrics": [{"metric": "dav"}],
     "exclude_monitoring_source": [{"host": "mon1", **NIGHT}],
@@ -148,7 +148,7 @@ FILES: dict[str, tuple[Any, Any]] = {
     "operations_profile": (documents.OperationsProfile, {}),
     "topology": (documents.EndpointItem, [{"group": "A", "service": "webdav", "hostname": "w1", "tags": COUNTED_TAGS}]),
     "groups": (documents.GroupItem, [{"group": "N", "subgroup": "A"}]),
-    "downtimes": (documents.Downtime, [DOWN]),
+    "downtimes": (documents.Downtime, [DOWNTIME]),
     "recomputations": (documents.Request, [REQUEST]),
 }
 """Options, their kinds of file, and an example of each."""
@@ -157,7 +157,7 @@ FILES: dict[str, tuple[Any, Any]] = {
 ROWS = [Input(*row) for row in rows("availability", "Fields")]
 
 
-def read(folder: Path, option: str = "", content: Any = None) -> Inputs:
+def read_inputs(folder: Path, option: str = "", content: Any = None) -> Inputs:
     files = {}
     for name, (_, usual) in FILES.items():
         (folder / name).write_text(json.dumps(content if name == option else usual))
@@ -185,17 +185,17 @@ def changed_content(row: Input) -> Any:
 def test_what_the_api_says_becomes_what_the_reference_shows(row: Input, tmp_path: Path) -> None:
     if row.result.startswith("set aside: "):
         with pytest.raises(WrongOption) as refused:
-            read(tmp_path, row.form, changed_content(row))
+            read_inputs(tmp_path, row.form, changed_content(row))
         assert refused.value.option == row.form
         assert row.result.removeprefix("set aside: ") in str(refused.value)
         return
 
-    found = read(tmp_path, row.form, changed_content(row))
+    found = read_inputs(tmp_path, row.form, changed_content(row))
 
     passed_over = (row.result.removeprefix("passed over: "),) if row.result.startswith("passed over") else ()
     assert found.passed_over == passed_over
     same = row.result.startswith("not taken") or row.result.endswith("on which nothing depends")
-    assert (outcome(found) == outcome(read(tmp_path))) is same
+    assert (outcome(found) == outcome(read_inputs(tmp_path))) is same
 
 
 def fields(kind: Any, path: str = "") -> Iterator[str]:
@@ -221,12 +221,12 @@ DATUMS: dict[str, dict[str, Any]] = {
     "result": record("2024-03-05T10:20:30Z", "webdav", "w1", "dav", "CRITICAL", actual_data="none"),
     "group_endpoints": {"type": "-", "group": "A", "service": "webdav", "hostname": "w1", "tags": {"monitored": "1"}},
     "group_groups": {"type": "-", "group": "N", "subgroup": "A", "tags": {}},
-    "metric_profile": {"profile": "-", "service": "webdav", "metric": "dav", "tags": {}}, "downtimes": DOWN,
+    "metric_profile": {"profile": "-", "service": "webdav", "metric": "dav", "tags": {}}, "downtimes": DOWNTIME,
 }  # fmt: skip
 """A datum of each kind of message."""
 
 
-def said(kind: str, datum: dict[str, Any]) -> list[Any]:
+def parse_datum(kind: str, datum: dict[str, Any]) -> list[Any]:
     """Return the parsed message of one datum, or the reason of its refusal."""
     stream = io.BytesIO()
     schemaless_writer(stream, RESULT_SCHEMAS["current"] if kind == "result" else LIST_SCHEMAS[kind], datum)
@@ -241,12 +241,12 @@ def said(kind: str, datum: dict[str, Any]) -> list[Any]:
 @pytest.mark.parametrize("row", MESSAGES, ids=" ".join)
 def test_what_a_message_says_becomes_what_the_reference_shows(row: Input) -> None:
     value = json.loads(row.example) if row.example.startswith("{") else row.example
-    found = said(row.form, {**DATUMS[row.form], row.key: value})
+    found = parse_datum(row.form, {**DATUMS[row.form], row.key: value})
 
     if row.result.startswith("set aside: "):
         assert found == [row.result.removeprefix("set aside: ")]
     else:
-        assert (found == said(row.form, DATUMS[row.form])) is row.result.startswith("not taken")
+        assert (found == parse_datum(row.form, DATUMS[row.form])) is row.result.startswith("not taken")
 
 
 def test_every_field_of_a_schema_has_a_row_and_no_other() -> None:
@@ -260,7 +260,7 @@ def test_every_field_of_a_schema_has_a_row_and_no_other() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_files_of_editors_are_read_by_their_mark(encoding: str, tmp_path: Path) -> None:
-    plain = outcome(read(tmp_path))
+    plain = outcome(read_inputs(tmp_path))
     for name in FILES:
         file = tmp_path / name
         file.write_bytes(file.read_text().encode(encoding))
@@ -273,24 +273,24 @@ def test_files_of_editors_are_read_by_their_mark(encoding: str, tmp_path: Path) 
 def test_answers_of_the_api_may_be_kept_as_they_are(name: str, option: str, tmp_path: Path) -> None:
     usual = FILES[option][1]
     forms = [usual, [usual]] if isinstance(usual, dict) else [usual, usual[0]]
-    plain = outcome(read(tmp_path))
+    plain = outcome(read_inputs(tmp_path))
 
     for form in forms:
         answer = {"status": {"message": "Success", "code": "200"}, name: form}
-        assert outcome(read(tmp_path, option, answer)) == plain
+        assert outcome(read_inputs(tmp_path, option, answer)) == plain
 
 
 def test_lists_of_downtimes_hold_for_their_days(tmp_path: Path) -> None:
-    other = {**DOWN, "hostname": "w9"}
-    backwards = {**DOWN, "end_time": "2024-03-01T00:00:00Z"}
+    other = {**DOWNTIME, "hostname": "w9"}
+    backwards = {**DOWNTIME, "end_time": "2024-03-01T00:00:00Z"}
     answer = {
         "data": [
-            {"date": "2024-03-05", "endpoints": [DOWN, backwards]}, {"date": "2024-03-06", "endpoints": None},
+            {"date": "2024-03-05", "endpoints": [DOWNTIME, backwards]}, {"date": "2024-03-06", "endpoints": None},
             {"date": "2024-03-07", "id": "1", "name": "x", "endpoints": [other]},
         ]
     }  # fmt: skip
 
-    found = read(tmp_path, "downtimes", answer)
+    found = read_inputs(tmp_path, "downtimes", answer)
 
     hosts = {date: [each.hostname for each in held] for date, held in found.lists.downtimes.items()}
     assert hosts == {"2024-03-05": ["w1"], "2024-03-06": [], "2024-03-07": ["w9"]}

@@ -22,11 +22,11 @@ from ams.pipeline.tables import Table, rows_of
 from bench import availability as oracle
 from demo.pipeline.samples import Mishaps, monitoring
 from tests.pipeline.garden import Garden, make_garden
-from tests.pipeline.jobs.availability.support import PROFILES, WORKED, datum, record, rows
-from tests.pipeline.jobs.recorded import published, recorded_run
+from tests.pipeline.jobs.availability.support import EXAMPLE_FOLDER, PROFILES, encode_datum, record, rows
+from tests.pipeline.jobs.recorded import recorded_run, store_samples
 from tests.support.served import Served
 
-PAGE = (WORKED / "worked.md").read_text()
+PAGE = (EXAMPLE_FOLDER / "worked.md").read_text()
 FIGURES = ("type", "endpoint_group", "service", "hostname", "availability", "reliability", "up", "unknown", "down")
 DAY = "2024-03-05"
 
@@ -50,21 +50,23 @@ def expected_figures(heading: str) -> list[tuple[object, ...]]:
 
 def results() -> list[bytes]:
     return [
-        datum(record(time, service, host(name), metric, status, monitoring_host=f"{box}.example.org", summary=status))
+        encode_datum(
+            record(time, service, host(name), metric, status, monitoring_host=f"{box}.example.org", summary=status)
+        )
         for time, service, name, metric, status, box in table("Results")
     ]
 
 
-def read(spark: SparkSession, work: Path, name: str, day: str = DAY) -> DataFrame:
+def read_results(spark: SparkSession, work: Path, name: str, day: str = DAY) -> DataFrame:
     return rows_of(spark, work / "results" / name).where(F.col("date") == day)
 
 
 def figures(spark: SparkSession, work: Path) -> list[tuple[object, ...]]:
-    return rows(read(spark, work, "figures"), *FIGURES)
+    return rows(read_results(spark, work, "figures"), *FIGURES)
 
 
 @dataclass
-class Monitored:
+class MonitoredJob:
     spark: SparkSession
     garden: Garden
     work: Path
@@ -79,16 +81,16 @@ class Monitored:
 
 
 @pytest.fixture(scope="module")
-def monitored(
+def monitored_job(
     spark_session: SparkSession, service: Served, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Monitored]:
+) -> Iterator[MonitoredJob]:
     """A job after three batches: an empty topic; most results, some twice, the last first, with an invalid message; and
     a late result."""
     with Client(service.run.base_url, service.token) as client:
         garden = make_garden(service, client)
         garden.topic("metric_data")
         garden.topic("status_events")
-        found = Monitored(spark_session, garden, tmp_path_factory.mktemp("work"))
+        found = MonitoredJob(spark_session, garden, tmp_path_factory.mktemp("work"))
         found.run()
         early = results()[:9] + results()[10:]
         found.publish([*early[7:], *early[:9], b"\x02"])
@@ -99,25 +101,25 @@ def monitored(
 
 
 @pytest.mark.long
-def test_only_days_with_news_are_computed(monitored: Monitored) -> None:
-    told = [text for text in monitored.said if "compute" in text][:3]
+def test_only_days_with_news_are_computed(monitored_job: MonitoredJob) -> None:
+    told = [text for text in monitored_job.said if "compute" in text][:3]
 
     assert told == [
         "nothing to compute",
         "computed 2024-03-04, 2024-03-05, 2024-03-06, 2024-03-07",
         "computed 2024-03-05, 2024-03-06, 2024-03-07",
     ]
-    assert "<svg" in (monitored.work / "board.html").read_text()
+    assert "<svg" in (monitored_job.work / "board.html").read_text()
 
 
 @pytest.mark.long
-def test_the_statuses_are_those_worked_by_hand(spark: SparkSession, monitored: Monitored) -> None:
-    work = monitored.work
+def test_the_statuses_are_those_worked_by_hand(spark: SparkSession, monitored_job: MonitoredJob) -> None:
+    work = monitored_job.work
     expected = sorted(
         (level, service, host(name), seconds(start), seconds(end), status)
         for level, service, name, start, end, status in table(f"Statuses of {DAY}")
     )
-    site = read(spark, work, "statuses").where("endpoint_group = 'SITE-A' and type != 'metric'")
+    site = read_results(spark, work, "statuses").where("endpoint_group = 'SITE-A' and type != 'metric'")
     midnight = F.unix_timestamp(F.lit(f"{DAY} 00:00:00"))
 
     found = site.select(
@@ -129,8 +131,8 @@ def test_the_statuses_are_those_worked_by_hand(spark: SparkSession, monitored: M
 
 
 @pytest.mark.long
-def test_the_figures_are_those_worked_by_hand(spark: SparkSession, monitored: Monitored) -> None:
-    work = monitored.work
+def test_the_figures_are_those_worked_by_hand(spark: SparkSession, monitored_job: MonitoredJob) -> None:
+    work = monitored_job.work
     others = rows_of(spark, work / "results" / "figures").where("type = 'endpoint_group'").drop("type")
     columns = [F.date_format("date", "yyyy-MM-dd").alias("date"), *FIGURES[1:2], *FIGURES[4:]]
 
@@ -142,13 +144,13 @@ def test_the_figures_are_those_worked_by_hand(spark: SparkSession, monitored: Mo
 
 
 @pytest.mark.long
-def test_the_events_are_those_worked_by_hand(spark: SparkSession, monitored: Monitored) -> None:
-    work = monitored.work
+def test_the_events_are_those_worked_by_hand(spark: SparkSession, monitored_job: MonitoredJob) -> None:
+    work = monitored_job.work
     expected = sorted(
         (f"{DAY}T{at}Z", status, before, since, service, host(name), metric)
         for at, status, before, since, service, name, metric in table(f"Events of SITE-A on {DAY}")
     )
-    events = read(spark, work, "events").where("type = 'endpoint_group' and endpoint_group = 'SITE-A'")
+    events = read_results(spark, work, "events").where("type = 'endpoint_group' and endpoint_group = 'SITE-A'")
 
     found = rows(events, "ts_monitored", "status", "prev_status", "prev_ts", "service", "hostname", "metric")
 
@@ -157,9 +159,9 @@ def test_the_events_are_those_worked_by_hand(spark: SparkSession, monitored: Mon
 
 @pytest.mark.long
 def test_each_result_says_from_which_message_it_came_and_what_is_none_is_set_aside(
-    spark: SparkSession, monitored: Monitored
+    spark: SparkSession, monitored_job: MonitoredJob
 ) -> None:
-    work = monitored.work
+    work = monitored_job.work
     quarantine = quarantine_of(spark, work).read()
     stored = rows_of(spark, work / "tables" / "results")
 
@@ -169,9 +171,9 @@ def test_each_result_says_from_which_message_it_came_and_what_is_none_is_set_asi
 
 
 @pytest.mark.long
-def test_events_are_published_each_once(spark: SparkSession, monitored: Monitored) -> None:
-    told = spark.read.format("ams").options(**monitored.garden.options, topic="status_events").load()
-    events = rows_of(spark, monitored.work / "results" / "events")
+def test_events_are_published_each_once(spark: SparkSession, monitored_job: MonitoredJob) -> None:
+    told = spark.read.format("ams").options(**monitored_job.garden.options, topic="status_events").load()
+    events = rows_of(spark, monitored_job.work / "results" / "events")
     keys = ("type", "endpoint_group", "service", "hostname", "metric", "ts_monitored", "status", "repeat")
 
     published = [json.loads(row["data"]) for row in told.collect()]
@@ -183,17 +185,19 @@ def test_events_are_published_each_once(spark: SparkSession, monitored: Monitore
 
 
 @pytest.mark.long
-def test_a_request_changes_what_it_names_until_it_is_withdrawn(spark: SparkSession, monitored: Monitored) -> None:
-    before = figures(spark, monitored.work)
+def test_a_request_changes_what_it_names_until_it_is_withdrawn(
+    spark: SparkSession, monitored_job: MonitoredJob
+) -> None:
+    before = figures(spark, monitored_job.work)
     for request in ("a", "b"):
-        monitored.run(recomputations=str(WORKED / f"request_{request}.json"))
+        monitored_job.run(recomputations=str(EXAMPLE_FOLDER / f"request_{request}.json"))
 
-        after = figures(spark, monitored.work)
+        after = figures(spark, monitored_job.work)
 
         assert set(expected_figures(f"Figures of {DAY} after request {request.upper()}")) <= set(after)
-    monitored.run()
+    monitored_job.run()
 
-    assert figures(spark, monitored.work) == before
+    assert figures(spark, monitored_job.work) == before
 
 
 def seconds(clock: str) -> int:
@@ -220,7 +224,7 @@ def test_the_figures_of_made_up_days_are_those_of_the_oracle(spark: SparkSession
     again = random.sample(made, len(made) // 3)
     late, early = made[: len(made) // 3], made[len(made) // 3 :]
     synced = list(monitoring.sync_messages(7, DATE, sites=2))
-    told = published([*early, *late, *again, *synced, *synced])
+    told = store_samples([*early, *late, *again, *synced, *synced])
     work = tmp_path / "work"
     options = Options(sync_topic="sync_data", aggregation_profile=paths["aggregation_profile"])
 

@@ -37,9 +37,9 @@ RULES = Rules(
     groups=(Group(OR, {"ce": OR}), Group(OR, {"se": OR})),
 )  # fmt: skip
 HOSTS = (Place("ce", "c1"), Place("ce", "c2"), Place("se", "s1"))
-MEASURED = [host._replace(metric=metric) for host in HOSTS for metric in RULES.metrics[host.service]]
-ONE = st.tuples(
-    st.sampled_from(MEASURED), st.integers(0, DAY - 1) | st.sampled_from([0, DAY - 1]), st.sampled_from(STATUSES)
+MEASURED_PLACES = [host._replace(metric=metric) for host in HOSTS for metric in RULES.metrics[host.service]]
+ONE_RESULT = st.tuples(
+    st.sampled_from(MEASURED_PLACES), st.integers(0, DAY - 1) | st.sampled_from([0, DAY - 1]), st.sampled_from(STATUSES)
 )
 
 
@@ -48,7 +48,7 @@ def inputs(day: str = TODAY, *down: Downtime, until: int = DAY, eve: DayInputs |
     return DayInputs(day, RULES, {"A": dict.fromkeys(HOSTS, "https://page.example/")}, over, until=until, eve=eve)
 
 
-def collected(results: list[tuple[Place, int, str]]) -> dict[Place, list[Result]]:
+def collect_results(results: list[tuple[Place, int, str]]) -> dict[Place, list[Result]]:
     held: dict[Place, list[Result]] = {}
     for measured, second, status in results:
         held.setdefault(measured, []).append(Result(second, status, "mon1", f"{status} at {second}"))
@@ -56,18 +56,18 @@ def collected(results: list[tuple[Place, int, str]]) -> dict[Place, list[Result]
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.lists(ONE, max_size=12), st.lists(ONE, max_size=4), st.randoms(use_true_random=False))
+@given(st.lists(ONE_RESULT, max_size=12), st.lists(ONE_RESULT, max_size=4), st.randoms(use_true_random=False))
 def test_at_every_second_the_site_is_what_its_parts_come_to(
     today: list[tuple[Place, int, str]], eve: list[tuple[Place, int, str]], random: Random
 ) -> None:
     shuffled = today * 2
     random.shuffle(shuffled)
-    found = timelines_of(inputs(), "A", collected(today), collected(eve))
+    found = timelines_of(inputs(), "A", collect_results(today), collect_results(eve))
 
-    assert found == timelines_of(inputs(), "A", collected(shuffled), collected(eve))
+    assert found == timelines_of(inputs(), "A", collect_results(shuffled), collect_results(eve))
     for second in {0, DAY - 1, *(result[1] for result in today), *(max(result[1] - 1, 0) for result in today)}:
         for host in HOSTS:
-            below = [found[each].at(second) for each in MEASURED if each[:2] == host[:2]]
+            below = [found[each].at(second) for each in MEASURED_PLACES if each[:2] == host[:2]]
             assert found[host].at(second) == AND.over(below)
         services = [found[Place("ce")].at(second), found[Place("se")].at(second)]
         assert services[0] == OR.over(found[host].at(second) for host in HOSTS[:2])
@@ -75,11 +75,11 @@ def test_at_every_second_the_site_is_what_its_parts_come_to(
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.lists(ONE, max_size=12), st.lists(ONE, max_size=4))
+@given(st.lists(ONE_RESULT, max_size=12), st.lists(ONE_RESULT, max_size=4))
 def test_there_is_an_event_for_each_change_and_no_other(
     today: list[tuple[Place, int, str]], eve: list[tuple[Place, int, str]]
 ) -> None:
-    results = {TODAY: collected(today), EVE: collected(eve)}
+    results = {TODAY: collect_results(today), EVE: collect_results(eve)}
     rows = list(site_rows("A", results, [inputs(eve=inputs(EVE))], "Critical", 3600))
     stretches = [row for row in rows if "event" not in row and row["type"] == "endpoint_group"]
     events = [event for row in rows if (event := row.get("event")) and event["type"] == "endpoint_group"]
@@ -92,19 +92,19 @@ def test_there_is_an_event_for_each_change_and_no_other(
     assert len(changes) - len(inner) in (0, 1)  # one more when the day begins with another status than the one before
 
 
-def told(results: list[tuple[Place, int, str]], here: DayInputs, kind: str) -> list[dict[str, object]]:
-    rows = site_rows("A", {TODAY: collected(results)}, [here], "Critical", DAY)
+def list_events(results: list[tuple[Place, int, str]], here: DayInputs, kind: str) -> list[dict[str, object]]:
+    rows = site_rows("A", {TODAY: collect_results(results)}, [here], "Critical", DAY)
     return [{"date": row["date"], **row["event"]} for row in rows if "event" in row and row["type"] == kind]
 
 
-ALL_OK = [(measured, 0, "OK") for measured in MEASURED]
-DOWN = Downtime("2024-03-05T02:00:00Z", "2024-03-05T03:00:00Z", hostname="s1", service="se")
+ALL_OK = [(measured, 0, "OK") for measured in MEASURED_PLACES]
+DOWNTIME = Downtime("2024-03-05T02:00:00Z", "2024-03-05T03:00:00Z", hostname="s1", service="se")
 
 
 def test_an_event_of_the_site_names_the_metric_that_caused_it_and_all_around_it() -> None:
-    results = [*ALL_OK, (MEASURED[4], 3600, "CRITICAL")]
+    results = [*ALL_OK, (MEASURED_PLACES[4], 3600, "CRITICAL")]
 
-    [event] = told(results, inputs(), "endpoint_group")
+    [event] = list_events(results, inputs(), "endpoint_group")
 
     four = ["CRITICAL", "OK", "2024-03-05T01:00:00Z", "2024-03-05T00:00:00Z"]
     place = {"report": "Critical", "type": "endpoint_group", "date": "2024-03-05", "endpoint_group": "A"}
@@ -119,13 +119,13 @@ def test_an_event_of_the_site_names_the_metric_that_caused_it_and_all_around_it(
 
 
 def test_a_service_that_another_endpoint_carries_does_not_change() -> None:
-    results = [*ALL_OK, (MEASURED[0], 3600, "CRITICAL")]
-    assert [event["hostname"] for event in told(results, inputs(), "endpoint")] == ["c1"]
-    assert told(results, inputs(), "service") == []
+    results = [*ALL_OK, (MEASURED_PLACES[0], 3600, "CRITICAL")]
+    assert [event["hostname"] for event in list_events(results, inputs(), "endpoint")] == ["c1"]
+    assert list_events(results, inputs(), "service") == []
 
 
 def test_a_downtime_is_its_own_cause() -> None:
-    events = told(ALL_OK, inputs(TODAY, DOWN), "endpoint_group")
+    events = list_events(ALL_OK, inputs(TODAY, DOWNTIME), "endpoint_group")
 
     assert [(event["status"], event["hostname"], event["metric"], event["summary"]) for event in events] == [
         ("DOWNTIME", "s1", "", ""),
@@ -134,7 +134,7 @@ def test_a_downtime_is_its_own_cause() -> None:
 
 
 def test_what_has_not_happened_yet_is_not_told() -> None:
-    events = told(ALL_OK, inputs(TODAY, DOWN, until=7200), "endpoint_group")
+    events = list_events(ALL_OK, inputs(TODAY, DOWNTIME, until=7200), "endpoint_group")
     assert [event["status"] for event in events] == ["DOWNTIME"]
 
 
@@ -144,7 +144,7 @@ def test_a_site_without_anything_that_counts_has_no_timeline() -> None:
     assert list(site_rows("B", {}, [inputs()], "Critical", DAY)) == []
 
 
-FEW = settings(max_examples=30, deadline=None)  # a day has 86,400 seconds, and the oracle checks each
+FEW_EXAMPLES = settings(max_examples=30, deadline=None)  # a day has 86,400 seconds, and the oracle checks each
 STATUS = st.sampled_from(STATUSES)
 SECOND = st.sampled_from([0, 1, 2, 3, 5, 8, 13, 3600, DAY - 2, DAY - 1]) | st.integers(0, DAY - 1)
 RESULTS = st.lists(st.tuples(SECOND, STATUS), max_size=8)
@@ -166,7 +166,7 @@ def is_shortest(timeline: Timeline) -> bool:
     return starts_at_midnight and all(a.second < b.second < DAY and a.status != b.status for a, b in pairwise(changes))
 
 
-@FEW
+@FEW_EXAMPLES
 @given(STATUS, RESULTS)
 def test_a_status_holds_until_the_next_result(before: str, results: list[tuple[int, str]]) -> None:
     expected, current = [], before
@@ -183,7 +183,7 @@ def test_a_status_holds_until_the_next_result(before: str, results: list[tuple[i
     assert is_shortest(timeline)
 
 
-@FEW
+@FEW_EXAMPLES
 @given(TIMELINES)
 def test_the_seconds_of_a_day_sum_to_a_day(timeline: Timeline) -> None:
     spans = list(timeline.spans())
@@ -192,7 +192,7 @@ def test_the_seconds_of_a_day_sum_to_a_day(timeline: Timeline) -> None:
     assert timeline.at(DAY - 1) == timeline.changes[-1].status == by_second(timeline)[-1]
 
 
-@FEW
+@FEW_EXAMPLES
 @given(st.lists(TIMELINES, min_size=1, max_size=4), st.sampled_from([AND, OR]))
 def test_timelines_come_together_second_by_second(timelines: list[Timeline], operation: Operation) -> None:
     joined = combine(operation, timelines)
@@ -200,7 +200,7 @@ def test_timelines_come_together_second_by_second(timelines: list[Timeline], ope
     assert is_shortest(joined)
 
 
-@FEW
+@FEW_EXAMPLES
 @given(TIMELINES, SPANS)
 def test_what_is_laid_over_holds_inside_its_spans_and_nowhere_else(timeline: Timeline, spans: list[Span]) -> None:
     expected = by_second(timeline)

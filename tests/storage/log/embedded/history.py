@@ -14,9 +14,9 @@ from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from tests.storage.log.engines import HOUR, Embedded
 from tests.support.waiting import PATIENCE_SECONDS
 
-Kept = Callable[[int, int], bool]
+IsKept = Callable[[int, int], bool]
 DEFAULT_RETENTION = LogOptions().retention
-LOOK = 1000  # milliseconds by which messages that are too old may be seen longer
+SWEEP_MARGIN_MS = 1000  # milliseconds by which messages that are too old may be seen longer
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Attempt:
     in_doubt: bool = False  # whether the outcome was answered as unknown
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Return whether every answer was that nothing is stored."""
         return self.answer is None and not self.in_doubt
 
@@ -50,7 +50,7 @@ class Attempt:
 
 
 @dataclass
-class Told:
+class TopicHistory:
     retentions: set[int]  # retentions that may be in force: requested, acknowledged or not
     created: bool = False  # whether the creation was acknowledged
     dropping: bool = False
@@ -60,7 +60,7 @@ class Told:
     seen: dict[int, Stored] = field(default_factory=dict)  # messages that were read; they were durable by then
 
     @property
-    def answered(self) -> list[Attempt]:
+    def answered_attempts(self) -> list[Attempt]:
         return [each for each in self.attempts if each.answer is not None]
 
 
@@ -68,14 +68,14 @@ class Told:
 class History:
     """Drives a log and records requests and answers; `check` compares a log's contents with them."""
 
-    topics: dict[TopicId, Told] = field(default_factory=dict)
+    topics: dict[TopicId, TopicHistory] = field(default_factory=dict)
     count: int = 0
     limited: bool = False
     """True if messages are also deleted for size; then any may be gone, but none comes back."""
 
     async def create(self, log: EmbeddedLog, retention: int | None = None) -> None:
         topic = new_topic_id()
-        told = self.topics[topic] = Told({retention or DEFAULT_RETENTION})
+        told = self.topics[topic] = TopicHistory({retention or DEFAULT_RETENTION})
         try:
             await log.create(topic, retention)
             told.created = True
@@ -133,30 +133,30 @@ class History:
             if topic in there:
                 await self._check_topic(log, topic, told, now)
 
-    async def _check_topic(self, log: EmbeddedLog, topic: TopicId, told: Told, now: int) -> None:
+    async def _check_topic(self, log: EmbeddedLog, topic: TopicId, told: TopicHistory, now: int) -> None:
         stored = await read_stored(log, topic)
         bounds = await log.bounds(topic)
         # Retention may have deleted more meanwhile.
         stored = {offset: each for offset, each in stored.items() if offset >= bounds.oldest}
-        ends = [each.answer.first + each.answer.count for each in told.answered if each.answer]
+        ends = [each.answer.first + each.answer.count for each in told.answered_attempts if each.answer]
         assert bounds.end >= max(ends, default=0), "the end went back"
         assert bounds.oldest >= told.floor, "what retention took is back"
         assert bounds.oldest == min(stored, default=bounds.end), "the oldest offset is not that of the oldest message"
         found = {offset: each.fragment for offset, each in stored.items()}
         young = now - min(told.retentions)
-        self._check_acknowledged(told, found, self._kept(bounds.oldest, young))
+        self._check_acknowledged(told, found, self._must_keep(bounds.oldest, young))
         self._check_ages(told, stored, now)
         self._check_unanswered(told, found)
         told.seen |= stored
-        await self._check_keys(log, topic, told, self._kept(bounds.oldest, young))
+        await self._check_keys(log, topic, told, self._must_keep(bounds.oldest, young))
 
-    def _kept(self, oldest: int, young: int) -> Kept:
+    def _must_keep(self, oldest: int, young: int) -> IsKept:
         """Return a predicate whether a message must be there, by its offset and time."""
         return lambda offset, time: offset >= oldest if self.limited else time >= young
 
-    def _check_acknowledged(self, told: Told, stored: dict[int, bytes], kept: Kept) -> None:
+    def _check_acknowledged(self, told: TopicHistory, stored: dict[int, bytes], kept: IsKept) -> None:
         """Check that acknowledged messages, and those seen, stay until a retention they may have had deletes them."""
-        for attempt in told.answered:
+        for attempt in told.answered_attempts:
             assert attempt.answer is not None
             for offset, fragment in enumerate(attempt.fragments, attempt.answer.first):
                 assert offset in stored or not kept(offset, attempt.answer.time), (
@@ -166,16 +166,16 @@ class History:
         for offset, seen in told.seen.items():
             assert stored.get(offset) == seen.fragment or not kept(offset, seen.time), f"{offset} was seen, and is gone"
 
-    def _check_ages(self, told: Told, stored: dict[int, Stored], now: int) -> None:
+    def _check_ages(self, told: TopicHistory, stored: dict[int, Stored], now: int) -> None:
         """Check that messages older than any permitted retention are not served."""
-        oldest = now - max(told.retentions) - LOOK
+        oldest = now - max(told.retentions) - SWEEP_MARGIN_MS
         assert all(each.time >= oldest for each in stored.values()), "messages are served that are too old"
 
-    def _check_unanswered(self, told: Told, stored: dict[int, bytes]) -> None:
+    def _check_unanswered(self, told: TopicHistory, stored: dict[int, bytes]) -> None:
         """Check that a stored append without an answer was requested, was not refused, and is whole."""
         known = {
             offset
-            for attempt in told.answered
+            for attempt in told.answered_attempts
             for each in (attempt.answer, attempt.earlier)
             if each
             for offset in range(each.first, each.first + each.count)
@@ -188,11 +188,11 @@ class History:
             unknown.remove(found)
             rest = rest[len(found) :]
 
-    async def _check_keys(self, log: EmbeddedLog, topic: TopicId, told: Told, kept: Kept) -> None:
+    async def _check_keys(self, log: EmbeddedLog, topic: TopicId, told: TopicHistory, kept: IsKept) -> None:
         """Repeat appends with keys: answered ones get their answer, refused ones are new, unknown ones are
         stored once."""
         for attempt in [each for each in told.attempts if each.key is not None]:
-            before, refused, end = attempt.answer, attempt.refused, (await log.bounds(topic)).end
+            before, refused, end = attempt.answer, attempt.is_refused, (await log.bounds(topic)).end
             if before is not None and not kept(before.first, before.time):
                 continue
             await attempt.ask(log, topic)
@@ -205,7 +205,7 @@ class History:
             if refused:
                 assert attempt.answer.first == end, "what was refused was stored"
 
-    def _pick(self, which: int) -> tuple[Told, TopicId]:
+    def _pick(self, which: int) -> tuple[TopicHistory, TopicId]:
         topic = list(self.topics)[which % len(self.topics)]
         return self.topics[topic], topic
 
@@ -236,7 +236,7 @@ REUSE: tuple[Step, ...] = (
 """Steps after which, with segments of 4000 bytes, a segment reuses a file with similar records."""
 
 
-async def act(history: History, log: EmbeddedLog, engine: Embedded, steps: Iterable[Step]) -> None:
+async def act_steps(history: History, log: EmbeddedLog, engine: Embedded, steps: Iterable[Step]) -> None:
     """Do steps one after the other; the appends of `together` run concurrently."""
     for name, *arguments in steps:
         if name == "together":
@@ -247,12 +247,12 @@ async def act(history: History, log: EmbeddedLog, engine: Embedded, steps: Itera
             await getattr(history, name)(log, *arguments)
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
+def run_scenario(scenario: Coroutine[Any, Any, None]) -> None:
+    async def run_in_time() -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await scenario
 
-    asyncio.run(bounded())
+    asyncio.run(run_in_time())
 
 
 async def open_anyway(engine: Embedded) -> EmbeddedLog | None:
@@ -264,7 +264,7 @@ async def open_anyway(engine: Embedded) -> EmbeddedLog | None:
         return None
 
 
-async def end(engine: Embedded, log: EmbeddedLog | None, ending: str, chance: random.Random | None = None) -> None:
+async def end_log(engine: Embedded, log: EmbeddedLog | None, ending: str, chance: random.Random | None = None) -> None:
     """End an open log: "close" it in order, "kill" it, or cut its power ("power loss")."""
     if ending != "close":
         engine.disk.stop_at = engine.disk.changes
@@ -276,8 +276,8 @@ async def end(engine: Embedded, log: EmbeddedLog | None, ending: str, chance: ra
     engine.disk.heal()
 
 
-async def reopened(engine: Embedded, log: EmbeddedLog, ending: str) -> EmbeddedLog:
-    await end(engine, log, ending)
+async def reopen_log(engine: Embedded, log: EmbeddedLog, ending: str) -> EmbeddedLog:
+    await end_log(engine, log, ending)
     return await engine.open()
 
 

@@ -40,7 +40,7 @@ class Positions:
     async def move(self, cursors: EmbeddedCursors, chance: random.Random, beside: Sequence[Awaitable[None]]) -> None:
         """Move some cursors as one group, with appends at the same time."""
         keys = chance.sample((*ORDERED, *PARALLEL), chance.randint(1, 4))
-        tasks = [asyncio.ensure_future(self._stored(call(cursors, key, chance))) for key in keys]
+        tasks = [asyncio.ensure_future(self._has_stored(call(cursors, key, chance))) for key in keys]
         await asyncio.sleep(0)
         asked = [await facts(cursors, key) for key in keys]  # they move in memory at once
         moving = asyncio.gather(*tasks, return_exceptions=True)
@@ -60,7 +60,7 @@ class Positions:
                 raise answer
             assert await facts(cursors, key) == self.lawful[key][0]
 
-    async def _stored(self, move: Awaitable[None]) -> bool:
+    async def _has_stored(self, move: Awaitable[None]) -> bool:
         """Make a move; return whether it stored a group, as not every one changes something."""
         before = self._log.journal.commit
         await move

@@ -15,15 +15,15 @@ from ams.core.supervisor import Supervisor
 from ams.storage.log.embedded import EmbeddedLog, check
 from ams.storage.log.embedded.ahead import STEPS
 from simulation.unreliable_disk import UnreliableDisk
-from tests.storage.log.engines import Embedded, all_fragments, append_each, fragments, new_topic, numbered, texts
+from tests.storage.log.engines import Embedded, all_fragments, append_each, fragments, make_messages, new_topic, texts
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
-AHEAD = 4096
-STEP = AHEAD // STEPS
+AHEAD_BYTES = 4096
+STEP_BYTES = AHEAD_BYTES // STEPS
 SIZE = 200
 
 
-class Watched(UnreliableDisk):
+class WatchedDisk(UnreliableDisk):
     """Calls `before_zeros` before zeros are written ahead; other threads wait with their writes until they are
     written."""
 
@@ -40,14 +40,14 @@ class Watched(UnreliableDisk):
 
 @pytest.fixture
 def engine() -> Embedded:
-    return Embedded(disk=Watched(), options={"ahead_bytes": AHEAD}, supervisor=Supervisor())
+    return Embedded(disk=WatchedDisk(), options={"ahead_bytes": AHEAD_BYTES}, supervisor=Supervisor())
 
 
 def segment(engine: Embedded) -> bytes:
     return engine.disk.content(engine.disk.paths(".log")[-1])
 
 
-def zeros(engine: Embedded) -> int:
+def count_zeros(engine: Embedded) -> int:
     """Return the bytes after the records of the newest segment; records never end with a zero."""
     return len(segment(engine)) - len(segment(engine).rstrip(b"\0"))
 
@@ -61,7 +61,7 @@ async def publish_steadily(engine: Embedded, log: EmbeddedLog, topic: TopicId, c
     for number in range(count):
         await publish(log, topic, 1, start=number)
         if number:
-            await wait_until_async(lambda: zeros(engine) >= 2 * SIZE)
+            await wait_until_async(lambda: count_zeros(engine) >= 2 * SIZE)
 
 
 async def test_a_busy_segment_has_zeros_behind_its_records_as_many_as_it_holds_and_no_more(engine, log):
@@ -70,25 +70,27 @@ async def test_a_busy_segment_has_zeros_behind_its_records_as_many_as_it_holds_a
     for number in range(40):
         await publish(log, topic, 1, start=number)
         if number:
-            await wait_until_async(lambda: zeros(engine) >= STEP)
-        assert zeros(engine) <= min(AHEAD, len(segment(engine).rstrip(b"\0")))
+            await wait_until_async(lambda: count_zeros(engine) >= STEP_BYTES)
+        assert count_zeros(engine) <= min(AHEAD_BYTES, len(segment(engine).rstrip(b"\0")))
 
-    await wait_until_async(lambda: zeros(engine) > AHEAD - 2 * STEP and log.usage() == len(segment(engine)))
-    assert await all_fragments(log, topic) == fragments(numbered(0, 40, size=SIZE))
+    await wait_until_async(
+        lambda: count_zeros(engine) > AHEAD_BYTES - 2 * STEP_BYTES and log.usage() == len(segment(engine))
+    )
+    assert await all_fragments(log, topic) == fragments(make_messages(0, 40, size=SIZE))
 
 
 @pytest.mark.parametrize(
     "options", [{"sync": "interval"}, {"max_bytes": STEPS}, {"ahead_bytes": 0}, {"min_free_bytes": 1 << 40}]
 )
 async def test_where_it_is_of_no_use_or_there_is_no_room_nothing_is_written_ahead(engine, options):
-    engine.disk.capacity = (1 << 40) + AHEAD
-    async with engine.opened(**options) as log:
+    engine.disk.capacity = (1 << 40) + AHEAD_BYTES
+    async with engine.open_log(**options) as log:
         await publish(log, await new_topic(log), 15)
-        assert zeros(engine) == 0
+        assert count_zeros(engine) == 0
 
 
 async def test_what_is_written_ahead_is_cut_off_when_the_segment_is_sealed(engine):
-    async with engine.opened(segment_bytes=6000) as log:
+    async with engine.open_log(segment_bytes=6000) as log:
         topic = await new_topic(log)
         await publish_steadily(engine, log, topic, 8)
         await publish(log, topic, 32, start=8)
@@ -105,15 +107,15 @@ async def test_what_is_written_ahead_is_cut_off_when_the_segment_is_sealed(engin
 
 async def test_a_kill_leaves_zeros_that_are_not_called_torn_and_go_at_the_next_start(engine, log, topic):
     await publish_steadily(engine, log, topic, 20)
-    found = engine.killed()
-    assert zeros(found)
+    found = engine.copy_as_killed()
+    assert count_zeros(found)
 
     report = check("/log", files=found.disk)
     assert (report.torn, report.damage, report.messages) == ((), (), 20)
-    async with found.opened() as again:
+    async with found.open_log() as again:
         assert (again.recovered.trimmed, again.recovered.damage) == ((), ())
-        assert zeros(found) == 0
-        assert await all_fragments(again, topic) == fragments(numbered(0, 20, size=SIZE))
+        assert count_zeros(found) == 0
+        assert await all_fragments(again, topic) == fragments(make_messages(0, 20, size=SIZE))
 
 
 async def test_zeros_never_come_over_records_that_are_written_at_the_same_time(engine):
@@ -127,7 +129,7 @@ async def test_zeros_never_come_over_records_that_are_written_at_the_same_time(e
 
     engine.disk.write_through = slow
     chance, total = random.Random(3), 0
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         for _ in range(60):
             sizes = [chance.randrange(600) for _ in range(chance.randrange(1, 9))]
@@ -142,12 +144,12 @@ async def test_zeros_never_come_over_records_that_are_written_at_the_same_time(e
 
 async def test_a_disk_without_space_for_zeros_costs_no_publish_and_is_told_once(engine, capsys):
     engine.disk.before_zeros = lambda: engine.disk.fail("write", errno.ENOSPC)
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         await publish(log, topic, 30)
         await wait_until_async(lambda: engine.disk.failed > 1)
 
-        assert await all_fragments(log, topic) == fragments(numbered(0, 30, size=SIZE))
+        assert await all_fragments(log, topic) == fragments(make_messages(0, 30, size=SIZE))
     assert capsys.readouterr().out.count("log.not_ahead") == 1
     assert not check(engine.folder, files=engine.disk).damage
 
@@ -192,5 +194,5 @@ async def test_where_writing_ahead_does_not_get_on_it_holds_up_no_publish(engine
     finally:
         go_on.set()
 
-    await wait_until_async(lambda: zeros(engine))
-    assert await all_fragments(log, topic) == fragments(numbered(0, 60, size=SIZE))
+    await wait_until_async(lambda: count_zeros(engine))
+    assert await all_fragments(log, topic) == fragments(make_messages(0, 60, size=SIZE))

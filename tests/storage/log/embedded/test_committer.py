@@ -17,10 +17,10 @@ from ams.storage.log.embedded.record import Kind, decode_header
 from ams.storage.log.embedded.recovery import recover
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Spares, Writer, seed_of
 from simulation.unreliable_disk import UnreliableDisk
-from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, numbered, texts
+from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, make_messages, new_topic, texts
 
 
-class Told:
+class ReportingCommitter:
     """A committer that runs to its end on this thread, and its reports."""
 
     def __init__(self, disk: UnreliableDisk, **options) -> None:
@@ -58,7 +58,7 @@ def append(state: TopicState, size: int = 10) -> Append:
 
 
 def test_what_waits_is_one_group_with_one_sync():
-    told = Told(UnreliableDisk())
+    told = ReportingCommitter(UnreliableDisk())
     works = [append(topic(number % 5)) for number in range(50)]
     before = told.disk.changes
 
@@ -70,14 +70,14 @@ def test_what_waits_is_one_group_with_one_sync():
 
 
 def test_a_group_is_no_larger_than_allowed_but_one_append_always_fits():
-    told = Told(UnreliableDisk(), group_bytes=1000)
+    told = ReportingCommitter(UnreliableDisk(), group_bytes=1000)
     state = topic(1)
     groups = told.run(*(append(state, size) for size in (400, 400, 400, 5000, 400)))
     assert [[each.size for each in group] for group in groups] == [[400, 400], [400], [5000], [400]]
 
 
 def test_topics_take_turns_so_that_a_busy_one_does_not_keep_others_waiting():
-    told = Told(UnreliableDisk(), group_bytes=1000)
+    told = ReportingCommitter(UnreliableDisk(), group_bytes=1000)
     busy, quiet = topic(1), topic(2)
     works = [append(busy, 400) for _ in range(10)]
     last = append(quiet, 400)
@@ -89,7 +89,7 @@ def test_topics_take_turns_so_that_a_busy_one_does_not_keep_others_waiting():
 
 
 def test_appends_and_controls_of_a_topic_keep_their_order():
-    told = Told(UnreliableDisk())
+    told = ReportingCommitter(UnreliableDisk())
     state = topic(1)
     before, after = append(state), append(state)
 
@@ -102,7 +102,7 @@ def test_appends_and_controls_of_a_topic_keep_their_order():
 
 
 def test_controls_of_many_topics_share_a_sync_and_those_of_one_are_done_one_after_the_other():
-    told = Told(UnreliableDisk())
+    told = ReportingCommitter(UnreliableDisk())
     states = [topic(number) for number in range(50)]
     told.run(*[Control(Kind.RETENTION, each, None, age) for age in (1000, 10**9, 1000) for each in states])
 
@@ -111,7 +111,7 @@ def test_controls_of_many_topics_share_a_sync_and_those_of_one_are_done_one_afte
 
 
 def test_topics_of_two_classes_fail_and_succeed_apart():
-    told = Told(UnreliableDisk())
+    told = ReportingCommitter(UnreliableDisk())
     told.disk.fail("sync", where="/1h/", times=10**6)
     week, hour = append(topic(1)), append(topic(2, kind=0))
 
@@ -120,7 +120,7 @@ def test_topics_of_two_classes_fail_and_succeed_apart():
 
 
 def test_a_defect_fails_its_group_and_not_the_committer():
-    told = Told(UnreliableDisk(), group_bytes=1)
+    told = ReportingCommitter(UnreliableDisk(), group_bytes=1)
     state = topic(1)
     state.tail = Tail(-1)
     broken, good = append(state), append(topic(2))
@@ -133,10 +133,10 @@ def test_a_defect_fails_its_group_and_not_the_committer():
 
 async def test_commits_are_numbered_without_repetition_over_restarts(engine: Embedded):
     for _ in range(3):
-        async with engine.opened() as log:
+        async with engine.open_log() as log:
             topic = await new_topic(log)
             await log.append(topic, texts("a"))
-            await asyncio.gather(*(log.append(topic, numbered(n, 1)) for n in range(5)))
+            await asyncio.gather(*(log.append(topic, make_messages(n, 1)) for n in range(5)))
 
     (path,) = engine.disk.paths(".log")
     content, position, commits = engine.disk.content(path), HEAD_BYTES, []
@@ -150,25 +150,25 @@ async def test_commits_are_numbered_without_repetition_over_restarts(engine: Emb
 
 
 def test_small_appends_go_before_large_ones_and_wait_for_one_of_them_at_most():
-    told = Told(UnreliableDisk(), group_bytes=1000)
+    told = ReportingCommitter(UnreliableDisk(), group_bytes=1000)
     large = [append(topic(number), 5000) for number in range(4)]
     groups = told.run(*large, *[append(topic(10 + number), 400) for number in range(4)])
     assert [[each.size for each in group] for group in groups] == [[400] * 2, [5000], [400] * 2, *[[5000]] * 3]
 
 
 GROUP = 2000
-LARGE = 10 * GROUP
+LARGE_BYTES = 10 * GROUP
 
 
 def large_append(number: int) -> Append:
-    large = append(topic(number), LARGE)
+    large = append(topic(number), LARGE_BYTES)
     large.fragments = [b"x" * 1000] * 20
     return large
 
 
-def told_in_between(works: list[Append | Control | Chore], first: Append) -> Told:
+def told_in_between(works: list[Append | Control | Chore], first: Append) -> ReportingCommitter:
     """Return a committer that gets one more work with each write from the second on."""
-    told = Told(UnreliableDisk(), group_bytes=GROUP)
+    told = ReportingCommitter(UnreliableDisk(), group_bytes=GROUP)
     state = {"writes": 0}
 
     def bring() -> None:
@@ -181,7 +181,7 @@ def told_in_between(works: list[Append | Control | Chore], first: Append) -> Tol
     return told
 
 
-def order(told: Told) -> list[object]:
+def list_works(told: ReportingCommitter) -> list[object]:
     """Return the stored works in their order: appends by the first byte of their topics, controls by their kind."""
     found: list[object] = []
     for outcome in told.outcomes:
@@ -195,12 +195,12 @@ def test_others_are_committed_between_the_slices_of_a_large_append_and_what_its_
     after, other = append(large.topic, 100), topic(2)
 
     works = [Control(Kind.OLDEST, large.topic, None), after, *(append(other, 100) for _ in range(3))]
-    assert order(told_in_between(works, large)) == [2, 2, 2, 1, Kind.OLDEST, 1]
+    assert list_works(told_in_between(works, large)) == [2, 2, 2, 1, Kind.OLDEST, 1]
     assert (large.answer.first, after.answer.first) == (0, 20)
 
 
 def test_a_large_append_is_finished_first_when_a_group_does_not_fit_into_its_gap():
-    assert order(told_in_between([append(topic(2), 100), append(topic(3), GROUP)], large_append(1))) == [2, 1, 3]
+    assert list_works(told_in_between([append(topic(2), 100), append(topic(3), GROUP)], large_append(1))) == [2, 1, 3]
 
 
 def test_a_segment_is_sealed_after_the_large_append_that_is_on_its_way_to_it():
@@ -212,7 +212,7 @@ def test_a_segment_is_sealed_after_the_large_append_that_is_on_its_way_to_it():
     assert told.done == [None]
 
 
-def check_found(told: Told) -> None:
+def check_found(told: ReportingCommitter) -> None:
     """Check that a start finds every answered work without gaps, and nothing else."""
     ends: dict[bytes, int] = {}
     for share in (share for outcome in told.outcomes for share in outcome.shares):
@@ -225,7 +225,7 @@ def check_found(told: Told) -> None:
 
 WORKS = st.lists(
     st.one_of(
-        st.tuples(st.just("append"), st.integers(1, 4), st.sampled_from([100, 100, GROUP, LARGE])),
+        st.tuples(st.just("append"), st.integers(1, 4), st.sampled_from([100, 100, GROUP, LARGE_BYTES])),
         st.tuples(st.just("retention"), st.integers(1, 4), st.sampled_from([HOUR, 24 * HOUR])),
         st.tuples(st.just("seal"), st.booleans()),
     ),
@@ -251,7 +251,7 @@ def work_of(topics: list[TopicState], what: str, *arguments: int) -> Append | Co
 def test_whatever_time_passes_within_calls_what_was_answered_is_found(works, in_syncs, in_questions, fails_after):
     topics = [topic(number, kind=0) for number in range(5)]
     left = [work_of(topics, *each) for each in works]
-    told = Told(UnreliableDisk(), group_bytes=GROUP)
+    told = ReportingCommitter(UnreliableDisk(), group_bytes=GROUP)
     if fails_after is not None:
         told.disk.fail("write", after=fails_after, where=".log")
 
@@ -266,7 +266,7 @@ def test_whatever_time_passes_within_calls_what_was_answered_is_found(works, in_
     told.disk.during_sync = during_sync
     told.disk.during_question = lambda: let_pass(in_questions.pop(0) if in_questions else 0)
 
-    told.run(append(topics[0], 100), work_of(topics, "append", 1, LARGE))
+    told.run(append(topics[0], 100), work_of(topics, "append", 1, LARGE_BYTES))
 
     failed = [each for outcome in told.outcomes for each in outcome.failed]
     assert fails_after is not None or not failed
@@ -278,7 +278,7 @@ def test_whatever_time_passes_within_calls_what_was_answered_is_found(works, in_
 def test_a_call_that_fails_fails_the_large_append_whole_and_what_waits_goes_on(call: str, after: int):
     large, other = large_append(1), topic(2)
     later, others = append(large.topic, 100), [append(other, 100) for _ in range(3)]
-    told = Told(UnreliableDisk(), group_bytes=GROUP)
+    told = ReportingCommitter(UnreliableDisk(), group_bytes=GROUP)
     told.disk.fail(call, after=after, where=".log")
 
     told.run(large, later, *others)
@@ -292,16 +292,16 @@ def test_a_call_that_fails_fails_the_large_append_whole_and_what_waits_goes_on(c
 
 async def test_what_is_left_of_the_gap_is_a_mark_and_everything_is_found_again():
     engine = Embedded(options={"segment_bytes": 100_000, "group_bytes": GROUP})
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         one, two = await new_topic(log), await new_topic(log)
-        sent = numbered(0, 20, size=1000)
-        await asyncio.gather(log.append(one, sent, key="k"), log.append(two, numbered(0, 1)))
-        await log.append(two, numbered(1, 1))
+        sent = make_messages(0, 20, size=1000)
+        await asyncio.gather(log.append(one, sent, key="k"), log.append(two, make_messages(0, 1)))
+        await log.append(two, make_messages(1, 1))
         assert (await log.append(one, sent, key="k")).first == 0
     report = check(engine.folder, files=engine.disk)
     assert (report.damage, report.torn, report.messages) == ((), (), 22)
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert (log.recovered.trimmed, log.recovered.damage) == ((), ())
         assert await all_fragments(log, one) == fragments(sent)
         assert (await log.append(one, sent, key="k")).first == 0
-        assert (await log.append(one, numbered(20, 1))).first == 20
+        assert (await log.append(one, make_messages(20, 1))).first == 20

@@ -8,8 +8,8 @@ import pytest
 from ams.core.errors import LogUnavailable, OutcomeUnknown
 from ams.core.names import TopicId
 from ams.storage.log.embedded import EmbeddedLog
-from tests.storage.log.embedded.history import read_all, reopened
-from tests.storage.log.engines import Embedded, all_fragments, fragments, new_topic, numbered, texts
+from tests.storage.log.embedded.history import read_all, reopen_log
+from tests.storage.log.engines import Embedded, all_fragments, fragments, make_messages, new_topic, texts
 
 
 @pytest.mark.parametrize("call", ["write", "sync"])
@@ -34,10 +34,10 @@ async def test_failed_bytes_never_return(engine: Embedded, call: str, ending: st
     await log.append(topic, texts("before"))
     engine.disk.fail(call, where=".log")
     with pytest.raises(LogUnavailable):
-        await log.append(topic, numbered(0, 100, size=900))
+        await log.append(topic, make_messages(0, 100, size=900))
     after = await log.append(topic, texts("after"), key="k")
 
-    log = await reopened(engine, log, ending)
+    log = await reopen_log(engine, log, ending)
 
     assert list((await read_all(log, topic)).values()) == fragments(texts("before", "after"))
     assert await log.append(topic, texts("after"), key="k") == after
@@ -81,7 +81,7 @@ async def test_a_seal_that_fails_is_tried_again_and_costs_nothing(engine: Embedd
     topic = await new_topic(log)
     engine.disk.fail("sync", errno.EIO, where=".idx", times=10**6)
     for number in range(20):
-        await log.append(topic, numbered(number, 1, size=200), key=f"{number}")
+        await log.append(topic, make_messages(number, 1, size=200), key=f"{number}")
     with pytest.raises(LogUnavailable):
         await log.retain()
     assert engine.disk.paths(".idx") == []
@@ -90,8 +90,8 @@ async def test_a_seal_that_fails_is_tried_again_and_costs_nothing(engine: Embedd
     await log.retain()
 
     assert engine.disk.paths(".idx")
-    assert await all_fragments(log, topic) == fragments(numbered(0, 20, size=200))
-    assert (await log.append(topic, numbered(3, 1, size=200), key="3")).first == 3
+    assert await all_fragments(log, topic) == fragments(make_messages(0, 20, size=200))
+    assert (await log.append(topic, make_messages(3, 1, size=200), key="3")).first == 3
 
 
 async def test_in_intervals_a_kill_loses_nothing_and_a_failed_sync_reorders_nothing(engine: Embedded):
@@ -105,7 +105,7 @@ async def test_in_intervals_a_kill_loses_nothing_and_a_failed_sync_reorders_noth
     await log.append(topic, texts("c"))
     assert await all_fragments(log, topic) == fragments(texts("a", "b", "c"))
 
-    log = await reopened(engine, log, "kill")
+    log = await reopen_log(engine, log, "kill")
 
     assert await all_fragments(log, topic) == fragments(texts("a", "b", "c"))
 
@@ -123,7 +123,7 @@ async def test_a_failure_not_ruled_out_is_an_unknown_outcome(engine: Embedded, e
             await refused
         assert not isinstance(told.value, OutcomeUnknown)
 
-    log = await reopened(engine, log, ending)
+    log = await reopen_log(engine, log, ending)
 
     assert await log.topics() == {topic, other}
     assert list((await read_all(log, topic)).values()) in (
@@ -146,7 +146,7 @@ async def test_a_failed_append_repeated_under_its_key_is_stored_once(
     answer = await log.append(topic, texts("a"), key="k")
     assert answer.first == 0
     assert await log.append(topic, texts("a"), key="k") == answer
-    log = await reopened(engine, log, "kill")
+    log = await reopen_log(engine, log, "kill")
 
     assert await log.append(topic, texts("a"), key="k") == answer
     assert await all_fragments(log, topic) == fragments(texts("a"))
@@ -156,12 +156,12 @@ async def test_what_a_restart_found_after_a_failed_sync_survives(engine: Embedde
     """The kernel marks pages clean after a failed sync: another sync of them, by any process, does nothing."""
     engine.disk.fail("sync", where=".log", times=10**6)
     with pytest.raises(OutcomeUnknown):
-        await log.append(topic, numbered(0, 20, size=900))
-    log = await reopened(engine, log, "kill")
+        await log.append(topic, make_messages(0, 20, size=900))
+    log = await reopen_log(engine, log, "kill")
     served = await read_all(log, topic)
     assert len(served) == 20
 
-    log = await reopened(engine, log, "power loss")
+    log = await reopen_log(engine, log, "power loss")
 
     assert await read_all(log, topic) == served
 
@@ -173,7 +173,7 @@ async def test_a_file_is_not_used_on_after_a_failed_sync(engine: Embedded, log: 
     await asyncio.gather(*(log.append(topic, texts("refused")) for topic in (one, other)), return_exceptions=True)
     await log.append(one, texts("stored"))
 
-    log = await reopened(engine, log, "kill")
+    log = await reopen_log(engine, log, "kill")
 
     assert await all_fragments(log, one) == fragments(texts("stored"))
     assert await read_all(log, other) == {}
@@ -187,7 +187,7 @@ async def test_a_segment_without_a_first_sync_is_unused(engine: Embedded, call: 
         await log.append(topic, texts("in doubt"))
     assert (await log.append(topic, texts("a"))).first == 0
 
-    log = await reopened(engine, log, "power loss")
+    log = await reopen_log(engine, log, "power loss")
 
     assert engine.disk.paths(".log") == [f"/log/7d/{number:016d}.log" for number in (1, 3)]
     assert await all_fragments(log, topic) == fragments(texts("a"))
@@ -205,6 +205,6 @@ async def test_a_sync_that_fails_in_an_interval_costs_nothing_that_is_stored_aft
     await log.append(other, texts("kept"))
     await log.retain()  # by then the committer has synced
 
-    log = await reopened(engine, log, "power loss")
+    log = await reopen_log(engine, log, "power loss")
 
     assert await all_fragments(log, other) == fragments(texts("kept"))

@@ -12,11 +12,22 @@ from ams.core.runs import runs_of
 from ams.storage.files import Disk
 from ams.storage.log.base import Appended, Bounds
 from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
-from tests.storage.log.engines import SMALL, all_fragments, fragments
-from tests.storage.log.make_golden import DROPPED, EMPTY, FOLDER, HOURLY, KEYED, MOVED, START, WEEKLY, YEARLY, keyed
+from tests.storage.log.engines import SMALL_LOG_OPTIONS, all_fragments, fragments
+from tests.storage.log.make_golden import (
+    DROPPED,
+    EMPTY,
+    FOLDER,
+    HOURLY,
+    KEYED,
+    MOVED,
+    START,
+    WEEKLY,
+    YEARLY,
+    make_append,
+)
 
 NO_RECORD = "bytes that are no record"
-TORN = dict.fromkeys(("0000000000000001.log", "0000000000000003.log", "0000000000000007.log"), NO_RECORD)
+TORN_FILES = dict.fromkeys(("0000000000000001.log", "0000000000000003.log", "0000000000000007.log"), NO_RECORD)
 """Segment ends that the next start cuts off."""
 
 
@@ -25,9 +36,9 @@ def folder(tmp_path):
     return shutil.copytree(FOLDER, tmp_path / "log")
 
 
-async def opened(folder) -> EmbeddedLog:
+async def open_golden(folder) -> EmbeddedLog:
     return await EmbeddedLog.open(
-        str(folder), files=Disk(), clock=ManualClock(START + 10_000), options=LogOptions(**SMALL)
+        str(folder), files=Disk(), clock=ManualClock(START + 10_000), options=LogOptions(**SMALL_LOG_OPTIONS)
     )
 
 
@@ -55,33 +66,33 @@ async def assert_golden(log: EmbeddedLog) -> None:
 
 
 async def assert_ordering_keys(log: EmbeddedLog, topic: TopicId) -> None:
-    messages = [each for number in range(6) for each in keyed(number)] + [message("without")]
+    messages = [each for number in range(6) for each in make_append(number)] + [message("without")]
     assert await all_fragments(log, topic) == fragments(messages)
     read = await log.read(topic, 0, max_messages=99, max_bytes=9999)
     assert [ordering_key_of(each.fragment) for each in read] == [each.ordering_key for each in messages]
     assert [run.has_ordering_keys for run in runs_of(read)] == [True] * 6 + [False]
     for number in range(6):
-        assert (await log.append(topic, keyed(number), key=f"append{number}")).first == 3 * number
+        assert (await log.append(topic, make_append(number), key=f"append{number}")).first == 3 * number
     assert (await log.totals(topic)).bytes == sum(len(each.data) for each in messages)
 
 
 async def test_the_golden_folder_is_read_as_it_was_written(folder):
-    log = await opened(folder)
+    log = await open_golden(folder)
 
     await assert_golden(log)
 
     assert log.recovered.damage == ()
-    assert {os.path.basename(each.file): each.reason for each in log.recovered.trimmed} == TORN
+    assert {os.path.basename(each.file): each.reason for each in log.recovered.trimmed} == TORN_FILES
     await log.close()
 
 
 async def test_the_golden_folder_goes_on_being_used(folder):
-    log = await opened(folder)
+    log = await open_golden(folder)
     assert (await log.append(WEEKLY, [message("next")])).first == 19
     assert (await log.append(MOVED, [message("next", {}, "bed 4")])).first == 6
     await log.close()
 
-    log = await opened(folder)
+    log = await open_golden(folder)
     assert (await all_fragments(log, WEEKLY))[-1] == message("next").fragment
     assert (await all_fragments(log, MOVED))[-1] == message("next", {}, "bed 4").fragment
     assert log.recovered.trimmed == ()
@@ -95,7 +106,7 @@ def test_the_golden_folder_is_sound(folder):
 
     assert not report.damage
     assert (report.topics, report.indexes) == (6, 2)
-    assert {os.path.basename(each.file) for each in report.torn} == set(TORN)
+    assert {os.path.basename(each.file) for each in report.torn} == set(TORN_FILES)
     assert contents(folder) == before
 
 

@@ -46,11 +46,11 @@ def reach(content: SegmentEntries) -> dict[bytes, index_file.TopicExtent]:
     } | {topic(24): index_file.TopicExtent(77, 6)}
 
 
-def written(content: SegmentEntries) -> bytes:
+def write_index(content: SegmentEntries) -> bytes:
     return index_file.encode_index(2, 9, 4096, 12, rows(content), content, reach(content))
 
 
-def opened(data: bytes) -> index_file.Directory:
+def open_index(data: bytes) -> index_file.Directory:
     head = index_file.decode_head(data[: index_file.HEAD_BYTES])
     assert head is not None
     return index_file.Directory(head, data[index_file.HEAD_BYTES : index_file.HEAD_BYTES + head.directory_bytes])
@@ -63,8 +63,8 @@ def block(directory: index_file.Directory, row: index_file.TopicRow, number: int
 
 @given(contents())
 def test_an_index_says_what_the_memory_said(content):
-    data = written(content)
-    directory = opened(data)
+    data = write_index(content)
+    directory = open_index(data)
 
     assert directory.head.size == len(data)
     assert (directory.head.sequence, directory.head.length, directory.head.commit) == (9, 4096, 12)
@@ -83,8 +83,8 @@ def test_an_index_says_what_the_memory_said(content):
 
 @given(contents(), st.integers(0, 1500))
 def test_offsets_and_times_are_found_as_in_memory(content, wanted):
-    data = written(content)
-    directory = opened(data)
+    data = write_index(content)
+    directory = open_index(data)
 
     for name, entries in content.topics.items():
         row = directory.find(name)
@@ -110,8 +110,8 @@ def look_up(directory: index_file.Directory, data: bytes, hashed: bytes) -> byte
 
 @given(contents())
 def test_keys_are_found_and_others_are_not(content):
-    data = written(content)
-    look = partial(look_up, opened(data), data)
+    data = write_index(content)
+    look = partial(look_up, open_index(data), data)
 
     assert all(look(hashed) == answered for hashed, answered in content.keys.items())
     assert look(bytes(16)) == content.keys.get(bytes(16))
@@ -121,12 +121,12 @@ def test_keys_are_found_and_others_are_not(content):
 @settings(max_examples=200)
 @given(contents(), st.data())
 def test_every_flipped_bit_is_noticed(content, data):
-    flipped = bytearray(written(content))
+    flipped = bytearray(write_index(content))
     place = data.draw(st.integers(0, len(flipped) - 1))
     flipped[place] ^= 1 << data.draw(st.integers(0, 7))
 
     assert not reads_as_whole(bytes(flipped), content)
-    assert reads_as_whole(written(content), content)
+    assert reads_as_whole(write_index(content), content)
 
 
 def reads_as_whole(data: bytes, content: SegmentEntries) -> bool:
@@ -135,7 +135,7 @@ def reads_as_whole(data: bytes, content: SegmentEntries) -> bool:
     if head is None:
         return False
     try:
-        directory = opened(data)
+        directory = open_index(data)
         for row in directory.rows():
             for number in range(row.block, directory.last_block(row) + 1):
                 block(directory, row, number, data)

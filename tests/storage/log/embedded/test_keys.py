@@ -15,7 +15,7 @@ DAY = 24 * HOUR
 
 
 async def test_a_key_older_than_the_window_counts_as_new_also_after_a_restart(engine: Embedded) -> None:
-    async with engine.opened(idempotency_window=HOUR) as log:
+    async with engine.open_log(idempotency_window=HOUR) as log:
         topic = await new_topic(log)
         first = await log.append(topic, texts("a"), key="k")
         engine.clock.advance(HOUR)
@@ -26,7 +26,7 @@ async def test_a_key_older_than_the_window_counts_as_new_also_after_a_restart(en
         engine.clock.advance(1)
         second = await log.append(topic, texts("b"), key="k")
 
-    async with engine.opened(idempotency_window=HOUR) as log:
+    async with engine.open_log(idempotency_window=HOUR) as log:
         assert (first.first, second.first) == (0, 1)
         assert await log.append(topic, texts("b"), key="k") == second
         engine.clock.advance(HOUR + 1)
@@ -34,7 +34,7 @@ async def test_a_key_older_than_the_window_counts_as_new_also_after_a_restart(en
 
 
 async def test_a_clock_that_leaps_ahead_forgets_no_key(engine: Embedded) -> None:
-    async with engine.opened(idempotency_window=HOUR) as log:
+    async with engine.open_log(idempotency_window=HOUR) as log:
         topic = await new_topic(log)
         first = await log.append(topic, texts("a"), key="k")
         engine.clock.step(8 * DAY)
@@ -46,7 +46,7 @@ async def test_a_clock_that_leaps_ahead_forgets_no_key(engine: Embedded) -> None
 
 async def test_without_a_window_a_key_is_known_as_long_as_its_topic_keeps_messages(engine: Embedded) -> None:
     """Also in the topic's earlier class."""
-    async with engine.opened(retention=DAY) as log:
+    async with engine.open_log(retention=DAY) as log:
         topic = await new_topic(log)
         first = await log.append(topic, texts("a"), key="k")
         await log.set_retention(topic, 300 * DAY)
@@ -60,7 +60,7 @@ async def test_without_a_window_a_key_is_known_as_long_as_its_topic_keeps_messag
 
 async def test_memory_does_not_grow_with_the_number_of_keys(engine: Embedded) -> None:
     """Keys of sealed segments are on disk: a segment is sealed after so many keys, however small its messages are."""
-    async with engine.opened(segment_keys=50) as log:
+    async with engine.open_log(segment_keys=50) as log:
         topic = await new_topic(log)
         answers = []
         for number in range(400):
@@ -97,7 +97,7 @@ async def fill(log: EmbeddedLog, topic: TopicId, first: int, segments: int) -> l
 
 async def test_of_very_many_segments_a_new_key_asks_hardly_one_and_a_known_key_its_own(engine: Embedded) -> None:
     engine.disk.cold = True
-    async with engine.opened(segment_keys=2, retention=HOUR) as log:
+    async with engine.open_log(segment_keys=2, retention=HOUR) as log:
         topic = await new_topic(log)
         await fill(log, topic, 0, 50)
         engine.clock.advance(HOUR - 1000)

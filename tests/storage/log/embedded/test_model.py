@@ -9,7 +9,7 @@ from ams.core.messages import message
 from ams.core.names import TopicId
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog, check
-from tests.storage.log.embedded.history import run
+from tests.storage.log.embedded.history import run_scenario
 from tests.storage.log.engines import HOUR, Embedded, new_topic
 
 TOPIC = st.integers(0, 2)
@@ -41,12 +41,12 @@ class Model:
         end = len(self.messages)
         assert await log.bounds(self.topic) == Bounds(0, end)
         found = await log.read(self.topic, start, max_messages=limit, max_bytes=max_bytes)
-        assert [tuple(each) for each in found] == self._read(start, limit, max_bytes)
+        assert [tuple(each) for each in found] == self._read_messages(start, limit, max_bytes)
         wanted = now - back
         at = next((offset for offset, (_, time) in enumerate(self.messages) if time >= wanted), None)
         assert await log.offset_at(self.topic, wanted) == at
 
-    def _read(self, start: int, limit: int, max_bytes: int) -> list[tuple[int, int, bytes]]:
+    def _read_messages(self, start: int, limit: int, max_bytes: int) -> list[tuple[int, int, bytes]]:
         found, size = [], 0
         for offset, (fragment, time) in list(enumerate(self.messages))[start : start + limit]:
             size += len(fragment)
@@ -73,7 +73,7 @@ def test_the_log_holds_what_a_list_would(steps, cold, reads):
         await log.close()
         assert not check(engine.folder, files=engine.disk).damage
 
-    run(scenario())
+    run_scenario(scenario())
 
 
 async def step(engine: Embedded, log: EmbeddedLog, models: list[Model], name: str, *arguments) -> EmbeddedLog:

@@ -12,7 +12,7 @@ from ams.storage.log.embedded import EmbeddedLog
 from ams.storage.log.embedded.pages import NotLoaded, Pages
 from ams.storage.log.embedded.reader import BEGUN_BYTES, RecentRecords
 from simulation.unreliable_disk import UnreliableDisk
-from tests.storage.log.engines import Embedded, fragments, new_topic, numbered
+from tests.storage.log.engines import Embedded, fragments, make_messages, new_topic
 from tests.support.memory import in_a_process, traced
 
 BUDGET = 10
@@ -80,7 +80,7 @@ async def test_what_was_let_go_of_while_something_was_loaded_is_loaded_anew(page
 MEMORY = 2**19
 
 
-async def read(log: EmbeddedLog, topic: TopicId, start: int, most: int = 100) -> list[Fragment]:
+async def read_fragments(log: EmbeddedLog, topic: TopicId, start: int, most: int = 100) -> list[Fragment]:
     found = await log.read(topic, start, max_messages=most, max_bytes=10**6)
     return [each.fragment for each in found]
 
@@ -88,35 +88,35 @@ async def read(log: EmbeddedLog, topic: TopicId, start: int, most: int = 100) ->
 @pytest.mark.parametrize("cold", [False, True])
 async def test_what_was_read_twice_is_not_read_from_its_file_again(engine: Embedded, cold: bool) -> None:
     engine.disk.cold = cold
-    messages = fragments(numbered(0, 10, size=100))
-    async with engine.opened() as log:
+    messages = fragments(make_messages(0, 10, size=100))
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         for number in (0, 5):
-            await log.append(topic, numbered(number, 5, size=100))
+            await log.append(topic, make_messages(number, 5, size=100))
         for _ in range(3):
-            assert await read(log, topic, 0) == messages
+            assert await read_fragments(log, topic, 0) == messages
         reads = engine.disk.reads
 
-        assert await read(log, topic, 0) == messages
-        assert await read(log, topic, 3, 4) == messages[3:7]
-        assert await read(log, topic, 9, 1) == messages[9:]
+        assert await read_fragments(log, topic, 0) == messages
+        assert await read_fragments(log, topic, 3, 4) == messages[3:7]
+        assert await read_fragments(log, topic, 9, 1) == messages[9:]
         assert engine.disk.reads == reads
 
-        await log.append(topic, numbered(10, 1, size=100))
-        assert await read(log, topic, 4) == fragments(numbered(4, 7, size=100))
+        await log.append(topic, make_messages(10, 1, size=100))
+        assert await read_fragments(log, topic, 4) == fragments(make_messages(4, 7, size=100))
         assert engine.disk.reads == reads + 1
 
 
 async def test_a_record_is_read_from_its_file_once_by_a_reader_that_goes_on_within_it(engine: Embedded) -> None:
     engine.disk.cold = True
-    messages = fragments(numbered(0, 30, size=100))
-    async with engine.opened() as log:
+    messages = fragments(make_messages(0, 30, size=100))
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         for number in (0, 10, 20):
-            await log.append(topic, numbered(number, 10, size=100))
+            await log.append(topic, make_messages(number, 10, size=100))
         before = engine.disk.reads
 
-        found = [fragment for start in range(0, 30, 4) for fragment in await read(log, topic, start, 4)]
+        found = [fragment for start in range(0, 30, 4) for fragment in await read_fragments(log, topic, start, 4)]
 
         assert found == messages
         assert engine.disk.reads == before + 3
@@ -125,7 +125,7 @@ async def test_a_record_is_read_from_its_file_once_by_a_reader_that_goes_on_with
 ROOM = 4000  # for six of the records below
 
 
-def run(first: int, size: int = 100, messages: int = 1) -> Run:
+def make_run(first: int, size: int = 100, messages: int = 1) -> Run:
     return Run.of(first, 10**12 + first, [bytes(size) for _ in range(messages)])
 
 
@@ -133,28 +133,28 @@ def test_no_more_is_kept_than_there_is_room_for_and_a_look_at_everything_takes_n
     recent = RecentRecords(ROOM)
     for _ in range(2):
         for number in range(6):
-            recent.note((1, number), run(number))
+            recent.note((1, number), make_run(number))
     for number in range(6, 1000):
-        recent.note((1, number), run(number))
+        recent.note((1, number), make_run(number))
     assert [number for number in range(1000) if recent.get((1, number))] == list(range(6))
 
     for _ in range(2):
         for number in range(10, 16):
-            recent.note((1, number), run(number))
+            recent.note((1, number), make_run(number))
     assert [number for number in range(1000) if recent.get((1, number))] == list(range(10, 16))
 
 
 def test_a_record_that_was_read_by_half_is_kept_until_it_is_read_on() -> None:
     recent = RecentRecords(ROOM)
 
-    recent.note((1, 0), run(0, messages=2))
-    recent.note_begun((1, 0), run(0, messages=2))
-    assert recent.get((1, 0)) == run(0, messages=2)
+    recent.note((1, 0), make_run(0, messages=2))
+    recent.note_begun((1, 0), make_run(0, messages=2))
+    assert recent.get((1, 0)) == make_run(0, messages=2)
     assert recent.get((1, 0)) is None
 
-    recent.note((1, 0), run(0, messages=2))
-    recent.note_begun((1, 0), run(0, messages=2))
-    assert [recent.get((1, 0)) for _ in range(2)] == [run(0, messages=2)] * 2
+    recent.note((1, 0), make_run(0, messages=2))
+    recent.note_begun((1, 0), make_run(0, messages=2))
+    assert [recent.get((1, 0)) for _ in range(2)] == [make_run(0, messages=2)] * 2
 
 
 def test_records_that_were_read_by_half_take_no_more_memory_than_they_may() -> None:
@@ -162,7 +162,7 @@ def test_records_that_were_read_by_half_take_no_more_memory_than_they_may() -> N
     size = BEGUN_BYTES // 10
 
     for first in range(100):
-        recent.note_begun((1, first), run(first, size))
+        recent.note_begun((1, first), make_run(first, size))
 
     assert [first for first in range(100) if recent.get((1, first))] == list(range(91, 100))
 
@@ -173,7 +173,7 @@ def kept_bytes(number: int, size: int, messages: int) -> int:
     with traced() as held:
         for first in range(0, number, 5):
             for each in [*range(first, first + 5)] * 2:
-                recent.note((1, 10**6 + each), run(each, size, messages))
+                recent.note((1, 10**6 + each), make_run(each, size, messages))
         return held()
 
 

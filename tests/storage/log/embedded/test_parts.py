@@ -7,7 +7,7 @@ from ams.core.names import TopicId
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog, Part
 from simulation.unreliable_disk import UnreliableDisk
-from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, numbered, texts
+from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, make_messages, new_topic, texts
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ async def parts_now(log: EmbeddedLog) -> Sequence[Part]:
         return await parts()
 
 
-def copied(engine: Embedded, parts: Sequence[Part]) -> Embedded:
+def copy_parts(engine: Embedded, parts: Sequence[Part]) -> Embedded:
     """Copy the current parts to another disk."""
     target = UnreliableDisk()
     for name, length in parts:
@@ -37,22 +37,22 @@ def copied(engine: Embedded, parts: Sequence[Part]) -> Embedded:
 
 async def test_a_copy_has_all_that_was_answered_before_and_nothing_by_half(engine: Embedded):
     chance = random.Random(7)
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topics = [await new_topic(log) for _ in range(3)]
         stored = dict.fromkeys(topics, 0)
         for _ in range(15):
             for _ in range(chance.randrange(6)):
                 topic, count = chance.choice(topics), chance.randint(1, 9)
-                await log.append(topic, numbered(stored[topic], count, size=chance.randrange(500)))
+                await log.append(topic, make_messages(stored[topic], count, size=chance.randrange(500)))
                 stored[topic] += count
             if chance.random() < 0.4:
                 await log.retain()
             parts = await parts_now(log)
             await log.append(topics[0], texts("later"))
             stored[topics[0]] += 1
-            copy = copied(engine, parts)
+            copy = copy_parts(engine, parts)
 
-            async with copy.opened() as again:
+            async with copy.open_log() as again:
                 assert again.recovered.damage == ()
                 assert again.recovered.trimmed == ()
                 ends = {topic: (await again.bounds(topic)).end for topic in topics}
@@ -67,9 +67,9 @@ async def test_a_topic_made_changed_or_dropped_at_last_is_so_in_the_copy(engine:
     await log.drop(gone)
     await log.set_retention(kept, 30 * 24 * HOUR)
     made = await new_topic(log)
-    copy = copied(engine, await parts_now(log))
+    copy = copy_parts(engine, await parts_now(log))
 
-    async with copy.opened() as again:
+    async with copy.open_log() as again:
         assert await again.topics() == {kept, made}
         await again.append(kept, texts("b"))
         engine.clock.advance(48 * HOUR)
@@ -79,9 +79,9 @@ async def test_a_topic_made_changed_or_dropped_at_last_is_so_in_the_copy(engine:
 
 
 async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(engine: Embedded):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
-        await log.append(topic, numbered(0, 20, size=300))
+        await log.append(topic, make_messages(0, 20, size=300))
         await log.retain()
         async with log.kept() as parts:
             listed = await parts()
@@ -89,21 +89,21 @@ async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(en
             await log.retain()
 
             assert {f"/log/{part.name}" for part in listed} <= {*engine.disk.paths(".log"), *engine.disk.paths(".idx")}
-            copy = copied(engine, listed)
+            copy = copy_parts(engine, listed)
         await log.retain()
 
         assert engine.disk.paths(".log") == []
     engine.clock.advance(-3 * HOUR)
-    async with copy.opened() as again:
-        assert await all_fragments(again, topic) == fragments(numbered(0, 20, size=300))
+    async with copy.open_log() as again:
+        assert await all_fragments(again, topic) == fragments(make_messages(0, 20, size=300))
 
 
 @pytest.mark.parametrize("listed", [True, False])
 async def test_no_index_comes_before_list_or_end(engine: Embedded, log: EmbeddedLog, topic: TopicId, listed: bool):
     """The backup holds the registry's lock until it asks for the list."""
-    await log.append(topic, numbered(0, 20, size=300))
+    await log.append(topic, make_messages(0, 20, size=300))
     async with log.kept() as parts:
-        await log.append(topic, numbered(20, 20, size=300))
+        await log.append(topic, make_messages(20, 20, size=300))
         await log.retain()
         assert engine.disk.paths(".idx") == []
         if listed:
@@ -119,7 +119,7 @@ async def test_the_ids_of_a_quiet_topic_go_on_in_a_copy(engine: Embedded, log: E
     await log.append(topic, texts("a", "b"))
     engine.clock.advance(3 * HOUR)
     await log.retain()
-    copy = copied(engine, await parts_now(log))
+    copy = copy_parts(engine, await parts_now(log))
 
-    async with copy.opened() as again:
+    async with copy.open_log() as again:
         assert await again.bounds(topic) == Bounds(2, 2)

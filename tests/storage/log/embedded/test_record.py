@@ -59,9 +59,9 @@ NOTES = st.builds(R.KeyNote, st.binary(min_size=1, max_size=1020), HASH, NUMBER,
 REQUESTS = st.lists(
     st.builds(R.Request, st.integers(1, 1000), st.integers(0, 2**32 - 1), st.none() | NOTES), min_size=1, max_size=5
 )
-LARGE = st.integers(1000, 8000).map(bytes)
+LARGE_FRAGMENTS = st.integers(1000, 8000).map(bytes)
 """Fragments that stay separate parts, some larger than a checksum step."""
-FRAGMENTS = st.lists(st.binary(max_size=50) | LARGE, min_size=1, max_size=8)
+FRAGMENTS = st.lists(st.binary(max_size=50) | LARGE_FRAGMENTS, min_size=1, max_size=8)
 TOPIC = b"topic-of-16-byte"
 
 
@@ -76,7 +76,7 @@ def records(draw):
     return header, requests, fragments, draw(st.integers(0, 2**32 - 1))
 
 
-def encoded(header: R.Header, requests: Sequence[R.Request], fragments: Sequence[bytes], seed: int) -> bytes:
+def encode_record(header: R.Header, requests: Sequence[R.Request], fragments: Sequence[bytes], seed: int) -> bytes:
     notes = [R.encode_note(*each.note) if each.note else b"" for each in requests]
     heads = [
         number
@@ -97,7 +97,7 @@ def encoded(header: R.Header, requests: Sequence[R.Request], fragments: Sequence
 def test_a_record_is_read_as_it_was_written(record):
     header, requests, fragments, seed = record
 
-    data = encoded(header, requests, fragments, seed)
+    data = encode_record(header, requests, fragments, seed)
     found = R.decode_header(data, seed)
 
     body = data[R.HEADER_BYTES :]
@@ -118,7 +118,7 @@ def test_a_record_is_read_as_it_was_written(record):
 @given(records(), st.data())
 def test_every_flipped_bit_and_every_cut_is_noticed(record, data):
     header, requests, fragments, seed = record
-    written = encoded(header, requests, fragments, seed)
+    written = encode_record(header, requests, fragments, seed)
     place, flipped = data.draw(st.integers(0, len(written) - 1)), bytearray(written)
     flipped[place] ^= 1 << data.draw(st.integers(0, 7))
 
@@ -130,11 +130,11 @@ def test_every_flipped_bit_and_every_cut_is_noticed(record, data):
 @given(records(), st.integers(1, 100))
 def test_a_record_of_another_segment_is_not_one_of_this(record, other):
     header, requests, fragments, seed = record
-    assert R.decode_header(encoded(header, requests, fragments, seed), (seed + other) & 0xFFFFFFFF) is None
+    assert R.decode_header(encode_record(header, requests, fragments, seed), (seed + other) & 0xFFFFFFFF) is None
 
 
 def test_a_record_of_another_topic_is_not_taken_for_the_one_asked_for():
-    written = encoded(R.Header(R.Kind.MESSAGES, True, TOPIC, 0, 0, 1, 0, 1, 1), [R.Request(1, 1)], [b"x"], 1)
+    written = encode_record(R.Header(R.Kind.MESSAGES, True, TOPIC, 0, 0, 1, 0, 1, 1), [R.Request(1, 1)], [b"x"], 1)
     with pytest.raises(Damaged, match="another topic"):
         check_record(written, 0, 1, b"another-of-16-by")
 
@@ -170,13 +170,13 @@ def append(state: TopicState, number: int, sizes: list[int], *, key: bytes = b""
     return Append(state, fragments, sum(map(len, fragments)), 10 * len(sizes), None, key, b"h" * 16, b"c" * 16)
 
 
-class Found(NamedTuple):
+class DecodedRecord(NamedTuple):
     requests: list[R.Request]
     fragments: list[bytes]
     last: bool
 
 
-def records_of(state: TopicState, appends: list[Append]) -> list[Found]:
+def records_of(state: TopicState, appends: list[Append]) -> list[DecodedRecord]:
     data, position, found = b"".join(pack({state: appends}, S.OpenSegment(4, "", 0, 1000, 900), 77, 100).parts), 0, []
     while position < len(data):
         header = R.decode_header(data, S.seed_of(4), position)
@@ -184,7 +184,7 @@ def records_of(state: TopicState, appends: list[Append]) -> list[Found]:
         body = data[position + R.HEADER_BYTES : position + header.size]
         assert header.body_checksum == R.checksum(body, S.seed_of(4))
         run = R.run_of(header, body, 0)
-        found.append(Found(R.requests_of(header, body), list(run.fragments), header.last))
+        found.append(DecodedRecord(R.requests_of(header, body), list(run.fragments), header.last))
         position += header.size
     return found
 
@@ -212,12 +212,12 @@ def test_small_appends_share_a_record_and_a_key_is_noted_once_with_its_answer():
     small, keyed = append(state, 0, [10]), append(state, 1, [10, 10], key=b"k")
     one, part, rest = records_of(state, [small, keyed, append(state, 2, [60_000, 60_000], key=b"l")])
 
-    assert [noted(request) for request in one.requests] == [None, (b"k", 8, 2)]
-    assert [noted(request) for request in part.requests] == [None]
-    assert [noted(request) for request in rest.requests] == [(b"l", 10, 2)]
+    assert [describe_note(request) for request in one.requests] == [None, (b"k", 8, 2)]
+    assert [describe_note(request) for request in part.requests] == [None]
+    assert [describe_note(request) for request in rest.requests] == [(b"l", 10, 2)]
 
 
-def noted(request: R.Request) -> tuple[bytes, int, int] | None:
+def describe_note(request: R.Request) -> tuple[bytes, int, int] | None:
     return request.note and (request.note.key, request.note.first, request.note.messages)
 
 
@@ -261,10 +261,10 @@ def test_an_append_alone_is_stored_as_it_would_be_with_others(sizes, keyed):
     assert (short.shares[0].tail, alone.answer) == (tail, among_others.answer)
 
 
-LOADED = st.lists(st.tuples(st.integers(1, 2), st.integers(0, 1), SIZE), min_size=1, max_size=60)
+LOADED_APPENDS = st.lists(st.tuples(st.integers(1, 2), st.integers(0, 1), SIZE), min_size=1, max_size=60)
 
 
-@given(LOADED, st.integers(0, 130))
+@given(LOADED_APPENDS, st.integers(0, 130))
 def test_what_is_loaded_keeps_offsets_and_times_and_is_counted_from_an_offset_on(given, since):
     """Distances to the next offset and time, and sizes."""
     messages, offset, time = [], 9, 50

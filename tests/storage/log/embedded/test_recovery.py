@@ -10,12 +10,12 @@ from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId
 from ams.storage.log.embedded import EmbeddedLog
 from ams.storage.log.embedded.segment import HEAD_BYTES, SegmentHead, encode_head
-from tests.storage.log.embedded.history import REUSE, History, act, end, read_all, reopened
-from tests.storage.log.engines import Embedded, all_fragments, append_each, fragments, new_topic, numbered, texts
+from tests.storage.log.embedded.history import REUSE, History, act_steps, end_log, read_all, reopen_log
+from tests.storage.log.engines import Embedded, all_fragments, append_each, fragments, make_messages, new_topic, texts
 
 
 async def one_message(engine: Embedded) -> TopicId:
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         await log.append(topic, texts("a"))
     return topic
@@ -25,13 +25,13 @@ async def test_what_was_not_synced_is_durable_before_it_is_served(engine: Embedd
     engine.disk.stop_at = engine.disk.changes + 1
     with pytest.raises(LogUnavailable):
         await log.append(topic, texts("never answered"))
-    log = await reopened(engine, log, "kill")
+    log = await reopen_log(engine, log, "kill")
     served = await read_all(log, topic)
     assert len(served) == 1
 
-    await end(engine, log, "power loss")
+    await end_log(engine, log, "power loss")
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert await read_all(log, topic) == served
 
 
@@ -42,7 +42,7 @@ async def test_a_torn_end_is_really_cut(engine: Embedded):
     size = engine.disk.size(handle)
     engine.disk.write(handle, engine.disk.content(path)[-30:], size)
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert engine.disk.size(handle) == size
         assert [(each.position, each.length) for each in log.recovered.trimmed] == [(size, 30)]
         assert await all_fragments(log, topic) == fragments(texts("a"))
@@ -54,18 +54,18 @@ async def test_a_segment_whose_header_is_torn_is_removed(engine: Embedded, size:
     handle = engine.disk.open("/log/7d/0000000000000002.log", create=True)
     engine.disk.write(handle, encode_head(SegmentHead(2, 2, 0))[:size], 0)
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         await log.append(topic, texts("b"))
         assert "/log/7d/0000000000000002.log" not in engine.disk.paths()
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert await all_fragments(log, topic) == fragments(texts("a", "b"))
         assert log.recovered.damage == ()
 
 
 async def test_an_index_without_its_segment_is_kept_only_if_its_table_is_the_newest():
     engine = Embedded(options={"segment_bytes": 1000})
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         await append_each(log, topic, 10, 300)
         await log.retain()
@@ -73,7 +73,7 @@ async def test_an_index_without_its_segment_is_kept_only_if_its_table_is_the_new
     for path in engine.disk.paths(".log"):
         engine.disk.unlink(path)
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert engine.disk.paths(".idx") == [newest]
         assert older
         assert (await log.bounds(topic)).end >= 7
@@ -83,7 +83,7 @@ async def test_a_topic_whose_creation_is_damaged_is_known_by_its_messages(engine
     topic = await one_message(engine)
     engine.disk.damage(engine.disk.paths(".log")[0], HEAD_BYTES + 20)
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert log.recovered.damage
         assert await all_fragments(log, topic) == fragments(texts("a"))
 
@@ -95,13 +95,13 @@ async def test_published_bytes_are_exact_over_seals_and_kills():
         log = await engine.open()
         topic = topic or await new_topic(log)
         for number in range(5):
-            messages = numbered(number, 1 + number % 3, size=200)
+            messages = make_messages(number, 1 + number % 3, size=200)
             await log.append(topic, messages)
             published += sum(len(each.data) for each in messages)
         assert (await log.totals(topic)).bytes == published
-        await end(engine, log, "kill")
+        await end_log(engine, log, "kill")
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert (await log.totals(topic)).bytes == published
 
 
@@ -109,12 +109,12 @@ async def test_a_segment_whose_name_was_not_yet_durable_is_before_it_is_written_
     engine.disk.stop_at = engine.disk.changes + 3  # created, written, synced; its folder is not
     with pytest.raises(LogUnavailable):
         await new_topic(log)
-    log = await reopened(engine, log, "kill")
+    log = await reopen_log(engine, log, "kill")
     topic = await new_topic(log)
     await log.append(topic, texts("a"))
-    await end(engine, log, "power loss")
+    await end_log(engine, log, "power loss")
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert await all_fragments(log, topic) == fragments(texts("a"))
 
 
@@ -124,14 +124,14 @@ async def test_a_torn_end_before_a_segment_that_never_came_to_be_is_no_damage(en
     engine.disk.write(handle, b"\xffAMS half a record", engine.disk.size(handle))
     engine.disk.open("/log/7d/0000000000000002.log", create=True)
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert log.recovered.damage == ()
         assert len(log.recovered.trimmed) == 1
         assert await all_fragments(log, topic) == fragments(texts("a"))
 
 
 async def test_damage_at_the_end_of_a_sealed_segment_is_never_taken_for_a_torn_end(engine: Embedded):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         await log.append(topic, texts("a"))
         await log.append(topic, texts("b"))
@@ -141,7 +141,7 @@ async def test_damage_at_the_end_of_a_sealed_segment_is_never_taken_for_a_torn_e
     engine.disk.damage(index, 20)
     engine.disk.damage(path, len(engine.disk.content(path)) - 1)
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert log.recovered.trimmed == ()
         assert {each.file for each in log.recovered.damage} == {path, index}
         assert (await log.append(topic, texts("c"))).first == 2
@@ -165,18 +165,18 @@ def test_power_that_fails_at_any_change_leaves_all_of_an_append_or_nothing(optio
         if "group_bytes" in options:
             engine.disk.during_sync = lambda: time.sleep(0.0002)  # others come while a slice is written
         log = await engine.open()
-        await act(history, log, engine, before)
+        await act_steps(history, log, engine, before)
         engine.disk.stop_at = engine.disk.changes + stop_at
         for step in meanwhile:
             small = 8 if "group_bytes" in options else 0
-            await asyncio.gather(act(history, log, engine, [step]), append_small(history, log, small))
+            await asyncio.gather(act_steps(history, log, engine, [step]), append_small(history, log, small))
         await log.close()
         over = not engine.disk.is_stopped
         engine.disk.power_loss(None if seed is None else random.Random(seed + stop_at))
-        async with engine.opened() as log:
+        async with engine.open_log() as log:
             assert not log.recovered.damage
             await history.check(log, engine.clock.now)
-            await act(history, log, engine, then)
+            await act_steps(history, log, engine, then)
             await history.check(log, engine.clock.now)
         return over
 

@@ -10,8 +10,17 @@ from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog
-from tests.storage.log.embedded.history import end
-from tests.storage.log.engines import HOUR, Embedded, all_fragments, append_each, fragments, new_topic, numbered, texts
+from tests.storage.log.embedded.history import end_log
+from tests.storage.log.engines import (
+    HOUR,
+    Embedded,
+    all_fragments,
+    append_each,
+    fragments,
+    make_messages,
+    new_topic,
+    texts,
+)
 
 DAY = 24 * HOUR
 
@@ -23,7 +32,7 @@ async def topic_of(log: EmbeddedLog, retention: int) -> TopicId:
 
 
 async def test_messages_older_than_the_default_or_the_age_of_their_topic_go(engine: Embedded):
-    async with engine.opened(retention=DAY) as log:
+    async with engine.open_log(retention=DAY) as log:
         usual, short, long = await new_topic(log), await topic_of(log, DAY // 4), await topic_of(log, 400 * DAY)
         for topic in (usual, short, long):
             await log.append(topic, texts("old", "old"))
@@ -66,7 +75,7 @@ async def test_ids_go_on_when_all_segments_are_gone(engine: Embedded, ending: st
     assert await log.bounds(topic) == Bounds(3, 3)
 
     for _ in range(3):
-        await end(engine, log, ending)
+        await end_log(engine, log, ending)
         engine.clock.step(-30 * DAY)
         log = await engine.open()
         assert await log.bounds(topic) == Bounds(3, 3)
@@ -93,26 +102,28 @@ async def test_the_newest_table_stays_and_older_ones_go(engine: Embedded, log: E
 async def test_when_the_data_is_too_large_the_oldest_goes_first_over_all_classes():
     # Without writing ahead, which may add pages after a round has measured; the next round counts them.
     engine = Embedded(options={"segment_bytes": 10_000, "max_bytes": 60_000, "ahead_bytes": 0})
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         day, week = await topic_of(log, DAY), await topic_of(log, 7 * DAY)
         for number in range(50):
             for topic in (day, week):
-                await log.append(topic, numbered(number, 1, size=1000))
+                await log.append(topic, make_messages(number, 1, size=1000))
             await log.retain()
             assert engine.disk.used_bytes("/log") <= 60_000
 
         for topic in (day, week):
             bounds = await log.bounds(topic)
             assert 10 < bounds.oldest < bounds.end == 50
-            assert await all_fragments(log, topic) == fragments(numbered(bounds.oldest, 50 - bounds.oldest, size=1000))
+            assert await all_fragments(log, topic) == fragments(
+                make_messages(bounds.oldest, 50 - bounds.oldest, size=1000)
+            )
 
 
 async def test_the_limit_is_about_the_whole_data_folder():
     engine = Embedded(folder="/data/log", options={"max_bytes": 20_000, "data_folder": "/data", "segment_bytes": 4000})
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
-        await log.append(topic, numbered(0, 3, size=1000))
-        await log.append(topic, numbered(3, 3, size=1000))
+        await log.append(topic, make_messages(0, 3, size=1000))
+        await log.append(topic, make_messages(3, 3, size=1000))
         await log.retain()
         assert (await log.bounds(topic)).oldest == 0
 
@@ -124,9 +135,9 @@ async def test_the_limit_is_about_the_whole_data_folder():
 
 async def test_the_open_segment_goes_too_when_nothing_else_is_left():
     engine = Embedded(options={"max_bytes": 1000})
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
-        await log.append(topic, numbered(0, 3, size=1000))
+        await log.append(topic, make_messages(0, 3, size=1000))
 
         await log.retain()
 
@@ -135,7 +146,7 @@ async def test_the_open_segment_goes_too_when_nothing_else_is_left():
 
 
 async def test_a_topic_dropped_in_another_class_than_it_was_written_in_does_not_return(engine: Embedded):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await topic_of(log, 7 * DAY)
         await log.append(topic, texts("a"))
         await log.set_retention(topic, HOUR)
@@ -147,18 +158,18 @@ async def test_a_topic_dropped_in_another_class_than_it_was_written_in_does_not_
         await log.retain()
         assert engine.disk.paths(".log") == ["/log/7d/0000000000000001.log"]
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert await log.topics() == frozenset()
 
 
 async def test_a_change_of_retention_outlives_restarts_and_needs_no_copying(engine: Embedded):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await topic_of(log, HOUR)
         await log.append(topic, texts("a", "b"))
         await log.set_retention(topic, 300 * DAY)
         await log.append(topic, texts("c"))
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert await all_fragments(log, topic) == fragments(texts("a", "b", "c"))
         engine.clock.advance(2 * HOUR)
         await log.retain()
@@ -169,12 +180,12 @@ async def test_a_change_of_retention_outlives_restarts_and_needs_no_copying(engi
 
 
 async def test_a_clock_set_back_an_hour_eats_nothing_early_and_times_do_not_go_back(engine: Embedded):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await topic_of(log, 2 * HOUR)
         first = await log.append(topic, texts("a"))
     engine.clock.step(-HOUR)
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert (await log.append(topic, texts("b"))).time == first.time
         engine.clock.advance(3 * HOUR)
         await log.retain()
@@ -199,16 +210,16 @@ async def test_what_lies_in_another_class_goes_without_a_hole(engine, ending, lo
     await log.retain()
     assert await all_fragments(log, topic) == fragments(texts("kept long again"))
     if ending == "kill":
-        await end(engine, log, "kill")
+        await end_log(engine, log, "kill")
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert await log.bounds(topic) == Bounds(2, 3)
         assert await all_fragments(log, topic) == fragments(texts("kept long again"))
         assert await log.bounds(other) == Bounds(1, 1)
 
 
 async def test_a_shorter_retention_holds_at_once_and_what_is_gone_stays_so_when_a_longer_one_comes(engine: Embedded):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await topic_of(log, 7 * DAY)
         await log.append(topic, texts("a"))
         engine.clock.advance(2 * HOUR)
@@ -219,7 +230,7 @@ async def test_a_shorter_retention_holds_at_once_and_what_is_gone_stays_so_when_
         await log.set_retention(topic, DAY)
         assert await log.bounds(topic) == Bounds(1, 1)
 
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert await log.bounds(topic) == Bounds(1, 1)
 
 
@@ -239,9 +250,9 @@ async def test_what_went_for_its_size_is_not_back_after_a_power_loss(seed: int):
     topic = await nine_segments(log)
     oldest = (await log.bounds(topic)).oldest
     assert oldest > 2
-    await end(engine, log, "power loss", random.Random(seed))
+    await end_log(engine, log, "power loss", random.Random(seed))
 
-    async with engine.opened(max_bytes=None) as log:
+    async with engine.open_log(max_bytes=None) as log:
         assert await log.bounds(topic) == Bounds(oldest, 9)
 
 
@@ -249,7 +260,7 @@ async def test_what_went_for_its_size_is_not_back_after_a_power_loss(seed: int):
 async def test_a_power_loss_while_segments_go_leaves_none_without_its_index(stop: int):
     for seed in range(20):
         engine = Embedded(options={"segment_bytes": 1000})
-        async with engine.opened() as log:
+        async with engine.open_log() as log:
             await nine_segments(log)
         log = await engine.open(max_bytes=4000)
         engine.disk.stop_at = engine.disk.changes + stop
@@ -265,14 +276,14 @@ async def test_a_power_loss_while_segments_go_leaves_none_without_its_index(stop
 async def test_what_a_reader_saw_gone_when_the_log_was_closed_is_not_back_after_that():
     for turns in range(25):
         engine = Embedded(options={"segment_bytes": 1000})
-        async with engine.opened() as log:
+        async with engine.open_log() as log:
             topic = await nine_segments(log)
-        async with engine.opened(max_bytes=4000) as log:
+        async with engine.open_log(max_bytes=4000) as log:
             retaining = asyncio.ensure_future(log.retain())
             for _ in range(turns):
                 await asyncio.sleep(0)
             oldest = (await log.bounds(topic)).oldest
         await asyncio.gather(retaining, return_exceptions=True)
 
-        async with engine.opened() as log:
+        async with engine.open_log() as log:
             assert (await log.bounds(topic)).oldest >= oldest

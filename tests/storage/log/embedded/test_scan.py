@@ -25,7 +25,7 @@ GROUPS = st.lists(
 
 
 @dataclass
-class Written:
+class WrittenSegment:
     """A segment and its contents: per append its topic, offsets, and first and last byte."""
 
     data: bytearray
@@ -40,8 +40,8 @@ class Written:
         return place
 
 
-def written(groups, *, marked: bool = False, sequence: int = SEQUENCE, held: int = 0) -> Written:
-    result = Written(bytearray(encode_head(SegmentHead(2, sequence, 0, held=held))))
+def write_segment(groups, *, marked: bool = False, sequence: int = SEQUENCE, held: int = 0) -> WrittenSegment:
+    result = WrittenSegment(bytearray(encode_head(SegmentHead(2, sequence, 0, held=held))))
     topics = [TopicState(name, None, CLASSES[2]) for name in TOPICS]
     for number, group in enumerate(groups):
         segment = OpenSegment(sequence, PATH, 0, len(result.data), len(result.data))
@@ -68,16 +68,16 @@ def written(groups, *, marked: bool = False, sequence: int = SEQUENCE, held: int
     return result
 
 
-OTHERS = [1, SEQUENCE - 1, SEQUENCE + 1, SEQUENCE + 2**31, SEQUENCE + 2**32 - 1]
+OTHER_SEQUENCES = [1, SEQUENCE - 1, SEQUENCE + 1, SEQUENCE + 2**31, SEQUENCE + 2**32 - 1]
 """Numbers of segments that used the file before."""
 
 
-def over(pages: bytes, segment: Written) -> bytes:
+def write_over(pages: bytes, segment: WrittenSegment) -> bytes:
     """Return a file's contents after the segment was written over `pages`."""
     return bytes(segment.data) + pages[len(segment.data) :]
 
 
-def scanned(data: bytes, *, closed: bool = False) -> Scanned:
+def scan_data(data: bytes, *, closed: bool = False) -> Scanned:
     disk = UnreliableDisk()
     disk.write(disk.open(PATH, create=True), data, 0)
     return scan(disk, PATH, SEQUENCE, closed=closed)
@@ -92,20 +92,20 @@ def offsets(found: Scanned) -> set[tuple[bytes, int]]:
     }
 
 
-def expected(appends) -> set[tuple[bytes, int]]:
+def list_offsets(appends) -> set[tuple[bytes, int]]:
     return {(topic, offset) for topic, first, count, _, _ in appends for offset in range(first, first + count)}
 
 
 @settings(max_examples=60)
 @given(GROUPS)
 def test_all_of_a_whole_segment_is_found(groups):
-    segment = written(groups)
+    segment = write_segment(groups)
 
-    found = scanned(segment.data)
+    found = scan_data(segment.data)
 
-    assert offsets(found) == expected(segment.appends)
+    assert offsets(found) == list_offsets(segment.appends)
     assert (found.torn, found.damage, found.end) == ("", [], len(segment.data))
-    assert found.messages == len(expected(segment.appends))
+    assert found.messages == len(list_offsets(segment.appends))
     assert sum(each.published for each in found.tails.values()) == found.messages
     assert found.commit == len(groups)
 
@@ -113,13 +113,13 @@ def test_all_of_a_whole_segment_is_found(groups):
 @settings(max_examples=100)
 @given(GROUPS, st.data())
 def test_a_cut_at_any_byte_keeps_exactly_the_appends_before_it(groups, data):
-    segment = written(groups)
+    segment = write_segment(groups)
     cut = data.draw(st.integers(HEAD_BYTES, len(segment.data)) | st.sampled_from(segment.starts))
 
-    found = scanned(segment.data[:cut])
+    found = scan_data(segment.data[:cut])
 
     whole = [each for each in segment.appends if each[4] <= cut]
-    assert offsets(found) == expected(whole)
+    assert offsets(found) == list_offsets(whole)
     assert found.damage == []
     assert found.end == max((each[4] for each in whole), default=HEAD_BYTES)
     assert bool(found.torn) == (found.end < cut)
@@ -128,36 +128,36 @@ def test_a_cut_at_any_byte_keeps_exactly_the_appends_before_it(groups, data):
 @settings(max_examples=100)
 @given(GROUPS, st.data())
 def test_a_flipped_bit_in_the_last_group_cuts_there_and_loses_nothing_before_it(groups, data):
-    segment = written(groups)
+    segment = write_segment(groups)
     place = segment.flip(data, segment.groups[-1], len(segment.data) - 1)
 
-    found = scanned(segment.data)
+    found = scan_data(segment.data)
 
-    assert offsets(found) == expected(each for each in segment.appends if each[4] <= place)
+    assert offsets(found) == list_offsets(each for each in segment.appends if each[4] <= place)
     assert found.torn
     assert found.damage == []
 
 
-def check_damage(segment: Written, found: Scanned, place: int) -> None:
+def check_damage(segment: WrittenSegment, found: Scanned, place: int) -> None:
     """Check that only the record at a place is damaged, with its appends; the others are whole."""
     start = max(each for each in segment.starts if each <= place)
     stop = min(each for each in segment.starts if each > place)
-    lost = expected(segment.appends) - offsets(found)
+    lost = list_offsets(segment.appends) - offsets(found)
     assert lost
-    assert lost <= expected(each for each in segment.appends if each[3] < stop and each[4] > start)
+    assert lost <= list_offsets(each for each in segment.appends if each[3] < stop and each[4] > start)
     assert [(each.position, each.length) for each in found.damage] == [(start, stop - start)]
     assert found.end == len(segment.data)
 
 
 @settings(max_examples=150)
-@given(GROUPS, st.none() | GROUPS, st.sampled_from(OTHERS), st.data())
+@given(GROUPS, st.none() | GROUPS, st.sampled_from(OTHER_SEQUENCES), st.data())
 def test_a_flipped_bit_before_the_last_group_loses_only_its_record_and_is_reported(groups, before, other, data):
     """Also before pages from the file's earlier use."""
-    pages = bytes(written(before, sequence=other).data) if before else b""
-    segment = written([*groups, [(0, [1])]], held=len(pages))
+    pages = bytes(write_segment(before, sequence=other).data) if before else b""
+    segment = write_segment([*groups, [(0, [1])]], held=len(pages))
     place = segment.flip(data, HEAD_BYTES, segment.groups[-1] - 1)
 
-    found = scanned(over(pages, segment))
+    found = scan_data(write_over(pages, segment))
 
     check_damage(segment, found, place)
     assert before or not found.torn
@@ -167,10 +167,10 @@ def test_a_flipped_bit_before_the_last_group_loses_only_its_record_and_is_report
 @given(GROUPS, st.data())
 def test_damage_beside_a_torn_end_is_damage_when_the_torn_record_knows_better(groups, data):
     """A sector may hold the last acknowledged bytes and the first of a group whose sync never returned."""
-    segment = written([*groups, [(0, [900])]])
+    segment = write_segment([*groups, [(0, [900])]])
     place = segment.flip(data, HEAD_BYTES, segment.groups[-1] - 1)
 
-    found = scanned(segment.data[: segment.groups[-1] + data.draw(st.integers(HEADER_BYTES, 900))])
+    found = scan_data(segment.data[: segment.groups[-1] + data.draw(st.integers(HEADER_BYTES, 900))])
 
     start = max(each for each in segment.starts if each <= place)
     assert [each.position for each in found.damage] == [start]
@@ -181,10 +181,10 @@ def test_damage_beside_a_torn_end_is_damage_when_the_torn_record_knows_better(gr
 @settings(max_examples=60)
 @given(GROUPS, st.data())
 def test_after_a_mark_every_flipped_bit_is_damage_and_no_torn_end(groups, data):
-    segment = written(groups, marked=True)
+    segment = write_segment(groups, marked=True)
     segment.flip(data, HEAD_BYTES, len(segment.data) - 69)
 
-    found = scanned(segment.data)
+    found = scan_data(segment.data)
 
     assert len(found.damage) == 1
     assert found.torn == ""
@@ -194,25 +194,25 @@ def test_after_a_mark_every_flipped_bit_is_damage_and_no_torn_end(groups, data):
 @settings(max_examples=60)
 @given(GROUPS, st.data())
 def test_in_a_closed_segment_every_cut_is_damage_of_the_end_only(groups, data):
-    segment = written(groups)
+    segment = write_segment(groups)
     cut = data.draw(st.integers(HEAD_BYTES, len(segment.data) - 1))
 
-    found = scanned(segment.data[:cut], closed=True)
+    found = scan_data(segment.data[:cut], closed=True)
 
-    assert offsets(found) >= expected(each for each in segment.appends if each[4] <= cut)
+    assert offsets(found) >= list_offsets(each for each in segment.appends if each[4] <= cut)
     assert found.torn == ""
 
 
 @settings(max_examples=100)
-@given(GROUPS, GROUPS, st.sampled_from(OTHERS), st.integers(0, 2**16))
+@given(GROUPS, GROUPS, st.sampled_from(OTHER_SEQUENCES), st.integers(0, 2**16))
 def test_a_segment_ends_where_the_records_of_another_begin_that_its_file_was_before(groups, before, other, zeros):
-    pages = bytes(written(before, sequence=other).data)
-    segment = written(groups, held=len(pages))
-    data = over(pages + bytes(zeros), segment)
+    pages = bytes(write_segment(before, sequence=other).data)
+    segment = write_segment(groups, held=len(pages))
+    data = write_over(pages + bytes(zeros), segment)
 
-    found = scanned(data)
+    found = scan_data(data)
 
-    assert offsets(found) == expected(segment.appends)
+    assert offsets(found) == list_offsets(segment.appends)
     assert (found.end, found.damage) == (len(segment.data), [])
     assert bool(found.torn) == (len(data) > len(segment.data))
     is_like_ours = pages[len(segment.data) :].startswith(MAGIC)
@@ -220,34 +220,34 @@ def test_a_segment_ends_where_the_records_of_another_begin_that_its_file_was_bef
 
 
 @settings(max_examples=100)
-@given(GROUPS, GROUPS, st.sampled_from(OTHERS), st.booleans(), st.data())
+@given(GROUPS, GROUPS, st.sampled_from(OTHER_SEQUENCES), st.booleans(), st.data())
 def test_a_group_torn_over_the_records_of_another_segment_is_cut_there(groups, before, other, zeroed, data):
     """Each sector has its new or its old contents; both belong to the same topics."""
-    pages = bytes(written([*before, [(0, [40_000])]], sequence=other).data)
+    pages = bytes(write_segment([*before, [(0, [40_000])]], sequence=other).data)
     pages = bytes(len(pages)) if zeroed else pages
-    segment = written(groups, held=len(pages))
-    start, content = segment.groups[-1], bytearray(over(pages, segment))
+    segment = write_segment(groups, held=len(pages))
+    start, content = segment.groups[-1], bytearray(write_over(pages, segment))
     pages += bytes(len(content) - len(pages))  # where the file grew
     for place in range(start - start % SECTOR, len(segment.data), SECTOR):
         if data.draw(st.booleans()):
             begin, end = max(place, start), place + SECTOR
             content[begin:end] = pages[begin:end]
 
-    found = scanned(bytes(content))
+    found = scan_data(bytes(content))
 
-    sure = expected(each for each in segment.appends if each[4] <= start)
-    assert sure <= offsets(found) <= expected(segment.appends)
-    assert offsets(found) == expected(each for each in segment.appends if each[4] <= found.end)
+    sure = list_offsets(each for each in segment.appends if each[4] <= start)
+    assert sure <= offsets(found) <= list_offsets(segment.appends)
+    assert offsets(found) == list_offsets(each for each in segment.appends if each[4] <= found.end)
     assert found.damage == []
 
 
 def test_bytes_behind_the_old_pages_are_a_torn_end():
-    pages = bytes(written([[(0, [900])]], sequence=SEQUENCE - 1).data)
-    segment = written([[(0, [5])]], held=len(pages))
-    assert scanned(over(pages, segment)).unwritten
-    assert not scanned(over(pages + b"torn", segment)).unwritten
+    pages = bytes(write_segment([[(0, [900])]], sequence=SEQUENCE - 1).data)
+    segment = write_segment([[(0, [5])]], held=len(pages))
+    assert scan_data(write_over(pages, segment)).unwritten
+    assert not scan_data(write_over(pages + b"torn", segment)).unwritten
 
 
 def test_records_larger_than_the_reading_window_are_found():
-    segment = written([[(0, [5])], [(1, [9_000_000])], [(0, [5])]])
-    assert offsets(scanned(segment.data)) == expected(segment.appends)
+    segment = write_segment([[(0, [5])], [(1, [9_000_000])], [(0, [5])]])
+    assert offsets(scan_data(segment.data)) == list_offsets(segment.appends)

@@ -11,8 +11,8 @@ from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
 from ams.storage.log.embedded.segment import Spares
 from simulation.unreliable_disk import UnreliableDisk
-from tests.storage.log.embedded.history import end
-from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, numbered
+from tests.storage.log.embedded.history import end_log
+from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, make_messages
 
 SIZE = 1000
 SEGMENT = 4000
@@ -27,9 +27,9 @@ async def busy_topic(engine: Embedded, log: EmbeddedLog, *, old: int = 3) -> Top
     """Make a busy topic whose first messages are too old, in their own segment."""
     topic = new_topic_id()
     await log.create(topic)
-    await log.append(topic, numbered(0, old, size=SIZE))
+    await log.append(topic, make_messages(0, old, size=SIZE))
     engine.clock.advance(HOUR - HOUR // 16)
-    await log.append(topic, numbered(old, 1, size=SIZE))
+    await log.append(topic, make_messages(old, 1, size=SIZE))
     engine.clock.advance(HOUR // 16 + 1)
     return topic
 
@@ -38,7 +38,7 @@ async def reused_topic(engine: Embedded, log: EmbeddedLog) -> TopicId:
     """Make a topic whose newest segment overwrites a longer deleted one; its messages are 6 to 9."""
     topic = await busy_topic(engine, log, old=6)
     await log.retain()
-    await log.append(topic, numbered(7, 3, size=SIZE))
+    await log.append(topic, make_messages(7, 3, size=SIZE))
     return topic
 
 
@@ -48,33 +48,33 @@ async def test_a_segment_that_goes_is_the_next_one_and_nothing_of_it_is_met_agai
     (spare,) = engine.disk.paths(".new")
 
     before = engine.disk.content(spare)
-    await log.append(topic, numbered(4, 3, size=SIZE))
+    await log.append(topic, make_messages(4, 3, size=SIZE))
     assert engine.disk.paths(".new") == []
     path = engine.disk.paths(".log")[-1]
     assert len(engine.disk.content(path)) >= len(before)
-    assert await all_fragments(log, topic) == fragments(numbered(3, 4, size=SIZE))
+    assert await all_fragments(log, topic) == fragments(make_messages(3, 4, size=SIZE))
 
-    await log.append(topic, numbered(7, 3, size=SIZE))
+    await log.append(topic, make_messages(7, 3, size=SIZE))
     assert len(engine.disk.content(path)) < SEGMENT
     assert not check(engine.folder, files=engine.disk).damage
 
 
 async def test_a_kill_leaves_old_pages_that_are_neither_read_nor_called_torn(engine: Embedded, log: EmbeddedLog):
     topic = await reused_topic(engine, log)
-    found = engine.killed()
+    found = engine.copy_as_killed()
     path = found.disk.paths(".log")[-1]
     assert len(found.disk.content(path)) > 6 * SIZE
 
     report = check(found.folder, files=found.disk)
     assert (report.torn, report.damage, report.messages) == ((), (), 4)
-    async with found.opened() as again:
+    async with found.open_log() as again:
         assert (again.recovered.trimmed, again.recovered.damage) == ((), ())
         assert len(found.disk.content(path)) < 4 * SIZE
-        assert await all_fragments(again, topic) == fragments(numbered(6, 4, size=SIZE))
+        assert await all_fragments(again, topic) == fragments(make_messages(6, 4, size=SIZE))
 
 
 async def test_an_orderly_stop_leaves_no_spare_and_no_page_behind_the_records(engine: Embedded):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         await reused_topic(engine, log)
         reused = engine.disk.paths(".log")[-1]
         assert len(engine.disk.content(reused)) > 6 * SIZE
@@ -97,14 +97,14 @@ async def test_a_class_nothing_is_written_to_gives_its_spares_back(engine: Embed
 async def test_spares_go_before_an_append_is_refused():
     disk = UnreliableDisk(capacity=300_000)
     engine = Embedded(disk=disk, options={"segment_bytes": 64_000, "retention": HOUR, "min_free_bytes": 50_000})
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await busy_topic(engine, log, old=60)
         await log.retain()
         assert len(disk.paths(".new")) == 1
         disk.stranger = disk.free_bytes("/") - 50_000
         engine.clock.advance(1000)
 
-        await log.append(topic, numbered(61, 1, size=SIZE))
+        await log.append(topic, make_messages(61, 1, size=SIZE))
 
         assert disk.paths(".new") == []
         assert log.refusal is None
@@ -115,7 +115,7 @@ async def test_no_copy_holds_a_spare_or_what_is_behind_the_records(engine: Embed
     await log.retain()
     async with log.kept() as parts:
         assert all(not part.name.endswith(".new") for part in await parts())
-    await log.append(topic, numbered(7, 3, size=SIZE))
+    await log.append(topic, make_messages(7, 3, size=SIZE))
 
     async with log.kept() as parts:
         lengths = {part.name: part.length for part in await parts()}
@@ -129,11 +129,11 @@ async def test_a_spare_that_cannot_be_used_is_replaced_by_a_new_file(engine: Emb
     await log.retain()
     engine.disk.fail(call, errno.EIO, where=".new")
 
-    await log.append(topic, numbered(4, 3, size=SIZE))
+    await log.append(topic, make_messages(4, 3, size=SIZE))
 
     assert engine.disk.failed == 1
     assert engine.disk.paths(".new") == []
-    assert await all_fragments(log, topic) == fragments(numbered(3, 4, size=SIZE))
+    assert await all_fragments(log, topic) == fragments(make_messages(3, 4, size=SIZE))
 
 
 async def test_a_segment_of_a_spare_that_was_taken_back_holds_nothing_if_a_power_loss_brings_it_back():
@@ -145,12 +145,12 @@ async def test_a_segment_of_a_spare_that_was_taken_back_holds_nothing_if_a_power
         engine.disk.fail("sync_folder", errno.EIO, times=10)
         for _ in range(2):  # the file of the second is empty, and may be there too
             with pytest.raises(LogUnavailable):
-                await log.append(topic, numbered(4, 3, size=SIZE))
-        await end(engine, log, "power loss", random.Random(seed))
+                await log.append(topic, make_messages(4, 3, size=SIZE))
+        await end_log(engine, log, "power loss", random.Random(seed))
 
-        async with engine.opened() as log:
+        async with engine.open_log() as log:
             assert not log.recovered.damage, seed
-            assert await all_fragments(log, topic) == fragments(numbered(3, 1, size=SIZE))
+            assert await all_fragments(log, topic) == fragments(make_messages(3, 1, size=SIZE))
 
 
 async def test_a_read_of_a_file_that_becomes_another_segment_meanwhile_is_no_damage(engine: Embedded, log: EmbeddedLog):
@@ -164,7 +164,7 @@ async def test_a_read_of_a_file_that_becomes_another_segment_meanwhile_is_no_dam
     async def reuse() -> None:
         engine.clock.advance(2000)
         await log.retain()
-        await log.append(topic, numbered(4, 3, size=SIZE))
+        await log.append(topic, make_messages(4, 3, size=SIZE))
 
     def late(handle: int, size: int, position: int) -> bytes:
         if size_of(handle) == whole and old in engine.disk.paths():
@@ -179,7 +179,7 @@ async def test_a_read_of_a_file_that_becomes_another_segment_meanwhile_is_no_dam
     assert old not in engine.disk.paths()
     assert [each.offset for each in found] in ([], [3])
     assert log.damaged_places == 0
-    assert await all_fragments(log, topic) == fragments(numbered(3, 4, size=SIZE))
+    assert await all_fragments(log, topic) == fragments(make_messages(3, 4, size=SIZE))
 
 
 def spares_of(disk: UnreliableDisk, **options) -> Spares:

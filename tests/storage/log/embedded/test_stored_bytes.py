@@ -28,7 +28,7 @@ async def flood(log: EmbeddedLog, topic: TopicId, segments: int) -> None:
 
 
 async def test_what_topics_take_is_the_same_after_a_restart_and_less_when_segments_went(engine: Embedded):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         a, b = await new_topic(log), await new_topic(log)
         assert await sizes(log, a, b) == [0, 0]
         await flood(log, a, 3)
@@ -37,10 +37,10 @@ async def test_what_topics_take_is_the_same_after_a_restart_and_less_when_segmen
         assert 12 * 15 * KIB < before[0] < 12 * 16 * KIB
         assert 60 < before[1] < 300
     for _ in range(2):
-        async with engine.opened() as log:
+        async with engine.open_log() as log:
             await log.retain()
             assert await sizes(log, a, b) == before
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         await log.retain()
         engine.clock.advance(8 * 24 * HOUR)
         await log.retain()
@@ -67,10 +67,10 @@ def needs_of(log: EmbeddedLog) -> SimpleNamespace:
     """Return the subscriptions' needs by topic, and the owners to cut first; tests change it."""
     needs = SimpleNamespace(offsets={}, owners=[])
 
-    async def needed() -> Mapping[TopicId, Offset]:
+    async def get_needs() -> Mapping[TopicId, Offset]:
         return needs.offsets
 
-    log.keep_needed(needed, lambda: needs.owners)
+    log.keep_needed(get_needs, lambda: needs.owners)
     return needs
 
 
@@ -111,11 +111,11 @@ async def test_room_is_made_for_who_has_nearly_too_much_by_what_of_theirs_nobody
 
 
 async def test_what_messages_may_take_is_the_limit_or_what_the_disk_has(engine: Embedded):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         a = await new_topic(log)
         assert 11 * SEGMENT < await log.capacity() <= 12 * SEGMENT
         await flood(log, a, 2)
         assert 11 * SEGMENT < await log.capacity() <= 12 * SEGMENT
-    async with engine.opened(max_bytes=None, min_free_bytes=SEGMENT) as log:
+    async with engine.open_log(max_bytes=None, min_free_bytes=SEGMENT) as log:
         free = engine.disk.free_bytes("/log")
         assert await log.capacity() == free + (await sizes(log, a))[0] - SEGMENT

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from ams.core.clock import ManualClock
 from ams.core.names import TopicId
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
-from tests.storage.log.engines import HOUR, SMALL, new_topic, numbered
+from tests.storage.log.engines import HOUR, SMALL_LOG_OPTIONS, make_messages, new_topic
 
 CLOCK = ManualClock()
 Case = Callable[[str], Awaitable[None]]
@@ -23,20 +23,20 @@ def say(what: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def opened(folder: str, **options: object) -> AsyncIterator[tuple[EmbeddedLog, TopicId]]:
-    log = await EmbeddedLog.open(folder, clock=CLOCK, options=LogOptions(**(SMALL | options)))  # type: ignore[arg-type]
+async def open_log(folder: str, **options: object) -> AsyncIterator[tuple[EmbeddedLog, TopicId]]:
+    log = await EmbeddedLog.open(folder, clock=CLOCK, options=LogOptions(**(SMALL_LOG_OPTIONS | options)))  # type: ignore[arg-type]
     say("opened")
     yield log, await new_topic(log)
     await log.close()
 
 
 async def append(log: EmbeddedLog, topic: TopicId, size: int = 0) -> None:
-    await log.append(topic, numbered(0, 1, size=size))
+    await log.append(topic, make_messages(0, 1, size=size))
     say("answered")
 
 
 async def publish(folder: str) -> None:
-    async with opened(folder) as (log, topic):
+    async with open_log(folder) as (log, topic):
         say("created")
         await append(log, topic)
         await append(log, topic)
@@ -44,7 +44,7 @@ async def publish(folder: str) -> None:
 
 
 async def interval(folder: str) -> None:
-    async with opened(folder, sync="interval", sync_interval_ms=HOUR) as (log, topic):
+    async with open_log(folder, sync="interval", sync_interval_ms=HOUR) as (log, topic):
         await append(log, topic)
         await append(log, topic)
         CLOCK.advance(HOUR)
@@ -55,7 +55,7 @@ async def interval(folder: str) -> None:
 
 async def rollover(folder: str, **options: object) -> None:
     # No zeros are written ahead: their time is not deterministic.
-    async with opened(folder, segment_bytes=1500, ahead_bytes=0, **options) as (log, topic):
+    async with open_log(folder, segment_bytes=1500, ahead_bytes=0, **options) as (log, topic):
         await append(log, topic, 900)
         await append(log, topic, 900)
         if not options:
@@ -68,7 +68,7 @@ async def interval_rollover(folder: str) -> None:
 
 
 async def retention(folder: str) -> None:
-    async with opened(folder, retention=HOUR, segment_bytes=1500) as (log, topic):
+    async with open_log(folder, retention=HOUR, segment_bytes=1500) as (log, topic):
         await append(log, topic, 900)
         await append(log, topic, 900)
         CLOCK.advance(HOUR // 8)
@@ -80,7 +80,7 @@ async def retention(folder: str) -> None:
 
 
 async def reuse(folder: str) -> None:
-    async with opened(folder, retention=HOUR, segment_bytes=1500) as (log, topic):
+    async with open_log(folder, retention=HOUR, segment_bytes=1500) as (log, topic):
         await append(log, topic, 900)
         CLOCK.advance(HOUR - HOUR // 16)
         await append(log, topic, 900)
@@ -93,12 +93,12 @@ async def reuse(folder: str) -> None:
 
 
 async def torn(folder: str) -> None:
-    async with opened(folder) as (log, topic):
+    async with open_log(folder) as (log, topic):
         await append(log, topic)
     with open(os.path.join(folder, "7d", f"{1:016d}.log"), "ab") as file:
         file.write(b"half a record")
     say("torn")
-    async with opened(folder):
+    async with open_log(folder):
         pass
 
 

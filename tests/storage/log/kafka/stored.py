@@ -24,7 +24,7 @@ from tests.support.parts import kafka_servers
 
 async def raw_batches(servers: str, partition: Partition, bounds: Bounds) -> list[tuple[int, list[bytes]]]:
     found = []
-    async with connected(servers) as connection:
+    async with open_connection(servers) as connection:
         at = bounds.oldest
         while at < bounds.end:
             until = asyncio.get_running_loop().time() + 8
@@ -36,7 +36,7 @@ async def raw_batches(servers: str, partition: Partition, bounds: Bounds) -> lis
 
 
 @contextlib.asynccontextmanager
-async def connected(servers: str) -> AsyncIterator[Connection]:
+async def open_connection(servers: str) -> AsyncIterator[Connection]:
     connection = await Connection.open(KafkaOptions(servers=servers, prefix="none", replication=1, min_isr=1))
     try:
         yield connection
@@ -46,7 +46,7 @@ async def connected(servers: str) -> AsyncIterator[Connection]:
 
 async def make_topic(servers: str, name: str, **configs: str) -> None:
     """Create a topic directly; in names of settings an underscore stands for a dot."""
-    async with connected(servers) as connection:
+    async with open_connection(servers) as connection:
         until = asyncio.get_running_loop().time() + 8
         given = {name.replace("_", "."): value for name, value in configs.items()}
         assert await create_topics(connection, [NewTopic(name, 1, given)], until) == [None]
@@ -57,7 +57,7 @@ async def make_topic(servers: str, name: str, **configs: str) -> None:
 async def change_topic(servers: str, partition: Partition, **configs: str | None) -> None:
     """Change settings of a topic directly; the broker applies them when this returns."""
     changes = {name.replace("_", "."): value for name, value in configs.items()}
-    async with connected(servers) as connection:
+    async with open_connection(servers) as connection:
         until = asyncio.get_running_loop().time() + 8
         await alter(connection, partition, changes, until)
         while True:
@@ -68,7 +68,7 @@ async def change_topic(servers: str, partition: Partition, **configs: str | None
 
 
 async def settings(servers: str, partition: Partition, *names: str) -> dict[str, str]:
-    async with connected(servers) as connection:
+    async with open_connection(servers) as connection:
         until = asyncio.get_running_loop().time() + 8
         return dict((await describe(connection, [partition.name], names, until))[partition.name])
 
@@ -120,7 +120,7 @@ async def produce(partition: Partition, values: Sequence[bytes | None], **settin
 
 
 @contextlib.asynccontextmanager
-async def opened(**changes: Any) -> AsyncIterator[tuple[Connection, Reader]]:
+async def open_reader(**changes: Any) -> AsyncIterator[tuple[Connection, Reader]]:
     given = KafkaOptions(servers=kafka_servers(), **({"replication": 1, "min_isr": 1} | changes))
     connection = await Connection.open(given)
     reader = Reader(connection, given, Supervisor())

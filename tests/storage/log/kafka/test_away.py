@@ -19,14 +19,17 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def nowhere():
+def unused_address():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-async def test_without_a_broker_the_log_opens_says_why_it_refuses_and_closes(nowhere: str):
-    async with asyncio.timeout(PATIENCE_SECONDS), Kafka(servers=nowhere, prefix="p").opened(patience=600.0) as log:
+async def test_without_a_broker_the_log_opens_says_why_it_refuses_and_closes(unused_address: str):
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        Kafka(servers=unused_address, prefix="p").open_log(patience=600.0) as log,
+    ):
         assert "127.0.0.1" in log.away
         assert log.refusal == log.away
         for call in (
@@ -38,8 +41,8 @@ async def test_without_a_broker_the_log_opens_says_why_it_refuses_and_closes(now
                 await call
 
 
-async def test_a_password_is_not_in_what_the_log_says(nowhere: str):
-    async with Kafka(servers=nowhere, prefix="p").opened(user="u", password="pass-word") as log:
+async def test_a_password_is_not_in_what_the_log_says(unused_address: str):
+    async with Kafka(servers=unused_address, prefix="p").open_log(user="u", password="pass-word") as log:
         assert "pass-word" not in log.refusal
 
 
@@ -49,23 +52,23 @@ def broker(tmp_path_factory: pytest.TempPathFactory):
         yield brokers
 
 
-def opened(broker: Brokers, **changes: float) -> contextlib.AbstractAsyncContextManager[KafkaLog]:
-    return Kafka(servers=broker.servers_by("node"), prefix="away").opened(**({"patience": 600.0} | changes))
+def open_log(broker: Brokers, **changes: float) -> contextlib.AbstractAsyncContextManager[KafkaLog]:
+    return Kafka(servers=broker.servers_by("node"), prefix="away").open_log(**({"patience": 600.0} | changes))
 
 
 @pytest.fixture
 async def log(broker: Brokers):
-    async with opened(broker) as log:
+    async with open_log(broker) as log:
         yield log
 
 
 async def answers_again(log: KafkaLog, topic) -> int:
-    async def appended() -> tuple[int] | None:
+    async def append_text() -> tuple[int] | None:
         with contextlib.suppress(LogUnavailable):
             return ((await log.append(topic, texts("back"))).first,)
         return None
 
-    return (await wait_until_async(appended))[0]
+    return (await wait_until_async(append_text))[0]
 
 
 @pytest.mark.long
@@ -88,7 +91,7 @@ async def test_a_broker_that_stands_still_for_a_while_is_waited_for(
 
 @pytest.mark.long
 async def test_a_broker_that_stands_still_too_long_is_given_up_and_found_again(broker: Brokers):
-    async with opened(broker, patience=1.0, request_timeout=1.5) as log:
+    async with open_log(broker, patience=1.0, request_timeout=1.5) as log:
         topic = await new_topic(log)
 
         async def is_given_up() -> bool:
@@ -108,7 +111,7 @@ async def test_a_broker_that_stands_still_too_long_is_given_up_and_found_again(b
 
 @pytest.mark.long
 async def test_when_kafka_is_cut_off_calls_fail_and_all_comes_back(broker: Brokers, log: KafkaLog, topic: TopicId):
-    def told() -> list[str]:
+    def list_events() -> list[str]:
         return [each["event"] for each in lines if each["event"] in ("kafka.away", "kafka.back")]
 
     await log.append(topic, texts("aaaa"))
@@ -123,13 +126,13 @@ async def test_when_kafka_is_cut_off_calls_fail_and_all_comes_back(broker: Broke
                 with pytest.raises(LogUnavailable):
                     await call
         assert log.away is not None
-        await wait_until_async(told)
+        await wait_until_async(list_events)
 
         link.restore()
 
         assert await answers_again(log, topic) == 1
         assert log.away is None
-        await wait_until_async(lambda: told() == ["kafka.away", "kafka.back"])
+        await wait_until_async(lambda: list_events() == ["kafka.away", "kafka.back"])
     assert await all_fragments(log, topic) == fragments(texts("aaaa", "back"))
 
 
@@ -137,7 +140,7 @@ async def test_when_kafka_is_cut_off_calls_fail_and_all_comes_back(broker: Broke
 async def test_a_log_opened_before_its_broker_finds_it_when_it_is_there(broker: Brokers):
     [link] = broker.links("node")
     link.cut()
-    async with opened(broker) as log:
+    async with open_log(broker) as log:
         assert log.away is not None
 
         link.restore()

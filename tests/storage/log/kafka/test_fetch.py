@@ -24,7 +24,7 @@ async def test_the_bounds_of_many_topics_are_those_of_each(monkeypatch) -> None:
     gone = await stored.make()
     await stored.delete(gone)
 
-    async with stored.opened() as (connection, reader):
+    async with stored.open_reader() as (connection, reader):
         until = asyncio.get_running_loop().time() + 8
         found = await bounds_of_all(connection, [empty, cut, moved, gone], until)
 
@@ -35,7 +35,7 @@ async def test_the_bounds_of_many_topics_are_those_of_each(monkeypatch) -> None:
 SIZES = {"wait_ms": 100, "topic_bytes": 1000, "max_bytes": 10_000}
 
 
-async def asked(connection, session, leader, wanted):
+async def fetch_topics(connection, session, leader, wanted):
     """Fetch once; return the topics with messages, None if the session has to start again."""
     response = await connection.send(leader, session.request(wanted, **SIZES), ASK)
     if not session.accept_answer(response):
@@ -46,30 +46,30 @@ async def asked(connection, session, leader, wanted):
 @pytest.mark.kafka
 async def test_only_what_changed_is_said_and_answered():
     one, two = await stored.make(), await stored.make()
-    async with stored.opened() as (connection, _):
+    async with stored.open_reader() as (connection, _):
         leader = await connection.leader(one, until=float("inf"))
         session = FetchSession()
-        assert await asked(connection, session, leader, {one.name: 0, two.name: 0}) == set()
+        assert await fetch_topics(connection, session, leader, {one.name: 0, two.name: 0}) == set()
         await stored.produce(two, [b"x"])
-        assert await asked(connection, session, leader, {one.name: 0, two.name: 0}) == {two.name}
-        assert await asked(connection, session, leader, {one.name: 0, two.name: 1}) == set()
+        assert await fetch_topics(connection, session, leader, {one.name: 0, two.name: 0}) == {two.name}
+        assert await fetch_topics(connection, session, leader, {one.name: 0, two.name: 1}) == set()
         await stored.produce(one, [b"x"])
         await stored.produce(two, [b"y"])
-        assert await asked(connection, session, leader, {one.name: 0}) == {one.name}
-        assert await asked(connection, session, leader, {two.name: 1}) == {two.name}
+        assert await fetch_topics(connection, session, leader, {one.name: 0}) == {one.name}
+        assert await fetch_topics(connection, session, leader, {two.name: 1}) == {two.name}
 
 
 @pytest.mark.kafka
 async def test_a_session_that_the_broker_has_forgotten_begins_again():
     partition = await stored.make()
     await stored.produce(partition, [b"x"])
-    async with stored.opened() as (connection, _):
+    async with stored.open_reader() as (connection, _):
         leader = await connection.leader(partition, until=float("inf"))
         session = FetchSession()
-        assert await asked(connection, session, leader, {partition.name: 0}) == {partition.name}
+        assert await fetch_topics(connection, session, leader, {partition.name: 0}) == {partition.name}
         session.accept_answer(SimpleNamespace(error_code=0, session_id=12345))
-        assert await asked(connection, session, leader, {partition.name: 0}) is None
-        assert await asked(connection, session, leader, {partition.name: 0}) == {partition.name}
+        assert await fetch_topics(connection, session, leader, {partition.name: 0}) is None
+        assert await fetch_topics(connection, session, leader, {partition.name: 0}) == {partition.name}
 
 
 def test_a_broker_without_room_for_a_session_is_asked_about_all_each_time():
@@ -81,10 +81,10 @@ def test_a_broker_without_room_for_a_session_is_asked_about_all_each_time():
         assert session.accept_answer(SimpleNamespace(error_code=0, session_id=0))
 
 
-UNKNOWN = 3
+UNKNOWN_TOPIC = 3
 
 
-class Brokers:
+class ScriptedBrokers:
     """Answers metadata requests of topics: a leader, or a negative error code."""
 
     def __init__(self, **topics):
@@ -102,12 +102,12 @@ class Brokers:
     def _answer(self, name):
         leader = self.topics.get(name)
         if leader is None:
-            return UNKNOWN, name, False, []
+            return UNKNOWN_TOPIC, name, False, []
         return 0, name, False, [(0 if leader >= 0 else 5, 0, leader, [], [])]
 
 
 async def test_topics_asked_about_together_are_asked_for_in_one_question():
-    brokers = Brokers(a=0, b=2, c=2)
+    brokers = ScriptedBrokers(a=0, b=2, c=2)
     leaders = Leaders(brokers)
     found = await asyncio.gather(*(leaders.of(name) for name in ("a", "b", "c", "b")))
     assert found == [0, 2, 2, 2]
@@ -116,7 +116,7 @@ async def test_topics_asked_about_together_are_asked_for_in_one_question():
 
 
 async def test_only_what_turned_out_to_be_wrong_is_looked_up_again():
-    brokers = Brokers(a=1, b=2, c=2)
+    brokers = ScriptedBrokers(a=1, b=2, c=2)
     leaders = Leaders(brokers)
     for name in ("a", "b", "c"):
         await leaders.of(name)
@@ -128,7 +128,7 @@ async def test_only_what_turned_out_to_be_wrong_is_looked_up_again():
 
 
 async def test_what_is_unknown_or_without_a_leader_is_an_error_that_is_not_remembered():
-    brokers = Brokers(b=-1)
+    brokers = ScriptedBrokers(b=-1)
     leaders = Leaders(brokers)
     with pytest.raises(UnknownTopicOrPartitionError):
         await leaders.of("a")
@@ -139,7 +139,7 @@ async def test_what_is_unknown_or_without_a_leader_is_an_error_that_is_not_remem
 
 
 async def test_when_no_broker_answers_all_who_ask_are_told():
-    brokers = Brokers(a=1)
+    brokers = ScriptedBrokers(a=1)
     brokers.trouble = KafkaConnectionError("away")
     leaders = Leaders(brokers)
     found = await asyncio.gather(leaders.of("a"), leaders.of("b"), return_exceptions=True)

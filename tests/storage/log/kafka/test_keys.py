@@ -15,10 +15,10 @@ from ams.storage.log.kafka.idempotency_store import PublishedBytes
 from ams.storage.log.kafka.keys import CLAIM_WAIT_MS, KEY, find_append
 from ams.storage.log.kafka.log import KafkaLog
 from ams.storage.log.kafka.partition import Partition
-from tests.service.interference import failing
-from tests.storage.log.engines import HOUR, Kafka, new_topic, numbered, texts
+from tests.service.interference import fail_calls
+from tests.storage.log.engines import HOUR, Kafka, make_messages, new_topic, texts
 from tests.storage.log.idempotency_store import MemoryIdempotencyStore
-from tests.storage.log.kafka.test_records import batch_of, signed
+from tests.storage.log.kafka.test_records import batch_of, sign_batch
 from tests.support.loop_time import pass_loop_time
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
@@ -65,7 +65,7 @@ async def test_a_key_whose_messages_are_nowhere_is_free_for_others(engine: Kafka
 
 async def test_a_key_is_not_free_while_messages_are_not_seen_yet(engine: Kafka, monkeypatch: pytest.MonkeyPatch):
     """One of them may be the append in question."""
-    async with engine.opened(patience=1.0) as log:
+    async with engine.open_log(patience=1.0) as log:
         topic = await new_topic(log)
         await claim(engine, topic, "k", texts("aaaa"), 0)
         engine.clock.advance(CLAIM_WAIT_MS)
@@ -95,14 +95,14 @@ async def test_a_key_whose_messages_are_there_is_not_free(engine: Kafka, log: Ka
 
 
 async def test_messages_of_a_node_that_died_before_it_noted_them_are_found(engine: Kafka):
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
-        await log.append(topic, numbered(0, 50))
+        await log.append(topic, make_messages(0, 50))
         first = await stored_but_not_settled(engine, log, topic, "k", texts("aaaa", "bbbb"))
-        await log.append(topic, numbered(50, 50))
+        await log.append(topic, make_messages(50, 50))
 
     engine.clock.advance(CLAIM_WAIT_MS)
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         assert await log.earlier_answer(topic, texts("aaaa", "bbbb"), "k") == first
         assert await log.append(topic, texts("aaaa", "bbbb"), key="k") == first
         assert await log.bounds(topic) == Bounds(0, 102)
@@ -111,9 +111,9 @@ async def test_messages_of_a_node_that_died_before_it_noted_them_are_found(engin
 
 
 async def test_an_append_of_a_node_that_died_before_it_sent_it_is_made_by_one_of_those_who_ask(engine: Kafka):
-    async with engine.opened() as log, engine.opened() as second:
+    async with engine.open_log() as log, engine.open_log() as second:
         topic = await new_topic(log)
-        await log.append(topic, numbered(0, 5))
+        await log.append(topic, make_messages(0, 5))
         await claim(engine, topic, "k", texts("aaaa"), 5)
         engine.clock.advance(CLAIM_WAIT_MS)
         assert await log.earlier_answer(topic, texts("aaaa"), "k") is None
@@ -133,7 +133,7 @@ async def test_an_append_of_a_node_that_died_before_it_sent_it_is_made_by_one_of
 async def test_who_stood_still_until_its_claim_was_taken_over_does_not_give_up_that_of_another(
     engine: Kafka, monkeypatch: pytest.MonkeyPatch
 ):
-    async with engine.opened(patience=1.0) as log, engine.opened() as second:
+    async with engine.open_log(patience=1.0) as log, engine.open_log() as second:
         topic = await new_topic(second)
         hashed = key_hash(topic, b"k")
 
@@ -159,7 +159,7 @@ async def test_who_stood_still_until_its_claim_was_taken_over_does_not_give_up_t
 
 
 async def test_a_claim_that_could_not_be_settled_is_answered_all_the_same(engine: Kafka, log: KafkaLog, topic: TopicId):
-    with failing(engine.idempotency, "settle", RegistryUnavailable):
+    with fail_calls(engine.idempotency, "settle", RegistryUnavailable):
         first = await log.append(topic, texts("aaaa"), key="k")
     engine.clock.advance(CLAIM_WAIT_MS)
     assert await log.append(topic, texts("aaaa"), key="k") == first
@@ -168,9 +168,9 @@ async def test_a_claim_that_could_not_be_settled_is_answered_all_the_same(engine
 async def test_nobody_waits_long_for_a_claim_to_be_settled_nor_for_others_with_the_same_key(
     engine: Kafka, monkeypatch: pytest.MonkeyPatch
 ):
-    async with engine.opened(patience=1.0) as log, asyncio.timeout(PATIENCE_SECONDS):
+    async with engine.open_log(patience=1.0) as log, asyncio.timeout(PATIENCE_SECONDS):
         topic = await new_topic(log)
-        await log.append(topic, numbered(0, 1))
+        await log.append(topic, make_messages(0, 1))
         monkeypatch.setattr(engine.idempotency, "settle", lambda *_: asyncio.Event().wait())
 
         assert (await log.append(topic, texts("aaaa"), key="k")).first == 1
@@ -204,9 +204,9 @@ async def test_without_the_books_no_key_is_taken_and_nothing_is_stored(engine: K
 
 
 async def test_a_key_of_an_append_that_was_surely_not_stored_is_free_at_once(engine: Kafka):
-    async with engine.opened(max_batch_bytes=2**20) as log:
+    async with engine.open_log(max_batch_bytes=2**20) as log:
         topic = await new_topic(log)
-        broad = numbered(0, 13_000, size=60)  # within the first rough look, not within a batch
+        broad = make_messages(0, 13_000, size=60)  # within the first rough look, not within a batch
         with pytest.raises(Exception, match="too large"):
             await log.append(topic, broad, key="k")
 
@@ -214,7 +214,7 @@ async def test_a_key_of_an_append_that_was_surely_not_stored_is_free_at_once(eng
 
 
 async def test_a_key_older_than_the_messages_of_its_topic_is_new_again(engine: Kafka):
-    async with engine.opened(idempotency_window=HOUR) as log:
+    async with engine.open_log(idempotency_window=HOUR) as log:
         topic = await new_topic(log)
         await log.append(topic, texts("aaaa"), key="k")
         engine.clock.advance(HOUR + 1)
@@ -249,10 +249,10 @@ async def test_batches_of_others_that_cannot_be_read_hold_up_no_search(monkeypat
     foreign[22] |= flag  # 7: a compression that there is not
     ours[7] = 1  # its first offset
 
-    async def fetched(*_: object, until: float) -> Part:
-        return Part(2, bytes(signed(foreign)) + bytes(ours))
+    async def fetch_part(*_: object, until: float) -> Part:
+        return Part(2, bytes(sign_batch(foreign)) + bytes(ours))
 
-    monkeypatch.setattr(keys, "fetch_part", fetched)
+    monkeypatch.setattr(keys, "fetch_part", fetch_part)
     partition = Partition(new_topic_id(), "ams.x")
 
     found = await find_append(SimpleNamespace(deadline=lambda: 1.0), partition, b"k", Bounds(0, 2), 1)

@@ -17,7 +17,7 @@ from ams.storage.log.kafka.message_cache import (
 )
 
 
-def stored(*offsets, size=10):
+def make_runs(*offsets, size=10):
     return [Run.of(offset, 1, [b"x" * size]) for offset in offsets]
 
 
@@ -27,11 +27,11 @@ runs = st.lists(
 """Messages published one by one and together, with gaps between them."""
 
 
-def between(runs, start, end):
+def runs_between(runs, start, end):
     return runs_of([each for each in Runs(runs) if start <= each.offset < end])
 
 
-def wanted(found, max_messages, max_bytes):
+def choose_messages(found, max_messages, max_bytes):
     """Return the permitted messages of a read of `found`."""
     chosen = []
     for each in found[:max_messages]:
@@ -46,9 +46,9 @@ def test_a_read_takes_the_same_from_one_range_or_two(found, start, max_messages,
     pending = PendingRead(max_messages, max_bytes)
     for low, high in ((0, cut), (cut, 61)):
         if not pending.full and start < high:
-            next_ = CachedRange(low, high, between(found, low, high)).fill(pending, start)
+            next_ = CachedRange(low, high, runs_between(found, low, high)).fill(pending, start)
     rest = [each for each in Runs(found) if each.offset >= start]
-    assert list(Runs(pending.runs)) == wanted(rest, max_messages, max_bytes)
+    assert list(Runs(pending.runs)) == choose_messages(rest, max_messages, max_bytes)
     assert all(run.size == sum(map(len, run.fragments)) for run in pending.runs)
     if start < 61:
         assert [each for each in rest if each.offset < next_] == list(Runs(pending.runs))
@@ -57,9 +57,9 @@ def test_a_read_takes_the_same_from_one_range_or_two(found, start, max_messages,
 
 @given(runs, runs, st.integers(0, 30))
 def test_a_range_grows_by_what_it_has_not(found, more, start):
-    grown = CachedRange(0, 30, between(found, 0, 30))
-    grown.extend(61, between(more, start, 61))
-    expected = [*Runs(between(found, 0, 30)), *Runs(between(more, 30, 61))]
+    grown = CachedRange(0, 30, runs_between(found, 0, 30))
+    grown.extend(61, runs_between(more, start, 61))
+    expected = [*Runs(runs_between(found, 0, 30)), *Runs(runs_between(more, 30, 61))]
     assert list(Runs(grown.runs)) == expected
     assert (grown.start, grown.next, grown.bytes) == (0, 61, memory_of(grown.runs))
 
@@ -85,7 +85,7 @@ def test_a_range_lets_go_of_what_is_before_an_offset(found, offset):
 
 
 ONE, TWO, THREE = (new_topic_id() for _ in range(3))
-MESSAGE = memory_of(stored(0))  # memory of a message of the tests
+MESSAGE = memory_of(make_runs(0))  # memory of a message of the tests
 
 
 def cached_range(cache, topic):
@@ -95,23 +95,23 @@ def cached_range(cache, topic):
 
 async def test_only_topics_that_somebody_reads_are_held():
     cache = TailCache(1 << 20)
-    cache.add(ONE, 0, 1, stored(0))
+    cache.add(ONE, 0, 1, make_runs(0))
     assert not cache.accepts(ONE, 0)
     assert cached_range(cache, ONE) is None
     cache.begin(ONE, 1, 1, [])
-    cache.add(ONE, 1, 3, stored(1, 2))
+    cache.add(ONE, 1, 3, make_runs(1, 2))
     assert cached_range(cache, ONE) == [1, 2]
     assert cache.newest(ONE) == 3
 
 
 async def test_what_comes_after_a_gap_is_left_to_be_fetched_or_begins_anew():
     cache = TailCache(1 << 20)
-    cache.begin(ONE, 0, 2, stored(0, 1))
-    cache.add(ONE, 3, 4, stored(3))
+    cache.begin(ONE, 0, 2, make_runs(0, 1))
+    cache.add(ONE, 3, 4, make_runs(3))
     assert cached_range(cache, ONE) == [0, 1]
-    cache.begin(ONE, 3, 4, stored(3))
+    cache.begin(ONE, 3, 4, make_runs(3))
     assert cached_range(cache, ONE) == [3]
-    cache.begin(ONE, 0, 2, stored(0, 1))
+    cache.begin(ONE, 0, 2, make_runs(0, 1))
     assert cached_range(cache, ONE) == [3]
 
 
@@ -119,10 +119,10 @@ async def test_what_reaches_back_before_what_is_held_is_held_with_it_once():
     """Otherwise a reader a little behind the others would have to fetch each time."""
     cache = TailCache(1 << 20)
     cache.begin(ONE, 4, 4, [])
-    cache.begin(ONE, 2, 4, stored(2, 3))
+    cache.begin(ONE, 2, 4, make_runs(2, 3))
     assert cached_range(cache, ONE) == [2, 3]
-    cache.add(ONE, 3, 5, stored(3, 4))
-    cache.begin(ONE, 0, 3, stored(0, 1, 2))
+    cache.add(ONE, 3, 5, make_runs(3, 4))
+    cache.begin(ONE, 0, 3, make_runs(0, 1, 2))
     assert cached_range(cache, ONE) == [0, 1, 2, 3, 4]
     assert cache.ends_at(ONE, 5)
     assert cache.bytes == 5 * MESSAGE
@@ -133,11 +133,11 @@ async def test_what_reaches_back_before_what_is_held_is_held_with_it_once():
 async def test_topics_not_read_for_longest_go_when_memory_is_full():
     cache = TailCache(8 * MESSAGE)
     for topic in (ONE, TWO, THREE):
-        cache.begin(topic, 0, 2, stored(0, 1))
+        cache.begin(topic, 0, 2, make_runs(0, 1))
     cache.cached_range(ONE)
-    cache.begin(new_topic_id(), 0, 2, stored(0, 1))
+    cache.begin(new_topic_id(), 0, 2, make_runs(0, 1))
     assert cached_range(cache, ONE) == [0, 1]
-    cache.begin(new_topic_id(), 0, 2, stored(0, 1))
+    cache.begin(new_topic_id(), 0, 2, make_runs(0, 1))
     assert cached_range(cache, TWO) is None
     assert cached_range(cache, THREE) == [0, 1]
     assert cache.bytes <= 8 * MESSAGE
@@ -147,7 +147,7 @@ async def test_one_topic_takes_no_more_than_its_share():
     cache = TailCache(40 * MESSAGE)
     cache.begin(ONE, 0, 0, [])
     for offset in range(30):
-        cache.add(ONE, offset, offset + 1, stored(offset))
+        cache.add(ONE, offset, offset + 1, make_runs(offset))
     assert cached_range(cache, ONE) == list(range(20, 30))
     assert cache.bytes == 10 * MESSAGE
     cache.forget(ONE)
@@ -156,26 +156,26 @@ async def test_one_topic_takes_no_more_than_its_share():
 
 async def test_what_retention_took_is_let_go_and_a_topic_that_nobody_reads_any_more(monkeypatch):
     cache = TailCache(1 << 20)
-    cache.begin(ONE, 0, 2, stored(0, 1))
+    cache.begin(ONE, 0, 2, make_runs(0, 1))
     for oldest, left in ((0, [0, 1]), (1, [1]), (5, [])):
         cache.drop_before(ONE, oldest)
         assert cached_range(cache, ONE) == left
         assert cache.bytes == len(left) * MESSAGE
 
-    cache.begin(TWO, 0, 1, stored(0))
+    cache.begin(TWO, 0, 1, make_runs(0))
     monkeypatch.setattr(module, "UNUSED_FOR", -1.0)
-    cache.add(TWO, 1, 2, stored(1))
+    cache.add(TWO, 1, 2, make_runs(1))
     assert cached_range(cache, TWO) is None
     assert cache.bytes == 0
 
 
-def run(start, end):
-    return CachedRange(start, end, stored(*range(start, end)))
+def make_range(start, end):
+    return CachedRange(start, end, make_runs(*range(start, end)))
 
 
 async def test_what_was_fetched_ahead_is_found_by_every_offset_of_it():
     ahead = ReadAhead(1 << 20)
-    ahead.keep(ONE, run(10, 20))
+    ahead.keep(ONE, make_range(10, 20))
     assert ahead.cached_range(ONE, 9) is None
     assert ahead.cached_range(ONE, 20) is None
     assert ahead.cached_range(TWO, 15) is None
@@ -186,14 +186,14 @@ async def test_what_was_fetched_ahead_is_found_by_every_offset_of_it():
 
 async def test_what_was_not_used_for_longest_goes_first():
     ahead = ReadAhead(25 * MESSAGE)
-    ahead.keep(ONE, run(0, 10))
-    ahead.keep(ONE, run(10, 20))
+    ahead.keep(ONE, make_range(0, 10))
+    ahead.keep(ONE, make_range(10, 20))
     assert ahead.cached_range(ONE, 0)
-    ahead.keep(TWO, run(0, 10))
+    ahead.keep(TWO, make_range(0, 10))
     assert ahead.cached_range(ONE, 10) is None
     assert ahead.cached_range(ONE, 0)
     assert ahead.bytes == 20 * MESSAGE
-    ahead.keep(TWO, run(0, 40))  # more than may be held at all
+    ahead.keep(TWO, make_range(0, 40))  # more than may be held at all
     assert ahead.bytes == 0
 
 

@@ -12,33 +12,33 @@ from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.kafka
 
-FOR_EVER = 600.0  # seconds of a wait that has to end by itself
-PATIENCE = 60.0
-ALL = {"max_messages": 10_000, "max_bytes": 16 * 2**20}
+ENDLESS_SECONDS = 600.0  # seconds of a wait that has to end by itself
+PATIENCE_SECONDS = 60.0
+READ_LIMITS = {"max_messages": 10_000, "max_bytes": 16 * 2**20}
 
 
 @pytest.fixture
 async def node():
-    async with stored.opened() as (_, reader):
+    async with stored.open_reader() as (_, reader):
         yield reader
 
 
 @pytest.fixture
-async def other():
-    async with stored.opened() as (_, reader):
+async def other_reader():
+    async with stored.open_reader() as (_, reader):
         yield reader
 
 
 @pytest.fixture
-def questions(monkeypatch):
+def request_lanes(monkeypatch):
     """Return the lanes of all requests to brokers, which are answered soon."""
     asked, send = [], Connection.send
 
-    def noted(self, node, request, lane=ASK):
+    def note_lane(self, node, request, lane=ASK):
         asked.append(lane)
         return send(self, node, request, lane)
 
-    monkeypatch.setattr(Connection, "send", noted)
+    monkeypatch.setattr(Connection, "send", note_lane)
     monkeypatch.setitem(reader.WAIT_MS, reader.LONG_POLL, 20)
     return asked
 
@@ -74,13 +74,13 @@ async def test_what_another_node_published_a_moment_ago_is_read(node):
     async with stored.producer() as made:
         for number in range(30):
             sent = await made.send_and_wait(partition.name, b"%d" % number)
-            found = await node.read(partition, number, **ALL)
+            found = await node.read(partition, number, **READ_LIMITS)
             assert offsets(found) == [sent.offset]
 
 
 async def test_reads_at_the_tail_hold_what_this_node_appended(node):
     partition = await stored.make()
-    assert await node.read(partition, 0, **ALL) == []
+    assert await node.read(partition, 0, **READ_LIMITS) == []
     fragments = [message(text).fragment for text in ("QQ==", "Qg==")]
     await stored.produce(partition, [b"A", b"B"])
     node.appended(partition, Appended(0, 2, 5), fragments)
@@ -89,10 +89,10 @@ async def test_reads_at_the_tail_hold_what_this_node_appended(node):
 
 async def test_a_read_holds_no_more_than_what_came_before_a_gap_in_memory(node):
     partition = await stored.make()
-    await node.read(partition, 0, **ALL)
+    await node.read(partition, 0, **READ_LIMITS)
     await stored.produce(partition, [b"A", b"B", b"C"])
     node.appended(partition, Appended(2, 1, 5), [message("Qw==").fragment])
-    assert values(await node.read(partition, 0, **ALL)) == ["QQ==", "Qg==", "Qw=="]
+    assert values(await node.read(partition, 0, **READ_LIMITS)) == ["QQ==", "Qg==", "Qw=="]
 
 
 async def read_on(node, partition, step):
@@ -111,20 +111,20 @@ async def test_who_reads_on_and_on_and_side_by_side_gets_every_message_once(node
         assert len({each.fragment for each in found}) == 5000
 
 
-async def test_a_read_below_the_oldest_begins_there(node, other, questions):
+async def test_a_read_below_the_oldest_begins_there(node, other_reader, request_lanes):
     partition = await stored.make()
     await stored.produce(partition, [b"%d" % number for number in range(10)])
     await node.read(partition, 0, max_messages=1, max_bytes=1 << 20)
     await stored.delete_before(partition, 4)
     assert await node.bounds(partition) == Bounds(4, 10)
-    assert offsets(await other.read(partition, 0, **ALL)) == list(range(4, 10))
+    assert offsets(await other_reader.read(partition, 0, **READ_LIMITS)) == list(range(4, 10))
     await stored.delete_before(partition, 10)
-    assert await other.bounds(partition) == Bounds(10, 10)
+    assert await other_reader.bounds(partition) == Bounds(10, 10)
     assert await node.last_time(partition) is None
-    waiting = asyncio.create_task(other.wait(partition, 3, FOR_EVER))
-    assert await goes_on(waiting, questions)
+    waiting = asyncio.create_task(other_reader.wait(partition, 3, ENDLESS_SECONDS))
+    assert await goes_on(waiting, request_lanes)
     await stored.produce(partition, [b"new"])
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await waiting
 
 
@@ -132,49 +132,49 @@ async def test_holes_are_read_over(node):
     partition = await stored.make()
     await stored.produce(partition, [b"before"])
     await transaction(node, partition, 3)
-    assert offsets(await node.read(partition, 0, **ALL)) == [0, 1]
-    assert await node.read(partition, 2, **ALL) == []
+    assert offsets(await node.read(partition, 0, **READ_LIMITS)) == [0, 1]
+    assert await node.read(partition, 2, **READ_LIMITS) == []
     assert await node.last_time(partition) is not None
     await stored.produce(partition, [b"after"])
-    assert offsets(await node.read(partition, 1, **ALL)) == [1, 3]
-    assert offsets(await node.read(partition, 2, **ALL)) == [3]
+    assert offsets(await node.read(partition, 1, **READ_LIMITS)) == [1, 3]
+    assert offsets(await node.read(partition, 2, **READ_LIMITS)) == [3]
 
 
-async def test_a_wait_does_not_end_for_a_hole(node, questions):
+async def test_a_wait_does_not_end_for_a_hole(node, request_lanes):
     partition = await stored.make()
     await transaction(node, partition, 2)
-    assert await node.wait(partition, 0, PATIENCE)
-    waiting = asyncio.create_task(node.wait(partition, 1, FOR_EVER))
-    assert await goes_on(waiting, questions)
+    assert await node.wait(partition, 0, PATIENCE_SECONDS)
+    waiting = asyncio.create_task(node.wait(partition, 1, ENDLESS_SECONDS))
+    assert await goes_on(waiting, request_lanes)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     assert not await node.wait(partition, 1, 0.3)
 
 
-async def test_a_wait_ends_with_the_message_it_is_for_published_through_another_node(node, questions):
+async def test_a_wait_ends_with_the_message_it_is_for_published_through_another_node(node, request_lanes):
     partition = await stored.make()
     async with stored.producer() as made:
-        waiting = asyncio.create_task(node.wait(partition, 1, FOR_EVER))
-        assert await goes_on(waiting, questions)
+        waiting = asyncio.create_task(node.wait(partition, 1, ENDLESS_SECONDS))
+        assert await goes_on(waiting, request_lanes)
         await made.send_and_wait(partition.name, b"x")
-        assert await goes_on(waiting, questions)
+        assert await goes_on(waiting, request_lanes)
         await made.send_and_wait(partition.name, b"y")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await waiting
 
 
-async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypatch, questions):
+async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypatch, request_lanes):
     """The other topic's request takes longer than the new waits last: they cannot be waiting for it."""
-    monkeypatch.setitem(reader.WAIT_MS, reader.LONG_POLL, int(FOR_EVER * 1000))
+    monkeypatch.setitem(reader.WAIT_MS, reader.LONG_POLL, int(ENDLESS_SECONDS * 1000))
     quiet, busy = await stored.make(), await stored.make()
-    async with stored.opened(request_timeout=2 * FOR_EVER) as (_, node), stored.producer() as made:
-        waiting = asyncio.create_task(node.wait(quiet, 0, FOR_EVER))
-        await wait_until_async(lambda: questions.count(reader.LONG_POLL))
+    async with stored.open_reader(request_timeout=2 * ENDLESS_SECONDS) as (_, node), stored.producer() as made:
+        waiting = asyncio.create_task(node.wait(quiet, 0, ENDLESS_SECONDS))
+        await wait_until_async(lambda: request_lanes.count(reader.LONG_POLL))
         await made.send_and_wait(busy.name, b"first")
         for number in range(1, 20):
-            asked = len(questions)
-            wait = asyncio.create_task(node.wait(busy, number, PATIENCE))
-            await wait_until_async(lambda asked=asked: len(questions) > asked)
+            asked = len(request_lanes)
+            wait = asyncio.create_task(node.wait(busy, number, PATIENCE_SECONDS))
+            await wait_until_async(lambda asked=asked: len(request_lanes) > asked)
             await made.send_and_wait(busy.name, b"x")
             assert await wait
         assert not waiting.done()
@@ -184,7 +184,7 @@ async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypat
 async def test_a_cancelled_read_harms_no_other(node):
     partition = await stored.make()
     await stored.produce(partition, [b"x"])
-    reads = [asyncio.create_task(node.read(partition, 0, **ALL)) for _ in range(6)]
+    reads = [asyncio.create_task(node.read(partition, 0, **READ_LIMITS)) for _ in range(6)]
     await asyncio.sleep(0)
     for each in reads[::2]:
         each.cancel()

@@ -35,12 +35,12 @@ def batch_of(records, kind=0, times=False):
     return bytearray(builder.build())
 
 
-def signed(batch):
+def sign_batch(batch):
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
     return bytes(batch)
 
 
-def decoded(data, start=0, partition=PARTITION):
+def decode_runs(data, start=0, partition=PARTITION):
     found = [pieces(partition, batch, start, 3) for batch in batches(bytes(data))]
     return [each for batch in found for piece in batch for each in Runs(piece)]
 
@@ -76,7 +76,7 @@ def test_data_that_is_the_one_way_to_write_its_bytes_goes_as_these_and_all_else_
 @given(st.lists(st.builds(message, canonical, attributes, keys), min_size=1, max_size=5))
 def test_a_batch_comes_back_whole_and_in_order(messages):
     batch = batch_of([(None, *encode(each)) for each in messages])
-    assert [each.fragment for each in decoded(batch)] == [each.fragment for each in messages]
+    assert [each.fragment for each in decode_runs(batch)] == [each.fragment for each in messages]
 
 
 @given(canonical, attributes.filter(lambda given: not any(name.startswith("ams:") for name in given)))
@@ -104,28 +104,28 @@ def test_our_own_headers_are_no_attributes():
 
 def test_a_batch_that_begins_before_the_start_is_cut():
     batch = batch_of([(None, b"%d" % number, []) for number in range(10)])
-    assert [each.offset for each in decoded(batch, start=107, partition=PARTITION._replace(first=100))] == [
+    assert [each.offset for each in decode_runs(batch, start=107, partition=PARTITION._replace(first=100))] == [
         107, 108, 109,
     ]  # fmt: skip
 
 
 def test_what_is_cut_off_at_the_end_is_left_out():
     batch = batch_of([(None, b"1", [])])
-    assert len(decoded(batch + batch[:-1])) == 1
-    assert decoded(batch[:40]) == []
+    assert len(decode_runs(batch + batch[:-1])) == 1
+    assert decode_runs(batch[:40]) == []
 
 
 def test_times_that_cannot_be_written_are_brought_into_range():
     times = [5, -1, 1 << 60]
     batch = batch_of([(None, b"", [])] * 3, times=times)
-    assert [each.time for each in decoded(batch)] == [5, 0, 253_402_300_799_999]
+    assert [each.time for each in decode_runs(batch)] == [5, 0, 253_402_300_799_999]
 
 
 def test_damaged_bytes_are_never_served():
     batch = batch_of([(None, b"payload", [])])
     batch[-3] ^= 1
     with pytest.raises(Damaged):
-        decoded(batch)
+        decode_runs(batch)
 
 
 def test_a_batch_that_cannot_be_read_is_skipped_and_logged():
@@ -135,11 +135,11 @@ def test_a_batch_that_cannot_be_read_is_skipped_and_logged():
     unpackable[22] |= 7  # a compression that there is not
     good = batch_of([(None, b"2", [])])
     with capture_logs() as logged:
-        found = decoded(signed(unreadable) + signed(unpackable) + bytes(good))
+        found = decode_runs(sign_batch(unreadable) + sign_batch(unpackable) + bytes(good))
     assert [each.fragment for each in found] == [b'"data":"Mg=="']
     assert [each["event"] for each in logged] == ["log.skipped", "log.skipped"]
 
 
 @pytest.mark.parametrize("kind", [0, 1])
 def test_compressed_batches_are_read(kind):
-    assert len(decoded(batch_of([(b"key", b"x" * 1000, [])] * 20, kind=kind))) == 20
+    assert len(decode_runs(batch_of([(b"key", b"x" * 1000, [])] * 20, kind=kind))) == 20

@@ -18,7 +18,7 @@ from ams.storage.log.kafka import batches
 from ams.storage.log.kafka.batches import LAST_EPOCH, LAST_SEQUENCE, Producer, TopicQueue, Unsent
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.log import KafkaLog
-from tests.storage.log.engines import Kafka, all_fragments, fragments, new_topic, numbered, texts
+from tests.storage.log.engines import Kafka, all_fragments, fragments, make_messages, new_topic, texts
 from tests.storage.log.kafka.stored import raw_batches
 from tests.support.waiting import PATIENCE_SECONDS, some_turns, wait_until_async
 
@@ -72,12 +72,12 @@ class LossyLog(KafkaLog):
 
 @pytest.fixture
 async def log(engine: Kafka):
-    log = await lossy(engine)
+    log = await open_lossy_log(engine)
     yield log
     await log.close()
 
 
-async def lossy(engine: Kafka, **options: Any) -> LossyLog:
+async def open_lossy_log(engine: Kafka, **options: Any) -> LossyLog:
     settings = engine.options(**options)
     return LossyLog(await LossyConnection.open(settings), settings, engine.idempotency)
 
@@ -97,12 +97,12 @@ async def test_a_batch_whose_answer_is_lost_is_stored_once_and_answered(log: Los
 
 async def test_a_batch_that_is_lost_on_its_way_is_sent_again(log: LossyLog, topic: TopicId):
     log.connection.lose_requests = 2
-    answers = await asyncio.gather(*(log.append(topic, numbered(n, 1)) for n in range(10)))
+    answers = await asyncio.gather(*(log.append(topic, make_messages(n, 1)) for n in range(10)))
     assert [each.first for each in answers] == list(range(10))
 
 
 async def test_a_batch_given_up_may_be_stored_and_what_follows_is_in_order(engine: Kafka):
-    log = await lossy(engine, patience=PATIENCE_SECONDS)
+    log = await open_lossy_log(engine, patience=PATIENCE_SECONDS)
     topic = await new_topic(log)
     await log.append(topic, texts("aaaa"))
     log.connection.lose_answers, log.connection.impatience = 10**6, 2.0
@@ -141,7 +141,7 @@ async def test_a_batch_given_up_is_shut_out_by_what_follows_it(log: LossyLog, to
 
 
 async def test_what_waits_too_long_to_be_sent_is_surely_not_stored(engine: Kafka):
-    log = await lossy(engine, patience=PATIENCE_SECONDS)
+    log = await open_lossy_log(engine, patience=PATIENCE_SECONDS)
     topic = await new_topic(log)
     log.connection.held = asyncio.Event()
     first = asyncio.ensure_future(log.append(topic, texts("aaaa")))
@@ -160,9 +160,9 @@ async def test_what_waits_too_long_to_be_sent_is_surely_not_stored(engine: Kafka
 
 async def test_a_caller_that_leaves_does_not_harm_the_others_of_its_batch(log: LossyLog, topic: TopicId):
     log.connection.held = asyncio.Event()
-    callers = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(6)]
+    callers = [asyncio.ensure_future(log.append(topic, make_messages(n, 1))) for n in range(6)]
     await wait_until_async(lambda: log.connection.sent)
-    later = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(6, 10)]
+    later = [asyncio.ensure_future(log.append(topic, make_messages(n, 1))) for n in range(6, 10)]
     await asyncio.sleep(0)
     for each in (callers[0], callers[3], later[1]):
         each.cancel()
@@ -172,7 +172,7 @@ async def test_a_caller_that_leaves_does_not_harm_the_others_of_its_batch(log: L
     stored = [each.first for each in answers if isinstance(each, Appended)]
     assert stored == [1, 2, 4, 5, 6, 7, 8]
     expected = [*range(7), 8, 9]  # what had been sent is stored, what had not is not
-    assert await all_fragments(log, topic) == [numbered(n, 1)[0].fragment for n in expected]
+    assert await all_fragments(log, topic) == [make_messages(n, 1)[0].fragment for n in expected]
 
 
 async def test_one_topic_that_is_held_up_does_not_hold_up_others(log: LossyLog):
@@ -192,10 +192,10 @@ async def test_one_topic_that_is_held_up_does_not_hold_up_others(log: LossyLog):
 
 async def test_small_requests_behind_one_as_large_as_a_batch_wait_for_the_next(engine: Kafka):
     """A full batch accepts no more records, and reports that to nobody."""
-    log = await lossy(engine, max_batch_bytes=2**20)
+    log = await open_lossy_log(engine, max_batch_bytes=2**20)
     topic = await new_topic(log)
     log.connection.held = asyncio.Event()
-    requests = [numbered(0, 1), [as_text(130_000)] * 8, *([as_text(30_000)] for _ in range(4))]
+    requests = [make_messages(0, 1), [as_text(130_000)] * 8, *([as_text(30_000)] for _ in range(4))]
     appends = []
     for each in requests:
         appends.append(asyncio.ensure_future(log.append(topic, each)))
@@ -216,7 +216,7 @@ def as_text(size: int) -> Message:
 
 async def test_requests_of_several_nodes_are_each_whole_in_one_batch(engine: Kafka):
     """So an append of a dead node is found whole, or not at all."""
-    async with engine.opened() as one, engine.opened() as other:
+    async with engine.open_log() as one, engine.open_log() as other:
         topic = await new_topic(one)
         requests = [texts(*(f"{n:04d}{m:04d}" for m in range((1, 100, 1000)[n % 3]))) for n in range(60)]
         answers = await asyncio.gather(*((one, other)[n % 2].append(topic, each) for n, each in enumerate(requests)))
@@ -232,20 +232,20 @@ async def test_requests_of_several_nodes_are_each_whole_in_one_batch(engine: Kaf
 
 
 async def test_one_request_larger_than_a_batch_is_refused_and_one_as_large_as_it_is_stored(engine: Kafka):
-    async with engine.opened(max_batch_bytes=2**20) as log:
+    async with engine.open_log(max_batch_bytes=2**20) as log:
         topic = await new_topic(log)
         with pytest.raises(TooLarge):
-            await log.append(topic, numbered(0, 20, size=70_000))
+            await log.append(topic, make_messages(0, 20, size=70_000))
         assert await log.bounds(topic) == Bounds(0, 0)
 
-        whole = numbered(0, 19, size=70_000)
+        whole = make_messages(0, 19, size=70_000)
         assert (await log.append(topic, whole)).count == 19
         assert await all_fragments(log, topic) == fragments(whole)
 
 
 async def test_headers_and_empty_messages_fit_into_what_was_reckoned_for_them(engine: Kafka):
     many = [message("", {"n" * 10: "v" * 10}) for _ in range(5_000)]
-    async with engine.opened() as log:
+    async with engine.open_log() as log:
         topic = await new_topic(log)
         assert (await log.append(topic, many)).count == 5_000
         assert (await log.append(topic, [message("")] * 8_000)).first == 5_000
@@ -293,11 +293,11 @@ async def test_a_producer_whose_epochs_are_used_up_is_replaced(log: LossyLog, to
 async def test_what_brokers_refuse_is_tried_anew(log: LossyLog, monkeypatch: pytest.MonkeyPatch, topic: TopicId):
     log.connection.leaders.forget((await log._partition(topic)).name)
 
-    async def refused(*_: Any, **__: Any) -> Any:
+    async def refuse_call(*_: Any, **__: Any) -> Any:
         raise errors.TopicAuthorizationFailedError
 
     with monkeypatch.context() as patched:
-        patched.setattr(log.connection, "leader", refused)
+        patched.setattr(log.connection, "leader", refuse_call)
         async with asyncio.timeout(PATIENCE_SECONDS):
             with pytest.raises(LogUnavailable):
                 await log.append(topic, texts("aaaa"))
@@ -320,7 +320,7 @@ async def test_a_publish_waits_while_too_few_brokers_are_in_sync(log: LossyLog, 
 async def test_nobody_is_told_that_a_batch_is_unsent_while_it_is_made(log: LossyLog, topic: TopicId):
     await log.append(topic, texts("aaaa"))
     queue = log.queue(topic)
-    appending = asyncio.ensure_future(log.append(topic, numbered(0, 5000)))
+    appending = asyncio.ensure_future(log.append(topic, make_messages(0, 5000)))
     await wait_until_async(lambda: queue.batch)
     assert not queue.batch.data
     queue.expire(float("inf"))
@@ -332,7 +332,7 @@ async def test_nobody_is_told_that_a_batch_is_unsent_while_it_is_made(log: Lossy
 
 async def test_a_defect_of_a_topic_is_survived(log: LossyLog, monkeypatch: pytest.MonkeyPatch, topic: TopicId) -> None:
     with monkeypatch.context() as planted:
-        planted.setattr(log._sender, "identify", breaks)
+        planted.setattr(log._sender, "identify", break_down)
         with pytest.raises(LogUnavailable):
             await log.append(topic, texts("a"))
 
@@ -340,5 +340,5 @@ async def test_a_defect_of_a_topic_is_survived(log: LossyLog, monkeypatch: pytes
     assert (await log.append(topic, texts("b"))).first == 0
 
 
-def breaks(*_: object) -> NoReturn:
+def break_down(*_: object) -> NoReturn:
     raise RuntimeError("planted")

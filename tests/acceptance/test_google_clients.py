@@ -12,7 +12,17 @@ import pytest
 
 from ams.pubsub.streaming import Streams
 from tests.acceptance.clients.google import HERE, LANGUAGES, Language
-from tests.support.documents import ROOT, block, environment, follow, is_shown, make_clone, run, steps, write_programs
+from tests.support.documents import (
+    ROOT,
+    block,
+    environment,
+    follow,
+    is_shown,
+    make_clone,
+    run_script,
+    steps,
+    write_programs,
+)
 from tests.support.service import LiveService, live_service, running_service
 
 pytestmark = pytest.mark.acceptance
@@ -37,7 +47,7 @@ def serving(page: Path, clone: Path) -> AbstractContextManager[LiveService]:
 
 def follow_step(page: Path, step: str, clone: Path, service: LiveService) -> None:
     commands = block(page, f"sh {step}").replace(EMULATOR, service.pubsub)
-    done = run(commands, clone, AMS_ENDPOINT=service.base_url, PUBSUB_EMULATOR_HOST=service.pubsub)
+    done = run_script(commands, clone, AMS_ENDPOINT=service.base_url, PUBSUB_EMULATOR_HOST=service.pubsub)
     assert done.returncode == 0, done.stdout
     assert is_shown("..." + block(page, f"text {step}"), done.stdout), done.stdout
 
@@ -58,7 +68,7 @@ def test_a_program_of_a_guide_works_over_tls_with_a_token(language: Language, cl
     with live_service(clone / "ams-data", "--pubsub-port", "0", "--tls-self-signed") as service:
         commands = block(language.page, "sh tls").replace("8085", service.pubsub.rpartition(":")[2])
         # The variable is left from the emulator's way, in the same terminal.
-        done = run(commands, clone, SECONDS, AMS_ENDPOINT=service.base_url, PUBSUB_EMULATOR_HOST="localhost:1")
+        done = run_script(commands, clone, SECONDS, AMS_ENDPOINT=service.base_url, PUBSUB_EMULATOR_HOST="localhost:1")
 
     assert done.returncode == 0, done.stdout
     assert is_shown("..." + block(language.page, "text"), done.stdout)
@@ -84,7 +94,7 @@ async def test_streams_live_through_a_minute_of_silence(language: Language, clon
     async with running_service(clone / "ams-data", pubsub_port=0, pubsub_emulator=True) as (service, _):
         [only] = steps(language.page)  # the program publishes so long after it opened its streams
         commands = f"{only.commands.rstrip()} {IDLE_SECONDS}".replace(EMULATOR, service.pubsub)
-        done = await asyncio.to_thread(run, commands, clone, SECONDS)
+        done = await asyncio.to_thread(run_script, commands, clone, SECONDS)
 
     assert done.returncode == 0, done.stdout
     assert is_shown("..." + (only.shown or ""), done.stdout)

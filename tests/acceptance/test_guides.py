@@ -26,8 +26,8 @@ from tests.support.documents import (
     follow,
     is_shown,
     make_clone,
-    run,
     run_examples,
+    run_script,
     steps,
     write_programs,
 )
@@ -77,7 +77,7 @@ printf three | .venv/bin/ams publish readings --file -
 
 
 def succeed(script: str, clone: Path, **variables: str) -> str:
-    done = run(script, clone, **variables)
+    done = run_script(script, clone, **variables)
     assert done.returncode == 0, done.stdout
     return done.stdout
 

@@ -304,7 +304,7 @@ class KeySetup:
         return refused.value.message
 
     def signed(self, **said: object) -> str:
-        return program_keys.signed(self.clock.now // 1000, **said)  # type: ignore[arg-type]  # claims are of any type
+        return program_keys.sign_token(self.clock.now // 1000, **said)  # type: ignore[arg-type]  # claims are of any type
 
 
 @pytest.fixture

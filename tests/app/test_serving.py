@@ -31,8 +31,8 @@ from ams.storage import folder as data_folder
 from simulation.models import kafka_client
 from simulation.models.kafka import Cluster
 from tests.app.client import Client
-from tests.support.held_disk import locked
-from tests.support.served import served
+from tests.support.held_disk import lock_database
+from tests.support.served import in_process_service
 from tests.support.service import asking, running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
@@ -135,7 +135,10 @@ def moved(folder: Path) -> Iterator[None]:
 
 SEGMENT = "log/7d/0000000000000001.log"
 UNREADY = {
-    "registry locked": (lambda data: locked(data / "registry.db"), "DATA/registry.db is locked by another process"),
+    "registry locked": (
+        lambda data: lock_database(data / "registry.db"),
+        "DATA/registry.db is locked by another process",
+    ),
     "folder gone": (moved, "DATA: No such file or directory"),
     "log gone": (lambda data: moved(data / "log"), "DATA/log: No such file or directory"),
     "segment gone": (lambda data: moved(data / SEGMENT), f"DATA/{SEGMENT}: No such file or directory"),
@@ -205,7 +208,7 @@ async def test_a_service_that_refuses_publishes_is_not_ready_and_goes_on_with_al
 
 
 def test_what_the_service_did_is_counted_and_topics_are_not_named_unless_that_is_set(tmp_path: Path) -> None:
-    with served(tmp_path / "ams-data") as service, Client(service, trust_env=False) as client:
+    with in_process_service(tmp_path / "ams-data") as service, Client(service, trust_env=False) as client:
         client.prepare()
         client.publish("aGk=", "aGk=", "hi!!!")
         client.pull(maxMessages="2")

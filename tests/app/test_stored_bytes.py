@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from ams.service.parallel.backlog import DEAD_LETTER_RETRY_MS
 from ams.storage.files import Disk
 from tests.app.client import Client
-from tests.support.served import served
+from tests.support.served import in_process_service
 from tests.support.waiting import wait_until
 
 MIB = 2**20
@@ -55,7 +55,7 @@ class Site(Client):
 
 @contextlib.contextmanager
 def opened(folder: Path, settings: Mapping[str, object] = SETTINGS) -> Iterator[Site]:
-    with served(folder / "data", **settings) as service, Site(service, timeout=30, trust_env=False) as site:
+    with in_process_service(folder / "data", **settings) as service, Site(service, timeout=30, trust_env=False) as site:
         yield site
 
 

@@ -21,7 +21,7 @@ from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import Seconds
 from ams.core.supervisor import Supervisor
 from ams.storage.folder import Folder
-from tests.support.documents import written
+from tests.support.documents import write_file
 from tests.support.service import live_certificate_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -91,7 +91,7 @@ def test_a9_the_defaults_are_secure_and_there_is_no_default_token() -> None:
 
 def test_a_configuration_of_the_reference_is_read_and_what_it_has_beside_settings_is_told(tmp_path: Path) -> None:
     told: list[str] = []
-    settings = AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON | {"colour": "blue"}), warn=told.append)
+    settings = AuthnSettings.load({}, {}, write_file(tmp_path / "c.json", JSON | {"colour": "blue"}), warn=told.append)
 
     assert told == [NO_MONGO_NOTE, NO_OIDC_NOTE, "colour has no counterpart"]
     assert settings == AuthnSettings(
@@ -105,11 +105,11 @@ def test_a_configuration_of_the_reference_is_read_and_what_it_has_beside_setting
 
 def test_a9_missing_switches_are_secure_and_open_ones_stop_the_start(tmp_path: Path) -> None:
     missing = {key: value for key, value in JSON.items() if not key.startswith(("verify", "trust"))}
-    settings = AuthnSettings.load({}, {}, written(tmp_path / "c.json", missing))
+    settings = AuthnSettings.load({}, {}, write_file(tmp_path / "c.json", missing))
     assert (settings.trust_unknown_cas, settings.verify_certificate, settings.verify_ssl) == (False, True, True)
 
     with pytest.raises(BadSettings, match="trust_unknown_cas = true lets anybody"):
-        AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON | {"trust_unknown_cas": True}))
+        AuthnSettings.load({}, {}, write_file(tmp_path / "c.json", JSON | {"trust_unknown_cas": True}))
 
 
 @pytest.mark.parametrize("key", [key for key in JSON if key not in ("syslog_enabled",)][:12])
@@ -127,7 +127,7 @@ def test_the_first_missing_key_is_told_in_the_words_of_the_reference(key: str) -
 ])  # fmt: skip
 def test_a_file_that_cannot_be_read_is_told_in_its_words(tmp_path: Path, content: Any, text: str) -> None:
     with pytest.raises(Unusable, match=text):
-        AuthnSettings.load({}, {}, written(tmp_path / "c.json", content))
+        AuthnSettings.load({}, {}, write_file(tmp_path / "c.json", content))
     with pytest.raises(Unusable, match=r"open .*none\.json: no such file or directory"):
         AuthnSettings.load({}, {}, str(tmp_path / "none.json"))
 
@@ -139,8 +139,8 @@ def test_a14_the_import_writes_a_file_that_serves_and_says_what_it_left_out(tmp_
     assert NO_OIDC_NOTE in found.notes
     assert "colour has no counterpart" in found.notes
     assert tomllib.loads(found.toml)["supported_auth_types"] == ["x509"]
-    path = written(tmp_path / "a.toml", found.toml)
-    assert AuthnSettings.load({}, {}, path) == AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON))
+    path = write_file(tmp_path / "a.toml", found.toml)
+    assert AuthnSettings.load({}, {}, path) == AuthnSettings.load({}, {}, write_file(tmp_path / "c.json", JSON))
 
 
 def test_a9_the_import_says_what_the_service_will_not_start_with_and_takes_no_other_file() -> None:

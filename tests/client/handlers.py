@@ -17,7 +17,7 @@ from ams.client import Client, Message, ReceivedMessage, wire
 from ams.client.plans import Pause, Send
 from ams.client.transport import AsyncConnections
 from ams.client.wire import ParallelOptions
-from tests.support.served import Served
+from tests.support.served import InProcessService
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 FASTER = 5  # how much faster time passes where leases have to end, the shortest of which are of ten seconds
@@ -116,7 +116,7 @@ def call_after(monkeypatch: pytest.MonkeyPatch, verb: str, act: Callable[[], Awa
     monkeypatch.setattr(AsyncConnections, "do", done)
 
 
-def pass_leases(monkeypatch: pytest.MonkeyPatch, service: Served) -> Event:
+def pass_leases(monkeypatch: pytest.MonkeyPatch, service: InProcessService) -> Event:
     """Accelerate the clock of workers, and of a service most of a lease with each extension: none is too late.
 
     Returns an event that is set when more than a lease has passed: at every second extension.
@@ -134,7 +134,7 @@ def pass_leases(monkeypatch: pytest.MonkeyPatch, service: Served) -> Event:
 
 
 @contextlib.contextmanager
-def passing(*services: Served) -> Iterator[Event]:
+def passing(*services: InProcessService) -> Iterator[Event]:
     """Accelerate the clock of services until the yielded event is set."""
     over = threading.Event()
 

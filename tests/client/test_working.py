@@ -30,7 +30,7 @@ from tests.client.handlers import (
     sharing_handlers,
 )
 from tests.support.documents import environment
-from tests.support.served import Served, served
+from tests.support.served import InProcessService, in_process_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until, wait_until_async
 
 ON_ONE_FACE = pytest.mark.parametrize("face", ["asyncio"])  # for what the worker decides, which is one for both faces
@@ -38,7 +38,7 @@ EXACTLY_ONCE = {"enable_exactly_once_delivery": True}
 
 
 @pytest.fixture(scope="module")
-def client(service: Served) -> Iterator[Client]:
+def client(service: InProcessService) -> Iterator[Client]:
     with Client(service.run.base_url, service.token) as client:
         yield client
 
@@ -49,7 +49,7 @@ def project(client: Client) -> str:
 
 
 @pytest.fixture
-def either(face: str, service: Served) -> Iterator[Any]:
+def either(face: str, service: InProcessService) -> Iterator[Any]:
     with open_client(face, service.run.base_url, service.token) as client:
         yield client
 
@@ -67,7 +67,9 @@ def test_every_message_is_handled_some_at_a_time(client: Client, either: Any, fa
 
 
 @pytest.mark.parametrize("options", [{}, EXACTLY_ONCE], ids=["plain", "exactly once"])
-def test_two_workers_share_a_backlog_without_repeats(client: Client, service: Served, options: dict[str, bool]) -> None:
+def test_two_workers_share_a_backlog_without_repeats(
+    client: Client, service: InProcessService, options: dict[str, bool]
+) -> None:
     project = made(client, **options)
     data = publish(client, project, 300)
     handlers = sharing_handlers()
@@ -160,7 +162,7 @@ def test_what_does_not_end_in_time_is_given_back(client: Client, either: Any, fa
     assert [(each.data, each.delivery_attempt) for each in again] == [(b"1", 2)]
 
 
-def test_closing_the_client_ends_the_work(client: Client, service: Served, project: str) -> None:
+def test_closing_the_client_ends_the_work(client: Client, service: InProcessService, project: str) -> None:
     publish(client, project, 1)
     over = threading.Event()
 
@@ -173,7 +175,9 @@ def test_closing_the_client_ends_the_work(client: Client, service: Served, proje
     over.set()
 
 
-async def test_closing_the_client_for_asyncio_ends_the_work(client: Client, service: Served, project: str) -> None:
+async def test_closing_the_client_for_asyncio_ends_the_work(
+    client: Client, service: InProcessService, project: str
+) -> None:
     publish(client, project, 1)
 
     async def close(_: ReceivedMessage) -> None:
@@ -184,7 +188,7 @@ async def test_closing_the_client_for_asyncio_ends_the_work(client: Client, serv
         assert (await closed.work("s", close, project=project)).worked == 0
 
 
-async def test_cancelled_work_gives_back_what_it_had(client: Client, service: Served, project: str) -> None:
+async def test_cancelled_work_gives_back_what_it_had(client: Client, service: InProcessService, project: str) -> None:
     publish(client, project, 3)
     begun = asyncio.Event()
 
@@ -241,21 +245,21 @@ def test_limits_and_delays_that_cannot_be_are_refused() -> None:
 
 
 @pytest.fixture
-def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessService]:
     """Run a service with an accelerated clock; workers of this process use it, too."""
     let_time_pass_faster(monkeypatch)
-    with served(tmp_path / "ams-data") as service, passing(service):
+    with in_process_service(tmp_path / "ams-data") as service, passing(service):
         yield service
 
 
 @pytest.fixture
-def faster(face: str, fast: Served) -> Iterator[Any]:
+def faster(face: str, fast: InProcessService) -> Iterator[Any]:
     with open_client(face, fast.run.base_url, fast.token) as client:
         yield client
 
 
 @pytest.fixture
-def fast_project(fast: Served) -> Iterator[tuple[Client, str]]:
+def fast_project(fast: InProcessService) -> Iterator[tuple[Client, str]]:
     with Client(fast.run.base_url, fast.token) as client:
         yield client, made(client)
 
@@ -300,7 +304,7 @@ def test_of_an_ordering_key_one_message_is_handled_after_the_other_also_again_wh
 
 @ON_ONE_FACE
 def test_a_slow_handler_keeps_its_message(
-    client: Client, either: Any, face: str, project: str, service: Served, monkeypatch: pytest.MonkeyPatch
+    client: Client, either: Any, face: str, project: str, service: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(client, project, 3)
     longer_than_a_lease = pass_leases(monkeypatch, service)
@@ -316,7 +320,7 @@ def test_a_slow_handler_keeps_its_message(
 
 @ON_ONE_FACE
 def test_a_late_answer_acknowledges(
-    client: Client, either: Any, face: str, service: Served, monkeypatch: pytest.MonkeyPatch
+    client: Client, either: Any, face: str, service: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meanwhile the extension of its lease is refused, as the message is acknowledged."""
     project = made(client, **EXACTLY_ONCE)
@@ -334,7 +338,7 @@ def test_a_late_answer_acknowledges(
 
 @ON_ONE_FACE
 def test_a_message_is_kept_only_for_so_long(
-    client: Client, either: Any, face: str, project: str, service: Served, monkeypatch: pytest.MonkeyPatch
+    client: Client, either: Any, face: str, project: str, service: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(client, project, 1)
     let_time_pass_faster(monkeypatch)
@@ -363,7 +367,7 @@ def test_a_message_is_kept_only_for_so_long(
     (False, "Worked(worked=1, failed=0, late=0, given_back=1)"),
 ], ids=["again and again", "once"])  # fmt: skip
 def test_a_signal_stops_the_work_and_a_second_one_at_once(
-    client: Client, service: Served, project: str, is_repeated: bool, said: str
+    client: Client, service: InProcessService, project: str, is_repeated: bool, said: str
 ) -> None:
     publish(client, project, 2)
     program = f"""
@@ -393,7 +397,9 @@ print(client.work("s", handle, project={project!r}, concurrency=1, prefetch=1), 
 # Single calls
 
 
-def test_messages_are_acknowledged_each_for_itself(client: Client, either: Any, project: str, service: Served) -> None:
+def test_messages_are_acknowledged_each_for_itself(
+    client: Client, either: Any, project: str, service: InProcessService
+) -> None:
     publish(client, project, 4)
     there = either.project(project).subscription("s")
     got = there.pull(10)

@@ -23,7 +23,7 @@ from tests.client.handlers import Handler, backlog, made, sharing_handlers
 from tests.client.handlers import publish as publish_numbers
 from tests.cluster.nodes import node_served, shared_settings
 from tests.support.events import next_event
-from tests.support.served import SERVICE_TOKEN, Served
+from tests.support.served import SERVICE_TOKEN, InProcessService
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -43,7 +43,9 @@ def settings() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]) -> Iterator[tuple[Served, Served]]:
+def nodes(
+    tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]
+) -> Iterator[tuple[InProcessService, InProcessService]]:
     folder = tmp_path_factory.mktemp("nodes")
     wait = {"pull_wait": 50.0}
     with node_served(folder / "one", settings, **wait) as one, node_served(folder / "two", settings, **wait) as two:
@@ -53,13 +55,13 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]) ->
 
 
 @pytest.fixture
-def one(nodes: tuple[Served, Served]) -> Iterator[Client]:
+def one(nodes: tuple[InProcessService, InProcessService]) -> Iterator[Client]:
     with client_of(nodes[0].run.base_url) as client:
         yield client
 
 
 @pytest.fixture
-def two(nodes: tuple[Served, Served]) -> Iterator[Client]:
+def two(nodes: tuple[InProcessService, InProcessService]) -> Iterator[Client]:
     with client_of(nodes[1].run.base_url) as client:
         yield client
 
@@ -142,7 +144,9 @@ def test_an_answer_has_the_id_of_its_request_and_hot_requests_are_forwarded_agai
     assert pull(two, sub) == {}
 
 
-def test_a_pull_waits_on_the_owner(nodes: tuple[Served, Served], one: Client, two: Client, sub: str) -> None:
+def test_a_pull_waits_on_the_owner(
+    nodes: tuple[InProcessService, InProcessService], one: Client, two: Client, sub: str
+) -> None:
     pull(one, sub)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(pull, two, sub, wait=True)
@@ -152,7 +156,7 @@ def test_a_pull_waits_on_the_owner(nodes: tuple[Served, Served], one: Client, tw
 
 
 def test_a_change_that_is_forwarded_is_in_the_audit_log_once(
-    nodes: tuple[Served, Served], one: Client, two: Client, sub: str
+    nodes: tuple[InProcessService, InProcessService], one: Client, two: Client, sub: str
 ) -> None:
     publish(one, sub, "a")
     pull(one, sub)
@@ -167,14 +171,16 @@ def test_a_change_that_is_forwarded_is_in_the_audit_log_once(
 
 
 @contextmanager
-def view(node: Served, query: str, token: str = SERVICE_TOKEN) -> Iterator[HTTPResponse]:
+def view(node: InProcessService, query: str, token: str = SERVICE_TOKEN) -> Iterator[HTTPResponse]:
     with closing(HTTPConnection(*node.address, timeout=PATIENCE_SECONDS)) as connection:
         connection.request("GET", f"/v1/projects/P:watch?{query}", headers={"x-api-key": token})
         with connection.getresponse() as answer:
             yield answer
 
 
-def test_a_publish_on_one_node_wakes_a_view_on_the_other(nodes: tuple[Served, Served], one: Client, sub: str) -> None:
+def test_a_publish_on_one_node_wakes_a_view_on_the_other(
+    nodes: tuple[InProcessService, InProcessService], one: Client, sub: str
+) -> None:
     name = sub.rpartition("/")[2]
     with view(nodes[1], f"topics={name}&subscriptions={name}&tail={name}") as answer:
         next_event(answer, "counts")
@@ -188,7 +194,7 @@ def test_a_publish_on_one_node_wakes_a_view_on_the_other(nodes: tuple[Served, Se
 
 
 def test_a_token_that_is_revoked_on_one_node_ends_its_views_on_the_other(
-    nodes: tuple[Served, Served], one: Client, sub: str
+    nodes: tuple[InProcessService, InProcessService], one: Client, sub: str
 ) -> None:
     user, name = f"{nodes[0].run.base_url}/v1/users/who", sub.rpartition("/")[2]
     made = one.post(user, json={"projects": [{"project": "P", "roles": ["project_admin"]}]}).raise_for_status()
@@ -231,14 +237,14 @@ SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Served]]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[InProcessService, InProcessService]]:
     folder, settings = tmp_path_factory.mktemp("nodes"), shared_settings()
     with node_served(folder / "owner", settings) as owner, node_served(folder / "other", settings) as other:
         yield owner, other
 
 
 @pytest.fixture
-def owner(pair: tuple[Served, Served]) -> Iterator[AmsClient]:
+def owner(pair: tuple[InProcessService, InProcessService]) -> Iterator[AmsClient]:
     with AmsClient(pair[0].run.base_url, SERVICE_TOKEN) as client:
         yield client
 
@@ -250,14 +256,14 @@ def owned(client: AmsClient, **options: bool) -> str:
 
 
 def test_workers_of_two_nodes_share_a_backlog_and_nothing_is_handled_twice(
-    pair: tuple[Served, Served], owner: AmsClient
+    pair: tuple[InProcessService, InProcessService], owner: AmsClient
 ) -> None:
     project = owned(owner)
     data = publish_numbers(owner, project, 300)
     handlers = sharing_handlers()
     done: list[Worked] = []
 
-    def work(node: Served, handler: Handler) -> None:
+    def work(node: InProcessService, handler: Handler) -> None:
         with AmsClient(node.run.base_url, SERVICE_TOKEN) as client:
             done.append(client.work("s", handler.handle, project=project, concurrency=4, until_empty=True))
 

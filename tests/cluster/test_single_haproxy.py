@@ -22,7 +22,7 @@ from tests.cluster.stubs import Stub, stubs
 from tests.http import test_protocol as repaired
 from tests.support.events import next_event
 from tests.support.packets import table
-from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.served import SERVICE_TOKEN, InProcessService, in_process_service
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.haproxy
@@ -73,7 +73,7 @@ def answered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @dataclasses.dataclass(frozen=True)
-class Behind(Served):
+class Behind(InProcessService):
     """The service through haproxy, with clients that come from `source`."""
 
     haproxy: SingleHaproxy
@@ -101,7 +101,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
     folder = tmp_path_factory.mktemp("single")
     context = ssl.create_default_context(cafile=authority.ca)
     context.sslsocket_class = Line
-    with served(folder / "data", max_body_bytes=100_000, trusted_proxies="127.0.0.1") as service:
+    with in_process_service(folder / "data", max_body_bytes=100_000, trusted_proxies="127.0.0.1") as service:
         service.ask("POST", "/projects/P", {})
         service.ask("PUT", "/projects/P/topics/T")
         operations = int(service.run.operations_url.rpartition(":")[2])

@@ -15,7 +15,7 @@ import httpx
 from ams.core.clock import Milliseconds, day_of, day_text, resource_date
 from tests.contract.rows import Answer, Ask, Row, Wait, filled
 from tests.support.receiver import answers, receiver
-from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, Served
+from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, InProcessService
 
 JSON = "application/json; charset=utf-8"
 LINES = "application/x-ndjson"
@@ -61,7 +61,9 @@ class Runner:
     takes the fast lane if it can.
     """
 
-    def __init__(self, served: Served, client: httpx.Client, endpoints: Endpoints, *, primed: bool = False) -> None:
+    def __init__(
+        self, served: InProcessService, client: httpx.Client, endpoints: Endpoints, *, primed: bool = False
+    ) -> None:
         self._primed = primed
         self._served = served
         self._client = client

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import httpx
 import pytest
 
-from tests.support.served import Served
+from tests.support.served import InProcessService
 from tests.support.service import asking
 
 MANY = 20
@@ -21,7 +21,7 @@ def name() -> str:
 
 
 @pytest.fixture
-async def client(service: Callable[[str], Served]) -> AsyncIterator[httpx.AsyncClient]:
+async def client(service: Callable[[str], InProcessService]) -> AsyncIterator[httpx.AsyncClient]:
     served = await asyncio.to_thread(service, "usual")
     async with asking(served.run.base_url + "/v1", served.token) as client:
         yield client

@@ -297,7 +297,7 @@ def expiry(token: str, now: float = NOW) -> int:
 def test_what_the_libraries_sign_is_good_until_it_expires(claims: dict[str, object]) -> None:
     ends = {"exp": NOW + 3600, **claims}["exp"]
     assert isinstance(ends, int)
-    assert expiry(program_keys.signed(NOW, **claims)) == (ends + LEEWAY) * 1000
+    assert expiry(program_keys.sign_token(NOW, **claims)) == (ends + LEEWAY) * 1000
 
 
 @pytest.mark.parametrize(("claims", "reason"), [
@@ -322,12 +322,12 @@ def test_what_the_libraries_sign_is_good_until_it_expires(claims: dict[str, obje
 ])  # fmt: skip
 def test_anything_else_is_refused_with_the_reason(claims: dict[str, object], reason: str) -> None:
     with pytest.raises(TokenRefused) as refused:
-        expiry(program_keys.signed(NOW, **claims))  # type: ignore[arg-type]  # claims are of any type
+        expiry(program_keys.sign_token(NOW, **claims))  # type: ignore[arg-type]  # claims are of any type
     assert refused.value.message.startswith(reason)
 
 
 def test_a_signature_that_anybody_could_make_is_none() -> None:
-    none = program_keys.signed(NOW).rpartition(".")[0] + "."
+    none = program_keys.sign_token(NOW).rpartition(".")[0] + "."
     header = base64url(b'{"alg":"none","kid":"%b"}' % program_keys.public_key().id.encode())
     unsigned = f"{header}.{none.split('.')[1]}."
 
@@ -342,8 +342,8 @@ def test_a_signature_that_anybody_could_make_is_none() -> None:
 def test_the_key_that_a_token_names_is_told_from_those_of_issuers() -> None:
     ours = program_keys.public_key().id
 
-    assert self_signed.named_key(program_keys.signed(NOW)) == NamedKey(ours, is_ours=True)
-    assert self_signed.named_key(program_keys.signed(NOW, iss="https://issuer.example")) == NamedKey(
+    assert self_signed.named_key(program_keys.sign_token(NOW)) == NamedKey(ours, is_ours=True)
+    assert self_signed.named_key(program_keys.sign_token(NOW, iss="https://issuer.example")) == NamedKey(
         ours, is_ours=False
     )
     for other in ("", "opaque", "a.b.c", signed(), signed(kid="rsa-1"), BY_PUBLIC_HALF):

@@ -14,7 +14,7 @@ from ams.provisioning.gocdb import Endpoint
 from tests.provisioning.listings import APEL, Gocdb, endpoints_xml, gocdb, site, sites_xml
 from tests.support.certificate_service import KEY, CertificateService, certificate_service
 from tests.support.commands import Ran, run_ams
-from tests.support.served import Served
+from tests.support.served import InProcessService
 
 UUID = "11111111-2222-3333-4444-555555555555"
 _AMS = {"auth_types": ["x509"], "auth_method": "headers", "type": "ams"}
@@ -51,7 +51,7 @@ class Project:
 
 
 @pytest.fixture
-def project(service: Served) -> Iterator[Project]:
+def project(service: InProcessService) -> Iterator[Project]:
     name = f"project-{next(_NUMBERS)}"
     with Client(f"http://localhost:{urlsplit(service.run.base_url).port}", service.token) as client:
         client.call(wire.create_project(name))
@@ -63,7 +63,7 @@ Provision = Callable[..., Ran]
 
 @pytest.fixture
 def provision(
-    project: Project, service: Served, certificates: CertificateService, listed: Gocdb, tmp_path: Path
+    project: Project, service: InProcessService, certificates: CertificateService, listed: Gocdb, tmp_path: Path
 ) -> Provision:
     """Run `ams provision` as the administrator, against the three services."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_")}

@@ -17,7 +17,7 @@ from tests.provisioning.listings import APEL, CLOUD, endpoint, site, sites_xml
 from tests.support.certificate_service import DATE, KEY
 from tests.support.commands import Ran
 from tests.support.documents import ROOT, blocks, is_shown
-from tests.support.served import Served
+from tests.support.served import InProcessService
 
 A, B, C = (endpoint(f"{letter}.example.org") for letter in "abc")
 NOVA = "org.openstack.nova"
@@ -175,7 +175,7 @@ def test_clouds_get_a_topic_and_a_subscription_each(egi: Site) -> None:
     assert project.on_list("SITE_SITE-A_ENDPOINT_5G0") == ["org-openstack-nova---x-example-org---SITE-A"]
 
 
-def test_the_scripts_configuration_is_taken_as_it_is(egi: Site, service: Served, tmp_path: Path) -> None:
+def test_the_scripts_configuration_is_taken_as_it_is(egi: Site, service: InProcessService, tmp_path: Path) -> None:
     egi.lists(APEL, replace(A, host="ini.example.org"))
     config = tmp_path / "scripts.cfg"
     config.write_text(f"""[AMS]

@@ -14,7 +14,7 @@ from ams.client import AsyncClient, Client, Message, wire
 from ams.core.clock import Milliseconds
 from ams.core.push_config import PushConfig
 from ams.push.upstream import Gone, HandOut, NotTaken, Target, UpstreamError, Verdict
-from tests.support.served import WORKER_TOKEN, Served, served
+from tests.support.served import WORKER_TOKEN, InProcessService, in_process_service
 from tests.support.waiting import wait_until_async
 
 TARGET = Target(
@@ -26,15 +26,15 @@ WITH_LETTERS = wire.ParallelOptions(dead_letter_policy=wire.DeadLetterPolicy("L"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
     data = tmp_path_factory.mktemp("service") / "ams-data"
-    with served(data, push_worker_token=WORKER_TOKEN, push_inside=False) as running:
+    with in_process_service(data, push_worker_token=WORKER_TOKEN, push_inside=False) as running:
         yield running
 
 
 @dataclass(frozen=True)
 class Leasing:
-    service: Served
+    service: InProcessService
     admin: Client
     hand_outs: HttpHandOuts
 
@@ -54,7 +54,7 @@ class Leasing:
 
 
 @pytest.fixture
-async def leasing(service: Served, request: pytest.FixtureRequest) -> AsyncIterator[Leasing]:
+async def leasing(service: InProcessService, request: pytest.FixtureRequest) -> AsyncIterator[Leasing]:
     options = getattr(request, "param", wire.ParallelOptions())
     push = wire.PushConfig(push_endpoint="https://example.com/in")
     with Client(service.run.base_url, service.token) as admin:

@@ -26,7 +26,7 @@ from tests.app.push_server.keepers import Table
 from tests.support.certificates import Authority, Pair
 from tests.support.http2_pings import ping
 from tests.support.waiting import PATIENCE_SECONDS
-from tests.support.wire_bytes import Value, call, written
+from tests.support.wire_bytes import Value, call, encode_fields
 
 PATH = "/projects/p/subscriptions/s"
 ACTIVATE, DEACTIVATE = "/PushService/ActivateSubscription", "/PushService/DeactivateSubscription"
@@ -42,7 +42,7 @@ def activation(path: str = PATH, **changes: Value | None) -> bytes:
     """Encode an activation with other fields in its push configuration, `_N=value`, or without some, `_N=None`."""
     config = CONFIG | {int(name[1:]): value for name, value in changes.items()}
     fields = [(number, value) for number, value in config.items() if value is not None]
-    return written((1, [(1, path), (2, "/projects/p/topics/t"), (4, fields)]))
+    return encode_fields((1, [(1, path), (2, "/projects/p/topics/t"), (4, fields)]))
 
 
 @dataclass
@@ -100,7 +100,7 @@ async def test_a_mattermost_activation_is_read_by_its_field_numbers(push: Server
 
 @pytest.mark.parametrize(("request_", "text"), [
     (b"", "Empty subscription"),
-    (written((1, [(1, PATH)])), "Empty subscription"),
+    (encode_fields((1, [(1, PATH)])), "Empty subscription"),
     (activation(_2=None), "Empty subscription"),
     (activation(_1=None), 'Invalid push endpoint, parse "": empty url'),
     (activation(_1="example"), 'Invalid push endpoint, parse "example": invalid URI for request'),
@@ -136,23 +136,26 @@ async def test_an_active_subscription_is_not_activated_again_and_a_deactivated_o
     told = await push.ask(ACTIVATE, activation(_1="nonsense"))
     assert told == ("ALREADY_EXISTS", f"Subscription {PATH} is already activated")
 
-    assert await push.ask(DEACTIVATE, written((1, PATH))) == ("OK", f"Subscription {PATH} deactivated")
+    assert await push.ask(DEACTIVATE, encode_fields((1, PATH))) == ("OK", f"Subscription {PATH} deactivated")
     unknown = ("NOT_FOUND", f"Subscription {PATH} is not active")
-    assert await push.ask(DEACTIVATE, written((1, PATH))) == unknown
-    assert await push.ask(LOOK, written((1, PATH))) == unknown
+    assert await push.ask(DEACTIVATE, encode_fields((1, PATH))) == unknown
+    assert await push.ask(LOOK, encode_fields((1, PATH))) == unknown
 
 
 async def test_the_status_of_a_subscription_tells_what_is_wrong_now(push: Server) -> None:
     await push.ask(ACTIVATE, activation())
-    assert await push.ask(LOOK, written((1, PATH))) == ("OK", f"Subscription {PATH} is currently active")
+    assert await push.ask(LOOK, encode_fields((1, PATH))) == ("OK", f"Subscription {PATH} is currently active")
     push.table.states[PATH] = WorkerState(phase=RETRYING, failure=Failure(1_738_318_820_999, "send", "teapot"))
-    assert await push.ask(LOOK, written((1, PATH))) == ("OK", "2025-01-31T10:20:20 - Could not send message, teapot")
+    assert await push.ask(LOOK, encode_fields((1, PATH))) == (
+        "OK",
+        "2025-01-31T10:20:20 - Could not send message, teapot",
+    )
 
 
 async def test_a_server_that_works_says_so(push: Server) -> None:
     assert await push.ask(STATUS) == ("OK", "")
     assert await push.ask(CHECK) == ("OK", "1")
-    assert await push.ask(CHECK, written((1, "other"))) == ("NOT_FOUND", "unknown service")
+    assert await push.ask(CHECK, encode_fields((1, "other"))) == ("NOT_FOUND", "unknown service")
 
 
 @pytest.mark.parametrize("path", [ACTIVATE, DEACTIVATE, LOOK, CHECK])
@@ -189,7 +192,7 @@ async def test_a_watch_gets_every_change(push: Server) -> None:
     seen.append(await watching.read())
     watching.cancel()
 
-    assert seen == [written((1, 1)), written((1, 2))]
+    assert seen == [encode_fields((1, 1)), encode_fields((1, 2))]
 
 
 async def test_bytes_that_are_no_message_do_no_harm(push: Server) -> None:

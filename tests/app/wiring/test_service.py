@@ -40,7 +40,7 @@ from simulation.models import kafka_client, postgresql_driver
 from simulation.models.kafka import Cluster
 from simulation.models.postgresql import Server
 from tests.support.administration import make_user, open_registry
-from tests.support.served import served
+from tests.support.served import in_process_service
 from tests.support.service import asking, running_service
 from tests.support.waiting import wait_until_async
 
@@ -295,7 +295,7 @@ TOPIC = "projects/garden/topics/plants"
 @pytest.mark.embedded("which connections are taken has nothing to do with engines")
 def test_an_emulator_asks_for_no_token_and_makes_projects(tmp_path: Path) -> None:
     with (
-        served(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
+        in_process_service(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
         grpc.insecure_channel(service.run.pubsub) as channel,
     ):
         client = pubsub_v1.PublisherClient(transport=PublisherGrpcTransport(channel=channel))

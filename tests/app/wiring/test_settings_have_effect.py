@@ -29,7 +29,7 @@ from ams.service.delivering import Deliverer
 from ams.storage import files
 from demo.issuer import ExampleIssuer
 from tests.app.client import Client
-from tests.support.served import Served, served
+from tests.support.served import InProcessService, in_process_service
 from tests.support.service import live_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -79,9 +79,9 @@ def shows(*settings: str) -> Callable[[Test], Test]:
 
 
 @pytest.fixture(scope="module")
-def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
     folder = tmp_path_factory.mktemp("limited")
-    with served(
+    with in_process_service(
         folder / "data", max_pull_bytes=12_000, metrics_labels=True, push_inside=False, reserve_bytes=123_456,
         retention=3_600.0, token_key="ab" * 32,
     ) as given:  # fmt: skip
@@ -91,17 +91,19 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def client(limited: Served) -> Iterator[Client]:
+def client(limited: InProcessService) -> Iterator[Client]:
     with Client(limited) as client:
         yield client
 
 
-def metrics(given: Served) -> str:
+def metrics(given: InProcessService) -> str:
     return httpx.get(f"{given.run.operations_url}/metrics", timeout=PATIENCE_SECONDS).text
 
 
 @shows("push_inside", "token_key")
-def test_without_push_inside_nothing_is_measured_of_it_and_a_token_key_that_is_given_is_not_stored(limited: Served):
+def test_without_push_inside_nothing_is_measured_of_it_and_a_token_key_that_is_given_is_not_stored(
+    limited: InProcessService,
+):
     assert "ams_push_" not in metrics(limited)
     assert not Path(limited.run.service.folder.token_key).exists()
 
@@ -115,7 +117,7 @@ def test_a_pull_is_cut_by_bytes(client: Client) -> None:
 
 
 @shows("metrics_labels")
-def test_metrics_tell_topics_apart(client: Client, limited: Served) -> None:
+def test_metrics_tell_topics_apart(client: Client, limited: InProcessService) -> None:
     client.topic("measured")
     client.publish("YQ==", topic="measured").raise_for_status()
     limited.carry_out(limited.run.service.counting.round())
@@ -132,7 +134,7 @@ def test_metrics_tell_topics_apart(client: Client, limited: Served) -> None:
 
 
 @shows("data", "reserve_bytes", "retention")
-def test_the_data_folder_has_a_reserve_and_segments_by_retention(limited: Served, client: Client) -> None:
+def test_the_data_folder_has_a_reserve_and_segments_by_retention(limited: InProcessService, client: Client) -> None:
     client.publish("YQ==").raise_for_status()
     data = Path(limited.run.service.settings.data)
     names = {each.relative_to(data).as_posix(): each for each in data.rglob("*")}
@@ -147,7 +149,7 @@ def test_the_data_folder_has_a_reserve_and_segments_by_retention(limited: Served
 def test_a_setting_is_the_default_of_a_quota(tmp_path: Path) -> None:
     quotas = {name: 10 + number for number, name in enumerate(QUOTAS)}
     settings = {QUOTAS[name]: limit for name, limit in quotas.items()}
-    with served(tmp_path / "data", **settings) as given, Client(given) as client:
+    with in_process_service(tmp_path / "data", **settings) as given, Client(given) as client:
         client.prepare()
         shown = client.get("/projects/P:quotas").json()["quotas"]
 
@@ -156,11 +158,11 @@ def test_a_setting_is_the_default_of_a_quota(tmp_path: Path) -> None:
 
 @shows("max_buffered_bytes", "min_free_bytes", "keep_alive_seconds")
 def test_a_service_with_little_room_and_patience_says_so(tmp_path: Path) -> None:
-    with served(tmp_path / "data") as given, Client(given) as client:
+    with in_process_service(tmp_path / "data") as given, Client(given) as client:
         client.prepare()
     little = {"max_buffered_bytes": 100_000, "min_free_bytes": 2**60}
     patience = {"keep_alive_seconds": 0.3, "request_seconds": 2}
-    with served(tmp_path / "data", **little, **patience) as given, Client(given) as client:
+    with in_process_service(tmp_path / "data", **little, **patience) as given, Client(given) as client:
         client.headers["connection"] = "close"  # a kept one may be closed just when the next request is sent
         full = client.publish("YQ==")
         assert (full.status_code, full.headers["retry-after"]) == (500, "2")
@@ -170,7 +172,7 @@ def test_a_service_with_little_room_and_patience_says_so(tmp_path: Path) -> None
         assert b" 200 " in until_closed(given, b"GET /v1/version HTTP/1.1\r\nhost: x\r\n\r\n")
 
 
-def until_closed(given: Served, *parts: bytes) -> bytes:
+def until_closed(given: InProcessService, *parts: bytes) -> bytes:
     """Send something in parts and return the bytes that arrive until the service closes the connection."""
     found = b""
     with given.connect(SECONDS) as connection:
@@ -184,7 +186,7 @@ def until_closed(given: Served, *parts: bytes) -> bytes:
 
 @shows("max_unread_bytes")
 def test_a_pull_that_there_is_no_memory_for_is_refused(tmp_path: Path) -> None:
-    with served(tmp_path / "data", max_unread_bytes=1_000) as given, Client(given) as client:
+    with in_process_service(tmp_path / "data", max_unread_bytes=1_000) as given, Client(given) as client:
         client.prepare().publish("YWFh" * 30_000).raise_for_status()
         assert client.post("/projects/P/subscriptions/ts:pull", json={}).status_code == 503
 
@@ -195,7 +197,7 @@ def test_without_a_wait_a_pull_answers_at_once(tmp_path: Path, monkeypatch: pyte
         raise AssertionError("it waits")
 
     monkeypatch.setattr(Deliverer, "_wait", waiting)
-    with served(tmp_path / "data", pull_wait=0.0) as given, Client(given) as client:
+    with in_process_service(tmp_path / "data", pull_wait=0.0) as given, Client(given) as client:
         client.prepare()
         assert client.pull() == []
 
@@ -203,7 +205,7 @@ def test_without_a_wait_a_pull_answers_at_once(tmp_path: Path, monkeypatch: pyte
 @shows("max_data_bytes", "segment_bytes")
 def test_a_data_folder_over_its_size_loses_its_oldest_segments_that_were_read(tmp_path: Path) -> None:
     room = {"max_data_bytes": 4 * 2**20, "segment_bytes": 2**20, "project_stored_bytes": 2**30}
-    with served(tmp_path / "data", **room) as given, Client(given) as client:
+    with in_process_service(tmp_path / "data", **room) as given, Client(given) as client:
         client.prepare()
         for _ in range(8):
             client.publish("YWFh" * 300_000).raise_for_status()
@@ -230,12 +232,15 @@ def test_a_publish_is_synced_before_its_answer_or_later_if_set(tmp_path: Path, m
 
     for name in ("write_through", "sync"):
         monkeypatch.setattr(files.Disk, name, noting(getattr(files.Disk, name)))
-    with served(tmp_path / "default") as given, Client(given) as client:
+    with in_process_service(tmp_path / "default") as given, Client(given) as client:
         client.prepare().publish("YQ==").raise_for_status()  # a first one also makes a segment
         synced.clear()
         client.publish("YQ==").raise_for_status()
         assert synced.is_set()
-    with served(tmp_path / "interval", sync="interval", sync_interval=5.0) as given, Client(given) as client:
+    with (
+        in_process_service(tmp_path / "interval", sync="interval", sync_interval=5.0) as given,
+        Client(given) as client,
+    ):
         client.prepare().publish("YQ==").raise_for_status()
         for milliseconds, is_synced in ((5_000, True), (1_000, False), (5_000, True)):
             synced.clear()
@@ -252,13 +257,13 @@ def is_reached(host: str, port: int | None) -> bool:
 
 @shows("host", "port", "ops_host", "ops_port")
 def test_both_ports_are_where_they_are_set_and_nowhere_else(tmp_path: Path) -> None:
-    with served(tmp_path / "default") as given:
+    with in_process_service(tmp_path / "default") as given:
         assert not is_reached("127.0.0.2", httpx.URL(given.run.base_url).port)
         assert not is_reached("127.0.0.2", httpx.URL(given.run.operations_url).port)
     # A service that listened on any other address could not start: these ports are taken there.
     with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
         port, ops_port = first.getsockname()[1], second.getsockname()[1]
-        with served(tmp_path / "set", host="127.0.0.2", port=port, ops_host="127.0.0.3", ops_port=ops_port):
+        with in_process_service(tmp_path / "set", host="127.0.0.2", port=port, ops_host="127.0.0.3", ops_port=ops_port):
             assert httpx.get(f"http://127.0.0.2:{port}/v1/version", timeout=PATIENCE_SECONDS).status_code == 200
             assert httpx.get(f"http://127.0.0.3:{ops_port}/readyz", timeout=PATIENCE_SECONDS).status_code == 200
 
@@ -268,11 +273,11 @@ def test_both_ports_are_where_they_are_set_and_nowhere_else(tmp_path: Path) -> N
 def test_https_has_the_set_certificate_and_tls_1_2_or_newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Only the service's own minimum version may refuse: OpenSSL's default ciphers rule out TLS 1.1.
     monkeypatch.setattr(tls, "ssl", SimpleNamespace(**{**vars(ssl), "SSLContext": AnyCipher}))
-    with served(tmp_path / "first", tls_self_signed=True) as given:
+    with in_process_service(tmp_path / "first", tls_self_signed=True) as given:
         first = ssl.get_server_certificate(("127.0.0.1", httpx.URL(given.run.base_url).port or 0))
         key = next((tmp_path / "first").glob("server*key*"))
     chain = tmp_path / "first" / "server.pem"
-    with served(tmp_path / "second", cert=str(chain), key=str(key)) as given:
+    with in_process_service(tmp_path / "second", cert=str(chain), key=str(key)) as given:
         port = httpx.URL(given.run.base_url).port or 0
         assert ssl.get_server_certificate(("127.0.0.1", port)) == first
         assert spoken("127.0.0.1", port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
@@ -343,7 +348,7 @@ def test_a_push_server_is_asked_where_it_is_set_and_believed_only_by_its_certifi
     for number, (settings, expected) in enumerate(cases):
         server = Listener((Path(chain), Path(key)))
         place = {"push_server_host": "localhost", "push_server_port": server.port}
-        with contextlib.closing(server), served(tmp_path / str(number), **place, **settings) as given:
+        with contextlib.closing(server), in_process_service(tmp_path / str(number), **place, **settings) as given:
             httpx.get(f"{given.run.base_url}/v1/status", timeout=SECONDS)
             assert server.began.get(timeout=SECONDS) == expected, settings
 
@@ -359,7 +364,7 @@ def test_an_issuer_of_the_settings_is_asked_and_believed_a_while_after_its_token
     clock = [ManualClock()]
     with ExampleIssuer(now=lambda: clock[0].wall() / 1000) as issuer:
         place = issuers(tmp_path, issuer.url)
-        with served(tmp_path / "data", issuers_leeway=200.0, **place) as given, Client(given) as client:
+        with in_process_service(tmp_path / "data", issuers_leeway=200.0, **place) as given, Client(given) as client:
             clock[0] = given.clock
             binding = {"issuer": issuer.url, "subject": "alice"}
             client.post("/users/admin/bindings/work", json=binding).raise_for_status()
@@ -375,9 +380,9 @@ def test_an_issuer_of_the_settings_is_asked_and_believed_a_while_after_its_token
 def test_the_console_names_the_issuers_it_is_a_client_of_and_can_be_switched_off(tmp_path: Path) -> None:
     with ExampleIssuer() as issuer:
         logins = (("egi", "pages"), ("other", "pages"))
-        with served(tmp_path / "on", console_logins=logins, **issuers(tmp_path, issuer.url)) as given:
+        with in_process_service(tmp_path / "on", console_logins=logins, **issuers(tmp_path, issuer.url)) as given:
             said = httpx.get(f"{given.run.base_url}/console/config.json", timeout=SECONDS).json()
-    with served(tmp_path / "off", console=False) as given:
+    with in_process_service(tmp_path / "off", console=False) as given:
         status = httpx.get(f"{given.run.base_url}/console/config.json", timeout=SECONDS).status_code
 
     assert [(each["name"], each["client_id"]) for each in said["issuers"]] == [("egi", "pages")]
@@ -391,7 +396,7 @@ def test_an_issuer_is_believed_by_the_authorities_that_are_set(tmp_path: Path) -
         server = Listener((Path(chain), Path(key)))
         url = f"https://localhost:{server.port}"
         place = issuers(tmp_path, url)
-        started = served(tmp_path / str(number), issuers_ca_file=trusted, **place)
+        started = in_process_service(tmp_path / str(number), issuers_ca_file=trusted, **place)
         with contextlib.closing(server), ExampleIssuer() as issuer, started as given:
             headers = {"authorization": f"Bearer {issuer.token(claims={'iss': url})}"}
             httpx.get(f"{given.run.base_url}/v1/users/profile", headers=headers, timeout=SECONDS)
@@ -401,7 +406,7 @@ def test_an_issuer_is_believed_by_the_authorities_that_are_set(tmp_path: Path) -
 @shows("audit_days")
 def test_events_leave_the_audit_log_after_their_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.storage.audit.trail.PRUNE_SECONDS", 0.05)
-    with served(tmp_path / "data", audit_days=2) as given, Client(given) as client:
+    with in_process_service(tmp_path / "data", audit_days=2) as given, Client(given) as client:
         client.prepare()
         wait_until(lambda: "projects:create" in client.get("/audit").raise_for_status().text)
 

@@ -22,7 +22,7 @@ from ams.http.limits import SMALL_BODY
 from ams.storage.database.database import sqlite_url
 from ams.wire.base import Request
 from tests.support.authn import ADDRESS, DN, HOST, MANAGEMENT_KEY, Service, binding_of, error, open_service
-from tests.support.served import served
+from tests.support.served import in_process_service
 
 
 async def test_the_sequence_of_the_reference_works_and_again_after_a_new_name(service: Service) -> None:
@@ -379,7 +379,7 @@ async def test_what_ams_says_is_kept_for_a_while(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_real_ams_says_whose_a_token_is(tmp_path: Path) -> None:
-    with served(tmp_path / "ams") as ams:
+    with in_process_service(tmp_path / "ams") as ams:
         ben = ams.ask("POST", "/users/ben", {"service_roles": ["push_worker"]})["token"]
         rights = {"rights": [{"action": "*", "resource": "*"}]}
         reduced = ams.ask("POST", "/users/admin/tokens/reduced", rights)["token"]

@@ -24,7 +24,7 @@ from demo.pipeline.samples import Mishaps, monitoring
 from tests.pipeline.garden import Garden, make_garden
 from tests.pipeline.jobs.availability.support import PROFILES, WORKED, datum, record, rows
 from tests.pipeline.jobs.recorded import published, recorded_run
-from tests.support.served import Served
+from tests.support.served import InProcessService
 
 PAGE = (WORKED / "worked.md").read_text()
 FIGURES = ("type", "endpoint_group", "service", "hostname", "availability", "reliability", "up", "unknown", "down")
@@ -80,7 +80,7 @@ class Monitored:
 
 @pytest.fixture(scope="module")
 def monitored(
-    spark_session: SparkSession, service: Served, tmp_path_factory: pytest.TempPathFactory
+    spark_session: SparkSession, service: InProcessService, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Monitored]:
     """A job after three batches: an empty topic; most results, some twice, the last first, with an invalid message; and
     a late result."""

@@ -29,8 +29,8 @@ from ams.pipeline.jobs.accounting import envelope
 from ams.push.rpc.client import UNAVAILABLE, GrpcPushServer
 from ams.push.rpc.wire import PushServerAddress
 from ams.storage.cursors.postgresql_rows import DatabaseTime
-from tests.app.push_server.keepers import Table
-from tests.app.push_server.test_service import _Told
+from tests.app.push_server.keepers import TargetTable
+from tests.app.push_server.test_service import StatefulTable
 from tests.push.test_push_server import secure
 from tests.support import certificates
 from tests.support.authorities import DAY, NOW, Authority
@@ -177,7 +177,7 @@ async def test_a_push_server_shows_its_renewed_certificate_and_trusts_its_new_ca
         assert found is not None
         return dict(pair for part in found["subject"] for pair in part)["commonName"], is_taken  # type: ignore[misc]
 
-    async with listening(settings, _Told(Table()), Condition(OK)) as address:
+    async with listening(settings, StatefulTable(TargetTable()), Condition(OK)) as address:
         assert await asyncio.to_thread(shown, address) == ("server", False)
         shutil.copy(renewed.chain, pair.chain)  # the key is still to come
         assert (await asyncio.to_thread(shown, address))[0] == "server"

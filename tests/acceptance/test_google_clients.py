@@ -40,7 +40,7 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def serving(page: Path, clone: Path) -> AbstractContextManager[LiveService]:
+def serve_page(page: Path, clone: Path) -> AbstractContextManager[LiveService]:
     _, _, *flags = shlex.split(block(page, "sh service").replace("8085", "0"))
     return live_service(clone / "ams-data", *flags)
 
@@ -56,7 +56,7 @@ def test_the_program_of_the_guide_for_python_works_as_with_googles_emulator(clon
     """The programs for other languages are started once, by a test with longer waits."""
     page = ROOT / "docs" / "how-to" / "google-pubsub-python.md"
     write_programs(page, clone, "")
-    with serving(page, clone) as service:
+    with serve_page(page, clone) as service:
         follow(page, clone, service.base_url, seconds=SECONDS, instead={EMULATOR: service.pubsub})
 
 
@@ -75,20 +75,22 @@ def test_a_program_of_a_guide_works_over_tls_with_a_token(language: Language, cl
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[Streams]:
+def opened_streams(monkeypatch: pytest.MonkeyPatch) -> list[Streams]:
     serve, opened = Streams.run, list[Streams]()
 
-    async def noted(streams: Streams, context: Any, scope: Any) -> None:
+    async def note_stream(streams: Streams, context: Any, scope: Any) -> None:
         opened.append(streams)
         await serve(streams, context, scope)
 
-    monkeypatch.setattr(Streams, "run", noted)
+    monkeypatch.setattr(Streams, "run", note_stream)
     return opened
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("language", LANGUAGES)
-async def test_streams_live_through_a_minute_of_silence(language: Language, clone: Path, opened: list[Streams]) -> None:
+async def test_streams_live_through_a_minute_of_silence(
+    language: Language, clone: Path, opened_streams: list[Streams]
+) -> None:
     language.get(clone)
     write_programs(language.page, clone, "")
     async with running_service(clone / "ams-data", pubsub_port=0, pubsub_emulator=True) as (service, _):
@@ -98,15 +100,15 @@ async def test_streams_live_through_a_minute_of_silence(language: Language, clon
 
     assert done.returncode == 0, done.stdout
     assert is_shown("..." + (only.shown or ""), done.stdout)
-    assert len(opened) == language.streams
+    assert len(opened_streams) == language.streams
 
 
 @pytest.mark.long
 def test_the_tutorial_works_and_a_stop_in_the_middle_loses_nothing(clone: Path) -> None:
     write_programs(TUTORIAL, clone, "")
-    with serving(TUTORIAL, clone) as service:
+    with serve_page(TUTORIAL, clone) as service:
         follow_step(TUTORIAL, "publish", clone, service)
-    with serving(TUTORIAL, clone) as service:
+    with serve_page(TUTORIAL, clone) as service:
         follow_step(TUTORIAL, "ams", clone, service)
         follow_step(TUTORIAL, "receive", clone, service)
 
@@ -114,7 +116,7 @@ def test_the_tutorial_works_and_a_stop_in_the_middle_loses_nothing(clone: Path) 
 @pytest.mark.long
 def test_celery_runs_tasks_as_its_guide_says(clone: Path) -> None:
     write_programs(CELERY, clone, "")
-    with serving(CELERY, clone) as service, (clone / "worker.log").open("w") as log:
+    with serve_page(CELERY, clone) as service, (clone / "worker.log").open("w") as log:
         command = block(CELERY, "sh worker").replace(EMULATOR, service.pubsub).replace(".venv", "exec .venv")
         with subprocess.Popen(
             ["bash", "-euc", command], cwd=clone, env=environment(), stdout=log, stderr=log

@@ -57,7 +57,7 @@ _LETTERS = {
 }  # fmt: skip
 
 
-def documented(path: str) -> str:
+def documented_path(path: str) -> str:
     for variable, letter in _LETTERS.items():
         path = path.replace(variable, letter)
     return path
@@ -71,7 +71,10 @@ ACTIONS = {name: each for name, each in actions.ACTIONS.items() if not each.is_o
 OWN = sorted(ACTIONS.keys() - {line.action for line in LINES})
 OWN_LINES = [
     _line(
-        str(number), each.name, OVERVIEW_ROWS[each.method, documented(each.path)], in_project="{project}" in each.path
+        str(number),
+        each.name,
+        OVERVIEW_ROWS[each.method, documented_path(each.path)],
+        in_project="{project}" in each.path,
     )
     for number, each in enumerate(map(ACTIONS.__getitem__, OWN), 65)
 ]

@@ -126,7 +126,7 @@ async def test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_read
 
 
 @contextlib.contextmanager
-def moved(folder: Path) -> Iterator[None]:
+def move_away(folder: Path) -> Iterator[None]:
     elsewhere = folder.with_name("elsewhere")
     folder.rename(elsewhere)
     yield
@@ -139,9 +139,9 @@ UNREADY = {
         lambda data: lock_database(data / "registry.db"),
         "DATA/registry.db is locked by another process",
     ),
-    "folder gone": (moved, "DATA: No such file or directory"),
-    "log gone": (lambda data: moved(data / "log"), "DATA/log: No such file or directory"),
-    "segment gone": (lambda data: moved(data / SEGMENT), f"DATA/{SEGMENT}: No such file or directory"),
+    "folder gone": (move_away, "DATA: No such file or directory"),
+    "log gone": (lambda data: move_away(data / "log"), "DATA/log: No such file or directory"),
+    "segment gone": (lambda data: move_away(data / SEGMENT), f"DATA/{SEGMENT}: No such file or directory"),
 }
 
 
@@ -165,7 +165,7 @@ async def test_a_service_with_messages_on_kafka_is_not_ready_when_the_folder_of_
     options = {"log": "kafka", "kafka_servers": "kafka1:9092", "kafka_replication": 1, "kafka_min_isr": 1}
     with kafka_client.install({("kafka1", 9092): broker}):
         async with running_service(place.parent, **options) as (run, _):
-            await is_unready_for(f"{place}: No such file or directory", lambda: moved(place), run)
+            await is_unready_for(f"{place}: No such file or directory", lambda: move_away(place), run)
 
 
 @pytest.fixture

@@ -170,14 +170,14 @@ def test_every_setting_is_in_the_reference() -> None:
 NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audit.jsonl": 0o600}
 
 
-def asked(url: str, ca: str, **headers: str) -> tuple[int, str]:
+def get_page(url: str, ca: str, **headers: str) -> tuple[int, str]:
     secure = ssl.create_default_context(cafile=ca)
     answer = httpx.get(url, headers=headers, verify=secure, trust_env=False, timeout=60)
     return answer.status_code, answer.text
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, **more: object) -> AsyncIterator[tuple[Running, str]]:
+async def serve_folder(folder: Path, **more: object) -> AsyncIterator[tuple[Running, str]]:
     """Run a service in this process, on free ports with its own certificate; yields it, and its CA's file."""
     usual = {"data": str(folder / "data"), "port": 0, "ops_port": 0, "tls_self_signed": True, "client_ca": str(folder)}
     settings = AuthnSettings(**usual | more)  # type: ignore[arg-type]  # tests name settings freely
@@ -197,7 +197,7 @@ def test_a9_a_first_start_makes_files_and_serves(tmp_path: Path) -> None:
             ("service-types", {"x-api-key": key}, 200), ("service-types", {"x-api-key": "another"}, 401),
             (f"bindings?key={key}", {}, 200),
         ):  # fmt: skip
-            assert asked(f"https://localhost:{ports.api}/v1/{path}", ca, **given)[0] == status
+            assert get_page(f"https://localhost:{ports.api}/v1/{path}", ca, **given)[0] == status
 
         process.send_signal(signal.SIGHUP)
         wait_until(lambda: "certificate.loaded" in errors.read_text(), process=process)
@@ -207,9 +207,9 @@ def test_a9_a_first_start_makes_files_and_serves(tmp_path: Path) -> None:
 
 
 async def test_a20_the_operations_port_tells_logins_and_handshakes(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (run, ca):
+    async with serve_folder(tmp_path) as (run, ca):
         login = f"{run.base_url}/v1/service-types/ams/hosts/ams.example:authx509"
-        assert (await asyncio.to_thread(asked, login, ca))[0] == 400
+        assert (await asyncio.to_thread(get_page, login, ca))[0] == 400
         async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
             said = (await client.get(f"{run.operations_url}/metrics")).text
 
@@ -222,7 +222,7 @@ async def test_a_data_folder_has_a_reserve_and_a_disk_that_is_nearly_full_is_tol
     for least in (0, 2**62):
         limits = {"min_free_bytes": least, "reserve_bytes": 123_456}
         async with (
-            serving(tmp_path, **limits) as (run, _),
+            serve_folder(tmp_path, **limits) as (run, _),
             httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
         ):
             ready.append(await client.get(f"{run.operations_url}/readyz"))
@@ -237,8 +237,10 @@ async def test_a_data_folder_has_a_reserve_and_a_disk_that_is_nearly_full_is_tol
 async def test_a18_whoever_asks_is_answered_before_the_connection_is_cut(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # an AMS that takes connections and says nothing
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        async with serving(tmp_path, ams_endpoint=endpoint, server_write_timeout=Seconds(0.5)) as (run, ca):
-            status, body = await asyncio.to_thread(asked, f"{run.base_url}/v1/bindings", ca, authorization="bearer x")
+        async with serve_folder(tmp_path, ams_endpoint=endpoint, server_write_timeout=Seconds(0.5)) as (run, ca):
+            status, body = await asyncio.to_thread(
+                get_page, f"{run.base_url}/v1/bindings", ca, authorization="bearer x"
+            )
 
     assert (status, json.loads(body)["error"]["status"]) == (504, "GATEWAY TIMEOUT")
 
@@ -256,7 +258,7 @@ def test_a20_connections_leave_files_for_all_else(monkeypatch: pytest.MonkeyPatc
 async def test_a_missing_folder_or_file_of_cas_stops_the_start(tmp_path: Path, setting: str, text: str) -> None:
     given = {"ams_endpoint": "https://127.0.0.1:1", setting: str(tmp_path / "none")}
     with pytest.raises(BadSettings, match=text):
-        async with serving(tmp_path, **given):
+        async with serve_folder(tmp_path, **given):
             pass
 
 

@@ -1,7 +1,7 @@
 """Every setting has an effect on a real service, seen from outside.
 
-Each test lists its settings in `shows`, and fails when one of them is ignored. A setting that needs more than a service
-is in `ELSEWHERE`, with the test that shows its effect.
+Each test lists its settings in `shows_settings`, and fails when one of them is ignored. A setting that needs more than
+a service is in `ELSEWHERE`, with the test that shows its effect.
 """
 
 import contextlib
@@ -70,16 +70,16 @@ ELSEWHERE = {
 SECONDS = 10  # a socket is given so long: much less than any default, much more than what is set here
 
 
-def shows(*settings: str) -> Callable[[Test], Test]:
-    def noted(test: Test) -> Test:
+def shows_settings(*settings: str) -> Callable[[Test], Test]:
+    def note_settings(test: Test) -> Test:
         SHOWN.update(settings)
         return test
 
-    return noted
+    return note_settings
 
 
 @pytest.fixture(scope="module")
-def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
+def limited_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
     folder = tmp_path_factory.mktemp("limited")
     with in_process_service(
         folder / "data", max_pull_bytes=12_000, metrics_labels=True, push_inside=False, reserve_bytes=123_456,
@@ -91,8 +91,8 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessServi
 
 
 @pytest.fixture
-def client(limited: InProcessService) -> Iterator[Client]:
-    with Client(limited) as client:
+def client(limited_service: InProcessService) -> Iterator[Client]:
+    with Client(limited_service) as client:
         yield client
 
 
@@ -100,15 +100,15 @@ def metrics(given: InProcessService) -> str:
     return httpx.get(f"{given.run.operations_url}/metrics", timeout=PATIENCE_SECONDS).text
 
 
-@shows("push_inside", "token_key")
+@shows_settings("push_inside", "token_key")
 def test_without_push_inside_nothing_is_measured_of_it_and_a_token_key_that_is_given_is_not_stored(
-    limited: InProcessService,
+    limited_service: InProcessService,
 ):
-    assert "ams_push_" not in metrics(limited)
-    assert not Path(limited.run.service.folder.token_key).exists()
+    assert "ams_push_" not in metrics(limited_service)
+    assert not Path(limited_service.run.service.folder.token_key).exists()
 
 
-@shows("max_pull_bytes")
+@shows_settings("max_pull_bytes")
 def test_a_pull_is_cut_by_bytes(client: Client) -> None:
     client.topic("large")
     for _ in range(3):
@@ -116,27 +116,29 @@ def test_a_pull_is_cut_by_bytes(client: Client) -> None:
     assert len(client.pull("large", maxMessages="3")) < 3
 
 
-@shows("metrics_labels")
-def test_metrics_tell_topics_apart(client: Client, limited: InProcessService) -> None:
+@shows_settings("metrics_labels")
+def test_metrics_tell_topics_apart(client: Client, limited_service: InProcessService) -> None:
     client.topic("measured")
     client.publish("YQ==", topic="measured").raise_for_status()
-    limited.carry_out(limited.run.service.counting.round())
+    limited_service.carry_out(limited_service.run.service.counting.round())
 
-    assert 'ams_topic_published_messages_total{project="P",topic="measured"} 1.0' in metrics(limited)
+    assert 'ams_topic_published_messages_total{project="P",topic="measured"} 1.0' in metrics(limited_service)
 
-    limited.carry_out(limited.run.service.quota_use.count())
+    limited_service.carry_out(limited_service.run.service.quota_use.count())
     shown = {each["name"]: each for each in client.get("/projects/P:quotas").json()["quotas"] if "used" in each}
-    lines = [line for line in metrics(limited).splitlines() if line.startswith("ams_project_quota_")]
+    lines = [line for line in metrics(limited_service).splitlines() if line.startswith("ams_project_quota_")]
     assert len(lines) == 2 * len(shown) == 18
     for name, value in (("used", shown["topics"]["used"]), ("limit", shown["topics"]["limit"])):
         assert f'ams_project_quota_{name}{{project="P",quota="topics"}} {value:.1f}' in lines
     assert f'ams_project_quota_limit{{project="P",quota="streams"}} {shown["streams"]["share"]:.1f}' in lines
 
 
-@shows("data", "reserve_bytes", "retention")
-def test_the_data_folder_has_a_reserve_and_segments_by_retention(limited: InProcessService, client: Client) -> None:
+@shows_settings("data", "reserve_bytes", "retention")
+def test_the_data_folder_has_a_reserve_and_segments_by_retention(
+    limited_service: InProcessService, client: Client
+) -> None:
     client.publish("YQ==").raise_for_status()
-    data = Path(limited.run.service.settings.data)
+    data = Path(limited_service.run.service.settings.data)
     names = {each.relative_to(data).as_posix(): each for each in data.rglob("*")}
 
     assert names["log/reserve"].stat().st_size == 123_456
@@ -145,7 +147,7 @@ def test_the_data_folder_has_a_reserve_and_segments_by_retention(limited: InProc
     assert folders == {"1h", "cursors"}
 
 
-@shows(*QUOTAS.values())
+@shows_settings(*QUOTAS.values())
 def test_a_setting_is_the_default_of_a_quota(tmp_path: Path) -> None:
     quotas = {name: 10 + number for number, name in enumerate(QUOTAS)}
     settings = {QUOTAS[name]: limit for name, limit in quotas.items()}
@@ -156,7 +158,7 @@ def test_a_setting_is_the_default_of_a_quota(tmp_path: Path) -> None:
     assert {each["name"]: each["limit"] for each in shown} == quotas
 
 
-@shows("max_buffered_bytes", "min_free_bytes", "keep_alive_seconds")
+@shows_settings("max_buffered_bytes", "min_free_bytes", "keep_alive_seconds")
 def test_a_service_with_little_room_and_patience_says_so(tmp_path: Path) -> None:
     with in_process_service(tmp_path / "data") as given, Client(given) as client:
         client.prepare()
@@ -184,14 +186,14 @@ def until_closed(given: InProcessService, *parts: bytes) -> bytes:
     return found
 
 
-@shows("max_unread_bytes")
+@shows_settings("max_unread_bytes")
 def test_a_pull_that_there_is_no_memory_for_is_refused(tmp_path: Path) -> None:
     with in_process_service(tmp_path / "data", max_unread_bytes=1_000) as given, Client(given) as client:
         client.prepare().publish("YWFh" * 30_000).raise_for_status()
         assert client.post("/projects/P/subscriptions/ts:pull", json={}).status_code == 503
 
 
-@shows("pull_wait")
+@shows_settings("pull_wait")
 def test_without_a_wait_a_pull_answers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def waiting(*_: object) -> None:
         raise AssertionError("it waits")
@@ -202,7 +204,7 @@ def test_without_a_wait_a_pull_answers_at_once(tmp_path: Path, monkeypatch: pyte
         assert client.pull() == []
 
 
-@shows("max_data_bytes", "segment_bytes")
+@shows_settings("max_data_bytes", "segment_bytes")
 def test_a_data_folder_over_its_size_loses_its_oldest_segments_that_were_read(tmp_path: Path) -> None:
     room = {"max_data_bytes": 4 * 2**20, "segment_bytes": 2**20, "project_stored_bytes": 2**30}
     with in_process_service(tmp_path / "data", **room) as given, Client(given) as client:
@@ -219,16 +221,16 @@ def test_a_data_folder_over_its_size_loses_its_oldest_segments_that_were_read(tm
         assert client.get("/projects/P/subscriptions/ts:offsets").json()["min"] > 0
 
 
-@shows("sync", "sync_interval")
+@shows_settings("sync", "sync_interval")
 def test_a_publish_is_synced_before_its_answer_or_later_if_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = threading.Event()
 
     def noting(call: Callable[..., None]) -> Callable[..., None]:
-        def noted(*given: Any) -> None:
+        def call_and_note(*given: Any) -> None:
             call(*given)
             synced.set()
 
-        return noted
+        return call_and_note
 
     for name in ("write_through", "sync"):
         monkeypatch.setattr(files.Disk, name, noting(getattr(files.Disk, name)))
@@ -255,7 +257,7 @@ def is_reached(host: str, port: int | None) -> bool:
         return tried.connect_ex((host, port)) == 0
 
 
-@shows("host", "port", "ops_host", "ops_port")
+@shows_settings("host", "port", "ops_host", "ops_port")
 def test_both_ports_are_where_they_are_set_and_nowhere_else(tmp_path: Path) -> None:
     with in_process_service(tmp_path / "default") as given:
         assert not is_reached("127.0.0.2", httpx.URL(given.run.base_url).port)
@@ -268,7 +270,7 @@ def test_both_ports_are_where_they_are_set_and_nowhere_else(tmp_path: Path) -> N
             assert httpx.get(f"http://127.0.0.3:{ops_port}/readyz", timeout=PATIENCE_SECONDS).status_code == 200
 
 
-@shows("tls_self_signed", "cert", "key")
+@shows_settings("tls_self_signed", "cert", "key")
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 def test_https_has_the_set_certificate_and_tls_1_2_or_newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Only the service's own minimum version may refuse: OpenSSL's default ciphers rule out TLS 1.1.
@@ -280,10 +282,10 @@ def test_https_has_the_set_certificate_and_tls_1_2_or_newer(tmp_path: Path, monk
     with in_process_service(tmp_path / "second", cert=str(chain), key=str(key)) as given:
         port = httpx.URL(given.run.base_url).port or 0
         assert ssl.get_server_certificate(("127.0.0.1", port)) == first
-        assert spoken("127.0.0.1", port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+        assert negotiated_version("127.0.0.1", port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
         for old in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
             with pytest.raises(ssl.SSLError, match="(?i)protocol version|EOF occurred"):
-                spoken("127.0.0.1", port, old)
+                negotiated_version("127.0.0.1", port, old)
 
 
 class AnyCipher(ssl.SSLContext):
@@ -293,7 +295,7 @@ class AnyCipher(ssl.SSLContext):
         return made
 
 
-def spoken(host: str, port: int, version: ssl.TLSVersion) -> str | None:
+def negotiated_version(host: str, port: int, version: ssl.TLSVersion) -> str | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -334,7 +336,7 @@ class Listener:
         self._listening.close()
 
 
-@shows(
+@shows_settings(
     "push_server_host", "push_server_port", "push_tls_enabled", "verify_push_server", "certificate_authorities_dir"
 )  # fmt: skip
 def test_a_push_server_is_asked_where_it_is_set_and_believed_only_by_its_certificate(tmp_path: Path) -> None:
@@ -359,7 +361,7 @@ def issuers(folder: Path, url: str) -> dict[str, str]:
     return {"issuers_file": str(file), "issuers_allow": "127.0.0.0/8,::1/128"}
 
 
-@shows("issuers_file", "issuers_allow", "issuers_leeway")
+@shows_settings("issuers_file", "issuers_allow", "issuers_leeway")
 def test_an_issuer_of_the_settings_is_asked_and_believed_a_while_after_its_token_ended(tmp_path: Path) -> None:
     clock = [ManualClock()]
     with ExampleIssuer(now=lambda: clock[0].wall() / 1000) as issuer:
@@ -376,7 +378,7 @@ def test_an_issuer_of_the_settings_is_asked_and_believed_a_while_after_its_token
             assert httpx.get(url, headers=headers, timeout=PATIENCE_SECONDS).status_code == 200
 
 
-@shows("console", "console_logins")
+@shows_settings("console", "console_logins")
 def test_the_console_names_the_issuers_it_is_a_client_of_and_can_be_switched_off(tmp_path: Path) -> None:
     with ExampleIssuer() as issuer:
         logins = (("egi", "pages"), ("other", "pages"))
@@ -389,7 +391,7 @@ def test_the_console_names_the_issuers_it_is_a_client_of_and_can_be_switched_off
     assert status == 404
 
 
-@shows("issuers_ca_file")
+@shows_settings("issuers_ca_file")
 def test_an_issuer_is_believed_by_the_authorities_that_are_set(tmp_path: Path) -> None:
     authority, chain, key = tls.self_signed(str(tmp_path))
     for number, (trusted, expected) in enumerate((("", "refused"), (authority, "believed"))):
@@ -403,7 +405,7 @@ def test_an_issuer_is_believed_by_the_authorities_that_are_set(tmp_path: Path) -
             assert server.began.get(timeout=SECONDS) == expected
 
 
-@shows("audit_days")
+@shows_settings("audit_days")
 def test_events_leave_the_audit_log_after_their_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.storage.audit.trail.PRUNE_SECONDS", 0.05)
     with in_process_service(tmp_path / "data", audit_days=2) as given, Client(given) as client:
@@ -416,7 +418,7 @@ def test_events_leave_the_audit_log_after_their_days(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.long
-@shows("log_level", "log_format", "log_facilities")
+@shows_settings("log_level", "log_format", "log_facilities")
 def test_the_log_is_as_it_is_set(tmp_path: Path) -> None:
     with live_service(tmp_path / "json", environment={"AMS_LOG_FORMAT": "json", "AMS_LOG_LEVEL": "debug"}) as live:
         httpx.get(f"{live.base_url}/v1/version", timeout=PATIENCE_SECONDS)
@@ -433,7 +435,7 @@ def test_the_log_is_as_it_is_set(tmp_path: Path) -> None:
     assert Path("/dev/log").exists() or "no syslog at" in errors
 
 
-@shows(
+@shows_settings(
     "kafka_servers", "kafka_prefix", "kafka_replication", "kafka_min_isr", "kafka_tls", "kafka_ca_file", "kafka_sasl",
     "kafka_user", "kafka_password",
 )  # fmt: skip

@@ -19,7 +19,7 @@ from ams.storage.database.invalidation import FOREVER, ISSUERS, Cache, Invalidat
 from ams.storage.registry.records import NamedToken, Principal, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.identity import signing
-from tests.identity.signing import ISSUER, NOW, SAID, Issuers, signed
+from tests.identity.signing import ISSUER, NOW, SAID, Issuers, sign_claims
 from tests.support import program_keys
 from tests.support.administration import ENGINES, KeptTrail, make_project, make_user, open_registry_at, url_of
 from tests.support.program_keys import library_token, public_key
@@ -58,7 +58,7 @@ class LoginSetup(KeptTrail, Issuers):
 
 
 def token(*roles: str, **claims: object) -> str:
-    return signed({**SAID, "entitlements": [f"{GROUP}:role={role}" for role in roles], **claims})
+    return sign_claims({**SAID, "entitlements": [f"{GROUP}:role={role}" for role in roles], **claims})
 
 
 @pytest.fixture
@@ -434,7 +434,7 @@ async def test_a_bad_one_is_refused_without_an_issuer(keys: KeySetup, anna: User
 
 async def test_what_names_no_key_of_ours_is_an_issuers(keys: KeySetup, anna: User) -> None:
     await keys.key(anna)
-    for token in (signing.signed(), signing.signed(kid="0f" * 20), signing.signed(kid="a")):
+    for token in (signing.sign_claims(), signing.sign_claims(kid="0f" * 20), signing.sign_claims(kid="a")):
         assert (await keys.refusal(token)).startswith("The token is of an issuer that is not known here")
     assert keys.urls == [signing.ISSUER.url] * 3
 

@@ -85,19 +85,19 @@ def sections(page: str) -> Iterator[tuple[str, str, str]]:
 def is_asked(method: str, path: str, error: tuple[int, str, str]) -> bool:
     """Return whether a row of the contract requests this route and gets this error."""
     code, word, message = error
-    place, says = re.compile(finding(path) + r"(\?.*)?"), re.compile(finding(message))
+    place, says = re.compile(pattern_of(path) + r"(\?.*)?"), re.compile(pattern_of(message))
     return any(
         (code, word) == shown[:2] and ask.method == method and place.fullmatch(ask.path) and says.fullmatch(shown[2])
         for ask, shown in ASKED
     )
 
 
-def finding(documented: str) -> str:
+def pattern_of(documented: str) -> str:
     """Return a pattern for a path or text with names in capital letters."""
     return re.sub(r"\b(REASON|TOKEN|UUID|[A-Z](,\\ [A-Z])*)\b", ".+", re.escape(documented))
 
 
-def asked() -> Iterator[tuple[Ask, tuple[int, str, str]]]:
+def literal_errors() -> Iterator[tuple[Ask, tuple[int, str, str]]]:
     """Yield every request of the rows with a literal error, and the error."""
     for row in ROWS:
         for ask, answer in ((row.ask, row.gets), *row.then):
@@ -108,7 +108,7 @@ def asked() -> Iterator[tuple[Ask, tuple[int, str, str]]]:
                 yield ask, (error["code"], error["status"], said)
 
 
-ASKED = list(asked())
+ASKED = list(literal_errors())
 
 
 @cache

@@ -11,7 +11,7 @@ import pytest
 from ams.pubsub import protos
 from ams.pubsub.resources import SUBSCRIPTION_REFUSED, TOPIC_REFUSED
 from tests.access.table import OVERVIEW_ROWS, roles_of
-from tests.contract.rows import Ask, Like
+from tests.contract.rows import Like, Request
 from tests.contract.test_contract import ROWS
 
 ROOT = Path(__file__).parents[1]
@@ -97,12 +97,12 @@ def pattern_of(documented: str) -> str:
     return re.sub(r"\b(REASON|TOKEN|UUID|[A-Z](,\\ [A-Z])*)\b", ".+", re.escape(documented))
 
 
-def literal_errors() -> Iterator[tuple[Ask, tuple[int, str, str]]]:
+def literal_errors() -> Iterator[tuple[Request, tuple[int, str, str]]]:
     """Yield every request of the rows with a literal error, and the error."""
     for row in ROWS:
         for ask, answer in ((row.ask, row.gets), *row.then):
             error = answer.body.get("error") if answer is not None and isinstance(answer.body, dict) else None
-            if isinstance(ask, Ask) and isinstance(error, dict):
+            if isinstance(ask, Request) and isinstance(error, dict):
                 message = error["message"]
                 said = message.pattern if isinstance(message, Like) else str(message)
                 yield ask, (error["code"], error["status"], said)

@@ -175,9 +175,8 @@ def test_tests_of_missing_parts_are_left_out_and_named_last(equipped_machine: Ma
         assert "and not nginx and not chromium and not node and not go and not jdk" in arguments
     required = equipped_machine.run_command("env", "REQUIRE=go zsh", "scripts/test")
     assert (required.returncode, required.stderr.splitlines()[-1]) == (1, "Required, and missing: go")
-    equipped_machine.add_program(
-        "timeout", 'echo npm >>"$LACKING_PARTS"'
-    )  # as a test that finds it missing while running
+    # as a test that finds it missing while running
+    equipped_machine.add_program("timeout", 'echo npm >>"$LACKING_PARTS"')
     assert (
         equipped_machine.run_command("scripts/test").stdout.splitlines()[-1].endswith("nginx chromium node go jdk npm")
     )

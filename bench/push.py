@@ -23,8 +23,8 @@ from bench.connection import Address, SerialClient, connect, request
 from bench.processes import Failed, Service, answered
 from bench.report import Result, at_least, at_most, percentile
 from bench.run import Bench
-from tests.support.pushed import Api, Endpoint, made, pushed, verified
-from tests.support.receiving import Receiving, received
+from tests.support.pushed import Api, Endpoint, create_pushes, create_subscriptions, verify_endpoints
+from tests.support.receiving import Receiving, run_receiver
 
 PROJECT = "PUSH"
 PUBLISHERS = 16
@@ -97,7 +97,7 @@ def _prepare(bench: Bench, service: Service, receiver: Receiving, batch: int, me
 
     async def make_all() -> None:
         async with Api(service.url, service.token, PROJECT) as api:
-            await made(api, quiet, {"maxMessages": batch})
+            await create_subscriptions(api, quiet, {"maxMessages": batch})
 
     uvloop.run(make_all())
     preparing.fill(service, [topic(quiet[0])], messages, size=SIZE)
@@ -113,7 +113,7 @@ async def _delivered(service: Service, ca: str, endpoint: Endpoint, messages: in
             offsets = await api.must(f"{path}:offsets", None, method="GET")
             return offsets["current"], time.perf_counter()
 
-        await verified(api, ca, [endpoint])
+        await verify_endpoints(api, ca, [endpoint])
         await asyncio.sleep(WARM_UP_SECONDS)
         first, began = await acknowledged()
         await asyncio.sleep(seconds)
@@ -162,7 +162,7 @@ def receivers(bench: Bench, more_ports: int = 0) -> Iterator[Receiving]:
     """Run a receiver with so many ports beside its first."""
     with bench.data_folder() as folder:
         folder.mkdir()
-        with received(folder, more_ports=more_ports) as receiving:
+        with run_receiver(folder, more_ports=more_ports) as receiving:
             yield receiving
 
 
@@ -172,7 +172,7 @@ def make(service: Service, ca: str, endpoints: Sequence[Endpoint], **more: objec
     async def make_all() -> None:
         async with Api(service.url, service.token, PROJECT) as api:
             await api.ask("", {})  # it may be there
-            await pushed(api, ca, endpoints, more)
+            await create_pushes(api, ca, endpoints, more)
 
     uvloop.run(make_all())
 

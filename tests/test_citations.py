@@ -74,7 +74,7 @@ def page(name: str) -> Page:
     return Page(frozenset(sections), rows)
 
 
-def home(path: Path) -> str:
+def default_page(path: Path) -> str:
     """Return the default page of a file's sections and rows A."""
     if path.parent == Path("docs/contract"):
         return path.stem
@@ -86,7 +86,7 @@ def home(path: Path) -> str:
 
 def citations(text: str, path: Path) -> Iterator[tuple[int, Citation]]:
     """Yield the citations in a text of one line, each with its place in the text."""
-    here = home(path)
+    here = default_page(path)
     led = [
         *((found, _named_before(text, found.start()) or here) for found in OF_THE_CONTRACT.finditer(text)),
         *((found, "clients") for found in OF_CLIENTS.finditer(text)),
@@ -154,22 +154,22 @@ def leads_nowhere(citation: Citation) -> bool:
     return has_rows and not f"{there.rows[citation.item]}.".startswith(within)
 
 
-def misleading(text: str, path: Path) -> Iterator[str]:
+def broken_citations(text: str, path: Path) -> Iterator[str]:
     """Yield the broken citations of a file, as sentences."""
 
-    def told(position: int, what: str) -> str:
+    def at_line(position: int, what: str) -> str:
         return f"{path}:{text.count(chr(10), 0, position) + 1}: {what}"
 
     flat = text.replace("\n", " ")
     for position, citation in citations(flat, path):
         if leads_nowhere(citation):
             within = f" in section {citation.section}" if citation.section else ""
-            yield told(position, f"{citation.item} is not{within} in docs/contract/{citation.page}.md")
+            yield at_line(position, f"{citation.item} is not{within} in docs/contract/{citation.page}.md")
     for law in LAW.finditer(flat):
         if not all(1 <= int(each) <= LAWS for each in law.groups() if each):
-            yield told(law.start(), f"there is no {law[0]}")
+            yield at_line(law.start(), f"there is no {law[0]}")
     for outside in OUTSIDE.finditer(flat):
-        yield told(outside.start(), f"{outside[0]} is not in the repository")
+        yield at_line(outside.start(), f"{outside[0]} is not in the repository")
 
 
 def texts() -> Iterator[tuple[Path, str]]:
@@ -183,7 +183,7 @@ def texts() -> Iterator[tuple[Path, str]]:
 
 
 def test_every_citation_leads_to_a_section_or_row_of_the_contract() -> None:
-    assert [each for path, text in texts() for each in misleading(text, path)] == []
+    assert [each for path, text in texts() for each in broken_citations(text, path)] == []
 
 
 def test_every_line_that_a_row_of_the_table_names_is_in_the_contract() -> None:
@@ -194,7 +194,7 @@ def test_every_line_that_a_row_of_the_table_names_is_in_the_contract() -> None:
     assert len(of_the_contract) > 100
     for line in of_the_contract:
         cited = line if line.startswith("clients") else f"contract {STEP.sub('', line)}"
-        assert list(misleading(cited, Path("x.py"))) == [], line
+        assert list(broken_citations(cited, Path("x.py"))) == [], line
 
 
 def test_every_law_is_in_the_contract() -> None:

@@ -11,7 +11,7 @@ import pytest
 from ams.pubsub import protos
 from ams.pubsub.resources import SUBSCRIPTION_REFUSED, TOPIC_REFUSED
 from tests.access.table import REFERENCE_PAGES, ROUTE_ROLES, SHOWN_ROUTES
-from tests.contract.rows import Ask, Like
+from tests.contract.rows import Like, Request
 from tests.contract.test_contract import ROWS
 
 ROOT = Path(__file__).parents[1]
@@ -114,30 +114,30 @@ def is_named(method: str, path: str, name: str) -> bool:
 def is_asked(method: str, path: str, error: tuple[int, str, str]) -> bool:
     """Return whether a row of the contract requests this route and gets this error."""
     code, word, message = error
-    place, says = re.compile(finding(path) + r"(\?.*)?"), re.compile(finding(message))
+    place, says = re.compile(pattern_of(path) + r"(\?.*)?"), re.compile(pattern_of(message))
     return any(
         (code, word) == shown[:2] and ask.method == method and place.fullmatch(ask.path) and says.fullmatch(shown[2])
         for ask, shown in ASKED
     )
 
 
-def finding(documented: str) -> str:
+def pattern_of(documented: str) -> str:
     """Return a pattern for a path or text with names in capital letters."""
     return re.sub(r"\b(REASON|TOKEN|UUID|[A-Z](,\\ [A-Z])*)\b", ".+", re.escape(documented))
 
 
-def asked() -> Iterator[tuple[Ask, tuple[int, str, str]]]:
+def literal_errors() -> Iterator[tuple[Request, tuple[int, str, str]]]:
     """Yield every request of the rows with a literal error, and the error."""
     for row in ROWS:
         for ask, answer in ((row.ask, row.gets), *row.then):
             error = answer.body.get("error") if answer is not None and isinstance(answer.body, dict) else None
-            if isinstance(ask, Ask) and isinstance(error, dict):
+            if isinstance(ask, Request) and isinstance(error, dict):
                 message = error["message"]
                 said = message.pattern if isinstance(message, Like) else str(message)
                 yield ask, (error["code"], error["status"], said)
 
 
-ASKED = list(asked())
+ASKED = list(literal_errors())
 
 
 @cache

@@ -52,30 +52,30 @@ class Machine:
             found = shutil.which(tool)
             assert found, tool
             (self._bin / tool).symlink_to(found)
-        self.has("id", f"echo {user}")
-        self.has("python3", 'case "$*" in *ensurepip*) exit 1 ;; esac')
+        self.add_program("id", f"echo {user}")
+        self.add_program("python3", 'case "$*" in *ensurepip*) exit 1 ;; esac')
 
-    def has(self, name: str, does: str) -> None:
+    def add_program(self, name: str, does: str) -> None:
         """Install a program that does this and records its arguments."""
-        self._put(self._bin / name, does)
+        self._write_program(self._bin / name, does)
 
     def has_environment(self) -> None:
         for name in ("python", "pytest"):
-            self._put(self.clone / ".venv" / "bin" / name, 'case "$*" in *"import pip"*) exit 1 ;; esac')
+            self._write_program(self.clone / ".venv" / "bin" / name, 'case "$*" in *"import pip"*) exit 1 ;; esac')
         for name in ("core", "dev"):
             (self.clone / ".venv" / name).touch()
 
-    def _put(self, program: Path, does: str) -> None:
+    def _write_program(self, program: Path, does: str) -> None:
         program.parent.mkdir(parents=True, exist_ok=True)
         program.unlink(missing_ok=True)  # a link leads to the program of this machine
         program.write_text(f'#!/bin/sh\necho "{program.name} $*" >>{self._log}\n{does}\n')
         program.chmod(0o755)
 
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def run_command(self, *command: str) -> subprocess.CompletedProcess[str]:
         options = {"capture_output": True, "text": True, "timeout": 60, "check": False}
         return subprocess.run(command, cwd=self.clone, env={"PATH": str(self._bin)}, **options)
 
-    def called(self, name: str) -> list[str]:
+    def calls_of(self, name: str) -> list[str]:
         lines = self._log.read_text().splitlines() if self._log.exists() else []
         return [line.partition(" ")[2] for line in lines if line.startswith(f"{name} ")]
 
@@ -89,39 +89,39 @@ def test_the_needs_of_every_target_are_in_the_table() -> None:
 def test_a_target_names_the_command_that_brings_what_it_needs(target: str, tmp_path: Path) -> None:
     machine = Machine(tmp_path, user=1000)
     machine.has_environment()
-    machine.has("apt-get", "")
+    machine.add_program("apt-get", "")
 
-    ran = machine.run("make", target)
+    ran = machine.run_command("make", target)
 
     if not NEEDS[target]:
         assert (ran.returncode, ran.stderr) == (0, "")
         return
     assert ran.returncode != 0
     assert ran.stderr.splitlines()[0] == f"Please run: sudo apt-get install -y {NEEDS[target]}"
-    assert machine.called("apt-get") == machine.called("pytest") == []
+    assert machine.calls_of("apt-get") == machine.calls_of("pytest") == []
 
 
 @pytest.mark.parametrize("target", ["kafka", "cluster", "docs"])
 def test_root_gets_what_a_target_needs_and_the_target_runs(target: str, tmp_path: Path) -> None:
     machine = Machine(tmp_path, user=0)
     machine.has_environment()
-    machine.has("apt-get", "")
+    machine.add_program("apt-get", "")
 
-    ran = machine.run("make", target)
+    ran = machine.run_command("make", target)
 
     assert ran.returncode == 0
-    assert machine.called("apt-get") == ["-qq update", f"-qq install -y --no-install-recommends {NEEDS[target]}"]
+    assert machine.calls_of("apt-get") == ["-qq update", f"-qq install -y --no-install-recommends {NEEDS[target]}"]
 
 
 def test_packages_that_are_missing_are_named_and_those_that_are_there_not_installed_again(tmp_path: Path) -> None:
     machine = Machine(tmp_path, user=0)
 
-    without_apt = machine.run("scripts/system", "haproxy", "java")
-    machine.has("apt-get", "echo 'E: Unable to locate package' >&2; exit 100")
-    failed = machine.run("scripts/system", "haproxy")
-    machine.has("haproxy", "")
-    machine.has("java", f"echo '{JRE}' >&2")
-    there = machine.run("scripts/system", "haproxy", "java")
+    without_apt = machine.run_command("scripts/system", "haproxy", "java")
+    machine.add_program("apt-get", "echo 'E: Unable to locate package' >&2; exit 100")
+    failed = machine.run_command("scripts/system", "haproxy")
+    machine.add_program("haproxy", "")
+    machine.add_program("java", f"echo '{JRE}' >&2")
+    there = machine.run_command("scripts/system", "haproxy", "java")
 
     said = "Please install what Debian calls: haproxy default-jre-headless\n"
     assert (without_apt.returncode, without_apt.stderr) == (1, said)
@@ -131,52 +131,55 @@ def test_packages_that_are_missing_are_named_and_those_that_are_there_not_instal
 
 def test_a_python_that_is_old_or_makes_no_environment_is_told(tmp_path: Path) -> None:
     machine = Machine(tmp_path, user=1000)
-    machine.has("apt-get", "")
+    machine.add_program("apt-get", "")
 
     for target in ("run", "demo", "setup"):
-        ran = machine.run("make", target)
+        ran = machine.run_command("make", target)
         assert ran.returncode != 0
         assert "Please run: sudo apt-get install -y python3-venv" in ran.stderr.splitlines()
-    machine.has("python3", 'case "$1" in -V) echo Python 3.9.2 ;; *) exit 1 ;; esac')
+    machine.add_program("python3", 'case "$1" in -V) echo Python 3.9.2 ;; *) exit 1 ;; esac')
     said = "missing python: Python 3.11 or newer, 'python3' is Python 3.9.2"
-    assert said in machine.run("make", "run").stderr
+    assert said in machine.run_command("make", "run").stderr
 
 
 def test_a_jre_is_no_jdk(tmp_path: Path) -> None:
     machine = Machine(tmp_path, user=1000)
-    machine.has("java", f"echo '{JRE}' >&2; echo java.base@17.0.15")
-    assert machine.run("scripts/preflight", "java").returncode == 0
-    assert machine.run("scripts/preflight", "jdk").stdout.startswith("missing jdk: ")
+    machine.add_program("java", f"echo '{JRE}' >&2; echo java.base@17.0.15")
+    assert machine.run_command("scripts/preflight", "java").returncode == 0
+    assert machine.run_command("scripts/preflight", "jdk").stdout.startswith("missing jdk: ")
 
-    machine.has("java", f"echo '{JRE}' >&2; echo jdk.compiler@17.0.15")
-    assert machine.run("scripts/preflight", "jdk").returncode == 0
+    machine.add_program("java", f"echo '{JRE}' >&2; echo jdk.compiler@17.0.15")
+    assert machine.run_command("scripts/preflight", "jdk").returncode == 0
 
 
 @pytest.fixture
-def tested(tmp_path: Path) -> Machine:
+def equipped_machine(tmp_path: Path) -> Machine:
     """A machine with all needs of the tests but a new Node, Go's and Java's compilers, Chromium and nginx."""
     machine = Machine(tmp_path, user=1000)
     machine.has_environment()
     there = "curl openssl mvn haproxy pgbouncer initdb promtool systemd-analyze strace bash zsh fish mount umount"
     for name in f"{there} rmdir timeout make python3 date".split():
-        machine.has(name, "")
-    machine.has("java", f"echo '{JRE}' >&2")
-    machine.has("node", "echo v18.20.4")
-    machine.has("cat", "case $1 in *.status) echo 0 ;; esac")
+        machine.add_program(name, "")
+    machine.add_program("java", f"echo '{JRE}' >&2")
+    machine.add_program("node", "echo v18.20.4")
+    machine.add_program("cat", "case $1 in *.status) echo 0 ;; esac")
     return machine
 
 
-def test_tests_of_missing_parts_are_left_out_and_named_last(tested: Machine) -> None:
-    ran = tested.run("scripts/test")
+def test_tests_of_missing_parts_are_left_out_and_named_last(equipped_machine: Machine) -> None:
+    ran = equipped_machine.run_command("scripts/test")
 
     assert ran.returncode == 0
     assert ran.stdout.splitlines()[-1] == "Left out, as this machine lacks them: nginx chromium node go jdk"
-    for arguments in tested.called("timeout"):
+    for arguments in equipped_machine.calls_of("timeout"):
         assert "and not nginx and not chromium and not node and not go and not jdk" in arguments
-    required = tested.run("env", "REQUIRE=go zsh", "scripts/test")
+    required = equipped_machine.run_command("env", "REQUIRE=go zsh", "scripts/test")
     assert (required.returncode, required.stderr.splitlines()[-1]) == (1, "Required, and missing: go")
-    tested.has("timeout", 'echo npm >>"$LACKING_PARTS"')  # as a test that finds it missing while running
-    assert tested.run("scripts/test").stdout.splitlines()[-1].endswith("nginx chromium node go jdk npm")
+    # as a test that finds it missing while running
+    equipped_machine.add_program("timeout", 'echo npm >>"$LACKING_PARTS"')
+    assert (
+        equipped_machine.run_command("scripts/test").stdout.splitlines()[-1].endswith("nginx chromium node go jdk npm")
+    )
 
 
 @pytest.mark.parametrize(("tier", "chosen"), [
@@ -184,9 +187,9 @@ def test_tests_of_missing_parts_are_left_out_and_named_last(tested: Machine) -> 
     ("long", ["long and alone", "long and not spark and not alone", "long and spark", "not spark"]),
     ("all", ["alone", "not spark", "not spark and not alone", "spark"]),
 ])  # fmt: skip
-def test_each_tier_chooses_tests_by_their_marks(tested: Machine, tier: str, chosen: list[str]) -> None:
-    tested.run("scripts/test", tier)
-    marks = [re.search(r" -m (.*?) and not nginx", call) for call in tested.called("timeout")]
+def test_each_tier_chooses_tests_by_their_marks(equipped_machine: Machine, tier: str, chosen: list[str]) -> None:
+    equipped_machine.run_command("scripts/test", tier)
+    marks = [re.search(r" -m (.*?) and not nginx", call) for call in equipped_machine.calls_of("timeout")]
     assert sorted(each[1] for each in marks if each) == chosen
 
 

@@ -29,8 +29,8 @@ from ams.pipeline.jobs.accounting import envelope
 from ams.push.rpc.client import UNAVAILABLE, GrpcPushServer
 from ams.push.rpc.wire import PushServerAddress
 from ams.storage.cursors.postgresql_rows import DatabaseTime
-from tests.app.push_server.keepers import Table
-from tests.app.push_server.test_service import _Told
+from tests.app.push_server.keepers import TargetTable
+from tests.app.push_server.test_service import StatefulTable
 from tests.push.test_push_server import run_secure_server
 from tests.support import certificates
 from tests.support.authorities import DAY, NOW, Authority
@@ -48,7 +48,7 @@ def days_left(certificate: Certificate, clock: ManualClock) -> int:
     return (shown.not_valid_after_utc - datetime.datetime.fromtimestamp(clock.wall() / 1000, datetime.UTC)).days
 
 
-def served(context: ssl.SSLContext) -> bytes:
+def served_certificate(context: ssl.SSLContext) -> bytes:
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
@@ -67,14 +67,14 @@ def served(context: ssl.SSLContext) -> bytes:
 def test_a_certificate_made_here_is_made_again_while_it_serves(tmp_path: Path) -> None:
     clock = ManualClock(NOW_MS)
     certificate = Certificate.local(str(tmp_path), clock=clock)
-    first = served(certificate.context)
+    first = served_certificate(certificate.context)
 
     clock.advance(milliseconds(1000 * DAY))
     certificate.reload()
-    assert served(certificate.context) == first
+    assert served_certificate(certificate.context) == first
     clock.advance(milliseconds(800 * DAY))
     certificate.reload()
-    assert served(certificate.context) != first
+    assert served_certificate(certificate.context) != first
     assert days_left(certificate, clock) > 1000
 
 
@@ -99,12 +99,12 @@ def test_a_certificate_renamed_over_another_of_the_same_time_is_read(tmp_path: P
     for path in (*old, *new):
         os.utime(path, (1, 1))
     certificate = Certificate.load(*old[1:])
-    first = served(certificate.context)
+    first = served_certificate(certificate.context)
 
     for source, target in zip(new[1:], old[1:], strict=True):
         os.replace(source, target)
     certificate.reload()
-    assert served(certificate.context) != first
+    assert served_certificate(certificate.context) != first
 
 
 def test_a_certificate_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path) -> None:
@@ -119,10 +119,10 @@ def test_a_certificate_that_is_replaced_while_it_is_read_is_read_again(tmp_path:
     for path in old:
         os.utime(path, (1, 1))  # both may have been made within one tick of the file system's clock
     certificate = Certificate.load(*old[1:], Slow(ssl.PROTOCOL_TLS_SERVER))
-    first = served(certificate.context)
+    first = served_certificate(certificate.context)
 
     certificate.reload()
-    assert served(certificate.context) != first
+    assert served_certificate(certificate.context) != first
 
 
 def made_folders(folder: Path, *names: str) -> list[Path]:
@@ -159,7 +159,7 @@ async def test_a_push_server_shows_its_renewed_certificate_and_trusts_its_new_ca
     )  # fmt: skip
     client = other.signs("client")
 
-    def shown(address: str) -> tuple[str, bool]:
+    def shown_certificate(address: str) -> tuple[str, bool]:
         """Return the server's name, and whether it accepted the client's certificate."""
         context = ssl.create_default_context(cafile=authority.pair.chain)
         context.load_cert_chain(client.chain, client.key)
@@ -177,13 +177,13 @@ async def test_a_push_server_shows_its_renewed_certificate_and_trusts_its_new_ca
         assert found is not None
         return dict(pair for part in found["subject"] for pair in part)["commonName"], is_taken  # type: ignore[misc]
 
-    async with listening(settings, _Told(Table()), Condition(OK)) as address:
-        assert await asyncio.to_thread(shown, address) == ("server", False)
+    async with listening(settings, StatefulTable(TargetTable()), Condition(OK)) as address:
+        assert await asyncio.to_thread(shown_certificate, address) == ("server", False)
         shutil.copy(renewed.chain, pair.chain)  # the key is still to come
-        assert (await asyncio.to_thread(shown, address))[0] == "server"
+        assert (await asyncio.to_thread(shown_certificate, address))[0] == "server"
         shutil.copy(renewed.key, pair.key)
         shutil.copy(other.pair.chain, authority.folder / "other.pem")
-        assert await asyncio.to_thread(shown, address) == ("renewed", True)
+        assert await asyncio.to_thread(shown_certificate, address) == ("renewed", True)
 
 
 def test_authorities_of_usage_records_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

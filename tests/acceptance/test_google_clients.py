@@ -13,7 +13,7 @@ from google.cloud.pubsub_v1 import PublisherClient, SubscriberClient
 
 from ams.pubsub.streaming import Streams
 from tests.acceptance.clients.google import HERE, LANGUAGES, PYTHON, Language
-from tests.support.documents import ROOT, block, blocks, environment, is_shown, make_clone, run, write_programs
+from tests.support.documents import ROOT, block, blocks, environment, is_shown, make_clone, run_script, write_programs
 from tests.support.service import LiveService, live_service, running_service
 
 pytestmark = pytest.mark.acceptance
@@ -30,7 +30,7 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def serving(clone: Path) -> AbstractContextManager[LiveService]:
+def serve_page(clone: Path) -> AbstractContextManager[LiveService]:
     _, _, *flags = shlex.split(block(GUIDE, "sh service").replace("8085", "0"))
     return live_service(clone / "ams-data", *flags)
 
@@ -51,9 +51,9 @@ def assert_received_all(done: "subprocess.CompletedProcess[str]") -> None:
 def test_the_program_of_the_guide_for_python_works_as_with_googles_emulator(clone: Path) -> None:
     """The programs for other languages are started once, by a test with longer waits."""
     PYTHON.put(clone)
-    with serving(clone) as service:
+    with serve_page(clone) as service:
         commands = block(GUIDE, "sh emulator").replace(EMULATOR, service.pubsub) + command_of(PYTHON, "run")
-        assert_received_all(run(commands, clone, SECONDS))
+        assert_received_all(run_script(commands, clone, SECONDS))
 
 
 @pytest.mark.long
@@ -64,34 +64,36 @@ def test_a_program_of_the_guide_works_over_tls_with_a_token(language: Language, 
         commands = block(GUIDE, "sh tls").replace("8085", service.pubsub.rpartition(":")[2])
         commands += command_of(language, "tls run")
         # The variable is left from the emulator's way, in the same terminal.
-        done = run(commands, clone, SECONDS, AMS_ENDPOINT=service.base_url, PUBSUB_EMULATOR_HOST="localhost:1")
+        done = run_script(commands, clone, SECONDS, AMS_ENDPOINT=service.base_url, PUBSUB_EMULATOR_HOST="localhost:1")
 
     assert_received_all(done)
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[Streams]:
+def opened_streams(monkeypatch: pytest.MonkeyPatch) -> list[Streams]:
     serve, opened = Streams.run, list[Streams]()
 
-    async def noted(streams: Streams, context: Any, scope: Any) -> None:
+    async def note_stream(streams: Streams, context: Any, scope: Any) -> None:
         opened.append(streams)
         await serve(streams, context, scope)
 
-    monkeypatch.setattr(Streams, "run", noted)
+    monkeypatch.setattr(Streams, "run", note_stream)
     return opened
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("language", LANGUAGES)
-async def test_streams_live_through_a_minute_of_silence(language: Language, clone: Path, opened: list[Streams]) -> None:
+async def test_streams_live_through_a_minute_of_silence(
+    language: Language, clone: Path, opened_streams: list[Streams]
+) -> None:
     language.put(clone)
     async with running_service(clone / "ams-data", pubsub_port=0, pubsub_emulator=True) as (service, _):
         # The program publishes so long after it opened its streams.
         commands = block(GUIDE, "sh emulator") + f"{command_of(language, 'run')} {IDLE_SECONDS}"
-        done = await asyncio.to_thread(run, commands.replace(EMULATOR, service.pubsub), clone, SECONDS)
+        done = await asyncio.to_thread(run_script, commands.replace(EMULATOR, service.pubsub), clone, SECONDS)
 
     assert_received_all(done)
-    assert len(opened) == language.streams
+    assert len(opened_streams) == language.streams
 
 
 @pytest.mark.long
@@ -99,17 +101,17 @@ def test_a_stop_in_the_middle_loses_nothing_and_both_sides_share_topics(
     clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, subscription = "projects/greenhouse/topics/moisture", "projects/greenhouse/subscriptions/watering"
-    with serving(clone) as service:
+    with serve_page(clone) as service:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", service.pubsub)
         with PublisherClient() as publisher, SubscriberClient() as subscriber:
             publisher.create_topic(name=topic)
             subscriber.create_subscription(name=subscription, topic=topic)
             ids = [publisher.publish(topic, text, bed="roses").result() for text in (b"dry", b"wet")]
             publisher.stop()
-    with serving(clone) as service:
+    with serve_page(clone) as service:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", service.pubsub)
         command = ".venv/bin/ams publish moisture --project greenhouse --data dry --attr bed=lilies"
-        done = run(command, clone, AMS_ENDPOINT=service.base_url)
+        done = run_script(command, clone, AMS_ENDPOINT=service.base_url)
         with SubscriberClient() as subscriber:
             received = [
                 each.message for each in subscriber.pull(subscription=subscription, max_messages=3).received_messages
@@ -125,13 +127,13 @@ def test_a_stop_in_the_middle_loses_nothing_and_both_sides_share_topics(
 @pytest.mark.long
 def test_celery_runs_tasks_as_its_guide_says(clone: Path) -> None:
     write_programs(GUIDE, clone, "")
-    with serving(clone) as service, (clone / "worker.log").open("w") as log:
+    with serve_page(clone) as service, (clone / "worker.log").open("w") as log:
         command = block(GUIDE, "sh worker").replace(EMULATOR, service.pubsub).replace(".venv", "exec .venv")
         with subprocess.Popen(
             ["bash", "-euc", command], cwd=clone, env=environment(), stdout=log, stderr=log
         ) as worker:
             try:
-                done = run(block(GUIDE, "sh give").replace(EMULATOR, service.pubsub), clone)
+                done = run_script(block(GUIDE, "sh give").replace(EMULATOR, service.pubsub), clone)
             finally:
                 worker.kill()
     assert done.returncode == 0, done.stdout

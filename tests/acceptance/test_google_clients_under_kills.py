@@ -38,7 +38,7 @@ DRAIN_SECONDS = 120.0
 """Node's client always leases for a minute, and messages leased before a kill do not come sooner."""
 
 
-class Said(NamedTuple):
+class ClientEvent(NamedTuple):
     """One line of a program's output: it `received` or `confirmed` a message."""
 
     what: str
@@ -48,7 +48,7 @@ class Said(NamedTuple):
 
 
 @contextmanager
-def working(language: Language, folder: Path, address: str) -> Iterator[Callable[[], list[Said]]]:
+def run_worker(language: Language, folder: Path, address: str) -> Iterator[Callable[[], list[ClientEvent]]]:
     """Run a program until the block ends; yields a function that returns its output so far."""
     language.get(folder)
     file, command = language.receiver
@@ -62,21 +62,21 @@ def working(language: Language, folder: Path, address: str) -> Iterator[Callable
             cwd=folder, env=here, stdin=subprocess.DEVNULL, stdout=file_of_output, stderr=file_of_log,
         )  # fmt: skip
 
-    def said() -> list[Said]:
+    def read_events() -> list[ClientEvent]:
         text = output.read_text()
         assert process.poll() is None, text[-2000:] + log.read_text()[-2000:]
         lines = [line.split() for line in text.split("\n")[:-1]]  # the last one is not whole yet
         told = [line for line in lines if len(line) == 4 and line[0] in ("received", "confirmed")]
-        return [Said(what, subscription, int(number), name) for what, subscription, number, name in told]
+        return [ClientEvent(what, subscription, int(number), name) for what, subscription, number, name in told]
 
     try:
-        yield said
+        yield read_events
     finally:
         process.kill()
         process.wait()
 
 
-async def kill_while_used(target: Target, said: Callable[[], list[Said]], chance: random.Random) -> None:
+async def kill_while_used(target: Target, said: Callable[[], list[ClientEvent]], chance: random.Random) -> None:
     """Kill the service and start it again, each time while both subscriptions are worked on."""
     for _ in range(KILLS):
         before = len(said())
@@ -89,7 +89,7 @@ async def kill_while_used(target: Target, said: Callable[[], list[Said]], chance
         await target.start()
 
 
-def repeated(said: list[Said]) -> list[int]:
+def repeated_ids(said: list[ClientEvent]) -> list[int]:
     confirmed: set[int] = set()
     found = []
     for each in said:
@@ -100,7 +100,7 @@ def repeated(said: list[Said]) -> list[int]:
     return found
 
 
-def in_order(said: list[Said]) -> bool:
+def in_order(said: list[ClientEvent]) -> bool:
     """Return whether the first deliveries of each ordering key came in order."""
     last: dict[str, int] = {}
     seen: set[int] = set()
@@ -123,7 +123,7 @@ async def test_nothing_is_lost_while_the_service_is_killed(language: Language, t
         publisher = Publisher(stage.client("p"), history, chance, (TOPIC,), ((1, 10),), 0.2, ordered=True)
         await stage.prepare()
         await parallel.prepare(admin, (KEYED, ONCE))
-        with working(language, tmp_path, f"127.0.0.1:{port}") as told:
+        with run_worker(language, tmp_path, f"127.0.0.1:{port}") as told:
             async with asyncio.TaskGroup() as group:
                 group.create_task(publisher.run())
                 await kill_while_used(stage.target, told, chance)
@@ -142,6 +142,6 @@ async def test_nothing_is_lost_while_the_service_is_killed(language: Language, t
     assert left.letters == []
     for kind in (KEYED, ONCE):
         assert {(each.id, each.name) for each in said if each.subscription == kind.name} == set(held)
-    assert repeated(said) == []
+    assert repeated_ids(said) == []
     assert in_order(said)
     assert confirmed > 0

@@ -26,8 +26,8 @@ from tests.support.documents import (
     follow,
     is_shown,
     make_clone,
-    run,
     run_examples,
+    run_script,
     steps,
     write_programs,
 )
@@ -73,22 +73,22 @@ printf three | .venv/bin/ams publish readings --file -
 """
 
 
-def succeed(script: str, clone: Path, **variables: str) -> str:
-    done = run(script, clone, **variables)
+def successful_output(script: str, clone: Path, **variables: str) -> str:
+    done = run_script(script, clone, **variables)
     assert done.returncode == 0, done.stdout
     return done.stdout
 
 
 @contextlib.contextmanager
-def furnished(clone: Path, *flags: str, before: str = "") -> Iterator[LiveService]:
+def garden_service(clone: Path, *flags: str, before: str = "") -> Iterator[LiveService]:
     make_clone(clone)
     with live_service(clone / "ams-data", "--tls-self-signed", *flags) as service:
-        succeed(GARDEN + before, clone, AMS_ENDPOINT=service.base_url)
+        successful_output(GARDEN + before, clone, AMS_ENDPOINT=service.base_url)
         yield service
 
 
 @contextlib.contextmanager
-def served(command: str, clone: Path) -> Iterator[str]:
+def start_server(command: str, clone: Path) -> Iterator[str]:
     """Start a server as a document shows, the service on a free port; yields its address when it is ready."""
     ports = ("AMS_PORT", "AMS_OPS_PORT", "AMS_AUTHN_PORT", "AMS_AUTHN_OPS_PORT")
     free_ports = environment(**dict.fromkeys(ports, "0"), no_proxy="localhost")
@@ -132,10 +132,10 @@ def carry_out(todo: list[Step], clone: Path, instead: dict[str, str], **variable
     for named, here in instead.items():
         commands = commands.replace(named, here)
     shown = "...".join(["", *(each.shown for each in todo if each.shown)])
-    assert is_shown(shown, succeed(commands, clone, **variables))
+    assert is_shown(shown, successful_output(commands, clone, **variables))
 
 
-def places(endpoint: str, receiver: Receiver) -> dict[str, str]:
+def address_replacements(endpoint: str, receiver: Receiver) -> dict[str, str]:
     """Return replacements for the addresses in the documents about push."""
     return {"localhost:8080": urlsplit(endpoint).netloc, "8443": str(receiver.port)}
 
@@ -143,35 +143,35 @@ def places(endpoint: str, receiver: Receiver) -> dict[str, str]:
 @pytest.mark.long
 def test_the_tutorial_works_line_by_line(tmp_path: Path) -> None:
     make_clone(tmp_path)
-    with served(block(TUTORIAL, "sh service"), tmp_path) as endpoint:
+    with start_server(block(TUTORIAL, "sh service"), tmp_path) as endpoint:
         write_programs(TUTORIAL, tmp_path, endpoint)
         follow(TUTORIAL, tmp_path, endpoint)
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tutorial_clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone after the first tutorial: the project `garden` with a topic `readings`."""
     clone = tmp_path_factory.mktemp("begun")
     make_clone(clone)
-    with served(block(TUTORIAL, "sh service"), clone) as endpoint:
-        succeed(GARDEN + BEGUN, clone, AMS_ENDPOINT=endpoint)
+    with start_server(block(TUTORIAL, "sh service"), clone) as endpoint:
+        successful_output(GARDEN + BEGUN, clone, AMS_ENDPOINT=endpoint)
     return clone
 
 
 @pytest.fixture
-def garden(begun: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(begun, tmp_path / "clone", symlinks=True)
+def garden(tutorial_clone: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(tutorial_clone, tmp_path / "clone", symlinks=True)
 
 
 @pytest.mark.long
 def test_the_tutorial_of_push_works_line_by_line(garden: Path) -> None:
     receiver = Receiver(PUSH, garden)
-    with served(block(PUSH, "sh service"), garden) as endpoint:
-        write_programs(PUSH, garden, endpoint, places(endpoint, receiver))
+    with start_server(block(PUSH, "sh service"), garden) as endpoint:
+        write_programs(PUSH, garden, endpoint, address_replacements(endpoint, receiver))
         with receiver.running():
-            follow(PUSH, garden, endpoint, instead=places(endpoint, receiver))
+            follow(PUSH, garden, endpoint, instead=address_replacements(endpoint, receiver))
             receiver.wait_shown(block(PUSH, "text receiver"))
-        away = succeed(block(PUSH, "sh away"), garden, AMS_ENDPOINT=endpoint, AMS_PROJECT="garden")
+        away = successful_output(block(PUSH, "sh away"), garden, AMS_ENDPOINT=endpoint, AMS_PROJECT="garden")
         with receiver.running():
             receiver.wait_shown(2 * block(PUSH, "text receiver"))
 
@@ -181,12 +181,12 @@ def test_the_tutorial_of_push_works_line_by_line(garden: Path) -> None:
 @pytest.mark.long
 def test_push_workers_apart_deliver_as_their_guide_says(garden: Path) -> None:
     receiver = Receiver(PUSH, garden)
-    with served(block(APART, "sh service"), garden) as endpoint:
-        write_programs(PUSH, garden, endpoint, places(endpoint, receiver))
-        succeed(block(APART, "sh token"), garden, AMS_ENDPOINT=endpoint)
+    with start_server(block(APART, "sh service"), garden) as endpoint:
+        write_programs(PUSH, garden, endpoint, address_replacements(endpoint, receiver))
+        successful_output(block(APART, "sh token"), garden, AMS_ENDPOINT=endpoint)
         workers = block(APART, "sh push").replace("https://localhost:8080", endpoint)
-        with served(workers, garden), served(workers, garden), receiver.running():
-            follow(APART, garden, endpoint, instead=places(endpoint, receiver))
+        with start_server(workers, garden), start_server(workers, garden), receiver.running():
+            follow(APART, garden, endpoint, instead=address_replacements(endpoint, receiver))
             receiver.wait_shown("0 tonight")
 
 
@@ -194,10 +194,10 @@ def test_push_workers_apart_deliver_as_their_guide_says(garden: Path) -> None:
 def test_a_certificate_publishes_with_one_ca_for_both_services_as_its_guide_says(tmp_path: Path) -> None:
     make_clone(tmp_path)
     authority, lists, *rest = steps(CERTIFICATES)
-    succeed(authority.commands + lists.commands, tmp_path)
+    successful_output(authority.commands + lists.commands, tmp_path)
     with (
-        served(block(CERTIFICATES, "sh service"), tmp_path) as endpoint,
-        served(block(CERTIFICATES, "sh certificates"), tmp_path) as certificates,
+        start_server(block(CERTIFICATES, "sh service"), tmp_path) as endpoint,
+        start_server(block(CERTIFICATES, "sh certificates"), tmp_path) as certificates,
     ):
         ports = {named: place.rpartition(":")[2] for named, place in (("8080", endpoint), ("8443", certificates))}
         write_programs(CERTIFICATES, tmp_path, endpoint, ports)
@@ -209,10 +209,10 @@ def test_a_token_of_an_issuer_publishes_as_its_guide_says(tmp_path: Path) -> Non
     make_clone(tmp_path)
     port = str(free_port())
     file, *rest = [Step(each.commands.replace("9400", port), each.shown) for each in steps(IDENTITY)]
-    succeed(file.commands, tmp_path)
+    successful_output(file.commands, tmp_path)
     with (
-        served(block(IDENTITY, "sh issuer").replace("9400", port), tmp_path),
-        served(block(IDENTITY, "sh service"), tmp_path) as endpoint,
+        start_server(block(IDENTITY, "sh issuer").replace("9400", port), tmp_path),
+        start_server(block(IDENTITY, "sh service"), tmp_path) as endpoint,
     ):
         carry_out(rest, tmp_path, {"https://localhost:8080": endpoint}, AMS_ENDPOINT=endpoint)
 
@@ -220,10 +220,10 @@ def test_a_token_of_an_issuer_publishes_as_its_guide_says(tmp_path: Path) -> Non
 @pytest.mark.long
 def test_the_receiver_of_the_guide_to_push_checks_what_it_gets_and_keeps_it_once(garden: Path) -> None:
     receiver = Receiver(RECEIVING, garden)
-    with served(block(PUSH, "sh service"), garden) as endpoint:
-        write_programs(RECEIVING, garden, endpoint, places(endpoint, receiver))
+    with start_server(block(PUSH, "sh service"), garden) as endpoint:
+        write_programs(RECEIVING, garden, endpoint, address_replacements(endpoint, receiver))
         with receiver.running():
-            follow(RECEIVING, garden, endpoint, instead=places(endpoint, receiver))
+            follow(RECEIVING, garden, endpoint, instead=address_replacements(endpoint, receiver))
 
 
 def test_the_ten_lines_that_verify_a_signature_take_what_was_signed_and_nothing_else(tmp_path: Path) -> None:
@@ -249,14 +249,14 @@ def test_the_commands_and_programs_of_a_page_work(page: str, tmp_path: Path) -> 
     if page == "how-to/control-access":
         roles.write_text(block(document, "toml"))
         flags = "--roles-file", str(roles)
-    with furnished(tmp_path, *flags) as service:
+    with garden_service(tmp_path, *flags) as service:
         write_programs(document, tmp_path, service.base_url)
         follow(document, tmp_path, service.base_url)
 
 
 @pytest.mark.long
 def test_the_commands_of_the_guide_to_dead_letters_work(tmp_path: Path) -> None:
-    with furnished(tmp_path, *PUSH_ENABLED, before=WATERED) as service:
+    with garden_service(tmp_path, *PUSH_ENABLED, before=WATERED) as service:
         for offset, (reason, status) in enumerate([("Bad Request", 400), ("no such pump", 422)]):
             subscription = "projects/garden/subscriptions/watering"
             dead_letter(service.base_url, service.ca, WORKER, subscription, offset, reason, status)
@@ -268,7 +268,7 @@ def test_the_commands_of_the_guide_to_dead_letters_work(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_examples_of_the_client_run(tmp_path: Path) -> None:
-    with furnished(tmp_path) as service:
+    with garden_service(tmp_path) as service:
         run_examples(REFERENCE / "client.md", tmp_path, service.base_url)
 
 
@@ -291,7 +291,7 @@ def test_the_conversation_about_push_goes_as_shown_where_it_is_enabled(tmp_path:
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", list[str]]]:
+def running_demo(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", list[str]]]:
     make_clone(tmp_path)
     command = [sys.executable, "-m", "demo", "--keep-serving", "--port", "0", "--messages", "600"]
     no_java = environment(JAVA_HOME="/nowhere")  # without the job on Spark at the end
@@ -313,14 +313,16 @@ def running(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", list[str]
 
 
 def test_the_commands_of_the_readme_and_of_make_run_work_beside_it_and_ctrl_c_ends_it_in_order(
-    running: tuple["subprocess.Popen[str]", list[str]], tmp_path: Path
+    running_demo: tuple["subprocess.Popen[str]", list[str]], tmp_path: Path
 ) -> None:
-    process, shown = running
+    process, shown = running_demo
     endpoint = shown[0].split("ready at ")[1].split(",")[0]
     follow(ROOT / "README.md", tmp_path, endpoint)
     run_examples(ROOT / "README.md", tmp_path, endpoint)
 
-    tried = succeed("".join(line for line in shown if line.startswith(("  curl", "  .venv", "  export"))), tmp_path)
+    tried = successful_output(
+        "".join(line for line in shown if line.startswith(("  curl", "  .venv", "  export"))), tmp_path
+    )
     assert '"messageIds"' in tried
     assert '"receivedMessages":[{' in tried
 

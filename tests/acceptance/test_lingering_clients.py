@@ -27,9 +27,9 @@ TLS = ("--tls-self-signed",)  # what is told of a client that does not read diff
 @pytest.mark.parametrize(("what", "flags"), [("pull", TLS), ("read", ())])
 def test_who_reads_nothing_is_dropped_and_others_are_served(tmp_path: Path, what: str, flags: tuple[str, ...]) -> None:
     with live_service(tmp_path / "data", *flags) as live, live.http() as http:
-        furnish(http, "P")  # with more time than there is afterwards
+        create_backlog(http, "P")  # with more time than there is afterwards
     with live_service(tmp_path / "data", "--request-seconds", "0.5s", *flags) as live, live.http() as http:
-        with connected(live) as client:
+        with small_buffer_connection(live) as client:
             client.sendall(REQUESTS[what](live))
             wait_until(lambda: not is_kept(client))
 
@@ -49,11 +49,11 @@ def test_answers_that_many_clients_do_not_read_stay_within_a_budget_and_other_pr
             return http.post(f"/projects/{project}/subscriptions/s:pull", json=PULL)
 
         for project in "PQ":
-            furnish(http, project)
+            create_backlog(http, project)
         before = anonymous_memory(live.process.pid)
         with contextlib.ExitStack() as clients:
             for _ in range(60):
-                client = clients.enter_context(connected(live))
+                client = clients.enter_context(small_buffer_connection(live))
                 client.sendall(2 * REQUESTS[what](live))
             wait_until(lambda: pull("P").status_code == 503)
             refused, served = pull("P"), pull("Q")
@@ -69,7 +69,7 @@ PULL = {"maxMessages": "10"}
 PUBLISH = {"messages": [{"data": base64.b64encode(bytes(1_000_000)).decode()}]}
 
 
-def furnish(client: httpx.Client, project: str) -> None:
+def create_backlog(client: httpx.Client, project: str) -> None:
     client.post(f"/projects/{project}", json={}).raise_for_status()
     client.put(f"/projects/{project}/topics/t").raise_for_status()
     topic = {"topic": f"projects/{project}/topics/t"}
@@ -91,7 +91,7 @@ REQUESTS: dict[str, Callable[[LiveService], bytes]] = {
 }
 
 
-def connected(live: LiveService) -> socket.socket:
+def small_buffer_connection(live: LiveService) -> socket.socket:
     """Return a connection with a small receive buffer."""
     where, client = urlsplit(live.base_url), socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -121,8 +121,8 @@ def test_sighup_without_a_certificate_changes_nothing_and_sigterm_waits_for_no_c
     """An idle TLS connection does not delay a stop; a waiting pull is answered."""
     with (
         live_service(tmp_path / "data", "--tls-self-signed", "--pull-wait", "3s") as live,
-        connected(live) as idle,
-        connected(live) as client,
+        small_buffer_connection(live) as idle,
+        small_buffer_connection(live) as client,
     ):
         live.process.send_signal(signal.SIGHUP)
         idle.sendall(request(live, "GET /v1/status"))

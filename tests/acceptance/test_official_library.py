@@ -60,7 +60,7 @@ def as_user(ams: ArgoMessagingService, user: AmsUser) -> ArgoMessagingService:
     return ArgoMessagingService(ams.endpoint, token=user.token, project=ams.project)
 
 
-def refused(call: Any, *arguments: Any, **more: Any) -> AmsServiceException:
+def refusal_of(call: Any, *arguments: Any, **more: Any) -> AmsServiceException:
     with pytest.raises(AmsServiceException) as refusal:
         call(*arguments, **more)
     return refusal.value
@@ -75,14 +75,14 @@ def test_every_method_that_asks_the_service_something_is_called_here() -> None:
 
 def test_projects(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
     assert ams.get_project(ams.project, **tls)["description"] == "made by a test"
-    assert refused(ams.create_project, ams.project, "again", **tls).code == 409
+    assert refusal_of(ams.create_project, ams.project, "again", **tls).code == 409
 
     renamed = f"{ams.project}-2"
     assert ams.update_project(ams.project, description="new", updated_name=renamed, **tls)["name"] == renamed
     assert ams.get_project(renamed, **tls)["description"] == "new"
 
     ams.delete_project(renamed, **tls)
-    assert refused(ams.get_project, renamed, **tls).msg.endswith("project doesn't exist")
+    assert refusal_of(ams.get_project, renamed, **tls).msg.endswith("project doesn't exist")
 
 
 def test_users(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ def test_users(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
     assert changed.projects[0].roles == ["consumer"]
     assert ams.refresh_user_token(name, **tls).token != made.token
     ams.delete_user(name, **tls)
-    assert refused(ams.get_user, name, **tls).code == 404
+    assert refusal_of(ams.get_user, name, **tls).code == 404
 
 
 def test_members(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
@@ -123,9 +123,9 @@ def test_members(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
 
     assert (made.email, made.projects[0].roles) == ("m@site.example", ["publisher"])
     assert ams.get_project_member(name, **tls).uuid == made.uuid
-    assert refused(ams.add_project_member, name, roles=["consumer"], **tls).code == 409
+    assert refusal_of(ams.add_project_member, name, roles=["consumer"], **tls).code == 409
     ams.remove_project_member(name, ams.project, **tls)
-    assert refused(ams.get_project_member, name, **tls).code == 404
+    assert refusal_of(ams.get_project_member, name, **tls).code == 404
     assert ams.add_project_member(name, roles=["consumer"], **tls).projects[0].roles == ["consumer"]
 
 
@@ -141,7 +141,7 @@ def test_topics_and_their_access_lists(ams: ArgoMessagingService, tls: dict[str,
     assert [each["name"] for each in ams.list_topics(**tls)["topics"]][-1] == full_name
     assert {each.name for each in ams.iter_topics(**tls)} == {"T", "other"}
 
-    assert refused(as_user(ams, publisher).publish, "T", AmsMessage(data="x"), **tls).code == 403
+    assert refusal_of(as_user(ams, publisher).publish, "T", AmsMessage(data="x"), **tls).code == 403
     ams.modifyacl_topic("T", [publisher.name], **tls)
     assert ams.getacl_topic("T", **tls) == {"authorized_users": [publisher.name]}
     assert as_user(ams, publisher).publish("T", AmsMessage(data="x"), **tls) == {"messageIds": ["0"]}
@@ -163,7 +163,7 @@ def test_subscriptions_and_their_access_lists(ams: ArgoMessagingService, tls: di
     assert topic.subscription("R", ackdeadline=30, **tls).ackdeadline == 30
     assert [each["name"] for each in ams.list_subs(**tls)["subscriptions"]][-1] == full_name
     assert {each.name for each in ams.iter_subs("T", **tls)} == {"S", "R"}
-    assert [refused(ams.create_sub, "S", topic, **tls).code for topic in ("T", "none")] == [409, 404]
+    assert [refusal_of(ams.create_sub, "S", topic, **tls).code for topic in ("T", "none")] == [409, 404]
 
     assert ams.getacl_sub("S", **tls) == {"authorized_users": []}
     consumer = ams.create_project_member(f"{ams.project}-con", roles=["consumer"], **tls)
@@ -228,12 +228,12 @@ def test_offsets(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
     assert subscription.offsets(move_to=2, **tls) == {"min": 0, "max": 3, "current": 2}
     assert ams.modifyoffset_sub("S", 0, **tls) is not None
     assert subscription.offsets("current", **tls) == 0
-    assert refused(ams.modifyoffset_sub, "S", 4, **tls).code == 400
+    assert refusal_of(ams.modifyoffset_sub, "S", 4, **tls).code == 400
 
     an_hour_ago = datetime.now(UTC).replace(tzinfo=None, microsecond=0) - timedelta(hours=1)
     assert ams.time_to_offset_sub("S", an_hour_ago, **tls) == 0  # a blank for the T
     assert subscription.time_to_offset(an_hour_ago.replace(microsecond=500_000), **tls) == 0
-    assert refused(ams.time_to_offset_sub, "S", an_hour_ago + timedelta(hours=2), **tls).code == 409
+    assert refusal_of(ams.time_to_offset_sub, "S", an_hour_ago + timedelta(hours=2), **tls).code == 409
 
 
 def test_a_late_acknowledgement_is_a_timeout_error(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
@@ -251,8 +251,8 @@ def test_a_late_acknowledgement_is_a_timeout_error(ams: ArgoMessagingService, tl
 def test_errors_status_and_version(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
     stranger = ArgoMessagingService(ams.endpoint, token="0" * 64, project=ams.project)
 
-    assert refused(stranger.get_topic, "T", **tls).code == 401
-    missing = refused(ams.get_topic, "T", **tls)
+    assert refusal_of(stranger.get_topic, "T", **tls).code == 401
+    missing = refusal_of(ams.get_topic, "T", **tls)
     assert (missing.code, missing.status) == (404, "NOT_FOUND")
     assert missing.msg == "While trying the [topic_get]: Topic doesn't exist"
     assert ams.status(**tls)["status"] == "ok"
@@ -288,7 +288,7 @@ def test_push_is_configured_shown_in_every_list_and_taken_back(ams: ArgoMessagin
         assert shown["pushConfig"]["retryPolicy"] == {"type": "slowstart", "period": 0}
     assert ams.has_sub("s", **tls)
     assert [each.retry_policy_type for each in ams.iter_subs(**tls)] == ["slowstart"]
-    assert refused(ams.pushconfig_sub, "s", "http://receiver.example/in", **tls).code == 400
+    assert refusal_of(ams.pushconfig_sub, "s", "http://receiver.example/in", **tls).code == 400
 
     ams.pushconfig_sub("s", **tls)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import parts, s3
-from tests.support.documents import ROOT, blocks, follow, make_clone, run
+from tests.support.documents import ROOT, blocks, follow, make_clone, run_script
 from tests.support.service import live_service
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.spark, pytest.mark.long]
@@ -22,7 +22,7 @@ SECONDS = 900  # for a page: each start of Spark takes a while, and four minutes
 def test_the_commands_of_a_page_on_pipelines_work(page: str, tmp_path: Path) -> None:
     make_clone(tmp_path)
     with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
-        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
+        made = run_script(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
         assert made.returncode == 0, made.stdout
 
         follow(ROOT / "docs" / f"{page}.md", tmp_path, service.base_url, seconds=SECONDS)
@@ -53,7 +53,7 @@ def test_every_line_about_tables_on_s3_works(tmp_path: Path, monkeypatch: pytest
             for named, placed in here.items():
                 typed = typed.replace(named, placed)
             lines = "\n".join(line for line in typed.splitlines() if not line.startswith(without))
-            done = run(lines, tmp_path, SECONDS, AMS_ENDPOINT=service.base_url)
+            done = run_script(lines, tmp_path, SECONDS, AMS_ENDPOINT=service.base_url)
             assert done.returncode == 0, f"{lines}\n{done.stdout}"
             return done.stdout
 
@@ -61,12 +61,12 @@ def test_every_line_about_tables_on_s3_works(tmp_path: Path, monkeypatch: pytest
         follow_block("$ ams publish plants -p garden --data dry\n$ ams archive /srv/archive -p PROJECT")
         assert follow_block(asks) == commands(asks)[1] == "200\n412\n"
         assert "1 rows in 1 files" in follow_block(sets, without="export ")  # which would name another server
-        if shutil.which("aws") and run("aws --version", tmp_path).returncode == 0:
+        if shutil.which("aws") and run_script("aws --version", tmp_path).returncode == 0:
             assert follow_block(copies).count("1 rows in 1 files") == 2
         follow_block("$ ams pipeline table check s3://BUCKET/archive")
 
     program = "\n".join(blocks(S3_PAGE, "python")).replace("s3://BUCKET", table)
     (tmp_path / "read.py").write_text(program)
-    done = run(f"{sys.executable} read.py", tmp_path, SECONDS)
+    done = run_script(f"{sys.executable} read.py", tmp_path, SECONDS)
     assert done.returncode == 0, done.stdout
     assert "plants" in done.stdout

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.clients.programs import Ask, run
+from tests.acceptance.clients.programs import Ask, run_client
 from tests.support.service import LiveService, live_service
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.long]
@@ -71,7 +71,7 @@ def test_clients_publish_pull_and_acknowledge(client: str, service: LiveService,
         "read": Ask("GET", f"{subscription}:offsets", service.token),
     }
 
-    told = dict(zip(asks, run(client, folder, service.base_url, service.ca, list(asks.values())), strict=True))
+    told = dict(zip(asks, run_client(client, folder, service.base_url, service.ca, list(asks.values())), strict=True))
 
     assert {name: each.status for name, each in told.items()} == dict.fromkeys(asks, 200)
     given = [told[name].document["messageIds"] for name in PUBLISHED]
@@ -93,7 +93,7 @@ def test_a_refused_client_reads_why_and_asks_on(client: str, service: LiveServic
     refused = [Ask("POST", f"{project}/topics/t:publish", "wrong", **how) for how in asked]
     good = Ask("POST", f"{project}/topics/t:publish", service.token, SMALL)
 
-    told = run(client, folder, service.base_url, service.ca, [turn for ask in refused for turn in (ask, good)])
+    told = run_client(client, folder, service.base_url, service.ca, [turn for ask in refused for turn in (ask, good)])
 
     assert [each.status for each in told] == [401, 200] * len(refused)
     assert [each.document for each in told[::2]] == [

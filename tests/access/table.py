@@ -65,7 +65,7 @@ _LETTERS = {
 }  # fmt: skip
 
 
-def documented(path: str) -> str:
+def documented_path(path: str) -> str:
     for variable, letter in _LETTERS.items():
         path = path.replace(variable, letter)
     return path
@@ -78,7 +78,12 @@ def roles_of(method: str, path: str) -> set[str]:
 ACTIONS = {name: each for name, each in actions.ACTIONS.items() if not each.is_open}
 OWN = sorted(ACTIONS.keys() - {line.action for line in LINES})
 OWN_LINES = [
-    _line(str(number), each.name, ROUTE_ROLES[each.method, documented(each.path)], in_project="{project}" in each.path)
+    _line(
+        str(number),
+        each.name,
+        ROUTE_ROLES[each.method, documented_path(each.path)],
+        in_project="{project}" in each.path,
+    )
     for number, each in enumerate(map(ACTIONS.__getitem__, OWN), 65)
 ]
 """Actions this service adds, with the roles that the pages of the reference have."""

@@ -34,7 +34,7 @@ from ams.core.names import ProjectId, ProjectName, TokenId, TokenName, UserId, U
 from ams.core.rights import Right, Rights
 from ams.storage.registry.records import Login, Membership, Principal, Project, User
 from ams.storage.registry.registry import Registry
-from tests.access.table import ACTIONS, LINES, OWN_LINES, SHORT, Line, documented, roles_of
+from tests.access.table import ACTIONS, LINES, OWN_LINES, SHORT, Line, documented_path, roles_of
 from tests.support.administration import SERVICE_TOKEN, make_project, make_user
 
 
@@ -45,7 +45,7 @@ def test_every_line_of_the_contracts_table_is_there() -> None:
 
 
 def test_the_roles_of_the_reference_are_those_of_the_table() -> None:
-    shown = {action: roles_of(each.method, documented(each.path)) for action, each in ACTIONS.items()}
+    shown = {action: roles_of(each.method, documented_path(each.path)) for action, each in ACTIONS.items()}
     assert shown == {action: PERMISSIONS[action] for action in shown}
     assert {line.action for line in OWN_LINES} == PERMISSIONS.keys() - {line.action for line in LINES}
 
@@ -85,7 +85,7 @@ def test_roles_are_those_of_the_contract_and_three_of_them_may_be_given_in_a_pro
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "control-access.md"
 
 
-def written(folder: Path, content: object, name: str = "roles.json") -> RoleTable:
+def write_roles(folder: Path, content: object, name: str = "roles.json") -> RoleTable:
     path = folder / name
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return role_table(str(path))
@@ -97,7 +97,7 @@ def written(folder: Path, content: object, name: str = "roles.json") -> RoleTabl
     ('"topics:create" = ["publisher", "gardener"]\n', "roles.toml"),
 ])  # fmt: skip
 def test_named_actions_are_replaced_and_all_others_stay(tmp_path: Path, content: object, name: str) -> None:
-    table = written(tmp_path, content, name)
+    table = write_roles(tmp_path, content, name)
     assert table.permissions == {**PERMISSIONS, "topics:create": {"publisher", "gardener"}}
     assert list(table.permissions) == list(PERMISSIONS)
     assert table.roles == ROLES | {"gardener"}
@@ -121,7 +121,7 @@ def test_named_actions_are_replaced_and_all_others_stay(tmp_path: Path, content:
 ])  # fmt: skip
 def test_a_file_with_a_mistake_stops_the_start_with_one_line(tmp_path: Path, content: object, reason: str) -> None:
     with pytest.raises(Unusable) as stopped:
-        written(tmp_path, content)
+        write_roles(tmp_path, content)
     assert stopped.value.message == f"roles file {tmp_path / 'roles.json'}: {reason}"
 
 
@@ -140,7 +140,7 @@ async def test_the_table_decides_but_for_the_service_token(registry: Registry, t
     project = await make_project(registry, here)
     publisher = await make_user(registry, "pub", {project.id: ("publisher",)})
     admin = await make_user(registry, "adm", {project.id: ("project_admin",)})
-    table = written(tmp_path, {"topics:create": ["publisher"]})
+    table = write_roles(tmp_path, {"topics:create": ["publisher"]})
     admission = Admission(registry, service_token=SERVICE_TOKEN, permissions=table.permissions)
 
     await admission.admit("topics:create", publisher.token, here)
@@ -153,7 +153,7 @@ async def test_the_table_decides_but_for_the_service_token(registry: Registry, t
 
 def test_a_file_may_close_an_action_or_open_it_to_the_user_itself_which_is_no_role(tmp_path: Path) -> None:
     rows = '"projects:delete" = []', '"tokens:create" = ["service_admin"]', '"users:show" = ["(the user itself)"]'
-    table = written(tmp_path, "\n".join(rows), "roles.toml")
+    table = write_roles(tmp_path, "\n".join(rows), "roles.toml")
 
     assert table.permissions["projects:delete"] == frozenset()
     assert table.permissions["tokens:create"] == {"service_admin"}
@@ -170,7 +170,7 @@ def test_the_guide_names_every_action_and_its_example_works(tmp_path: Path) -> N
     named = {resource + verb for resource, verbs in rows for verb in verbs.split(", ")}
 
     assert named == {action for action, roles in PERMISSIONS.items() if roles != OPEN}
-    assert written(tmp_path, example, "roles.toml").roles == ROLES | {"auditor"}
+    assert write_roles(tmp_path, example, "roles.toml").roles == ROLES | {"auditor"}
 
 
 OWN, FOREIGN, UNKNOWN = ProjectName("own"), ProjectName("foreign"), ProjectName("unknown")
@@ -266,7 +266,7 @@ def caller(*roles: str, access_lists: bool = True, full_view: bool = False, proj
     return Caller(ANNA, UserName("anna"), frozenset(roles), full_view, project, access_lists)
 
 
-def may(one: Caller, authorized: frozenset[UserId], role: str) -> bool:
+def is_listed(one: Caller, authorized: frozenset[UserId], role: str) -> bool:
     try:
         one.require_listed(authorized, role)
     except NotAllowed:
@@ -277,19 +277,21 @@ def may(one: Caller, authorized: frozenset[UserId], role: str) -> bool:
 @pytest.mark.parametrize(("role", "other"), [("publisher", "consumer"), ("consumer", "publisher")])
 def test_an_access_list_binds_those_whose_role_it_is_for(role: str, other: str) -> None:
     """The actions with an access list are tested in `tests/contract/test_roles.py`."""
-    assert may(caller(role), frozenset({ANNA}), role)
-    assert not may(caller(role), frozenset({UserId("other")}), role)
-    assert may(caller(role, access_lists=False), frozenset(), role)
-    assert may(caller(other), frozenset(), role)
-    assert not may(caller(role, other), frozenset(), role)
-    assert not may(caller(role, "admin_viewer"), frozenset(), role)
-    assert may(caller(role, other), frozenset({ANNA}), role)
-    assert all(may(caller(role, each), frozenset(), role) for each in ("service_admin", "project_admin", "push_worker"))
+    assert is_listed(caller(role), frozenset({ANNA}), role)
+    assert not is_listed(caller(role), frozenset({UserId("other")}), role)
+    assert is_listed(caller(role, access_lists=False), frozenset(), role)
+    assert is_listed(caller(other), frozenset(), role)
+    assert not is_listed(caller(role, other), frozenset(), role)
+    assert not is_listed(caller(role, "admin_viewer"), frozenset(), role)
+    assert is_listed(caller(role, other), frozenset({ANNA}), role)
+    assert all(
+        is_listed(caller(role, each), frozenset(), role) for each in ("service_admin", "project_admin", "push_worker")
+    )
 
 
 def test_the_service_token_is_on_no_list_and_needs_none() -> None:
     service = Caller(None, None, frozenset({"service_admin"}), True, None)
-    assert may(service, frozenset(), "publisher")
+    assert is_listed(service, frozenset(), "publisher")
     assert service.filters_by("publisher") is None
 
 
@@ -353,7 +355,9 @@ class Issuers:
         return self.whose[token]
 
 
-async def named(registry: Registry, user: User, rights: Rights | None = None, expires_on: int | None = None) -> str:
+async def create_named_token(
+    registry: Registry, user: User, rights: Rights | None = None, expires_on: int | None = None
+) -> str:
     until = None if expires_on is None else Milliseconds(expires_on)
     _, token = await registry.named_tokens.create(
         user.id, TokenName("ci"), expires_on=until, rights=rights, created_by=None
@@ -363,7 +367,7 @@ async def named(registry: Registry, user: User, rights: Rights | None = None, ex
 
 async def test_a_named_token_is_good_for_all_that_its_user_may_do_until_it_is_revoked(registry: Registry) -> None:
     root = await make_user(registry, "root", None, "service_admin")
-    token, admission = await named(registry, root), Admission(registry)
+    token, admission = await create_named_token(registry, root), Admission(registry)
 
     caller = await admission.admit("users:list", token)
 
@@ -377,7 +381,7 @@ async def test_a_named_token_is_good_for_all_that_its_user_may_do_until_it_is_re
 async def test_a_reduced_token_is_good_for_its_rights_only(registry: Registry) -> None:
     project = await make_project(registry)
     admin = await make_user(registry, "adm", {project.id: ("project_admin",)}, "service_admin")
-    token, admission = await named(registry, admin, PUBLISH_GARDEN), Admission(registry)
+    token, admission = await create_named_token(registry, admin, PUBLISH_GARDEN), Admission(registry)
 
     caller = await admission.admit("topics:publish", token, P, GARDEN)
 
@@ -396,7 +400,7 @@ async def test_a_reduced_token_is_good_for_its_rights_only(registry: Registry) -
 async def test_an_expired_token_is_refused_and_says_so(registry: Registry, kind: type[str]) -> None:
     clock, uses = ManualClock(), dict[TokenId, Milliseconds]()
     root = await make_user(registry, "root", None, "service_admin")
-    token = kind(await named(registry, root, expires_on=clock.now + 1000))
+    token = kind(await create_named_token(registry, root, expires_on=clock.now + 1000))
     admission = Admission(registry, clock=clock, note_use=uses.__setitem__)
 
     clock.advance(999)
@@ -416,7 +420,7 @@ async def test_the_tokens_of_ams_come_as_bearer_too(registry: Registry) -> None:
     root, issuers = await make_user(registry, "root", None, "service_admin"), Issuers()
     admission = Admission(registry, service_token=SERVICE_TOKEN, logins=issuers)
 
-    for token in (str(root.token), await named(registry, root), SERVICE_TOKEN):
+    for token in (str(root.token), await create_named_token(registry, root), SERVICE_TOKEN):
         assert (await admission.admit("users:list", Bearer(token))).full_view
     with pytest.raises(TokenRefused, match=r"^The token is not known$"):
         await admission.admit("users:list", Bearer("0f" * 32))
@@ -460,7 +464,7 @@ async def test_who_somebody_is_can_be_no_role(registry: Registry) -> None:
 @pytest.mark.parametrize("action", ["tokens:create", "users:refreshToken"])
 async def test_nobody_makes_a_stronger_token_with_a_weaker_one(registry: Registry, action: str) -> None:
     root = await make_user(registry, "root", None, "service_admin")
-    token = await named(registry, root, (Right("*", "*"),))
+    token = await create_named_token(registry, root, (Right("*", "*"),))
     with pytest.raises(NotAllowed, match=r"^The token is not good for this$"):
         await Admission(registry).admit(action, token, None, {"user": "root"})
 
@@ -539,7 +543,7 @@ def test_rights_only_take_away(
     reduced = Principal(whole.id, whole.name, everywhere, whole.project_roles, Login("ci", rights=tuple(rights)))
     names = variables | ({"project": "P"} if in_project else {})
 
-    async def admitted(principal: Principal) -> Caller | None:
+    async def admitted_caller(principal: Principal) -> Caller | None:
         users = SimpleNamespace(known_principal=lambda _: principal)
         registry: Any = SimpleNamespace(users=users, projects=SimpleNamespace(known=lambda _: HERE))
         try:
@@ -547,7 +551,7 @@ def test_rights_only_take_away(
         except (NotAllowed, NotAuthenticated):
             return None
 
-    less, more = asyncio.run(admitted(reduced)), asyncio.run(admitted(whole))
+    less, more = asyncio.run(admitted_caller(reduced)), asyncio.run(admitted_caller(whole))
 
     if less is not None:
         assert more is not None

@@ -19,7 +19,7 @@ from ams.storage.database.invalidation import FOREVER, ISSUERS, Cache, Invalidat
 from ams.storage.registry.records import NamedToken, Principal, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.identity import signing
-from tests.identity.signing import ISSUER, NOW, SAID, Issuers, signed
+from tests.identity.signing import ISSUER, NOW, SAID, Issuers, sign_claims
 from tests.support import program_keys
 from tests.support.administration import ENGINES, KeptTrail, make_project, make_user, open_registry_at, url_of
 from tests.support.program_keys import library_token, public_key
@@ -58,7 +58,7 @@ class LoginSetup(KeptTrail, Issuers):
 
 
 def token(*roles: str, **claims: object) -> str:
-    return signed({**SAID, "entitlements": [f"{GROUP}:role={role}" for role in roles], **claims})
+    return sign_claims({**SAID, "entitlements": [f"{GROUP}:role={role}" for role in roles], **claims})
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def setup(registry: Registry) -> AsyncIterator[LoginSetup]:
 
 
 @pytest.fixture
-async def creating(setup: LoginSetup) -> LoginSetup:
+async def creating_setup(setup: LoginSetup) -> LoginSetup:
     setup.known = [CREATING]
     for name in ("P", "Q"):
         await make_project(setup.registry, name)
@@ -156,96 +156,104 @@ async def test_an_identity_that_is_bound_to_nobody_is_refused_with_the_issuers_n
         await setup.login()
 
 
-async def test_the_first_login_makes_a_user_with_the_roles_that_entitlements_give(creating: LoginSetup) -> None:
+async def test_the_first_login_makes_a_user_with_the_roles_that_entitlements_give(creating_setup: LoginSetup) -> None:
     said = {"email": "a@site.example", "given_name": "Alice", "family_name": "Liddell"}
 
-    principal = await creating.login("publisher", "reader", **said)
+    principal = await creating_setup.login("publisher", "reader", **said)
 
     assert principal.name.startswith("egi-")
     assert len(principal.name) == len("egi-") + 16
-    assert await memberships(creating, principal) == {"P": ("consumer", "publisher"), "Q": ("consumer",)}
-    user = await creating.registry.users.by_id(principal.id)
+    assert await memberships(creating_setup, principal) == {"P": ("consumer", "publisher"), "Q": ("consumer",)}
+    user = await creating_setup.registry.users.by_id(principal.id)
     assert (user.email, user.first_name, user.last_name, user.service_roles) == (*said.values(), ())
-    (binding,) = await creating.registry.bindings.of(principal.id)
+    (binding,) = await creating_setup.registry.bindings.of(principal.id)
     assert (binding.issuer, binding.subject, binding.by_login) == (ISSUER.url, "alice", True)
-    (event,) = creating.events
+    (event,) = creating_setup.events
     assert (event.action, event.actor, event.resource) == ("logins:create", principal.name, f"/users/{principal.name}")
     assert (event.address, event.reason, event.code) == ("192.0.2.1", "first login by issuer egi", 200)
 
 
-async def test_nobody_is_made_without_a_role(creating: LoginSetup) -> None:
+async def test_nobody_is_made_without_a_role(creating_setup: LoginSetup) -> None:
     for entitlements in ((), ("stranger",), ("manager",)):  # the last in a project that is not there
         with pytest.raises(TokenRefused, match="No entitlement of the identity gives it a role here"):
-            await creating.login(*entitlements)
+            await creating_setup.login(*entitlements)
 
-    assert (await creating.registry.users.by_name(UserName("alice"))) is None
-    assert creating.events == []
+    assert (await creating_setup.registry.users.by_name(UserName("alice"))) is None
+    assert creating_setup.events == []
 
 
-async def test_many_first_logins_at_once_on_two_nodes_make_one_user(creating: LoginSetup) -> None:
-    other = LoginSetup([CREATING], registry=creating.registry)
-    logins = (each.login("reader", jti=str(number)) for number in range(50) for each in (creating, other))
+async def test_many_first_logins_at_once_on_two_nodes_make_one_user(creating_setup: LoginSetup) -> None:
+    other = LoginSetup([CREATING], registry=creating_setup.registry)
+    logins = (each.login("reader", jti=str(number)) for number in range(50) for each in (creating_setup, other))
     assert len({principal.id for principal in await asyncio.gather(*logins)}) == 1
-    assert [event.action for event in creating.events + other.events] == ["logins:create"]
+    assert [event.action for event in creating_setup.events + other.events] == ["logins:create"]
 
 
-async def test_a_user_without_its_binding_is_not_given_it_back(creating: LoginSetup) -> None:
-    principal = await creating.login("reader")
-    (binding,) = await creating.registry.bindings.of(principal.id)
-    await creating.registry.bindings.delete(principal.id, binding.name)
+async def test_a_user_without_its_binding_is_not_given_it_back(creating_setup: LoginSetup) -> None:
+    principal = await creating_setup.login("reader")
+    (binding,) = await creating_setup.registry.bindings.of(principal.id)
+    await creating_setup.registry.bindings.delete(principal.id, binding.name)
 
     with pytest.raises(TokenRefused, match="is not bound to a user"):
-        await creating.login("reader")
+        await creating_setup.login("reader")
 
 
-async def test_each_new_token_sets_the_roles_in_the_projects_that_rules_name(creating: LoginSetup) -> None:
-    await make_project(creating.registry, "OTHER")
-    principal = await creating.login("publisher", "reader")
-    await creating.registry.users.add_member(principal.id, await project_id(creating, "OTHER"), ("consumer",))
+async def test_each_new_token_sets_the_roles_in_the_projects_that_rules_name(creating_setup: LoginSetup) -> None:
+    await make_project(creating_setup.registry, "OTHER")
+    principal = await creating_setup.login("publisher", "reader")
+    await creating_setup.registry.users.add_member(
+        principal.id, await project_id(creating_setup, "OTHER"), ("consumer",)
+    )
 
-    after = await creating.login("reader", jti="2")
+    after = await creating_setup.login("reader", jti="2")
 
     assert after.id == principal.id
     assert after.project_roles == {
-        await project_id(creating, name): frozenset({"consumer"}) for name in ("P", "Q", "OTHER")
+        await project_id(creating_setup, name): frozenset({"consumer"}) for name in ("P", "Q", "OTHER")
     }
-    assert [event.action for event in creating.events] == ["logins:create", "logins:roles"]
-    assert creating.events[-1].reason == "entitlements of issuer egi"
-    assert (await creating.login(jti="3")).project_roles == {await project_id(creating, "OTHER"): {"consumer"}}
+    assert [event.action for event in creating_setup.events] == ["logins:create", "logins:roles"]
+    assert creating_setup.events[-1].reason == "entitlements of issuer egi"
+    assert (await creating_setup.login(jti="3")).project_roles == {
+        await project_id(creating_setup, "OTHER"): {"consumer"}
+    }
 
 
-async def test_a_token_is_followed_once(creating: LoginSetup) -> None:
+async def test_a_token_is_followed_once(creating_setup: LoginSetup) -> None:
     shown = token("reader")
-    principal = await creating.logins.principal(shown)
-    place = await project_id(creating, "P")
+    principal = await creating_setup.logins.principal(shown)
+    place = await project_id(creating_setup, "P")
 
-    assert await creating.registry.users.set_roles(principal.id, place, ("project_admin",))
+    assert await creating_setup.registry.users.set_roles(principal.id, place, ("project_admin",))
 
-    assert (await creating.logins.principal(shown)).project_roles[place] == {"project_admin"}
-    assert (await creating.login("reader", jti="2")).project_roles[place] == {"consumer"}
-
-
-async def test_users_that_were_bound_by_hand_keep_their_roles_whatever_entitlements_say(creating: LoginSetup) -> None:
-    place = await project_id(creating, "P")
-    await creating.bind(await make_user(creating.registry, "alice", {place: ("project_admin",)}))
-    assert (await creating.login("reader")).project_roles == {place: {"project_admin"}}
+    assert (await creating_setup.logins.principal(shown)).project_roles[place] == {"project_admin"}
+    assert (await creating_setup.login("reader", jti="2")).project_roles[place] == {"consumer"}
 
 
-async def test_a_project_that_is_deleted_keeps_no_role(creating: LoginSetup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_users_that_were_bound_by_hand_keep_their_roles_whatever_entitlements_say(
+    creating_setup: LoginSetup,
+) -> None:
+    place = await project_id(creating_setup, "P")
+    await creating_setup.bind(await make_user(creating_setup.registry, "alice", {place: ("project_admin",)}))
+    assert (await creating_setup.login("reader")).project_roles == {place: {"project_admin"}}
+
+
+async def test_a_project_that_is_deleted_keeps_no_role(
+    creating_setup: LoginSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another node may still cache the project; a token is accepted only once."""
-    alice = await creating.login("publisher", "reader")
-    gone = await creating.registry.projects.find(ProjectName("Q"))
-    find = creating.registry.projects.find
+    alice = await creating_setup.login("publisher", "reader")
+    gone = await creating_setup.registry.projects.find(ProjectName("Q"))
+    find = creating_setup.registry.projects.find
 
-    async def known(name: ProjectName) -> Project | None:
+    async def find_project(name: ProjectName) -> Project | None:
         return gone if name == "Q" else await find(name)
 
-    await creating.registry.projects.delete(gone.id)
-    monkeypatch.setattr(creating.registry.projects, "find", known)
-    creating.known = [replace(CREATING, roles=(*RULES, RoleRule(f"{GROUP}:role=other", "Q", ("consumer",))))]
-    after = await creating.login("other")
+    await creating_setup.registry.projects.delete(gone.id)
+    monkeypatch.setattr(creating_setup.registry.projects, "find", find_project)
+    creating_setup.known = [replace(CREATING, roles=(*RULES, RoleRule(f"{GROUP}:role=other", "Q", ("consumer",))))]
+    after = await creating_setup.login("other")
 
-    assert (after.id, await memberships(creating, after)) == (alice.id, {})
+    assert (after.id, await memberships(creating_setup, after)) == (alice.id, {})
 
 
 CI = TokenName("ci")
@@ -303,8 +311,8 @@ class KeySetup:
             await self.admit(token)
         return refused.value.message
 
-    def signed(self, **said: object) -> str:
-        return program_keys.signed(self.clock.now // 1000, **said)  # type: ignore[arg-type]  # claims are of any type
+    def sign_token(self, **said: object) -> str:
+        return program_keys.sign_token(self.clock.now // 1000, **said)  # type: ignore[arg-type]  # claims are of any type
 
 
 @pytest.fixture
@@ -339,7 +347,7 @@ async def test_what_googles_library_signs_logs_in_as_the_user(keys: KeySetup, an
 
 async def test_a_token_that_was_seen_costs_no_look_into_the_registry(keys: KeySetup, anna: User) -> None:
     await keys.key(anna)
-    token = keys.signed()
+    token = keys.sign_token()
     assert keys.logins.known(token) is None
     callers: list[Caller] = []
 
@@ -359,7 +367,7 @@ async def test_a_token_that_was_seen_costs_no_look_into_the_registry(keys: KeySe
 async def test_it_has_the_rights_and_the_end_of_the_named_token(keys: KeySetup, anna: User) -> None:
     end = keys.clock.now + 120_000
     await keys.key(anna, expires_on=end, rights=(Right("topics:publish", "projects/P/topics/garden"),))
-    token = keys.signed()
+    token = keys.sign_token()
 
     caller = await keys.admit(token)
 
@@ -368,13 +376,13 @@ async def test_it_has_the_rights_and_the_end_of_the_named_token(keys: KeySetup, 
     with pytest.raises(NotAllowed, match="The token is not good for this"):
         await keys.admit(token, "topics:delete")
     keys.clock.advance(120_000)
-    for each in (token, keys.signed()):
+    for each in (token, keys.sign_token()):
         assert await keys.refusal(each) == "The token has expired"
 
 
 async def test_it_ends_with_what_was_signed_and_another_one_is_good_again(keys: KeySetup, anna: User) -> None:
     await keys.key(anna)
-    token = keys.signed(exp=keys.clock.now // 1000 + 60)
+    token = keys.sign_token(exp=keys.clock.now // 1000 + 60)
     caller = await keys.admit(token)
     assert caller.login is not None
 
@@ -383,12 +391,12 @@ async def test_it_ends_with_what_was_signed_and_another_one_is_good_again(keys: 
     assert await keys.refusal(token) == "The token has expired"
     with pytest.raises(TokenRefused):
         keys.admission.is_still(Bearer(token), caller.login)
-    assert (await keys.admit(keys.signed())).name == "anna"
+    assert (await keys.admit(keys.sign_token())).name == "anna"
 
 
 async def test_a_revoked_key_opens_nothing_at_once(keys: KeySetup, anna: User) -> None:
     await keys.key(anna)
-    token = keys.signed()
+    token = keys.sign_token()
     caller = await keys.admit(token)
     assert caller.login is not None
 
@@ -397,13 +405,13 @@ async def test_a_revoked_key_opens_nothing_at_once(keys: KeySetup, anna: User) -
     reason = "The token's key is not known: it was revoked, or is of another service"
     assert not keys.admission.is_still(Bearer(token), caller.login)
     assert await keys.refusal(token) == reason
-    assert await keys.refusal(keys.signed()) == reason
+    assert await keys.refusal(keys.sign_token()) == reason
     assert keys.urls == []
 
 
 async def test_a_look_up_under_way_does_not_revive_a_revoked_key(keys: KeySetup, anna: User) -> None:
     await keys.key(anna)
-    token = keys.signed()
+    token = keys.sign_token()
 
     await asyncio.gather(
         *(keys.logins.principal(token) for _ in range(10)), keys.registry.named_tokens.revoke(anna.id, CI),
@@ -417,7 +425,7 @@ async def test_a_look_up_under_way_does_not_revive_a_revoked_key(keys: KeySetup,
 async def test_a_bad_one_is_refused_without_an_issuer(keys: KeySetup, anna: User) -> None:
     """The reasons are tested in tests/identity/test_tokens.py."""
     await keys.key(anna)
-    token = keys.signed(by=program_keys.private_key("two"))
+    token = keys.sign_token(by=program_keys.private_key("two"))
 
     assert [await keys.refusal(token) for _ in range(2)] == ["The token's signature is wrong"] * 2
     assert keys.logins.known(token) is None
@@ -426,7 +434,7 @@ async def test_a_bad_one_is_refused_without_an_issuer(keys: KeySetup, anna: User
 
 async def test_what_names_no_key_of_ours_is_an_issuers(keys: KeySetup, anna: User) -> None:
     await keys.key(anna)
-    for token in (signing.signed(), signing.signed(kid="0f" * 20), signing.signed(kid="a")):
+    for token in (signing.sign_claims(), signing.sign_claims(kid="0f" * 20), signing.sign_claims(kid="a")):
         assert (await keys.refusal(token)).startswith("The token is of an issuer that is not known here")
     assert keys.urls == [signing.ISSUER.url] * 3
 

@@ -18,7 +18,7 @@ from ams.core.rate import Rate
 from ams.storage.registry.records import Project
 
 
-def taken(rate: Rate, key: str, wanted: int) -> int:
+def take_requests(rate: Rate, key: str, wanted: int) -> int:
     count = 0
     for _ in range(wanted):
         if rate.allows(key):
@@ -42,7 +42,7 @@ def test_a_seconds_worth_and_what_time_earns_is_given_no_more(per_second: int, s
         drops = min(full, drops + milliseconds * per_second)
         granted = min(wanted, drops // 1000)
         assert [rate.allows("k") for _ in range(50)] == [drops >= 1000] * 50, "asking takes nothing"
-        assert taken(rate, "k", wanted) == granted
+        assert take_requests(rate, "k", wanted) == granted
         drops -= granted * 1000
 
 
@@ -56,7 +56,7 @@ def test_the_time_of_day_does_not_matter() -> None:
     assert not rate.allows("k")
 
 
-def asked(rate: SharedRate, user: str, project: str = "P") -> bool:
+def take_shared(rate: SharedRate, user: str, project: str = "P") -> bool:
     if not rate.allows(project, user):
         return False
     rate.take(project, user)
@@ -69,7 +69,7 @@ def test_who_is_alone_in_a_project_has_all_of_its_rate(per_second: int, steps: l
     whole, shared = Rate(per_second, clock), SharedRate(per_second, clock)
     for milliseconds, wanted in steps:
         clock.advance(milliseconds)
-        assert taken(whole, "P", wanted) == sum(asked(shared, "only") for _ in range(wanted))
+        assert take_requests(whole, "P", wanted) == sum(take_shared(shared, "only") for _ in range(wanted))
 
 
 @given(st.integers(1, 20), st.lists(st.tuples(st.integers(0, 500), st.sampled_from("abc")), max_size=200))
@@ -79,7 +79,7 @@ def test_all_users_together_never_have_more_than_the_rate(per_second: int, steps
     grants = []
     for milliseconds, user in steps:
         clock.advance(milliseconds)
-        grants.append((clock.monotonic(), int(asked(shared, user))))
+        grants.append((clock.monotonic(), int(take_shared(shared, user))))
 
     for first, (began, _) in enumerate(grants):
         for (ended, _), total in zip(grants[first:], accumulate(count for _, count in grants[first:]), strict=True):
@@ -93,11 +93,11 @@ def test_who_comes_back_when_told_gets_in_whatever_a_flood_asks(per_second: int,
     shared = SharedRate(per_second, clock)
     comes, refused, got_in = begin, 0, 0
     for moment in range(0, 15_000, 5):
-        asked(shared, "flood")
-        asked(shared, "flood")
+        take_shared(shared, "flood")
+        take_shared(shared, "flood")
         if moment >= comes:
             comes = moment + 1000
-            is_in = asked(shared, "polite")
+            is_in = take_shared(shared, "polite")
             refused, got_in = (0, got_in + 1) if is_in else (refused + 1, got_in)
             assert refused <= 2
         clock.advance(5)
@@ -117,7 +117,7 @@ def max_min(rate: float, wanted: list[float]) -> list[float]:
 SECONDS = 20
 
 
-def demanded(per_second: int, pauses: list[int]) -> list[int]:
+def granted_requests(per_second: int, pauses: list[int]) -> list[int]:
     """Send requests of users at fixed intervals in milliseconds; return how many each was granted."""
     clock = ManualClock()
     shared = SharedRate(per_second, clock)
@@ -125,7 +125,7 @@ def demanded(per_second: int, pauses: list[int]) -> list[int]:
     for moment in range(0, SECONDS * 1000, 5):
         for user, pause in enumerate(pauses):
             if moment % pause == 0:
-                got[user] += asked(shared, str(user))
+                got[user] += take_shared(shared, str(user))
         clock.advance(5)
     return got
 
@@ -133,7 +133,7 @@ def demanded(per_second: int, pauses: list[int]) -> list[int]:
 @settings(max_examples=10, deadline=None)
 @given(st.integers(16, 60), st.lists(st.sampled_from([5, 10, 25, 50, 100, 500, 1000, 1800]), min_size=1, max_size=8))
 def test_what_some_leave_of_their_shares_goes_to_the_others(per_second: int, pauses: list[int]) -> None:
-    got = demanded(per_second, pauses)
+    got = granted_requests(per_second, pauses)
 
     wanted = [1000 / pause for pause in pauses]
     fair = max_min(per_second, wanted)
@@ -148,12 +148,12 @@ def test_keys_and_projects_do_not_share_and_those_that_nobody_asks_are_forgotten
     for key in (f"{second}-{number}" for second in range(20) for number in range(1000)):
         if key.endswith("-0"):
             clock.advance(1000)
-        assert taken(rate, key, 1) == 1
-        assert asked(shared, "a", key)
+        assert take_requests(rate, key, 1) == 1
+        assert take_shared(shared, "a", key)
 
     assert len(rate._free_at) < 3000
     assert len(shared._users) < 7000
-    assert (taken(rate, "P", 2), [asked(shared, "a", "P") for _ in range(2)]) == (1, [True, False])
+    assert (take_requests(rate, "P", 2), [take_shared(shared, "a", "P") for _ in range(2)]) == (1, [True, False])
 
 
 def caller(request: str) -> Caller:
@@ -163,7 +163,7 @@ def caller(request: str) -> Caller:
     return Caller(UserId(user) if known else None, UserName(user) if known else None, frozenset(), False, place)
 
 
-def counted(rates: Rates, *callers: Caller) -> list[str]:
+def refusal_messages(rates: Rates, *callers: Caller) -> list[str]:
     found = []
     for each in callers:
         try:
@@ -199,7 +199,7 @@ def of_project(limit: int) -> str:
 ])  # fmt: skip
 def test_users_and_projects_have_limits(users: int, projects: int, requests: list[str], answers: list[str]) -> None:
     rates = Rates(users=users, clock=ManualClock(), rules=Quotas({REQUESTS: projects}))
-    assert counted(rates, *map(caller, requests)) == answers
+    assert refusal_messages(rates, *map(caller, requests)) == answers
 
 
 def test_a_project_with_a_rate_of_its_own_goes_by_that() -> None:
@@ -208,10 +208,10 @@ def test_a_project_with_a_rate_of_its_own_goes_by_that() -> None:
     own = caller("a P")
     assert own.project is not None
     own = replace(own, project=replace(own.project, quotas={REQUESTS: 1}))
-    assert counted(rates, own, own, caller("a Q"), caller("a Q")) == ["", of_project(1), "", ""]
+    assert refusal_messages(rates, own, own, caller("a Q"), caller("a Q")) == ["", of_project(1), "", ""]
     clock.advance(1000)
     wide = replace(own, project=replace(own.here, quotas={REQUESTS: 2}))
-    assert counted(rates, wide, wide, wide) == ["", "", of_project(2)]
+    assert refusal_messages(rates, wide, wide, wide) == ["", "", of_project(2)]
 
 
 def project_with(name: str, quotas: Limits) -> Project:

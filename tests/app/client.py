@@ -2,13 +2,13 @@ from typing import Any
 
 import httpx
 
-from tests.support.served import Served
+from tests.support.served import InProcessService
 
 
 class Client(httpx.Client):
     """Sends requests below `/v1`; each topic it makes has a subscription named after it with an s."""
 
-    def __init__(self, given: Served, **options: Any) -> None:
+    def __init__(self, given: InProcessService, **options: Any) -> None:
         super().__init__(base_url=f"{given.run.base_url}/v1", headers={"x-api-key": given.token}, **options)
         self.given = given
 

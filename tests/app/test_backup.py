@@ -41,7 +41,7 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     (folder / "ams-data").write_text("1\n")
     (folder / "token.key").write_text("0" * 64)
@@ -56,8 +56,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def data(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / "data")
+def data(original_folder: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(original_folder, tmp_path / "data")
 
 
 def files_of(folder: Path) -> set[str]:
@@ -205,13 +205,13 @@ def test_a_bad_target_is_refused_in_one_line(data: Path, tmp_path: Path, target:
     assert sorted(os.listdir(tmp_path)) == ["data", "there"]
 
 
-def test_a_folder_that_cannot_be_backed_up_is_refused(data: Path, made: Path, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_backed_up_is_refused(data: Path, original_folder: Path, tmp_path: Path) -> None:
     (data / "registry.db").unlink()
     Folder.take(str(tmp_path / "node")).release()
     for name in ("other", "authn"):
         (tmp_path / name).mkdir()
     (tmp_path / "authn" / "authn.db").touch()
-    taken = Folder.take(str(shutil.copytree(made, tmp_path / "taken")))
+    taken = Folder.take(str(shutil.copytree(original_folder, tmp_path / "taken")))
 
     for folder, said in (
         ("data", r"registry\.db is missing: there is nothing to back up"),
@@ -372,13 +372,13 @@ HOUR = 3_600_000
 
 
 @contextlib.asynccontextmanager
-async def answered(data: Path, **options: float) -> AsyncIterator[UseCases]:
+async def open_with_backups(data: Path, **options: float) -> AsyncIterator[UseCases]:
     async with open_use_cases(data) as use_cases, serve_backups(str(data), use_cases.engines.log, **options):
         yield use_cases
 
 
 async def test_the_socket_is_for_the_owner_only_and_goes_at_the_end(tmp_path: Path) -> None:
-    async with answered(tmp_path):
+    async with open_with_backups(tmp_path):
         assert (tmp_path / "control").stat().st_mode & 0o777 == 0o600
     assert not (tmp_path / "control").exists()
 
@@ -386,14 +386,14 @@ async def test_the_socket_is_for_the_owner_only_and_goes_at_the_end(tmp_path: Pa
 async def test_a_socket_left_by_a_killed_service_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "control"))
-    async with answered(tmp_path):
+    async with open_with_backups(tmp_path):
         (await asyncio.to_thread(keep, str(tmp_path))).close()
 
 
 async def test_a_folder_may_lie_deeper_than_the_path_of_a_socket_is_long(tmp_path: Path) -> None:
     deep = tmp_path / ("a" * 100) / ("b" * 100)
     deep.mkdir(parents=True)
-    async with answered(deep):
+    async with open_with_backups(deep):
         (await asyncio.to_thread(keep, str(deep))).close()
 
 
@@ -405,14 +405,14 @@ async def until_dropped(use_cases: UseCases, data: Path) -> None:
     await wait_until_async(is_dropped)
 
 
-async def sealed(use_cases: UseCases) -> None:
+async def publish_old_messages(use_cases: UseCases) -> None:
     await use_cases.publish(5)
     use_cases.engines.clock.advance(200 * HOUR)
 
 
 async def test_files_are_kept_until_the_connection_ends(tmp_path: Path) -> None:
-    async with answered(tmp_path) as use_cases:
-        await sealed(use_cases)
+    async with open_with_backups(tmp_path) as use_cases:
+        await publish_old_messages(use_cases)
         kept = await asyncio.to_thread(keep, str(tmp_path))
         parts = await asyncio.to_thread(kept.parts)
         await use_cases.engines.log.retain()
@@ -424,7 +424,7 @@ async def test_files_are_kept_until_the_connection_ends(tmp_path: Path) -> None:
 
 
 async def test_a_service_that_ends_meanwhile_is_noticed(tmp_path: Path) -> None:
-    async with answered(tmp_path):
+    async with open_with_backups(tmp_path):
         kept = await asyncio.to_thread(keep, str(tmp_path))
     with closing(kept), pytest.raises(Unusable, match="ended while it was copied; try again"):
         kept.confirm()
@@ -433,8 +433,8 @@ async def test_a_service_that_ends_meanwhile_is_noticed(tmp_path: Path) -> None:
 async def test_a_copy_that_says_nothing_is_given_up_with_a_warning_and_retention_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with answered(tmp_path, silent_seconds=60) as use_cases:
-        await sealed(use_cases)
+    async with open_with_backups(tmp_path, silent_seconds=60) as use_cases:
+        await publish_old_messages(use_cases)
         with capture_logs() as logged:
             kept = await asyncio.to_thread(keep, str(tmp_path))
             pass_loop_time(monkeypatch, 30)
@@ -456,8 +456,8 @@ async def test_a_backup_whose_process_is_suspended_fails_and_says_why(tmp_path: 
     data.mkdir()
     (data / "ams-data").write_text("1\n")
     command = [sys.executable, "-m", "ams.cli.main", "backup", str(tmp_path / "b"), "--data", str(data)]
-    async with answered(data, silent_seconds=5.0) as use_cases:
-        await sealed(use_cases)
+    async with open_with_backups(data, silent_seconds=5.0) as use_cases:
+        await publish_old_messages(use_cases)
         taken = Folder.take(str(data))  # as a service does
         with (data / "large.pem").open("wb") as large:
             large.truncate(64 << 20)  # takes a while to copy, and no room
@@ -475,8 +475,8 @@ async def test_a_backup_whose_process_is_suspended_fails_and_says_why(tmp_path: 
 
 
 async def test_a_copy_that_takes_no_answers_is_given_up_too(tmp_path: Path) -> None:
-    async with answered(tmp_path, silent_seconds=0.1) as use_cases:
-        await sealed(use_cases)
+    async with open_with_backups(tmp_path, silent_seconds=0.1) as use_cases:
+        await publish_old_messages(use_cases)
         with socket.socket(socket.AF_UNIX) as deaf:
             deaf.connect(str(tmp_path / "control"))
             with contextlib.suppress(OSError):
@@ -486,7 +486,7 @@ async def test_a_copy_that_takes_no_answers_is_given_up_too(tmp_path: Path) -> N
 
 async def test_a_copy_that_gets_on_says_so_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.app.backup.keeping.SAID_EVERY_SECONDS", 0.0)
-    async with answered(tmp_path / "data"):
+    async with open_with_backups(tmp_path / "data"):
         kept = await asyncio.to_thread(keep, str(tmp_path / "data"))
         asked: list[str] = []
         monkeypatch.setattr(kept, "_ask", asked.append)

@@ -20,11 +20,11 @@ STEPS = 10  # changes of files that a rotation makes
 KEY, OTHER = "ab" * 32, "cd" * 32
 
 
-class Killed(BaseException):
+class ProcessKilled(BaseException):
     """The process is gone."""
 
 
-class Mortal(Disk):
+class MortalDisk(Disk):
     """A disk under a process that is killed before its n-th change of a file."""
 
     def __init__(self, changes: int) -> None:
@@ -33,7 +33,7 @@ class Mortal(Disk):
     def __getattribute__(self, name: str) -> object:
         if name in CHANGING:
             if self.changes == 0:
-                raise Killed
+                raise ProcessKilled
             self.changes -= 1
         return super().__getattribute__(name)
 
@@ -86,23 +86,23 @@ async def test_another_key_has_deliveries_signed_by_another_one(data: Path) -> N
 async def test_killed_before_any_step_the_next_start_finds_the_right_key(data: Path, changes: int) -> None:
     token = (data / "admin.token").read_text().strip()
 
-    with contextlib.suppress(Killed):
-        await rotate_key(str(data), files=Mortal(changes))
+    with contextlib.suppress(ProcessKilled):
+        await rotate_key(str(data), files=MortalDisk(changes))
 
     assert await is_let_in(data, token)
     assert not (data / "token.key.next").exists()
 
 
 async def test_the_steps_above_are_all_there_are(data: Path) -> None:
-    await rotate_key(str(data), files=Mortal(STEPS))
-    with pytest.raises(Killed):
-        await rotate_key(str(data), files=Mortal(STEPS - 1))
+    await rotate_key(str(data), files=MortalDisk(STEPS))
+    with pytest.raises(ProcessKilled):
+        await rotate_key(str(data), files=MortalDisk(STEPS - 1))
 
 
 async def test_killed_before_the_last_step_another_rotation_begins_with_the_right_key(data: Path) -> None:
     token = (data / "admin.token").read_text().strip()
-    with pytest.raises(Killed):
-        await rotate_key(str(data), files=Mortal(STEPS - 2))
+    with pytest.raises(ProcessKilled):
+        await rotate_key(str(data), files=MortalDisk(STEPS - 2))
     assert (data / "token.key.next").exists()
 
     await rotate_key(str(data))

@@ -31,8 +31,8 @@ from ams.storage import folder as data_folder
 from simulation.models import kafka_client
 from simulation.models.kafka import Cluster
 from tests.app.client import Client
-from tests.support.held_disk import locked
-from tests.support.served import served
+from tests.support.held_disk import lock_database
+from tests.support.served import in_process_service
 from tests.support.service import asking, running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
@@ -126,7 +126,7 @@ async def test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_read
 
 
 @contextlib.contextmanager
-def moved(folder: Path) -> Iterator[None]:
+def move_away(folder: Path) -> Iterator[None]:
     elsewhere = folder.with_name("elsewhere")
     folder.rename(elsewhere)
     yield
@@ -135,10 +135,13 @@ def moved(folder: Path) -> Iterator[None]:
 
 SEGMENT = "log/7d/0000000000000001.log"
 UNREADY = {
-    "registry locked": (lambda data: locked(data / "registry.db"), "DATA/registry.db is locked by another process"),
-    "folder gone": (moved, "DATA: No such file or directory"),
-    "log gone": (lambda data: moved(data / "log"), "DATA/log: No such file or directory"),
-    "segment gone": (lambda data: moved(data / SEGMENT), f"DATA/{SEGMENT}: No such file or directory"),
+    "registry locked": (
+        lambda data: lock_database(data / "registry.db"),
+        "DATA/registry.db is locked by another process",
+    ),
+    "folder gone": (move_away, "DATA: No such file or directory"),
+    "log gone": (lambda data: move_away(data / "log"), "DATA/log: No such file or directory"),
+    "segment gone": (lambda data: move_away(data / SEGMENT), f"DATA/{SEGMENT}: No such file or directory"),
 }
 
 
@@ -162,7 +165,7 @@ async def test_a_service_with_messages_on_kafka_is_not_ready_when_the_folder_of_
     options = {"log": "kafka", "kafka_servers": "kafka1:9092", "kafka_replication": 1, "kafka_min_isr": 1}
     with kafka_client.install({("kafka1", 9092): broker}):
         async with running_service(place.parent, **options) as (run, _):
-            await is_unready_for(f"{place}: No such file or directory", lambda: moved(place), run)
+            await is_unready_for(f"{place}: No such file or directory", lambda: move_away(place), run)
 
 
 @pytest.fixture
@@ -205,7 +208,7 @@ async def test_a_service_that_refuses_publishes_is_not_ready_and_goes_on_with_al
 
 
 def test_what_the_service_did_is_counted_and_topics_are_not_named_unless_that_is_set(tmp_path: Path) -> None:
-    with served(tmp_path / "ams-data") as service, Client(service, trust_env=False) as client:
+    with in_process_service(tmp_path / "ams-data") as service, Client(service, trust_env=False) as client:
         client.prepare()
         client.publish("aGk=", "aGk=", "hi!!!")
         client.pull(maxMessages="2")

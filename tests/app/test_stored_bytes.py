@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from ams.service.parallel.backlog import DEAD_LETTER_RETRY_MS
 from ams.storage.files import Disk
 from tests.app.client import Client
-from tests.support.served import served
+from tests.support.served import in_process_service
 from tests.support.waiting import wait_until
 
 MIB = 2**20
@@ -48,14 +48,14 @@ class Site(Client):
         self.given.carry_out(service.embedded.retain())
         self.given.carry_out(service.stored.measure())
 
-    def used(self) -> int:
+    def used_bytes(self) -> int:
         shown = self.get("/projects/flooder:quotas").json()["quotas"]
         return int(next(each["used"] for each in shown if each["name"] == "storedBytes"))
 
 
 @contextlib.contextmanager
-def opened(folder: Path, settings: Mapping[str, object] = SETTINGS) -> Iterator[Site]:
-    with served(folder / "data", **settings) as service, Site(service, timeout=30, trust_env=False) as site:
+def open_site(folder: Path, settings: Mapping[str, object] = SETTINGS) -> Iterator[Site]:
+    with in_process_service(folder / "data", **settings) as service, Site(service, timeout=30, trust_env=False) as site:
         yield site
 
 
@@ -67,7 +67,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     settings: Mapping[str, object] = getattr(request, "param", SETTINGS)
     if settings is DISK_ALONE:
         monkeypatch.setattr(Disk, "free_bytes", free_bytes)
-    with opened(tmp_path, settings) as site:
+    with open_site(tmp_path, settings) as site:
         site.prepare("victim").prepare("flooder")
         yield site
 
@@ -80,7 +80,7 @@ def test_unread_messages_of_others_stay_and_the_flooder_is_told(site: Site) -> N
     assert (refused.status_code, refused.json()["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
     assert refused.json()["error"]["message"].startswith("Quota storedBytes of the project is exceeded: it has ")
     for _ in range(3):
-        assert 4 * MIB < site.used() < 9 * MIB
+        assert 4 * MIB < site.used_bytes() < 9 * MIB
         site.retain()
         assert site.flood().status_code == 429
         site.publish("aGk=", project="victim").raise_for_status()
@@ -89,13 +89,13 @@ def test_unread_messages_of_others_stay_and_the_flooder_is_told(site: Site) -> N
 
 
 def test_after_a_restart_it_is_the_same(tmp_path: Path) -> None:
-    with opened(tmp_path) as site:
+    with open_site(tmp_path) as site:
         site.prepare("victim").prepare("flooder")
         site.publish("aGk=", project="victim").raise_for_status()
         site.flood()
-        before = site.used()
-    with opened(tmp_path) as site:
-        wait_until(lambda: (site.retain(), site.used())[1] > before * 0.95)
+        before = site.used_bytes()
+    with open_site(tmp_path) as site:
+        wait_until(lambda: (site.retain(), site.used_bytes())[1] > before * 0.95)
         assert site.publish(LARGE, project="flooder").status_code == 429
         assert site.pull_all("victim") == 1
 
@@ -106,7 +106,7 @@ def test_who_reads_what_it_publishes_goes_on_for_ever(site: Site) -> None:
             site.publish(LARGE, project="flooder").raise_for_status()
         assert site.pull_all("flooder") == 4
         site.retain()
-    assert site.used() < 9 * MIB
+    assert site.used_bytes() < 9 * MIB
 
 
 def test_a_repeated_publish_is_answered_though_there_is_no_room(site: Site) -> None:
@@ -127,37 +127,37 @@ def test_dead_letters_are_the_projects_bytes_and_what_has_no_room_is_tried_again
     for path in paths:
         made = {"topic": "projects/flooder/topics/t", "type": "parallel", "deadLetterPolicy": policy}
         site.put(path, json=made).raise_for_status()
-    limit(site, ROOM)
+    set_stored_bytes_limit(site, ROOM)
     site.publish(LARGE, project="flooder").raise_for_status()
 
     with capture_logs() as said:
         for path in paths:
             for _ in range(5):
-                assert fail(site, path) == 1
-        wait_until(lambda: letters(site) + len(put_off(said)) >= TAKERS)
+                assert nack_all(site, path) == 1
+        wait_until(lambda: count_letters(site) + len(put_off(said)) >= TAKERS)
 
-    assert letters(site) == 3
-    assert site.used() <= ROOM
+    assert count_letters(site) == 3
+    assert site.used_bytes() <= ROOM
     assert "Quota storedBytes of the project is exceeded: its limit is" in put_off(said)[0]["reason"]
     found = [site.get(f"{path}:doctor").raise_for_status().json()["findings"] for path in paths]
     told = [each["text"] for each in chain(*found) if "could not be put aside" in each["text"]]
     assert len(told) == TAKERS - 3
     assert all("Quota storedBytes" in each for each in told)
 
-    limit(site, 2 * TAKERS * len(LARGE))
-    assert sum(fail(site, path) for path in paths) == 0, "not at once"
+    set_stored_bytes_limit(site, 2 * TAKERS * len(LARGE))
+    assert sum(nack_all(site, path) for path in paths) == 0, "not at once"
     site.given.clock.advance(DEAD_LETTER_RETRY_MS + 200)
-    assert sum(fail(site, path) for path in paths) == TAKERS - 3, "nothing is lost"
-    wait_until(lambda: letters(site) == TAKERS)
-    assert site.used() <= (TAKERS + 2) * len(LARGE)
+    assert sum(nack_all(site, path) for path in paths) == TAKERS - 3, "nothing is lost"
+    wait_until(lambda: count_letters(site) == TAKERS)
+    assert site.used_bytes() <= (TAKERS + 2) * len(LARGE)
 
 
-def limit(site: Site, size: int) -> None:
+def set_stored_bytes_limit(site: Site, size: int) -> None:
     site.post("/projects/flooder:modifyQuotas", json={"quotas": {"storedBytes": size}}).raise_for_status()
     site.retain()
 
 
-def fail(site: Site, path: str) -> int:
+def nack_all(site: Site, path: str) -> int:
     wanted = {"maxMessages": "10", "returnImmediately": "true"}
     got = site.post(f"{path}:pull", json=wanted).raise_for_status().json()["receivedMessages"]
     if got:
@@ -165,7 +165,7 @@ def fail(site: Site, path: str) -> int:
     return len(got)
 
 
-def letters(site: Site) -> int:
+def count_letters(site: Site) -> int:
     return int(site.get("/projects/flooder/subscriptions/deads:offsets").raise_for_status().json()["max"])
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ams.storage.database.database import sqlite_url
 from ams.web.listener import ListenerLimits
-from tests.authn.http.front import Served, served
+from tests.authn.http.front import FrontServer, serve_front
 from tests.support.administration import ENGINES
 from tests.support.authn import KEY, Service, open_service
 from tests.support.certificates import Authority, Pair
@@ -30,7 +30,7 @@ async def service(url: str) -> AsyncIterator[Service]:
 
 
 @pytest.fixture
-async def quick(tmp_path: Path) -> AsyncIterator[Service]:
+async def quick_service(tmp_path: Path) -> AsyncIterator[Service]:
     """The service on SQLite, for tests independent of the database."""
     async with open_service(sqlite_url(str(tmp_path / "quick.db"))) as opened:
         yield opened
@@ -52,21 +52,23 @@ def jane(front_authority: Authority) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def front(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
-    with served(front_pair, front_authority.pair.chain) as running:
+def front(front_authority: Authority, front_pair: Pair) -> Iterator[FrontServer]:
+    with serve_front(front_pair, front_authority.pair.chain) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def impatient(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
+def impatient_front(front_authority: Authority, front_pair: Pair) -> Iterator[FrontServer]:
     limits = ListenerLimits(connections=100, handshake_seconds=2.0, goodbye_seconds=0.5)
-    with served(front_pair, front_authority.pair.chain, limits=limits, head_seconds=0.5, read_seconds=0.5) as running:
+    with serve_front(
+        front_pair, front_authority.pair.chain, limits=limits, head_seconds=0.5, read_seconds=0.5
+    ) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def proxied(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
+def proxied_front(front_authority: Authority, front_pair: Pair) -> Iterator[FrontServer]:
     networks = [ipaddress.ip_network("127.0.0.1/32")]
     limits = ListenerLimits(connections=100, unshared=networks, only_from=networks)
-    with served(front_pair, front_authority.pair.chain, proxied=True, limits=limits, head_seconds=2.0) as running:
+    with serve_front(front_pair, front_authority.pair.chain, proxied=True, limits=limits, head_seconds=2.0) as running:
         yield running

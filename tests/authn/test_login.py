@@ -143,7 +143,7 @@ async def site(
 
 
 @pytest.fixture
-async def ready(site: LoginService) -> LoginService:
+async def ready_site(site: LoginService) -> LoginService:
     await site.offer()
     await site.reach()
     await site.bind(site.world.jane.certificate)
@@ -192,59 +192,63 @@ def peer(shown: Credentials, address: str = ADDRESS) -> Peer:
     return Peer(address, Presented(shown.certificate))
 
 
-async def test_a1_a_binding_that_is_given_another_user_logs_in_as_that_one(ready: LoginService) -> None:
-    await ready.ask()
+async def test_a1_a_binding_that_is_given_another_user_logs_in_as_that_one(ready_site: LoginService) -> None:
+    await ready_site.ask()
 
-    await ready.rebind(unique_key="u-2")
-    await ready.ask()
+    await ready_site.rebind(unique_key="u-2")
+    await ready_site.ask()
 
-    asked = [head.split()[1] for head in ready.world.service.heads]
+    asked = [head.split()[1] for head in ready_site.world.service.heads]
     assert asked == [b"/v1/users:byUUID/u-1", b"/v1/users:byUUID/u-2"]
 
 
-async def test_a5_the_last_login_is_noted_once_a_minute(ready: LoginService) -> None:
-    assert (await ready.binding()).last_auth is None
+async def test_a5_the_last_login_is_noted_once_a_minute(ready_site: LoginService) -> None:
+    assert (await ready_site.binding()).last_auth is None
 
-    await ready.ask()
-    first = (await ready.binding()).last_auth
-    ready.clock.advance(59_000)
-    await ready.ask()
-    await ready.login.wait_stored()
-    assert (await ready.binding()).last_auth == first == NOW_MS
+    await ready_site.ask()
+    first = (await ready_site.binding()).last_auth
+    ready_site.clock.advance(59_000)
+    await ready_site.ask()
+    await ready_site.login.wait_stored()
+    assert (await ready_site.binding()).last_auth == first == NOW_MS
 
-    ready.clock.advance(1_000)
-    await ready.ask()
-    await ready.login.wait_stored()
-    assert (await ready.binding()).last_auth == NOW_MS + 60_000
+    ready_site.clock.advance(1_000)
+    await ready_site.ask()
+    await ready_site.login.wait_stored()
+    assert (await ready_site.binding()).last_auth == NOW_MS + 60_000
 
 
-async def test_a8_the_first_login_decides_whose_subject_a_binding_means(ready: LoginService) -> None:
-    turned = ready.world.authority.signs(tuple(reversed(JANE)))
-    assert of_certificate(turned.certificate.subject) == of_certificate(ready.world.jane.certificate.subject)
+async def test_a8_the_first_login_decides_whose_subject_a_binding_means(ready_site: LoginService) -> None:
+    turned = ready_site.world.authority.signs(tuple(reversed(JANE)))
+    assert of_certificate(turned.certificate.subject) == of_certificate(ready_site.world.jane.certificate.subject)
 
-    await ready.ask()
+    await ready_site.ask()
 
     said = "Your certificate has another subject than the one first used with this binding"
-    assert await ready.error(peer(turned)) == (403, said)
-    assert await ready.ask() == TOKEN
+    assert await ready_site.error(peer(turned)) == (403, said)
+    assert await ready_site.ask() == TOKEN
 
 
-async def test_a22_a_binding_that_is_given_another_subject_is_for_that_from_then_on(ready: LoginService) -> None:
+async def test_a22_a_binding_that_is_given_another_subject_is_for_that_from_then_on(ready_site: LoginService) -> None:
     """A site has a new certificate; the reference's scripts change only the subject."""
-    await ready.ask()
-    new = ready.world.authority.signs((("O", "Acme"), ("CN", "Jane of today")))
+    await ready_site.ask()
+    new = ready_site.world.authority.signs((("O", "Acme"), ("CN", "Jane of today")))
     identifier = of_certificate(new.certificate.subject)
 
-    await ready.rebind(auth_identifier=identifier)
+    await ready_site.rebind(auth_identifier=identifier)
 
-    assert await ready.ask(new) == TOKEN
-    assert await ready.error() == (404, "Binding was not found")
-    assert (await ready.binding()).subject_sha256 == subject_sha256(new.certificate.subject)
+    assert await ready_site.ask(new) == TOKEN
+    assert await ready_site.error() == (404, "Binding was not found")
+    assert (await ready_site.binding()).subject_sha256 == subject_sha256(new.certificate.subject)
 
 
-async def test_a8_of_two_subjects_that_look_alike_and_come_first_at_once_one_is_let_in(ready: LoginService) -> None:
-    turned = ready.world.authority.signs(tuple(reversed(JANE)))
-    ended = await asyncio.gather(*(ready.ask(each) for each in (ready.world.jane, turned) * 3), return_exceptions=True)
+async def test_a8_of_two_subjects_that_look_alike_and_come_first_at_once_one_is_let_in(
+    ready_site: LoginService,
+) -> None:
+    turned = ready_site.world.authority.signs(tuple(reversed(JANE)))
+    ended = await asyncio.gather(
+        *(ready_site.ask(each) for each in (ready_site.world.jane, turned) * 3), return_exceptions=True
+    )
     let_in = [each == TOKEN for each in ended]
     assert let_in in ([True, False] * 3, [False, True] * 3)
 
@@ -254,131 +258,135 @@ async def test_a8_of_two_subjects_that_look_alike_and_come_first_at_once_one_is_
     (("O", "Acme"), ("UID", "jane"), ("CN", "Jane")),
     (("CN", "Jane"), ("DC", "a,DC=b")),
 ])  # fmt: skip
-async def test_a8_an_ambiguous_subject_needs_a_binding_with_its_digest(ready: LoginService, subject: Subject) -> None:
-    told = ready.world.authority.signs(subject)
-    binding = await ready.bind(told.certificate, "told")
+async def test_a8_an_ambiguous_subject_needs_a_binding_with_its_digest(
+    ready_site: LoginService, subject: Subject
+) -> None:
+    told = ready_site.world.authority.signs(subject)
+    binding = await ready_site.bind(told.certificate, "told")
 
-    code, said = await ready.error(peer(told))
+    code, said = await ready_site.error(peer(told))
     assert (code, said.partition(": ")[0]) == (403, "Your certificate cannot be told from others by its subject")
 
     sha256 = subject_sha256(told.certificate.subject)
-    await Bindings(ready.store).update(binding, BindingFields(subject_sha256=sha256))
-    assert await ready.ask(told) == TOKEN
+    await Bindings(ready_site.store).update(binding, BindingFields(subject_sha256=sha256))
+    assert await ready_site.ask(told) == TOKEN
 
 
-async def test_a8_a_binding_with_an_issuer_is_for_certificates_of_that_issuer(ready: LoginService) -> None:
-    binding = await ready.binding()
+async def test_a8_a_binding_with_an_issuer_is_for_certificates_of_that_issuer(ready_site: LoginService) -> None:
+    binding = await ready_site.binding()
 
-    await Bindings(ready.store).update(binding, BindingFields(issuer="CN=Other CA"))
-    assert await ready.error() == (403, "Your certificate is of another issuer than this binding names")
+    await Bindings(ready_site.store).update(binding, BindingFields(issuer="CN=Other CA"))
+    assert await ready_site.error() == (403, "Your certificate is of another issuer than this binding names")
 
-    await ready.rebind(issuer="CN=Grid CA")
-    assert await ready.ask() == TOKEN
+    await ready_site.rebind(issuer="CN=Grid CA")
+    assert await ready_site.ask() == TOKEN
 
 
 @made_with(seconds=0.15)
-async def test_a18_a_login_ends_in_its_time_whatever_it_waits_for(ready: LoginService) -> None:
-    ready.world.service.behaviour = is_silent
+async def test_a18_a_login_ends_in_its_time_whatever_it_waits_for(ready_site: LoginService) -> None:
+    ready_site.world.service.behaviour = is_silent
     with pytest.raises(ServiceTimeout, match="^The login could not be finished in time$"):
-        await ready.ask()
-    assert ready.login.results == {"done": 0, "refused": 0, "failed": 1}
+        await ready_site.ask()
+    assert ready_site.login.results == {"done": 0, "refused": 0, "failed": 1}
 
 
-async def test_logins_of_one_user_at_one_time_are_one_request_whoever_goes_away_meanwhile(ready: LoginService) -> None:
-    await ready.ask()
-    ready.world.service.heads.clear()
-    ready.world.service.behaviour = waits(2.0, GOOD)  # long enough for all of them to come
+async def test_logins_of_one_user_at_one_time_are_one_request_whoever_goes_away_meanwhile(
+    ready_site: LoginService,
+) -> None:
+    await ready_site.ask()
+    ready_site.world.service.heads.clear()
+    ready_site.world.service.behaviour = waits(2.0, GOOD)  # long enough for all of them to come
 
-    first, *others = (asyncio.create_task(ready.ask()) for _ in range(20))
-    await wait_until_async(lambda: ready.world.service.heads)
+    first, *others = (asyncio.create_task(ready_site.ask()) for _ in range(20))
+    await wait_until_async(lambda: ready_site.world.service.heads)
     first.cancel()
 
     assert await asyncio.gather(*others) == [TOKEN] * 19
-    assert len(ready.world.service.heads) == 1
-    await ready.ask()
-    assert len(ready.world.service.heads) == 2
+    assert len(ready_site.world.service.heads) == 1
+    await ready_site.ask()
+    assert len(ready_site.world.service.heads) == 2
 
 
 @made_with(token_seconds=1)
-async def test_a_token_is_used_again_for_as_long_as_is_set_and_for_its_user_only(ready: LoginService) -> None:
-    await ready.ask()
-    ready.world.service.behaviour = answers('{"token": "another"}')
+async def test_a_token_is_used_again_for_as_long_as_is_set_and_for_its_user_only(ready_site: LoginService) -> None:
+    await ready_site.ask()
+    ready_site.world.service.behaviour = answers('{"token": "another"}')
 
-    ready.clock.advance(999)
-    assert await ready.ask() == TOKEN
-    await ready.rebind(unique_key="u-2")
-    assert await ready.ask() == "another"
-    await ready.rebind(unique_key="u-1")
-    assert await ready.ask() == TOKEN
-    ready.clock.advance(1)
-    assert await ready.ask() == "another"
-    ready.world.service.behaviour = answers('{"token": "a third"}')
-    methods = AuthMethods(ready.store)
-    method = await methods.get(await ready.service_type(), "localhost")
+    ready_site.clock.advance(999)
+    assert await ready_site.ask() == TOKEN
+    await ready_site.rebind(unique_key="u-2")
+    assert await ready_site.ask() == "another"
+    await ready_site.rebind(unique_key="u-1")
+    assert await ready_site.ask() == TOKEN
+    ready_site.clock.advance(1)
+    assert await ready_site.ask() == "another"
+    ready_site.world.service.behaviour = answers('{"token": "a third"}')
+    methods = AuthMethods(ready_site.store)
+    method = await methods.get(await ready_site.service_type(), "localhost")
     await methods.update(method, AuthMethodFields(headers={"x-api-key": "another key"}))
-    assert await ready.ask() == "a third"
+    assert await ready_site.ask() == "a third"
 
 
 @made_with(per_minute=3)
-async def test_an_address_that_failed_often_is_refused_unless_it_logged_in_before(ready: LoginService) -> None:
-    await ready.ask()
+async def test_an_address_that_failed_often_is_refused_unless_it_logged_in_before(ready_site: LoginService) -> None:
+    await ready_site.ask()
     for _ in range(3):
-        assert (await ready.error(Peer(ADDRESS)))[0] == 400
+        assert (await ready_site.error(Peer(ADDRESS)))[0] == 400
 
-    assert await ready.error(Peer(ADDRESS)) == (429, "Too many failed logins")
-    assert (await ready.error(peer(ready.world.authority.signs("Joe"))))[0] == 429
-    assert (await ready.error(Peer("192.0.2.2")))[0] == 400
-    assert await ready.ask() == TOKEN
+    assert await ready_site.error(Peer(ADDRESS)) == (429, "Too many failed logins")
+    assert (await ready_site.error(peer(ready_site.world.authority.signs("Joe"))))[0] == 429
+    assert (await ready_site.error(Peer("192.0.2.2")))[0] == 400
+    assert await ready_site.ask() == TOKEN
 
-    ready.clock.advance(RECENT_LOGIN_MS)
+    ready_site.clock.advance(RECENT_LOGIN_MS)
     for _ in range(3):
-        await ready.error(Peer(ADDRESS))
+        await ready_site.error(Peer(ADDRESS))
     with pytest.raises(RateLimited):
-        await ready.ask()
+        await ready_site.ask()
 
 
 @made_with(per_minute=2)
-async def test_failures_of_a_certificate_that_logged_in_before_count(ready: LoginService) -> None:
-    await ready.ask()
-    await Bindings(ready.store).delete(await ready.binding())
-    assert [(await ready.error())[0] for _ in range(3)] == [404, 404, 429]
+async def test_failures_of_a_certificate_that_logged_in_before_count(ready_site: LoginService) -> None:
+    await ready_site.ask()
+    await Bindings(ready_site.store).delete(await ready_site.binding())
+    assert [(await ready_site.error())[0] for _ in range(3)] == [404, 404, 429]
 
 
 @made_with(per_minute=1)
-async def test_a_service_that_fails_is_not_counted_against_who_logs_in(ready: LoginService) -> None:
-    ready.world.service.behaviour = answers("", "500 Error")
-    assert [(await ready.error())[0] for _ in range(3)] == [502] * 3
+async def test_a_service_that_fails_is_not_counted_against_who_logs_in(ready_site: LoginService) -> None:
+    ready_site.world.service.behaviour = answers("", "500 Error")
+    assert [(await ready_site.error())[0] for _ in range(3)] == [502] * 3
 
 
-async def test_a16_a_key_in_a_path_is_not_in_the_audit_log(ready: LoginService) -> None:
-    await ready.error(host="0123456789abcdef" * 4)
-    assert [each.resource for each in events_in(str(ready.log))] == ["/service-types/ams/hosts/***:authx509"]
+async def test_a16_a_key_in_a_path_is_not_in_the_audit_log(ready_site: LoginService) -> None:
+    await ready_site.error(host="0123456789abcdef" * 4)
+    assert [each.resource for each in events_in(str(ready_site.log))] == ["/service-types/ams/hosts/***:authx509"]
 
 
-async def test_every_login_is_in_the_audit_log_with_who_from_where_and_how_it_ended(ready: LoginService) -> None:
-    await ready.ask()
-    await ready.error(peer(ready.world.authority.signs("Joe")), "localhost")
-    await ready.error(Peer("192.0.2.2"))
+async def test_every_login_is_in_the_audit_log_with_who_from_where_and_how_it_ended(ready_site: LoginService) -> None:
+    await ready_site.ask()
+    await ready_site.error(peer(ready_site.world.authority.signs("Joe")), "localhost")
+    await ready_site.error(Peer("192.0.2.2"))
 
-    lines = [(each.actor, each.address, each.code, each.result, each.reason) for each in events_in(str(ready.log))]
+    lines = [(each.actor, each.address, each.code, each.result, each.reason) for each in events_in(str(ready_site.log))]
     assert lines == [
         ("CN=Jane,O=Acme,DC=org", ADDRESS, 200, "done", ""),
         ("CN=Joe", ADDRESS, 404, "refused", "Binding was not found"),
         ("", "192.0.2.2", 400, "refused", "No certificate provided"),
     ]
-    events = list(events_in(str(ready.log)))
+    events = list(events_in(str(ready_site.log)))
     assert {each.resource for each in events} == {"/service-types/ams/hosts/localhost:authx509"}
     assert {(each.service, each.action) for each in events} == {("authn", "login")}
 
 
-async def test_no_token_and_no_secret_is_in_any_line_of_any_log(ready: LoginService) -> None:
+async def test_no_token_and_no_secret_is_in_any_line_of_any_log(ready_site: LoginService) -> None:
     with capture_logs() as logs:
-        await ready.ask()
+        await ready_site.ask()
         for behaviour in (answers(TOKEN, "500 Error"), answers(TOKEN, "404 Not Found"), answers(TOKEN)):
-            ready.world.service.behaviour = behaviour
-            await ready.error()
+            ready_site.world.service.behaviour = behaviour
+            await ready_site.error()
 
-    written = ready.log.read_text() + repr(logs)
+    written = ready_site.log.read_text() + repr(logs)
     assert re.search("could not|answered|was not", written)
     assert SECRET not in written
     assert TOKEN not in written

@@ -49,7 +49,7 @@ async def test_a_service_type_is_made_shown_listed_changed_and_removed(service: 
     assert error(await service.call("DELETE", "/service-types/other")) == (404, "Service-type was not found")
 
 
-async def test_a14_a_service_type_is_checked_in_the_order_of_the_contract(quick: Service) -> None:
+async def test_a14_a_service_type_is_checked_in_the_order_of_the_contract(quick_service: Service) -> None:
     body: dict[str, object] = {"hosts": [], "auth_types": [], "auth_method": "pin", "type": "?"}
     steps: list[tuple[dict[str, object], str]] = [
         ({}, EMPTY_TYPE + "name"),
@@ -61,9 +61,12 @@ async def test_a14_a_service_type_is_checked_in_the_order_of_the_contract(quick:
     ]
     for more, text in steps:
         body |= more
-        assert error(await quick.call("POST", "/service-types", body)) == (422, text)
+        assert error(await quick_service.call("POST", "/service-types", body)) == (422, text)
     for field in ("hosts", "auth_types", "auth_method", "type"):
-        assert error(await quick.call("POST", "/service-types", GOOD | {field: None})) == (422, EMPTY_TYPE + field)
+        assert error(await quick_service.call("POST", "/service-types", GOOD | {field: None})) == (
+            422,
+            EMPTY_TYPE + field,
+        )
 
 
 async def test_a_kind_the_settings_allow_and_nobody_wrote_is_told(tmp_path: Path) -> None:
@@ -74,13 +77,13 @@ async def test_a_kind_the_settings_allow_and_nobody_wrote_is_told(tmp_path: Path
     assert error(answer) == (500, "Internal Error: Type is supported but not found")
 
 
-async def test_a7_names_and_hosts_are_checked(quick: Service) -> None:
+async def test_a7_names_and_hosts_are_checked(quick_service: Service) -> None:
     for change, field in [({"name": "a/b"}, "name"), ({"name": ".."}, "name"), ({"hosts": ["a:1"]}, "hosts")]:
-        code, text = error(await quick.call("POST", "/service-types", GOOD | change))
+        code, text = error(await quick_service.call("POST", "/service-types", GOOD | change))
         assert code == 422
         assert text.startswith(f"service-type object contains invalid fields. invalid value for field: {field}.")
-    await quick.service_type()
-    assert error(await quick.call("PUT", "/service-types/ams", {"name": "ä"}))[0] == 422
+    await quick_service.service_type()
+    assert error(await quick_service.call("PUT", "/service-types/ams", {"name": "ä"}))[0] == 422
 
 
 async def test_a_name_belongs_to_one_service_type(service: Service) -> None:
@@ -92,15 +95,18 @@ async def test_a_name_belongs_to_one_service_type(service: Service) -> None:
     assert (await service.call("PUT", "/service-types/ams", {"name": "ams"})).status_code == 200
 
 
-async def test_an_update_keeps_what_it_does_not_say_and_refuses_empty_texts(quick: Service) -> None:
-    one = await quick.service_type()
-    changed = (await quick.call("PUT", "/service-types/ams", {"hosts": None, "uuid": "x"})).json()
+async def test_an_update_keeps_what_it_does_not_say_and_refuses_empty_texts(quick_service: Service) -> None:
+    one = await quick_service.service_type()
+    changed = (await quick_service.call("PUT", "/service-types/ams", {"hosts": None, "uuid": "x"})).json()
     assert changed.pop("updated_on")
     assert changed == one
-    assert error(await quick.call("PUT", "/service-types/ams", {"name": ""})) == (422, EMPTY_TYPE + "name")
-    assert error(await quick.call("PUT", "/service-types/ams", {"hosts": []})) == (422, EMPTY_TYPE + "hosts")
-    assert error(await quick.call("PUT", "/service-types/no", b"no json")) == (404, "Service-type was not found")
-    assert error(await quick.call("PUT", "/service-types/ams", b""))[1] == "Poorly formatted JSON. EOF"
+    assert error(await quick_service.call("PUT", "/service-types/ams", {"name": ""})) == (422, EMPTY_TYPE + "name")
+    assert error(await quick_service.call("PUT", "/service-types/ams", {"hosts": []})) == (422, EMPTY_TYPE + "hosts")
+    assert error(await quick_service.call("PUT", "/service-types/no", b"no json")) == (
+        404,
+        "Service-type was not found",
+    )
+    assert error(await quick_service.call("PUT", "/service-types/ams", b""))[1] == "Poorly formatted JSON. EOF"
 
 
 async def test_a3_deleting_a_service_type_deletes_all_of_it(service: Service) -> None:
@@ -157,12 +163,12 @@ async def test_a16_an_auth_method_is_made_shown_listed_and_removed_without_its_s
         assert error(await service.call(method, PATH)) == (404, "Auth method was not found")
 
 
-async def test_an_auth_method_is_checked_in_the_order_of_the_contract(quick: Service) -> None:
+async def test_an_auth_method_is_checked_in_the_order_of_the_contract(quick_service: Service) -> None:
     where = "/service-types/ams/authm"
-    assert error(await quick.call("POST", where, b"no json")) == (404, "Service-type was not found")
-    await quick.service_type()
-    await quick.service_type("keyed", auth_method="api-key")
-    assert error(await quick.call("POST", where, b'{"port": "443"}')) == (
+    assert error(await quick_service.call("POST", where, b"no json")) == (404, "Service-type was not found")
+    await quick_service.service_type()
+    await quick_service.service_type("keyed", auth_method="api-key")
+    assert error(await quick_service.call("POST", where, b'{"port": "443"}')) == (
         400,
         "Poorly formatted JSON. json: cannot unmarshal string into field port of type int",
     )
@@ -175,18 +181,21 @@ async def test_an_auth_method_is_checked_in_the_order_of_the_contract(quick: Ser
     ]
     for more, code, text in steps:
         body |= more
-        assert error(await quick.call("POST", where, body)) == (code, text)
-    assert error(await quick.call("POST", "/service-types/keyed/authm", body)) == (422, EMPTY_METHOD + "access_key")
+        assert error(await quick_service.call("POST", where, body)) == (code, text)
+    assert error(await quick_service.call("POST", "/service-types/keyed/authm", body)) == (
+        422,
+        EMPTY_METHOD + "access_key",
+    )
     for path in ("/service-types/no/hosts/no/authm", "/service-types/ams/hosts/no/authm"):
         thing = "Service-type" if "/no/hosts" in path else "Host"
-        assert error(await quick.call("GET", path)) == (404, f"{thing} was not found")
+        assert error(await quick_service.call("GET", path)) == (404, f"{thing} was not found")
 
 
-async def test_a7_ports_and_headers_are_checked(quick: Service) -> None:
-    await quick.service_type()
+async def test_a7_ports_and_headers_are_checked(quick_service: Service) -> None:
+    await quick_service.service_type()
     for change in ({"port": -1}, {"port": 65536}, {"headers": {"a b": "c"}}, {"headers": {"a": "b\n"}}):
         body = {"port": 443, "host": HOST, "headers": {"a": "b"}} | change
-        code, text = error(await quick.call("POST", "/service-types/ams/authm", body))
+        code, text = error(await quick_service.call("POST", "/service-types/ams/authm", body))
         assert code == 422
         assert text.startswith("auth method object contains invalid fields. invalid value for field: ")
 
@@ -241,20 +250,20 @@ async def test_an_auth_method_moves_only_where_it_belongs(service: Service) -> N
     assert (await service.call("PUT", PATH, {"service_uuid": other["uuid"]})).status_code == 200
 
 
-async def test_a16_no_secret_is_in_the_file_of_the_database(quick: Service, tmp_path: Path) -> None:
-    one = await quick.service_type()
-    await quick.service_type("keyed", auth_method="api-key")
-    await quick.auth_method(one, headers={"x-api-key": "SECRET-of-a-header"})
-    await quick.auth_method({"name": "keyed"}, access_key="SECRET-access-key")
-    secret = (await quick.call("POST", "/keys/reader", {"scope": "read"})).json()["key"]
-    await quick.store.close()
+async def test_a16_no_secret_is_in_the_file_of_the_database(quick_service: Service, tmp_path: Path) -> None:
+    one = await quick_service.service_type()
+    await quick_service.service_type("keyed", auth_method="api-key")
+    await quick_service.auth_method(one, headers={"x-api-key": "SECRET-of-a-header"})
+    await quick_service.auth_method({"name": "keyed"}, access_key="SECRET-access-key")
+    secret = (await quick_service.call("POST", "/keys/reader", {"scope": "read"})).json()["key"]
+    await quick_service.store.close()
 
     files = b"".join(each.read_bytes() for each in tmp_path.iterdir())
 
     assert b"keyed" in files
     assert b"SECRET" not in files
     assert secret.encode() not in files
-    assert "SECRET" not in "".join(str(event) for event in quick.trail.events)
+    assert "SECRET" not in "".join(str(event) for event in quick_service.trail.events)
 
 
 EMPTY_BINDING = "binding object contains empty fields. empty value for field: "
@@ -327,14 +336,14 @@ async def test_every_field_of_a_binding_changes_and_stays_changed(service: Servi
     assert error(await service.call("PUT", "/bindings/c", {"unique_key": ""})) == (422, EMPTY_BINDING + "unique_key")
 
 
-async def test_a7_names_and_our_own_fields_are_checked(quick: Service) -> None:
-    one = await quick.service_type()
+async def test_a7_names_and_our_own_fields_are_checked(quick_service: Service) -> None:
+    one = await quick_service.service_type()
     for name, more, field in [
         ("a%2Fb", {}, "name"),
         ("b", {"issuer": "nobody"}, "issuer"),
         ("b", {"subject_sha256": "AB"}, "subject_sha256"),
     ]:
-        code, text = error(await quick.call("POST", f"/bindings/{name}", binding_of(one) | more))
+        code, text = error(await quick_service.call("POST", f"/bindings/{name}", binding_of(one) | more))
         assert code == 422
         assert f"invalid value for field: {field}." in text
 

@@ -21,7 +21,7 @@ from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import Seconds
 from ams.core.supervisor import Supervisor
 from ams.storage.folder import Folder
-from tests.support.documents import written
+from tests.support.documents import write_file
 from tests.support.service import live_certificate_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -91,7 +91,7 @@ def test_a9_the_defaults_are_secure_and_there_is_no_default_token() -> None:
 
 def test_a_configuration_of_the_reference_is_read_and_what_it_has_beside_settings_is_told(tmp_path: Path) -> None:
     told: list[str] = []
-    settings = AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON | {"colour": "blue"}), warn=told.append)
+    settings = AuthnSettings.load({}, {}, write_file(tmp_path / "c.json", JSON | {"colour": "blue"}), warn=told.append)
 
     assert told == [NO_MONGO_NOTE, NO_OIDC_NOTE, "colour has no counterpart"]
     assert settings == AuthnSettings(
@@ -105,11 +105,11 @@ def test_a_configuration_of_the_reference_is_read_and_what_it_has_beside_setting
 
 def test_a9_missing_switches_are_secure_and_open_ones_stop_the_start(tmp_path: Path) -> None:
     missing = {key: value for key, value in JSON.items() if not key.startswith(("verify", "trust"))}
-    settings = AuthnSettings.load({}, {}, written(tmp_path / "c.json", missing))
+    settings = AuthnSettings.load({}, {}, write_file(tmp_path / "c.json", missing))
     assert (settings.trust_unknown_cas, settings.verify_certificate, settings.verify_ssl) == (False, True, True)
 
     with pytest.raises(BadSettings, match="trust_unknown_cas = true lets anybody"):
-        AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON | {"trust_unknown_cas": True}))
+        AuthnSettings.load({}, {}, write_file(tmp_path / "c.json", JSON | {"trust_unknown_cas": True}))
 
 
 @pytest.mark.parametrize("key", [key for key in JSON if key not in ("syslog_enabled",)][:12])
@@ -127,7 +127,7 @@ def test_the_first_missing_key_is_told_in_the_words_of_the_reference(key: str) -
 ])  # fmt: skip
 def test_a_file_that_cannot_be_read_is_told_in_its_words(tmp_path: Path, content: Any, text: str) -> None:
     with pytest.raises(Unusable, match=text):
-        AuthnSettings.load({}, {}, written(tmp_path / "c.json", content))
+        AuthnSettings.load({}, {}, write_file(tmp_path / "c.json", content))
     with pytest.raises(Unusable, match=r"open .*none\.json: no such file or directory"):
         AuthnSettings.load({}, {}, str(tmp_path / "none.json"))
 
@@ -139,8 +139,8 @@ def test_a14_the_import_writes_a_file_that_serves_and_says_what_it_left_out(tmp_
     assert NO_OIDC_NOTE in found.notes
     assert "colour has no counterpart" in found.notes
     assert tomllib.loads(found.toml)["supported_auth_types"] == ["x509"]
-    path = written(tmp_path / "a.toml", found.toml)
-    assert AuthnSettings.load({}, {}, path) == AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON))
+    path = write_file(tmp_path / "a.toml", found.toml)
+    assert AuthnSettings.load({}, {}, path) == AuthnSettings.load({}, {}, write_file(tmp_path / "c.json", JSON))
 
 
 def test_a9_the_import_says_what_the_service_will_not_start_with_and_takes_no_other_file() -> None:
@@ -170,14 +170,14 @@ def test_every_setting_is_in_the_reference() -> None:
 NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audit.jsonl": 0o600}
 
 
-def asked(url: str, ca: str, **headers: str) -> tuple[int, str]:
+def get_page(url: str, ca: str, **headers: str) -> tuple[int, str]:
     secure = ssl.create_default_context(cafile=ca)
     answer = httpx.get(url, headers=headers, verify=secure, trust_env=False, timeout=60)
     return answer.status_code, answer.text
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, **more: object) -> AsyncIterator[tuple[Running, str]]:
+async def serve_folder(folder: Path, **more: object) -> AsyncIterator[tuple[Running, str]]:
     """Run a service in this process, on free ports with its own certificate; yields it, and its CA's file."""
     usual = {"data": str(folder / "data"), "port": 0, "ops_port": 0, "tls_self_signed": True, "client_ca": str(folder)}
     settings = AuthnSettings(**usual | more)  # type: ignore[arg-type]  # tests name settings freely
@@ -197,7 +197,7 @@ def test_a9_a_first_start_makes_files_and_serves(tmp_path: Path) -> None:
             ("service-types", {"x-api-key": key}, 200), ("service-types", {"x-api-key": "another"}, 401),
             (f"bindings?key={key}", {}, 200),
         ):  # fmt: skip
-            assert asked(f"https://localhost:{ports.api}/v1/{path}", ca, **given)[0] == status
+            assert get_page(f"https://localhost:{ports.api}/v1/{path}", ca, **given)[0] == status
 
         process.send_signal(signal.SIGHUP)
         wait_until(lambda: "certificate.loaded" in errors.read_text(), process=process)
@@ -207,9 +207,9 @@ def test_a9_a_first_start_makes_files_and_serves(tmp_path: Path) -> None:
 
 
 async def test_a20_the_operations_port_tells_logins_and_handshakes(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (run, ca):
+    async with serve_folder(tmp_path) as (run, ca):
         login = f"{run.base_url}/v1/service-types/ams/hosts/ams.example:authx509"
-        assert (await asyncio.to_thread(asked, login, ca))[0] == 400
+        assert (await asyncio.to_thread(get_page, login, ca))[0] == 400
         async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
             said = (await client.get(f"{run.operations_url}/metrics")).text
 
@@ -222,7 +222,7 @@ async def test_a_data_folder_has_a_reserve_and_a_disk_that_is_nearly_full_is_tol
     for least in (0, 2**62):
         limits = {"min_free_bytes": least, "reserve_bytes": 123_456}
         async with (
-            serving(tmp_path, **limits) as (run, _),
+            serve_folder(tmp_path, **limits) as (run, _),
             httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
         ):
             ready.append(await client.get(f"{run.operations_url}/readyz"))
@@ -237,8 +237,10 @@ async def test_a_data_folder_has_a_reserve_and_a_disk_that_is_nearly_full_is_tol
 async def test_a18_whoever_asks_is_answered_before_the_connection_is_cut(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # an AMS that takes connections and says nothing
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        async with serving(tmp_path, ams_endpoint=endpoint, server_write_timeout=Seconds(0.5)) as (run, ca):
-            status, body = await asyncio.to_thread(asked, f"{run.base_url}/v1/bindings", ca, authorization="bearer x")
+        async with serve_folder(tmp_path, ams_endpoint=endpoint, server_write_timeout=Seconds(0.5)) as (run, ca):
+            status, body = await asyncio.to_thread(
+                get_page, f"{run.base_url}/v1/bindings", ca, authorization="bearer x"
+            )
 
     assert (status, json.loads(body)["error"]["status"]) == (504, "GATEWAY TIMEOUT")
 
@@ -256,7 +258,7 @@ def test_a20_connections_leave_files_for_all_else(monkeypatch: pytest.MonkeyPatc
 async def test_a_missing_folder_or_file_of_cas_stops_the_start(tmp_path: Path, setting: str, text: str) -> None:
     given = {"ams_endpoint": "https://127.0.0.1:1", setting: str(tmp_path / "none")}
     with pytest.raises(BadSettings, match=text):
-        async with serving(tmp_path, **given):
+        async with serve_folder(tmp_path, **given):
             pass
 
 

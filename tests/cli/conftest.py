@@ -31,7 +31,7 @@ class Ams:
 
 
 AmsProcess = Callable[..., Ran]
-Begin = Callable[..., "subprocess.Popen[str]"]
+StartAms = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="session")
@@ -74,12 +74,12 @@ def ams(environment: dict[str, str], tmp_path: Path) -> Ams:
 
 
 @pytest.fixture
-def offline(tmp_path: Path) -> Ams:
+def offline_ams(tmp_path: Path) -> Ams:
     return Ams({"HOME": str(tmp_path)}, tmp_path)
 
 
 @pytest.fixture
-def begin(environment: dict[str, str], tmp_path: Path) -> Iterator[Begin]:
+def start_ams(environment: dict[str, str], tmp_path: Path) -> Iterator[StartAms]:
     """Start `ams` as the administrator in its own folder; the process ends with the test."""
     started: list[subprocess.Popen[str]] = []
 
@@ -96,13 +96,13 @@ def begin(environment: dict[str, str], tmp_path: Path) -> Iterator[Begin]:
 
 
 @pytest.fixture
-def ams_process(begin: Begin) -> AmsProcess:
-    def run(*arguments: str, **variables: str) -> Ran:
-        process = begin(*arguments, **variables)
+def ams_process(start_ams: StartAms) -> AmsProcess:
+    def run_process(*arguments: str, **variables: str) -> Ran:
+        process = start_ams(*arguments, **variables)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
         return Ran(process.returncode, out, err)
 
-    return run
+    return run_process
 
 
 @pytest.fixture

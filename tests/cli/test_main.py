@@ -53,7 +53,7 @@ except SystemExit:
 
 def test_every_command_and_exit_code_is_in_the_reference_and_every_option_in_the_help() -> None:
     for name in COMMANDS:
-        for command, silent in leaves(f"ams {name}", get_command(program([name])).commands[name]):
+        for command, silent in leaf_commands(f"ams {name}", get_command(program([name])).commands[name]):
             assert silent == [], f"options of {command} without a help text"
             group, _, leaf = command.rpartition(" ")
             alone, in_its_group = rf"`{command}[` ]", rf"^\| `{group}` \|.*`{leaf}[` ]"
@@ -63,10 +63,10 @@ def test_every_command_and_exit_code_is_in_the_reference_and_every_option_in_the
         assert f"| {code.value} |" in REFERENCE, code.name
 
 
-def leaves(name: str, command: Any) -> Iterator[tuple[str, list[str]]]:
+def leaf_commands(name: str, command: Any) -> Iterator[tuple[str, list[str]]]:
     """Yield each command, and its options that the help does not explain."""
     for child, below in getattr(command, "commands", {}).items():
-        yield from leaves(f"{name} {child}", below)
+        yield from leaf_commands(f"{name} {child}", below)
     if not hasattr(command, "commands"):
         options = [each for each in command.params if each.opts[0].startswith("-")]
         yield name, [each.opts[0] for each in options if each.hidden or not each.help]
@@ -141,20 +141,20 @@ def test_both_versions_are_shown_also_without_a_token(ams: Ams) -> None:
     assert (of_both["client"], "build_time" in of_both["service"]) == (__version__, True)
 
 
-def test_a_fault_is_one_line_and_a_traceback_only_when_asked(offline: Ams, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_one_line_and_a_traceback_only_when_asked(offline_ams: Ams, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr("ams.cli.command.connection", broken)
-    code, _, err = offline("status")
+    code, _, err = offline_ams("status")
     assert code == 70
     assert err == "ams: unexpected ZeroDivisionError: division by zero (a fault in ams; AMS_DEBUG=1 shows where)\n"
 
     with pytest.raises(ZeroDivisionError):
-        offline("status", AMS_DEBUG="1")
+        offline_ams("status", AMS_DEBUG="1")
 
 
-def test_a_connection_that_fails_is_told_with_the_way_out(ams: Ams, offline: Ams, service: LiveService) -> None:
+def test_a_connection_that_fails_is_told_with_the_way_out(ams: Ams, offline_ams: Ams, service: LiveService) -> None:
     with stub_server() as plain:
         for asked, reason in (
             ({"AMS_ENDPOINT": service.base_url.replace("https:", "http:")}, "closed without an answer; is it https?"),
@@ -166,7 +166,7 @@ def test_a_connection_that_fails_is_told_with_the_way_out(ams: Ams, offline: Ams
             assert ran.stderr.startswith("ams: cannot reach ")
             assert reason in ran.stderr
     said = "ams: no service to talk to: give --endpoint, set AMS_ENDPOINT, or use --profile\n"
-    assert offline("topics", "list") == (2, "", said)
+    assert offline_ams("topics", "list") == (2, "", said)
 
 
 def test_what_the_service_refuses_is_one_line_and_the_code_of_its_kind(ams: Ams, project: str) -> None:
@@ -255,7 +255,7 @@ issuers set i-{p} --url https://{p}.example --audience ams"""
 
 
 @pytest.fixture(scope="module")
-def prepared(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Ams:
+def prepared_ams(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Ams:
     return prepare_project(service, tmp_path_factory.mktemp("completing"), MADE)
 
 
@@ -279,9 +279,9 @@ OFFERED = {
 
 
 @pytest.mark.parametrize(("line", "offered"), [(line, names) for names, lines in OFFERED.items() for line in lines])
-def test_commands_complete_what_they_take(prepared: Ams, line: str, offered: str) -> None:
-    name = prepared.folder.name
-    assert sorted(complete(prepared, f"ams {line}".format(p=name))) == offered.format(p=name).split()
+def test_commands_complete_what_they_take(prepared_ams: Ams, line: str, offered: str) -> None:
+    name = prepared_ams.folder.name
+    assert sorted(complete(prepared_ams, f"ams {line}".format(p=name))) == offered.format(p=name).split()
 
 
 def test_whatever_goes_wrong_completes_nothing_and_says_nothing(ams: Ams) -> None:

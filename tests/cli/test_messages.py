@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ams.cli.exits import Usage
 from ams.cli.messages import REQUEST_MESSAGES, MessageFilter, data_text, requests
 from ams.client import Message, wire
-from tests.cli.conftest import Ams, Begin
+from tests.cli.conftest import Ams, StartAms
 from tests.client.stub import CUT, stub_server
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -81,7 +81,7 @@ def topic(ams: Ams, project: str) -> str:
     return "jobs"
 
 
-def pulled(ams: Ams) -> list[dict[str, Any]]:
+def pull_messages(ams: Ams) -> list[dict[str, Any]]:
     received = ams.json("pull", "reader", "--max", "100")
     return [each["message"] for each in received["receivedMessages"]]
 
@@ -96,7 +96,7 @@ def test_texts_files_and_lines_are_published_as_they_are(ams: Ams, topic: str, t
     ]  # fmt: skip
 
     assert ids == ["0\n", "1\n", "2\n", "3\n4\n", '{"messageIds":["5"]}\n']
-    first, *others = pulled(ams)
+    first, *others = pull_messages(ams)
     assert first["attributes"] == {"k": "v=w", "empty": ""}
     payloads = [base64.b64decode(each["data"]) for each in (first, *others)]
     assert payloads == ["ä".encode(), b"\x00\xff\n", b"a\nb\n", b"c", b"d", b"e"]
@@ -188,11 +188,11 @@ def test_who_may_not_pull_is_told_what_the_service_said_and_of_a_push_subscripti
 
 
 @pytest.fixture
-def follow(project: str, ams: Ams, begin: Begin) -> Begin:
+def start_tail(project: str, ams: Ams, start_ams: StartAms) -> StartAms:
     ams("topics", "create", "jobs")
 
     def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
-        process = begin("tail", *arguments, **variables)
+        process = start_ams("tail", *arguments, **variables)
         assert process.stderr is not None
         assert process.stderr.readline().startswith("following jobs as subscription tail-")
         return process
@@ -205,9 +205,11 @@ def subscriptions(ams: Ams) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_new_messages_are_shown_until_a_signal_and_nothing_stays(ams: Ams, follow: Begin, how: signal.Signals) -> None:
+def test_new_messages_are_shown_until_a_signal_and_nothing_stays(
+    ams: Ams, start_tail: StartAms, how: signal.Signals
+) -> None:
     ams("publish", "jobs", "--data", "before")
-    process = follow("jobs")
+    process = start_tail("jobs")
 
     ams("publish", "jobs", "--data", "first", "--attr", "k=v")
     assert process.stdout is not None
@@ -239,8 +241,8 @@ def test_everything_kept_can_be_shown_as_a_pull_shows_it_and_it_ends_after_so_ma
     assert [each["name"] for each in subscriptions(ams)] == [f"/projects/{project}/subscriptions/reader"]
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(ams: Ams, follow: Begin) -> None:
-    process = follow("jobs")
+def test_a_reader_that_goes_away_ends_it_quietly(ams: Ams, start_tail: StartAms) -> None:
+    process = start_tail("jobs")
     assert process.stdout is not None
     assert process.stderr is not None
 
@@ -255,7 +257,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(ams: Ams, follow: Begin) -> Non
 DOCUMENT = {"site": "ATHENS", "degrees": [31, 28], "nested": {"ok": True}, "empty": None}
 
 
-def passes(chosen: MessageFilter, payload: bytes, **attributes: str) -> bool:
+def passes_filter(chosen: MessageFilter, payload: bytes, **attributes: str) -> bool:
     return chosen.test()(wire.message(payload, attributes))
 
 
@@ -271,21 +273,21 @@ ANSWERS = {
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_json_payload_is_asked_by_a_condition_or_a_query(answer: bool) -> None:
     for text in ANSWERS[answer]:
-        assert passes(MessageFilter(json=text), json.dumps(DOCUMENT).encode()) is answer, text
+        assert passes_filter(MessageFilter(json=text), json.dumps(DOCUMENT).encode()) is answer, text
 
 
 def test_a_payload_may_be_a_number_or_no_json_at_all() -> None:
     payloads = (b"7", b"3", b"seven", b"", b"\xff")
-    assert [each for each in payloads if passes(MessageFilter(json="@ > 5"), each)] == [b"7"]
-    assert [each for each in payloads if passes(MessageFilter(json="$"), each)] == [b"7", b"3"]
-    assert not any(passes(MessageFilter(json="$.site"), each) for each in payloads)
+    assert [each for each in payloads if passes_filter(MessageFilter(json="@ > 5"), each)] == [b"7"]
+    assert [each for each in payloads if passes_filter(MessageFilter(json="$"), each)] == [b"7", b"3"]
+    assert not any(passes_filter(MessageFilter(json="$.site"), each) for each in payloads)
 
 
 def test_both_filters_must_let_a_message_pass() -> None:
     both = MessageFilter(filter='attributes.lang = "en"', json="@.site")
-    assert passes(both, b'{"site": "A"}', lang="en")
-    assert not passes(both, b'{"site": "A"}', lang="de")
-    assert not passes(both, b'{"other": "A"}', lang="en")
+    assert passes_filter(both, b'{"site": "A"}', lang="en")
+    assert not passes_filter(both, b'{"site": "A"}', lang="de")
+    assert not passes_filter(both, b'{"other": "A"}', lang="en")
 
 
 @pytest.mark.parametrize(

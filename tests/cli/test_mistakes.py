@@ -19,7 +19,7 @@ MADE = ("topics create jobs", "subs create reader jobs", "subs create worker job
 
 
 @pytest.fixture(scope="module")
-def prepared(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Ams:
+def prepared_ams(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Ams:
     """A project with the resources in `MADE`; the folder has a pipeline, a table and an empty audit file."""
     folder = tmp_path_factory.mktemp("mistakes")
     ams = prepare_project(service, folder, "\n".join(MADE))
@@ -112,16 +112,16 @@ MISTAKES: list[tuple[str, int, str]] = [
 
 
 @pytest.mark.parametrize(("words", "code", "reason"), MISTAKES, ids=[words for words, *_ in MISTAKES])
-def test_a_mistake_is_one_line(prepared: Ams, words: str, code: int, reason: str) -> None:
-    before = sorted(prepared.folder.rglob("*"))
+def test_a_mistake_is_one_line(prepared_ams: Ams, words: str, code: int, reason: str) -> None:
+    before = sorted(prepared_ams.folder.rglob("*"))
 
-    ran = prepared(*shlex.split(words.format(project=prepared.folder.name)))
+    ran = prepared_ams(*shlex.split(words.format(project=prepared_ams.folder.name)))
 
     assert (ran.returncode, ran.stdout) == (code, ""), ran.stderr
     said = ran.stderr.splitlines()[-1]
     assert said.startswith("ams: ")
     assert reason in said
-    assert sorted(prepared.folder.rglob("*")) == before
+    assert sorted(prepared_ams.folder.rglob("*")) == before
 
 
 CODES: dict[int, list[Exception]] = {

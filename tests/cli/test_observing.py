@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ams.storage.audit.trail import LineFile
-from tests.cli.conftest import SERVICE_TOKEN, Ams, Begin
+from tests.cli.conftest import SERVICE_TOKEN, Ams, StartAms
 from tests.storage.audit.events import event
 from tests.support.commands import PROCESS
 from tests.support.service import LiveService
@@ -173,14 +173,14 @@ def test_in_a_terminal_it_is_drawn_again_and_again_and_puts_the_terminal_back(
         words, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, env=sized, start_new_session=True
     ) as process:
         os.close(theirs)
-        seen = _until(ours, b"readings  store")
+        seen = _read_until(ours, b"readings  store")
         ams("publish", "readings", "--data", "y")
-        seen += _until(ours, b"readings  store         4")
+        seen += _read_until(ours, b"readings  store         4")
         if end == "q":
             os.write(ours, b"q")
         else:
             process.send_signal(signal.SIGTERM if end == "SIGTERM" else signal.SIGINT)
-        seen += _until(ours, b"\x1b[?1049l")
+        seen += _read_until(ours, b"\x1b[?1049l")
         code = process.wait(timeout=PATIENCE_SECONDS)
     os.close(ours)
 
@@ -188,7 +188,7 @@ def test_in_a_terminal_it_is_drawn_again_and_again_and_puts_the_terminal_back(
     assert code == (0 if end == "q" else 130)
 
 
-def _until(fd: int, wanted: bytes) -> bytes:
+def _read_until(fd: int, wanted: bytes) -> bytes:
     seen, end = b"", time.monotonic() + PATIENCE_SECONDS
     while wanted not in seen:
         assert time.monotonic() < end, seen[-2000:]
@@ -197,8 +197,8 @@ def _until(fd: int, wanted: bytes) -> bytes:
     return seen
 
 
-def test_a_subscription_is_watched_line_by_line(ams: Ams, work: str, begin: Begin) -> None:
-    process = begin("subs", "watch", "store", "-o", "json")
+def test_a_subscription_is_watched_line_by_line(ams: Ams, work: str, start_ams: StartAms) -> None:
+    process = start_ams("subs", "watch", "store", "-o", "json")
     assert process.stdout is not None
     first = json.loads(process.stdout.readline())
     ams("publish", "readings", "--data", "y")
@@ -208,7 +208,7 @@ def test_a_subscription_is_watched_line_by_line(ams: Ams, work: str, begin: Begi
     assert (first["lag"], second["lag"], process.wait(timeout=PATIENCE_SECONDS)) == (3, 4, 130)
 
 
-def left(ams: Ams) -> list[str]:
+def remaining_names(ams: Ams) -> list[str]:
     made = ams.json("topics", "list")["topics"] + ams.json("subs", "list")["subscriptions"]
     return [each["name"] for each in made]
 
@@ -218,7 +218,7 @@ def test_a_bench_measures_so_many_messages_and_deletes_what_it_made(ams: Ams, pr
     found = ams.json("bench", what, "--messages", "20", *(["--batch", "10"] if what != "roundtrip" else []))
     assert (found["what"], found["errors"]) == (what, 0)
     assert 20 <= found["messages"] <= 60  # callers beside each other each end with a request
-    assert left(ams) == []
+    assert remaining_names(ams) == []
 
 
 def test_a_bench_of_a_topic_that_there_is_not_ends(ams: Ams, project: str) -> None:
@@ -227,13 +227,15 @@ def test_a_bench_of_a_topic_that_there_is_not_ends(ams: Ams, project: str) -> No
     assert "no request was answered: Topic doesn't exist" in ran.stderr
 
 
-def test_a_bench_that_is_ended_gives_what_it_measured_and_leaves_nothing(ams: Ams, project: str, begin: Begin) -> None:
-    process = begin("bench", "publish", "--seconds", "600", "-o", "json")
-    [topic] = wait_until(lambda: left(ams), process=process)
+def test_a_bench_that_is_ended_gives_what_it_measured_and_leaves_nothing(
+    ams: Ams, project: str, start_ams: StartAms
+) -> None:
+    process = start_ams("bench", "publish", "--seconds", "600", "-o", "json")
+    [topic] = wait_until(lambda: remaining_names(ams), process=process)
     wait_until(lambda: ams.json("topics", "offsets", topic.rpartition("/")[2])["max"], process=process)
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert process.returncode == 0
     assert json.loads(said)["seconds"] < 600
-    assert left(ams) == []
+    assert remaining_names(ams) == []

@@ -87,7 +87,7 @@ subs push-config pushed --url https://receiver.example/in"""
 
 
 @pytest.fixture(scope="module")
-def prepared(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Ams:
+def prepared_ams(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Ams:
     return prepare_project(service, tmp_path_factory.mktemp("json"), MADE)
 
 
@@ -101,11 +101,11 @@ def without_tokens(shown: Any) -> Any:
 
 
 @pytest.mark.parametrize("command", SHOWN)
-def test_what_is_shown_is_what_the_api_sends(command: str, prepared: Ams, service: LiveService) -> None:
-    name = prepared.folder.name
+def test_what_is_shown_is_what_the_api_sends(command: str, prepared_ams: Ams, service: LiveService) -> None:
+    name = prepared_ams.folder.name
     words, path = (text.format(used=name, empty=f"{name}-empty") for text in (command, SHOWN[command]))
     for _ in range(5):  # metrics have a time, which may have gone on between the two
-        shown = prepared.json(*words.split())
+        shown = prepared_ams.json(*words.split())
         sent = without_tokens(service.ask("GET", path))
         if shown == sent:
             break
@@ -113,7 +113,7 @@ def test_what_is_shown_is_what_the_api_sends(command: str, prepared: Ams, servic
     assert shown == sent
 
 
-def test_a_pull_of_nothing_and_dead_letters_of_nobody_are_empty_lists(prepared: Ams) -> None:
-    assert prepared("pull", "s", "--no-wait", "-o", "json").stdout == '{\n  "receivedMessages": []\n}\n'
-    assert prepared("dead", "list", "s", "--from", "t", "-o", "json").stdout == "[]\n"
-    assert prepared("topics", "read", "t", "-o", "json").stdout == ""
+def test_a_pull_of_nothing_and_dead_letters_of_nobody_are_empty_lists(prepared_ams: Ams) -> None:
+    assert prepared_ams("pull", "s", "--no-wait", "-o", "json").stdout == '{\n  "receivedMessages": []\n}\n'
+    assert prepared_ams("dead", "list", "s", "--from", "t", "-o", "json").stdout == "[]\n"
+    assert prepared_ams("topics", "read", "t", "-o", "json").stdout == ""

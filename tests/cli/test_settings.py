@@ -18,31 +18,33 @@ from ams.client.connection import KEYS, Profiles, read_profiles
 from ams.core.settings import Bytes, Settings
 from ams.core.supervisor import Supervisor
 from ams.storage.folder import Folder
-from tests.app.moving.lines import line, whole, written
+from tests.app.moving.lines import line, whole_export, write_lines
 from tests.cli.conftest import Ams
 from tests.support.use_cases import open_use_cases
 
 
-def test_they_are_listed_as_they_are_in_effect_but_for_secrets(offline: Ams, tmp_path: Path) -> None:
+def test_they_are_listed_as_they_are_in_effect_but_for_secrets(offline_ams: Ams, tmp_path: Path) -> None:
     (tmp_path / "ams.toml").write_text('port = 443\nhost = "192.0.2.7"\nservice_token = "s3cret"\n')
 
-    listed = offline.json("settings", "--config", "ams.toml", AMS_HOST="::1")
+    listed = offline_ams.json("settings", "--config", "ams.toml", AMS_HOST="::1")
 
-    assert offline.json("settings", AMS_HOST="::1", AMS_CONFIG="ams.toml") == listed
+    assert offline_ams.json("settings", AMS_HOST="::1", AMS_CONFIG="ams.toml") == listed
     rows = {row["name"]: row for row in listed}
     shown = {name: (rows[name]["value"], rows[name]["default"]) for name in ("port", "host", "service_token")}
     assert shown == {"port": ("443", "8080"), "host": ("::1", "127.0.0.1"), "service_token": ("***", "")}
     assert (rows["push_ca_file"]["variable"], rows["push_ca_file"]["flag"]) == ("AMS_PUSH_CA_FILE", "--push-ca-file")
 
 
-def test_the_reference_s_settings_go_to_stdout_or_a_new_file_of_its_owner_alone(offline: Ams, tmp_path: Path) -> None:
+def test_the_reference_s_settings_go_to_stdout_or_a_new_file_of_its_owner_alone(
+    offline_ams: Ams, tmp_path: Path
+) -> None:
     given = {"port": 443, "service_token": "s3cret", "store_host": "store.example"}
     (tmp_path / "config.json").write_text(json.dumps(given))
     made = tmp_path / "ams.toml"
 
-    code, out, err = offline("settings", "import", "config.json")
+    code, out, err = offline_ams("settings", "import", "config.json")
     to_file = ("settings", "import", "config.json", "--output", "ams.toml")
-    written, *said = offline(*to_file)
+    written, *said = offline_ams(*to_file)
 
     assert (code, written) == (0, 0)
     assert tomllib.loads(out) == {"host": "0.0.0.0", "port": 443, "service_token": "s3cret"}
@@ -53,7 +55,7 @@ def test_the_reference_s_settings_go_to_stdout_or_a_new_file_of_its_owner_alone(
     assert tomllib.loads(made.read_text())["port"] == 443
     assert "s3cret" not in "".join(said)
     made.write_text("port = 1\n")
-    assert offline(*to_file) == (2, "", "ams: ams.toml: File exists\n")
+    assert offline_ams(*to_file) == (2, "", "ams: ams.toml: File exists\n")
     assert made.read_text() == "port = 1\n"
 
 
@@ -61,11 +63,11 @@ def test_the_reference_s_settings_go_to_stdout_or_a_new_file_of_its_owner_alone(
     (None, "No such file or directory"), (b"{", "this is no JSON: "), (b"\xff", "'utf-8' codec can't decode"),
     (b'{"port": "x"}', "port in the imported settings: 'x' is not a good value"),
 ])  # fmt: skip
-def test_what_cannot_be_read_is_one_line(content: bytes | None, reason: str, offline: Ams, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_one_line(content: bytes | None, reason: str, offline_ams: Ams, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "config.json").write_bytes(content)
 
-    code, out, err = offline("settings", "import", "config.json")
+    code, out, err = offline_ams("settings", "import", "config.json")
 
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"ams: config.json: {reason}")
@@ -87,8 +89,10 @@ def _as_logs_are(monkeypatch: pytest.MonkeyPatch) -> None:
     (["--cert", "nowhere.pem", "--key", "nowhere.key"], "certificate nowhere.pem with key nowhere.key: "),
     (["--push-enabled", "--push-ca-file", "nowhere.pem"], "push_ca_file nowhere.pem: "),
 ])  # fmt: skip
-def test_what_is_of_no_use_is_one_line_and_a_mistake_of_usage(offline: Ams, arguments: list[str], reason: str) -> None:
-    code, _, err = offline("serve", "--data", "data", *PORTS, "--min-free-bytes", "0", *arguments)
+def test_what_is_of_no_use_is_one_line_and_a_mistake_of_usage(
+    offline_ams: Ams, arguments: list[str], reason: str
+) -> None:
+    code, _, err = offline_ams("serve", "--data", "data", *PORTS, "--min-free-bytes", "0", *arguments)
     [said] = [line for line in err.splitlines() if line.startswith("ams: ")]
     assert code == 2
     assert said.startswith(f"ams: {reason}")
@@ -99,11 +103,11 @@ def test_what_is_of_no_use_is_one_line_and_a_mistake_of_usage(offline: Ams, argu
     (["push"], "sqlalchemy", "service"), (["push"], "google.protobuf", "push"),
 ])  # fmt: skip
 def test_what_is_missing_is_told_by_what_to_install(
-    command: list[str], absent: str, extra: str, offline: Ams, monkeypatch: pytest.MonkeyPatch
+    command: list[str], absent: str, extra: str, offline_ams: Ams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, absent, None)
     said = f"ams: {absent} not installed; pip install 'argo-messaging[{extra}]' brings all it needs\n"
-    assert offline(*command) == (2, "", said)
+    assert offline_ams(*command) == (2, "", said)
 
 
 TOKEN = "0123456789abcdef"
@@ -182,7 +186,7 @@ def test_a_profile_has_a_token_of_one_kind_and_what_is_emptied_goes(ams: Ams, tm
 
 
 USERS_TOKEN = "a-token-nobody-may-see"
-LINES = whole(
+LINES = whole_export(
     line("log", project="P", topic="T"), *(line("message", offset=number, time=1, data="") for number in range(3)),
     line("user", name="u", token=USERS_TOKEN), line("project", name="P"), line("topic", project="P", name="T"),
 )  # fmt: skip
@@ -191,7 +195,7 @@ COUNTS = "log            1\nmessage        3\nuser           1\nproject        1
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    return written(tmp_path / "export.jsonl", LINES)
+    return write_lines(tmp_path / "export.jsonl", LINES)
 
 
 @pytest.fixture
@@ -234,7 +238,7 @@ def test_an_installation_goes_through_a_pipe(ams: Ams, file: str) -> None:
 
 
 def test_what_cannot_be_used_is_refused_in_one_line(ams: Ams, data: Path, file: str, tmp_path: Path) -> None:
-    bad = written(tmp_path / "bad.jsonl", LINES[:-1])
+    bad = write_lines(tmp_path / "bad.jsonl", LINES[:-1])
     Folder.take(str(tmp_path / "node")).release()
     (tmp_path / "foreign").mkdir()
     assert ams("import", file, "--data", "full").returncode == 0

@@ -198,11 +198,11 @@ create_users = true
 """
 
 
-def test_a_file_of_issuers_is_checked_and_shown_without_its_secrets(offline: Ams, tmp_path: Path) -> None:
+def test_a_file_of_issuers_is_checked_and_shown_without_its_secrets(offline_ams: Ams, tmp_path: Path) -> None:
     (tmp_path / "issuers.toml").write_text(FILE)
 
-    code, table, _ = offline("issuers", "check", "issuers.toml")
-    _, document, _ = offline("issuers", "check", "issuers.toml", "-o", "json")
+    code, table, _ = offline_ams("issuers", "check", "issuers.toml")
+    _, document, _ = offline_ams("issuers", "check", "issuers.toml", "-o", "json")
 
     assert code == 0
     assert f"garden=publisher={ENTITLEMENT}" in table
@@ -210,7 +210,7 @@ def test_a_file_of_issuers_is_checked_and_shown_without_its_secrets(offline: Ams
     assert (issuer["client_id"], issuer["client_secret"]) == ("ams", "***")
     assert "s3cret" not in table + document
     (tmp_path / "issuers.toml").write_text(FILE.replace("create_users", "crate_users"))
-    code, out, err = offline("issuers", "check", "issuers.toml")
+    code, out, err = offline_ams("issuers", "check", "issuers.toml")
     assert (code, out) == (2, "")
     assert "checkin" in err
     assert "crate_users" in err

@@ -11,7 +11,7 @@ import pytest
 
 from ams.cli.work import environment_of, variable
 from ams.client import ReceivedMessage
-from tests.cli.conftest import Ams, AmsProcess, Begin
+from tests.cli.conftest import Ams, AmsProcess, StartAms
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 EMPTY = "--exit-when-empty"
@@ -36,9 +36,9 @@ def backlog(ams: Ams, jobs: str) -> Backlog:
 
 
 @pytest.fixture
-def started(begin: Begin) -> Begin:
+def start_worker(start_ams: StartAms) -> StartAms:
     def start(*arguments: str) -> "subprocess.Popen[str]":
-        process = begin("work", *arguments)
+        process = start_ams("work", *arguments)
         assert process.stderr is not None
         assert process.stderr.readline().startswith("working on")
         return process
@@ -114,10 +114,12 @@ def test_several_programs_run_at_a_time(ams: Ams, ams_process: AmsProcess, tmp_p
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_in_order(ams: Ams, started: Begin, tmp_path: Path, jobs: str, number: signal.Signals) -> None:
+def test_a_signal_ends_it_in_order(
+    ams: Ams, start_worker: StartAms, tmp_path: Path, jobs: str, number: signal.Signals
+) -> None:
     for data in ("0", "1", "2"):
         ams("publish", "t", "--data", data)
-    process = started(jobs, "--", "sh", "-c", "touch begun; sleep 1; touch ended")
+    process = start_worker(jobs, "--", "sh", "-c", "touch begun; sleep 1; touch ended")
     wait_until((tmp_path / "begun").exists, process=process)
     process.send_signal(number)
     _, said = process.communicate(timeout=PATIENCE_SECONDS)
@@ -129,10 +131,10 @@ def test_a_signal_ends_it_in_order(ams: Ams, started: Begin, tmp_path: Path, job
 
 @pytest.mark.long
 def test_what_does_not_end_in_time_is_killed_and_its_message_given_back(
-    ams: Ams, ams_process: AmsProcess, started: Begin, tmp_path: Path, jobs: str
+    ams: Ams, ams_process: AmsProcess, start_worker: StartAms, tmp_path: Path, jobs: str
 ) -> None:
     ams("publish", "t", "--data", "x")
-    process = started(jobs, "--grace", "100ms", "--", "sh", "-c", "touch begun; sleep 60; touch ended")
+    process = start_worker(jobs, "--grace", "100ms", "--", "sh", "-c", "touch begun; sleep 60; touch ended")
     wait_until((tmp_path / "begun").exists, process=process)
     process.terminate()
     _, said = process.communicate(timeout=PATIENCE_SECONDS)

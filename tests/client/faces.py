@@ -21,14 +21,14 @@ def open_client(face: str, *args: Any, by_certificate: bool = False, **options: 
     with asyncio.Runner() as runner:
         opened = AsyncClient.from_certificate if by_certificate else AsyncClient
         made: Any = opened(*args, **options)
-        driven = Driven(runner, runner.run(made) if by_certificate else made)
+        driven = BlockingWrapper(runner, runner.run(made) if by_certificate else made)
         try:
             yield driven
         finally:
             driven.close()
 
 
-class Driven:
+class BlockingWrapper:
     """Wraps the asyncio client: its methods are called like blocking ones."""
 
     def __init__(self, runner: asyncio.Runner, target: Any) -> None:
@@ -45,7 +45,7 @@ class Driven:
                 return self._runner.run(result)
             if isinstance(result, AsyncIterator):
                 return self._items(result)
-            return Driven(self._runner, result)
+            return BlockingWrapper(self._runner, result)
 
         return call
 

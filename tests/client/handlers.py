@@ -17,7 +17,7 @@ from ams.client import Client, Message, ReceivedMessage, wire
 from ams.client.plans import Pause, Send
 from ams.client.transport import AsyncConnections
 from ams.client.wire import ParallelOptions
-from tests.support.served import Served
+from tests.support.served import InProcessService
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 FASTER = 5  # how much faster time passes where leases have to end, the shortest of which are of ten seconds
@@ -78,7 +78,7 @@ def sharing_handlers() -> list[Handler]:
     return handlers
 
 
-def made(client: Client, **options: Any) -> str:
+def create_work_project(client: Client, **options: Any) -> str:
     name = f"p-{uuid.uuid4()}"
     client.call(wire.create_project(name))
     client.project(name).topic("t").create()
@@ -98,7 +98,7 @@ def backlog(client: Client, project: str) -> int:
 
 
 def let_time_pass_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accelerate the clock of workers in this process; for services there is `passing`."""
+    """Accelerate the clock of workers in this process; for services there is `accelerate_clocks`."""
     monkeypatch.setattr("ams.client.worker.time", SimpleNamespace(monotonic=lambda: FASTER * time.monotonic()))
     monkeypatch.setattr("ams.client.worker.LOOKS", 10 * FASTER)
 
@@ -107,16 +107,16 @@ def call_after(monkeypatch: pytest.MonkeyPatch, verb: str, act: Callable[[], Awa
     """Call a function after each request of workers with this verb, before they get the answer."""
     do = AsyncConnections.do
 
-    async def done(connections: AsyncConnections, step: Send | Pause) -> Any:
+    async def do_step(connections: AsyncConnections, step: Send | Pause) -> Any:
         outcome = await do(connections, step)
         if isinstance(step, Send) and step.call.path.endswith(f":{verb}") and (waiting := act()):
             await waiting
         return outcome
 
-    monkeypatch.setattr(AsyncConnections, "do", done)
+    monkeypatch.setattr(AsyncConnections, "do", do_step)
 
 
-def pass_leases(monkeypatch: pytest.MonkeyPatch, service: Served) -> Event:
+def pass_leases(monkeypatch: pytest.MonkeyPatch, service: InProcessService) -> Event:
     """Accelerate the clock of workers, and of a service most of a lease with each extension: none is too late.
 
     Returns an event that is set when more than a lease has passed: at every second extension.
@@ -134,7 +134,7 @@ def pass_leases(monkeypatch: pytest.MonkeyPatch, service: Served) -> Event:
 
 
 @contextlib.contextmanager
-def passing(*services: Served) -> Iterator[Event]:
+def accelerate_clocks(*services: InProcessService) -> Iterator[Event]:
     """Accelerate the clock of services until the yielded event is set."""
     over = threading.Event()
 

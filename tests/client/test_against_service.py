@@ -26,7 +26,7 @@ def client(service: LiveService) -> Iterator[Client]:
 
 
 @pytest.fixture
-def either(face: str, service: LiveService) -> Iterator[Any]:
+def client_of_face(face: str, service: LiveService) -> Iterator[Any]:
     with open_client(face, service.base_url, service.token, ca=str(service.ca)) as client:
         yield client
 
@@ -38,9 +38,9 @@ def project(client: Client) -> str:
     return name
 
 
-def test_a_parallel_subscription_is_made_and_changed(either: Any, client: Client, project: str) -> None:
+def test_a_parallel_subscription_is_made_and_changed(client_of_face: Any, client: Client, project: str) -> None:
     client.call(wire.create_topic(project, "T"))
-    there = either.project(project).subscription("S")
+    there = client_of_face.project(project).subscription("S")
 
     made = there.create(
         "T", ack_deadline=0, parallel=wire.ParallelOptions(wire.RetryBackoff("1s"), filter="attributes:a")
@@ -55,8 +55,8 @@ def test_a_parallel_subscription_is_made_and_changed(either: Any, client: Client
 
 
 @pytest.mark.both_shapes
-def test_messages_go_in_and_come_out_of_a_loop(either: Any, project: str) -> None:
-    topic, subscription = either.project(project).topic("T"), either.project(project).subscription("S")
+def test_messages_go_in_and_come_out_of_a_loop(client_of_face: Any, project: str) -> None:
+    topic, subscription = client_of_face.project(project).topic("T"), client_of_face.project(project).subscription("S")
     topic.create()
     subscription.create("T", ack_deadline=20)
 

@@ -41,13 +41,13 @@ READ_AS_IT_CAME = {
 """Answers with push configurations, which the client decodes without losing unknown fields."""
 
 
-def emptiest(kind: Any) -> Any:
+def emptiest_value(kind: Any) -> Any:
     """Return the emptiest value of a type; optional texts and parts are present."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
-        return emptiest(arguments[0])
+        return emptiest_value(arguments[0])
     if origin in (typing.Union, types.UnionType):
-        return emptiest(arguments[0])
+        return emptiest_value(arguments[0])
     if origin is not None:
         return {} if issubclass(origin, Mapping) else []
     if issubclass(kind, msgspec.Struct):
@@ -62,7 +62,7 @@ def emptiest_struct(kind: type[msgspec.Struct]) -> msgspec.Struct:
         for field in msgspec.structs.fields(kind)
         if field.required or any(mark == ams.wire.base.ALWAYS for mark in typing.get_args(types_of[field.name])[1:])
     ]
-    return kind(**{name: emptiest(types_of[name]) for name in always})
+    return kind(**{name: emptiest_value(types_of[name]) for name in always})
 
 
 def test_all_that_routes_read_and_answer_is_of_the_wire() -> None:
@@ -112,7 +112,7 @@ def test_a_named_token_with_all_rights_is_told_from_one_with_some() -> None:
     assert "s3cret" not in repr(token)
 
 
-def received(ordering_key: str = "", **fields: object) -> ReceivedMessage:
+def received_message(ordering_key: str = "", **fields: object) -> ReceivedMessage:
     usual = {"message_id": "7", "publish_time": "2024-03-05T10:20:30.123Z"}
     message = wire.PulledMessage(**(usual | fields))  # type: ignore[arg-type]  # tests name fields freely
     return ReceivedMessage(ack_id="projects/P/subscriptions/S:7", ordering_key=ordering_key, message=message)
@@ -121,19 +121,19 @@ def received(ordering_key: str = "", **fields: object) -> ReceivedMessage:
 @given(st.binary(), st.dictionaries(st.text(), st.text()), st.text())
 def test_what_a_message_says_survives_the_wire(data: bytes, attributes: dict[str, str], key: str) -> None:
     sent = outgoing(Message(data, attributes, key))
-    message = incoming(received(sent.ordering_key, data=sent.data, attributes=sent.attributes))
+    message = incoming(received_message(sent.ordering_key, data=sent.data, attributes=sent.attributes))
     assert (message.data, message.attributes, message.ordering_key) == (data, attributes, key)
 
 
 @pytest.mark.parametrize("time", ["2016-02-24T11:55:09.786127994Z", "2016-02-24T12:55:09.786127+01:00"])
 def test_a_received_message_has_an_id_a_time_of_any_precision_and_what_acknowledges_it(time: str) -> None:
-    message = incoming(received(publish_time=time))
+    message = incoming(received_message(publish_time=time))
     assert (message.id, message.ack_id) == ("7", "projects/P/subscriptions/S:7")
     assert message.publish_time == datetime(2016, 2, 24, 11, 55, 9, 786_127, UTC)
 
 
 def test_a_received_message_is_published_again_without_its_id_and_time() -> None:
-    again = outgoing(incoming(received("bed 4", data="aGk=", attributes={"k": "v"})))
+    again = outgoing(incoming(received_message("bed 4", data="aGk=", attributes={"k": "v"})))
     assert again == wire.Message(data="aGk=", attributes={"k": "v"}, ordering_key="bed 4")
 
 

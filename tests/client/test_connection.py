@@ -163,7 +163,7 @@ def test_a_certificate_service_on_this_machine_is_found_and_its_key_stays_here(f
     assert authn_connection(Source(authn_endpoint=ELSEWHERE), None, environment).token == ""
 
 
-def sent(stub: Stub) -> list[tuple[str | None, str | None]]:
+def sent_credentials(stub: Stub) -> list[tuple[str | None, str | None]]:
     return [(headers.get("authorization"), headers.get("x-api-key")) for _, _, headers, _ in stub.requests]
 
 
@@ -175,7 +175,7 @@ def test_a_token_is_sent_in_the_header_of_its_kind_alone(
 ) -> None:
     with open_client(face, stub.url, **shown) as client:
         client.call(wire.get_status())
-    assert sent(stub) == [expected]
+    assert sent_credentials(stub) == [expected]
 
 
 def test_a_function_is_asked_for_the_token_of_each_request(face: str, stub: Stub) -> None:
@@ -185,7 +185,7 @@ def test_a_function_is_asked_for_the_token_of_each_request(face: str, stub: Stub
         client.call(wire.get_status())
         client.call(wire.get_status())
 
-    assert [authorization for authorization, _ in sent(stub)] == ["Bearer first", "Bearer second"]
+    assert [authorization for authorization, _ in sent_credentials(stub)] == ["Bearer first", "Bearer second"]
 
 
 @pytest.mark.parametrize(
@@ -204,15 +204,15 @@ def test_what_no_token_can_be_is_not_sent_nor_quoted(face: str, stub: Stub, retu
     assert not returned or str(returned) not in raised.value.message
 
 
-async def _fetched() -> str:
+async def _fetch_token() -> str:
     return "now"
 
 
 def test_a_coroutine_function_is_for_asyncio_alone(stub: Stub) -> None:
-    with open_client("asyncio", stub.url, bearer=_fetched) as client:
+    with open_client("asyncio", stub.url, bearer=_fetch_token) as client:
         client.call(wire.get_status())
-    assert sent(stub) == [("Bearer now", None)]
-    with Client(stub.url, bearer=_fetched) as client, pytest.raises(InvalidInput, match="AsyncClient"):
+    assert sent_credentials(stub) == [("Bearer now", None)]
+    with Client(stub.url, bearer=_fetch_token) as client, pytest.raises(InvalidInput, match="AsyncClient"):
         client.call(wire.get_status())
 
 

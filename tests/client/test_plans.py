@@ -39,7 +39,7 @@ class World:
             chance=lambda: 1.0,
         )  # fmt: skip
 
-    def run(self, plan: Any, most: int = 1000) -> Any:
+    def run_plan(self, plan: Any, most: int = 1000) -> Any:
         """Return the result of a plan, or the ids of the first `most` messages that it delivers."""
         outcome: Outcome = None
         delivered: list[str] = []
@@ -69,13 +69,13 @@ def batch(*ids: int) -> Response:
     return Response(200, json.dumps({"receivedMessages": received}).encode())
 
 
-def acknowledged(world: World) -> list[str]:
+def acknowledged_ids(world: World) -> list[str]:
     return [json.loads(call.body or b"")["ackIds"][0] for call in world.sent if call.path.endswith(":acknowledge")]
 
 
 def test_waits_grow_and_are_told() -> None:
     world = World([DOWN, BUSY, OK])
-    world.run(world.planner().ask(wire.get_status()))
+    world.run_plan(world.planner().ask(wire.get_status()))
     assert world.pauses == [1.0, 2 + 2.0]
     assert world.told == [("cut", 1, 1.0), ("busy", 2, 4.0)]
 
@@ -83,40 +83,40 @@ def test_waits_grow_and_are_told() -> None:
 def test_the_last_error_is_raised_at_the_end_of_the_policy_and_at_once_without_one() -> None:
     world = World([DOWN, DOWN, BUSY])
     with pytest.raises(errors.Overloaded, match="busy"):
-        world.run(world.planner(Retry(attempts=3)).ask(wire.get_status()))
+        world.run_plan(world.planner(Retry(attempts=3)).ask(wire.get_status()))
     for outcome in (DOWN, BUSY, REFUSED):
         world = World([outcome])
         with pytest.raises(errors.ClientError):
-            world.run(world.planner(None).ask(wire.get_status()))
+            world.run_plan(world.planner(None).ask(wire.get_status()))
 
 
-def refused(status: int) -> Response:
+def refusal_response(status: int) -> Response:
     return Response(status, b'{"error": {"code": %d, "message": "no", "status": ""}}' % status)
 
 
 @pytest.mark.parametrize(
     ("answer", "sent"),
     [(Response(status, b""), 2) for status in (429, 500, 502, 503, 504)]
-    + [(refused(status), 1) for status in (400, 401, 403, 404, 408, 409, 413)]
+    + [(refusal_response(status), 1) for status in (400, 401, 403, 404, 408, 409, 413)]
     + [(errors.Untrusted("unknown CA", sent=False), 1)],
     ids=lambda each: getattr(each, "status", None),
 )
 def test_what_may_pass_is_asked_again_and_a_refusal_is_final(answer: Outcome, sent: int) -> None:
     world = World([answer, OK])
     with contextlib.nullcontext() if sent == 2 else pytest.raises(errors.ClientError):
-        world.run(world.planner().ask(wire.get_status()))
+        world.run_plan(world.planner().ask(wire.get_status()))
     assert len(world.sent) == sent
 
 
 @pytest.mark.parametrize("call", [wire.create_topic("P", "T"), wire.delete_topic("P", "T"), wire.refresh_token("U")])
 def test_what_must_not_happen_twice_is_sent_again_only_if_it_never_left(call: wire.Call[Any]) -> None:
-    never_left = World([REFUSED, refused(404)])
+    never_left = World([REFUSED, refusal_response(404)])
     with pytest.raises(errors.NotFound):
-        never_left.run(never_left.planner().ask(call))
+        never_left.run_plan(never_left.planner().ask(call))
 
     perhaps_arrived = World([DOWN])
     with pytest.raises(errors.Unreachable, match="cut"):
-        perhaps_arrived.run(perhaps_arrived.planner().ask(call))
+        perhaps_arrived.run_plan(perhaps_arrived.planner().ask(call))
 
 
 def test_a_publish_is_sent_again_under_the_key_that_is_given_or_its_own() -> None:
@@ -124,7 +124,7 @@ def test_a_publish_is_sent_again_under_the_key_that_is_given_or_its_own() -> Non
     world = World([DOWN, BUSY, published, published, published])
 
     for key in (None, None, "mine"):
-        assert world.run(world.planner().publish("P", "T", [Message(b"hi")], key)) == ["0"]
+        assert world.run_plan(world.planner().publish("P", "T", [Message(b"hi")], key)) == ["0"]
 
     first, *again, second, third = [call.headers["Idempotency-Key"] for call in world.sent]
     assert (again, len(first), first != second, third) == ([first] * 2, 36, True, "mine")
@@ -134,12 +134,12 @@ def test_a_publish_is_sent_again_under_the_key_that_is_given_or_its_own() -> Non
 def test_a_batch_is_acknowledged_when_the_message_after_it_is_asked_for() -> None:
     world = World([batch(0, 1), OK, batch(2), OK, batch()])
 
-    assert world.run(world.planner().consume("P", "S", 2, follow=False), most=2) == ["0", "1"]
-    assert acknowledged(world) == []
+    assert world.run_plan(world.planner().consume("P", "S", 2, follow=False), most=2) == ["0", "1"]
+    assert acknowledged_ids(world) == []
 
     world = World([batch(0, 1), OK, batch(2), OK, batch()])
-    assert world.run(world.planner().consume("P", "S", 2, follow=False)) == ["0", "1", "2"]
-    assert acknowledged(world) == ["ack:1", "ack:2"]
+    assert world.run_plan(world.planner().consume("P", "S", 2, follow=False)) == ["0", "1", "2"]
+    assert acknowledged_ids(world) == ["ack:1", "ack:2"]
     verbs = [call.path.rpartition(":")[2] for call in world.sent]
     assert verbs == ["pull", "acknowledge", "pull", "acknowledge", "pull"]
 
@@ -147,29 +147,29 @@ def test_a_batch_is_acknowledged_when_the_message_after_it_is_asked_for() -> Non
 def test_who_follows_waits_and_does_not_ask_all_the_time_a_service_that_does_not() -> None:
     for follow, immediately in ((True, "false"), (False, "true")):
         world = World([batch(0)])
-        world.run(world.planner().consume("P", "S", 10, follow=follow), most=1)
+        world.run_plan(world.planner().consume("P", "S", 10, follow=follow), most=1)
         assert json.loads(world.sent[0].body or b"") == {"maxMessages": "10", "returnImmediately": immediately}
     world = World([batch(), batch(), batch(0)])
-    assert world.run(world.planner().consume("P", "S", 10, follow=True), most=1) == ["0"]
+    assert world.run_plan(world.planner().consume("P", "S", 10, follow=True), most=1) == ["0"]
     assert world.pauses == [0.5, 0.5]
 
 
 @pytest.mark.parametrize(("refusal", "there"), [(LATE, (3, 4, 5)), (MOVED, (3, 4, 5)), (MOVED, (5, 6))])
 def test_who_moves_the_subscription_meanwhile_gets_what_lies_there(refusal: Response, there: tuple[int, ...]) -> None:
     world = World([batch(5, 6), refusal, batch(*there), OK, batch()])
-    assert world.run(world.planner().consume("P", "S", 10, follow=False)) == ["5", "6", *map(str, there)]
+    assert world.run_plan(world.planner().consume("P", "S", 10, follow=False)) == ["5", "6", *map(str, there)]
 
 
 def test_acknowledgements_that_are_never_taken_are_an_error() -> None:
     world = World([batch(0), LATE, batch(0), LATE, batch(0), LATE])
     with pytest.raises(errors.AckTimeout):
-        world.run(world.planner().consume("P", "S", 10, follow=True))
+        world.run_plan(world.planner().consume("P", "S", 10, follow=True))
 
 
 def test_a_message_without_a_time_is_not_of_ams() -> None:
     world = World([Response(200, b'{"receivedMessages": [{"ackId": "a", "message": {"data": ""}}]}')])
     with pytest.raises(errors.NotAms, match="without a time"):
-        world.run(world.planner().pull("P", "S", 1, wait=False))
+        world.run_plan(world.planner().pull("P", "S", 1, wait=False))
 
 
 LOST = "lost"  # the service does what is asked, and its answer does not arrive
@@ -177,7 +177,7 @@ troubles = st.lists(st.sampled_from([None, DOWN, BUSY, LATE, LOST]), max_size=60
 
 
 @dataclass
-class Subscribed(World):
+class FaultySubscription(World):
     """A subscription with messages, with faults of the service and the network."""
 
     end: int = 0
@@ -188,12 +188,12 @@ class Subscribed(World):
 
     def do(self, step: object, delivered: list[str]) -> Outcome:
         if isinstance(step, Send):
-            return self.meet(step.call, self.troubles.pop(0) if self.troubles else None)
+            return self.answer_call(step.call, self.troubles.pop(0) if self.troubles else None)
         if isinstance(step, Deliver):
             self.taken += 1
         return super().do(step, delivered)
 
-    def meet(self, call: wire.Call[Any], trouble: Any) -> Outcome:
+    def answer_call(self, call: wire.Call[Any], trouble: Any) -> Outcome:
         asked = json.loads(call.body or b"")
         if trouble in (DOWN, BUSY):
             return trouble  # type: ignore[no-any-return]  # one of the two
@@ -217,8 +217,8 @@ def number(asked: Any) -> int:
 
 @given(st.integers(0, 30), st.integers(1, 8), troubles)
 def test_a_loop_gets_everything_once_in_order_whatever_goes_wrong(end: int, size: int, met: list[Any]) -> None:
-    world = Subscribed([], end=end, troubles=list(met))
-    delivered = world.run(world.planner(Retry(attempts=None, total=1e9)).consume("P", "S", size, follow=False))
+    world = FaultySubscription([], end=end, troubles=list(met))
+    delivered = world.run_plan(world.planner(Retry(attempts=None, total=1e9)).consume("P", "S", size, follow=False))
     assert (delivered or []) == [str(number) for number in range(end)]
     assert world.position == end
 

@@ -20,17 +20,17 @@ from ams.client.messages import Limits
 from tests.client.faces import open_client
 from tests.client.handlers import (
     Handler,
+    accelerate_clocks,
     backlog,
     call_after,
+    create_work_project,
     let_time_pass_faster,
-    made,
     pass_leases,
-    passing,
     publish,
     sharing_handlers,
 )
 from tests.support.documents import environment
-from tests.support.served import Served, served
+from tests.support.served import InProcessService, in_process_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until, wait_until_async
 
 ON_ONE_FACE = pytest.mark.parametrize("face", ["asyncio"])  # for what the worker decides, which is one for both faces
@@ -38,27 +38,27 @@ EXACTLY_ONCE = {"enable_exactly_once_delivery": True}
 
 
 @pytest.fixture(scope="module")
-def client(service: Served) -> Iterator[Client]:
+def client(service: InProcessService) -> Iterator[Client]:
     with Client(service.run.base_url, service.token) as client:
         yield client
 
 
 @pytest.fixture
 def project(client: Client) -> str:
-    return made(client)
+    return create_work_project(client)
 
 
 @pytest.fixture
-def either(face: str, service: Served) -> Iterator[Any]:
+def client_of_face(face: str, service: InProcessService) -> Iterator[Any]:
     with open_client(face, service.run.base_url, service.token) as client:
         yield client
 
 
-def test_every_message_is_handled_some_at_a_time(client: Client, either: Any, face: str, project: str) -> None:
+def test_every_message_is_handled_some_at_a_time(client: Client, client_of_face: Any, face: str, project: str) -> None:
     data = publish(client, project, 300)
     handler = Handler(face, lambda _: 0.005)
 
-    done = either.work("s", handler.handle, project=project, concurrency=8, until_empty=True)
+    done = client_of_face.work("s", handler.handle, project=project, concurrency=8, until_empty=True)
 
     assert done == Worked(worked=300)
     assert sorted(handler.seen) == sorted(data)
@@ -67,8 +67,10 @@ def test_every_message_is_handled_some_at_a_time(client: Client, either: Any, fa
 
 
 @pytest.mark.parametrize("options", [{}, EXACTLY_ONCE], ids=["plain", "exactly once"])
-def test_two_workers_share_a_backlog_without_repeats(client: Client, service: Served, options: dict[str, bool]) -> None:
-    project = made(client, **options)
+def test_two_workers_share_a_backlog_without_repeats(
+    client: Client, service: InProcessService, options: dict[str, bool]
+) -> None:
+    project = create_work_project(client, **options)
     data = publish(client, project, 300)
     handlers = sharing_handlers()
 
@@ -86,18 +88,18 @@ def test_two_workers_share_a_backlog_without_repeats(client: Client, service: Se
 
 
 @ON_ONE_FACE
-def test_work_ends_after_so_many_messages(client: Client, either: Any, face: str, project: str) -> None:
+def test_work_ends_after_so_many_messages(client: Client, client_of_face: Any, face: str, project: str) -> None:
     publish(client, project, 20)
     handler = Handler(face)
 
-    done = either.project(project).subscription("s").work(handler.handle, concurrency=2, max_messages=7)
+    done = client_of_face.project(project).subscription("s").work(handler.handle, concurrency=2, max_messages=7)
 
     assert (done, len(handler.seen)) == (Worked(worked=7), 7)
     assert backlog(client, project) == 13
 
 
 @ON_ONE_FACE
-def test_no_more_is_on_lease_than_was_said(client: Client, either: Any, face: str, project: str) -> None:
+def test_no_more_is_on_lease_than_was_said(client: Client, client_of_face: Any, face: str, project: str) -> None:
     publish(client, project, 20)
     free: list[int] = []
     looked = threading.Event()
@@ -114,13 +116,15 @@ def test_no_more_is_on_lease_than_was_said(client: Client, either: Any, face: st
         return looked  # the first two hold up the others while it is looked
 
     handler = Handler(face, look_soon)
-    either.work("s", handler.handle, project=project, concurrency=2, prefetch=3, max_messages=5)
+    client_of_face.work("s", handler.handle, project=project, concurrency=2, prefetch=3, max_messages=5)
 
     looking.join(PATIENCE_SECONDS)
     assert free == [15]
 
 
-def test_a_stop_finishes_what_was_begun_and_gives_back(client: Client, either: Any, face: str, project: str) -> None:
+def test_a_stop_finishes_what_was_begun_and_gives_back(
+    client: Client, client_of_face: Any, face: str, project: str
+) -> None:
     publish(client, project, 10)
     noticed = threading.Event()
 
@@ -131,7 +135,7 @@ def test_a_stop_finishes_what_was_begun_and_gives_back(client: Client, either: A
         return noticed.is_set()
 
     handler, stop = Handler(face, lambda _: noticed), SimpleNamespace(is_set=is_set)
-    done = either.work("s", handler.handle, project=project, concurrency=2, prefetch=3, stop=stop)
+    done = client_of_face.work("s", handler.handle, project=project, concurrency=2, prefetch=3, stop=stop)
 
     assert done == Worked(worked=2, given_back=3)
     there = client.project(project).subscription("s")
@@ -140,7 +144,7 @@ def test_a_stop_finishes_what_was_begun_and_gives_back(client: Client, either: A
     assert sorted(each.data for each in again) == sorted(b"%d" % n for n in range(10) if b"%d" % n not in handler.seen)
 
 
-def test_what_does_not_end_in_time_is_given_back(client: Client, either: Any, face: str, project: str) -> None:
+def test_what_does_not_end_in_time_is_given_back(client: Client, client_of_face: Any, face: str, project: str) -> None:
     publish(client, project, 2)
     stop, over = threading.Event(), threading.Event()
 
@@ -151,7 +155,7 @@ def test_what_does_not_end_in_time_is_given_back(client: Client, either: Any, fa
     stopping = threading.Thread(target=stop_soon)
     stopping.start()
     handler = Handler(face, lambda message: 0 if message.data == b"0" else over)
-    done = either.work("s", handler.handle, project=project, stop=stop, grace=0.1)
+    done = client_of_face.work("s", handler.handle, project=project, stop=stop, grace=0.1)
     over.set()
     stopping.join()
 
@@ -160,7 +164,7 @@ def test_what_does_not_end_in_time_is_given_back(client: Client, either: Any, fa
     assert [(each.data, each.delivery_attempt) for each in again] == [(b"1", 2)]
 
 
-def test_closing_the_client_ends_the_work(client: Client, service: Served, project: str) -> None:
+def test_closing_the_client_ends_the_work(client: Client, service: InProcessService, project: str) -> None:
     publish(client, project, 1)
     over = threading.Event()
 
@@ -173,7 +177,9 @@ def test_closing_the_client_ends_the_work(client: Client, service: Served, proje
     over.set()
 
 
-async def test_closing_the_client_for_asyncio_ends_the_work(client: Client, service: Served, project: str) -> None:
+async def test_closing_the_client_for_asyncio_ends_the_work(
+    client: Client, service: InProcessService, project: str
+) -> None:
     publish(client, project, 1)
 
     async def close(_: ReceivedMessage) -> None:
@@ -184,7 +190,7 @@ async def test_closing_the_client_for_asyncio_ends_the_work(client: Client, serv
         assert (await closed.work("s", close, project=project)).worked == 0
 
 
-async def test_cancelled_work_gives_back_what_it_had(client: Client, service: Served, project: str) -> None:
+async def test_cancelled_work_gives_back_what_it_had(client: Client, service: InProcessService, project: str) -> None:
     publish(client, project, 3)
     begun = asyncio.Event()
 
@@ -204,23 +210,25 @@ async def test_cancelled_work_gives_back_what_it_had(client: Client, service: Se
         ]  # fmt: skip
 
 
-def test_an_ordered_subscription_is_refused(client: Client, either: Any, face: str, project: str) -> None:
+def test_an_ordered_subscription_is_refused(client: Client, client_of_face: Any, face: str, project: str) -> None:
     client.project(project).subscription("ordered").create("t")
 
     with pytest.raises(Conflict, match="ordered is ordered"):
-        either.work("ordered", Handler(face).handle, project=project)
+        client_of_face.work("ordered", Handler(face).handle, project=project)
     with pytest.raises(NotFound):
-        either.work("none", Handler(face).handle, project=project)
+        client_of_face.work("none", Handler(face).handle, project=project)
 
 
-def test_a_subscription_that_is_deleted_ends_the_work(client: Client, either: Any, face: str, project: str) -> None:
+def test_a_subscription_that_is_deleted_ends_the_work(
+    client: Client, client_of_face: Any, face: str, project: str
+) -> None:
     publish(client, project, 5)
 
     def delete(_: ReceivedMessage) -> None:
         client.project(project).subscription("s").delete()
 
     with pytest.raises(NotFound):
-        either.work("s", Handler(face, delete).handle, project=project, concurrency=1)
+        client_of_face.work("s", Handler(face, delete).handle, project=project, concurrency=1)
 
 
 def test_limits_and_delays_that_cannot_be_are_refused() -> None:
@@ -241,26 +249,26 @@ def test_limits_and_delays_that_cannot_be_are_refused() -> None:
 
 
 @pytest.fixture
-def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+def fast_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessService]:
     """Run a service with an accelerated clock; workers of this process use it, too."""
     let_time_pass_faster(monkeypatch)
-    with served(tmp_path / "ams-data") as service, passing(service):
+    with in_process_service(tmp_path / "ams-data") as service, accelerate_clocks(service):
         yield service
 
 
 @pytest.fixture
-def faster(face: str, fast: Served) -> Iterator[Any]:
-    with open_client(face, fast.run.base_url, fast.token) as client:
+def fast_client(face: str, fast_service: InProcessService) -> Iterator[Any]:
+    with open_client(face, fast_service.run.base_url, fast_service.token) as client:
         yield client
 
 
 @pytest.fixture
-def fast_project(fast: Served) -> Iterator[tuple[Client, str]]:
-    with Client(fast.run.base_url, fast.token) as client:
-        yield client, made(client)
+def fast_project(fast_service: InProcessService) -> Iterator[tuple[Client, str]]:
+    with Client(fast_service.run.base_url, fast_service.token) as client:
+        yield client, create_work_project(client)
 
 
-def test_what_fails_or_is_put_off_comes_again(faster: Any, face: str, fast_project: tuple[Client, str]) -> None:
+def test_what_fails_or_is_put_off_comes_again(fast_client: Any, face: str, fast_project: tuple[Client, str]) -> None:
     client, project = fast_project
     publish(client, project, 6)
     times: Counter[bytes] = Counter()
@@ -272,7 +280,7 @@ def test_what_fails_or_is_put_off_comes_again(faster: Any, face: str, fast_proje
         if message.data == b"4" and times[b"4"] == 1:
             raise RetryLater(1)
 
-    done = faster.work("s", Handler(face, fail_at_first).handle, project=project, max_messages=8)
+    done = fast_client.work("s", Handler(face, fail_at_first).handle, project=project, max_messages=8)
 
     assert done == Worked(worked=6, failed=2)
     assert times == {b"%d" % number: 2 if number in (2, 4) else 1 for number in range(6)}
@@ -280,9 +288,9 @@ def test_what_fails_or_is_put_off_comes_again(faster: Any, face: str, fast_proje
 
 
 def test_of_an_ordering_key_one_message_is_handled_after_the_other_also_again_when_one_failed(
-    either: Any, face: str, client: Client
+    client_of_face: Any, face: str, client: Client
 ) -> None:
-    project = made(client, enable_message_ordering=True)
+    project = create_work_project(client, enable_message_ordering=True)
     keys = "abaabb"
     client.project(project).topic("t").publish([Message(b"%d" % at, ordering_key=key) for at, key in enumerate(keys)])
     handled: dict[str, list[int]] = {"a": [], "b": []}
@@ -292,7 +300,7 @@ def test_of_an_ordering_key_one_message_is_handled_after_the_other_also_again_wh
         if message.data == b"2" and handled["a"] == [0, 2]:
             raise ValueError("a bed without water")
 
-    done = either.work("s", Handler(face, note).handle, project=project, max_messages=8)
+    done = client_of_face.work("s", Handler(face, note).handle, project=project, max_messages=8)
 
     assert handled == {"a": [0, 2, 2, 3], "b": [1, 4, 5]}
     assert done == Worked(worked=6, failed=1, given_back=1)
@@ -300,14 +308,19 @@ def test_of_an_ordering_key_one_message_is_handled_after_the_other_also_again_wh
 
 @ON_ONE_FACE
 def test_a_slow_handler_keeps_its_message(
-    client: Client, either: Any, face: str, project: str, service: Served, monkeypatch: pytest.MonkeyPatch
+    client: Client,
+    client_of_face: Any,
+    face: str,
+    project: str,
+    service: InProcessService,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     publish(client, project, 3)
     longer_than_a_lease = pass_leases(monkeypatch, service)
     handler = Handler(face, lambda message: 0 if message.data == b"2" else longer_than_a_lease)  # it waits for so long
 
     limits = {"concurrency": 2, "prefetch": 1, "max_messages": 3}
-    done = either.work("s", handler.handle, project=project, until_empty=True, **limits)
+    done = client_of_face.work("s", handler.handle, project=project, until_empty=True, **limits)
 
     assert longer_than_a_lease.is_set()
     assert (done, len(handler.seen)) == (Worked(worked=3), 3)
@@ -316,10 +329,10 @@ def test_a_slow_handler_keeps_its_message(
 
 @ON_ONE_FACE
 def test_a_late_answer_acknowledges(
-    client: Client, either: Any, face: str, service: Served, monkeypatch: pytest.MonkeyPatch
+    client: Client, client_of_face: Any, face: str, service: InProcessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meanwhile the extension of its lease is refused, as the message is acknowledged."""
-    project = made(client, **EXACTLY_ONCE)
+    project = create_work_project(client, **EXACTLY_ONCE)
     publish(client, project, 3)
     longer_than_a_lease = pass_leases(monkeypatch, service)
 
@@ -328,19 +341,26 @@ def test_a_late_answer_acknowledges(
         await wait_until_async(longer_than_a_lease.is_set)
 
     call_after(monkeypatch, "acknowledge", answer_late)
-    assert either.work("s", Handler(face).handle, project=project, max_messages=3) == Worked(worked=3)
+    assert client_of_face.work("s", Handler(face).handle, project=project, max_messages=3) == Worked(worked=3)
     assert backlog(client, project) == 0
 
 
 @ON_ONE_FACE
 def test_a_message_is_kept_only_for_so_long(
-    client: Client, either: Any, face: str, project: str, service: Served, monkeypatch: pytest.MonkeyPatch
+    client: Client,
+    client_of_face: Any,
+    face: str,
+    project: str,
+    service: InProcessService,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     publish(client, project, 1)
     let_time_pass_faster(monkeypatch)
     answered = threading.Event()
     call_after(monkeypatch, "acknowledge", answered.set)
-    with passing(service) as came_again:  # then time stands still, and the first handler ends before the second
+    with accelerate_clocks(
+        service
+    ) as came_again:  # then time stands still, and the first handler ends before the second
 
         def act(_: ReceivedMessage) -> threading.Event:
             if len(handler.seen) == 1:
@@ -349,7 +369,7 @@ def test_a_message_is_kept_only_for_so_long(
             return answered
 
         handler = Handler(face, act)
-        done = either.work("s", handler.handle, project=project, max_lease=1, max_messages=2)
+        done = client_of_face.work("s", handler.handle, project=project, max_lease=1, max_messages=2)
 
     assert (done, len(handler.seen)) == (Worked(worked=1, late=1), 2)
     assert backlog(client, project) == 0
@@ -363,7 +383,7 @@ def test_a_message_is_kept_only_for_so_long(
     (False, "Worked(worked=1, failed=0, late=0, given_back=1)"),
 ], ids=["again and again", "once"])  # fmt: skip
 def test_a_signal_stops_the_work_and_a_second_one_at_once(
-    client: Client, service: Served, project: str, is_repeated: bool, said: str
+    client: Client, service: InProcessService, project: str, is_repeated: bool, said: str
 ) -> None:
     publish(client, project, 2)
     program = f"""
@@ -393,9 +413,11 @@ print(client.work("s", handle, project={project!r}, concurrency=1, prefetch=1), 
 # Single calls
 
 
-def test_messages_are_acknowledged_each_for_itself(client: Client, either: Any, project: str, service: Served) -> None:
+def test_messages_are_acknowledged_each_for_itself(
+    client: Client, client_of_face: Any, project: str, service: InProcessService
+) -> None:
     publish(client, project, 4)
-    there = either.project(project).subscription("s")
+    there = client_of_face.project(project).subscription("s")
     got = there.pull(10)
 
     there.acknowledge(got[1])
@@ -409,9 +431,9 @@ def test_messages_are_acknowledged_each_for_itself(client: Client, either: Any, 
     assert [each.data for each in there.pull(10)] == [b"2"]
 
 
-def test_what_is_released_comes_again_and_has_not_failed(client: Client, either: Any, project: str) -> None:
+def test_what_is_released_comes_again_and_has_not_failed(client: Client, client_of_face: Any, project: str) -> None:
     publish(client, project, 3)
-    there = either.project(project).subscription("s")
+    there = client_of_face.project(project).subscription("s")
     got = there.pull(10)
 
     there.release([got[0], got[1].ack_id])
@@ -423,9 +445,9 @@ def test_what_is_released_comes_again_and_has_not_failed(client: Client, either:
         there.release(got[0])
 
 
-def test_ids_that_come_too_late_are_named_of_any_number(client: Client, either: Any, project: str) -> None:
+def test_ids_that_come_too_late_are_named_of_any_number(client: Client, client_of_face: Any, project: str) -> None:
     publish(client, project, 500)
-    there = either.project(project).subscription("s")
+    there = client_of_face.project(project).subscription("s")
     first = there.pull(500)
     given_back = [each for each in first if int(each.id) % 2]
     there.nack(given_back)
@@ -437,9 +459,9 @@ def test_ids_that_come_too_late_are_named_of_any_number(client: Client, either: 
     assert sorted(each.id for each in there.pull(500)) == sorted(each.id for each in given_back)
 
 
-def test_a_loop_gets_what_came_too_late_again(client: Client, either: Any, project: str) -> None:
+def test_a_loop_gets_what_came_too_late_again(client: Client, client_of_face: Any, project: str) -> None:
     publish(client, project, 3)
-    there, seen = either.project(project).subscription("s"), []
+    there, seen = client_of_face.project(project).subscription("s"), []
     for message in there.messages(batch=3, follow=False):
         seen.append(message.data)
         if len(seen) == 1:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from local_cluster.node import Node
 from local_cluster.ports import free_port
 from tests.support.parts import kafka_prefix, kafka_servers, new_database
-from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.served import SERVICE_TOKEN, InProcessService, in_process_service
 
 NOTHING: Mapping[str, str] = {}
 
@@ -25,11 +25,11 @@ def shared_settings() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def node_served(folder: Path, settings: dict[str, str], **more: object) -> Iterator[Served]:
+def node_served(folder: Path, settings: dict[str, str], **more: object) -> Iterator[InProcessService]:
     port = free_port()
     numbers = {"kafka_replication": 1, "kafka_min_isr": 1, "port": port, "pull_wait": 1.0}
     url = {"node_url": f"{'https' if 'cert' in more else 'http'}://127.0.0.1:{port}"}
-    with served(folder, **{**settings, **numbers, **url, **more}) as node:
+    with in_process_service(folder, **{**settings, **numbers, **url, **more}) as node:
         yield node
 
 

@@ -34,7 +34,7 @@ PROMETHEUS = DEPLOY / "prometheus"
 FIGURE = re.compile(r"\b((?:ams|haproxy|process)_\w+)(?=[{\[)\s]|$)")
 
 
-def run(*command: str, folder: Path = DEPLOY) -> "subprocess.CompletedProcess[str]":
+def run_command(*command: str, folder: Path = DEPLOY) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
 
 
@@ -54,7 +54,7 @@ def fetch(url: str) -> str:
     return httpx.get(url, trust_env=False, timeout=5).text
 
 
-def printed(text: str) -> set[str]:
+def metric_names(text: str) -> set[str]:
     described = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     return described | {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
 
@@ -92,8 +92,8 @@ def test_the_settings_of_push_workers_are_settings_without_a_secret() -> None:
 def test_a_unit_is_in_order_and_gives_the_program_little(name: str, tmp_path: Path) -> None:
     unit = tmp_path / f"{name}.service"
     unit.write_text((DEPLOY / "systemd" / unit.name).read_text().replace("/opt/ams/bin/ams", "/bin/true"))
-    verified = run("systemd-analyze", "verify", str(unit))
-    exposure = run("systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", str(unit))
+    verified = run_command("systemd-analyze", "verify", str(unit))
+    exposure = run_command("systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", str(unit))
 
     assert (verified.returncode, verified.stderr) == (0, "")
     assert exposure.returncode == 0, exposure.stdout
@@ -113,7 +113,7 @@ def test_units_outlast_a_worker_that_takes_too_much_memory_and_the_stop_of_their
 @pytest.mark.prometheus
 def test_the_rules_are_in_order_and_fire_when_they_should() -> None:
     for command in ("check config prometheus.yml", "check rules ams.rules.yml", "test rules ams.rules.test.yml"):
-        checked = run("promtool", *command.split(), folder=PROMETHEUS)
+        checked = run_command("promtool", *command.split(), folder=PROMETHEUS)
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -121,7 +121,7 @@ async def test_rules_and_dashboard_speak_of_figures_that_nodes_print(tmp_path: P
     async with running_service(tmp_path / "data") as (running, _):
         text = await asyncio.to_thread(fetch, f"{running.operations_url}/metrics")
     assert figures("ams_")
-    assert figures("ams_") | figures("process_") <= printed(text)
+    assert figures("ams_") | figures("process_") <= metric_names(text)
 
 
 @pytest.mark.haproxy
@@ -131,7 +131,7 @@ def test_rules_and_dashboard_speak_of_figures_that_haproxy_prints(tmp_path: Path
         text = fetch(f"http://127.0.0.1:{haproxy.figures_port}/metrics")
 
     assert figures("haproxy_")
-    assert figures("haproxy_") <= printed(text)
+    assert figures("haproxy_") <= metric_names(text)
 
 
 def test_the_containers_have_the_deployed_settings_of_brokers_and_settings_of_nodes() -> None:

@@ -46,10 +46,10 @@ def haproxy(nodes: list[Stub], authority: Authority, tmp_path: Path) -> Iterator
 
 @pytest.fixture
 def ask(haproxy: Haproxy, authority: Authority) -> Ask:
-    return partial(asked, haproxy, authority)
+    return partial(send_request, haproxy, authority)
 
 
-def asked(haproxy: Haproxy, authority: Authority, method: str, path: str, **headers: str) -> tuple[int, str]:
+def send_request(haproxy: Haproxy, authority: Authority, method: str, path: str, **headers: str) -> tuple[int, str]:
     context = ssl.create_default_context(cafile=authority.ca)
     connection = http.client.HTTPSConnection("127.0.0.1", haproxy.port, context=context, timeout=PATIENCE_SECONDS)
     with closing(connection):
@@ -132,7 +132,7 @@ def test_nodes_are_asked_by_tls_and_their_certificates_are_checked(authority: Au
         backends = [Backend(stub.name, stub.server_port, ops.server_port) for stub in (right, wrong)]
         with Haproxy(tmp_path, backends, authority.sign("haproxy").both, authority.ca) as haproxy:
             for _ in range(4):
-                asked(haproxy, authority, "GET", "/v1/version")
+                send_request(haproxy, authority, "GET", "/v1/version")
 
         assert right.seen
         assert not wrong.seen
@@ -159,17 +159,17 @@ def test_googles_clients_are_passed_on_by_tls_too(authority: Authority, tmp_path
 
 
 @pytest.fixture
-def old(authority: Authority) -> Iterator[Stub]:
+def old_stub(authority: Authority) -> Iterator[Stub]:
     with stubs("old", authority=authority) as [old]:
         yield old
 
 
 @pytest.fixture
-def moving(old: Stub, authority: Authority, tmp_path: Path) -> Iterator[MovingHaproxy]:
+def moving_haproxy(old_stub: Stub, authority: Authority, tmp_path: Path) -> Iterator[MovingHaproxy]:
     both = authority.sign("moving").both
     with (
         stubs("new") as [new],
-        MovingHaproxy(tmp_path, old.server_port, authority.ca, new.server_port, both) as running,
+        MovingHaproxy(tmp_path, old_stub.server_port, authority.ca, new.server_port, both) as running,
     ):
         yield running
 
@@ -180,40 +180,40 @@ def get(moving: MovingHaproxy, authority: Authority) -> str:
         return str(answer.read().decode())
 
 
-def turn(moving: MovingHaproxy, value: str) -> None:
+def set_service(moving: MovingHaproxy, value: str) -> None:
     moving.ask(f"set map {moving.map} service {value}")
 
 
 def test_what_comes_while_the_service_is_held_waits_and_is_answered_where_the_map_leads_then(
-    moving: MovingHaproxy, old: Stub, authority: Authority
+    moving_haproxy: MovingHaproxy, old_stub: Stub, authority: Authority
 ) -> None:
-    assert get(moving, authority) == "old"
-    turn(moving, "held")
+    assert get(moving_haproxy, authority) == "old"
+    set_service(moving_haproxy, "held")
     with ThreadPoolExecutor(5) as clients:
-        asked = [clients.submit(get, moving, authority) for _ in range(5)]
-        wait_until(lambda: held(moving) == 5)
+        asked = [clients.submit(get, moving_haproxy, authority) for _ in range(5)]
+        wait_until(lambda: count_connections(moving_haproxy) == 5)
         assert not any(each.done() for each in asked)
-        turn(moving, "new")
+        set_service(moving_haproxy, "new")
         assert [each.result() for each in asked] == ["new"] * 5
-    assert len(old.seen) == 1
-    turn(moving, "old")
-    assert get(moving, authority) == "old"
+    assert len(old_stub.seen) == 1
+    set_service(moving_haproxy, "old")
+    assert get(moving_haproxy, authority) == "old"
 
 
-def held(moving: MovingHaproxy) -> int:
+def count_connections(moving: MovingHaproxy) -> int:
     [found] = [line for line in moving.ask("show info").splitlines() if line.startswith("CurrConns:")]
     return int(found.split()[1])
 
 
 def test_a_pull_that_waits_at_the_old_service_is_told_when_it_stops_and_may_ask_again(
-    moving: MovingHaproxy, old: Stub, authority: Authority
+    moving_haproxy: MovingHaproxy, old_stub: Stub, authority: Authority
 ) -> None:
-    old.breaks = True
-    old.goes_on.clear()
+    old_stub.breaks = True
+    old_stub.goes_on.clear()
     with ThreadPoolExecutor(1) as client:
-        pulling = client.submit(get, moving, authority)
-        wait_until(lambda: old.seen)
-        old.goes_on.set()
+        pulling = client.submit(get, moving_haproxy, authority)
+        wait_until(lambda: old_stub.seen)
+        old_stub.goes_on.set()
         with pytest.raises(urllib.error.HTTPError) as told:
             pulling.result()
 

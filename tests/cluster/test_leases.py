@@ -48,7 +48,7 @@ class Keeper:
             await self.registry.close()
 
 
-async def opened(kind: str, folder: Path, count: int) -> Keeper:
+async def open_keeper(kind: str, folder: Path, count: int) -> Keeper:
     if kind == "memory":
         return in_memory(count)
     clock = ManualClock()
@@ -88,7 +88,7 @@ BROKEN = WorkerState(
     params=[pytest.param(kind, marks=pytest.mark.postgres) if kind == "postgresql" else kind for kind in KINDS]
 )
 async def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Keeper]:
-    made = await opened(request.param, tmp_path, 6)
+    made = await open_keeper(request.param, tmp_path, 6)
     yield made
     await made.close()
 
@@ -175,10 +175,10 @@ async def test_a_state_is_kept_as_it_was_told(keeper: Keeper, a: Holder) -> None
     await a.heartbeat(states={first: BROKEN})
     await a.heartbeat()
 
-    assert same(await keeper.leases.state(first), BROKEN)
+    assert is_same_state(await keeper.leases.state(first), BROKEN)
     assert await keeper.leases.state(second) is None
     await a.heartbeat(states={first: WorkerState(delivered=7)})
-    assert same(await keeper.leases.state(first), WorkerState(delivered=7))
+    assert is_same_state(await keeper.leases.state(first), WorkerState(delivered=7))
 
 
 async def test_a_state_goes_with_the_lease(keeper: Keeper, a: Holder, b: Holder) -> None:
@@ -202,24 +202,24 @@ async def test_a_state_of_somebody_elses_subscription_is_not_taken(keeper: Keepe
     assert await keeper.leases.state(first) is None
 
 
-def same(found: WorkerState | None, wanted: WorkerState) -> bool:
+def is_same_state(found: WorkerState | None, wanted: WorkerState) -> bool:
     return msgspec.json.encode(found) == msgspec.json.encode(wanted)
 
 
 async def test_more_states_than_one_heartbeat_writes_follow_with_the_next(tmp_path: Path) -> None:
-    keeper = await opened("sqlite", tmp_path, 2 * MAX_STATES + 1)
+    keeper = await open_keeper("sqlite", tmp_path, 2 * MAX_STATES + 1)
     holder = Holder(keeper, "a")
     await holder.heartbeat()
 
     await holder.heartbeat(states=dict.fromkeys(keeper.subscriptions, WorkerState(delivered=1)))
 
-    async def told() -> int:
+    async def count_states() -> int:
         return sum([await keeper.leases.state(each) is not None for each in keeper.subscriptions])
 
-    assert await told() == MAX_STATES
+    assert await count_states() == MAX_STATES
     await holder.heartbeat()
     await holder.heartbeat()
-    assert await told() == len(keeper.subscriptions)
+    assert await count_states() == len(keeper.subscriptions)
     await keeper.close()
 
 
@@ -255,28 +255,28 @@ async def test_a_process_that_delivers_itself_waits_after_a_restart_only_when_th
     clock, one = ManualClock(), frozenset({SubscriptionId("one")})
     registry = await Registry.open(url_of("sqlite", tmp_path), KEY, clock=clock)
 
-    def lived(own: str) -> RememberedLeases:
+    def remember_leases(own: str) -> RememberedLeases:
         return RememberedLeases(clock, own, OtherHolders(registry))
 
-    assert await lived("first").heartbeat(Heartbeat("first", NONE), one) == one
-    second = lived("second")
+    assert await remember_leases("first").heartbeat(Heartbeat("first", NONE), one) == one
+    second = remember_leases("second")
     assert await second.heartbeat(Heartbeat("second", NONE), one) == one
     await second.heartbeat(Heartbeat("other", NONE), one)
 
-    third = lived("third")
+    third = remember_leases("third")
     assert await third.heartbeat(Heartbeat("third", NONE), one) == NONE
     assert await third.heartbeat(Heartbeat("other", one), one) == one
     clock.advance(round(LEASE_SECONDS * 1000))
     assert await third.heartbeat(Heartbeat("third", NONE), one) == one
     assert await third.is_held()
 
-    assert await lived("fourth").heartbeat(Heartbeat("fourth", NONE), one) == one
+    assert await remember_leases("fourth").heartbeat(Heartbeat("fourth", NONE), one) == one
     await registry.close()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 async def test_a_subscription_that_is_deleted_takes_its_lease_with_it(kind: str, tmp_path: Path) -> None:
-    keeper = await opened(kind, tmp_path, 2)
+    keeper = await open_keeper(kind, tmp_path, 2)
     assert keeper.registry
     holder = Holder(keeper, "a")
     await holder.heartbeat()
@@ -292,7 +292,7 @@ async def test_a_subscription_that_is_deleted_takes_its_lease_with_it(kind: str,
 
 
 async def test_a_heartbeat_that_a_later_one_overtook_changes_nothing(tmp_path: Path) -> None:
-    keeper = await opened("sqlite", tmp_path, 2)
+    keeper = await open_keeper("sqlite", tmp_path, 2)
     wanted = frozenset(keeper.subscriptions)
 
     late = asyncio.ensure_future(keeper.leases.heartbeat(Heartbeat("a", NONE), wanted))
@@ -323,7 +323,7 @@ class Process:
         self.leaving = False
 
 
-class Lives(RuleBasedStateMachine):
+class LeaseMachine(RuleBasedStateMachine):
     """Processes start, send heartbeats, miss answers, freeze, release and die; the wanted subscriptions change."""
 
     kind: ClassVar[str]
@@ -332,23 +332,23 @@ class Lives(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory()
-        self.keeper: Keeper = self.run(opened(self.kind, Path(self.folder.name), COUNT))
+        self.keeper: Keeper = self.run_work(open_keeper(self.kind, Path(self.folder.name), COUNT))
         self.wanted = frozenset(self.keeper.subscriptions)
         self.now = 0.0
         self.holders: list[Process] = []
         self.born = 0
 
     def teardown(self) -> None:
-        self.run(self.keeper.close())
+        self.run_work(self.keeper.close())
         self.runner.close()
         self.folder.cleanup()
 
-    def run(self, work: Coroutine[object, object, T]) -> T:
+    def run_work(self, work: Coroutine[object, object, T]) -> T:
         return self.runner.run(work)
 
     def heartbeat(self, holder: Process, *, answered: bool = True) -> None:
         heartbeat = Heartbeat(holder.name, holder.delivers, leaving=holder.leaving)
-        told = self.run(self.keeper.leases.heartbeat(heartbeat, self.wanted))
+        told = self.run_work(self.keeper.leases.heartbeat(heartbeat, self.wanted))
         assert told <= self.wanted
         if not answered:
             return
@@ -403,7 +403,7 @@ class Lives(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 2.0, 5.0, LEASE_SECONDS]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
-        self.run(self.keeper.pass_time(seconds))
+        self.run_work(self.keeper.pass_time(seconds))
         for each in self.holders:
             if each.ends <= self.now:  # it knows this itself, and has stopped
                 each.told = each.delivers = NONE
@@ -456,7 +456,7 @@ EXAMPLES = {"memory": (20, 40), "sqlite": (4, 30), "postgresql": (6, 30)}  # how
     pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.long]),
 ])  # fmt: skip
 def test_no_two_deliver_the_same_and_in_the_end_each_is_delivered(kind: str) -> None:
-    machine = type("Lives", (Lives,), {"kind": kind})
+    machine = type("LeaseMachine", (LeaseMachine,), {"kind": kind})
     examples, steps = EXAMPLES[kind]
     run_state_machine_as_test(
         machine,

@@ -19,11 +19,11 @@ import pytest
 from ams.client import Client as AmsClient
 from ams.client import Worked
 from local_cluster.certificates import Authority
-from tests.client.handlers import Handler, backlog, made, sharing_handlers
+from tests.client.handlers import Handler, backlog, create_work_project, sharing_handlers
 from tests.client.handlers import publish as publish_numbers
 from tests.cluster.nodes import node_served, shared_settings
 from tests.support.events import next_event
-from tests.support.served import SERVICE_TOKEN, Served
+from tests.support.served import SERVICE_TOKEN, InProcessService
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -43,7 +43,9 @@ def settings() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]) -> Iterator[tuple[Served, Served]]:
+def nodes(
+    tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]
+) -> Iterator[tuple[InProcessService, InProcessService]]:
     folder = tmp_path_factory.mktemp("nodes")
     wait = {"pull_wait": 50.0}
     with node_served(folder / "one", settings, **wait) as one, node_served(folder / "two", settings, **wait) as two:
@@ -53,20 +55,20 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]) ->
 
 
 @pytest.fixture
-def one(nodes: tuple[Served, Served]) -> Iterator[Client]:
+def client_one(nodes: tuple[InProcessService, InProcessService]) -> Iterator[Client]:
     with client_of(nodes[0].run.base_url) as client:
         yield client
 
 
 @pytest.fixture
-def two(nodes: tuple[Served, Served]) -> Iterator[Client]:
+def client_two(nodes: tuple[InProcessService, InProcessService]) -> Iterator[Client]:
     with client_of(nodes[1].run.base_url) as client:
         yield client
 
 
 @pytest.fixture
-def sub(one: Client) -> str:
-    return make(one)
+def sub(client_one: Client) -> str:
+    return make(client_one)
 
 
 def make(client: Client, **options: object) -> str:
@@ -82,14 +84,14 @@ def publish(client: Client, sub: str, *data: str) -> None:
     client.post(f"{sub.replace('subscriptions', 'topics')}:publish", json={"messages": messages}).raise_for_status()
 
 
-def pulled(answer: httpx.Response) -> dict[str, str]:
+def pulled_ack_ids(answer: httpx.Response) -> dict[str, str]:
     found = answer.raise_for_status().json()["receivedMessages"]
     return {base64.b64decode(each["message"]["data"]).decode(): each["ackId"] for each in found}
 
 
 def pull(client: Client, sub: str, most: int = 100, *, wait: bool = False) -> dict[str, str]:
     body = {"maxMessages": str(most), "returnImmediately": "false" if wait else "true"}
-    return pulled(client.post(f"{sub}:pull", json=body))
+    return pulled_ack_ids(client.post(f"{sub}:pull", json=body))
 
 
 def acknowledge(client: Client, sub: str, *ids: str) -> httpx.Response:
@@ -101,62 +103,66 @@ def offsets(client: Client, sub: str) -> int:
 
 
 def test_messages_pulled_on_either_node_are_leased_once_and_acknowledged_and_sought_on_any(
-    one: Client, two: Client, sub: str
+    client_one: Client, client_two: Client, sub: str
 ) -> None:
-    publish(one, sub, "a", "b", "c", "d")
-    first, second = pull(one, sub, 2), pull(two, sub, 2)
+    publish(client_one, sub, "a", "b", "c", "d")
+    first, second = pull(client_one, sub, 2), pull(client_two, sub, 2)
     assert sorted([*first, *second]) == ["a", "b", "c", "d"]
-    assert pull(one, sub) == pull(two, sub) == {}
-    assert acknowledge(two, sub, *first.values(), *second.values()).json() == {}
-    assert offsets(one, sub) == offsets(two, sub) == 4
-    two.post(f"{sub}:modifyOffset", json={"offset": 3}).raise_for_status()
-    assert list(pull(one, sub)) == ["d"]
+    assert pull(client_one, sub) == pull(client_two, sub) == {}
+    assert acknowledge(client_two, sub, *first.values(), *second.values()).json() == {}
+    assert offsets(client_one, sub) == offsets(client_two, sub) == 4
+    client_two.post(f"{sub}:modifyOffset", json={"offset": 3}).raise_for_status()
+    assert list(pull(client_one, sub)) == ["d"]
 
 
-def test_nack_and_extension_go_to_the_owner_and_refusals_come_back_as_they_are(one: Client, two: Client, sub: str):
-    publish(one, sub, "a", "b")
-    given = pull(one, sub)
-    nacked = two.post(f"{sub}:nack", json={"ackIds": [given["a"]]})
+def test_nack_and_extension_go_to_the_owner_and_refusals_come_back_as_they_are(
+    client_one: Client, client_two: Client, sub: str
+):
+    publish(client_one, sub, "a", "b")
+    given = pull(client_one, sub)
+    nacked = client_two.post(f"{sub}:nack", json={"ackIds": [given["a"]]})
     assert (nacked.status_code, nacked.content) == (200, b"")
-    extended = two.post(f"{sub}:modifyAckDeadline", json={"ackIds": [given["b"]], "ackDeadlineSeconds": 60})
+    extended = client_two.post(f"{sub}:modifyAckDeadline", json={"ackIds": [given["b"]], "ackDeadlineSeconds": 60})
     assert extended.status_code == 200
-    assert list(pull(two, sub)) == ["a"]
+    assert list(pull(client_two, sub)) == ["a"]
 
-    late = [client.post(f"{sub}:nack", json={"ackIds": [given["a"]]}) for client in (one, two)]
+    late = [client.post(f"{sub}:nack", json={"ackIds": [given["a"]]}) for client in (client_one, client_two)]
     assert [each.status_code for each in late] == [408, 408]
     assert late[0].json() == late[1].json()
-    bad = acknowledge(two, sub, f"projects{sub}:99-1.0.1.1.ffffff")
+    bad = acknowledge(client_two, sub, f"projects{sub}:99-1.0.1.1.ffffff")
     assert (bad.status_code, bad.json()["error"]["message"]) == (400, "Invalid ack id")
 
 
 def test_an_answer_has_the_id_of_its_request_and_hot_requests_are_forwarded_again_and_again(
-    one: Client, two: Client, sub: str
+    client_one: Client, client_two: Client, sub: str
 ) -> None:
-    publish(one, sub, *map(str, range(10)))
-    pull(one, sub, 1)
+    publish(client_one, sub, *map(str, range(10)))
+    pull(client_one, sub, 1)
     for number in range(9):  # from the second on the head is known, and the request on the lane
-        answer = two.post(f"{sub}:pull", json={"maxMessages": "1"}, headers={"x-request-id": f"mine-{number}"})
+        answer = client_two.post(f"{sub}:pull", json={"maxMessages": "1"}, headers={"x-request-id": f"mine-{number}"})
         assert answer.headers["x-request-id"] == f"mine-{number}"
-        assert acknowledge(two, sub, *pulled(answer).values()).status_code == 200
-    assert offsets(two, sub) == 0
-    assert pull(two, sub) == {}
+        assert acknowledge(client_two, sub, *pulled_ack_ids(answer).values()).status_code == 200
+    assert offsets(client_two, sub) == 0
+    assert pull(client_two, sub) == {}
 
 
-def test_a_pull_waits_on_the_owner(nodes: tuple[Served, Served], one: Client, two: Client, sub: str) -> None:
-    pull(one, sub)
+def test_a_pull_waits_on_the_owner(
+    nodes: tuple[InProcessService, InProcessService], client_one: Client, client_two: Client, sub: str
+) -> None:
+    pull(client_one, sub)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(pull, two, sub, wait=True)
+        waiting = pool.submit(pull, client_two, sub, wait=True)
         wait_until(lambda: nodes[0].run.service.deliverer.waiting)
-        publish(one, sub, "late")
+        publish(client_one, sub, "late")
         assert list(waiting.result()) == ["late"]
 
 
 def test_a_change_that_is_forwarded_is_in_the_audit_log_once(
-    nodes: tuple[Served, Served], one: Client, two: Client, sub: str
+    nodes: tuple[InProcessService, InProcessService], client_one: Client, client_two: Client, sub: str
 ) -> None:
-    publish(one, sub, "a")
-    pull(one, sub)
-    two.post(f"{sub}:modifyOffset", json={"offset": 0}, headers={"x-request-id": f"move{sub[-2:]}"})
+    publish(client_one, sub, "a")
+    pull(client_one, sub)
+    client_two.post(f"{sub}:modifyOffset", json={"offset": 0}, headers={"x-request-id": f"move{sub[-2:]}"})
     lines = [
         line
         for node in nodes
@@ -167,18 +173,20 @@ def test_a_change_that_is_forwarded_is_in_the_audit_log_once(
 
 
 @contextmanager
-def view(node: Served, query: str, token: str = SERVICE_TOKEN) -> Iterator[HTTPResponse]:
+def view(node: InProcessService, query: str, token: str = SERVICE_TOKEN) -> Iterator[HTTPResponse]:
     with closing(HTTPConnection(*node.address, timeout=PATIENCE_SECONDS)) as connection:
         connection.request("GET", f"/v1/projects/P:watch?{query}", headers={"x-api-key": token})
         with connection.getresponse() as answer:
             yield answer
 
 
-def test_a_publish_on_one_node_wakes_a_view_on_the_other(nodes: tuple[Served, Served], one: Client, sub: str) -> None:
+def test_a_publish_on_one_node_wakes_a_view_on_the_other(
+    nodes: tuple[InProcessService, InProcessService], client_one: Client, sub: str
+) -> None:
     name = sub.rpartition("/")[2]
     with view(nodes[1], f"topics={name}&subscriptions={name}&tail={name}") as answer:
         next_event(answer, "counts")
-        publish(one, sub, "hi")
+        publish(client_one, sub, "hi")
 
         said = next_event(answer, "message")[1]
         counts = next_event(answer, "counts")[1]
@@ -188,29 +196,29 @@ def test_a_publish_on_one_node_wakes_a_view_on_the_other(nodes: tuple[Served, Se
 
 
 def test_a_token_that_is_revoked_on_one_node_ends_its_views_on_the_other(
-    nodes: tuple[Served, Served], one: Client, sub: str
+    nodes: tuple[InProcessService, InProcessService], client_one: Client, sub: str
 ) -> None:
     user, name = f"{nodes[0].run.base_url}/v1/users/who", sub.rpartition("/")[2]
-    made = one.post(user, json={"projects": [{"project": "P", "roles": ["project_admin"]}]}).raise_for_status()
+    made = client_one.post(user, json={"projects": [{"project": "P", "roles": ["project_admin"]}]}).raise_for_status()
     with view(nodes[1], f"topics={name}", made.json()["token"]) as answer:
         next_event(answer, "counts")
-        one.delete(user).raise_for_status()
+        client_one.delete(user).raise_for_status()
 
         assert next_event(answer, "end")[1]["code"] == 401
 
 
 def test_a_node_that_does_not_say_how_it_is_reached_is_named_to_clients_of_others(
-    tmp_path: Path, settings: dict[str, str], two: Client, sub: str
+    tmp_path: Path, settings: dict[str, str], client_two: Client, sub: str
 ) -> None:
     with node_served(tmp_path / "silent", settings, node_url="") as silent, client_of(silent.run.base_url) as asked:
         pull(asked, sub)
-        answer = two.post(f"{sub}:pull", json={})
+        answer = client_two.post(f"{sub}:pull", json={})
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
         assert "set node_url on every node" in answer.json()["error"]["message"]
 
 
 def test_nodes_ask_each_other_over_tls_and_believe_no_unknown_certificate(
-    tmp_path: Path, settings: dict[str, str], one: Client, two: Client, sub: str
+    tmp_path: Path, settings: dict[str, str], client_one: Client, client_two: Client, sub: str
 ) -> None:
     signed = Authority(tmp_path).sign("node")
     certificate = {"cert": str(signed.certificate), "key": str(signed.key)}
@@ -220,10 +228,10 @@ def test_nodes_ask_each_other_over_tls_and_believe_no_unknown_certificate(
         client_of(owner.run.base_url) as asked,
         client_of(other.run.base_url) as trusting,
     ):
-        publish(one, sub, "a")
+        publish(client_one, sub, "a")
         given = pull(asked, sub)
         assert acknowledge(trusting, sub, *given.values()).status_code == 200
-        refused = acknowledge(two, sub, *given.values())
+        refused = acknowledge(client_two, sub, *given.values())
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
 
 
@@ -231,33 +239,33 @@ SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Served]]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[InProcessService, InProcessService]]:
     folder, settings = tmp_path_factory.mktemp("nodes"), shared_settings()
     with node_served(folder / "owner", settings) as owner, node_served(folder / "other", settings) as other:
         yield owner, other
 
 
 @pytest.fixture
-def owner(pair: tuple[Served, Served]) -> Iterator[AmsClient]:
+def owner(pair: tuple[InProcessService, InProcessService]) -> Iterator[AmsClient]:
     with AmsClient(pair[0].run.base_url, SERVICE_TOKEN) as client:
         yield client
 
 
-def owned(client: AmsClient, **options: bool) -> str:
-    project = made(client, **options)
+def create_owned_project(client: AmsClient, **options: bool) -> str:
+    project = create_work_project(client, **options)
     assert client.project(project).subscription("s").pull(wait=False) == []
     return project
 
 
 def test_workers_of_two_nodes_share_a_backlog_and_nothing_is_handled_twice(
-    pair: tuple[Served, Served], owner: AmsClient
+    pair: tuple[InProcessService, InProcessService], owner: AmsClient
 ) -> None:
-    project = owned(owner)
+    project = create_owned_project(owner)
     data = publish_numbers(owner, project, 300)
     handlers = sharing_handlers()
     done: list[Worked] = []
 
-    def work(node: Served, handler: Handler) -> None:
+    def work(node: InProcessService, handler: Handler) -> None:
         with AmsClient(node.run.base_url, SERVICE_TOKEN) as client:
             done.append(client.work("s", handler.handle, project=project, concurrency=4, until_empty=True))
 

@@ -72,7 +72,7 @@ async def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.fixture(params=["alone", *ENGINES])
-async def single(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ownership]:
+async def single_ownership(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ownership]:
     if request.param == "alone":
         yield Ownership()
         return
@@ -97,17 +97,19 @@ async def owner_of(node: Node, subscription: SubscriptionId = ONE) -> tuple[str,
     return refused.value.node, refused.value.url
 
 
-async def test_who_claims_first_owns_it_and_what_was_released_may_be_claimed_at_once(single: Ownership) -> None:
+async def test_who_claims_first_owns_it_and_what_was_released_may_be_claimed_at_once(
+    single_ownership: Ownership,
+) -> None:
     for _ in range(2):
-        await single.claim(ONE)
-        assert single.holds(ONE)
-    single.release(ONE)
-    await single.claim(ONE)
-    await single.claim(TWO)  # in a turn after that of the release
-    assert single.holds(ONE)
-    await single.leave()
-    await single.claim(ONE)
-    assert single.holds(ONE)
+        await single_ownership.claim(ONE)
+        assert single_ownership.holds(ONE)
+    single_ownership.release(ONE)
+    await single_ownership.claim(ONE)
+    await single_ownership.claim(TWO)  # in a turn after that of the release
+    assert single_ownership.holds(ONE)
+    await single_ownership.leave()
+    await single_ownership.claim(ONE)
+    assert single_ownership.holds(ONE)
 
 
 async def test_others_hear_who_owns_it_and_how_that_node_is_reached(a: Node, b: Node) -> None:
@@ -213,12 +215,12 @@ async def test_a_node_without_answers_owns_nothing_any_more_by_its_own_clock(
 async def test_nodes_that_live_are_known_and_one_that_died_is_not(nodes: Nodes, a: Node, b: Node) -> None:
     await a.claim(ONE)
     await b.turn()
-    assert await alive(nodes) == ["http://a:8080", "http://b:8080"]
+    assert await alive_urls(nodes) == ["http://a:8080", "http://b:8080"]
 
     await nodes.kill(a)
     await b.turn()
 
-    assert await alive(nodes) == ["http://b:8080"]
+    assert await alive_urls(nodes) == ["http://b:8080"]
 
 
 async def test_a_node_that_owns_nothing_is_known_all_the_same(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,10 +229,10 @@ async def test_a_node_that_owns_nothing_is_known_all_the_same(nodes: Nodes, monk
     await nodes.node("a")
 
     async def is_known() -> bool:
-        return await alive(nodes) == ["http://a:8080"]
+        return await alive_urls(nodes) == ["http://a:8080"]
 
     await wait_until_async(is_known)
 
 
-async def alive(nodes: Nodes) -> list[str]:
+async def alive_urls(nodes: Nodes) -> list[str]:
     return [each.url for each in await nodes.leases.holders()]

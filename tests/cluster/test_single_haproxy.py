@@ -22,7 +22,7 @@ from tests.cluster.stubs import Stub, stubs
 from tests.http import test_protocol as repaired
 from tests.support.events import next_event
 from tests.support.packets import table
-from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.served import SERVICE_TOKEN, InProcessService, in_process_service
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.haproxy
@@ -68,12 +68,12 @@ class Line(ssl.SSLSocket):
 
 
 @pytest.fixture(autouse=True)
-def answered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def expect_answers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Line, "is_answered", request.function is test_lines_of_a_body)
 
 
 @dataclasses.dataclass(frozen=True)
-class Behind(Served):
+class ProxiedService(InProcessService):
     """The service through haproxy, with clients that come from `source`."""
 
     haproxy: SingleHaproxy
@@ -97,26 +97,26 @@ class Behind(Served):
 
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Behind]:
+def strict_service(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[ProxiedService]:
     folder = tmp_path_factory.mktemp("single")
     context = ssl.create_default_context(cafile=authority.ca)
     context.sslsocket_class = Line
-    with served(folder / "data", max_body_bytes=100_000, trusted_proxies="127.0.0.1") as service:
+    with in_process_service(folder / "data", max_body_bytes=100_000, trusted_proxies="127.0.0.1") as service:
         service.ask("POST", "/projects/P", {})
         service.ask("PUT", "/projects/P/topics/T")
         operations = int(service.run.operations_url.rpartition(":")[2])
         certificate = authority.sign("single").both
         with SingleHaproxy(folder, service.address[1], operations, certificate, body_bytes=100_000) as haproxy:
             own = {each.name: getattr(service, each.name) for each in dataclasses.fields(service)}
-            yield Behind(**own, haproxy=haproxy, context=context, data=folder / "data")
+            yield ProxiedService(**own, haproxy=haproxy, context=context, data=folder / "data")
 
 
-def printed(haproxy: SingleHaproxy) -> str:
+def metrics_text(haproxy: SingleHaproxy) -> str:
     return httpx.get(f"http://127.0.0.1:{haproxy.figures_port}/metrics", trust_env=False, timeout=SOON).text
 
 
 def figures(haproxy: SingleHaproxy) -> Mapping[str, float]:
-    text = printed(haproxy)
+    text = metrics_text(haproxy)
     found = re.findall(r'^haproxy_server_(\w+)\{proxy="ams",server="ams"(?:,state="UP")?\} (\S+)$', text, re.MULTILINE)
     return {name: float(value) for name, value in found}
 
@@ -137,38 +137,40 @@ def test_the_configuration_has_no_fault_and_fits_the_settings_of_the_service(tmp
     assert int(*re.findall(r"timeout server (\d+)s", text)) > longest_pull
 
 
-def test_clients_that_connect_for_each_call_share_connections_to_the_service(strict: Behind) -> None:
-    before = figures(strict.haproxy)
+def test_clients_that_connect_for_each_call_share_connections_to_the_service(strict_service: ProxiedService) -> None:
+    before = figures(strict_service.haproxy)
     for _ in range(SHARED):
-        assert strict.ask("GET", "/v1/version").status == 200
-    after = figures(strict.haproxy)
+        assert strict_service.ask("GET", "/v1/version").status == 200
+    after = figures(strict_service.haproxy)
 
     assert after["connection_reuses_total"] - before["connection_reuses_total"] >= SHARED - 1
     assert after["status"] == 1
 
 
 @pytest.mark.parametrize("name", table(b"", b""))
-def test_whatever_a_client_sends_the_next_ones_get_the_answers_to_their_own_requests(strict: Behind, name: str) -> None:
+def test_whatever_a_client_sends_the_next_ones_get_the_answers_to_their_own_requests(
+    strict_service: ProxiedService, name: str
+) -> None:
     login = b"x-api-key: %b\r\n" % SERVICE_TOKEN.encode()
     has_printed = table(b"/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGVsbG8="}]}', login)[name]
     for end in (len(has_printed), len(has_printed) - 1, has_printed.find(b"\r\n\r\n") + 3):
-        with strict.connect(SOON) as client:
+        with strict_service.connect(SOON) as client:
             client.sendall(has_printed[:end])
             client.sendall(has_printed[end:])
             client.shutdown(socket.SHUT_WR)
             answer = client.recv(65536)
         assert not answer or re.match(rb"HTTP/1.1 [24]\d\d ", answer), answer
         for victim in range(2):
-            answered = strict.ask("GET", "/v1/projects/P/topics/T", **{"x-request-id": f"{end}-{victim}"})
+            answered = strict_service.ask("GET", "/v1/projects/P/topics/T", **{"x-request-id": f"{end}-{victim}"})
             assert (answered.status, answered.headers["x-request-id"]) == (200, f"{end}-{victim}")
 
 
 @pytest.mark.parametrize("size", [10, 60_000])
-def test_a_client_that_asks_before_it_sends_a_body_is_told_to_go_on(strict: Behind, size: int) -> None:
+def test_a_client_that_asks_before_it_sends_a_body_is_told_to_go_on(strict_service: ProxiedService, size: int) -> None:
     body = json.dumps({"messages": [{"data": "aaaa" * (size // 4)}]}).encode()
     head = b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nHost: x\r\nx-api-key: %b\r\nConnection: close\r\n"
     head += b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n"
-    with strict.connect(SOON) as client:
+    with strict_service.connect(SOON) as client:
         client.sendall(head % (SERVICE_TOKEN.encode(), len(body)))
         assert client.recv(65536).startswith(b"HTTP/1.1 100 ")
         client.sendall(body)
@@ -178,30 +180,30 @@ def test_a_client_that_asks_before_it_sends_a_body_is_told_to_go_on(strict: Behi
     assert b"messageIds" in answer
 
 
-def test_the_service_knows_clients_by_their_own_addresses(strict: Behind) -> None:
-    client = dataclasses.replace(strict, source="127.0.0.9")
+def test_the_service_knows_clients_by_their_own_addresses(strict_service: ProxiedService) -> None:
+    client = dataclasses.replace(strict_service, source="127.0.0.9")
 
     assert client.ask("POST", "/v1/projects/FROM", **{"X-Forwarded-For": "192.0.2.1"}).status == 200
 
-    events = [json.loads(line) for line in (strict.data / "audit.jsonl").read_text().splitlines()]
+    events = [json.loads(line) for line in (strict_service.data / "audit.jsonl").read_text().splitlines()]
     [made] = [each for each in events if each["resource"] == "/projects/FROM"]
     assert made["address"] == "127.0.0.9"
 
 
-def test_the_log_has_no_query(strict: Behind) -> None:
-    assert strict.ask("GET", "/v1/version?key=s3cr3t").status == 200
-    wait_until(lambda: strict.haproxy.process.has_printed("GET /v1/version "))
-    assert not strict.haproxy.process.has_printed("s3cr3t")
+def test_the_log_has_no_query(strict_service: ProxiedService) -> None:
+    assert strict_service.ask("GET", "/v1/version?key=s3cr3t").status == 200
+    wait_until(lambda: strict_service.haproxy.process.has_printed("GET /v1/version "))
+    assert not strict_service.haproxy.process.has_printed("s3cr3t")
 
 
 def test_a_publish_in_flight_is_not_sent_again_and_a_pull_is_and_a_service_that_is_not_ready_is_asked(
-    strict: Behind, tmp_path: Path, authority: Authority
+    strict_service: ProxiedService, tmp_path: Path, authority: Authority
 ) -> None:
     with (
         stubs("stub") as [stub],
         SingleHaproxy(tmp_path, stub.server_port, stub.server_port, authority.sign("broken").both) as haproxy,
     ):
-        client = dataclasses.replace(strict, haproxy=haproxy)
+        client = dataclasses.replace(strict_service, haproxy=haproxy)
         stub.breaks = True
         assert client.ask("POST", "/v1/projects/p/topics/t:publish").status == 502
         assert len(stub.seen) == 1
@@ -213,15 +215,17 @@ def test_a_publish_in_flight_is_not_sent_again_and_a_pull_is_and_a_service_that_
         assert client.ask("GET", "/v1/version").status == 200
 
 
-def test_a_service_that_starts_is_waited_for(strict: Behind, tmp_path: Path, authority: Authority) -> None:
+def test_a_service_that_starts_is_waited_for(
+    strict_service: ProxiedService, tmp_path: Path, authority: Authority
+) -> None:
     port = free_port()
     with SingleHaproxy(tmp_path, port, port, authority.sign("later").both) as haproxy:
-        client = dataclasses.replace(strict, haproxy=haproxy)
+        client = dataclasses.replace(strict_service, haproxy=haproxy)
         statuses: list[int] = []
         asking = threading.Thread(target=lambda: statuses.append(client.ask("GET", "/v1/version").status))
         asking.start()
         asked = re.compile(r'^haproxy_backend_current_sessions\{proxy="ams\w*"\} [1-9]', re.MULTILINE)
-        wait_until(lambda: asked.search(printed(haproxy)))
+        wait_until(lambda: asked.search(metrics_text(haproxy)))
         stub = Stub("later", port)
         asking.join()
         stub.close()
@@ -234,20 +238,20 @@ def test_a_service_that_starts_is_waited_for(strict: Behind, tmp_path: Path, aut
         assert refused.headers["content-type"] == "application/json; charset=utf-8"
 
 
-def test_a_live_view_comes_through_an_event_at_a_time_and_its_client_may_leave(strict: Behind) -> None:
+def test_a_live_view_comes_through_an_event_at_a_time_and_its_client_may_leave(strict_service: ProxiedService) -> None:
     connection = http.client.HTTPConnection("localhost")
-    connection.sock = strict.connect(SOON)
+    connection.sock = strict_service.connect(SOON)
     path = "/v1/projects/P:watch?topics=T&tail=T"
     connection.request("GET", path, headers={"x-api-key": SERVICE_TOKEN, "Accept-Encoding": "gzip"})
     with contextlib.closing(connection), connection.getresponse() as answer:
         assert next_event(answer)[0] == "counts"
-        assert strict.call("POST", "/projects/P/topics/T:publish", A_MESSAGE).status_code == 200
+        assert strict_service.call("POST", "/projects/P/topics/T:publish", A_MESSAGE).status_code == 200
 
         assert next_event(answer, "message")[1]["message"]["data"] == "aGk="
-        assert strict.run.service.cases.live.views == 1
+        assert strict_service.run.service.cases.live.views == 1
 
     def is_gone() -> bool:  # haproxy notices when it sends something
-        strict.call("POST", "/projects/P/topics/T:publish", A_MESSAGE)
-        return not strict.run.service.cases.live.views
+        strict_service.call("POST", "/projects/P/topics/T:publish", A_MESSAGE)
+        return not strict_service.run.service.cases.live.views
 
     wait_until(is_gone)

@@ -25,7 +25,7 @@ ROW = re.compile(r"^(\w+(?: \d)?) +127\.0\.0\.1:\d+ +(\d+) +/", re.MULTILINE)
 EXPORT = re.compile(r"AMS_ENDPOINT=(\S+) AMS_CA=(\S+) AMS_TOKEN_FILE=(\S+)")
 
 
-class Up:
+class UpCommand:
     def __init__(self, folder: Path) -> None:
         self.output = folder / "output"
         with self.output.open("w") as output:
@@ -41,8 +41,8 @@ class Up:
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[Up]:
-    up = Up(tmp_path)
+def up_command(tmp_path: Path) -> Iterator[UpCommand]:
+    up = UpCommand(tmp_path)
     try:
         up.wait_for("Ctrl-C stops everything")
         yield up
@@ -51,10 +51,10 @@ def up(tmp_path: Path) -> Iterator[Up]:
         up.process.wait()
 
 
-def test_messages_go_through_what_is_killed_is_brought_back_and_ctrl_c_leaves_nothing(up: Up) -> None:
-    pids = {name: int(pid) for name, pid in ROW.findall(up.text)}
+def test_messages_go_through_what_is_killed_is_brought_back_and_ctrl_c_leaves_nothing(up_command: UpCommand) -> None:
+    pids = {name: int(pid) for name, pid in ROW.findall(up_command.text)}
     assert pids.keys() == PARTS
-    [(endpoint, ca, token_file)] = set(EXPORT.findall(up.text))
+    [(endpoint, ca, token_file)] = set(EXPORT.findall(up_command.text))
     with Client(endpoint, Path(token_file).read_text().strip(), ca=ca) as client:
         client.call(create_project("P"))
         topic, subscription = client.project("P").topic("t"), client.project("P").subscription("s")
@@ -67,10 +67,10 @@ def test_messages_go_through_what_is_killed_is_brought_back_and_ctrl_c_leaves_no
 
     assert [message.id for message in messages] == ids == [str(number) for number in range(20)]
     assert [message.data for message in messages] == [str(number).encode() for number in range(20)]
-    up.wait_for("node1 is back", "postgres 1 is back")
-    assert "takes writes now" in up.text
+    up_command.wait_for("node1 is back", "postgres 1 is back")
+    assert "takes writes now" in up_command.text
 
-    everything = descendants(up.process.pid)
-    up.process.send_signal(signal.SIGINT)
-    assert up.process.wait(60) == 0, up.text
+    everything = descendants(up_command.process.pid)
+    up_command.process.send_signal(signal.SIGINT)
+    assert up_command.process.wait(60) == 0, up_command.text
     assert [pid for pid in everything if runs(pid)] == []

@@ -12,7 +12,7 @@ from local_cluster.link import Link
 from local_cluster.ports import free_port
 from tests.console.conftest import ROOT, Api, TabOpener, button, data
 from tests.support import shape
-from tests.support.receiving import Receiving, received
+from tests.support.receiving import Receiving, run_receiver
 from tests.support.service import LiveService, live_service
 from tests.support.waiting import wait_until
 
@@ -29,7 +29,7 @@ ROLES = {
 
 @pytest.fixture(scope="module")
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
-    with received(tmp_path_factory.mktemp("endpoints")) as running:
+    with run_receiver(tmp_path_factory.mktemp("endpoints")) as running:
         yield running
 
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.contract.runner import Endpoints, Runner, open_endpoints
-from tests.support.served import WORKER_TOKEN, Served, served
+from tests.support.served import WORKER_TOKEN, InProcessService, in_process_service
 from tests.support.waiting import PATIENCE_SECONDS
 
 PUSH = {"push_enabled": True, "push_worker_token": WORKER_TOKEN, "push_allow": "127.0.0.0/8"}
@@ -29,15 +29,19 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, endpoints: Endpoints) -> Iterator[Callable[[str], Served]]:
+def service(
+    tmp_path_factory: pytest.TempPathFactory, endpoints: Endpoints
+) -> Iterator[Callable[[str], InProcessService]]:
     """Give services by the name of their settings, each started at first use."""
-    running: dict[str, Served] = {}
+    running: dict[str, InProcessService] = {}
     with contextlib.ExitStack() as stack:
 
-        def find(name: str) -> Served:
+        def find(name: str) -> InProcessService:
             if name not in running:
                 folder = tmp_path_factory.mktemp("service") / "ams-data"
-                running[name] = stack.enter_context(served(folder, push_ca_file=endpoints.ca, **SETTINGS[name]))
+                running[name] = stack.enter_context(
+                    in_process_service(folder, push_ca_file=endpoints.ca, **SETTINGS[name])
+                )
                 if name == "push without a worker":
                     running[name].ask("DELETE", "/users/push_worker_0")
             return running[name]
@@ -52,13 +56,15 @@ def client() -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def runner(service: Callable[[str], Served], client: httpx.Client, endpoints: Endpoints) -> Callable[[str], Runner]:
+def runner(
+    service: Callable[[str], InProcessService], client: httpx.Client, endpoints: Endpoints
+) -> Callable[[str], Runner]:
     return lambda name: Runner(service(name), client, endpoints)
 
 
 @pytest.fixture(scope="module")
 def primed_runner(
-    service: Callable[[str], Served], client: httpx.Client, endpoints: Endpoints
+    service: Callable[[str], InProcessService], client: httpx.Client, endpoints: Endpoints
 ) -> Callable[[str], Runner]:
     """Give runners whose hot requests take the fast lane where they can."""
     return lambda name: Runner(service(name), client, endpoints, primed=True)

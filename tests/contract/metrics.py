@@ -18,14 +18,14 @@ def metric(resource: str, name: str, short: str, *points: tuple[str, object], ki
     }  # fmt: skip
 
 
-def whole(*metrics: object) -> Answer:
+def metrics_answer(*metrics: object) -> Answer:
     return Answer({"metrics": list(metrics)})
 
 
 def project(
     topics: int = 0, subscriptions: int = 0, days: tuple[tuple[str, int], ...] = (), users: tuple[object, ...] = ()
 ) -> Answer:
-    return whole(
+    return metrics_answer(
         metric("project", "$P", "number_of_topics", ("$now", topics)),
         metric("project", "$P", "number_of_subscriptions", ("$now", subscriptions)),
         *users,
@@ -37,7 +37,7 @@ def topic(
     subscriptions: int = 0, messages: int = 0, size: int = 0, days: tuple[tuple[str, int], ...] = (),
     rate: tuple[str, float] = (NEVER, 0.0),
 ) -> Answer:  # fmt: skip
-    return whole(
+    return metrics_answer(
         metric("topic", "T", "number_of_subscriptions", ("$now", subscriptions)),
         metric("topic", "T", "number_of_messages", ("$now", messages)),
         metric("topic", "T", "number_of_bytes", ("$now", size)),
@@ -47,7 +47,7 @@ def topic(
 
 
 def subscription(messages: int = 0, size: int = 0, rate: tuple[str, float] = (NEVER, 0.0), lost: int = 0) -> Answer:
-    return whole(
+    return metrics_answer(
         metric("subscription", "S", "number_of_messages", ("$now", messages)),
         metric("subscription", "S", "number_of_bytes", ("$now", size)),
         metric("subscription", "S", "consumption_rate", rate, kind="rate"),
@@ -66,10 +66,11 @@ PROJECT_ROWS = [
     Row("14.1", "its topics and subscriptions", get(OF_PROJECT), project(2, 1), (*BOTH, put(OTHER_TOPIC))),
     Row("14.1, clients A21", "members on access lists, each kind oldest member first", get(OF_PROJECT), project(2, 1,
         users=(on_lists("pub", "topics", 2), on_lists("adm", "topics", 1), on_lists("con", "subscriptions", 1))), (PUB,
-        ADM, CON, *BOTH, put(OTHER_TOPIC), listed(TOPIC, "adm", "pub"), listed(OTHER_TOPIC, "pub"), listed(SUBSCRIPTION,
+        ADM, CON, *BOTH, put(OTHER_TOPIC), modify_acl(TOPIC, "adm", "pub"), modify_acl(OTHER_TOPIC, "pub"),
+        modify_acl(SUBSCRIPTION,
         "con"))),
     Row("14.1", "a member who left is not told of", get(OF_PROJECT), project(1),
-        (PUB, A_TOPIC, listed(TOPIC, "pub"), post(PROJECT + "/members/$P-pub:remove"))),
+        (PUB, A_TOPIC, modify_acl(TOPIC, "pub"), post(PROJECT + "/members/$P-pub:remove"))),
     Row("14.1", "messages of all topics by day, newest first, at once", get(OF_PROJECT),
         project(2, 1, (("$today", 3), ("$yesterday", 1))),
         (*BOTH, put(OTHER_TOPIC), publish(), Wait(86_400), publish("aGk=", "aGk="), publish(to=OTHER_TOPIC))),
@@ -92,7 +93,7 @@ TOPIC_ROWS = [
     Row("14.2", "the rate: messages of the last publish by the seconds since the one before", get(OF_TOPIC),
         topic(0, 6, 24, (("$today", 6),), ("$now", 2.5)),
         (A_TOPIC, publish(), Wait(2), publish("aGk=", "aGk=", "aGk=", "aGk=", "aGk="))),
-    Row("14.2", "its timestamp stays that of the last publish", get(OF_TOPIC), Answer(Has(metrics=Holding(
+    Row("14.2", "its timestamp stays that of the last publish", get(OF_TOPIC), Answer(Has(metrics=ListWith(
         metric("topic", "T", "publishing_rate", ("$before", 1.0), kind="rate")))), (A_TOPIC, publish(), Wait(3600))),
     Row("14.2, 17.4 O5", "two publishes at once: the interval is a millisecond at least", get(OF_TOPIC),
         topic(0, 2, 8, (("$today", 2),), ("$now", 1000.0)), (A_TOPIC, publish(), publish()), standing=True),
@@ -196,7 +197,7 @@ NO_USAGE = {
 }  # fmt: skip
 
 
-def used(
+def project_usage(
     name: str, messages: int = 0, average: float = 0.0, made: tuple[int, int, int] = (0, 0, 0)
 ) -> dict[str, object]:
     topics, subscriptions, users = made
@@ -211,11 +212,11 @@ def usage(*projects: dict[str, object], messages: int = 0, average: float = 0.0)
     return {"projects_metrics": of_projects, **totals}
 
 
-def va(query: str = "", by: str = "admin") -> Ask:
+def get_va_metrics(query: str = "", by: str = "admin") -> Request:
     return get(f"/metrics/va_metrics?projects=$P{query}", by=by)
 
 
-def report(query: str = "", by: str = "adm") -> Ask:
+def report(query: str = "", by: str = "adm") -> Request:
     return get(f"/users/usageReport{query}", by=by)
 
 
@@ -223,42 +224,45 @@ TODAY_ONLY = "&start_date=$today&end_date=$today"
 BAD_START = error("IA", "Start date is not in valid format")
 BAD_END = error("IA", "End date is not in valid format")
 REVERSED = error("IA", "Start date cannot be after the end date")
-OTHER = Ask("POST", "/projects/$P-2", {})
+OTHER = Request("POST", "/projects/$P-2", {})
 NO_OTHER = error("NF", "Project $P-2 doesn't exist")
 
 USAGE_ROWS = [
     Row("14.4, 17.4 O1, 17.4 O2, clients A21", "the node, one value each", get("/metrics"), Answer({"metrics": NODE}),
         (get("/metrics"),)),
-    Row("14.4", "usage of a day", va(TODAY_ONLY), Answer(usage(used("$P", 3, 3.0, (1, 1, 1)), messages=3, average=3.0)),
-        (*BOTH, ADM, publish("aGk=", "aGk=", "aGk="))),
-    Row("14.4", "both days are included, and the average is rounded up", va("&start_date=$yesterday&end_date=$today"),
-        Answer(usage(used("$P", 3, 1.5, (1, 0, 0)), messages=3, average=1.5)), (A_TOPIC, publish(), Wait(86_400),
-        publish("aGk=", "aGk="))),
-    Row("14.4", "the average of 1 message in 7 days is 0.15", va("&start_date=$week&end_date=$today"),
-        Answer(usage(used("$P", 1, 0.15, (1, 0, 0)), messages=1, average=0.15)), (A_TOPIC, publish())),
-    Row("14.4", "from 1970 to today when nothing is said", va(),
-        Answer(usage(used("$P", 1, 0.01, (1, 0, 0)), messages=1, average=0.01)), (A_TOPIC, publish())),
-    Row("14.4", "empty dates are absent ones", va("&start_date=&end_date="),
-        Answer(usage(used("$P", 1, 0.01, (1, 0, 0)), messages=1, average=0.01)), (A_TOPIC, publish())),
-    Row("14.4", "what was made and published before the window does not count", va(TODAY_ONLY),
-        Answer(usage(used("$P"))), (*BOTH, ADM, publish(), Wait(86_400))),
-    Row("14.4", "nor what came after it", va("&end_date=$yesterday"), Answer(usage(used("$P"))),
+    Row("14.4", "usage of a day", get_va_metrics(TODAY_ONLY), Answer(usage(project_usage("$P", 3, 3.0, (1, 1, 1)),
+        messages=3, average=3.0)), (*BOTH, ADM, publish("aGk=", "aGk=", "aGk="))),
+    Row("14.4", "both days are included, and the average is rounded up",
+        get_va_metrics("&start_date=$yesterday&end_date=$today"), Answer(usage(project_usage("$P", 3, 1.5, (1, 0, 0)),
+        messages=3, average=1.5)), (A_TOPIC, publish(), Wait(86_400), publish("aGk=", "aGk="))),
+    Row("14.4", "the average of 1 message in 7 days is 0.15", get_va_metrics("&start_date=$week&end_date=$today"),
+        Answer(usage(project_usage("$P", 1, 0.15, (1, 0, 0)), messages=1, average=0.15)), (A_TOPIC, publish())),
+    Row("14.4", "from 1970 to today when nothing is said", get_va_metrics(),
+        Answer(usage(project_usage("$P", 1, 0.01, (1, 0, 0)), messages=1, average=0.01)), (A_TOPIC, publish())),
+    Row("14.4", "empty dates are absent ones", get_va_metrics("&start_date=&end_date="),
+        Answer(usage(project_usage("$P", 1, 0.01, (1, 0, 0)), messages=1, average=0.01)), (A_TOPIC, publish())),
+    Row("14.4", "what was made and published before the window does not count", get_va_metrics(TODAY_ONLY),
+        Answer(usage(project_usage("$P"))), (*BOTH, ADM, publish(), Wait(86_400))),
+    Row("14.4", "nor what came after it", get_va_metrics("&end_date=$yesterday"), Answer(usage(project_usage("$P"))),
         (Wait(86_400), *BOTH, ADM, publish())),
     Row("14.4, 17.4 O3", "users count in each of their projects, also when projects are named",
-        get("/metrics/va_metrics?projects=$P,$P-2" + TODAY_ONLY), Answer(usage(used("$P", made=(0, 0, 2)), used("$P-2",
+        get("/metrics/va_metrics?projects=$P,$P-2" + TODAY_ONLY),
+        Answer(usage(project_usage("$P", made=(0, 0, 2)), project_usage("$P-2",
         made=(0, 0, 1)))), (OTHER, ADM, post("/users/$P-two", {"projects": [{"project": "$P", "roles": []},
         {"project": "$P-2", "roles": ["consumer"]}]}))),
     Row("14.4, 17.4 O4", "projects without messages are there, with zeros",
-        get("/metrics/va_metrics?projects=$P-2,$P" + TODAY_ONLY), Answer(usage(used("$P-2"), used("$P", 1, 1.0, (1, 0,
+        get("/metrics/va_metrics?projects=$P-2,$P" + TODAY_ONLY),
+        Answer(usage(project_usage("$P-2"), project_usage("$P", 1, 1.0, (1, 0,
         0)), messages=1, average=1.0)), (OTHER, A_TOPIC, publish())),
     Row("14.4", "the total average is the sum of the rounded ones",
-        get("/metrics/va_metrics?projects=$P,$P-2&start_date=$week&end_date=$today"),
-        Answer(usage(used("$P", 1, 0.15, (1, 0, 0)), used("$P-2", 1, 0.15, (1, 0, 0)), messages=2, average=0.3)),
-        (OTHER, A_TOPIC, publish(), put("/projects/$P-2/topics/T"), publish(to="/projects/$P-2/topics/T"))),
-    Row("14.4, 17.3 U13", "messages of a deleted topic stay", va(TODAY_ONLY),
-        Answer(usage(used("$P", 2, 2.0), messages=2, average=2.0)), (A_TOPIC, publish("aGk=", "aGk="), delete(TOPIC))),
+        get("/metrics/va_metrics?projects=$P,$P-2&start_date=$week&end_date=$today"), Answer(usage(project_usage("$P",
+        1, 0.15, (1, 0, 0)), project_usage("$P-2", 1, 0.15, (1, 0, 0)), messages=2, average=0.3)), (OTHER, A_TOPIC,
+        publish(), put("/projects/$P-2/topics/T"), publish(to="/projects/$P-2/topics/T"))),
+    Row("14.4, 17.3 U13", "messages of a deleted topic stay", get_va_metrics(TODAY_ONLY),
+        Answer(usage(project_usage("$P", 2, 2.0), messages=2, average=2.0)),
+        (A_TOPIC, publish("aGk=", "aGk="), delete(TOPIC))),
     Row("14.4, 17.4 O4", "all projects when none is named", get("/metrics/va_metrics"),
-        Answer(Has(projects_metrics=Has(projects=Holding(used("$P")))))),
+        Answer(Has(projects_metrics=Has(projects=ListWith(project_usage("$P")))))),
     Row("14.4", "a bad start date comes first", get("/metrics/va_metrics?start_date=x&end_date=x&projects=none"),
         BAD_START),
     Row("14.4", "a bad end date is next", get("/metrics/va_metrics?end_date=2024-02-30&projects=none"), BAD_END),
@@ -270,13 +274,15 @@ USAGE_ROWS = [
     Row("14.4", "then the first project that does not exist", get("/metrics/va_metrics?projects=$P,$P-2,$P-3"),
         NO_OTHER),
     Row("14.4, 1.3", "usageReport is no user's name", report(), Answer(
-        {"va_metrics": usage(used("$P", 2, 0.01, (1, 1, 1)), messages=2, average=0.01),
+        {"va_metrics": usage(project_usage("$P", 2, 0.01, (1, 1, 1)), messages=2, average=0.01),
         "operational_metrics": {"metrics": NODE}}), (ADM, *BOTH, publish("aGk=", "aGk="))),
     Row("14.4, 17.4 O3", "a report of the projects the caller administers, and of no others",
-        report(TODAY_ONLY.replace("&", "?", 1)), Answer(Has(va_metrics=usage(used("$P", made=(0, 0, 1))))), (OTHER, ADM,
-        Ask("POST", "/projects/$P-3", {}), post("/projects/$P-2/members/$P-adm:add", {"roles": ["publisher"]}))),
+        report(TODAY_ONLY.replace("&", "?", 1)), Answer(Has(va_metrics=usage(project_usage("$P", made=(0, 0, 1))))),
+        (OTHER, ADM,
+        Request("POST", "/projects/$P-3", {}), post("/projects/$P-2/members/$P-adm:add", {"roles": ["publisher"]}))),
     Row("14.4", "a report narrowed down; names outside are ignored", report("?projects=$P-2,$P-3,none" + TODAY_ONLY),
-        Answer(Has(va_metrics=usage(used("$P-2", made=(0, 0, 1))))), (OTHER, ADM, Ask("POST", "/projects/$P-3", {}),
+        Answer(Has(va_metrics=usage(project_usage("$P-2", made=(0, 0, 1))))),
+        (OTHER, ADM, Request("POST", "/projects/$P-3", {}),
         post("/projects/$P-2/members/$P-adm:add", {"roles": ["project_admin"]}))),
     Row("14.4", "who administers no project gets zeros, and no operational metrics", report(by="pub"),
         Answer({"va_metrics": NO_USAGE, "operational_metrics": {"metrics": []}}), (PUB,)),

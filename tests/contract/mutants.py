@@ -68,7 +68,7 @@ def _changes_of(file: Path) -> Iterator[Change]:
     tree = ast.parse(source)
     texts = _named_texts(tree)
     for node in ast.walk(tree):
-        for piece, new in _spoilt(node, texts, file):
+        for piece, new in _spoil_node(node, texts, file):
             start, end = (
                 starts[piece.lineno - 1] + piece.col_offset,
                 starts[piece.end_lineno - 1] + piece.end_col_offset,
@@ -78,25 +78,30 @@ def _changes_of(file: Path) -> Iterator[Change]:
 
 def _named_texts(tree: ast.Module) -> set[str]:
     """Return the names of module constants that are used as an error's text."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) in ERRORS]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called_name(node) in ERRORS]
     return {argument.id for call in calls for argument in call.args if isinstance(argument, ast.Name)}
 
 
-def _spoilt(node: ast.AST, texts: set[str], file: Path) -> Iterator[tuple[ast.expr, str]]:
-    if isinstance(node, ast.Call) and _called(node) in ERRORS and node.args:
+def _spoil_node(node: ast.AST, texts: set[str], file: Path) -> Iterator[tuple[ast.expr, str]]:
+    if isinstance(node, ast.Call) and _called_name(node) in ERRORS and node.args:
         yield from _other_text(node.args[0])
-    elif isinstance(node, ast.Call) and _called(node) == "Status" and file.name == "errors.py" and len(node.args) == 2:
+    elif (
+        isinstance(node, ast.Call)
+        and _called_name(node) == "Status"
+        and file.name == "errors.py"
+        and len(node.args) == 2
+    ):
         yield from _other_status(node.args[0], node.args[1])
     elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in texts:
         yield from _other_text(node.value)
     elif isinstance(node, ast.FunctionDef) and node.name == "__init__" and file.name == "errors.py":
         for default in node.args.defaults:
             yield from _other_text(default)
-    elif isinstance(node, ast.Call) and _called(node) == "Action":
+    elif isinstance(node, ast.Call) and _called_name(node) == "Action":
         yield from _other_action(node)
 
 
-def _called(node: ast.Call) -> str:
+def _called_name(node: ast.Call) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
 
 

@@ -11,7 +11,7 @@ PUBLISH = TOPIC + ":publish"
 PUBLISH_TIME = Like(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,2}[1-9])?Z")
 HOUR = 3600
 REUSED = error("CO", "Idempotency key reused with other content")
-TOO_LARGE = refused(413, "INVALID_ARGUMENT", "Message size is too large")
+TOO_LARGE = custom_error(413, "INVALID_ARGUMENT", "Message size is too large")
 BAD_KEY = error("IA", "Idempotency-Key must have 1 to 255 visible ASCII characters")
 
 
@@ -30,7 +30,7 @@ class Lines:
         ] and all(each["publishTime"] == PUBLISH_TIME for each in other)
 
 
-def keyed(key: str, *data: str, to: str = TOPIC) -> Ask:
+def publish_once(key: str, *data: str, to: str = TOPIC) -> Request:
     return publish(*data, to=to)._replace(headers={"idempotency-key": key})
 
 
@@ -39,30 +39,30 @@ def ids(*numbers: int) -> Answer:
 
 
 KEYS = [
-    Row("ours key", "the same key with the same messages answers the first ids and stores nothing", keyed("k", "MA==",
-        "MQ=="), ids(0, 1), (*BOTH, keyed("k", "MA==", "MQ=="), publish("Mg==")), ((pull(), received(0, 1, 2)),)),
+    Row("ours key", "the same key with the same messages answers the first ids and stores nothing", publish_once("k",
+        "MA==", "MQ=="), ids(0, 1), (*BOTH, publish_once("k", "MA==", "MQ=="), publish("Mg==")), ((pull(),
+        batch_with_ids(0, 1, 2)),)),
     Row("ours key", "the same messages written in another way are the same messages", post(PUBLISH,
         b'{ "Messages": [{"attributes": {}, "data": "MA==", "messageId": "9"}] }', headers={"idempotency-key": "k"}),
-        ids(0), (A_TOPIC, keyed("k", "MA=="))),
-    Row("ours key", "the same key with other messages is refused and stores nothing", keyed("k", "MQ=="), REUSED,
-        (*BOTH, keyed("k", "MA==")), ((pull(), received(0)),)),
-    Row("ours key", "a key belongs to one topic", keyed("k", "MQ==", to=TOPIC + "2"), ids(0),
-        (A_TOPIC, put(TOPIC + "2"), keyed("k", "MA=="))),
-    Row("ours key", "a key over 255 characters is refused and nothing stored", keyed("k" * 256), BAD_KEY, BOTH,
-        ((pull(), received()),)),
-    Row("ours key", "a request that was refused leaves its key free", keyed("k", "MQ=="), ids(0),
-        (A_TOPIC,), ((keyed("j", "A" * 2000), TOO_LARGE), (keyed("j", "MQ=="), ids(1))), "small"),
-    Row("ours key", "a publish repeated after a schema was attached is still the first one", keyed("k", "MA=="), ids(0),
-        (A_TOPIC, keyed("k", "MA=="), post(SCHEMA, {"type": "json", "schema": {"type": "object"}}),
-         post(f"{TOPIC}:attachSchema", {"schema": "projects/$P/schemas/X"})),
-        ((keyed("l", "MA=="), error("IA", "Message 0 data is not valid,(root): Invalid type. Expected: object, given: "
-                                    "integer")),)),
+        ids(0), (A_TOPIC, publish_once("k", "MA=="))),
+    Row("ours key", "the same key with other messages is refused and stores nothing", publish_once("k", "MQ=="), REUSED,
+        (*BOTH, publish_once("k", "MA==")), ((pull(), batch_with_ids(0)),)),
+    Row("ours key", "a key belongs to one topic", publish_once("k", "MQ==", to=TOPIC + "2"), ids(0),
+        (A_TOPIC, put(TOPIC + "2"), publish_once("k", "MA=="))),
+    Row("ours key", "a key over 255 characters is refused and nothing stored", publish_once("k" * 256), BAD_KEY, BOTH,
+        ((pull(), batch_with_ids()),)),
+    Row("ours key", "a request that was refused leaves its key free", publish_once("k", "MQ=="), ids(0),
+        (A_TOPIC,), ((publish_once("j", "A" * 2000), TOO_LARGE), (publish_once("j", "MQ=="), ids(1))), "small"),
+    Row("ours key", "a publish repeated after a schema was attached is still the first one", publish_once("k", "MA=="),
+        ids(0), (A_TOPIC, publish_once("k", "MA=="), post(SCHEMA, {"type": "json", "schema": {"type": "object"}}),
+        post(f"{TOPIC}:attachSchema", {"schema": "projects/$P/schemas/X"})), ((publish_once("l", "MA=="), error("IA",
+        "Message 0 data is not valid,(root): Invalid type. Expected: object, given: " "integer")),)),
     Row("ours key", "no messages under a known key are other messages", post(PUBLISH, {"messages": []},
-        headers={"idempotency-key": "k"}), REUSED, (A_TOPIC, keyed("k", "MA=="))),
-    Row("ours key", "a key is known as long as the messages are kept", keyed("k", "MQ=="), ids(1),
-        (A_TOPIC, keyed("k", "MA=="), Wait(7 * DAY), keyed("k", "MA=="), Wait(0.001))),
-    Row("ours key", "a key older than its window counts as new", keyed("k", "MQ=="), ids(1),
-        (A_TOPIC, keyed("k", "MA=="), Wait(HOUR), keyed("k", "MA=="), Wait(0.001)), (), "short memory"),
+        headers={"idempotency-key": "k"}), REUSED, (A_TOPIC, publish_once("k", "MA=="))),
+    Row("ours key", "a key is known as long as the messages are kept", publish_once("k", "MQ=="), ids(1),
+        (A_TOPIC, publish_once("k", "MA=="), Wait(7 * DAY), publish_once("k", "MA=="), Wait(0.001))),
+    Row("ours key", "a key older than its window counts as new", publish_once("k", "MQ=="), ids(1),
+        (A_TOPIC, publish_once("k", "MA=="), Wait(HOUR), publish_once("k", "MA=="), Wait(0.001)), (), "short memory"),
 ]  # fmt: skip
 
 SEEK = SUBSCRIPTION + ":seek"
@@ -73,14 +73,14 @@ BAD_TIME = error("IA", "Time is not in valid Zulu format.")
 NO_TOPIC_LEFT = error("CO", "Subscription's topic doesn't exist")
 
 
-def seek(**body: object) -> Ask:
+def seek(**body: object) -> Request:
     return post(SEEK, body)
 
 
 SEEKING = [
     Row("ours seek", "an offset is moved to, and the new position answered", seek(offset=1), offsets(0, 1, 3), THREE,
-        ((pull(), received(1, 2)),)),
-    Row("ours seek", "the end is a place", seek(offset=3), offsets(0, 3, 3), THREE, ((pull(), received()),)),
+        ((pull(), batch_with_ids(1, 2)),)),
+    Row("ours seek", "the end is a place", seek(offset=3), offsets(0, 3, 3), THREE, ((pull(), batch_with_ids()),)),
     Row("ours seek", "a time after the last message leads to the end", seek(time="2999-01-01T00:00:00Z"),
         offsets(0, 3, 3), THREE),
     Row("ours seek", "a time before the oldest message leads to that one", seek(time="1970-01-01T00:00:00.000Z"),
@@ -103,10 +103,10 @@ SEEKING = [
 ]  # fmt: skip
 
 OFFSETS, READ = TOPIC + ":offsets", TOPIC + ":read"
-LISTED = listed(SUBSCRIPTION, "con")
+LISTED = modify_acl(SUBSCRIPTION, "con")
 
 
-def asked(path: str, accept: str = "", by: str = "admin") -> Ask:
+def get_accepting(path: str, accept: str = "", by: str = "admin") -> Request:
     return get(path, by, headers={"accept": accept} if accept else {})
 
 
@@ -116,7 +116,7 @@ def lines(*numbers: int, first: int, following: int, end: int) -> Answer:
     return Answer(Lines(numbers), 200, headers)
 
 
-def bad(name: str, least: int = 0) -> Answer:
+def number_error(name: str, least: int = 0) -> Answer:
     return error("IA", f"Invalid {name}(needs a whole number of {least} or more)")
 
 
@@ -147,10 +147,10 @@ READING = [
     Row("ours read", "beyond the end is none", get(READ + "?from=4"), NO_BOUNDS, THREE),
     Row("ours read", "below the oldest kept reads from that one", get(READ + "?from=1"),
         lines(3, first=3, following=4, end=4), (*THREE, Wait(7 * DAY), publish("Mw=="), Wait(2))),
-    *(Row("ours read", f"from={value} is no offset", get(f"{READ}?from={value}"), bad("from"), THREE)
+    *(Row("ours read", f"from={value} is no offset", get(f"{READ}?from={value}"), number_error("from"), THREE)
       for value in ("-1", "%2B1", "1.0", "x", "9" * 19)),
-    Row("ours read", "a bad `to`", get(READ + "?to=x"), bad("to"), THREE),
-    *(Row("ours read", f"max={value} is not 1 or more", get(f"{READ}?max={value}"), bad("max", 1), THREE)
+    Row("ours read", "a bad `to`", get(READ + "?to=x"), number_error("to"), THREE),
+    *(Row("ours read", f"max={value} is not 1 or more", get(f"{READ}?max={value}"), number_error("max", 1), THREE)
       for value in ("-1", "0", "x")),
     Row("ours read", "no cursor moves", get(READ), lines(0, 1, 2, first=0, following=3, end=3), THREE,
         ((ASK_OFFSETS, offsets(0, 0, 3)), (ack(0), error("IA", "no ack pending")))),
@@ -172,7 +172,7 @@ BAD_BODY = error("IA", "Invalid Retention Arguments")
 NEW_ID = publish("MA==")
 
 
-def keep(seconds: object, of: str = TOPIC, by: str = "admin") -> Ask:
+def set_retention(seconds: object, of: str = TOPIC, by: str = "admin") -> Request:
     return post(f"{of}:modifyRetention", {"retentionSeconds": seconds}, by)
 
 
@@ -189,29 +189,29 @@ def bounds(oldest: int, end: int) -> Answer:
 
 
 KEEPING = [
-    Row("ours retention", "a topic's own time is shown", keep(60), topic_kept(60), (A_TOPIC,),
+    Row("ours retention", "a topic's own time is shown", set_retention(60), topic_kept(60), (A_TOPIC,),
         ((get(TOPIC), topic_kept(60)),)),
     Row("ours retention", "messages older than it go", get(OFFSETS), bounds(3, 4),
-        (*THREE, keep(60), Wait(60), NEW_ID, Wait(2))),
+        (*THREE, set_retention(60), Wait(60), NEW_ID, Wait(2))),
     Row("ours retention", "a longer time keeps what comes from then on", get(OFFSETS), bounds(0, 1),
-        (A_TOPIC, keep(30 * DAY), NEW_ID, Wait(8 * DAY))),
-    *(Row("ours retention", f"{seconds} seconds are no time", keep(seconds), BAD_TIME_TO_KEEP, (A_TOPIC,),
+        (A_TOPIC, set_retention(30 * DAY), NEW_ID, Wait(8 * DAY))),
+    *(Row("ours retention", f"{seconds} seconds are no time", set_retention(seconds), BAD_TIME_TO_KEEP, (A_TOPIC,),
           ((get(TOPIC), topic_kept(None)),)) for seconds in (-1, 365 * DAY + 1, 10**18)),
-    *(Row("ours retention", f"{value!r} is no number of seconds", keep(value), BAD_BODY, (A_TOPIC,))
+    *(Row("ours retention", f"{value!r} is no number of seconds", set_retention(value), BAD_BODY, (A_TOPIC,))
       for value in ("60", 1.5, True, [60])),
-    Row("ours retention", "an unknown topic", keep(60), NO_TOPIC),
-    Row("ours retention", "a project's time is shown", keep(60, PROJECT), project_kept(60), (),
-        ((get(PROJECT), project_kept(60)), (keep(0, PROJECT), project_kept(None)))),
+    Row("ours retention", "an unknown topic", set_retention(60), NO_TOPIC),
+    Row("ours retention", "a project's time is shown", set_retention(60, PROJECT), project_kept(60), (),
+        ((get(PROJECT), project_kept(60)), (set_retention(0, PROJECT), project_kept(None)))),
     Row("ours retention", "a project's time holds for its topics", get(OFFSETS), bounds(3, 4),
-        (*THREE, keep(60, PROJECT), Wait(60), NEW_ID, Wait(2))),
+        (*THREE, set_retention(60, PROJECT), Wait(60), NEW_ID, Wait(2))),
     Row("ours retention", "a topic's own time wins", get(OFFSETS), bounds(0, 4),
-        (*THREE, keep(DAY), keep(60, PROJECT), Wait(60), NEW_ID, Wait(2))),
+        (*THREE, set_retention(DAY), set_retention(60, PROJECT), Wait(60), NEW_ID, Wait(2))),
 ]  # fmt: skip
 
 DOCTOR = SUBSCRIPTION + ":doctor"
 
 
-def diagnosed(*findings: str, wrong: bool = False, **standing: object) -> Answer:
+def diagnosis(*findings: str, wrong: bool = False, **standing: object) -> Answer:
     """A diagnosis with exactly these findings, all bad or absent, and at least these facts."""
     found = [{"wrong": wrong, "text": each} for each in findings]
     return Answer(
@@ -223,49 +223,49 @@ def diagnosed(*findings: str, wrong: bool = False, **standing: object) -> Answer
 
 
 LOOKING = [
-    Row("ours doctor", "nothing was ever published", get(DOCTOR), diagnosed("Nothing was ever published to its topic.",
+    Row("ours doctor", "nothing was ever published", get(DOCTOR), diagnosis("Nothing was ever published to its topic.",
         backlog=0, max=0, lastPublishSecondsAgo=None), (*BOTH, CON, LISTED)),
     Row("ours doctor", "a backlog nobody pulls", get(DOCTOR),
-        diagnosed("3 messages wait, and nobody has pulled since the service started.", wrong=True, min=0, max=3,
+        diagnosis("3 messages wait, and nobody has pulled since the service started.", wrong=True, min=0, max=3,
         current=0, backlog=3, handedOut=0, lost=0, retentionSeconds=7.0 * DAY, lastPullSecondsAgo=None,
         lastPublishSecondsAgo=5.0, oldestWaitingSeconds=5.0), (*THREE, CON, LISTED, Wait(5))),
     Row("ours doctor", "a consumer that went away", get(DOCTOR),
-        diagnosed("1 message waits, and the last pull was 1.5m ago.", wrong=True, backlog=1, handedOut=0,
+        diagnosis("1 message waits, and the last pull was 1.5m ago.", wrong=True, backlog=1, handedOut=0,
         lastPullSecondsAgo=90.0, lastAcknowledgementSecondsAgo=90.0), (*THREE, CON, LISTED, pull(2), ack(1), Wait(90))),
     Row("ours doctor", "a consumer at work", get(DOCTOR),
-        diagnosed("2 messages handed out 4s ago, not acknowledged yet; the deadline is 10s.",
+        diagnosis("2 messages handed out 4s ago, not acknowledged yet; the deadline is 10s.",
                   handedOut=2, backlog=3, handedOutSecondsAgo=4.0), (*THREE, CON, LISTED, pull(2), Wait(4))),
     Row("ours doctor", "a consumer that is too slow", get(DOCTOR),
-        diagnosed("3 messages handed out 11s ago, not acknowledged within the deadline of 10s: the next pull"
+        diagnosis("3 messages handed out 11s ago, not acknowledged within the deadline of 10s: the next pull"
                   " gets them again. Acknowledge sooner, pull fewer, or make the deadline longer.",
                   wrong=True, handedOut=3),
         (*THREE, CON, LISTED, pull(3), Wait(11))),
     Row("ours doctor", "everything is acknowledged", get(DOCTOR),
-        diagnosed("Nothing is waiting; the last message was published 2h ago.", backlog=0, handedOut=0),
+        diagnosis("Nothing is waiting; the last message was published 2h ago.", backlog=0, handedOut=0),
         (*THREE, CON, LISTED, pull(3), ack(2), Wait(2 * HOUR))),
     Row("ours doctor", "everything is gone", get(DOCTOR),
-        diagnosed("Nothing is waiting, and all messages of its topic are gone by retention.", backlog=0, min=3, max=3),
+        diagnosis("Nothing is waiting, and all messages of its topic are gone by retention.", backlog=0, min=3, max=3),
         (*THREE, CON, LISTED, pull(3), ack(2), Wait(7 * DAY + 2))),
     Row("ours doctor", "what retention took", get(DOCTOR),
-        Answer(Has(healthy=False, standing=Has(lost=3, current=3, backlog=1), findings=Holding(
+        Answer(Has(healthy=False, standing=Has(lost=3, current=3, backlog=1), findings=ListWith(
             {"wrong": True, "text": "Retention took 3 messages before they were acknowledged."}))),
         (*THREE, CON, LISTED, Wait(7 * DAY), NEW_ID, Wait(2))),
     Row("ours doctor", "what retention will take", get(DOCTOR), Answer(Has(standing=Has(retentionSeconds=60.0),
-        findings=Holding({"wrong": True, "text": "The oldest waiting message will be gone by retention in 12s."}))),
-        (*THREE, CON, LISTED, keep(60), Wait(48), Wait(0.001))),
+        findings=ListWith({"wrong": True, "text": "The oldest waiting message will be gone by retention in 12s."}))),
+        (*THREE, CON, LISTED, set_retention(60), Wait(48), Wait(0.001))),
     Row("ours doctor", "an empty access list is told", get(DOCTOR),
-        diagnosed("Nothing was ever published to its topic.",
+        diagnosis("Nothing was ever published to its topic.",
                   "No consumer is on its access list: only administrators may pull.", backlog=0), BOTH),
     Row("ours doctor", "a topic that is gone", get(DOCTOR),
-        diagnosed("Its topic T is gone: make it again, or delete the subscription.", wrong=True),
+        diagnosis("Its topic T is gone: make it again, or delete the subscription.", wrong=True),
         (*BOTH, CON, LISTED, delete(TOPIC))),
     Row("ours doctor", "a push endpoint that is not verified", get(DOCTOR),
-        Answer(Has(push=True, pushVerified=False, healthy=False, findings=Holding(
+        Answer(Has(push=True, pushVerified=False, healthy=False, findings=ListWith(
             {"wrong": True, "text": "Its push endpoint is not verified: nothing is delivered before it is."}))),
         (A_TOPIC, put(SUBSCRIPTION, {"topic": "projects/$P/topics/T", "pushConfig": {
             "type": "http_endpoint", "pushEndpoint": "https://endpoint.example/in"}})), (), "push"),
     Row("ours doctor, 17.1 M7", "publishers that do not send base64", get(DOCTOR),
-        Answer(Has(healthy=False, findings=Holding({"wrong": False, "text": "2 messages published to its topic since"
+        Answer(Has(healthy=False, findings=ListWith({"wrong": False, "text": "2 messages published to its topic since"
             " the service started are not base64: consumers get that text as it is, and data that happens to be base64"
             " is decoded."}))),
         (*THREE, publish("msg 1", "aGk=", "hello"), publish("aG\nk="))),
@@ -275,7 +275,7 @@ LOOKING = [
 
 LOOKING_AT_ALL = [
     Row("ours doctor, 17.1 M7", "topics with data that is not base64 are named", get("/doctor"),
-        Answer(Has(healthy=True, findings=Holding({"wrong": False, "text": "Publishers of projects/$P/topics/T send"
+        Answer(Has(healthy=True, findings=ListWith({"wrong": False, "text": "Publishers of projects/$P/topics/T send"
             " data that is not base64, 1 times since the service started: consumers get that text as it is."}))),
         (*BOTH, publish("msg 1"))),
 ]  # fmt: skip
@@ -289,15 +289,15 @@ BAD_LIMIT = error("IA", "The quota topics is a whole number from 0 to 9007199254
 SHOW = get(PROJECT + ":quotas")
 
 
-def limit(_by: str = "admin", **quotas: object) -> Ask:
+def limit(_by: str = "admin", **quotas: object) -> Request:
     return post(PROJECT + ":modifyQuotas", {"quotas": quotas}, _by)
 
 
-def beyond(quota: str, number: int) -> Answer:
-    return refused(429, "RESOURCE_EXHAUSTED", f"Quota {quota} of the project is exceeded: its limit is {number}")
+def quota_error(quota: str, number: int) -> Answer:
+    return custom_error(429, "RESOURCE_EXHAUSTED", f"Quota {quota} of the project is exceeded: its limit is {number}")
 
 
-def shown(*quotas: tuple[str, int, int, int | None]) -> Answer:
+def quota_list(*quotas: tuple[str, int, int, int | None]) -> Answer:
     members = ("name", "limit", "default", "used")  # not `share`, which goes by the machine
     return Answer({"quotas": [Has(**dict(zip(members, each, strict=True))) for each in quotas]})
 
@@ -307,48 +307,49 @@ LASTING = (("connections", 0, 0, 1), ("waitingPulls", 0, 0, 0), ("streams", 0, 0
 ANOTHER = put(TOPIC + "2")
 SUBSCRIBED = put(SUBSCRIPTION + "2", {"topic": "projects/$P/topics/T"})
 QUOTAS = [
-    Row("ours quotas", "the defaults, and what is used", SHOW, shown(("storedBytes", 0, 0, 0), *RATES, ("topics",
+    Row("ours quotas", "the defaults, and what is used", SHOW, quota_list(("storedBytes", 0, 0, 0), *RATES, ("topics",
         10_000, 10_000, 1), ("subscriptions", 10_000, 10_000, 1), ("schemas", 1_000, 1_000, 1), ("schemaBytes", 2**26,
         2**26, 539), ("members", 10_000, 10_000, 1), *LASTING), (*BOTH, A_SCHEMA, CON)),
     Row("ours quotas", "a value of the project's own holds instead", limit(topics=1, schemas=0, members=7),
-        shown(("storedBytes", 0, 0, 0), *RATES, ("topics", 1, 10_000, 0), ("subscriptions", 10_000, 10_000, 0),
+        quota_list(("storedBytes", 0, 0, 0), *RATES, ("topics", 1, 10_000, 0), ("subscriptions", 10_000, 10_000, 0),
         ("schemas", 0, 1_000, 0), ("schemaBytes", 2**26, 2**26, 0), ("members", 7, 10_000, 0), *LASTING), (),
         ((get(PROJECT), Answer(Has(quotas={"topics": 1, "schemas": 0, "members": 7}))), (limit(topics=None,
         schemas=None, members=None), Answer(Has())), (get(PROJECT), Answer(Has(quotas=None))))),
-    Row("ours quotas", "no more topics", ANOTHER, beyond("topics", 1), (A_TOPIC, limit(topics=1)),
+    Row("ours quotas", "no more topics", ANOTHER, quota_error("topics", 1), (A_TOPIC, limit(topics=1)),
         ((get(TOPIC + "2"), NO_TOPIC), (A_TOPIC, error("AE", "Topic already exists")), (delete(TOPIC), Answer(b"")),
          (ANOTHER, Answer(Has())))),
-    Row("ours quotas", "no more subscriptions", SUBSCRIBED, beyond("subscriptions", 1), (*BOTH, limit(subscriptions=1)),
-        ((limit(subscriptions=2), Answer(Has())), (SUBSCRIBED, Answer(Has())))),
-    Row("ours quotas", "no more schemas", A_SCHEMA._replace(path=SCHEMA + "2"), beyond("schemas", 1),
+    Row("ours quotas", "no more subscriptions", SUBSCRIBED, quota_error("subscriptions", 1), (*BOTH,
+        limit(subscriptions=1)), ((limit(subscriptions=2), Answer(Has())), (SUBSCRIBED, Answer(Has())))),
+    Row("ours quotas", "no more schemas", A_SCHEMA._replace(path=SCHEMA + "2"), quota_error("schemas", 1),
         (A_SCHEMA, limit(schemas=1))),
-    Row("ours quotas", "no larger schemas", A_SCHEMA, beyond("schemaBytes", 538), (limit(schemaBytes=538),),
+    Row("ours quotas", "no larger schemas", A_SCHEMA, quota_error("schemaBytes", 538), (limit(schemaBytes=538),),
         ((limit(schemaBytes=539), Answer(Has())), (A_SCHEMA, Answer(Has(name=NAME))))),
     Row("ours quotas", "a schema without room is not checked first",
-        A_SCHEMA._replace(body={"type": "json", "schema": {"type": "nothing"}}), beyond("schemaBytes", 5),
+        A_SCHEMA._replace(body={"type": "json", "schema": {"type": "nothing"}}), quota_error("schemaBytes", 5),
         (limit(schemaBytes=5),)),
     Row("ours quotas", "nor is one too many",
         A_SCHEMA._replace(path=SCHEMA + "2", body={"type": "json", "schema": {"type": "nothing"}}),
-        beyond("schemas", 1), (A_SCHEMA, limit(schemas=1))),
+        quota_error("schemas", 1), (A_SCHEMA, limit(schemas=1))),
     Row("ours quotas", "a taken name is told before", A_SCHEMA, error("AE", "Schema already exists"),
         (A_SCHEMA, limit(schemas=1, schemaBytes=5)),
         ((A_SCHEMA._replace(body={"type": "xml", "schema": {}}), error("AE", "Schema already exists")),)),
     Row("ours quotas", "and so is a wrong type", A_SCHEMA._replace(body={"type": "xml", "schema": {}}),
         error("IA", "Schema type can only be 'json', 'avro' or 'protobuf'"), (limit(schemaBytes=1),)),
     Row("ours quotas", "nor more revisions, while a new name is no more bytes",
-        put(SCHEMA, {"schema": {"type": "object"}}), beyond("schemaBytes", 811), (A_SCHEMA, limit(schemaBytes=811)),
+        put(SCHEMA, {"schema": {"type": "object"}}), quota_error("schemaBytes", 811),
+        (A_SCHEMA, limit(schemaBytes=811)),
         ((put(SCHEMA, {"name": NAME + "2"}), Answer(Has())),)),
     Row("ours quotas", "each revision counts for 256 bytes more than it says", put(SCHEMA, {"schema": {}}),
         Answer(Has()), (A_SCHEMA, limit(schemaBytes=539 + 258)),
-        ((put(SCHEMA, {"schema": {"type": "object"}}), beyond("schemaBytes", 539 + 258)),)),
-    Row("ours quotas", "no more members", member("pub", "publisher"), beyond("members", 1), (CON, limit(members=1)),
-        ((get("/users/$P-pub"), error("NF", "User doesn't exist")),)),
-    Row("ours quotas", "nor by adding one", post(MEMBERS + "/$P-u:add", {}), beyond("members", 1),
+        ((put(SCHEMA, {"schema": {"type": "object"}}), quota_error("schemaBytes", 539 + 258)),)),
+    Row("ours quotas", "no more members", member("pub", "publisher"), quota_error("members", 1), (CON,
+        limit(members=1)), ((get("/users/$P-pub"), error("NF", "User doesn't exist")),)),
+    Row("ours quotas", "nor by adding one", post(MEMBERS + "/$P-u:add", {}), quota_error("members", 1),
         (CON, user("u"), limit(members=1))),
-    Row("ours quotas", "no more bytes than its own limit", publish(), beyond("storedBytes", 60),
-        (*BOTH, limit(storedBytes=60)), ((pull(), received()), (limit(storedBytes=None), OK), (publish(), OK))),
-    Row("ours quotas", "no more bytes a second", publish(), beyond("publishBytesPerSecond", 10),
-        (*BOTH, limit(publishBytesPerSecond=10), publish()), ((pull(), received(0)),
+    Row("ours quotas", "no more bytes than its own limit", publish(), quota_error("storedBytes", 60),
+        (*BOTH, limit(storedBytes=60)), ((pull(), batch_with_ids()), (limit(storedBytes=None), OK), (publish(), OK))),
+    Row("ours quotas", "no more bytes a second", publish(), quota_error("publishBytesPerSecond", 10),
+        (*BOTH, limit(publishBytesPerSecond=10), publish()), ((pull(), batch_with_ids(0)),
          (limit(publishBytesPerSecond=0), OK), (publish(), OK))),
     Row("ours quotas", "one that does not exist", limit(pages=1), error("IA", NO_QUOTA.format("pages")), (),
         ((get(PROJECT), Answer(Has(quotas=None))),)),
@@ -430,4 +431,4 @@ ERRORS = [
         (U, post(MINE + "/other", {"public_key": public_pem("two")})), ((delete(MINE + "/other"), EMPTY),)),
 ]  # fmt: skip
 
-ROWS = every(KEYS, SEEKING, READING, KEEPING, LOOKING, LOOKING_AT_ALL, QUOTAS, MADE, ERRORS)
+ROWS = join_rows(KEYS, SEEKING, READING, KEEPING, LOOKING, LOOKING_AT_ALL, QUOTAS, MADE, ERRORS)

@@ -3,15 +3,15 @@
 import hashlib
 from typing import Any
 
-from tests.contract.ours import beyond, limit
-from tests.contract.parallel import NOTHING, acked, attempts, late, nacked, parallel
+from tests.contract.ours import limit, quota_error
+from tests.contract.parallel import NOTHING, ack_ids, attempts, make_parallel, nack_ids, timeout
 from tests.contract.push_words import *
 from tests.contract.rows import *
 
 STATUS = SUBSCRIPTION + ":pushStatus"
 NO_PUSH = error("CO", "Subscription is not in push mode")
 UNVERIFIED = (A_TOPIC, create(AN_ENDPOINT))
-LISTED = listed(SUBSCRIPTION, "con")
+LISTED = modify_acl(SUBSCRIPTION, "con")
 
 LOOKING = [
     row("ours push status", "an endpoint that has not shown its hash", get(STATUS),
@@ -29,7 +29,7 @@ WORKER = user("pw", "push_worker")
 OF_NOTHING = hashlib.blake2b(b"[]", digest_size=16).hexdigest()
 
 
-def heartbeat(by: str = "pw", **body: object) -> Ask:
+def heartbeat(by: str = "pw", **body: object) -> Request:
     """A heartbeat of a process that wants no subscription, so that it takes no lease from other rows."""
     return post("/push:lease", {"holder": "row", "leaving": True, **body}, by)
 
@@ -65,7 +65,7 @@ BEATING = [
 ]  # fmt: skip
 
 
-def wait(by: str = "pw", **body: object) -> Ask:
+def wait(by: str = "pw", **body: object) -> Request:
     return post("/push:wait", {"subscriptions": [], **body}, by)
 
 
@@ -95,16 +95,16 @@ WITH_ENDPOINT = (A_TOPIC, create(AN_ENDPOINT))
 WITH_ONE = (*WITH_ENDPOINT, post(ROTATE))
 
 
-def keep(seconds: object, by: str = "admin") -> Ask:
+def rotate_secret(seconds: object, by: str = "admin") -> Request:
     return post(ROTATE, {"keepSeconds": seconds}, by)
 
 
 SECRETS = [
     row("ours secret", "the first one is alone", post(ROTATE), FIRST, WITH_ENDPOINT),
     row("ours secret", "the one before ends later", post(ROTATE), NEXT, WITH_ONE),
-    row("ours secret", "or as asked", keep(30 * 86_400), NEXT, WITH_ONE),
-    row("ours secret", "or at once", keep(0), FIRST, WITH_ONE),
-    *[row("ours secret", f"no time to keep one: {each}", keep(each), BAD_KEEP, WITH_ENDPOINT)
+    row("ours secret", "or as asked", rotate_secret(30 * 86_400), NEXT, WITH_ONE),
+    row("ours secret", "or at once", rotate_secret(0), FIRST, WITH_ONE),
+    *[row("ours secret", f"no time to keep one: {each}", rotate_secret(each), BAD_KEEP, WITH_ENDPOINT)
       for each in (-1, 2_592_001, 2**62)],
     *[row("ours secret", f"no such body: {each!r}", post(ROTATE, each), BAD_ROTATION, WITH_ENDPOINT)
       for each in ({"keepSeconds": "1"}, {"keepSeconds": 1.5}, [], b"{", {"keepSeconds": 10**30})],
@@ -113,7 +113,7 @@ SECRETS = [
     row("ours secret", "a pull subscription has lost them", modify(AN_ENDPOINT), Answer(b""), (*WITH_ONE, modify({})),
         ((post(ROTATE), FIRST),)),
     row("ours secret", "a subscription does not show it", SHOW, Answer(Has(secret=None, pushConfig=Has(secret=None))),
-        WITH_ONE, kept(Answer(Has(secret=None)))),
+        WITH_ONE, show_step(Answer(Has(secret=None)))),
 ]  # fmt: skip
 
 # Dead letters from a worker in another process
@@ -129,21 +129,21 @@ PUSHED = (
 )  # fmt: skip
 
 
-def dead_letter(number: object = 0, by: str = "worker", **fields: Any) -> Ask:
+def dead_letter(number: object = 0, by: str = "worker", **fields: Any) -> Request:
     letter = {"reason": "Bad Request", "attempts": 5, "status": 400}
     ack_id = f"projects/$P/subscriptions/S:{number}"
     return post(SUBSCRIPTION + ":deadLetter", {"ackId": ack_id, **letter, **fields}, by)
 
 
-def count(letters: int) -> tuple[Ask, Answer]:
+def letter_count(letters: int) -> tuple[Request, Answer]:
     return get(DEAD + ":offsets"), Answer({"min": 0, "max": letters})
 
 
-def stands(at: int) -> tuple[Ask, Answer]:
+def position(at: int) -> tuple[Request, Answer]:
     return get(SUBSCRIPTION + ":offsets"), Answer({"min": 0, "current": at, "max": 2})
 
 
-UNCHANGED = (count(0), stands(0))
+UNCHANGED = (letter_count(0), position(0))
 
 LETTER = {
     "deadLetterSubscription": "projects/$P/subscriptions/S", "deadLetterSourceTopic": "projects/$P/topics/T",
@@ -153,55 +153,55 @@ LETTER = {
 PULLED = post(THE_LETTERS + ":pull", {"maxMessages": "9", "returnImmediately": "true"})
 PARALLEL = (
     A_TOPIC, put(DEAD), put(THE_LETTERS, {"topic": "projects/$P/topics/D"}),
-    parallel(deadLetterPolicy={"deadLetterTopic": "D"}), publish("MA=="),
+    make_parallel(deadLetterPolicy={"deadLetterTopic": "D"}), publish("MA=="),
 )  # fmt: skip
 EXTEND = SUBSCRIPTION + ":extendLeases"
 MINE = "projects/$P/subscriptions/S:"
 
 
-def refuse(by: str = "worker", **fields: Any) -> Ask:
+def refuse_letter(by: str = "worker", **fields: Any) -> Request:
     return dead_letter(**{"ackId": "$ack_0", "by": by, **fields})
 
 
-def extended(*ids: str, seconds: int = 600, by: str = "worker") -> Ask:
+def extend_leases(*ids: str, seconds: int = 600, by: str = "worker") -> Request:
     return post(EXTEND, {"ackIds": list(ids), "ackDeadlineSeconds": seconds}, by)
 
 
 OF_PARALLEL = [
-    row("ours dead letters", "of a parallel one a message has failed, and waits", refuse(wait=5000), EMPTY,
+    row("ours dead letters", "of a parallel one a message has failed, and waits", refuse_letter(wait=5000), EMPTY,
         (*PARALLEL, pull(1)), ((pull(), NOTHING), (Wait(5.1), None), (pull(), attempts(2)))),
     row("ours dead letters", "what failed too often goes there with the last words", PULLED,
         Answer({"receivedMessages": [Has(message=Has(data="MA==", attributes=Has(**LETTER)))]}), (*PARALLEL,
-        *[each for _ in range(5) for each in (pull(1), refuse())], *[post(THE_LETTERS + ":pull",
+        *[each for _ in range(5) for each in (pull(1), refuse_letter())], *[post(THE_LETTERS + ":pull",
         {"maxMessages": 9})] * 20), ((pull(), NOTHING),)),
-    row("ours dead letters", "an id of a parallel one that came late", refuse(), late(0),
-        (*PARALLEL, pull(1), nacked("$ack_0"))),
-    *[row("ours dead letters", f"no such id of a parallel one: {each!r}", refuse(ackId=each), BAD_ID,
+    row("ours dead letters", "an id of a parallel one that came late", refuse_letter(), timeout(0),
+        (*PARALLEL, pull(1), nack_ids("$ack_0"))),
+    *[row("ours dead letters", f"no such id of a parallel one: {each!r}", refuse_letter(ackId=each), BAD_ID,
           (*PARALLEL, pull(1)))
       for each in (None, "", MINE + "0", MINE + "1-$hand_out_0")],
-    *[row("ours dead letters", f"no such wait: {each!r}", refuse(wait=each), BAD_LETTER, (*PARALLEL, pull(1)))
+    *[row("ours dead letters", f"no such wait: {each!r}", refuse_letter(wait=each), BAD_LETTER, (*PARALLEL, pull(1)))
       for each in (-1, 600_001, "1")],
-    row("ours leases", "a worker lets a lease go on", extended("$ack_0"), EMPTY, (*PARALLEL, pull(1)),
-        ((Wait(590), None), (pull(), NOTHING), (acked("$ack_0"), Answer({})))),
-    row("ours leases", "late", extended("$ack_0"), late(0), (*PARALLEL, pull(1), Wait(10.3))),
-    row("ours leases", "no ids", extended(), BAD_ID, (*PARALLEL, pull(1))),
-    row("ours leases", "601 seconds", extended("$ack_0", seconds=601),
+    row("ours leases", "a worker lets a lease go on", extend_leases("$ack_0"), EMPTY, (*PARALLEL, pull(1)),
+        ((Wait(590), None), (pull(), NOTHING), (ack_ids("$ack_0"), Answer({})))),
+    row("ours leases", "late", extend_leases("$ack_0"), timeout(0), (*PARALLEL, pull(1), Wait(10.3))),
+    row("ours leases", "no ids", extend_leases(), BAD_ID, (*PARALLEL, pull(1))),
+    row("ours leases", "601 seconds", extend_leases("$ack_0", seconds=601),
         error("IA", "Seconds should be between 0 and 600"), (*PARALLEL, pull(1))),
     row("ours leases", "no such body", post(EXTEND, b"[", "worker"),
         error("IA", "Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments"), PARALLEL),
-    row("ours leases", "of an ordered one", extended(MINE + "0-1.0.1.1.000000"),
+    row("ours leases", "of an ordered one", extend_leases(MINE + "0-1.0.1.1.000000"),
         error("CO", "Subscription is not of type parallel"), (*BOTH, publish("MA=="))),
-    row("ours leases", "of an unknown one", extended(MINE + "0-1.0.1.1.000000"), NO_SUBSCRIPTION, (A_TOPIC,)),
+    row("ours leases", "of an unknown one", extend_leases(MINE + "0-1.0.1.1.000000"), NO_SUBSCRIPTION, (A_TOPIC,)),
 ]  # fmt: skip
 
 DEAD_LETTERS = [
     row("ours dead letters", "the next message goes there, is acknowledged, and tells why", dead_letter(), EMPTY,
-        PUSHED, (stands(1), (PULLED, Answer({"receivedMessages": [Has(message=Has(data="MA==",
+        PUSHED, (position(1), (PULLED, Answer({"receivedMessages": [Has(message=Has(data="MA==",
         attributes=Has(**LETTER)))]})))),
     row("ours dead letters", "once, however often it is asked", dead_letter(reason="other", status=0), EMPTY,
-        (*PUSHED, dead_letter()), (stands(1), count(1))),
+        (*PUSHED, dead_letter()), (position(1), letter_count(1))),
     row("ours dead letters", "what is acknowledged already is left alone", dead_letter(), EMPTY,
-        (*PUSHED, pull(by="worker"), ack(1, by="worker")), (count(0),)),
+        (*PUSHED, pull(by="worker"), ack(1, by="worker")), (letter_count(0),)),
     *[row("ours dead letters", f"no such body: {body!r}", post(SUBSCRIPTION + ":deadLetter", body, "worker"),
         BAD_LETTER, PUSHED, UNCHANGED) for body in (b"", b"{", [], {"ackId": 1})],
     *[row("ours dead letters", f"no such verdict: {each!r}", dead_letter(**each), BAD_LETTER, PUSHED, UNCHANGED)
@@ -213,16 +213,16 @@ DEAD_LETTERS = [
     row("ours dead letters", "of an unknown subscription", dead_letter(), NO_SUBSCRIPTION, (A_TOPIC,)),
     row("ours dead letters", "not the next one", dead_letter(1), NOT_NEXT, PUSHED, UNCHANGED),
     *[row("ours dead letters", f"no place for it: {what}", dead_letter(),
-        error("CO", "Subscription has no dead letter topic"), given, (stands(0),))
+        error("CO", "Subscription has no dead letter topic"), given, (position(0),))
       for what, given in (("a pull subscription", (*BOTH, publish("MA==", "MQ=="))),
           ("an endpoint", (A_TOPIC, create(AN_ENDPOINT), publish("MA==", "MQ=="))))],
     row("ours dead letters", "a place that is gone: the message stays", dead_letter(),
-        error("CO", "Dead letter topic doesn't exist"), (*PUSHED, delete(DEAD)), (stands(0),)),
-    row("ours dead letters", "the project has no room: the message stays", dead_letter(), beyond("storedBytes", 60),
-        (*PUSHED, limit(storedBytes=60)), (stands(0), count(0), (limit(storedBytes=None), OK), (dead_letter(), EMPTY),
-        stands(1))),
+        error("CO", "Dead letter topic doesn't exist"), (*PUSHED, delete(DEAD)), (position(0),)),
+    row("ours dead letters", "the project has no room: the message stays", dead_letter(), quota_error("storedBytes",
+        60), (*PUSHED, limit(storedBytes=60)), (position(0), letter_count(0), (limit(storedBytes=None), OK),
+        (dead_letter(), EMPTY), position(1))),
     row("ours dead letters", "a topic that is gone", dead_letter(), error("CO", "Subscription's topic doesn't exist"),
-        (*PUSHED, delete(TOPIC)), (count(0),)),
+        (*PUSHED, delete(TOPIC)), (letter_count(0),)),
 ]  # fmt: skip
 
-ROWS = every(LOOKING, BEATING, WAITING, SECRETS, OF_PARALLEL, DEAD_LETTERS)
+ROWS = join_rows(LOOKING, BEATING, WAITING, SECRETS, OF_PARALLEL, DEAD_LETTERS)

@@ -90,7 +90,7 @@ CREATION = [
 ]  # fmt: skip
 
 AUTOGEN = {"type": "autogen"}
-NEW_HEADER = {"type": "autogen", "value": Another("$header_before")}
+NEW_HEADER = {"type": "autogen", "value": OtherSecret("$header_before")}
 SAME_HEADER = {"type": "autogen", "value": "$header_before"}
 CHANGE = [
     row("13.3", "parse error first", post(MODIFY, {"pushConfig": []}), BAD_ARGUMENTS),
@@ -104,46 +104,47 @@ CHANGE = [
         BOTH),
     row("13.3", "mattermost's URL", modify({"type": "mattermost"}), NO_HOOK, BOTH),
     row("13.3", "what is refused changes nothing", modify(endpoint(pushEndpoint="x")), BAD_URL,
-        BEFORE, kept(config(pushEndpoint=URL, verificationHash="$hash_before", authorizationHeader=SAME_HEADER))),
+        BEFORE, show_step(config(pushEndpoint=URL, verificationHash="$hash_before", authorizationHeader=SAME_HEADER))),
     row("13.3, 9.2", "pull to an endpoint", modify(AN_ENDPOINT), EMPTY, BOTH,
-        kept(Answer(Has(pushConfig=ENDPOINT_CONFIG)))),
-    row("13.3", "pull to mattermost", modify(A_HOOK), EMPTY, BOTH, kept(Answer(Has(pushConfig=HOOK_CONFIG)))),
+        show_step(Answer(Has(pushConfig=ENDPOINT_CONFIG)))),
+    row("13.3", "pull to mattermost", modify(A_HOOK), EMPTY, BOTH, show_step(Answer(Has(pushConfig=HOOK_CONFIG)))),
     *[row("13.3", f"an empty configuration makes it pull: {body}", post(MODIFY, body), EMPTY, BEFORE,
-        kept(Answer(Has(pushConfig=PULL_CONFIG, pushStatus=None))))
+        show_step(Answer(Has(pushConfig=PULL_CONFIG, pushStatus=None))))
       for body in ({}, {"pushConfig": {}}, {"pushConfig": None}, {"pushConfig": {"maxMessages": 0}})],
     row("13.3", "which is allowed while push is disabled", modify({}), EMPTY, BOTH, served="usual"),
     row("13.3", "and without a worker", modify({}), EMPTY, BOTH, served="push without a worker"),
     row("13.3", "absent fields take the defaults", modify(AN_ENDPOINT), EMPTY,
         (A_TOPIC, create(endpoint(retryPolicy={"type": "slowstart"})), SHOW),
-        kept(config(retryPolicy={"type": "linear", "period": 3000}))),
+        show_step(config(retryPolicy={"type": "linear", "period": 3000}))),
     row("13.3", "but maxMessages stays", modify(AN_ENDPOINT), EMPTY, (A_TOPIC, create(endpoint(maxMessages=7)), SHOW),
-        kept(config(maxMessages=7))),
+        show_step(config(maxMessages=7))),
     row("13.3", "or is what is asked", modify(endpoint(maxMessages=8)), EMPTY,
-        (A_TOPIC, create(endpoint(maxMessages=7)), SHOW), kept(config(maxMessages=8))),
+        (A_TOPIC, create(endpoint(maxMessages=7)), SHOW), show_step(config(maxMessages=8))),
     row("13.3", "another endpoint: a new hash, to be verified", modify(endpoint(pushEndpoint=URL + "/2")), EMPTY,
-        BEFORE, kept(config(pushEndpoint=URL + "/2", verified=False, verificationHash=Another("$hash_before")))),
+        BEFORE,
+        show_step(config(pushEndpoint=URL + "/2", verified=False, verificationHash=OtherSecret("$hash_before")))),
     row("13.3", "the same endpoint keeps its hash", modify(endpoint(maxMessages=2)), EMPTY, BEFORE,
-        kept(config(verificationHash="$hash_before", maxMessages=2))),
+        show_step(config(verificationHash="$hash_before", maxMessages=2))),
     row("13.3", "an endpoint after mattermost waits to be verified", modify(AN_ENDPOINT), EMPTY, WITH_HOOK,
-        kept(Answer(Has(pushConfig=ENDPOINT_CONFIG, pushStatus=None)))),
+        show_step(Answer(Has(pushConfig=ENDPOINT_CONFIG, pushStatus=None)))),
     row("13.3", "a header asked for is a new one each time", modify(endpoint(authorizationHeader=AUTOGEN)), EMPTY,
-        BEFORE, kept(config(authorizationHeader=NEW_HEADER))),
+        BEFORE, show_step(config(authorizationHeader=NEW_HEADER))),
     row("13.3", "disabled has no value", modify(endpoint(authorizationHeader={"type": "disabled"})), EMPTY, BEFORE,
-        kept(config(authorizationHeader={"type": "disabled"}))),
+        show_step(config(authorizationHeader={"type": "disabled"}))),
     row("13.3", "absent after autogen: kept", modify(endpoint(pushEndpoint=URL + "/2")), EMPTY, BEFORE,
-        kept(config(authorizationHeader=SAME_HEADER))),
+        show_step(config(authorizationHeader=SAME_HEADER))),
     row("13.3, 17.2 A11", "absent after mattermost: a new one", modify(AN_ENDPOINT), EMPTY, WITH_HOOK,
-        kept(config(authorizationHeader={"type": "autogen", "value": TOKEN}))),
+        show_step(config(authorizationHeader={"type": "autogen", "value": TOKEN}))),
     row("17.2 A10", "base64Decode survives a change that does not speak of it", modify(endpoint(maxMessages=2)), EMPTY,
-        (A_TOPIC, create(endpoint(base64Decode=True))), kept(config(base64Decode=True))),
+        (A_TOPIC, create(endpoint(base64Decode=True))), show_step(config(base64Decode=True))),
     row("17.2 A10", "it is stored when it is asked for", modify(endpoint(base64Decode=True)), EMPTY, BEFORE,
-        kept(config(base64Decode=True))),
+        show_step(config(base64Decode=True))),
     row("17.2 A10", "and taken away when that is asked for", modify(endpoint(base64Decode=False)), EMPTY,
-        (A_TOPIC, create(endpoint(base64Decode=True))), kept(config(base64Decode=False))),
+        (A_TOPIC, create(endpoint(base64Decode=True))), show_step(config(base64Decode=False))),
     row("17.2 A10", "it survives verifying", post(VERIFY), EMPTY,
-        (A_TOPIC, create({**GOOD, "base64Decode": True}), SHOW), kept(config(base64Decode=True, verified=True))),
+        (A_TOPIC, create({**GOOD, "base64Decode": True}), SHOW), show_step(config(base64Decode=True, verified=True))),
     row("13.3", "a verified endpoint that stays the same stays active", modify({**GOOD, "maxMessages": 3}), EMPTY,
-        VERIFIED, (*kept(Answer(Has(pushConfig=Has(verified=True, maxMessages=3), pushStatus=UNREACHABLE))),
+        VERIFIED, (*show_step(Answer(Has(pushConfig=Has(verified=True, maxMessages=3), pushStatus=UNREACHABLE))),
             (OF_WORKER, places("S")))),
     row("13.3, 13.5", "another endpoint: the worker leaves the list and stays linked", modify(AN_ENDPOINT), EMPTY,
         VERIFIED, ((OF_WORKER, places()), (get(SUBSCRIPTION + ":acl"), Answer({"authorized_users": []})))),
@@ -151,7 +152,7 @@ CHANGE = [
         (*VERIFIED, CONSUMER, post(SUBSCRIPTION + ":modifyAcl", {"authorized_users": ["$P-con", "push_worker_0"]})),
         ((OF_WORKER, places()), (get(SUBSCRIPTION + ":acl"), Answer({"authorized_users": ["$P-con"]})))),
     row("13.3, 13.5", "mattermost: the worker goes to the end of the list", modify(A_HOOK), EMPTY,
-        (*BOTH, CONSUMER, listed(SUBSCRIPTION, "con")),
+        (*BOTH, CONSUMER, modify_acl(SUBSCRIPTION, "con")),
         ((get(SUBSCRIPTION + ":acl"), Answer({"authorized_users": ["$P-con", "push_worker_0"]})),)),
 ]  # fmt: skip
 
@@ -173,7 +174,7 @@ WRONG_DEAD_LETTERS = [
 DEAD_LETTERS = [
     *[row("ours dead letters", f"of {what}: {each!r} is shown as topics are, with five attempts",
         create({**kind, "deadLetterTopic": each}), config(deadLetterTopic=THERE, maxDeliveryAttempts=5),
-        (A_TOPIC, DEAD), kept(config(deadLetterTopic=THERE, maxDeliveryAttempts=5)))
+        (A_TOPIC, DEAD), show_step(config(deadLetterTopic=THERE, maxDeliveryAttempts=5)))
       for what, kind in (("an endpoint", AN_ENDPOINT), ("mattermost", A_HOOK))
       for each in ("D", "projects/$P/topics/D", THERE)],
     row("ours dead letters", "attempts as asked", create(endpoint(deadLetterTopic="D", maxDeliveryAttempts=1000)),
@@ -185,18 +186,18 @@ DEAD_LETTERS = [
     *[row("ours dead letters", f"at creation: {says}", create(endpoint(**fields)), gets, (A_TOPIC, DEAD),
         ((SHOW, NO_SUBSCRIPTION),)) for says, fields, gets in WRONG_DEAD_LETTERS],
     *[row("ours dead letters", f"changed: {says}", modify(endpoint(maxMessages=9, **fields)), gets, (DEAD, *BEFORE),
-        kept(config(maxMessages=1, deadLetterTopic=None))) for says, fields, gets in WRONG_DEAD_LETTERS],
+        show_step(config(maxMessages=1, deadLetterTopic=None))) for says, fields, gets in WRONG_DEAD_LETTERS],
     row("ours dead letters", "the URL, as told before them",
         modify(endpoint(pushEndpoint="x", deadLetterTopic="none", maxDeliveryAttempts=-1)), BAD_URL, BOTH),
     row("ours dead letters", "a wrong type is a parse error", modify(endpoint(maxDeliveryAttempts="5")), BAD_ARGUMENTS,
         BOTH),
     row("ours dead letters", "asked for by a change", modify(endpoint(deadLetterTopic="D", maxDeliveryAttempts=2)),
-        EMPTY, (DEAD, *BEFORE), kept(config(deadLetterTopic=THERE, maxDeliveryAttempts=2))),
+        EMPTY, (DEAD, *BEFORE), show_step(config(deadLetterTopic=THERE, maxDeliveryAttempts=2))),
     row("ours dead letters, 13.3", "a change that does not speak of them takes them away", modify(AN_ENDPOINT), EMPTY,
         (A_TOPIC, DEAD, create(endpoint(deadLetterTopic="D"))),
-        kept(config(deadLetterTopic=None, maxDeliveryAttempts=None))),
+        show_step(config(deadLetterTopic=None, maxDeliveryAttempts=None))),
     row("ours dead letters", "they outlive their topic", delete(THERE), EMPTY,
-        (A_TOPIC, DEAD, create(endpoint(deadLetterTopic="D"))), kept(config(deadLetterTopic=THERE))),
+        (A_TOPIC, DEAD, create(endpoint(deadLetterTopic="D"))), show_step(config(deadLetterTopic=THERE))),
     row("ours retry", "exponential begins with a second", create(endpoint(retryPolicy={"type": "exponential"})),
         config(retryPolicy={"type": "exponential", "period": 1000}), (A_TOPIC,)),
     row("ours retry", "or with what is asked", create(hook(retryPolicy={"type": "exponential", "period": 50})),
@@ -218,7 +219,7 @@ A_PARALLEL = (A_TOPIC, DEAD, create(AN_ENDPOINT, **OF_PARALLEL))
 OUTSTANDING = [
     *[row("13.1, 19.1", f"maxOutstanding of {what}", create({**kind, "maxOutstanding": 1000}, **OF_PARALLEL),
         config(maxOutstanding=1000), (A_TOPIC, DEAD),
-        kept(Answer(Has(type="parallel", pushConfig=Has(maxOutstanding=1000)))))
+        show_step(Answer(Has(type="parallel", pushConfig=Has(maxOutstanding=1000)))))
       for what, kind in (("an endpoint", AN_ENDPOINT), ("mattermost", A_HOOK))],
     *[row("13.1, 19.1", f"maxOutstanding: {each} is not shown", create(endpoint(maxOutstanding=each), **OF_PARALLEL),
         config(maxOutstanding=None), (A_TOPIC, DEAD)) for each in (0, None)],
@@ -229,12 +230,12 @@ OUTSTANDING = [
     *[row("19.1", f"at creation of a parallel one: {says}", create(endpoint(**fields), **OF_PARALLEL), gets,
         (A_TOPIC, DEAD), ((SHOW, NO_SUBSCRIPTION),)) for says, fields, gets in WRONG_OF_PARALLEL],
     *[row("13.3, 19.1", f"a parallel one changed: {says}", modify(endpoint(maxMessages=9, **fields)), gets, A_PARALLEL,
-        kept(config(maxMessages=1, maxOutstanding=None, deadLetterTopic=None)))
+        show_step(config(maxMessages=1, maxOutstanding=None, deadLetterTopic=None)))
       for says, fields, gets in WRONG_OF_PARALLEL],
     row("13.3, 19.1", "asked for by a change", modify(endpoint(maxOutstanding=7)), EMPTY, A_PARALLEL,
-        kept(config(maxOutstanding=7))),
+        show_step(config(maxOutstanding=7))),
     row("13.3, 19.1", "a change that does not speak of it takes it away", modify(AN_ENDPOINT), EMPTY,
-        (A_TOPIC, DEAD, create(endpoint(maxOutstanding=7), **OF_PARALLEL)), kept(config(maxOutstanding=None))),
+        (A_TOPIC, DEAD, create(endpoint(maxOutstanding=7), **OF_PARALLEL)), show_step(config(maxOutstanding=None))),
     row("13.3, 19.1", "an unknown subscription first", modify(endpoint(maxOutstanding=-1)), NO_SUBSCRIPTION),
     row("13.3, 19.1", "push is disabled first", modify(endpoint(maxOutstanding=-1)), DISABLED, BOTH, served="usual"),
     row("13.3, 19.1", "after what is wrong with the endpoint", modify(endpoint(pushEndpoint="x", maxOutstanding=-1)),
@@ -245,15 +246,15 @@ OUTSTANDING = [
 # Verified endpoints, push workers, and push status
 
 
-def unverified(reason: str) -> Answer:
+def unverified_error(reason: str) -> Answer:
     return error("UN", f"Endpoint verification failed.{reason}")
 
 
-def at(host: str) -> tuple[Ask, ...]:
+def create_at_host(host: str) -> tuple[Request, ...]:
     return (A_TOPIC, create(endpoint(pushEndpoint=f"https://{host}/in?x=y")), SHOW)
 
 
-WAITS = kept(Answer(Has(pushConfig=Has(verified=False), pushStatus=None)))
+WAITS = show_step(Answer(Has(pushConfig=Has(verified=False), pushStatus=None)))
 VERIFYING = [
     row("13.4", "push is disabled, before an unknown subscription", post(VERIFY), DISABLED, served="usual"),
     row("13.4", "no worker, before an unknown subscription", post(VERIFY), NO_WORKER, served="push without a worker"),
@@ -262,16 +263,18 @@ VERIFYING = [
     row("13.4", "mattermost", post(VERIFY), error("CO", "Subscription is not in http push mode"), WITH_HOOK),
     row("13.4", "already verified", post(VERIFY), error("CO", "Push endpoint is already verified"), VERIFIED),
     row("13.4", "the hash at the root of the host: verified", post(VERIFY), EMPTY, (A_TOPIC, create(GOOD), SHOW),
-        kept(Answer(Has(pushConfig=Has(verified=True, verificationHash="$hash_before"), pushStatus=UNREACHABLE)))),
+        show_step(Answer(Has(pushConfig=Has(verified=True, verificationHash="$hash_before"), pushStatus=UNREACHABLE)))),
     row("13.4", "what the body says does not matter", post(VERIFY, b"{"), EMPTY, (A_TOPIC, create(GOOD), SHOW)),
-    row("13.4", "another hash", post(VERIFY), unverified("Wrong verification hash"), at("$other"), WAITS),
-    row("13.4", "another status", post(VERIFY), unverified("Wrong response status code"), at("$broken"), WAITS),
+    row("13.4", "another hash", post(VERIFY), unverified_error("Wrong verification hash"), create_at_host("$other"),
+        WAITS),
+    row("13.4", "another status", post(VERIFY), unverified_error("Wrong response status code"),
+        create_at_host("$broken"), WAITS),
     row("13.4", "no connection", post(VERIFY), Answer(Has(error=Has(code=401, status="UNAUTHORIZED",
-        message=Like(r"Endpoint verification failed\.\S.*"))), 401), at("127.0.0.1:1"), WAITS),
+        message=Like(r"Endpoint verification failed\.\S.*"))), 401), create_at_host("127.0.0.1:1"), WAITS),
     row("13.4, 17.2 A12", "an address inside", post(VERIFY),
-        unverified("10.0.0.1 is not a public address"), at("10.0.0.1"), WAITS),
+        unverified_error("10.0.0.1 is not a public address"), create_at_host("10.0.0.1"), WAITS),
     row("13.4, 17.2 A12", "a cloud's metadata", post(VERIFY),
-        unverified("169.254.169.254 is not a public address"), at("169.254.169.254"), WAITS),
+        unverified_error("169.254.169.254 is not a public address"), create_at_host("169.254.169.254"), WAITS),
     row("13.4, 13.5", "the worker goes on the list and into the project", OF_WORKER, places("S"), VERIFIED,
         ((get(SUBSCRIPTION + ":acl"), Answer({"authorized_users": ["push_worker_0"]})),)),
 ]  # fmt: skip
@@ -286,8 +289,8 @@ WORKER = [
         {"topic": REFERENCE, "pushConfig": AN_ENDPOINT}))),
     row("13.5", "it reads the subscription with its secrets", get(SUBSCRIPTION, by="worker"),
         Answer(Has(pushConfig=Has(authorizationHeader={"type": "autogen", "value": TOKEN}))), VERIFIED),
-    row("13.5", "it pulls and acknowledges", pull(by="worker"), received(0), (*WITH_HOOK, publish()),
-        ((ack(0, by="worker"), OK), (pull(by="worker"), received()))),
+    row("13.5", "it pulls and acknowledges", pull(by="worker"), batch_with_ids(0), (*WITH_HOOK, publish()),
+        ((ack(0, by="worker"), OK), (pull(by="worker"), batch_with_ids()))),
     row("13.5", "its memberships begin without roles", OF_MEMBER, Answer(Has(projects=[{"project": "$P", "roles": [],
         "topics": [], "subscriptions": ["S"]}])), (*WITH_HOOK, ADMIN)),
     row("13.5, 17.3 U14", "a second subscription does not double the membership", OF_MEMBER, Answer(Has(projects=[{
@@ -305,7 +308,7 @@ WORKER = [
 
 SECRETS = {"verificationHash": TOKEN, "authorizationHeader": {"type": "autogen", "value": TOKEN}}
 HIDDEN = {"verificationHash": "", "authorizationHeader": {"type": "autogen"}}
-FOR_CONSUMER = (*BEFORE, CONSUMER, listed(SUBSCRIPTION, "con"))
+FOR_CONSUMER = (*BEFORE, CONSUMER, modify_acl(SUBSCRIPTION, "con"))
 
 
 def page(config: dict[str, Any]) -> Answer:
@@ -332,13 +335,14 @@ SEEN = [
         Answer({"message": UNREACHABLE}), VERIFIED, ((SHOW, NO_SUBSCRIPTION),)),
     row("9.2", "deleting one that waits is empty", delete(SUBSCRIPTION), EMPTY, BEFORE),
     row("10.3, 17.2 A5", "only worker and service admin pull in push mode", pull(by="adm"), FORBIDDEN,
-        (*BEFORE, ADMIN), ((pull(), received()), (pull(by="service"), received()), (pull(by="worker"), received()))),
+        (*BEFORE, ADMIN),
+        ((pull(), batch_with_ids()), (pull(by="service"), batch_with_ids()), (pull(by="worker"), batch_with_ids()))),
     row("10.3, 17.2 A5", "no consumer, though it is listed", pull(by="con"), FORBIDDEN, FOR_CONSUMER),
     row("17.2 A5", "only they acknowledge", ack(0, by="adm"), FORBIDDEN, (*BEFORE, ADMIN, publish(), pull()),
         ((ack(0, by="worker"), Answer({})),)),
     row("17.2 A5", "no consumer does", ack(0, by="con"), FORBIDDEN, (*FOR_CONSUMER, publish(), pull()),
         ((ack(0), Answer({})),)),
-    row("17.2 A5", "back in pull mode the consumer does again", pull(by="con"), received(), (*FOR_CONSUMER,
+    row("17.2 A5", "back in pull mode the consumer does again", pull(by="con"), batch_with_ids(), (*FOR_CONSUMER,
         modify({}))),
     row("8, 9.2", "a rename of the project is in the message too", delete("/projects/$P-2/subscriptions/S"),
         Answer({"message": UNREACHABLE}), (*WITH_HOOK, put(PROJECT, {"name": "$P-2"}))),

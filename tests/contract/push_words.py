@@ -48,11 +48,11 @@ HOOK_CONFIG = {
 CONSUMER, ADMIN = member("con", "consumer"), member("adm", "project_admin")
 
 
-def create(config: object, **body: object) -> Ask:
+def create(config: object, **body: object) -> Request:
     return put(SUBSCRIPTION, {"topic": REFERENCE, "pushConfig": config, **body})
 
 
-def modify(config: object, by: str = "admin") -> Ask:
+def modify(config: object, by: str = "admin") -> Request:
     return post(MODIFY, {"pushConfig": config}, by)
 
 
@@ -69,14 +69,14 @@ def config(**fields: Any) -> Answer:
     return Answer(Has(pushConfig=Has(**fields)))
 
 
-def kept(answer: Answer) -> tuple[tuple[Ask, Answer], ...]:
+def show_step(answer: Answer) -> tuple[tuple[Request, Answer], ...]:
     return ((SHOW, answer),)
 
 
 def places(*subscriptions: str, roles: tuple[str, ...] = ()) -> Answer:
     """Return the push worker with one membership here, on these access lists."""
     here = {"project": "$P", "roles": list(roles), "topics": [], "subscriptions": list(subscriptions)}
-    return Answer(Has(name="push_worker_0", service_roles=["push_worker"], projects=Holding(here)))
+    return Answer(Has(name="push_worker_0", service_roles=["push_worker"], projects=ListWith(here)))
 
 
 OF_WORKER = get("/users:byToken/$token_worker", by="worker")
@@ -87,5 +87,5 @@ VERIFIED = (A_TOPIC, create(GOOD), SHOW, post(VERIFY))
 WITH_HOOK = (A_TOPIC, create(A_HOOK))
 
 
-def row(line: str, says: str, ask: Ask, gets: Answer, *more: Any, served: str = "push") -> Row:
+def row(line: str, says: str, ask: Request, gets: Answer, *more: Any, served: str = "push") -> Row:
     return Row(line, says, ask, gets, *more, served=served)

@@ -13,7 +13,7 @@ ASKED_ALREADY = error("AE", "User registration already exists")
 DECLINED = post(ONE + ":decline", {"comment": "no place"})
 
 
-def register(name: str = "n", remember: str = "r", **said: object) -> Ask:
+def register(name: str = "n", remember: str = "r", **said: object) -> Request:
     return post(ALL, {"name": f"$P-{name}", **said}, remember=remember)
 
 
@@ -68,10 +68,10 @@ READING = [
     Row("6, clients A5", "the list, oldest first", get(ALL + "?organization=$P-o"), listing("b", "a"),
         (register("b", organization="$P-o"), register("a", organization="$P-o"), register("c", organization="O"))),
     Row("6, clients A5", "an empty list is a list", get(ALL + "?name=$P-none"), listing()),
-    Row("6", "without filters the list holds all", get(ALL), Answer({"user_registrations": Holding(Has(**PENDING))}),
+    Row("6", "without filters the list holds all", get(ALL), Answer({"user_registrations": ListWith(Has(**PENDING))}),
         (ASKED,)),
     Row("6", "an empty filter is none", get(ALL + "?status=&name="),
-        Answer({"user_registrations": Holding(Has(**PENDING))}), (ASKED,)),
+        Answer({"user_registrations": ListWith(Has(**PENDING))}), (ASKED,)),
     Row("6", "the filter status", get(ALL + "?status=declined&organization=$P-o"), listing("n"),
         (register("n", organization="$P-o"), register("m", "m", organization="$P-o"), DECLINED)),
     Row("6", "the filter activation_token", get(ALL + "?activation_token=$activation_r"), listing("n"),

@@ -29,7 +29,7 @@ WORDS = {
 """The contract's short forms of errors."""
 
 
-class Ask(NamedTuple):
+class Request(NamedTuple):
     """A request. `by` is admin, service (the service token), nobody, stranger (an unknown token), or a user's name."""
 
     method: str
@@ -69,7 +69,7 @@ class Has:
 
 
 @dataclass(frozen=True)
-class Holding:
+class ListWith:
     item: Any
 
     def __eq__(self, other: object) -> bool:
@@ -77,7 +77,7 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Another:
+class OtherSecret:
     """A fresh secret, different from this one."""
 
     old: str
@@ -105,10 +105,10 @@ class Row(NamedTuple):
 
     line: str
     says: str
-    ask: Ask
+    ask: Request
     gets: Answer
-    given: tuple[Ask | Wait, ...] = ()
-    then: tuple[tuple[Ask | Wait, Answer | None], ...] = ()
+    given: tuple[Request | Wait, ...] = ()
+    then: tuple[tuple[Request | Wait, Answer | None], ...] = ()
     served: str = "usual"  # which settings the service has (`tests.contract.conftest.SETTINGS`)
 
     standing: bool = False
@@ -124,16 +124,16 @@ class Row(NamedTuple):
         return self.standing or any(isinstance(step, Wait) for step in self.steps)
 
     @property
-    def steps(self) -> "tuple[Ask | Wait, ...]":
+    def steps(self) -> "tuple[Request | Wait, ...]":
         return (*self.given, self.ask, *(step for step, _ in self.then))
 
 
 def error(short: str, message: str, **headers: str) -> Answer:
     code, word = WORDS[short]
-    return refused(code, word, message, **headers)
+    return custom_error(code, word, message, **headers)
 
 
-def refused(code: int, word: str, message: str, **headers: str) -> Answer:
+def custom_error(code: int, word: str, message: str, **headers: str) -> Answer:
     """Return an error without a short form."""
     return Answer({"error": {"code": code, "message": message, "status": word}}, code, headers)
 
@@ -147,20 +147,20 @@ NO_USER = error("NF", "User doesn't exist")
 OK = Answer(Has())
 
 
-def get(path: str, by: str = "admin", **more: Any) -> Ask:
-    return Ask("GET", path, by=by, **more)
+def get(path: str, by: str = "admin", **more: Any) -> Request:
+    return Request("GET", path, by=by, **more)
 
 
-def post(path: str, body: object = NO_BODY, by: str = "admin", **more: Any) -> Ask:
-    return Ask("POST", path, body, by, **more)
+def post(path: str, body: object = NO_BODY, by: str = "admin", **more: Any) -> Request:
+    return Request("POST", path, body, by, **more)
 
 
-def put(path: str, body: object = NO_BODY, by: str = "admin", **more: Any) -> Ask:
-    return Ask("PUT", path, body, by, **more)
+def put(path: str, body: object = NO_BODY, by: str = "admin", **more: Any) -> Request:
+    return Request("PUT", path, body, by, **more)
 
 
-def delete(path: str, by: str = "admin") -> Ask:
-    return Ask("DELETE", path, by=by)
+def delete(path: str, by: str = "admin") -> Request:
+    return Request("DELETE", path, by=by)
 
 
 PROJECT = "/projects/$P"
@@ -177,12 +177,12 @@ A_SUBSCRIPTION = put(SUBSCRIPTION, {"topic": "projects/$P/topics/T"})
 BOTH = (A_TOPIC, A_SUBSCRIPTION)
 
 
-def member(name: str, *roles: str) -> Ask:
+def member(name: str, *roles: str) -> Request:
     body = {"projects": [{"project": "$P", "roles": list(roles)}]}
     return post(f"{MEMBERS}/$P-{name}", body, remember=name)
 
 
-def user(name: str, *service_roles: str, **details: object) -> Ask:
+def user(name: str, *service_roles: str, **details: object) -> Request:
     return post(f"/users/$P-{name}", {"service_roles": list(service_roles), **details}, remember=name)
 
 
@@ -193,24 +193,24 @@ BAD_USER = error("IA", "Invalid User Arguments")
 DAY = 86_400
 
 
-def listed(resource: str, *names: str) -> Ask:
+def modify_acl(resource: str, *names: str) -> Request:
     return post(f"{resource}:modifyAcl", {"authorized_users": [f"$P-{name}" for name in names]})
 
 
-def publish(*data: str, by: str = "admin", to: str = TOPIC) -> Ask:
+def publish(*data: str, by: str = "admin", to: str = TOPIC) -> Request:
     return post(f"{to}:publish", {"messages": [{"data": each} for each in data or ("aGk=",)]}, by)
 
 
-def pull(count: int = 100, by: str = "admin", of: str = SUBSCRIPTION) -> Ask:
+def pull(count: int = 100, by: str = "admin", of: str = SUBSCRIPTION) -> Request:
     return post(f"{of}:pull", {"maxMessages": str(count), "returnImmediately": "true"}, by)
 
 
-def ack(*numbers: int, by: str = "admin", name: str = "S") -> Ask:
+def ack(*numbers: int, by: str = "admin", name: str = "S") -> Request:
     ids = [f"projects/$P/subscriptions/{name}:{number}" for number in numbers]
     return post(f"{SUBSCRIPTIONS}/{name}:acknowledge", {"ackIds": ids}, by)
 
 
-def received(*numbers: int) -> Answer:
+def batch_with_ids(*numbers: int) -> Answer:
     ids = {number: f"projects/$P/subscriptions/S:{number}" for number in numbers}
     return Answer({"receivedMessages": [Has(ackId=ids[each], message=Has(messageId=str(each))) for each in numbers]})
 
@@ -222,22 +222,22 @@ def offsets(minimum: int, current: int, maximum: int) -> Answer:
 ASK_OFFSETS = get(SUBSCRIPTION + ":offsets")
 
 
-def filled(value: Any, names: Mapping[str, str]) -> Any:
+def fill_names(value: Any, names: Mapping[str, str]) -> Any:
     """Replace the row's own names in every text of a value."""
     if isinstance(value, str):
         return Template(value).safe_substitute(names)
     if isinstance(value, Has):
-        return Has(**filled(value.members, names))
-    if isinstance(value, Another):
-        return Another(filled(value.old, names))
-    if isinstance(value, Holding):
-        return Holding(filled(value.item, names))
+        return Has(**fill_names(value.members, names))
+    if isinstance(value, OtherSecret):
+        return OtherSecret(fill_names(value.old, names))
+    if isinstance(value, ListWith):
+        return ListWith(fill_names(value.item, names))
     if isinstance(value, Mapping):
-        return {filled(key, names): filled(each, names) for key, each in value.items()}
+        return {fill_names(key, names): fill_names(each, names) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [filled(each, names) for each in value]
+        return [fill_names(each, names) for each in value]
     return value
 
 
-def every(*groups: Iterable[Row]) -> list[Row]:
+def join_rows(*groups: Iterable[Row]) -> list[Row]:
     return [row for group in groups for row in group]

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import httpx
 
 from ams.core.clock import Milliseconds, day_of, day_text, resource_date
-from tests.contract.rows import Answer, Ask, Row, Wait, filled
+from tests.contract.rows import Answer, Request, Row, Wait, fill_names
 from tests.support.receiver import answers, receiver
-from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, Served
+from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, InProcessService
 
 JSON = "application/json; charset=utf-8"
 LINES = "application/x-ndjson"
@@ -24,7 +24,7 @@ _count = itertools.count(1)
 _NOTHING = b"{"  # a body that no hot route takes: it changes nothing, but its head is known afterwards
 
 
-def is_hot(ask: Ask) -> bool:
+def is_hot(ask: Request) -> bool:
     """Return whether a request can take the fast lane, by its method and path."""
     return ask.method == "POST" and ask.path.partition("?")[0].endswith((":publish", ":pull", ":acknowledge"))
 
@@ -61,7 +61,9 @@ class Runner:
     takes the fast lane if it can.
     """
 
-    def __init__(self, served: Served, client: httpx.Client, endpoints: Endpoints, *, primed: bool = False) -> None:
+    def __init__(
+        self, served: InProcessService, client: httpx.Client, endpoints: Endpoints, *, primed: bool = False
+    ) -> None:
         self._primed = primed
         self._served = served
         self._client = client
@@ -70,14 +72,14 @@ class Runner:
         self._tokens = {"admin": served.token, "service": SERVICE_TOKEN, "stranger": "0" * 64, "nobody": ""}
         self._tokens["worker"] = WORKER_TOKEN
 
-    def run(self, row: Row) -> None:
-        for step in (Ask("POST", "/projects/$P", {}), *row.given):
+    def run_row(self, row: Row) -> None:
+        for step in (Request("POST", "/projects/$P", {}), *row.given):
             self._expect(step, None)
         self._expect(row.ask, row.gets)
         for step, answer in row.then:
             self._expect(step, answer)
 
-    def must(self, ask: Ask) -> None:
+    def run_step(self, ask: Request) -> None:
         self._expect(ask, None)
 
     def _times(self) -> dict[str, str]:
@@ -85,15 +87,15 @@ class Runner:
         days = {name: day_text(day_of(now) - ago) for name, ago in (("today", 0), ("yesterday", 1), ("week", 6))}
         return {"now": resource_date(now), "before": resource_date(Milliseconds(now - 3_600_000)), **days}
 
-    def ask(self, ask: Ask) -> httpx.Response:
+    def ask(self, ask: Request) -> httpx.Response:
         """Send a request, and remember names of what it made."""
-        headers = dict(filled(ask.headers, self._names))
+        headers = dict(fill_names(ask.headers, self._names))
         token = self._tokens[ask.by]
         if token:
             headers.setdefault("x-api-key", token)
-        body = ask.body if isinstance(ask.body, bytes) else json.dumps(filled(ask.body, self._names)).encode()
+        body = ask.body if isinstance(ask.body, bytes) else json.dumps(fill_names(ask.body, self._names)).encode()
         # Send it exactly as written.
-        target = {"target": (ask.root + filled(ask.path, self._names | self._times())).encode()}
+        target = {"target": (ask.root + fill_names(ask.path, self._names | self._times())).encode()}
         url = self._served.run.base_url
         if self._primed and is_hot(ask):
             self._client.request(ask.method, url, content=_NOTHING, headers=headers, extensions=target)
@@ -128,7 +130,7 @@ class Runner:
             self._names[name] = shown or self._names.get(name, "")
         self._endpoints.hash = self._names["hash"]
 
-    def _expect(self, step: Ask | Wait, wanted: Answer | None) -> None:
+    def _expect(self, step: Request | Wait, wanted: Answer | None) -> None:
         if isinstance(step, Wait):
             self._served.clock.advance(round(step.seconds * 1000))
             return
@@ -139,9 +141,9 @@ class Runner:
             assert answer.status_code == 200, got
             return
         assert answer.status_code == wanted.status, got
-        body = filled(wanted.body, self._names | self._times())
-        assert _read(answer, body) == body, got
-        for name, value in filled(wanted.headers, self._names).items():
+        body = fill_names(wanted.body, self._names | self._times())
+        assert _read_body(answer, body) == body, got
+        for name, value in fill_names(wanted.headers, self._names).items():
             assert answer.headers.get(name.replace("_", "-"), "") == value, f"{got} {answer.headers}"
 
     def _remember(self, name: str, made: Mapping[str, str]) -> None:
@@ -151,7 +153,7 @@ class Runner:
             self._tokens[name] = made["token"]
 
 
-def _read(answer: httpx.Response, wanted: object) -> object:
+def _read_body(answer: httpx.Response, wanted: object) -> object:
     if isinstance(wanted, bytes):
         return answer.content
     if answer.headers["content-type"] == LINES:

@@ -41,24 +41,24 @@ REVISION = Like("[0-9a-f]{8}")
 SHOWN: dict[str, Any] = {"uuid": UUID, "name": NAME, "type": "json", "schema": PERSON}
 
 
-def invalid(text: str) -> Answer:
+def bad_schema(text: str) -> Answer:
     return error("IA", text)
 
 
-def why(text: str) -> Answer:
+def compile_error(text: str) -> Answer:
     """An error with a detail from the compiler: only code and status are compared."""
     return Answer({"error": {"code": 400, "message": Like(text), "status": "INVALID_ARGUMENT"}}, 400)
 
 
-def create(**body: object) -> Ask:
+def create(**body: object) -> Request:
     return post(SCHEMA, body)
 
 
-def change(**body: object) -> Ask:
+def change(**body: object) -> Request:
     return put(SCHEMA, body)
 
 
-def ask(document: object) -> Ask:
+def ask(document: object) -> Request:
     return post(SCHEMA + ":validate", document)
 
 
@@ -96,19 +96,21 @@ MANAGED = [
     Row("15.1", "create: the type is required", create(schema={}), BAD_TYPE),
     Row("15.1", "create: the type comes before the compiler", create(schema={"type": "unknown"}), BAD_TYPE),
     Row("15.1", "create: a JSON schema that does not compile", create(type="json", schema={"type": "unknown"}),
-        why(".+"), (), ((get(SCHEMA), NO_SCHEMA),)),
+        compile_error(".+"), (), ((get(SCHEMA), NO_SCHEMA),)),
     Row("15.1", "create: an avro schema that does not compile", create(type="avro", schema={"type": "unknown"}),
-        invalid('unknown type name: "unknown"'), (), ((get(SCHEMA), NO_SCHEMA),)),
+        bad_schema('unknown type name: "unknown"'), (), ((get(SCHEMA), NO_SCHEMA),)),
     Row("ours protobuf", "create: a definition that does not compile",
         create(type="protobuf", schema={"definition": "message {}"}),
-        invalid("schema is not valid: line 1: Expected message name."), (), ((get(SCHEMA), NO_SCHEMA),)),
-    Row("ours protobuf", "create: no definition", create(type="protobuf", schema={}), why(".*an object with a text.*")),
+        bad_schema("schema is not valid: line 1: Expected message name."), (), ((get(SCHEMA), NO_SCHEMA),)),
+    Row("ours protobuf", "create: no definition", create(type="protobuf", schema={}),
+        compile_error(".*an object with a text.*")),
     Row("ours protobuf", "create: it is shown with what the service made of it", A_PROTO_SCHEMA, Answer({
         "uuid": UUID, "name": NAME, "type": "protobuf",
         "schema": {"definition": PROTO, "descriptor": Like("[A-Za-z0-9+/]{30,}=*")}}),
         (), ((change(attributes={"required": ["a"]}), Answer(Has(type="protobuf"))),)),
     Row("17.4 O12", "create: a reference to another place is refused, and not followed",
-        create(type="json", schema={"$ref": "https://schemas.example/person.json"}), why(".*schemas\\.example.*")),
+        create(type="json", schema={"$ref": "https://schemas.example/person.json"}),
+        compile_error(".*schemas\\.example.*")),
     Row("15.1", "update of an unknown one, before the body", put(SCHEMA, b"x"), NO_SCHEMA),
     Row("15.1", "update: no JSON", put(SCHEMA, b"x"), BAD_BODY, (A_SCHEMA,)),
     Row("15.1", "update: an empty body", put(SCHEMA), BAD_BODY, (A_SCHEMA,)),
@@ -134,14 +136,14 @@ MANAGED = [
     Row("15.1", "update: a taken name, before the type", change(name="projects/$P/schemas/Y", type="xml"), TAKEN,
         (A_SCHEMA, post(SCHEMAS + "/Y", {"type": "json", "schema": {}}))),
     Row("15.1", "update: another type", change(type="xml"), BAD_TYPE, (A_SCHEMA,)),
-    Row("15.1", "update: the type alone checks the stored schema again", change(type="avro"), why(".+"), (A_SCHEMA,),
-        ((get(SCHEMA), Answer(SHOWN)),)),
-    Row("15.1", "update: a schema that does not compile changes nothing", change(schema={"type": "unknown"}), why(".+"),
+    Row("15.1", "update: the type alone checks the stored schema again", change(type="avro"), compile_error(".+"),
         (A_SCHEMA,), ((get(SCHEMA), Answer(SHOWN)),)),
+    Row("15.1", "update: a schema that does not compile changes nothing", change(schema={"type": "unknown"}),
+        compile_error(".+"), (A_SCHEMA,), ((get(SCHEMA), Answer(SHOWN)),)),
     Row("15.1", "delete is empty", delete(SCHEMA), EMPTY, (A_SCHEMA,), ((get(SCHEMA), NO_SCHEMA),)),
     Row("15.1", "delete an unknown one", delete(SCHEMA), NO_SCHEMA),
     Row("17.3 U12", "a deleted project takes its schemas along", get(SCHEMAS), Answer({"schemas": []}),
-        (A_SCHEMA, delete(PROJECT), Ask("POST", PROJECT, {}))),
+        (A_SCHEMA, delete(PROJECT), Request("POST", PROJECT, {}))),
     Row("2, 1.5 2", "a bad name", get(SCHEMAS + "/a@b"), error("IA", "Invalid schema name")),
 ]  # fmt: skip
 
@@ -160,23 +162,24 @@ VALIDATED = [
     Row("15.2, 1.2", "avro: null data is no data", ask({"data": None}), NO_PAYLOAD, (AN_AVRO_SCHEMA,)),
     Row("15.2, 1.2", "avro: a string map is matched exactly", ask({"Data": DATUM}), NO_PAYLOAD, (AN_AVRO_SCHEMA,)),
     Row("15.3", "avro: no base64", ask({"data": "BGF*"}),
-        invalid("Message 0 is not in valid base64 enocding,illegal base64 data at input byte 3"), (AN_AVRO_SCHEMA,)),
+        bad_schema("Message 0 is not in valid base64 enocding,illegal base64 data at input byte 3"), (AN_AVRO_SCHEMA,)),
     Row("15.3", "avro: not of the schema", ask({"data": "BGE="}),
-        why('Message 0 is not valid\\.field "site": unexpected end of data.*'), (AN_AVRO_SCHEMA,)),
+        compile_error('Message 0 is not valid\\.field "site": unexpected end of data.*'), (AN_AVRO_SCHEMA,)),
     Row("ours protobuf", "a binary message", ask({"data": "CgF4"}), VALID, (A_PROTO_SCHEMA,)),
     Row("ours protobuf", "another one", ask({"data": "CgJ4"}),
-        invalid("Message 0 is not valid.the data is not a message A in the binary encoding"), (A_PROTO_SCHEMA,)),
+        bad_schema("Message 0 is not valid.the data is not a message A in the binary encoding"), (A_PROTO_SCHEMA,)),
     Row("15.3", "json: nothing at all", post(SCHEMA + ":validate"),
-        invalid("Message 0 data is not valid JSON format,EOF"), (A_SCHEMA,)),
-    Row("15.3", "json: no JSON", post(SCHEMA + ":validate", b"name"), why("Message 0 data is not valid JSON format,.+"),
-        (A_SCHEMA,)),
+        bad_schema("Message 0 data is not valid JSON format,EOF"), (A_SCHEMA,)),
+    Row("15.3", "json: no JSON", post(SCHEMA + ":validate", b"name"),
+        compile_error("Message 0 data is not valid JSON format,.+"), (A_SCHEMA,)),
     Row("15.3", "a wrong type", ask({"name": 3}),
-        invalid("Message 0 data is not valid,name: Invalid type. Expected: string, given: integer"), (A_SCHEMA,)),
-    Row("15.3", "several violations", ask({"age": -1, "x": 1}), invalid(
+        bad_schema("Message 0 data is not valid,name: Invalid type. Expected: string, given: integer"), (A_SCHEMA,)),
+    Row("15.3", "several violations", ask({"age": -1, "x": 1}), bad_schema(
         "Message 0 data is not valid.1)age: Must be greater than or equal to 0."
         "2)(root): Additional property x is not allowed.3)(root): name is required."), (A_SCHEMA,)),
-    Row("15.1", "draft 4 where it is named", ask(3), why("Message 0 data is not valid,.root.: Must be less than 3"),
-        (create(type="json", schema=DRAFT_4),)),
+    Row("15.1", "draft 4 where it is named", ask(3),
+        compile_error("Message 0 data is not valid,.root.: Must be less than 3"), (create(type="json",
+        schema=DRAFT_4),)),
 ]  # fmt: skip
 
 # Topics with a schema (8, 12.2, 15.1), and our additions: attributes and dry runs
@@ -194,13 +197,13 @@ def data(document: object) -> dict[str, Any]:
     return {"data": base64.b64encode(json.dumps(document).encode()).decode()}
 
 
-def send(*messages: dict[str, Any], by: str = "admin") -> Ask:
+def send(*messages: dict[str, Any], by: str = "admin") -> Request:
     return post(TOPIC + ":publish", {"messages": list(messages)}, by)
 
 
 ON_TOPICS = [
     Row("8", "create with a schema", put(TOPIC, ATTACHED), Answer(Has(name="/projects/$P/topics/T", schema=NAME)),
-        (A_SCHEMA,), ((get(TOPIC), Answer(Has(schema=NAME))), (publish(BAD), why(".*name is required")))),
+        (A_SCHEMA,), ((get(TOPIC), Answer(Has(schema=NAME))), (publish(BAD), compile_error(".*name is required")))),
     Row("8", "create: the schema comes before a taken name", put(TOPIC, ATTACHED), NO_SCHEMA, (A_TOPIC,)),
     Row("8", "create: a taken name", put(TOPIC, ATTACHED), error("AE", "Topic already exists"), (A_SCHEMA, A_TOPIC)),
     Row("8", "attach is empty", ATTACH, EMPTY, (A_SCHEMA, A_TOPIC), ((get(TOPIC), Answer(Has(schema=NAME))),)),
@@ -230,35 +233,36 @@ ON_TOPICS = [
     Row("8", "detach: an unknown topic", post(TOPIC + ":detachSchema"), NO_TOPIC),
     Row("15.1", "a renamed schema stays attached under its new name", get(TOPIC),
         Answer(Has(schema="projects/$P/schemas/Y")), (*CHECKED, publish(GOOD), change(name="projects/$P/schemas/Y")),
-        ((publish(BAD), why(".*name is required")),)),
+        ((publish(BAD), compile_error(".*name is required")),)),
     Row("15.1", "a deleted schema is detached", get(TOPIC), Answer(Has(schema=None)), (*CHECKED, delete(SCHEMA)),
         ((publish(BAD), Answer({"messageIds": ["0"]})),)),
     Row("15.1", "a schema made again under the name is not attached", get(TOPIC), Answer(Has(schema=None)),
         (*CHECKED, delete(SCHEMA), A_SCHEMA)),
     Row("15.1, 17.4 O12", "a change is in force for the next publish", publish(BAD), Answer({"messageIds": ["1"]}),
-        (*CHECKED, publish(GOOD), change(schema={"type": "object"})), ((publish("MQ=="), why(".*given: integer")),)),
+        (*CHECKED, publish(GOOD), change(schema={"type": "object"})),
+        ((publish("MQ=="), compile_error(".*given: integer")),)),
     Row("12.2", "what the schema allows is published", publish(GOOD), Answer({"messageIds": ["0"]}), CHECKED),
     Row("12.2, 15.3", "the first message that fails is named, and nothing is stored",
         send(data({"name": "ann"}), data({"name": "a"}), data({})),
-        invalid("Message 1 data is not valid,name: String length must be greater than or equal to 2"), CHECKED,
+        bad_schema("Message 1 data is not valid,name: String length must be greater than or equal to 2"), CHECKED,
         ((publish(GOOD), Answer({"messageIds": ["0"]})),)),
     Row("12.2", "a message that is none comes before the schema", send(data({}), {}),
         error("IA", "Invalid Message Arguments: message 1, counted from 0, has neither data nor attributes"), CHECKED),
     Row("15.3, 17.1 M7", "published data that is not base64", publish(GOOD, "msg 1"),
-        invalid("Message 1 is not in valid base64 enocding,illegal base64 data at input byte 3"), CHECKED),
+        bad_schema("Message 1 is not in valid base64 enocding,illegal base64 data at input byte 3"), CHECKED),
     Row("15.3", "so too where other topics take base64 only", publish("msg 1"),
-        invalid("Message 0 is not in valid base64 enocding,illegal base64 data at input byte 3"), CHECKED,
+        bad_schema("Message 0 is not in valid base64 enocding,illegal base64 data at input byte 3"), CHECKED,
         served="strict"),
     Row("15.3", "line breaks within base64 are none of its faults", publish(GOOD[:4] + "\r\n" + GOOD[4:]),
         Answer({"messageIds": ["0"]}), CHECKED),
-    Row("15.3", "published data that is no JSON", publish("eA=="), why("Message 0 data is not valid JSON format,.+"),
-        CHECKED),
+    Row("15.3", "published data that is no JSON", publish("eA=="),
+        compile_error("Message 0 data is not valid JSON format,.+"), CHECKED),
     Row("15.3", "published without data", send({"attributes": {"k": "v"}}),
-        invalid("Message 0 data is not valid JSON format,EOF"), CHECKED),
-    Row("15.3", "a published avro datum", publish(DATUM, "BGE="), why("Message 1 is not valid\\..+"),
+        bad_schema("Message 0 data is not valid JSON format,EOF"), CHECKED),
+    Row("15.3", "a published avro datum", publish(DATUM, "BGE="), compile_error("Message 1 is not valid\\..+"),
         (AN_AVRO_SCHEMA, A_TOPIC, ATTACH), ((publish(DATUM), Answer({"messageIds": ["0"]})),)),
     Row("12.2", "the schema comes before the size", send({"data": "e30=", "attributes": {"k": "x" * 2000}}),
-        why(".*name is required"), CHECKED, served="small"),
+        compile_error(".*name is required"), CHECKED, served="small"),
 ]  # fmt: skip
 
 SITE_ONLY = {"attributes": {"site": "ATHENS"}, **data({"name": "ann"})}
@@ -268,40 +272,40 @@ ATTRIBUTES = [
     Row("ours attributes", "create with attributes alone", RULES_ALONE,
         Answer({**SHOWN, "schema": {}, "attributes": RULES})),
     Row("ours attributes", "attributes alone need the type json", create(type="avro", attributes=RULES),
-        invalid("A schema of attributes alone has the type json")),
+        bad_schema("A schema of attributes alone has the type json")),
     Row("ours attributes", "empty attributes are none", create(type="json", attributes={}), BAD_BODY),
     Row("ours attributes", "a field that is none", create(type="json", attributes={"needed": []}),
-        why("Schema attributes are not valid: .*needed.*")),
+        compile_error("Schema attributes are not valid: .*needed.*")),
     Row("ours attributes", "a pattern that is none", create(type="json", attributes={"patterns": {"a": "("}}),
-        why("Schema attributes are not valid: pattern of a .*")),
+        compile_error("Schema attributes are not valid: pattern of a .*")),
     Row("ours attributes", "update adds the part", change(attributes=RULES), Answer({**SHOWN, "attributes": RULES}),
         (A_SCHEMA,)),
     Row("ours attributes", "update with an empty part removes it", change(attributes={}), Answer(SHOWN), (WITH_RULES,)),
     Row("ours attributes", "but not the last part", change(attributes={}),
-        invalid("A schema without a payload schema needs attributes"), (RULES_ALONE,)),
+        bad_schema("A schema without a payload schema needs attributes"), (RULES_ALONE,)),
     Row("ours attributes", "publish: a name that is required", send(SITE_ONLY, {**SITE_ONLY, "attributes": {}}),
-        invalid("Message 1 attributes are not valid,site: is required"), (WITH_RULES, A_TOPIC, ATTACH),
+        bad_schema("Message 1 attributes are not valid,site: is required"), (WITH_RULES, A_TOPIC, ATTACH),
         ((send(SITE_ONLY), Answer({"messageIds": ["0"]})),)),
     Row("ours attributes", "publish: several violations",
         send({"attributes": {"type": "odd", "site": "athens", "x": "y"}, "data": GOOD}),
-        invalid('Message 0 attributes are not valid.1)type: must be one of the following: "raw", "clean".'
+        bad_schema('Message 0 attributes are not valid.1)type: must be one of the following: "raw", "clean".'
                 "2)site: Does not match pattern '^[A-Z]+$'.3)x: is not allowed."), (WITH_RULES, A_TOPIC, ATTACH)),
     Row("ours attributes", "publish: the payload comes first", send({"attributes": {}, "data": BAD}),
-        why("Message 0 data is not valid,.*"), (WITH_RULES, A_TOPIC, ATTACH)),
+        compile_error("Message 0 data is not valid,.*"), (WITH_RULES, A_TOPIC, ATTACH)),
     Row("ours attributes", "publish: attributes alone take any data", send({"attributes": {"site": "A"},
         "data": "eA=="}), Answer({"messageIds": ["0"]}), (RULES_ALONE, A_TOPIC, ATTACH)),
     Row("ours attributes", "validate a message", ask({"attributes": {"site": "a"}, "data": GOOD}),
-        invalid("Message 0 attributes are not valid,site: Does not match pattern '^[A-Z]+$'"), (WITH_RULES,),
+        bad_schema("Message 0 attributes are not valid,site: Does not match pattern '^[A-Z]+$'"), (WITH_RULES,),
         ((ask(SITE_ONLY), VALID),)),
     Row("ours attributes, 15.2", "validate a document alone, as ever", ask({"name": "ann"}), VALID, (WITH_RULES,)),
     Row("ours attributes", "validate: attributes alone need a message", ask({"name": "ann"}), NO_PAYLOAD,
         (RULES_ALONE,)),
     Row("15.2", "without an attributes part, attributes are a document's", ask({"attributes": {"site": "A"}}),
-        why(".*Additional property attributes is not allowed.*"), (A_SCHEMA,)),
+        compile_error(".*Additional property attributes is not allowed.*"), (A_SCHEMA,)),
 ]  # fmt: skip
 
 
-def dry_run(**body: object) -> Ask:
+def dry_run(**body: object) -> Request:
     return post(SCHEMA + ":dryRun", {"topic": "projects/$P/topics/T", **body})
 
 

@@ -37,4 +37,4 @@ def test_a_stored_change_is_done_whatever_comes_after_it(
 ) -> None:
     fail_after_change(monkeypatch, lambda request: request == b"the-change")
     ask = row.ask._replace(headers={**row.ask.headers, "x-request-id": "the-change"})
-    runner(row.served).run(row._replace(ask=ask, then=()))
+    runner(row.served).run_row(row._replace(ask=ask, then=()))

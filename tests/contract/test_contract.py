@@ -8,7 +8,7 @@ from _pytest.mark import ParameterSet
 from ams.wire.actions import ACTIONS
 from tests.contract import delivery, parallel, versions
 from tests.contract.lines import LINES
-from tests.contract.rows import Ask, Row
+from tests.contract.rows import Request, Row
 from tests.contract.runner import Runner, is_hot
 
 MODULES = (
@@ -23,27 +23,27 @@ ON_BOTH_SHAPES = {
 OWN_CLOCKS = pytest.mark.embedded("brokers and PostgreSQL go by clocks of their own, which nobody can move")
 
 
-def _marked(row: Row, *marks: pytest.MarkDecorator) -> ParameterSet:
+def _row_param(row: Row, *marks: pytest.MarkDecorator) -> ParameterSet:
     marks += (OWN_CLOCKS,) if row.needs_clock else ()
     return pytest.param(row, marks=marks, id=f"{row.line}: {row.says}")
 
 
 @pytest.mark.parametrize(
-    "row", [_marked(row, *([pytest.mark.both_shapes] if row in ON_BOTH_SHAPES else [])) for row in ROWS]
+    "row", [_row_param(row, *([pytest.mark.both_shapes] if row in ON_BOTH_SHAPES else [])) for row in ROWS]
 )
 def test_the_service_answers_as_the_contract_says(row: Row, runner: Callable[[str], Runner]) -> None:
-    runner(row.served).run(row)
+    runner(row.served).run_row(row)
 
 
-HOT = [row for row in ROWS if any(isinstance(each, Ask) and is_hot(each) for each in row.steps)]
+HOT = [row for row in ROWS if any(isinstance(each, Request) and is_hot(each) for each in row.steps)]
 """Rows with a request that can take the fast lane."""
 
 
 # The tests of each commit compare lane and ASGI elsewhere: tests/http/test_two_ways.py.
 @pytest.mark.long
-@pytest.mark.parametrize("row", [_marked(row) for row in HOT])
+@pytest.mark.parametrize("row", [_row_param(row) for row in HOT])
 def test_the_fast_lane_answers_as_the_contract_says(row: Row, primed_runner: Callable[[str], Runner]) -> None:
-    primed_runner(row.served).run(row)
+    primed_runner(row.served).run_row(row)
 
 
 def test_every_line_of_the_contracts_has_its_row() -> None:

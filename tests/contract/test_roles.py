@@ -10,7 +10,7 @@ import pytest
 
 from tests.access.table import ACCESS_LISTS, LINES, OWN_LINES, SHORT, Line
 from tests.contract.actions import OPEN, PATHS
-from tests.contract.rows import NO_BODY, Ask
+from tests.contract.rows import NO_BODY, Request
 from tests.contract.runner import Runner
 
 IN_PROJECTS = ("project_admin", "publisher", "consumer")
@@ -62,7 +62,7 @@ HOLDERS = [
 ADMITTED = [line for line in (*LINES, *OWN_LINES) if not line.is_open]
 
 
-def expected(line: Line, holder: Holder, *, is_foreign: bool) -> int | None:
+def expected_refusal(line: Line, holder: Holder, *, is_foreign: bool) -> int | None:
     """Return the refusal that a step must get; None when it is allowed."""
     counts = holder.is_service_wide or (line.in_project and not is_foreign)
     if not counts:
@@ -73,32 +73,34 @@ def expected(line: Line, holder: Holder, *, is_foreign: bool) -> int | None:
     return 403 if bound and (is_foreign or not holder.is_listed) else None
 
 
-def step(action: str, by: str, *, is_foreign: bool = False) -> Ask:
+def step(action: str, by: str, *, is_foreign: bool = False) -> Request:
     method, path = PATHS[action]
     path = INSTEAD.get(action, path)
-    return Ask(method, path.replace("$P", "$P-foreign", 1) if is_foreign else path, BODIES.get(action, NO_BODY), by)
+    return Request(method, path.replace("$P", "$P-foreign", 1) if is_foreign else path, BODIES.get(action, NO_BODY), by)
 
 
 @pytest.fixture(scope="module")
 def walker(runner: Callable[[str], Runner]) -> Runner:
     """Two projects with a topic and subscription each, and users of all roles."""
     walker = runner("usual")
-    furnish(walker)
+    create_holders(walker)
     return walker
 
 
-def furnish(walker: Runner) -> None:
+def create_holders(walker: Runner) -> None:
     for project in ("$P", "$P-foreign"):
-        walker.must(Ask("POST", f"/projects/{project}", {}))
-        walker.must(Ask("PUT", f"/projects/{project}/topics/T"))
-        walker.must(Ask("PUT", f"/projects/{project}/subscriptions/S", {"topic": f"projects/{project}/topics/T"}))
+        walker.run_step(Request("POST", f"/projects/{project}", {}))
+        walker.run_step(Request("PUT", f"/projects/{project}/topics/T"))
+        walker.run_step(
+            Request("PUT", f"/projects/{project}/subscriptions/S", {"topic": f"projects/{project}/topics/T"})
+        )
     for holder in HOLDERS:
         wide, here = ([holder.role], []) if holder.is_service_wide else ([], [holder.role])
         body = {"service_roles": wide, "projects": [{"project": "$P", "roles": here}]}
-        walker.must(Ask("POST", f"/users/$P-{holder.name}", body, remember=holder.name))
+        walker.run_step(Request("POST", f"/users/$P-{holder.name}", body, remember=holder.name))
     listed = {"authorized_users": [f"$P-{holder.name}" for holder in HOLDERS if holder.is_listed]}
     for resource in ("topics/T", "subscriptions/S"):
-        walker.must(Ask("POST", f"/projects/$P/{resource}:modifyAcl", listed))
+        walker.run_step(Request("POST", f"/projects/$P/{resource}:modifyAcl", listed))
 
 
 @pytest.mark.parametrize("line", ADMITTED, ids=lambda line: f"3.4 {line.number} {line.action}")
@@ -106,10 +108,10 @@ def test_an_action_is_for_its_roles_and_no_others(line: Line, walker: Runner) ->
     wrong = {}
     for holder in HOLDERS:
         for is_foreign in (False, True) if line.in_project else (False,):
-            if line.action == "projects:delete" and expected(line, holder, is_foreign=is_foreign) is None:
+            if line.action == "projects:delete" and expected_refusal(line, holder, is_foreign=is_foreign) is None:
                 continue  # walked below, where projects may go
             status = walker.ask(step(line.action, holder.name, is_foreign=is_foreign)).status_code
-            wanted = expected(line, holder, is_foreign=is_foreign)
+            wanted = expected_refusal(line, holder, is_foreign=is_foreign)
             if status != wanted if wanted else status in (401, 403):
                 wrong[holder.name, "foreign" if is_foreign else "own"] = (status, wanted)
 
@@ -119,12 +121,12 @@ def test_an_action_is_for_its_roles_and_no_others(line: Line, walker: Runner) ->
 @pytest.mark.parametrize("role", ["service_admin", "project_admin"])
 def test_a_project_is_deleted_by_its_administrators(role: str, runner: Callable[[str], Runner]) -> None:
     walker = runner("usual")
-    walker.must(Ask("POST", "/projects/$P", {}))
+    walker.run_step(Request("POST", "/projects/$P", {}))
     body = {"service_roles": [role]} if role == "service_admin" else {"projects": [{"project": "$P", "roles": [role]}]}
-    walker.must(Ask("POST", "/users/$P-x", body, remember="x"))
+    walker.run_step(Request("POST", "/users/$P-x", body, remember="x"))
 
-    assert walker.ask(Ask("DELETE", "/projects/$P", by="x")).status_code == 200
-    assert walker.ask(Ask("GET", "/projects/$P")).status_code == 404
+    assert walker.ask(Request("DELETE", "/projects/$P", by="x")).status_code == 200
+    assert walker.ask(Request("GET", "/projects/$P")).status_code == 404
 
 
 @pytest.mark.parametrize("action", OPEN)
@@ -132,14 +134,16 @@ def test_the_open_routes_look_at_the_token_themselves(action: str, walker: Runne
     method, path = OPEN[action]
     for_users = action in ("users:profile", "users:usageReport")
 
-    assert {walker.ask(Ask(method, path, by=holder.name)).status_code for holder in HOLDERS} == {200}
-    assert walker.ask(Ask(method, path, by="nobody")).status_code == (401 if for_users else 200)
-    assert walker.ask(Ask(method, path, by="stranger")).status_code == (401 if for_users else 200)
-    assert walker.ask(Ask(method, path, by="service")).status_code == (401 if for_users else 200)
+    assert {walker.ask(Request(method, path, by=holder.name)).status_code for holder in HOLDERS} == {200}
+    assert walker.ask(Request(method, path, by="nobody")).status_code == (401 if for_users else 200)
+    assert walker.ask(Request(method, path, by="stranger")).status_code == (401 if for_users else 200)
+    assert walker.ask(Request(method, path, by="service")).status_code == (401 if for_users else 200)
 
 
 def test_details_of_the_status_are_for_two_roles(walker: Runner) -> None:
-    answers = {holder: walker.ask(Ask("GET", "/status?details=true", by=holder.name)).status_code for holder in HOLDERS}
+    answers = {
+        holder: walker.ask(Request("GET", "/status?details=true", by=holder.name)).status_code for holder in HOLDERS
+    }
     assert {holder.role for holder, status in answers.items() if status == 200} == {"service_admin", "admin_viewer"}
     assert set(answers.values()) == {200, 403}
 

@@ -2,7 +2,7 @@
 
 from tests.contract.rows import *
 
-NO_METHOD = refused(405, "METHOD_NOT_ALLOWED", "Method not allowed")
+NO_METHOD = custom_error(405, "METHOD_NOT_ALLOWED", "Method not allowed")
 NO_PAGE = error("NF", "Page not found")
 LONG = "n" * 255
 
@@ -30,10 +30,10 @@ ENVELOPE = [
     Row("17.4 O8", "an error is one answer and nothing is done after it", put(TOPIC, {"schema": "nonsense"}),
         error("IA", "wrong schema name declaration"), then=((get(TOPIC), NO_TOPIC),)),
     Row("17.4 O10", "a body over the limit is refused", post(TOPIC + ":publish", b" " * 20_001),
-        refused(413, "INVALID_ARGUMENT", "Message size is too large"), (A_TOPIC,), served="small"),
+        custom_error(413, "INVALID_ARGUMENT", "Message size is too large"), (A_TOPIC,), served="small"),
     Row("17.4 O10", "a coding that is not undone here is refused",
         post(TOPIC + ":publish", b"{}", headers={"content-encoding": "br"}),
-        refused(415, "INVALID_ARGUMENT", "Content-Encoding can only be gzip"), (A_TOPIC,)),
+        custom_error(415, "INVALID_ARGUMENT", "Content-Encoding can only be gzip"), (A_TOPIC,)),
     Row("17.4 O10", "what says that it is gzip must be gzip", post(TOPIC + ":publish", b"{}",
         headers={"content-encoding": "gzip"}), error("BR", "Request body is not gzip"), (A_TOPIC,)),
 ]  # fmt: skip
@@ -69,8 +69,8 @@ ROUTING = [
     Row("1.3", "paths are matched after percent-decoding: %2F splits", get(PROJECT + "%2Ftopics%2FT"), OK, (A_TOPIC,)),
     Row("1.3", "paths are matched after percent-decoding: %3A is a colon", get(TOPIC + "%3Aacl"),
         Answer({"authorized_users": []}), (A_TOPIC,)),
-    Row("1.3", "also on the way of messages", post(SUBSCRIPTION + "%3Apull", {"returnImmediately": "true"}), received(),
-        BOTH),
+    Row("1.3", "also on the way of messages", post(SUBSCRIPTION + "%3Apull", {"returnImmediately": "true"}),
+        batch_with_ids(), BOTH),
     Row("1.3", "an encoded letter is the letter", get(PROJECT + "/topics/%54"), OK, (A_TOPIC,)),
     Row("1.3, clients R12", "doubled slashes lead to the clean path", get("///projects//$P?key=1&a=%20b"),
         Answer(b"", 301, {"location": "/v1/projects/$P?key=1&a=%20b"})),
@@ -191,8 +191,8 @@ CLIENTS = [
         Answer({"messageIds": ["0"]}), (A_TOPIC,)),
     Row("clients R2", "header and query at once", publish()._replace(path=PUBLISH + "?key=0"), OK, (A_TOPIC,)),
     Row("clients R2", "a worker pulls with the query",
-        pull(by="nobody")._replace(path=SUBSCRIPTION + ":pull?key=$token_con"), received(0),
-        (*BOTH, member("con", "consumer"), listed(SUBSCRIPTION, "con"), publish())),
+        pull(by="nobody")._replace(path=SUBSCRIPTION + ":pull?key=$token_con"), batch_with_ids(0),
+        (*BOTH, member("con", "consumer"), modify_acl(SUBSCRIPTION, "con"), publish())),
     Row("clients R6", "a token is refreshed with an empty object", post("/users/$P-u:refreshToken", {}), OK,
         (user("u"),)),
     Row("clients R6", "a member is removed with an empty object", post(PROJECT + "/members/$P-m:remove", {}),
@@ -208,12 +208,12 @@ CLIENTS = [
     Row("clients A5", "no message ids are a list", post(PUBLISH, {}), Answer({"messageIds": []}), (A_TOPIC,)),
     Row("clients A12", "the probe: topic, then subscription", delete(SUBSCRIPTION), EMPTY, (*BOTH, delete(TOPIC)),
         ((get(SUBSCRIPTION), NO_SUBSCRIPTION),)),
-    Row("clients A15", "the probe: 99 in one request, 100 asked for at once", pull(100), received(*range(99)),
+    Row("clients A15", "the probe: 99 in one request, 100 asked for at once", pull(100), batch_with_ids(*range(99)),
         (*BOTH, publish(*["aGk="] * 99))),
-    Row("clients A16", "the CI collection: two published, pulled one by one", pull(1), received(1),
+    Row("clients A16", "the CI collection: two published, pulled one by one", pull(1), batch_with_ids(1),
         (*BOTH, publish("MA==", "MQ=="), pull(1), ack(0))),
     Row("clients A2", "an unknown path has an envelope with an error object", get("/nothing"),
-        refused(404, "NOT_FOUND", "Page not found")),
+        custom_error(404, "NOT_FOUND", "Page not found")),
 ]  # fmt: skip
 
 ROWS = [*ENVELOPE, *BODIES, *ROUTING, *ORDER, *NAMES, *CROSS_ORIGIN, *CLIENTS]

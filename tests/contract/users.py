@@ -16,7 +16,7 @@ OBJECT = [
     Row("5.1", "topics and subscriptions are those whose list holds the user", get("/users/$P-u"),
         Answer(Has(projects=[{"project": "$P", "roles": ["publisher", "consumer"], "topics": ["T"],
         "subscriptions": ["S"]}])),
-        (*BOTH, member("u", "publisher", "consumer"), listed(TOPIC, "u"), listed(SUBSCRIPTION, "u"))),
+        (*BOTH, member("u", "publisher", "consumer"), modify_acl(TOPIC, "u"), modify_acl(SUBSCRIPTION, "u"))),
     Row("5.1", "a creator who is gone is omitted", get("/users/$P-child"), Answer(Has(created_by=None)),
         (user("parent", "service_admin"), post("/users/$P-child", {}, by="parent"), delete("/users/$P-parent"))),
     Row("5.1, 17.3 U7", "roles never given are lists", get("/users/$P-u"),
@@ -72,7 +72,7 @@ WRITING = [
         Answer(Has(created_on="$made_u", modified_on="$now")), (user("u"), Wait(86_400))),
     Row("5.3", "access lists are not touched by leaving a project", get(TOPIC + ":acl"),
         Answer({"authorized_users": ["$P-pub"]}),
-        (A_TOPIC, PUB, listed(TOPIC, "pub"), put("/users/$P-pub", {"projects": []}))),
+        (A_TOPIC, PUB, modify_acl(TOPIC, "pub"), put("/users/$P-pub", {"projects": []}))),
     Row("5.2, clients R6", "refreshToken gives a new token, whatever the body is",
         post("/users/$P-u:refreshToken", b'""'), Answer(Has(token=TOKEN, uuid="$uuid_u")), (user("u"),),
         ((get("/users/profile", by="u"), UNAUTHORIZED),)),
@@ -84,7 +84,7 @@ WRITING = [
         ((get("/users/$P-u"), NO_USER), (get("/users/profile", by="u"), UNAUTHORIZED))),
     Row("5.4, 17.3 U12", "a deleted user leaves all access lists", get(TOPIC + ":acl"),
         Answer({"authorized_users": ["$P-two"]}),
-        (A_TOPIC, PUB, member("two", "publisher"), listed(TOPIC, "pub", "two"), delete("/users/$P-pub"))),
+        (A_TOPIC, PUB, member("two", "publisher"), modify_acl(TOPIC, "pub", "two"), delete("/users/$P-pub"))),
     Row("5.4", "what a deleted user made has no creator", get("/projects/$P-made"),
         Answer(Has(name="$P-made", created_by=None)),
         (user("sa", "service_admin"), post("/projects/$P-made", {}, by="sa"), delete("/users/$P-sa"))),
@@ -126,7 +126,7 @@ PROJECTS = [
     Row("7", "create: parse error before the name", post("/projects/$P", b"[]"),
         error("IA", "Invalid Project Arguments")),
     Row("7, clients A11", "create: the name is taken", post("/projects/$P", {}), error("AE", "Project already exists")),
-    Row("7, clients A5", "list", get("/projects"), Answer({"projects": Holding(Has(name="$P", created_on="$now"))})),
+    Row("7, clients A5", "list", get("/projects"), Answer({"projects": ListWith(Has(name="$P", created_on="$now"))})),
     Row("7", "an update sets modified_on", put(PROJECT, {"description": "D"}), Answer(Has(modified_on="$now")),
         (Wait(86_400),)),
     Row("7", "show", get(PROJECT, by="adm"), Answer(Has(name="$P")), (ADM,)),
@@ -195,7 +195,7 @@ MEMBERSHIP = [
     Row("7.1", "add without roles", post(MEMBERS + "/$P-u:add", {}), Answer(Has(projects=[{**HERE, "roles": []}])),
         (user("u"),)),
     Row("7.1, clients R6", "remove, whatever the body is", post(MEMBERS + "/$P-pub:remove", b'""'), Answer({}),
-        (A_TOPIC, PUB, listed(TOPIC, "pub")),
+        (A_TOPIC, PUB, modify_acl(TOPIC, "pub")),
         ((get(TOPIC, by="pub"), UNAUTHORIZED), (get(TOPIC + ":acl"), Answer({"authorized_users": ["$P-pub"]})))),
     Row("7.1", "remove: unknown user", post(MEMBERS + "/$P-none:remove"), NO_USER),
     Row("7.1", "remove: no member", post(MEMBERS + "/$P-u:remove"), NOT_A_MEMBER, (user("u"),)),
@@ -213,7 +213,7 @@ KING = error("IA", "invalid role: king")
 ELSEWHERE = (post("/projects/$P-2", {}), post("/projects/$P-2/members/$P-pub:add", {"roles": ["consumer"]}))
 
 
-def granted(*roles: str) -> dict[str, object]:
+def role_body(*roles: str) -> dict[str, object]:
     return {"projects": [{"project": "$P", "roles": list(roles)}]}
 
 
@@ -253,7 +253,7 @@ USERS = [
         (U,)),
     Row("5.3", "a renamed user keeps its places on access lists", get(TOPIC + ":acl"),
         Answer({"authorized_users": ["$P-v"]}),
-        (A_TOPIC, PUB, listed(TOPIC, "pub"), put("/users/$P-pub", {"name": "$P-v"}))),
+        (A_TOPIC, PUB, modify_acl(TOPIC, "pub"), put("/users/$P-pub", {"name": "$P-v"}))),
     Row("5.3", "roles given count at once", get("/users?pageSize=1", by="u"), OK,
         (U, put("/users/$P-u", {"service_roles": ["service_admin"]}))),
     Row("5.3", "roles taken count at once", get("/users", by="u"), UNAUTHORIZED,
@@ -267,7 +267,7 @@ USERS = [
         put("/users/$P-u", {"email": "n@o.example", "projects": [{"project": "$P-none"}]}),
         error("IA", "invalid project: $P-none"), (U,), ((get("/users/$P-u"), Answer(Has(email=""))),)),
     Row("5.4", "update: an unknown role, and nothing is changed", put("/users/$P-pub", {"email": "n@o.example",
-        **granted("king")}), KING, (PUB,), ((get("/users/$P-pub"), Answer(Has(email="", projects=[HERE]))),)),
+        **role_body("king")}), KING, (PUB,), ((get("/users/$P-pub"), Answer(Has(email="", projects=[HERE]))),)),
     Row("5.4", "update: an unknown service role", put("/users/$P-u", {"service_roles": ["king"]}), KING, (U,)),
     Row("5.4", "update: roles before the new name", put("/users/$P-u", {"name": "$P-v", "service_roles": ["king"]}),
         KING, (U, user("v"))),
@@ -324,12 +324,12 @@ MEMBERSHIP_AGAIN = [
     Row("7.1", "create: a user of that name who is no member", post(MEMBERS + "/$P-u", {}),
         error("AE", "User already exists"), (U,), ((get(MEMBERS), Answer(Has(totalSize=0))),)),
     Row("7.1, 3.6", "update answers a project admin the reduced view",
-        put(MEMBERS + "/$P-pub", granted("consumer"), by="adm"),
+        put(MEMBERS + "/$P-pub", role_body("consumer"), by="adm"),
         Answer(Has(token=None, created_by=None, projects=[{**HERE, "roles": ["consumer"]}])), (ADM, PUB, *ELSEWHERE)),
-    Row("7.1, 3.6", "and a service admin the full one", put(MEMBERS + "/$P-pub", granted("consumer")),
+    Row("7.1, 3.6", "and a service admin the full one", put(MEMBERS + "/$P-pub", role_body("consumer")),
         Answer(Has(token="$token_pub", projects=[{**HERE, "roles": ["consumer"]}, Has(project="$P-2")])),
         (PUB, *ELSEWHERE)),
-    Row("7.1", "update: roles may be taken all", put(MEMBERS + "/$P-pub", granted()),
+    Row("7.1", "update: roles may be taken all", put(MEMBERS + "/$P-pub", role_body()),
         Answer(Has(projects=[{**HERE, "roles": []}])), (PUB,), ((get(TOPIC, by="pub"), UNAUTHORIZED),)),
     Row("7.1", "update: null roles are none", put(MEMBERS + "/$P-pub", {"projects": [{"project": "$P",
         "roles": None}]}), Answer(Has(projects=[{**HERE, "roles": []}])), (PUB,)),
@@ -350,7 +350,7 @@ MEMBERSHIP_AGAIN = [
         error("FO", "Access to this resource is forbidden. User is not a member of the project"),
         (PUB, post(MEMBERS + "/$P-pub:remove"))),
     Row("7.1", "who comes back is on the access list still", get(SUBSCRIPTION + ":offsets", by="con"), OK,
-        (*BOTH, member("con", "consumer"), listed(SUBSCRIPTION, "con"), post(MEMBERS + "/$P-con:remove"),
+        (*BOTH, member("con", "consumer"), modify_acl(SUBSCRIPTION, "con"), post(MEMBERS + "/$P-con:remove"),
         post(MEMBERS + "/$P-con:add", {"roles": ["consumer"]}))),
 ]  # fmt: skip
 

@@ -3,7 +3,7 @@
 from tests.contract.push_words import GOOD, VERIFY, config, create
 from tests.contract.rows import *
 
-CHANGED = refused(412, "FAILED_PRECONDITION", "It was changed meanwhile: read it again, nothing was done")
+CHANGED = custom_error(412, "FAILED_PRECONDITION", "It was changed meanwhile: read it again, nothing was done")
 A_SCHEMA, CHANGED_SCHEMA = {"type": "json", "schema": {"type": "object"}}, {"schema": {"type": "array"}}
 ISSUER = {"url": "https://$P.example", "audiences": ["ams"]}
 PARALLEL = put(SUBSCRIPTION, {"topic": "projects/$P/topics/T", "type": "parallel"})
@@ -14,19 +14,19 @@ NO_PUSH: dict[str, object] = {"pushConfig": {}}
 QUOTAS = {"quotas": {"topics": 7}}
 
 
-def changed(resource: str, *names: str) -> Ask:
+def change_acl(resource: str, *names: str) -> Request:
     return post(f"{resource}:changeAcl", {"add": [f"$P-{name}" for name in names]})
 
 
-def deadline(seconds: int) -> Ask:
+def deadline(seconds: int) -> Request:
     return post(SUBSCRIPTION + ":modifyAckDeadline", {"ackDeadlineSeconds": seconds})
 
 
-def kept(resource: str, seconds: int) -> Ask:
+def modify_retention(resource: str, seconds: int) -> Request:
     return post(resource + ":modifyRetention", {"retentionSeconds": seconds})
 
 
-def roles(*names: str, path: str = MEMBER) -> Ask:
+def roles(*names: str, path: str = MEMBER) -> Request:
     return put(path, {"projects": [{"project": "$P", "roles": list(names)}]})
 
 
@@ -35,12 +35,12 @@ WITH_SCHEMA = (A_TOPIC, post(SCHEMA, A_SCHEMA))
 IN_BOTH = (*BOTH, PUB, CON)
 
 CASES = [
-    ("the access list of a topic", IN_BOTH, TOPIC + ":acl", listed(TOPIC, "pub"), (
-        listed(TOPIC, "con"), listed(TOPIC), changed(TOPIC, "con"))),
-    ("the access list of a subscription", IN_BOTH, SUBSCRIPTION + ":acl", listed(SUBSCRIPTION, "pub"), (
-        listed(SUBSCRIPTION, "con"), changed(SUBSCRIPTION, "con"))),
-    ("a topic", WITH_SCHEMA, TOPIC, kept(TOPIC, 60), (
-        kept(TOPIC, 120), TOPIC_ATTACHED, post(TOPIC + ":detachSchema"), delete(TOPIC))),
+    ("the access list of a topic", IN_BOTH, TOPIC + ":acl", modify_acl(TOPIC, "pub"), (
+        modify_acl(TOPIC, "con"), modify_acl(TOPIC), change_acl(TOPIC, "con"))),
+    ("the access list of a subscription", IN_BOTH, SUBSCRIPTION + ":acl", modify_acl(SUBSCRIPTION, "pub"), (
+        modify_acl(SUBSCRIPTION, "con"), change_acl(SUBSCRIPTION, "con"))),
+    ("a topic", WITH_SCHEMA, TOPIC, modify_retention(TOPIC, 60), (
+        modify_retention(TOPIC, 120), TOPIC_ATTACHED, post(TOPIC + ":detachSchema"), delete(TOPIC))),
     ("a topic whose schema was attached", WITH_SCHEMA, TOPIC, TOPIC_ATTACHED, (post(TOPIC + ":detachSchema"),)),
     ("a subscription", (A_TOPIC, PARALLEL), SUBSCRIPTION, deadline(30), (
         deadline(40), post(SUBSCRIPTION + ":update", {"retainAckedMessages": True}), post(SUBSCRIPTION + ":detach"),
@@ -52,7 +52,7 @@ CASES = [
         roles("publisher", "consumer", path=USER), put(USER, {"email": "a@b.example"}), delete(USER))),
     ("a member", (PUB,), MEMBER, roles("consumer"), (roles("publisher"), post(MEMBER + ":remove"))),
     ("a project", (), PROJECT, put(PROJECT, {"description": "D"}), (
-        put(PROJECT, {"description": "E"}), kept(PROJECT, 60), post(PROJECT + ":modifyQuotas", QUOTAS),
+        put(PROJECT, {"description": "E"}), modify_retention(PROJECT, 60), post(PROJECT + ":modifyQuotas", QUOTAS),
         delete(PROJECT))),
     ("an issuer", (post(ISSUERS, ISSUER),), ISSUERS, put(ISSUERS, {**ISSUER, "audiences": ["b"]}), (
         put(ISSUERS, {**ISSUER, "audiences": ["c"]}), delete(ISSUERS))),
@@ -60,43 +60,43 @@ CASES = [
 """A read, a change meanwhile, and the writes that are then refused."""
 
 
-def matching(ask: Ask) -> Ask:
+def match_version(ask: Request) -> Request:
     return ask._replace(headers={"If-Match": "$etag"})
 
 
 STALE = [
-    Row("1.6", f"{what} was changed meanwhile: {ask.method} {ask.path} {ask.body!r:.60}", matching(ask), CHANGED,
-        (*given, get(path), meanwhile, Ask("GET", "/version")),
-        ((get(path), OK), (matching(ask), None)))
+    Row("1.6", f"{what} was changed meanwhile: {ask.method} {ask.path} {ask.body!r:.60}", match_version(ask), CHANGED,
+        (*given, get(path), meanwhile, Request("GET", "/version")),
+        ((get(path), OK), (match_version(ask), None)))
     for what, given, path, meanwhile, refused_asks in CASES
     for ask in refused_asks
 ]  # fmt: skip
 
 OTHERS = [
-    Row("1.6", "any version will do", listed(TOPIC)._replace(headers={"If-Match": "*"}), EMPTY, (A_TOPIC,)),
-    Row("1.6", "one of several tags", listed(TOPIC)._replace(headers={"If-Match": '"a", $etag'}), EMPTY,
+    Row("1.6", "any version will do", modify_acl(TOPIC)._replace(headers={"If-Match": "*"}), EMPTY, (A_TOPIC,)),
+    Row("1.6", "one of several tags", modify_acl(TOPIC)._replace(headers={"If-Match": '"a", $etag'}), EMPTY,
         (A_TOPIC, get(TOPIC + ":acl"))),
-    Row("1.6", "a weak tag is no version", listed(TOPIC)._replace(headers={"If-Match": "W/$etag"}), CHANGED,
+    Row("1.6", "a weak tag is no version", modify_acl(TOPIC)._replace(headers={"If-Match": "W/$etag"}), CHANGED,
         (A_TOPIC, get(TOPIC + ":acl"))),
-    Row("1.6", "what is no tag", listed(TOPIC)._replace(headers={"If-Match": "5f1e"}),
+    Row("1.6", "what is no tag", modify_acl(TOPIC)._replace(headers={"If-Match": "5f1e"}),
         error("IA", 'If-Match should be * or an ETag as it was answered, such as "5f1e"'), (A_TOPIC,)),
-    Row("1.6", "of what is gone its own error", matching(listed(TOPIC)), NO_TOPIC,
+    Row("1.6", "of what is gone its own error", match_version(modify_acl(TOPIC)), NO_TOPIC,
         (A_TOPIC, get(TOPIC + ":acl"), delete(TOPIC))),
-    Row("1.6", "an access list is no part of a topic's version", matching(kept(TOPIC, 60)), OK,
-        (A_TOPIC, PUB, get(TOPIC), listed(TOPIC, "pub"))),
-    Row("1.6", "an endpoint whose subscription was changed meanwhile is not verified", matching(post(VERIFY)), CHANGED,
-        (A_TOPIC, create(GOOD), get(SUBSCRIPTION), deadline(30)), ((get(SUBSCRIPTION), config(verified=False)),),
-        served="push"),
+    Row("1.6", "an access list is no part of a topic's version", match_version(modify_retention(TOPIC, 60)), OK,
+        (A_TOPIC, PUB, get(TOPIC), modify_acl(TOPIC, "pub"))),
+    Row("1.6", "an endpoint whose subscription was changed meanwhile is not verified", match_version(post(VERIFY)),
+        CHANGED, (A_TOPIC, create(GOOD), get(SUBSCRIPTION), deadline(30)), ((get(SUBSCRIPTION),
+        config(verified=False)),), served="push"),
 ]  # fmt: skip
 
 LISTS = [
     Row("ours lists", "users are added and removed, others stay", post(TOPIC + ":changeAcl", {"add": ["$P-con",
         "$P-pub"], "remove": ["$P-two", "nobody"]}), Answer({"authorized_users": ["$P-pub", "$P-con"]}), (A_TOPIC, PUB,
-        CON, member("two", "publisher"), listed(TOPIC, "two", "pub"))),
+        CON, member("two", "publisher"), modify_acl(TOPIC, "two", "pub"))),
     Row("ours lists", "who is both added and removed is on it", post(TOPIC + ":changeAcl", {"add": ["$P-pub"],
         "remove": ["$P-pub"]}), Answer({"authorized_users": ["$P-pub"]}), (A_TOPIC, PUB)),
-    Row("ours lists", "whose membership ended stays", changed(TOPIC, "con"), Answer({"authorized_users": ["$P-pub",
-        "$P-con"]}), (A_TOPIC, PUB, CON, listed(TOPIC, "pub"), post(MEMBER + ":remove"))),
+    Row("ours lists", "whose membership ended stays", change_acl(TOPIC, "con"), Answer({"authorized_users": ["$P-pub",
+        "$P-con"]}), (A_TOPIC, PUB, CON, modify_acl(TOPIC, "pub"), post(MEMBER + ":remove"))),
     *(
         Row("ours lists", f"{resource.rsplit('/', 1)[1]} {says}", post(resource + ":changeAcl", body), answer, BOTH)
         for resource, kind in ((TOPIC, "Topic"), (SUBSCRIPTION, "Subscription"))
@@ -106,8 +106,8 @@ LISTS = [
             ("who is no member", {"add": ["none"]}, error("NF", "User(s): none do not exist"))
         )
     ),
-    Row("ours lists", "of an unknown topic", changed(TOPIC), NO_TOPIC),
-    Row("ours lists", "of an unknown subscription", changed(SUBSCRIPTION), NO_SUBSCRIPTION),
+    Row("ours lists", "of an unknown topic", change_acl(TOPIC), NO_TOPIC),
+    Row("ours lists", "of an unknown subscription", change_acl(SUBSCRIPTION), NO_SUBSCRIPTION),
 ]  # fmt: skip
 
 NEW_TOKEN = post(MEMBER + ":refreshToken", by="adm", remember="pub")
@@ -122,4 +122,4 @@ TOKENS = [
     Row("ours lists", "nor a user who is no member", NEW_TOKEN, NO_USER, (ADM, user("pub"))),
 ]  # fmt: skip
 
-ROWS = every(STALE, OTHERS, LISTS, TOKENS)
+ROWS = join_rows(STALE, OTHERS, LISTS, TOKENS)

@@ -10,7 +10,7 @@ from ams.core.errors import LogUnavailable
 from tests.support.waiting import some_turns, wait_until_async
 
 
-class Asked:
+class AnswersOnDemand:
     """Answers on demand, with the number of the request."""
 
     def __init__(self):
@@ -24,7 +24,7 @@ class Asked:
         return key, number
 
 
-async def begun(*askings):
+async def begin_calls(*askings):
     """Start calls; return their tasks when the requests are under way."""
     tasks = [asyncio.create_task(each) for each in askings]
     await some_turns()
@@ -32,10 +32,10 @@ async def begun(*askings):
 
 
 async def test_callers_share_a_question_only_if_it_was_asked_after_they_came():
-    asked = Asked()
+    asked = AnswersOnDemand()
     shared = SharedRequest(asked)
-    [first] = await begun(shared("a"))
-    *later, other = await begun(*(shared("a") for _ in range(5)), shared("b"))
+    [first] = await begin_calls(shared("a"))
+    *later, other = await begin_calls(*(shared("a") for _ in range(5)), shared("b"))
     assert len(asked.gates) == 2  # of "a" one, and one of "b"
     asked.gates[0].set_result(None)
     await some_turns()
@@ -48,22 +48,22 @@ async def test_callers_share_a_question_only_if_it_was_asked_after_they_came():
 
 
 async def test_a_question_that_is_out_may_be_joined():
-    asked = Asked()
+    asked = AnswersOnDemand()
     shared = SharedRequest(asked, join=True)
-    [first] = await begun(shared("a"))
-    [later] = await begun(shared("a"))
+    [first] = await begin_calls(shared("a"))
+    [later] = await begin_calls(shared("a"))
     asked.gates[0].set_result(None)
     assert [await first, await later] == [("a", 1)] * 2
-    [again] = await begun(shared("a"))
+    [again] = await begin_calls(shared("a"))
     asked.gates[1].set_result(None)
     assert await again == ("a", 2)
 
 
 async def test_a_question_does_not_wait_long_for_one_that_hangs(monkeypatch):
     monkeypatch.setattr(coalescing, "PATIENCE", 0.01)
-    asked = Asked()
+    asked = AnswersOnDemand()
     shared = SharedRequest(asked)
-    [hangs] = await begun(shared("a"))
+    [hangs] = await begin_calls(shared("a"))
     later = asyncio.create_task(shared("a"))
     await wait_until_async(lambda: len(asked.gates) == 2)
     asked.gates[1].set_result(None)
@@ -77,14 +77,14 @@ async def test_a_caller_who_goes_away_harms_no_other_and_closing_tells_those_who
     async def ask_all(items):
         return (await asked(items))[0]
 
-    asked = Asked()
+    asked = AnswersOnDemand()
     ask = BatchedRequest(ask_all) if is_batched else SharedRequest(asked)
-    one, two = await begun(ask("a"), ask(other))
+    one, two = await begin_calls(ask("a"), ask(other))
     one.cancel()
     await some_turns()
     asked.gates[0].set_result(None)
     assert await two == (other if is_batched else (other, 1))
-    [waiting] = await begun(ask("a"))
+    [waiting] = await begin_calls(ask("a"))
     await ask.close()
     with pytest.raises(LogUnavailable):
         await waiting

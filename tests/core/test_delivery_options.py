@@ -53,7 +53,7 @@ from ams.storage.registry.tables import subscriptions
 URL = "https://receiver.example/in"
 
 
-def fresh() -> Callable[[], str]:
+def numbered_secrets() -> Callable[[], str]:
     numbers = itertools.count()
     return lambda: f"secret-{next(numbers)}"
 
@@ -87,7 +87,7 @@ good = st.builds(
 def histories(draw: st.DrawFn) -> PushConfig | None:
     """Histories of a subscription: any number of changes, verified in between or not."""
     config: PushConfig | None = None
-    secret = fresh()
+    secret = numbered_secrets()
     for asked, verify in draw(st.lists(st.tuples(good, st.booleans()), max_size=4)):
         config = modify_push_config(config, asked, secret)
         if verify:
@@ -116,7 +116,7 @@ def test_a_changed_configuration_has_only_what_its_type_has(existing: PushConfig
 @given(histories(), good, st.sampled_from(["", "dead"]), st.integers(0, 1000))
 def test_dead_letters_are_never_kept(existing: PushConfig | None, asked: AskedPush, topic: str, attempts: int) -> None:
     asked = replace(asked, dead_letter_topic=topic, max_delivery_attempts=attempts if topic else 0)
-    config = modify_push_config(existing, asked, fresh())
+    config = modify_push_config(existing, asked, numbered_secrets())
     assert config.dead_letter_topic == topic
     assert config.max_delivery_attempts == ((attempts or 5) if topic else 0)
 
@@ -124,7 +124,7 @@ def test_dead_letters_are_never_kept(existing: PushConfig | None, asked: AskedPu
 @given(histories(), good)
 def test_decoding_and_count_stay_when_nothing_is_said_of_them(existing: PushConfig | None, asked: AskedPush) -> None:
     """A10."""
-    config = modify_push_config(existing, replace(asked, base64_decode=None, max_messages=0), fresh())
+    config = modify_push_config(existing, replace(asked, base64_decode=None, max_messages=0), numbered_secrets())
     assert config.base64_decode == (existing is not None and existing.base64_decode)
     if config.type == "http_endpoint":
         assert config.max_messages == (existing.max_messages if existing else 1)
@@ -132,7 +132,7 @@ def test_decoding_and_count_stay_when_nothing_is_said_of_them(existing: PushConf
 
 @given(histories(), good)
 def test_the_same_again_changes_nothing_but_a_header_asked_for(existing: PushConfig | None, asked: AskedPush) -> None:
-    secret = fresh()
+    secret = numbered_secrets()
     once = modify_push_config(existing, asked, secret)
     twice = modify_push_config(once, asked, secret)
 
@@ -143,13 +143,13 @@ def test_the_same_again_changes_nothing_but_a_header_asked_for(existing: PushCon
 @given(asks, histories())
 def test_creating_is_changing_a_pull_subscription(asked: AskedPush, existing: PushConfig | None) -> None:
     try:
-        made = created(asked, fresh())
+        made = created(asked, numbered_secrets())
     except InvalidInput:
         with pytest.raises(InvalidInput):
-            modify_push_config(existing, asked, fresh())
+            modify_push_config(existing, asked, numbered_secrets())
     else:
-        assert made == modify_push_config(None, asked, fresh())
-        modify_push_config(existing, asked, fresh())
+        assert made == modify_push_config(None, asked, numbered_secrets())
+        modify_push_config(existing, asked, numbered_secrets())
 
 
 PULL = None
@@ -203,9 +203,9 @@ def test_the_header_follows_the_table(asked: str, existing: PushConfig | None, r
 ])  # fmt: skip
 def test_the_first_mistake_is_told(asked: AskedPush, at_creation: str, at_change: str) -> None:
     with pytest.raises(InvalidInput) as creating:
-        created(asked, fresh())
+        created(asked, numbered_secrets())
     with pytest.raises(InvalidInput) as changing:
-        modify_push_config(AUTO, asked, fresh())
+        modify_push_config(AUTO, asked, numbered_secrets())
 
     assert (creating.value.message, changing.value.message) == (at_creation, at_change)
 
@@ -239,9 +239,12 @@ def test_http_goes_to_this_machine_only_and_only_where_that_is_permitted(url: st
 
     assert is_local_http(url) is is_good
     if is_good:
-        assert created(asked, fresh(), local_http=True).endpoint == url
-        assert modify_push_config(None, asked, fresh(), local_http=True).endpoint == url
-    for not_permitted in (lambda: created(asked, fresh()), lambda: created(AskedPush(endpoint=url), fresh())):
+        assert created(asked, numbered_secrets(), local_http=True).endpoint == url
+        assert modify_push_config(None, asked, numbered_secrets(), local_http=True).endpoint == url
+    for not_permitted in (
+        lambda: created(asked, numbered_secrets()),
+        lambda: created(AskedPush(endpoint=url), numbered_secrets()),
+    ):
         if not is_https(url):
             with pytest.raises(InvalidInput):
                 not_permitted()
@@ -264,26 +267,26 @@ def test_secrets_are_not_in_what_is_printed() -> None:
 @pytest.mark.parametrize("outstanding", [0, 1, 1000])
 def test_a_parallel_subscription_has_as_many_deliveries_as_asked_and_they_are_never_kept(outstanding: int) -> None:
     asked = AskedPush(endpoint=URL, max_outstanding=outstanding)
-    made = created(asked, fresh(), parallel=True)
+    made = created(asked, numbered_secrets(), parallel=True)
 
     assert made.max_outstanding == outstanding
-    assert modify_push_config(made, AskedPush(endpoint=URL), fresh(), parallel=True).max_outstanding == 0
+    assert modify_push_config(made, AskedPush(endpoint=URL), numbered_secrets(), parallel=True).max_outstanding == 0
     with pytest.raises(InvalidInput, match=PARALLEL_DEAD_LETTERS):
-        created(replace(asked, dead_letter_topic="dead"), fresh(), parallel=True)
+        created(replace(asked, dead_letter_topic="dead"), numbered_secrets(), parallel=True)
 
 
 GOOGLE = AskedPush(endpoint=URL, google=GoogleForm(service_account="a@P.iam.gserviceaccount.com"))
 
 
 def test_googles_form_is_delivered_without_verifying_and_nothing_secret_is_made() -> None:
-    made = created(GOOGLE, fresh(), parallel=True)
+    made = created(GOOGLE, numbered_secrets(), parallel=True)
     assert (made.endpoint, made.verified, made.google) == (URL, True, GOOGLE.google)
     assert (made.header_value, made.verification_hash) == ("", "")
 
 
 def test_another_form_of_the_same_endpoint_is_verified_anew_and_counts_as_a_change() -> None:
-    made = modify_push_config(created(GOOGLE, fresh()), AskedPush(endpoint=URL), fresh())
-    back = modify_push_config(made, GOOGLE, fresh())
+    made = modify_push_config(created(GOOGLE, numbered_secrets()), AskedPush(endpoint=URL), numbered_secrets())
+    back = modify_push_config(made, GOOGLE, numbered_secrets())
 
     assert (made.google, made.verified, made.revision) == (None, False, 1)
     assert made.verification_hash
@@ -307,7 +310,7 @@ LONG = "https://a.example/" + "a" * 2048
 ])  # fmt: skip
 def test_googles_form_has_rules_of_its_own(endpoint: str, form: GoogleForm, said: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        created(AskedPush(endpoint=endpoint, google=form), fresh())
+        created(AskedPush(endpoint=endpoint, google=form), numbered_secrets())
     assert refused.value.message == f"Invalid {said}"
 
 

@@ -99,27 +99,31 @@ def trees(keys: st.SearchStrategy[str], values: st.SearchStrategy[str]) -> st.Se
     ), max_leaves=6)  # fmt: skip
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
-def printed(tree: Tree) -> str:
-    key = tree.key if tree.key.isascii() and tree.key.replace("-", "").replace("_", "").isalnum() else quoted(tree.key)
+def print_tree(tree: Tree) -> str:
+    key = (
+        tree.key
+        if tree.key.isascii() and tree.key.replace("-", "").replace("_", "").isalnum()
+        else quote_text(tree.key)
+    )
     match tree.word:
         case "has":
             return f"attributes:{key}"
         case "equal":
-            return f"attributes.{key}={quoted(tree.value)}"
+            return f"attributes.{key}={quote_text(tree.value)}"
         case "differ":
-            return f"attributes.{key} != {quoted(tree.value)}"
+            return f"attributes.{key} != {quote_text(tree.value)}"
         case "prefix":
-            return f"hasPrefix(attributes.{key}, {quoted(tree.value)})"
+            return f"hasPrefix(attributes.{key}, {quote_text(tree.value)})"
         case "NOT":
-            return f"NOT({printed(tree.parts[0])})"
-    return f" {tree.word} ".join(f"({printed(part)})" if part.parts else printed(part) for part in tree.parts)
+            return f"NOT({print_tree(tree.parts[0])})"
+    return f" {tree.word} ".join(f"({print_tree(part)})" if part.parts else print_tree(part) for part in tree.parts)
 
 
-def evaluated(tree: Tree, attributes: Mapping[str, str]) -> bool:
+def evaluate_tree(tree: Tree, attributes: Mapping[str, str]) -> bool:
     match tree.word:
         case "has":
             return tree.key in attributes
@@ -130,10 +134,10 @@ def evaluated(tree: Tree, attributes: Mapping[str, str]) -> bool:
         case "prefix":
             return tree.key in attributes and attributes[tree.key][: len(tree.value)] == tree.value
         case "NOT":
-            return not evaluated(tree.parts[0], attributes)
+            return not evaluate_tree(tree.parts[0], attributes)
         case "AND":
-            return all(evaluated(part, attributes) for part in tree.parts)
-    return any(evaluated(part, attributes) for part in tree.parts)
+            return all(evaluate_tree(part, attributes) for part in tree.parts)
+    return any(evaluate_tree(part, attributes) for part in tree.parts)
 
 
 FEW = st.tuples(trees(st.sampled_from(["a", "b", "-", "AND"]), st.text("xyz", max_size=2)), ATTRIBUTES)
@@ -144,9 +148,9 @@ ANY = st.tuples(trees(KEYS, VALUES), st.dictionaries(KEYS, VALUES, max_size=3))
 @given(FEW | ANY)
 def test_a_printed_tree_is_read_as_that_tree(given: tuple[Tree, dict[str, str]]) -> None:
     tree, attributes = given
-    text = printed(tree)
+    text = print_tree(tree)
     assume(len(text.encode()) <= MAX_BYTES)
-    assert parse(text).matches(attributes) is evaluated(tree, attributes)
+    assert parse(text).matches(attributes) is evaluate_tree(tree, attributes)
 
 
 PARTS = ["attributes", ":", ".", "a", "=", "!=", '"b"', "AND", "OR", "NOT", "-", "(", ")", ",", "hasPrefix", " ", "\\"]

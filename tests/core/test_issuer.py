@@ -142,7 +142,7 @@ def test_issuers_are_told_apart_by_name_and_url_and_one_takes_opaque_tokens(othe
 ONE = '[[issuer]]\nname = "a"\nurl = "https://a.example"\nclients = ["app"]\n'
 
 
-def written(folder: Path, text: str) -> str:
+def write_issuers(folder: Path, text: str) -> str:
     path = folder / "issuers.toml"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     return str(path)
@@ -151,7 +151,7 @@ def written(folder: Path, text: str) -> str:
 def test_a_file_has_issuers_and_what_their_entitlements_mean(tmp_path: Path) -> None:
     example = "\n".join(line[4:] for line in (rules.__doc__ or "").splitlines() if line.startswith("    "))
 
-    assert read_issuers(written(tmp_path, f"{example}\n{ONE}")) == (
+    assert read_issuers(write_issuers(tmp_path, f"{example}\n{ONE}")) == (
         Issuer(
             IssuerName("egi"), "https://aai.egi.eu/auth/realms/egi", audiences=("ams",), create_users=True,
             roles=(RoleRule("urn:mace:egi.eu:group:monitoring.egi.eu:role=publisher", "MONITORING", ("publisher",)),),
@@ -170,10 +170,10 @@ def test_a_file_has_issuers_and_what_their_entitlements_mean(tmp_path: Path) -> 
     ("a = " + "[" * 5000, ""),
 ])  # fmt: skip
 def test_what_cannot_be_in_the_file_stops_the_start(tmp_path: Path, text: str, message: str) -> None:
-    assert read_issuers(written(tmp_path, "# none yet\n")) == ()
+    assert read_issuers(write_issuers(tmp_path, "# none yet\n")) == ()
     with pytest.raises(BadSettings, match="No such file"):
         read_issuers(str(tmp_path / "none.toml"))
-    path = written(tmp_path, text)
+    path = write_issuers(tmp_path, text)
 
     with pytest.raises(BadSettings, match=f"^issuers_file {re.escape(path)}: .*{message}"):
         read_issuers(path)

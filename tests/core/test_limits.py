@@ -102,7 +102,7 @@ def test_a_block_holds_one_and_gives_it_back() -> None:
 MINUTE = 60_000
 
 
-def failing(attempts: LoginLimit, address: str, times: int) -> None:
+def fail_logins(attempts: LoginLimit, address: str, times: int) -> None:
     for _ in range(times):
         attempts.check(address)
         attempts.failed(address)
@@ -115,7 +115,7 @@ def failing(attempts: LoginLimit, address: str, times: int) -> None:
 def test_who_failed_too_often_is_refused_and_others_are_not(failed: list[str], refused: str, others: list[str]) -> None:
     attempts = LoginLimit(3, ManualClock())
     for address in failed:
-        failing(attempts, address, 1)
+        fail_logins(attempts, address, 1)
 
     with pytest.raises(RateLimited, match="Too many failed logins"):
         attempts.check(refused)
@@ -126,29 +126,29 @@ def test_who_failed_too_often_is_refused_and_others_are_not(failed: list[str], r
 def test_what_was_used_up_comes_back_within_a_minute() -> None:
     clock = ManualClock()
     attempts = LoginLimit(3, clock)
-    failing(attempts, "192.0.2.1", 3)
+    fail_logins(attempts, "192.0.2.1", 3)
 
     clock.advance(MINUTE // 3)
     attempts.check("192.0.2.1")
     clock.advance(10 * MINUTE)
-    failing(attempts, "192.0.2.1", 3)
+    fail_logins(attempts, "192.0.2.1", 3)
     with pytest.raises(RateLimited):
         attempts.check("192.0.2.1")
 
 
 def test_without_a_limit_failures_are_counted_only() -> None:
     attempts = LoginLimit(0, ManualClock())
-    failing(attempts, "192.0.2.1", 1000)
+    fail_logins(attempts, "192.0.2.1", 1000)
     assert attempts.failures == 1000
 
 
 def test_addresses_without_end_take_no_memory_without_end() -> None:
     """The oldest entry is dropped, and the newest is kept."""
     attempts = LoginLimit(3, ManualClock())
-    failing(attempts, "the oldest", 3)
+    fail_logins(attempts, "the oldest", 3)
     for number in range(MAX_ADDRESSES):
         attempts.failed(str(number))
-    failing(attempts, "the newest", 3)
+    fail_logins(attempts, "the newest", 3)
 
     attempts.check("the oldest")
     with pytest.raises(RateLimited):

@@ -141,7 +141,7 @@ def test_equal_messages_have_equal_fragments_once_their_attributes_are_in_order(
 KEYED = b'"orderingKey":"k","data":""'
 
 
-def made(first: int, time: int, fragments: list[bytes]) -> Run:
+def make_run(first: int, time: int, fragments: list[bytes]) -> Run:
     return Run.of(Offset(first), Milliseconds(time), [M.Fragment(each) for each in fragments])
 
 
@@ -154,7 +154,7 @@ def runs(draw: st.DrawFn) -> list[Run]:
     found: list[Run] = []
     first, time = draw(st.integers(0, 100)), draw(st.integers(0, 100))
     for fragments in draw(st.lists(st.lists(FRAGMENTS, min_size=1, max_size=5), max_size=5)):
-        found.append(made(first, time, fragments))
+        found.append(make_run(first, time, fragments))
         first += len(fragments) + draw(st.integers(0, 2))
         time += draw(st.integers(0, 2))
     return found
@@ -209,9 +209,9 @@ def test_a_part_of_a_run_is_what_fits_but_one_message_at_least(fragments: list[b
     skip = data.draw(st.integers(0, len(fragments) - 1))
     most, room = data.draw(st.integers(1, 10)), data.draw(st.integers(0, 60))
 
-    part = made(7, 1, fragments).part(Offset(7 + skip), most, room)
+    part = make_run(7, 1, fragments).part(Offset(7 + skip), most, room)
 
-    assert part[:4] == made(7 + skip, 1, fragments[skip : skip + len(part.fragments)])[:4]
+    assert part[:4] == make_run(7 + skip, 1, fragments[skip : skip + len(part.fragments)])[:4]
     assert part.has_ordering_keys == (KEYED in fragments)
     assert 1 <= len(part.fragments) <= most
     assert part.size <= room or len(part.fragments) == 1

@@ -112,14 +112,14 @@ FEW = st.integers(0, 9).map(names.Offset)
 
 @given(st.dictionaries(st.text(), st.lists(FEW, min_size=1, max_size=12), max_size=8), st.integers(1, 9))
 def test_slices_have_all_ids_in_their_order_and_none_is_in_two(ids: AckIds, most: int) -> None:
-    def named(some: AckIds) -> list[tuple[str, names.Offset]]:
+    def ids_and_offsets(some: AckIds) -> list[tuple[str, names.Offset]]:
         return [(text, offset) for text, offsets in some.items() for offset in offsets]
 
-    slices = [list(dict.fromkeys(named(each))) for each in slice_ids(ids, most)]
+    slices = [list(dict.fromkeys(ids_and_offsets(each))) for each in slice_ids(ids, most)]
 
-    assert [each for slice_ in slices for each in slice_] == list(dict.fromkeys(named(ids)))
-    assert all(len(named(each)) <= most for each in slice_ids(ids, most))
-    assert len(named(ids)) // most <= len(slices) <= -(-len(named(ids)) // most)
+    assert [each for slice_ in slices for each in slice_] == list(dict.fromkeys(ids_and_offsets(ids)))
+    assert all(len(ids_and_offsets(each)) <= most for each in slice_ids(ids, most))
+    assert len(ids_and_offsets(ids)) // most <= len(slices) <= -(-len(ids_and_offsets(ids)) // most)
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.lists(FEW, min_size=1, max_size=12)), st.data())

@@ -17,7 +17,7 @@ from ams.core.yaml_tree import MAX_BYTES, MAX_DEPTH, Value, read_tree
 from ams.storage.log.embedded.segment import CLASSES
 
 
-def loaded(
+def load_settings(
     flags: dict[str, object] | None = None, environment: dict[str, str] | None = None, config: str | None = None
 ) -> Settings:
     return Settings.load(flags or {}, environment or {}, config)
@@ -31,7 +31,7 @@ def config_in(folder: Path, text: str) -> str:
 
 def test_flags_win_over_the_environment_which_wins_over_the_file_which_wins_over_defaults(tmp_path: Path) -> None:
     config = config_in(tmp_path, 'host = "file"\nport = 1\nops_port = 1\n')
-    settings = loaded({"port": "3"}, {"AMS_PORT": "2", "AMS_OPS_PORT": "2"}, config)
+    settings = load_settings({"port": "3"}, {"AMS_PORT": "2", "AMS_OPS_PORT": "2"}, config)
     assert (settings.host, settings.port, settings.ops_port) == ("file", 3, 2)
     assert settings.retention == 7 * 86400
 
@@ -43,7 +43,7 @@ def test_flags_win_over_the_environment_which_wins_over_the_file_which_wins_over
     ("retention", "5", 5),
 ])  # fmt: skip
 def test_sizes_and_durations_are_written_with_units(name: str, text: str, value: float) -> None:
-    assert getattr(loaded({name: text}), name) == value
+    assert getattr(load_settings({name: text}), name) == value
 
 
 KAFKA = {"log": "kafka", "kafka_servers": "kafka1.example:9092"}
@@ -70,7 +70,7 @@ KAFKA = {"log": "kafka", "kafka_servers": "kafka1.example:9092"}
 ], ids=str)  # fmt: skip
 def test_a_bad_value_stops_the_start_with_one_line(flags: dict[str, object]) -> None:
     with pytest.raises(Unusable) as stopped:
-        loaded(flags)
+        load_settings(flags)
     assert "\n" not in stopped.value.message
 
 
@@ -78,16 +78,16 @@ def test_a_bad_value_stops_the_start_with_one_line(flags: dict[str, object]) -> 
 def test_an_unknown_auth_option_stops_the_start(option: str) -> None:
     """17.4 O13: it never silently means the query parameter."""
     with pytest.raises(Unusable, match="is none of both, header, key"):
-        loaded({"auth_option": option})
+        load_settings({"auth_option": option})
 
 
 def test_the_longest_retention_is_what_the_log_has_a_class_for() -> None:
-    assert loaded({"retention": "365d"}).retention * 1000 == MAX_RETENTION_SECONDS * 1000 == CLASSES[-1].age
+    assert load_settings({"retention": "365d"}).retention * 1000 == MAX_RETENTION_SECONDS * 1000 == CLASSES[-1].age
 
 
 def test_an_unknown_key_of_the_file_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="unknown key 'prot'"):
-        loaded(config=config_in(tmp_path, "prot = 8080\n"))
+        load_settings(config=config_in(tmp_path, "prot = 8080\n"))
 
 
 def test_an_unknown_variable_only_warns() -> None:
@@ -97,20 +97,20 @@ def test_an_unknown_variable_only_warns() -> None:
 
 
 def test_secrets_are_never_shown(tmp_path: Path) -> None:
-    rows = loaded({"service_token": "s3cret", "token_key": "ab" * 32, "push_worker_token": "w0rker"}).shown()
+    rows = load_settings({"service_token": "s3cret", "token_key": "ab" * 32, "push_worker_token": "w0rker"}).shown()
 
     assert not any(secret in cell for row in rows for cell in row for secret in ("s3cret", "abab", "w0rker"))
     assert "w0rker" not in repr(Settings(push_worker_token="w0rker"))
     with pytest.raises(Unusable, match="service_token") as stopped:
-        loaded(config=config_in(tmp_path, "service_token = 314159\n"))
+        load_settings(config=config_in(tmp_path, "service_token = 314159\n"))
     assert "314159" not in stopped.value.message
 
 
 @pytest.mark.parametrize("servers", ["kafka1.example:9092, kafka2.example:9093", "[::1]:9092", "10.0.0.1:9092"])
 def test_servers_are_given_by_name_or_address(servers: str) -> None:
     url = "postgresql://ams@db1.example:5432,db2.example:5433/ams?application_name=a:b@c"
-    assert loaded({"registry": url}).registry == url
-    assert loaded({"log": "kafka", "kafka_servers": servers}).kafka_servers == servers
+    assert load_settings({"registry": url}).registry == url
+    assert load_settings({"log": "kafka", "kafka_servers": servers}).kafka_servers == servers
 
 
 @pytest.mark.parametrize("url", [
@@ -120,13 +120,13 @@ def test_servers_are_given_by_name_or_address(servers: str) -> None:
 ])  # fmt: skip
 def test_a_password_in_the_url_of_the_registry_stops_the_start_and_is_not_told(url: str) -> None:
     with pytest.raises(Unusable, match="registry_password") as stopped:
-        loaded({"registry": url})
+        load_settings({"registry": url})
     assert "cret" not in stopped.value.message
 
 
 def test_what_is_shown_can_be_set_again() -> None:
     settings = Settings(min_free_bytes=Bytes(3 * 2**20))
-    assert loaded({name: value for name, _, value, _ in settings.shown()}) == settings
+    assert load_settings({name: value for name, _, value, _ in settings.shown()}) == settings
 
 
 @given(st.text(st.characters(codec="utf-8")) | st.booleans() | st.integers(-(2**63), 2**63 - 1))
@@ -146,13 +146,13 @@ SAMPLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def converted(**given: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+def convert_settings(**given: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     found = imported(json.dumps(given))
     return tomllib.loads(found.toml), found.notes
 
 
 def test_every_key_of_the_contract_becomes_a_setting_or_is_listed() -> None:
-    values, notes = converted(**SAMPLE)
+    values, notes = convert_settings(**SAMPLE)
 
     kept = "port per_resource_auth service_token push_enabled push_tls_enabled push_server_host push_server_port"
     kept += " certificate_authorities_dir verify_push_server push_worker_token auth_option proxy_hostname"
@@ -170,9 +170,9 @@ def test_every_key_of_the_contract_becomes_a_setting_or_is_listed() -> None:
 
 
 def test_no_secret_is_told() -> None:
-    _, notes = converted(**SAMPLE)
+    _, notes = convert_settings(**SAMPLE)
     with pytest.raises(Unusable) as stopped:
-        converted(service_token=31337)
+        convert_settings(service_token=31337)
 
     assert not any(
         secret in text for secret in ("s3cret", "w0rker", "31337") for text in (*notes, stopped.value.message)
@@ -182,14 +182,14 @@ def test_no_secret_is_told() -> None:
 def test_without_an_address_it_listens_where_the_reference_does() -> None:
     certificate = {"certificate": "c.pem", "certificate_key": "k.pem"}
 
-    assert converted(**certificate, service_token=None, bind_ip=None) == (
+    assert convert_settings(**certificate, service_token=None, bind_ip=None) == (
         {"host": "0.0.0.0", "cert": "c.pem", "key": "k.pem"},
         (),
     )
 
 
 def test_an_unknown_auth_option_becomes_what_it_meant() -> None:
-    values, notes = converted(auth_option="cookie", bind_ip="localhost")
+    values, notes = convert_settings(auth_option="cookie", bind_ip="localhost")
     assert values["auth_option"] == "key"
     assert notes[1:] == ("auth_option 'cookie' is unknown; the reference then reads the query parameter only: key",)
 
@@ -198,7 +198,7 @@ def test_an_unknown_auth_option_becomes_what_it_meant() -> None:
     ("level", "ours"), [("INFO", "info"), ("WARN", "warning"), ("FATAL", "error"), ("Debug", "debug")]
 )
 def test_log_levels_are_spelled_our_way(level: str, ours: str) -> None:
-    assert converted(log_level=level)[0]["log_level"] == ours
+    assert convert_settings(log_level=level)[0]["log_level"] == ours
 
 
 @pytest.mark.parametrize("given", [
@@ -208,7 +208,7 @@ def test_log_levels_are_spelled_our_way(level: str, ours: str) -> None:
 ])  # fmt: skip
 def test_a_value_that_cannot_be_stops_the_import_in_one_line(given: dict[str, Any]) -> None:
     with pytest.raises(Unusable) as stopped:
-        converted(**given)
+        convert_settings(**given)
     assert "\n" not in stopped.value.message
 
 
@@ -226,7 +226,7 @@ def tree(folder: Path, text: str | bytes) -> Value:
     return root
 
 
-def refused(folder: Path, text: str | bytes) -> str:
+def refusal_text(folder: Path, text: str | bytes) -> str:
     with pytest.raises(BadDocument) as raised:
         tree(folder, text).plain()
     return str(raised.value).replace(f"{folder}/", "")
@@ -278,7 +278,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path, text: str) -> None:
     ("a" * (MAX_BYTES + 1), f"file.yaml is larger than {MAX_BYTES} bytes"),
 ])  # fmt: skip
 def test_what_cannot_be_taken_is_said_with_its_line(tmp_path: Path, text: str | bytes, reason: str) -> None:
-    assert reason in refused(tmp_path, text)
+    assert reason in refusal_text(tmp_path, text)
 
 
 @pytest.mark.parametrize(("read", "text", "reason"), [

@@ -27,27 +27,29 @@ from ams.core.supervisor import FAULT, FairQueue, PartFailed, Supervisor, Ticker
 from tests.support.waiting import some_turns, wait_until_async
 
 
-class Planted(Exception):
+class PlantedError(Exception):
     """An unexpected exception."""
 
 
 @pytest.fixture
-def told() -> list[str]:
+def announcements() -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("error", [Planted, SystemExit])
-async def test_a_thread_that_fails_is_logged_and_its_waiters_fail(told: list[str], error: type[BaseException]) -> None:
+@pytest.mark.parametrize("error", [PlantedError, SystemExit])
+async def test_a_thread_that_fails_is_logged_and_its_waiters_fail(
+    announcements: list[str], error: type[BaseException]
+) -> None:
     watched = Supervisor()
 
     def work() -> None:
         raise error
 
     with capture_logs() as lines:
-        watched.thread("disk", "disk", work, lambda: told.append("failed")).start()
+        watched.thread("disk", "disk", work, lambda: announcements.append("failed")).start()
         await watched.until(asyncio.Event())
 
-    assert told == ["failed"]
+    assert announcements == ["failed"]
     assert watched.failure == f"disk failed ({error.__name__})"
     assert [(each["event"], each["part"], each["log_level"]) for each in lines] == [("part.failed", "disk", "critical")]
     assert isinstance(lines[0]["exc_info"], error)
@@ -55,13 +57,13 @@ async def test_a_thread_that_fails_is_logged_and_its_waiters_fail(told: list[str
         watched.check()
 
 
-async def test_a_thread_may_return_and_a_task_not_unless_it_may_end_or_is_cancelled(told: list[str]) -> None:
+async def test_a_thread_may_return_and_a_task_not_unless_it_may_end_or_is_cancelled(announcements: list[str]) -> None:
     watched = Supervisor()
 
     async def work() -> None:
         return
 
-    thread = watched.thread("disk", "disk", lambda: None, lambda: told.append("failed"))
+    thread = watched.thread("disk", "disk", lambda: None, lambda: announcements.append("failed"))
     thread.start()
     await asyncio.to_thread(thread.join)
     one, other = watched.task("server", work(), may_end=True), watched.task("beats", asyncio.sleep(60))
@@ -69,7 +71,7 @@ async def test_a_thread_may_return_and_a_task_not_unless_it_may_end_or_is_cancel
     await asyncio.wait({one, other})
     await asyncio.sleep(0)
     watched.check()
-    assert told == []
+    assert announcements == []
 
     watched.task("beats", work())
     await watched.until(asyncio.Event())
@@ -83,7 +85,7 @@ async def test_a_failing_way_to_give_up_does_not_keep_the_process_from_ending() 
         raise KeyError
 
     with capture_logs() as lines:
-        watched.failed("disk", Planted("with what must not be shown"), give_up)
+        watched.failed("disk", PlantedError("with what must not be shown"), give_up)
         watched.failed("beats", KeyError("x"))
     await watched.until(asyncio.Event())
 
@@ -98,8 +100,8 @@ def test_rounds_that_fail_are_counted_and_logged() -> None:
     with capture_logs() as lines:
         for _ in range(2):
             try:
-                raise Planted
-            except Planted:
+                raise PlantedError
+            except PlantedError:
                 watched.log_failure("counting")
 
     assert watched.survived == {"counting": 2}
@@ -140,7 +142,7 @@ class Program:
 
 
 @pytest.fixture
-def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+def end_delays(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     found: list[float] = []
     monkeypatch.setattr(supervisor, "end_within", found.append)
     yield found
@@ -152,37 +154,37 @@ def sigterm(_: object = None) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-async def ran(program: Program, announce: Callable[[str], None], watched: Supervisor) -> str | None:
+async def run_program(program: Program, announce: Callable[[str], None], watched: Supervisor) -> str | None:
     return await run_until_stopped(
         program.running(), announce, watched, structlog.get_logger(), stop_seconds=3, failed_seconds=7
     )
 
 
-async def test_a_program_that_is_told_to_stop_stops_in_order(ends: list[float]) -> None:
+async def test_a_program_that_is_told_to_stop_stops_in_order(end_delays: list[float]) -> None:
     program = Program()
     with capture_logs() as lines:
-        assert await ran(program, sigterm, Supervisor()) == "a program"
+        assert await run_program(program, sigterm, Supervisor()) == "a program"
 
-    assert (program.said, ends) == (["stopped in order"], [3])
+    assert (program.said, end_delays) == (["stopped in order"], [3])
     assert [line["event"] for line in lines] == ["stopping"]
 
 
-async def test_a_program_of_which_a_vital_part_fails_stops_in_its_own_time(ends: list[float]) -> None:
+async def test_a_program_of_which_a_vital_part_fails_stops_in_its_own_time(end_delays: list[float]) -> None:
     program, watched = Program(), Supervisor()
 
-    await ran(program, lambda _: watched.failed("part", ValueError()), watched)
+    await run_program(program, lambda _: watched.failed("part", ValueError()), watched)
 
-    assert (program.said, ends) == (["stopped in order"], [7])
+    assert (program.said, end_delays) == (["stopped in order"], [7])
 
 
-async def test_a_start_is_undone_when_the_stop_comes_first(ends: list[float]) -> None:
+async def test_a_start_is_undone_when_the_stop_comes_first(end_delays: list[float]) -> None:
     program, announced = Program(starts=False), list[str]()
     asyncio.get_running_loop().call_soon(sigterm)
 
     with capture_logs() as lines:
-        assert await ran(program, announced.append, Supervisor()) is None
+        assert await run_program(program, announced.append, Supervisor()) is None
 
-    assert (program.said, announced, ends) == (["start undone"], [], [3])
+    assert (program.said, announced, end_delays) == (["start undone"], [], [3])
     assert [(line["event"], line["reason"]) for line in lines] == [("stopped", "asked to stop before it was ready")]
 
 
@@ -210,7 +212,7 @@ class Site:
     def rounds(self, seconds: float = 0.0, **options: Any) -> Ticker:
         return Ticker("work", seconds, self.work, lambda reason: self.put_off.append(reason), **options)
 
-    async def started(self, seconds: float = 0.0, *, soon: bool = False, **options: Any) -> Ticker:
+    async def start_ticker(self, seconds: float = 0.0, *, soon: bool = False, **options: Any) -> Ticker:
         rounds = self.rounds(seconds, **options)
         if soon:
             rounds.soon()
@@ -224,7 +226,7 @@ def site() -> Site:
 
 
 async def test_one_round_comes_after_the_other_until_the_close(site: Site) -> None:
-    rounds = await site.started()
+    rounds = await site.start_ticker()
     await wait_until_async(lambda: site.ended > 2)
     await rounds.close()
 
@@ -235,21 +237,21 @@ async def test_one_round_comes_after_the_other_until_the_close(site: Site) -> No
 
 
 async def test_it_begins_with_the_pause_unless_a_round_is_to_come_soon(site: Site) -> None:
-    rounds = await site.started(LONG)
+    rounds = await site.start_ticker(LONG)
     await some_turns()
     assert site.begun == 0
     rounds.soon()
     await wait_until_async(lambda: site.ended == 1)
     await rounds.close()
 
-    again = await site.started(LONG, soon=True)
+    again = await site.start_ticker(LONG, soon=True)
     await wait_until_async(lambda: site.ended == 2)
     await again.close()
 
 
 async def test_what_is_asked_for_during_a_round_comes_after_it(site: Site) -> None:
     site.open.clear()
-    rounds = await site.started(LONG, soon=True)
+    rounds = await site.start_ticker(LONG, soon=True)
     await wait_until_async(lambda: site.begun == 1)
     rounds.soon()
     site.open.set()
@@ -282,7 +284,7 @@ async def test_after_an_error_the_next_round_is_tried(
 @pytest.mark.parametrize("error", [Unavailable(), KeyError("planted")])
 async def test_after_a_round_that_failed_the_next_one_may_come_sooner(site: Site, error: Exception) -> None:
     site.errors = [error]
-    rounds = await site.started(LONG, retry_seconds=0.0, soon=True)
+    rounds = await site.start_ticker(LONG, retry_seconds=0.0, soon=True)
     await wait_until_async(lambda: site.ended == 1)
     await some_turns()
     await rounds.close()
@@ -304,7 +306,7 @@ async def test_a_round_may_change_the_pause(site: Site) -> None:
 
 async def test_the_close_cancels_a_round_under_way(site: Site) -> None:
     site.open.clear()
-    rounds = await site.started()
+    rounds = await site.start_ticker()
     await wait_until_async(lambda: site.begun == 1)
     assert not rounds.is_over
     await rounds.close()
@@ -316,7 +318,7 @@ async def test_the_close_cancels_a_round_under_way(site: Site) -> None:
 
 async def test_with_a_last_round_the_close_lets_one_under_way_end_and_adds_it(site: Site) -> None:
     site.open.clear()
-    rounds = await site.started(has_last=True)
+    rounds = await site.start_ticker(has_last=True)
     await wait_until_async(lambda: site.begun == 1)
     closing = asyncio.create_task(rounds.close())
     await some_turns()
@@ -333,13 +335,13 @@ async def test_the_last_round_comes_also_if_none_did_before(site: Site) -> None:
     await site.rounds(LONG, has_last=True).close()
     assert site.begun == 1
 
-    began = await site.started(LONG, has_last=True)
+    began = await site.start_ticker(LONG, has_last=True)
     await began.close()
     assert site.ended == 1
 
 
 async def test_a_cancel_ends_it_at_once(site: Site) -> None:
-    rounds = await site.started(LONG)
+    rounds = await site.start_ticker(LONG)
     rounds.cancel()
     rounds.soon()
     await rounds.close()
@@ -362,7 +364,7 @@ async def test_what_is_more_than_an_exception_is_the_end_of_the_part(site: Site)
     assert site.supervisor.failure == "work failed (Planted)"
 
 
-async def ticking(ticks: list[int]) -> None:
+async def tick_forever(ticks: list[int]) -> None:
     while True:
         ticks[0] += 1
         await asyncio.sleep(0)
@@ -377,7 +379,7 @@ async def test_waiters_resume_in_order_one_in_so_many_iterations_of_the_loop(eve
         await turns()
         seen.append((number, ticks[0]))
 
-    ticker = asyncio.create_task(ticking(ticks))
+    ticker = asyncio.create_task(tick_forever(ticks))
     if at_once:
         await asyncio.gather(*[go_on(number) for number in range(5)])
     else:

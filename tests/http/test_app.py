@@ -32,7 +32,7 @@ from ams.service.delivering import UnreadAnswers
 from ams.storage.registry.records import Page
 from ams.web.listener import is_within
 from ams.wire.projects import Topic, Topics
-from tests.support.hot_packets import ACKNOWLEDGE, said
+from tests.support.hot_packets import ACKNOWLEDGE, post_packet
 from tests.support.two_ways import one_way
 from tests.support.waiting import wait_until_async
 
@@ -262,13 +262,13 @@ async def test_the_body_of_an_acknowledgement_is_counted_while_it_waits_its_turn
 
     monkeypatch.setattr(messages.MessageReader, "ack_ids", ack_ids)
     async with one_way(tmp_path / "data", lane=False) as way:
-        asking = asyncio.ensure_future(way.told([said(ACKNOWLEDGE, b" " * (2 * MAX_UNCOUNTED_BYTES))]))
+        asking = asyncio.ensure_future(way.send_packets([post_packet(ACKNOWLEDGE, b" " * (2 * MAX_UNCOUNTED_BYTES))]))
         await reading.wait()
-        assert way.kept()[0] >= 2 * MAX_UNCOUNTED_BYTES
+        assert way.held_resources()[0] >= 2 * MAX_UNCOUNTED_BYTES
 
         read.set()
         assert (await asking)[0].startswith(b"HTTP/1.1 400")
-        assert way.kept() == (0, 0, 0, 0)
+        assert way.held_resources() == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("client_leaves", "error"), [(True, ClientLeft), (False, asyncio.CancelledError)])

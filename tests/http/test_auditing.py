@@ -21,7 +21,7 @@ from ams.http.auditing import shown_path
 from ams.service.topics import Topics
 from ams.storage.audit.trail import MAX_EVENTS_PER_ADDRESS
 from tests.support import shape
-from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.served import SERVICE_TOKEN, InProcessService, in_process_service
 from tests.support.two_ways import one_way, request
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -31,15 +31,17 @@ Trail = Callable[[], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
     data = tmp_path_factory.mktemp("service") / "ams-data"
-    with served(data, trusted_proxies="127.0.0.1", failed_logins_per_minute=20, log_level="debug") as service:
+    with in_process_service(
+        data, trusted_proxies="127.0.0.1", failed_logins_per_minute=20, log_level="debug"
+    ) as service:
         call(service, "POST", "/projects/P", {})
         yield service
 
 
 def call(
-    service: Served, method: str, path: str, body: object = None, token: str = "", address: str = "192.0.2.1"
+    service: InProcessService, method: str, path: str, body: object = None, token: str = "", address: str = "192.0.2.1"
 ) -> httpx.Response:
     return service.call(method, path, body, token, headers={"x-forwarded-for": address})
 
@@ -49,14 +51,14 @@ def lines(data: str | Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def trail(service: Served) -> Trail:
+def trail(service: InProcessService) -> Trail:
     """Events recorded since the test began."""
     data = service.run.service.folder.path
     before = len(lines(data))
     return lambda: lines(data)[before:]
 
 
-def list_events(service: Served, expected: str, query: str = "") -> list[dict[str, Any]]:
+def list_events(service: InProcessService, expected: str, query: str = "") -> list[dict[str, Any]]:
     """Return events as the API lists them, after one with the id `expected` has arrived in the table."""
 
     def events() -> list[dict[str, Any]]:
@@ -66,7 +68,7 @@ def list_events(service: Served, expected: str, query: str = "") -> list[dict[st
     return wait_until(events)
 
 
-def test_a15_every_change_is_recorded_with_who_where_what_and_how_it_ended(service: Served, trail: Trail):
+def test_a15_every_change_is_recorded_with_who_where_what_and_how_it_ended(service: InProcessService, trail: Trail):
     garden, of = "/projects/P/topics/garden", {"x-forwarded-for": "192.0.2.1", "x-request-id": "r-1"}
     assert service.call("PUT", garden, headers=of).status_code == 200
     assert call(service, "PUT", garden, token=SERVICE_TOKEN).status_code == 409
@@ -82,7 +84,7 @@ def test_a15_every_change_is_recorded_with_who_where_what_and_how_it_ended(servi
     assert (unread["code"], unread["result"]) == (400, "refused")
 
 
-def test_a_change_that_roles_do_not_allow_is_recorded_with_its_user(service: Served, trail: Trail):
+def test_a_change_that_roles_do_not_allow_is_recorded_with_its_user(service: InProcessService, trail: Trail):
     user = {"projects": [{"project": "P", "roles": ["publisher"]}]}
     token = call(service, "POST", "/users/bert", user).json()["token"]
     asked = (("PUT", "/projects/P/topics/mine"), ("GET", "/users"), ("DELETE", "/users/admin"))
@@ -95,7 +97,7 @@ def test_a_change_that_roles_do_not_allow_is_recorded_with_its_user(service: Ser
 
 
 @pytest.mark.parametrize("kind", ["ordered", "parallel"])
-def test_what_is_done_with_messages_is_not_recorded(service: Served, trail: Trail, kind: str):
+def test_what_is_done_with_messages_is_not_recorded(service: InProcessService, trail: Trail, kind: str):
     topic, subscription = f"/projects/P/topics/busy-{kind}", f"/projects/P/subscriptions/busy-{kind}"
     service.ask("PUT", topic)
     service.ask("PUT", subscription, {"topic": topic[1:], "type": kind})
@@ -123,7 +125,9 @@ def test_what_is_done_with_messages_is_not_recorded(service: Served, trail: Trai
     ]
 
 
-def test_a20_a_login_that_fails_is_recorded_on_every_route_and_no_token_is_none(service: Served, trail: Trail):
+def test_a20_a_login_that_fails_is_recorded_on_every_route_and_no_token_is_none(
+    service: InProcessService, trail: Trail
+):
     routes = (("GET", "/users"), ("POST", "/projects/P/topics/t:publish"), ("GET", "/users/profile"))
     failed = service.run.service.failed_logins.failures
     for method, path in routes:
@@ -140,7 +144,7 @@ def test_a20_a_login_that_fails_is_recorded_on_every_route_and_no_token_is_none(
     assert (service.run.service.failed_logins.failures, len(trail())) == (failed + 3, 4)
 
 
-def test_a20_beyond_its_limit_an_address_is_told_so_and_a_good_token_is_not(service: Served, trail: Trail):
+def test_a20_beyond_its_limit_an_address_is_told_so_and_a_good_token_is_not(service: InProcessService, trail: Trail):
     address = "192.0.2.66"
     answers = [call(service, "GET", "/users", token=SECRET, address=address) for _ in range(30)]
     assert call(service, "GET", "/users", address=address).status_code == 200
@@ -152,7 +156,7 @@ def test_a20_beyond_its_limit_an_address_is_told_so_and_a_good_token_is_not(serv
     assert len([each for each in trail() if each["address"] == address]) == MAX_EVENTS_PER_ADDRESS
 
 
-def test_the_list_is_for_service_admins_only_and_has_pages(service: Served, trail: Trail):
+def test_the_list_is_for_service_admins_only_and_has_pages(service: InProcessService, trail: Trail):
     for number in range(3):
         service.ask("PUT", f"/projects/P/topics/page-{number}")
     newest, asked = trail()[-1], "?action=topics:create&actor=admin"
@@ -179,13 +183,13 @@ ACTIONS = "the audit log has changes and failed logins, and no action of those b
     *((f"action={each}", f"Invalid action: {ACTIONS}") for each in ("topics:publish", "topics:list", "Topics")),
     ("pageToken=x", "Invalid page token"),
 ])  # fmt: skip
-def test_events_may_be_asked_for_by_what_can_be_there(service: Served, query: str, message: str):
+def test_events_may_be_asked_for_by_what_can_be_there(service: InProcessService, query: str, message: str):
     answer = call(service, "GET", f"/audit?{query}")
     assert (answer.status_code, answer.json().get("error", {}).get("message", "")) == (400 if message else 200, message)
 
 
 def test_a15_no_token_no_key_and_no_payload_is_in_the_audit_log_or_the_log(
-    service: Served, trail: Trail, capfd: pytest.CaptureFixture[str]
+    service: InProcessService, trail: Trail, capfd: pytest.CaptureFixture[str]
 ):
     def ask(*said: Any) -> Any:
         answer = call(service, *said)
@@ -219,7 +223,7 @@ def test_a15_no_token_no_key_and_no_payload_is_in_the_audit_log_or_the_log(
 
 
 @pytest.mark.embedded("a data folder without messages is not backed up")
-def test_a_backup_holds_both_halves(service: Served, trail: Trail, tmp_path: Path):
+def test_a_backup_holds_both_halves(service: InProcessService, trail: Trail, tmp_path: Path):
     service.ask("PUT", "/projects/P/topics/kept")
     [newest] = trail()
     list_events(service, newest["id"])
@@ -242,13 +246,13 @@ async def test_a_change_that_a_stop_cuts_short_is_recorded_as_it_may_have_been_m
 
     async with one_way(tmp_path / "data", lane=False) as way:
         monkeypatch.setattr(Topics, "create", wait_for_ever)
-        asking = asyncio.ensure_future(way.told([request("PUT", "/projects/P/topics/cut")]))
+        asking = asyncio.ensure_future(way.send_packets([request("PUT", "/projects/P/topics/cut")]))
         await begun.wait()
         for exchange in list(way.port.exchanges):
             exchange.cancel()
 
         assert (await asking)[0].startswith(b"HTTP/1.1 503")
-        newest = (await way.audited())[-1]
+        newest = (await way.audit_lines())[-1]
     assert (newest["resource"], newest["code"], newest["result"]) == ("/projects/P/topics/cut", 503, "failed")
 
 

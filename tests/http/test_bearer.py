@@ -13,14 +13,14 @@ from ams.core.clock import ManualClock
 from ams.http.lane import LaneExchange
 from ams.storage.audit.trail import MINUTE
 from demo.issuer import CLIENT, CLIENT_SECRET, INTROSPECT, ExampleIssuer
-from tests.support.served import Served, served
+from tests.support.served import InProcessService, in_process_service
 
 GROUP = "urn:mace:egi.eu:group:monitoring.egi.eu"
 
 
 @dataclass
 class Installation:
-    service: Served
+    service: InProcessService
     data: Path
     client: httpx.Client
     egi: ExampleIssuer  # of the settings; makes no users
@@ -70,7 +70,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         issuer(clock) as egi,
         issuer(clock) as site,
         issuer(clock) as other,
-        served(folder / "ams-data", user_requests_per_second=10**6, **of_file(folder, egi)) as service,
+        in_process_service(folder / "ams-data", user_requests_per_second=10**6, **of_file(folder, egi)) as service,
         httpx.Client(base_url=service.run.base_url + "/v1", trust_env=False, timeout=10) as client,
     ):
         clock[0] = service.clock

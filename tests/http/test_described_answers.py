@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.support.description import description
-from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.served import SERVICE_TOKEN, InProcessService, in_process_service
 
 pytestmark = pytest.mark.long
 
@@ -28,8 +28,8 @@ requests = schemathesis.openapi.from_dict(json.loads(description()))
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("described") / "ams-data") as service:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
+    with in_process_service(tmp_path_factory.mktemp("described") / "ams-data") as service:
         yield service
 
 
@@ -37,6 +37,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @settings(
     max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
-def test_the_service_answers_as_described(case: Case, service: Served) -> None:
+def test_the_service_answers_as_described(case: Case, service: InProcessService) -> None:
     headers: dict[str, Any] = {**case.headers, "x-api-key": SERVICE_TOKEN}
     case.call_and_validate(base_url=service.run.base_url, headers=headers, checks=CHECKS)

@@ -8,7 +8,7 @@ import pytest
 from tests.fuzz.generating import Generator, Request
 from tests.fuzz.judging import Answer, AnswerReader, find_fault
 from tests.support.description import description
-from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, Served, served
+from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, InProcessService, in_process_service
 
 FURNITURE = (
     ("POST", "/projects/P", {}),
@@ -22,13 +22,13 @@ REQUESTS = 250
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
     push = {"push_enabled": True, "push_worker_token": WORKER_TOKEN}
-    with served(tmp_path_factory.mktemp("fuzz") / "ams-data", pull_wait=0, **push) as service:
+    with in_process_service(tmp_path_factory.mktemp("fuzz") / "ams-data", pull_wait=0, **push) as service:
         yield service
 
 
-def send_request(service: Served, request: Request) -> Answer:
+def send_request(service: InProcessService, request: Request) -> Answer:
     answers = AnswerReader()
     with service.connect(20) as client:
         client.sendall(request.to_bytes())
@@ -37,7 +37,7 @@ def send_request(service: Served, request: Request) -> Answer:
     return answers.answers[0]
 
 
-def test_what_is_refused_changes_nothing_and_every_answer_is_the_contracts(service: Served) -> None:
+def test_what_is_refused_changes_nothing_and_every_answer_is_the_contracts(service: InProcessService) -> None:
     generator, before, refused = Generator(json.loads(description()), [SERVICE_TOKEN], seed=3), None, 0
 
     def read_lists() -> list[str]:

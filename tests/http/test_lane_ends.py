@@ -12,16 +12,18 @@ import pytest
 from ams.service.counting import Counts
 from ams.web.connection import MAX_PIPELINED_REQUESTS
 from tests.support.held_disk import HeldDisk
-from tests.support.hot_packets import KEY, MESSAGE, NOW, PUBLISH, PULL, said
+from tests.support.hot_packets import KEY, MESSAGE, NOW, PUBLISH, PULL, post_packet
 from tests.support.line import Line
 from tests.support.schedulers import AllWaits, at_once
 from tests.support.two_ways import SERVICE_TOKEN, Way, one_way, request
 from tests.support.waiting import wait_until_async
 
 ADMIN = b"x-api-key: %b\r\n" % SERVICE_TOKEN.encode()
-PUBLISH_REQUEST = said(PUBLISH, MESSAGE, ADMIN)
-PULL_REQUEST = said(PULL, b'{"maxMessages":"10","returnImmediately":"true"}', ADMIN)
-LARGE_PUBLISH = said(PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 20_000)] * 3), ADMIN)
+PUBLISH_REQUEST = post_packet(PUBLISH, MESSAGE, ADMIN)
+PULL_REQUEST = post_packet(PULL, b'{"maxMessages":"10","returnImmediately":"true"}', ADMIN)
+LARGE_PUBLISH = post_packet(
+    PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 20_000)] * 3), ADMIN
+)
 
 
 @pytest.fixture
@@ -44,10 +46,10 @@ async def way(request: pytest.FixtureRequest, tmp_path: Path, disk: HeldDisk) ->
     lane, scheduler = request.param
     async with one_way(tmp_path / "data", lane=lane, files=disk, scheduler=scheduler()) as way:
         for each in (PUBLISH_REQUEST, PULL_REQUEST, PUBLISH_REQUEST):
-            await way.told([each])
+            await way.send_packets([each])
         yield way
         disk.release()
-        await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
+        await wait_until_async(lambda: way.held_resources() == (0, 0, 0, 0))
     gc.collect()
     assert failed == []
     assert (way.on_lane > 0) == lane
@@ -109,7 +111,7 @@ async def test_publishes_that_the_disk_keeps_waiting_are_refused_at_the_end_of_a
     way: Way, disk: HeldDisk, headers: bytes, count: int
 ) -> None:
     disk.hold()
-    asked = [await way.begin(said(PUBLISH, MESSAGE, ADMIN + headers)) for _ in range(count)]
+    asked = [await way.begin(post_packet(PUBLISH, MESSAGE, ADMIN + headers)) for _ in range(count)]
     stop(way)
     end_patience(way)
     await wait_until_async(lambda: all(line.is_closed for line, _ in asked))
@@ -127,7 +129,7 @@ async def test_publishes_that_the_disk_keeps_waiting_are_refused_at_the_end_of_a
 
 @pytest.mark.parametrize("first_leaves", [False, True])
 async def test_a_publish_behind_another_with_its_key_gets_the_same_answer(way: Way, disk: HeldDisk, first_leaves: bool):
-    keyed = said(PUBLISH, MESSAGE, ADMIN + b"Idempotency-Key: k\r\n")
+    keyed = post_packet(PUBLISH, MESSAGE, ADMIN + b"Idempotency-Key: k\r\n")
     disk.hold()
     asked = [await way.begin(keyed) for _ in range(3)]
     if first_leaves:
@@ -159,11 +161,11 @@ async def test_an_answer_that_is_not_read_is_given_up_at_the_end_of_a_stop_or_wh
     way: Way, ending: str
 ) -> None:
     for _ in range(3):
-        await way.told([LARGE_PUBLISH])
+        await way.send_packets([LARGE_PUBLISH])
     line, protocol = way.connect()
     line.is_deaf = True
     protocol.data_received(PULL_REQUEST)
-    await wait_until_async(lambda: way.kept()[1] > 0)
+    await wait_until_async(lambda: way.held_resources()[1] > 0)
     if ending == "a stop":
         stop(way)
         end_patience(way)
@@ -172,7 +174,7 @@ async def test_an_answer_that_is_not_read_is_given_up_at_the_end_of_a_stop_or_wh
     else:
         line.close()
         protocol.connection_lost(ConnectionResetError())
-    await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
+    await wait_until_async(lambda: way.held_resources() == (0, 0, 0, 0))
 
 
 @pytest.mark.parametrize("arrived", [
@@ -182,7 +184,7 @@ async def test_an_answer_that_is_not_read_is_given_up_at_the_end_of_a_stop_or_wh
 async def test_a_client_that_leaves_before_its_request_is_whole_stores_nothing(way: Way, arrived: bytes) -> None:
     _, protocol = await way.begin(arrived)
     protocol.connection_lost(None)
-    await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
+    await wait_until_async(lambda: way.held_resources() == (0, 0, 0, 0))
     assert await end_of(way) == 2
 
 
@@ -191,9 +193,9 @@ async def test_a_client_that_leaves_before_it_is_let_in_takes_no_place_of_its_pr
         _, protocol = way.connect()
         protocol.data_received(request("GET", "/projects/P"))
         protocol.connection_lost(None)
-    await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
+    await wait_until_async(lambda: way.held_resources() == (0, 0, 0, 0))
 
-    answer, _ = await way.told([request("GET", "/projects/P:quotas")])
+    answer, _ = await way.send_packets([request("GET", "/projects/P:quotas")])
     quotas = json.loads(answer.rpartition(b"\r\n\r\n")[2])["quotas"]
     assert [each["used"] for each in quotas if each["name"] == "connections"] == [1]  # that of the question
 
@@ -208,7 +210,7 @@ async def test_a_client_that_leaves_while_its_message_is_stored_has_it_stored_an
     line.close()
     protocol.connection_lost(ConnectionResetError())
     disk.release()
-    await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
+    await wait_until_async(lambda: way.held_resources() == (0, 0, 0, 0))
 
     assert line.written == b""
     assert await end_of(way) == 3
@@ -219,7 +221,7 @@ async def test_an_error_in_one_answer_of_a_group_is_that_of_one_request(
     way: Way, disk: HeldDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = PUBLISH_REQUEST.replace(b"topics/T:", b"topics/Other:")
-    await way.told([other])
+    await way.send_packets([other])
     note = Counts.note_publish
 
     def fail(counts: Counts, topic: Any, appended: Any) -> None:
@@ -238,7 +240,7 @@ async def test_an_error_in_one_answer_of_a_group_is_that_of_one_request(
     assert b"planted" not in asked[2][0].written
     for line, protocol in asked:
         line.written = b""
-        protocol.data_received(said(PULL, NOW, ADMIN))
+        protocol.data_received(post_packet(PULL, NOW, ADMIN))
         await wait_until_async(lambda line=line: bool(line.written))
         assert line.written.startswith(b"HTTP/1.1 200")
         protocol.connection_lost(None)
@@ -266,21 +268,23 @@ async def limited_way(request: pytest.FixtureRequest, tmp_path: Path, seconds: f
     made = one_way(tmp_path / "data", lane=request.param, request_seconds=seconds, **SETTINGS)
     async with made as way:
         for headers in (KEY, ADMIN):
-            await way.told([said(PUBLISH, MESSAGE, headers)])
-            await way.told([said(PULL, NOW, headers)])
+            await way.send_packets([post_packet(PUBLISH, MESSAGE, headers)])
+            await way.send_packets([post_packet(PULL, NOW, headers)])
         yield way
-        await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
+        await wait_until_async(lambda: way.held_resources() == (0, 0, 0, 0))
 
 
 def large_publish(size: int, headers: bytes = KEY) -> bytes:
     count = size // (50 * KIB)
-    return said(PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 12_800)] * count), headers)
+    return post_packet(
+        PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 12_800)] * count), headers
+    )
 
 
 @pytest.mark.parametrize("seconds", [0.3])
 @pytest.mark.parametrize("size", [len(MESSAGE), 80 * KIB])
 async def test_a_body_that_comes_too_slowly_is_refused(limited_way: Way, size: int) -> None:
-    said_ = said(PUBLISH, MESSAGE + b" " * (size - len(MESSAGE)))
+    said_ = post_packet(PUBLISH, MESSAGE + b" " * (size - len(MESSAGE)))
     line, protocol = await limited_way.begin(said_[: -size // 2])
     while not line.written:
         await asyncio.sleep(0.02)
@@ -322,7 +326,7 @@ async def test_bodies_on_the_lane_and_over_asgi_share_one_memory(limited_way: Wa
         asked.append(await limited_way.begin(begun + b"%x\r\n%b\r\n" % (len(chunk), chunk)))
         await asyncio.sleep(0.002)
     await wait_until_async(lambda: sum(bool(line.written) for line, _ in asked) >= 6)
-    held = limited_way.kept()[0]
+    held = limited_way.held_resources()[0]
     refused = [line.written[9:12] for line, _ in asked if line.written]
 
     assert refused == [b"503"] * len(refused)
@@ -334,26 +338,26 @@ async def test_bodies_on_the_lane_and_over_asgi_share_one_memory(limited_way: Wa
 async def connect_deaf(way: Way, scheme: str = "http") -> tuple[Line, Any]:
     """Publish much, and start to send it to a client that reads nothing."""
     for _ in range(4):
-        await way.told([large_publish(200 * KIB)])
+        await way.send_packets([large_publish(200 * KIB)])
     line, protocol = way.connect()
     line.is_deaf, protocol.is_secure = True, scheme == "https"
-    protocol.data_received(way.with_tokens(said(PULL, PULL_BODY)))
-    await wait_until_async(lambda: way.kept()[1] > 300_000)
+    protocol.data_received(way.with_tokens(post_packet(PULL, PULL_BODY)))
+    await wait_until_async(lambda: way.held_resources()[1] > 300_000)
     return line, protocol
 
 
 @pytest.mark.parametrize("seconds", [5.0])
 async def test_answers_that_are_not_read_take_memory_of_their_project_until_patience_ends(limited_way: Way) -> None:
     line, protocol = await connect_deaf(limited_way)
-    other, other_protocol = await limited_way.begin(said(PULL, PULL_BODY, ADMIN))
+    other, other_protocol = await limited_way.begin(post_packet(PULL, PULL_BODY, ADMIN))
     await wait_until_async(lambda: bool(other.written))
     assert other.written.startswith(b"HTTP/1.1 200")
     assert len(other.written) < 200_000  # as much as the other leaves free
     other_protocol.connection_lost(None)
     await wait_until_async(lambda: line.is_aborted)
     protocol.connection_lost(ConnectionResetError())
-    await wait_until_async(lambda: limited_way.kept() == (0, 0, 0, 0))
-    answer, _ = await limited_way.told([said(PULL, PULL_BODY)])
+    await wait_until_async(lambda: limited_way.held_resources() == (0, 0, 0, 0))
+    answer, _ = await limited_way.send_packets([post_packet(PULL, PULL_BODY)])
 
     assert answer.startswith(b"HTTP/1.1 200")
     assert len(answer) > 300_000
@@ -363,17 +367,17 @@ async def test_answers_that_are_not_read_take_memory_of_their_project_until_pati
 async def test_an_answer_that_is_read_late_is_whole(limited_way: Way, scheme: str) -> None:
     line, protocol = await connect_deaf(limited_way, scheme)
     while limited_way.port.exchanges:
-        line.read()
+        line.read_output()
         line.is_deaf = True
         await asyncio.sleep(0.001)
-    whole, _ = await limited_way.told([said(PULL, PULL_BODY)])
+    whole, _ = await limited_way.send_packets([post_packet(PULL, PULL_BODY)])
 
     assert line.written.partition(b"\r\n\r\n")[2] == whole.partition(b"\r\n\r\n")[2]
     protocol.connection_lost(None)
 
 
 async def test_a_burst_is_answered_up_to_a_number(limited_way: Way) -> None:
-    answers, is_closed = await limited_way.told([said(PULL, NOW) * (3 * MAX_PIPELINED_REQUESTS)])
+    answers, is_closed = await limited_way.send_packets([post_packet(PULL, NOW) * (3 * MAX_PIPELINED_REQUESTS)])
     assert answers.count(b"HTTP/1.1 200") >= MAX_PIPELINED_REQUESTS
     assert answers.count(b"HTTP/1.1 503") == 1
     assert is_closed

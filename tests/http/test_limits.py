@@ -19,7 +19,7 @@ from ams.web.connection import HttpConnection
 from ams.web.fair_scheduler import MAX_HELD_BYTES
 from ams.web.request_reader import MAX_PARTS_PER_TURN, SLICE_BYTES
 from tests.support.line import LineServer
-from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.served import SERVICE_TOKEN, InProcessService, in_process_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 Event = MutableMapping[str, Any]
@@ -198,7 +198,7 @@ def test_a_budget_is_a_part_of_the_memory_that_the_process_may_take() -> None:
     ("parallel", "modifyAckDeadline", 0),
 ])  # fmt: skip
 def test_11_1_all_of_a_large_pull_with_long_names_can_be_answered_in_one_body(
-    service: Served, kind: str, verb: str, left: int
+    service: InProcessService, kind: str, verb: str, left: int
 ) -> None:
     topic = f"/projects/{(kind + verb).ljust(60, 'p')}/topics/t"
     path = topic.replace("topics/t", "subscriptions/" + "s" * 90)
@@ -223,14 +223,14 @@ LIMIT = 100_000
 
 
 @pytest.fixture(scope="module")
-def small_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(Path(tmp_path_factory.mktemp("gzip")) / "data", max_body_bytes=LIMIT) as service:
+def small_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
+    with in_process_service(Path(tmp_path_factory.mktemp("gzip")) / "data", max_body_bytes=LIMIT) as service:
         service.ask("POST", "/projects/P", {})
         service.ask("PUT", "/projects/P/topics/T")
         yield service
 
 
-def publish(service: Served, body: bytes, coding: str | None = "gzip") -> tuple[int, str]:
+def publish(service: InProcessService, body: bytes, coding: str | None = "gzip") -> tuple[int, str]:
     fields = {"x-api-key": SERVICE_TOKEN} | ({} if coding is None else {"content-encoding": coding})
     url = f"{service.run.base_url}/v1/projects/P/topics/T:publish"
     answer = httpx.post(url, content=body, headers=fields, trust_env=False, timeout=PATIENCE_SECONDS)
@@ -255,7 +255,7 @@ NO_GZIP = (400, "Request body is not gzip")
                                            zlib.compress(MESSAGE), b"\x1f\x8b")),
 ], ids=range(24))  # fmt: skip
 def test_gzip_is_decoded_within_the_limit_and_no_other_coding(
-    small_service: Served, coding: str | None, body: bytes, answer: tuple[int, str]
+    small_service: InProcessService, coding: str | None, body: bytes, answer: tuple[int, str]
 ) -> None:
     for _ in range(3):  # then the head is known
         assert publish(small_service, body, coding) == answer
@@ -351,7 +351,7 @@ async def test_who_sends_tiny_chunks_while_much_waits_is_refused(reader: Countin
 @pytest.mark.parametrize("body", [
     TINY * 40_000, b"1;%b\r\na\r\n" % (b"x" * 60_000), b"".join(b"1;%b\r\na\r\n" % (b"x" * 900) for _ in range(90)),
 ])  # fmt: skip
-def test_more_framing_than_data_is_refused(service: Served, body: bytes, is_let_in: bool) -> None:
+def test_more_framing_than_data_is_refused(service: InProcessService, body: bytes, is_let_in: bool) -> None:
     """Its sender reads the answer, though it sent more."""
     with service.connect(PATIENCE_SECONDS) as client:
         client.sendall(HEAD + (KEY if is_let_in else b"x-api-key: wrong\r\n") + b"\r\n" + body)

@@ -12,27 +12,27 @@ import pytest
 from ams.access.permissions import ROLES
 from ams.core.clock import Milliseconds, resource_date
 from tests.support.description import TABLE, description
-from tests.support.program_keys import public_pem, signed
-from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.program_keys import public_pem, sign_token
+from tests.support.served import SERVICE_TOKEN, InProcessService, in_process_service
 
 PUBLISH = {"action": "topics:publish", "resource": "projects/P/topics/garden"}
 MESSAGES = {"messages": [{"data": "aGk="}]}
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("tokens") / "ams-data") as service:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
+    with in_process_service(tmp_path_factory.mktemp("tokens") / "ams-data") as service:
         ask(service, "POST", "/projects/P", json={})
         for topic in ("garden", "lawn"):
             ask(service, "PUT", f"/projects/P/topics/{topic}")
         yield service
 
 
-def call(service: Served, method: str, path: str, token: str, json: object = None) -> httpx.Response:
+def call(service: InProcessService, method: str, path: str, token: str, json: object = None) -> httpx.Response:
     return service.call(method, path, json, headers={"x-api-key": "", "authorization": f"Bearer {token}"})
 
 
-def ask(service: Served, method: str, path: str, token: str = SERVICE_TOKEN, json: object = None) -> Any:
+def ask(service: InProcessService, method: str, path: str, token: str = SERVICE_TOKEN, json: object = None) -> Any:
     answer = call(service, method, path, token, json)
     assert answer.status_code == 200, answer.text
     return answer.json() if answer.content else None
@@ -42,17 +42,17 @@ def message(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["message"]
 
 
-def make_user(service: Served, name: str, *service_roles: str, role: str = "project_admin") -> dict[str, Any]:
+def make_user(service: InProcessService, name: str, *service_roles: str, role: str = "project_admin") -> dict[str, Any]:
     body = {"service_roles": service_roles, "projects": [{"project": "P", "roles": [role]}]}
     made: dict[str, Any] = ask(service, "POST", f"/users/{name}", json=body)
     return made
 
 
-def test_what_a_key_signs_publishes_to_its_topic_until_it_is_revoked(service: Served) -> None:
+def test_what_a_key_signs_publishes_to_its_topic_until_it_is_revoked(service: InProcessService) -> None:
     own = make_user(service, "robin")["token"]
     wanted = {"public_key": public_pem("http"), "rights": [PUBLISH]}
     ask(service, "POST", "/users/robin/tokens/ci", own, json=wanted)
-    token = signed(service.clock.now // 1000, "http")
+    token = sign_token(service.clock.now // 1000, "http")
 
     for _ in range(2):
         assert ask(service, "POST", "/projects/P/topics/garden:publish", token, json=MESSAGES)["messageIds"]
@@ -70,7 +70,7 @@ OPEN_PATHS = {each.whole_path for each in TABLE if each.is_open}
 """Its answer depends on the caller; for a token with rights it is tested below."""
 
 
-def test_of_all_the_routes_there_are_a_reduced_token_opens_none_it_has_no_right_to(service: Served) -> None:
+def test_of_all_the_routes_there_are_a_reduced_token_opens_none_it_has_no_right_to(service: InProcessService) -> None:
     """Whatever its user's roles, and also for routes added later."""
     own = make_user(service, "ubik", *sorted(ROLES))["token"]
     elsewhere = {"action": "topics:publish", "resource": "projects/Q/topics/garden"}
@@ -93,7 +93,7 @@ def test_of_all_the_routes_there_are_a_reduced_token_opens_none_it_has_no_right_
         assert (path, *message(answer)) == (path, 403, "The token is not good for this")
 
 
-def test_nobody_learns_a_stronger_token_from_a_weaker_one(service: Served) -> None:
+def test_nobody_learns_a_stronger_token_from_a_weaker_one(service: InProcessService) -> None:
     """Tests every route that shows a user."""
     made = make_user(service, "root", "service_admin", "argo_api_authn")
     rights = {"rights": [{"action": "*", "resource": "*"}]}
@@ -127,7 +127,7 @@ def test_nobody_learns_a_stronger_token_from_a_weaker_one(service: Served) -> No
     assert ask(service, "GET", "/users/usageReport", token)["va_metrics"]["projects_metrics"]["projects"]
 
 
-def test_what_is_open_to_all_tells_a_reduced_token_nothing_more(service: Served) -> None:
+def test_what_is_open_to_all_tells_a_reduced_token_nothing_more(service: InProcessService) -> None:
     make_user(service, "nora", "service_admin")
     token = ask(service, "POST", "/users/nora/tokens/ci", json={"rights": [PUBLISH]})["token"]
 
@@ -137,7 +137,7 @@ def test_what_is_open_to_all_tells_a_reduced_token_nothing_more(service: Served)
     assert report["va_metrics"]["projects_metrics"]["projects"] == []
 
 
-def test_the_audit_log_says_by_which_token_and_why_one_was_refused(service: Served) -> None:
+def test_the_audit_log_says_by_which_token_and_why_one_was_refused(service: InProcessService) -> None:
     own = make_user(service, "zoe")["token"]
     token = ask(service, "POST", "/users/zoe/tokens/ci", own, json={"expires_in": 60})["token"]
 
@@ -155,7 +155,7 @@ def test_the_audit_log_says_by_which_token_and_why_one_was_refused(service: Serv
     assert token not in kept
 
 
-def test_a_token_shows_its_end_and_its_last_use(service: Served) -> None:
+def test_a_token_shows_its_end_and_its_last_use(service: InProcessService) -> None:
     own = make_user(service, "liv")["token"]
     made = ask(service, "POST", "/users/liv/tokens/ci", own, json={"expires_in": 3600})
     profile = ask(service, "GET", "/users/profile", made["token"])
@@ -168,13 +168,13 @@ def test_a_token_shows_its_end_and_its_last_use(service: Served) -> None:
 
 
 @pytest.fixture(scope="module")
-def hiding_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("once") / "ams-data", show_tokens=False) as service:
+def hiding_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
+    with in_process_service(tmp_path_factory.mktemp("once") / "ams-data", show_tokens=False) as service:
         ask(service, "POST", "/projects/P", json={})
         yield service
 
 
-def test_where_tokens_are_shown_once_only_what_makes_one_shows_it(hiding_service: Served) -> None:
+def test_where_tokens_are_shown_once_only_what_makes_one_shows_it(hiding_service: InProcessService) -> None:
     authn, admin = (
         make_user(hiding_service, "authn", "argo_api_authn"),
         make_user(hiding_service, "root", "service_admin"),

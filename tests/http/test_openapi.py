@@ -11,7 +11,7 @@ from tests.access.table import SHOWN_ROUTES
 from tests.contract.actions import OPEN as OPEN_PATHS
 from tests.contract.actions import PATHS
 from tests.support.description import FILE, TABLE, description
-from tests.support.served import Served
+from tests.support.served import InProcessService
 from tests.support.waiting import PATIENCE_SECONDS
 
 API = json.loads(description())
@@ -23,7 +23,7 @@ def test_the_description_in_the_docs_is_that_of_the_code() -> None:
     assert FILE.read_bytes() == description(), "run `make openapi`"
 
 
-def test_the_service_tells_its_description_to_everybody(service: Served) -> None:
+def test_the_service_tells_its_description_to_everybody(service: InProcessService) -> None:
     answer = httpx.get(service.run.base_url + "/openapi.json", trust_env=False, timeout=PATIENCE_SECONDS)
     assert (answer.status_code, answer.json()) == (200, API)
 

@@ -11,7 +11,7 @@ import pytest
 from ams.web.fair_scheduler import FairScheduler
 from ams.web.request_reader import MAX_TRAILER_BYTES
 from tests.support.line import LineServer, awaits_body
-from tests.support.packets import chunked, cuts, in_a_row, sized, table
+from tests.support.packets import chunked_packet, cuts, in_a_row, sized_packet, table
 from tests.support.schedulers import AllWaits, at_once
 from tests.support.waiting import wait_until_async
 
@@ -116,7 +116,7 @@ async def test_a_body_arrives_as_it_was_sent() -> None:
 async def test_a_field_behind_the_body_is_no_header_however_it_is_cut() -> None:
     """A proxy has checked only the head, and replaced `X-Forwarded-For` there."""
     trailer = b"x-api-key: t\r\nx-forwarded-for: 192.0.2.1\r\nidempotency-key: k\r\nauthorization: Bearer t\r\n"
-    said = chunked(b"/v1/echo", b"body", trailer=trailer)
+    said = chunked_packet(b"/v1/echo", b"body", trailer=trailer)
     seen.clear()
     whole = await conversation([said])
 
@@ -127,8 +127,8 @@ async def test_a_field_behind_the_body_is_no_header_however_it_is_cut() -> None:
 
 @pytest.mark.parametrize("offer", [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"])
 async def test_a_trailer_without_end_and_trailers_without_end_are_refused(offer: bytes) -> None:
-    begun = chunked(b"/v1/echo", b"body", offer).removesuffix(b"\r\n") + b"x: "
-    many = chunked(b"/v1/echo", b"body", offer, trailer=b"x: y\r\n" * 101)
+    begun = chunked_packet(b"/v1/echo", b"body", offer).removesuffix(b"\r\n") + b"x: "
+    many = chunked_packet(b"/v1/echo", b"body", offer, trailer=b"x: y\r\n" * 101)
 
     for packets in ([begun, *[b"a" * 1024] * (MAX_TRAILER_BYTES // 1024 + 1)], [many]):
         written, is_closed = await conversation(packets)
@@ -156,13 +156,13 @@ async def test_after_a_request_with_a_trailer_the_next_one_is_answered_or_the_co
 
 
 async def test_sizes_of_many_chunks_are_no_trailer() -> None:
-    said = chunked(b"/v1/echo", b"x" * 4000, size=1)
+    said = chunked_packet(b"/v1/echo", b"x" * 4000, size=1)
     written, _ = await conversation([bytes([each]) for each in said])
     assert b"x" * 4000 in written
 
 
 async def test_a_second_head_that_begins_behind_a_long_body_is_not_too_large() -> None:
-    first = sized(b"/v1/echo", b"x" * 5000)
+    first = sized_packet(b"/v1/echo", b"x" * 5000)
     second = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n"
     written, _ = await conversation([first[:20], first[20:] + second[:10], second[10:]])
     assert written.count(b"HTTP/1.1 200") == 2

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from ams.http.limits import RECHECK_AFTER_SECONDS
-from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.served import SERVICE_TOKEN, InProcessService, in_process_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 USER_REFUSAL = {"error": {"code": 429, "message": "Too many requests of this user", "status": "RESOURCE_EXHAUSTED"}}
@@ -23,9 +23,9 @@ PUBLISH = {"messages": [{"data": "aGk="}]}
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
     data = tmp_path_factory.mktemp("service") / "ams-data"
-    with served(data, user_requests_per_second=3, project_requests_per_second=5) as service:
+    with in_process_service(data, user_requests_per_second=3, project_requests_per_second=5) as service:
         service.ask("POST", "/projects/P", {}, SERVICE_TOKEN)
         service.ask("PUT", "/projects/P/topics/t", None, SERVICE_TOKEN)
         service.ask("PUT", "/projects/P/subscriptions/s", {"topic": "projects/P/topics/t"}, SERVICE_TOKEN)
@@ -33,7 +33,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def admin(service: Served) -> Iterator[httpx.Client]:
+def admin(service: InProcessService) -> Iterator[httpx.Client]:
     base, headers = service.run.base_url + "/v1", {"x-api-key": service.token}
     with httpx.Client(base_url=base, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS) as client:
         service.clock.advance(3000)  # until no other client has requests left in the window
@@ -49,7 +49,7 @@ def answers(client: httpx.Client, method: str, path: str, count: int, body: obje
     ("GET", "/users/profile", None), ("GET", "/users/usageReport?start_date=x", None),
 ])  # fmt: skip
 def test_a_user_beyond_its_rate_is_told_when_to_come_back(
-    service: Served, admin: httpx.Client, method: str, path: str, body: object
+    service: InProcessService, admin: httpx.Client, method: str, path: str, body: object
 ) -> None:
     answered = [admin.request(method, path, json=body) for _ in range(3)]
     assert 429 not in [each.status_code for each in answered]
@@ -102,7 +102,7 @@ def test_who_is_not_let_in_and_open_routes_are_not_counted(admin: httpx.Client) 
 
 
 class Connections:
-    def __init__(self, service: Served, stack: contextlib.ExitStack) -> None:
+    def __init__(self, service: InProcessService, stack: contextlib.ExitStack) -> None:
         self.service, self._stack, self._opened = service, stack, 0
 
     def open(self) -> HTTPConnection:
@@ -130,7 +130,7 @@ class Connections:
 @pytest.fixture
 def connections(tmp_path: Path) -> Iterator[Connections]:
     with contextlib.ExitStack() as stack:
-        made = Connections(stack.enter_context(served(tmp_path / "data", max_connections=7)), stack)
+        made = Connections(stack.enter_context(in_process_service(tmp_path / "data", max_connections=7)), stack)
         for project in ("P", "Q"):
             made.service.ask("POST", f"/projects/{project}", {})
             made.service.ask("PUT", f"/projects/{project}/topics/t")
@@ -165,15 +165,15 @@ WAITING_MESSAGE = "Quota waitingPulls of the project is exceeded: its limit is 1
 
 
 @pytest.fixture(scope="module")
-def patient_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("patient") / "ams-data", pull_wait=PATIENCE_SECONDS) as service:
+def patient_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
+    with in_process_service(tmp_path_factory.mktemp("patient") / "ams-data", pull_wait=PATIENCE_SECONDS) as service:
         service.ask("POST", "/projects/P", {})
         service.ask("PUT", TOPIC, {})
         service.ask("PUT", SUBSCRIPTION, {"topic": TOPIC[1:]})
         yield service
 
 
-def user(service: Served, name: str, *roles: str) -> str:
+def user(service: InProcessService, name: str, *roles: str) -> str:
     body: dict[str, Any] = {"projects": [{"project": "P", "roles": list(roles)}]}
     if "service_admin" in roles:
         body = {"service_roles": list(roles)}
@@ -181,12 +181,12 @@ def user(service: Served, name: str, *roles: str) -> str:
     return token
 
 
-def list_only(service: Served, resource: str, *names: str) -> None:
+def list_only(service: InProcessService, resource: str, *names: str) -> None:
     service.ask("POST", f"{resource}:modifyAcl", {"authorized_users": list(names)})
 
 
 def send_late(
-    service: Served, method: str, path: str, body: object, token: str, meanwhile: Callable[[], object]
+    service: InProcessService, method: str, path: str, body: object, token: str, meanwhile: Callable[[], object]
 ) -> int:
     """Send a head and a byte of the body, then, after an event, the rest; return the status."""
     said = json.dumps(body).encode()
@@ -200,7 +200,7 @@ def send_late(
         return int(client.recv(1000).split()[1])
 
 
-def waiting_pull(service: Served, token: str = "") -> Callable[[], httpx.Response]:
+def waiting_pull(service: InProcessService, token: str = "") -> Callable[[], httpx.Response]:
     answers: list[httpx.Response] = []
     waiting = threading.Thread(
         target=lambda: answers.append(service.call("POST", f"{SUBSCRIPTION}:pull", {}, token)), daemon=True
@@ -215,13 +215,13 @@ def waiting_pull(service: Served, token: str = "") -> Callable[[], httpx.Respons
     return answer
 
 
-def leave_nothing(service: Served) -> None:
+def leave_nothing(service: InProcessService) -> None:
     """Move the subscription behind all messages, so that the next pull waits."""
     end = service.ask("GET", f"{SUBSCRIPTION}:offsets")["max"]
     service.ask("POST", f"{SUBSCRIPTION}:modifyOffset", {"offset": end})
 
 
-def test_a_deleted_administrator_makes_no_other(patient_service: Served) -> None:
+def test_a_deleted_administrator_makes_no_other(patient_service: InProcessService) -> None:
     token = user(patient_service, "adm", "service_admin")
     wanted = {"service_roles": ["service_admin"]}
     assert (
@@ -233,7 +233,7 @@ def test_a_deleted_administrator_makes_no_other(patient_service: Served) -> None
     assert "evil" not in {each["name"] for each in patient_service.ask("GET", "/users")["users"]}
 
 
-def test_who_may_publish_no_more_stores_nothing(patient_service: Served) -> None:
+def test_who_may_publish_no_more_stores_nothing(patient_service: InProcessService) -> None:
     token = user(patient_service, "pub", "publisher")
     before = patient_service.ask("GET", f"{SUBSCRIPTION}:offsets")["max"]
     publish = f"{TOPIC}:publish", PUBLISH, token
@@ -252,7 +252,9 @@ def test_who_may_publish_no_more_stores_nothing(patient_service: Served) -> None
 
 
 @pytest.mark.parametrize("how", ["refreshed", "removed", "delisted"])
-def test_a_waiting_pull_hands_nothing_to_whom_it_is_not_for_any_more(patient_service: Served, how: str) -> None:
+def test_a_waiting_pull_hands_nothing_to_whom_it_is_not_for_any_more(
+    patient_service: InProcessService, how: str
+) -> None:
     name = f"con-{how}"
     token = user(patient_service, name, "consumer")
     list_only(patient_service, SUBSCRIPTION, name)
@@ -269,7 +271,7 @@ def test_a_waiting_pull_hands_nothing_to_whom_it_is_not_for_any_more(patient_ser
     leave_nothing(patient_service)
 
 
-def test_a_second_waiting_pull_is_refused_until_the_first_is_over(patient_service: Served) -> None:
+def test_a_second_waiting_pull_is_refused_until_the_first_is_over(patient_service: InProcessService) -> None:
     def limit(pulls: int | None) -> None:
         patient_service.ask("POST", "/projects/P:modifyQuotas", {"quotas": {"waitingPulls": pulls}})
 

@@ -23,7 +23,7 @@ from ams.http.limits import (
     Headers,
     Holders,
 )
-from tests.support.hot_packets import MESSAGE, PUBLISH, said
+from tests.support.hot_packets import MESSAGE, PUBLISH, post_packet
 from tests.support.loop_time import pass_loop_time
 from tests.support.two_ways import one_way, request
 from tests.support.waiting import some_turns, wait_until_async
@@ -214,18 +214,18 @@ async def test_a_schema_beyond_a_quota_is_not_even_received_after_many_while_oth
 ) -> None:
     schema = '{"type": "json", "schema": {"description": "%s"}}' % ("x" * 900_000)
     async with one_way(tmp_path / "data", lane=True) as way:
-        await way.told([request("POST", "/projects/Q", "{}")])
-        await way.told([request("POST", "/projects/Q:modifyQuotas", '{"quotas": {"schemaBytes": 1000}}')])
+        await way.send_packets([request("POST", "/projects/Q", "{}")])
+        await way.send_packets([request("POST", "/projects/Q:modifyQuotas", '{"quotas": {"schemaBytes": 1000}}')])
         beyond = request("POST", "/projects/Q/schemas/X", schema)
         while not way.made.bodies.must_wait(("Q", None)):
-            answer, _ = await way.told([beyond])
+            answer, _ = await way.send_packets([beyond])
             assert b"Quota schemaBytes of the project is exceeded" in answer
         for _ in range(6):  # so much that the test is not too slow for it
             refuse(way.made.bodies, 16 * MIB, ("Q", None))
         line, connection = await way.begin(beyond)
         assert line.is_paused
 
-        other, another = await way.begin(said(PUBLISH, MESSAGE))
+        other, another = await way.begin(post_packet(PUBLISH, MESSAGE))
         await wait_until_async(lambda: other.written.startswith(b"HTTP/1.1 200"))
         assert (line.is_paused, line.written) == (True, b"")
 
@@ -236,15 +236,15 @@ async def test_a_schema_beyond_a_quota_is_not_even_received_after_many_while_oth
 
 
 async def test_a_large_publish_waits_although_its_head_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    large = said(PUBLISH, MESSAGE + b" " * UNPACED_BYTES)
+    large = post_packet(PUBLISH, MESSAGE + b" " * UNPACED_BYTES)
     async with one_way(tmp_path / "data", lane=True) as way:
         for _ in range(2):
-            await way.told([large])
+            await way.send_packets([large])
         assert way.on_lane == 1
         for _ in range(7):
             refuse(way.made.bodies, 16 * MIB, P)
         line, connection = await way.begin(large)
-        other, another = await way.begin(said(PUBLISH, MESSAGE))
+        other, another = await way.begin(post_packet(PUBLISH, MESSAGE))
         await wait_until_async(lambda: other.written.startswith(b"HTTP/1.1 200"))
         assert line.written == b""
 

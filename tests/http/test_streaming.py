@@ -35,7 +35,7 @@ from ams.http.routes import reading
 from ams.http.routes.reading import ARROW, COSTLY_COUNT, LINES, arrow_stream, in_turn, wanted_form
 from ams.workers import NoWorker, Pool, TaskFailed
 from tests.support.pools import CountedPool, FailingPool, ready_pool
-from tests.support.served import SERVICE_TOKEN, Served
+from tests.support.served import SERVICE_TOKEN, InProcessService
 from tests.support.service import asking
 from tests.support.texts import DECODED
 from tests.support.waiting import wait_until_async
@@ -44,7 +44,7 @@ _number = itertools.count(1)
 
 
 class Topic:
-    def __init__(self, service: Served, http: httpx.AsyncClient) -> None:
+    def __init__(self, service: InProcessService, http: httpx.AsyncClient) -> None:
         self.service, self.http = service, http
         self.read = f"/v1/projects/read-{next(_number)}/topics/t:read"
 
@@ -60,7 +60,7 @@ class Topic:
 
 
 @pytest.fixture
-async def topic(service: Served) -> AsyncIterator[Topic]:
+async def topic(service: InProcessService) -> AsyncIterator[Topic]:
     async with asking(service.run.base_url, SERVICE_TOKEN) as http:
         topic = Topic(service, http)
         await http.post(topic.read.partition("/topics")[0], json={})

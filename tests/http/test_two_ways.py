@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.fuzz.lane import Conversation, hold_conversation, rows
-from tests.support.hot_packets import ACKNOWLEDGE, ALLOWED, ID, MESSAGE, NOW, PUBLISH, PULL, said, table
+from tests.support.hot_packets import ACKNOWLEDGE, ALLOWED, ID, MESSAGE, NOW, PUBLISH, PULL, post_packet, table
 from tests.support.packets import cuts
 from tests.support.schedulers import AllWaits
 from tests.support.two_ways import TwoWays, one_way, request, two_ways
@@ -135,7 +135,7 @@ class Rights(RuleBasedStateMachine):
 
         async def ask() -> None:
             asked = request(method, path, body)
-            answers = [(await way.told([asked]))[0] for way in (self.ways.lane, self.ways.asgi)]
+            answers = [(await way.send_packets([asked]))[0] for way in (self.ways.lane, self.ways.asgi)]
             assert answers[0][:12] == answers[1][:12], (asked, answers)
             made = [_TOKEN_MADE.search(answer) for answer in answers]
             if made[0] and made[1] and made[0][1] not in self._tokens:
@@ -222,7 +222,7 @@ class Rights(RuleBasedStateMachine):
             for token in self._tokens[-4:]:
                 for target, body in HOT_REQUESTS:
                     for header in (b"x-api-key: %b\r\n", b"Authorization: Bearer %b\r\n"):
-                        packet = said(target, body, header % token)
+                        packet = post_packet(target, body, header % token)
                         await self.ways.same([packet, packet], slowly=True)
 
         if hasattr(self, "ways"):

@@ -24,7 +24,7 @@ from ams.service import live
 from ams.wire.service import Counts
 from tests.support.events import read_events
 from tests.support.loop_time import pass_loop_time
-from tests.support.served import Served
+from tests.support.served import InProcessService
 from tests.support.service import running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
@@ -115,7 +115,7 @@ async def open_client(run: Running, token: str) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def client(service: Served) -> AsyncIterator[Client]:
+async def client(service: InProcessService) -> AsyncIterator[Client]:
     async with open_client(service.run, service.token) as client:
         yield client
         await wait_until_async(lambda: client.views == 0)

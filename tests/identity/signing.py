@@ -35,7 +35,7 @@ def public_key(algorithm: str = "ES256", private: Any = None) -> jwt.PyJWK:
     return jwt.PyJWK(made.to_jwk(key, as_dict=True), algorithm)
 
 
-def signed(claims: Mapping[str, Any] = SAID, algorithm: str = "ES256", **headers: object) -> str:
+def sign_claims(claims: Mapping[str, Any] = SAID, algorithm: str = "ES256", **headers: object) -> str:
     return signed_bytes(json.dumps(claims).encode(), algorithm, **headers)
 
 

@@ -30,7 +30,7 @@ from demo.issuer import DISCOVERY, INTROSPECT, ExampleIssuer, IssuerResponse
 from tests.identity.conftest import LOOPBACK
 
 
-def says(example: ExampleIssuer, **said: object) -> None:
+def set_discovery(example: ExampleIssuer, **said: object) -> None:
     described = {"issuer": example.url, "jwks_uri": f"{example.url}/jwks", **said}
     described = {name: value for name, value in described.items() if value is not ...}
     example.instead[DISCOVERY] = IssuerResponse(200, json.dumps(described).encode())
@@ -44,7 +44,7 @@ async def test_a_description_is_asked_for_again_after_an_hour_when_it_was_forgot
         await discovery.jwks_url(issuer)
     del example.instead[DISCOVERY]
     assert await discovery.introspection_url(issuer) == f"{example.url}/introspect"
-    says(example, jwks_uri=f"{example.url}/moved")
+    set_discovery(example, jwks_uri=f"{example.url}/moved")
     clock.advance(DESCRIPTION_TTL_MS - 1)
     assert await discovery.jwks_url(issuer) == f"{example.url}/jwks"
     clock.advance(1)
@@ -96,7 +96,7 @@ async def test_a_description_that_cannot_be_is_not_believed(
     if isinstance(said, IssuerResponse):
         example.instead[DISCOVERY] = said
     else:
-        says(example, **said)
+        set_discovery(example, **said)
     with pytest.raises(IssuerFailed, match=reason):
         await discovery.jwks_url(issuer)
 
@@ -115,7 +115,7 @@ async def test_an_issuer_by_https_is_asked_if_its_certificate_is_trusted_and_has
         with pytest.raises(IssuerFailed, match="certificate verify failed"):
             await Discovery(issuer_client(LOOPBACK), clock).jwks_url(known)
 
-        says(example, jwks_uri="http://example.org/jwks")
+        set_discovery(example, jwks_uri="http://example.org/jwks")
         trusting.forget(known)
         with pytest.raises(IssuerFailed, match="a jwks_uri that is not https, as it is itself"):
             await trusting.jwks_url(known)
@@ -193,17 +193,17 @@ async def test_that_an_issuer_cannot_be_asked_is_logged_twice_a_minute_and_no_mo
 ) -> None:
     example.instead[INTROSPECT] = IssuerResponse(500, b"")
 
-    async def logged() -> int:
+    async def count_log_lines() -> int:
         with capture_logs() as lines, pytest.raises(TokenRefused, match="cannot be asked"):
             await introspection.ask(issuer, "opaque")
         return len(lines)
 
-    assert (await logged(), await logged()) == (1, 0)
+    assert (await count_log_lines(), await count_log_lines()) == (1, 0)
     clock.advance(LOG_INTERVAL_MS)
-    assert (await logged(), await logged()) == (1, 0)
+    assert (await count_log_lines(), await count_log_lines()) == (1, 0)
 
 
-class Slow(HttpClient):
+class SlowClient(HttpClient):
     def __init__(self) -> None:
         super().__init__(LOOPBACK)
         self.is_slow = False
@@ -218,7 +218,7 @@ class Slow(HttpClient):
 
 async def test_only_so_much_is_asked_at_once(discovery: Discovery, issuer: Issuer, clock: ManualClock) -> None:
     """Known active tokens are introspected again each minute; a flood of unknown tokens does not block that."""
-    client = Slow()
+    client = SlowClient()
     introspection = Introspection(client, discovery, clock)
     assert await introspection.ask(issuer, "of somebody")
     client.is_slow = True

@@ -24,12 +24,12 @@ from demo.issuer import DISCOVERY, JWKS, ExampleIssuer, IssuerResponse
 from tests.identity.signing import CURVES
 
 
-def made(key: object, algorithm: str, **more: Any) -> dict[str, Any]:
+def make_jwk(key: object, algorithm: str, **more: Any) -> dict[str, Any]:
     return {**jwt.get_algorithm_by_name(algorithm).to_jwk(key, as_dict=True), **more}
 
 
 def of_curve(algorithm: str, **more: Any) -> dict[str, Any]:
-    return made(ec.generate_private_key(CURVES[algorithm]).public_key(), algorithm, **more)
+    return make_jwk(ec.generate_private_key(CURVES[algorithm]).public_key(), algorithm, **more)
 
 
 GOOD_KEY = of_curve("ES256", kid="good", use="sig", alg="ES256")
@@ -47,7 +47,7 @@ def test_a_key_of_a_curve_is_for_the_algorithm_of_the_curve_alone(algorithm: str
 
 def test_an_rsa_key_is_for_all_of_rsa_unless_it_says_for_which() -> None:
     rsa_key = rsa.generate_private_key(65537, 2048).public_key()
-    any_key, one_key = parse(made(rsa_key, "RS256", kid="a"), made(rsa_key, "RS256", kid="b", alg="PS384")).keys
+    any_key, one_key = parse(make_jwk(rsa_key, "RS256", kid="a"), make_jwk(rsa_key, "RS256", kid="b", alg="PS384")).keys
     algorithms = [f"{kind}S{bits}" for kind in "RPEH" for bits in (256, 384, 512)]
 
     assert [each for each in algorithms if any_key.suits(each)] == algorithms[:6]
@@ -56,7 +56,7 @@ def test_an_rsa_key_is_for_all_of_rsa_unless_it_says_for_which() -> None:
 
 @pytest.mark.parametrize("key", [ed25519.Ed25519PrivateKey.generate(), ed448.Ed448PrivateKey.generate()])
 def test_edwards_keys_are_taken(key: ed25519.Ed25519PrivateKey) -> None:
-    (taken,) = parse(made(key.public_key(), "EdDSA")).keys
+    (taken,) = parse(make_jwk(key.public_key(), "EdDSA")).keys
     assert taken.kid is None
     assert taken.suits("EdDSA")
     jwt.decode(jwt.encode({}, key, "EdDSA"), taken.usable("EdDSA"), ["EdDSA"])
@@ -111,14 +111,14 @@ def test_what_is_published_again_is_the_same_without_what_is_not_used() -> None:
     assert parse(key.as_jwk(), GOOD_KEY).keys == (key,)
 
 
-Start = Callable[..., AbstractAsyncContextManager["Asked"]]
+Start = Callable[..., AbstractAsyncContextManager["IssuerKeys"]]
 AWAY = "The keys of issuer example cannot be had now"
 NOT_THERE = "The token is signed with a key that its issuer does not have"
 NOT_KNOWN = "The token is signed with a key that is not known yet"
 
 
 @dataclass
-class Asked:
+class IssuerKeys:
     keys: Keys
     example: ExampleIssuer
     issuer: Issuer
@@ -141,7 +141,7 @@ class Asked:
             await self.accepts(token, issuer)
         return refused.value.message, refused.value.later
 
-    async def settled(self) -> None:
+    async def wait_for_fetches(self) -> None:
         """Wait for background work, started by reading the generation."""
         self.keys.generation(self.issuer)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -161,108 +161,121 @@ class Asked:
 
 
 @pytest.fixture
-def asked(keys: Keys, example: ExampleIssuer, issuer: Issuer, clock: ManualClock) -> Asked:
-    return Asked(keys, example, issuer, clock)
+def issuer_keys(keys: Keys, example: ExampleIssuer, issuer: Issuer, clock: ManualClock) -> IssuerKeys:
+    return IssuerKeys(keys, example, issuer, clock)
 
 
 @pytest.fixture
-def start(example: ExampleIssuer, issuer: Issuer, clock: ManualClock, tmp_path: Path, client: HttpClient) -> Start:
+def start_keys(example: ExampleIssuer, issuer: Issuer, clock: ManualClock, tmp_path: Path, client: HttpClient) -> Start:
     @asynccontextmanager
-    async def started(folder: Path = tmp_path) -> AsyncIterator[Asked]:
+    async def open_keys(folder: Path = tmp_path) -> AsyncIterator[IssuerKeys]:
         keys = Keys(client, str(folder), clock)
-        yield Asked(keys, example, issuer, clock)
+        yield IssuerKeys(keys, example, issuer, clock)
         await keys.close()
 
-    return started
+    return open_keys
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
-async def test_keys_are_fetched_for_the_first_token_and_used_for_the_next(asked: Asked, algorithm: str) -> None:
-    assert asked.state == KeysState(None, (), "")
-    assert asked.generation == NO_GENERATION
-    assert not asked.example.requests
+async def test_keys_are_fetched_for_the_first_token_and_used_for_the_next(
+    issuer_keys: IssuerKeys, algorithm: str
+) -> None:
+    assert issuer_keys.state == KeysState(None, (), "")
+    assert issuer_keys.generation == NO_GENERATION
+    assert not issuer_keys.example.requests
 
-    assert await asked.accepts(asked.example.token(algorithm=algorithm))
-    assert await asked.accepts(asked.example.token("bob", algorithm=algorithm))
+    assert await issuer_keys.accepts(issuer_keys.example.token(algorithm=algorithm))
+    assert await issuer_keys.accepts(issuer_keys.example.token("bob", algorithm=algorithm))
 
-    assert asked.example.requests == {DISCOVERY: 1, JWKS: 1}
-    assert asked.state == KeysState(asked.clock.wall(), tuple(key["kid"] for key in asked.example.public_keys()), "")
-    assert asked.generation != NO_GENERATION
+    assert issuer_keys.example.requests == {DISCOVERY: 1, JWKS: 1}
+    assert issuer_keys.state == KeysState(
+        issuer_keys.clock.wall(), tuple(key["kid"] for key in issuer_keys.example.public_keys()), ""
+    )
+    assert issuer_keys.generation != NO_GENERATION
 
 
-async def test_an_algorithm_must_be_that_of_the_key(asked: Asked) -> None:
+async def test_an_algorithm_must_be_that_of_the_key(issuer_keys: IssuerKeys) -> None:
     for algorithm in ("HS256", "none", "ES256", "PS256"):
         with pytest.raises(TokenRefused, match="The token's algorithm is not that of its key"):
-            await asked.keys.key(asked.issuer, asked.example.key("RS256").kid, algorithm)
+            await issuer_keys.keys.key(issuer_keys.issuer, issuer_keys.example.key("RS256").kid, algorithm)
 
 
-async def test_a_token_without_a_key_id_is_of_the_only_key_that_suits(asked: Asked) -> None:
-    token = asked.example.token(headers={"kid": None})
-    assert await asked.accepts(token)
+async def test_a_token_without_a_key_id_is_of_the_only_key_that_suits(issuer_keys: IssuerKeys) -> None:
+    token = issuer_keys.example.token(headers={"kid": None})
+    assert await issuer_keys.accepts(token)
 
-    asked.example.rotate(keep_old=True)
-    asked.keys.forget(asked.issuer)
+    issuer_keys.example.rotate(keep_old=True)
+    issuer_keys.keys.forget(issuer_keys.issuer)
     with pytest.raises(TokenRefused, match="does not say which"):
-        await asked.accepts(token)
-    assert (await asked.refusal(asked.example.token(algorithm="none")))[0].startswith("The token is signed with a key")
+        await issuer_keys.accepts(token)
+    assert (await issuer_keys.refusal(issuer_keys.example.token(algorithm="none")))[0].startswith(
+        "The token is signed with a key"
+    )
 
 
-async def test_another_key_behind_a_known_id_is_no_good_signature(asked: Asked) -> None:
+async def test_another_key_behind_a_known_id_is_no_good_signature(issuer_keys: IssuerKeys) -> None:
     with ExampleIssuer() as other:
-        assert not await asked.accepts(asked.example.token(key=other.key("RS256").private))
+        assert not await issuer_keys.accepts(issuer_keys.example.token(key=other.key("RS256").private))
 
 
-async def test_keys_change_with_the_issuer_and_a_vanished_key_is_not_believed_any_more(asked: Asked) -> None:
-    old = asked.example.token()
-    assert await asked.accepts(old)
-    generation = asked.generation
+async def test_keys_change_with_the_issuer_and_a_vanished_key_is_not_believed_any_more(issuer_keys: IssuerKeys) -> None:
+    old = issuer_keys.example.token()
+    assert await issuer_keys.accepts(old)
+    generation = issuer_keys.generation
 
-    asked.example.rotate(keep_old=True)
-    assert await asked.accepts()
-    assert await asked.accepts(old)
-    assert asked.generation == generation
+    issuer_keys.example.rotate(keep_old=True)
+    assert await issuer_keys.accepts()
+    assert await issuer_keys.accepts(old)
+    assert issuer_keys.generation == generation
 
-    asked.example.rotate()
-    asked.clock.advance(RETRY_MS)
-    assert await asked.accepts()
-    assert asked.generation not in (generation, NO_GENERATION)
-    assert await asked.refusal(old) == (NOT_KNOWN, True)
-
-
-async def test_the_same_id_with_another_key_is_a_key_that_vanished(asked: Asked) -> None:
-    await asked.accepts()
-    generation, ids = asked.generation, [key["kid"] for key in asked.example.public_keys()]
-    asked.example.rotate()
-    renamed = [{**key, "kid": kid} for key, kid in zip(asked.example.public_keys(), ids, strict=True)]
-    asked.example.lie = json.dumps({"keys": renamed}).encode()
-
-    asked.clock.advance(REFRESH_MS)
-    await asked.settled()
-
-    assert asked.generation != generation
+    issuer_keys.example.rotate()
+    issuer_keys.clock.advance(RETRY_MS)
+    assert await issuer_keys.accepts()
+    assert issuer_keys.generation not in (generation, NO_GENERATION)
+    assert await issuer_keys.refusal(old) == (NOT_KNOWN, True)
 
 
-async def test_keys_in_use_are_fetched_again_in_the_background_each_hour_and_when_issuers_changed(asked: Asked) -> None:
-    await asked.accepts()
-    for fetches, make_due in enumerate((lambda: asked.clock.advance(REFRESH_MS), asked.keys.refetch_all), start=1):
-        old, generation = asked.example.token(), asked.generation
-        asked.example.rotate()
-        await asked.settled()
-        assert (asked.fetches, asked.generation) == (fetches, generation)
+async def test_the_same_id_with_another_key_is_a_key_that_vanished(issuer_keys: IssuerKeys) -> None:
+    await issuer_keys.accepts()
+    generation, ids = issuer_keys.generation, [key["kid"] for key in issuer_keys.example.public_keys()]
+    issuer_keys.example.rotate()
+    renamed = [{**key, "kid": kid} for key, kid in zip(issuer_keys.example.public_keys(), ids, strict=True)]
+    issuer_keys.example.lie = json.dumps({"keys": renamed}).encode()
+
+    issuer_keys.clock.advance(REFRESH_MS)
+    await issuer_keys.wait_for_fetches()
+
+    assert issuer_keys.generation != generation
+
+
+async def test_keys_in_use_are_fetched_again_in_the_background_each_hour_and_when_issuers_changed(
+    issuer_keys: IssuerKeys,
+) -> None:
+    await issuer_keys.accepts()
+    for fetches, make_due in enumerate(
+        (lambda: issuer_keys.clock.advance(REFRESH_MS), issuer_keys.keys.refetch_all), start=1
+    ):
+        old, generation = issuer_keys.example.token(), issuer_keys.generation
+        issuer_keys.example.rotate()
+        await issuer_keys.wait_for_fetches()
+        assert (issuer_keys.fetches, issuer_keys.generation) == (fetches, generation)
         make_due()
-        assert await asked.accepts(old)  # nobody waits for it
-        await asked.settled()
-        assert asked.fetches == fetches + 1
-        assert asked.generation != generation
+        assert await issuer_keys.accepts(old)  # nobody waits for it
+        await issuer_keys.wait_for_fetches()
+        assert issuer_keys.fetches == fetches + 1
+        assert issuer_keys.generation != generation
 
 
-async def test_made_up_key_ids_have_the_issuer_asked_once_in_half_a_minute(asked: Asked) -> None:
-    await asked.accepts()
-    assert await asked.refusal(asked.example.token(headers={"kid": "made up"})) == (NOT_THERE, False)
+async def test_made_up_key_ids_have_the_issuer_asked_once_in_half_a_minute(issuer_keys: IssuerKeys) -> None:
+    await issuer_keys.accepts()
+    assert await issuer_keys.refusal(issuer_keys.example.token(headers={"kid": "made up"})) == (NOT_THERE, False)
     for number in range(20):
-        assert await asked.refusal(asked.example.token(headers={"kid": f"made up {number}"})) == (NOT_KNOWN, True)
-    assert await asked.accepts()
-    assert asked.fetches == 2
+        assert await issuer_keys.refusal(issuer_keys.example.token(headers={"kid": f"made up {number}"})) == (
+            NOT_KNOWN,
+            True,
+        )
+    assert await issuer_keys.accepts()
+    assert issuer_keys.fetches == 2
 
 
 NOTHING_TO_USE = [
@@ -273,91 +286,95 @@ NOTHING_TO_USE = [
 
 
 @pytest.mark.parametrize("answer", NOTHING_TO_USE, ids=range(len(NOTHING_TO_USE)))
-async def test_a_key_set_that_lies_is_a_refusal_that_is_shown_and_ends(asked: Asked, answer: IssuerResponse) -> None:
-    asked.example.instead[JWKS] = answer
+async def test_a_key_set_that_lies_is_a_refusal_that_is_shown_and_ends(
+    issuer_keys: IssuerKeys, answer: IssuerResponse
+) -> None:
+    issuer_keys.example.instead[JWKS] = answer
 
-    assert await asked.refusal() == (AWAY, True)
-    fetched_on, ids, failure = asked.state
+    assert await issuer_keys.refusal() == (AWAY, True)
+    fetched_on, ids, failure = issuer_keys.state
     assert (fetched_on, ids) == (None, ())
     assert failure
 
-    del asked.example.instead[JWKS]
-    odd = [{"kty": "oct", "kid": "a", "k": "c2VjcmV0"}, *asked.example.public_keys()]
-    asked.example.lie = json.dumps({"keys": odd}).encode()
-    asked.clock.advance(RETRY_MS)
-    assert await asked.accepts()
-    assert asked.state.failure == "key a is left out: it is symmetric"
-    assert "a" not in asked.state.ids
+    del issuer_keys.example.instead[JWKS]
+    odd = [{"kty": "oct", "kid": "a", "k": "c2VjcmV0"}, *issuer_keys.example.public_keys()]
+    issuer_keys.example.lie = json.dumps({"keys": odd}).encode()
+    issuer_keys.clock.advance(RETRY_MS)
+    assert await issuer_keys.accepts()
+    assert issuer_keys.state.failure == "key a is left out: it is symmetric"
+    assert "a" not in issuer_keys.state.ids
 
 
-async def test_an_issuer_that_goes_away_leaves_its_keys_good_for_a_day(asked: Asked) -> None:
-    token = asked.example.token()
-    await asked.accepts(token)
-    fetched_on, generation = asked.clock.wall(), asked.generation
-    asked.example.stop()
+async def test_an_issuer_that_goes_away_leaves_its_keys_good_for_a_day(issuer_keys: IssuerKeys) -> None:
+    token = issuer_keys.example.token()
+    await issuer_keys.accepts(token)
+    fetched_on, generation = issuer_keys.clock.wall(), issuer_keys.generation
+    issuer_keys.example.stop()
 
-    asked.clock.advance(KEYS_TTL_MS - 1)
-    await asked.settled()
-    assert await asked.accepts(token)
-    assert (asked.generation, asked.state.fetched_on) == (generation, fetched_on)
-    assert asked.state.failure.startswith("its description cannot be had: ")
-    assert await asked.refusal(asked.example.token(headers={"kid": "new"})) == (NOT_KNOWN, True)
+    issuer_keys.clock.advance(KEYS_TTL_MS - 1)
+    await issuer_keys.wait_for_fetches()
+    assert await issuer_keys.accepts(token)
+    assert (issuer_keys.generation, issuer_keys.state.fetched_on) == (generation, fetched_on)
+    assert issuer_keys.state.failure.startswith("its description cannot be had: ")
+    assert await issuer_keys.refusal(issuer_keys.example.token(headers={"kid": "new"})) == (NOT_KNOWN, True)
 
-    asked.clock.advance(1)
-    assert asked.generation == NO_GENERATION
+    issuer_keys.clock.advance(1)
+    assert issuer_keys.generation == NO_GENERATION
     for _ in range(2):
-        assert await asked.refusal(token) == (AWAY, True)
+        assert await issuer_keys.refusal(token) == (AWAY, True)
 
-    asked.example.start()
-    asked.clock.advance(RETRY_MS)
-    assert await asked.accepts(token)
-    assert asked.generation == generation  # they are the same keys
-
-
-async def test_keys_that_moved_are_found_again(asked: Asked) -> None:
-    await asked.accepts()
-    asked.example.instead[JWKS] = IssuerResponse(404, b"")
-    moved = {"issuer": asked.example.url, "jwks_uri": f"{asked.example.url}/keys"}
-    asked.example.instead[DISCOVERY] = IssuerResponse(200, json.dumps(moved).encode())
-    asked.example.rotate()
-    asked.example.instead["/keys"] = IssuerResponse(200, json.dumps({"keys": asked.example.public_keys()}).encode())
-
-    assert await asked.refusal() == (AWAY, True)
-    assert asked.state.failure == "its keys cannot be had: the answer was 404"
-    asked.clock.advance(RETRY_MS)
-    assert await asked.accepts()
+    issuer_keys.example.start()
+    issuer_keys.clock.advance(RETRY_MS)
+    assert await issuer_keys.accepts(token)
+    assert issuer_keys.generation == generation  # they are the same keys
 
 
-async def test_a_start_needs_no_issuer_for_a_day(start: Start, example: ExampleIssuer, clock: ManualClock) -> None:
+async def test_keys_that_moved_are_found_again(issuer_keys: IssuerKeys) -> None:
+    await issuer_keys.accepts()
+    issuer_keys.example.instead[JWKS] = IssuerResponse(404, b"")
+    moved = {"issuer": issuer_keys.example.url, "jwks_uri": f"{issuer_keys.example.url}/keys"}
+    issuer_keys.example.instead[DISCOVERY] = IssuerResponse(200, json.dumps(moved).encode())
+    issuer_keys.example.rotate()
+    issuer_keys.example.instead["/keys"] = IssuerResponse(
+        200, json.dumps({"keys": issuer_keys.example.public_keys()}).encode()
+    )
+
+    assert await issuer_keys.refusal() == (AWAY, True)
+    assert issuer_keys.state.failure == "its keys cannot be had: the answer was 404"
+    issuer_keys.clock.advance(RETRY_MS)
+    assert await issuer_keys.accepts()
+
+
+async def test_a_start_needs_no_issuer_for_a_day(start_keys: Start, example: ExampleIssuer, clock: ManualClock) -> None:
     token = example.token()
-    async with start() as asked:
+    async with start_keys() as asked:
         await asked.accepts(token)
     fetched_on = clock.wall()
     example.stop()
     clock.advance(KEYS_TTL_MS - 1)
 
-    async with start() as asked:
+    async with start_keys() as asked:
         assert await asked.accepts(token)
         assert asked.generation != NO_GENERATION
         assert asked.state.fetched_on == fetched_on
         assert asked.state.failure
         clock.advance(1)
         assert await asked.refusal(token) == (AWAY, True)
-    async with start() as asked:
+    async with start_keys() as asked:
         assert await asked.refusal(token) == (AWAY, True)
     clock.step(-10 * KEYS_TTL_MS)
-    async with start() as asked:  # a file of the future
+    async with start_keys() as asked:  # a file of the future
         assert await asked.accepts(token)
         clock.advance(KEYS_TTL_MS)
         assert asked.generation == NO_GENERATION
     example.start()
     example.rotate()
-    async with start() as asked:
+    async with start_keys() as asked:
         assert await asked.refusal(token) == (NOT_THERE, False), "an issuer is asked"
 
 
-async def test_other_urls_mean_other_keys(start: Start, example: ExampleIssuer, issuer: Issuer) -> None:
-    async with start() as asked:
+async def test_other_urls_mean_other_keys(start_keys: Start, example: ExampleIssuer, issuer: Issuer) -> None:
+    async with start_keys() as asked:
         await asked.accepts()
         with ExampleIssuer() as other:
             moved = replace(issuer, jwks_url=f"{other.url}/jwks")
@@ -367,8 +384,10 @@ async def test_other_urls_mean_other_keys(start: Start, example: ExampleIssuer, 
             assert await asked.refusal(issuer=moved) == (NOT_THERE, False)
 
 
-async def test_what_is_forgotten_is_in_no_memory_or_file(start: Start, example: ExampleIssuer, tmp_path: Path) -> None:
-    async with start() as asked:
+async def test_what_is_forgotten_is_in_no_memory_or_file(
+    start_keys: Start, example: ExampleIssuer, tmp_path: Path
+) -> None:
+    async with start_keys() as asked:
         await asked.accepts()
         generation = asked.generation
         asked.keys.forget(asked.issuer)
@@ -380,14 +399,14 @@ async def test_what_is_forgotten_is_in_no_memory_or_file(start: Start, example: 
 
 
 async def test_kept_keys_are_one_file_of_the_issuers_name_and_errors_of_it_are_told(
-    start: Start, example: ExampleIssuer, tmp_path: Path
+    start_keys: Start, example: ExampleIssuer, tmp_path: Path
 ) -> None:
-    async with start() as asked:
+    async with start_keys() as asked:
         await asked.accepts()
     (path,) = tmp_path.iterdir()
     assert path.name == "example.json"
     with capture_logs() as lines:
-        async with start(path) as asked:
+        async with start_keys(path) as asked:
             assert await asked.accepts()
     told = {"event": "issuer.keys_not_kept", "issuer": "example", "reason": "Not a directory"}
     assert told.items() <= lines[-1].items()
@@ -398,7 +417,7 @@ async def test_kept_keys_are_one_file_of_the_issuers_name_and_errors_of_it_are_t
     for data in (b"", whole[: len(whole) // 2], b"[]", b"{}", b"\xff", odd):
         path.write_bytes(data)
         with capture_logs() as lines:
-            async with start() as asked:
+            async with start_keys() as asked:
                 assert await asked.refusal() == (AWAY, True)
         assert [each["event"] for each in lines] == ["issuer.no_keys", "issuer.kept_keys_unreadable"]
         assert lines[1]["issuer"] == "example"

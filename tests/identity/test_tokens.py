@@ -28,7 +28,7 @@ from tests.identity.signing import (
     private_key,
     public_key,
     put_together,
-    signed,
+    sign_claims,
     signed_by_secret,
 )
 from tests.support import program_keys
@@ -54,19 +54,19 @@ def refusal(token: str, issuer: Issuer = ISSUER, key: jwt.PyJWK | None = None, n
 
 @pytest.mark.parametrize("algorithm", sorted(tokens.ALGORITHMS))
 def test_a_token_says_what_it_says_whatever_public_key_it_is_signed_with(algorithm: str) -> None:
-    token = signed(SAID, algorithm, kid="k1")
+    token = sign_claims(SAID, algorithm, kid="k1")
     assert tokens.header(token) == tokens.Header(algorithm, "k1", ISSUER.url)
     assert claims(token, key=public_key(algorithm)) == SAID
 
 
 @pytest.mark.parametrize("kind", [None, "JWT", "at+jwt", "application/at+jwt", "AT+JWT"])
 def test_a_token_may_be_of_these_types(kind: str | None) -> None:
-    assert claims(signed(SAID, typ=kind)) == SAID
+    assert claims(sign_claims(SAID, typ=kind)) == SAID
 
 
 def test_where_else_a_key_might_be_is_not_looked_at() -> None:
     other = public_key(private=ec.generate_private_key(ec.SECP256R1()))._jwk_data
-    assert claims(signed(SAID, jku="http://evil.example", jwk=other, x5u="http://evil.example", x5c=["x"])) == SAID
+    assert claims(sign_claims(SAID, jku="http://evil.example", jwk=other, x5u="http://evil.example", x5c=["x"])) == SAID
 
 
 def test_a_token_that_is_not_signed_is_refused() -> None:
@@ -134,7 +134,7 @@ def test_a_header_that_says_what_cannot_be_is_refused(header: dict[str, object],
 ])  # fmt: skip
 def test_a_token_that_says_what_does_not_do_is_refused(change: dict[str, object], message: str) -> None:
     said = {**SAID, **change}
-    assert refusal(signed({name: value for name, value in said.items() if value is not ...})) == message
+    assert refusal(sign_claims({name: value for name, value in said.items() if value is not ...})) == message
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_token_that_says_what_does_not_do_is_refused(change: dict[str, object]
 )
 def test_clocks_may_differ_by_the_leeway_and_times_have_fractions(change: dict[str, object]) -> None:
     said = {**SAID, **change}
-    assert claims(signed(said)) == said
+    assert claims(sign_claims(said)) == said
     assert tokens.expiry(said, 30) == int((said["exp"] + 30) * 1000)
     assert tokens.expiry({}, 30) is None
 
@@ -150,11 +150,11 @@ def test_clocks_may_differ_by_the_leeway_and_times_have_fractions(change: dict[s
 @pytest.mark.parametrize(("name", "said"), [("azp", "app"), ("client_id", "app"), ("azp", "other"), ("azp", ["app"])])
 def test_a_token_is_for_a_client_where_the_issuer_has_clients(name: str, said: object) -> None:
     issuer = replace(ISSUER, clients=("app",))
-    token = signed({**SAID, name: said})
+    token = sign_claims({**SAID, name: said})
     if said == "app":
         assert claims(token, issuer)[name] == "app"
-        assert refusal(signed({**SAID, name: said, "aud": "x"}), issuer) == "The token is for another audience: x"
-        assert claims(signed({"aud": "x", **token_of(name)}), replace(issuer, audiences=()))
+        assert refusal(sign_claims({**SAID, name: said, "aud": "x"}), issuer) == "The token is for another audience: x"
+        assert claims(sign_claims({"aud": "x", **token_of(name)}), replace(issuer, audiences=()))
     else:
         assert refusal(token, issuer).startswith("The token was issued to another client: ")
 
@@ -165,7 +165,7 @@ def token_of(name: str) -> dict[str, object]:
 
 def test_a_token_of_another_key_is_refused() -> None:
     other = public_key(private=ec.generate_private_key(ec.SECP256R1()))
-    assert refusal(signed(), key=other) == "The token's signature is wrong"
+    assert refusal(sign_claims(), key=other) == "The token's signature is wrong"
 
 
 def test_a_token_that_somebody_made_up_costs_little_however_long_it_is() -> None:
@@ -175,7 +175,7 @@ def test_a_token_that_somebody_made_up_costs_little_however_long_it_is() -> None
 
 
 def calls_to_refuse(said: dict[str, object]) -> int:
-    token, other = signed(said), public_key(private=ec.generate_private_key(ec.SECP256R1()))
+    token, other = sign_claims(said), public_key(private=ec.generate_private_key(ec.SECP256R1()))
     calls = itertools.count()
     sys.setprofile(lambda _frame, event, _argument: next(calls) if event == "call" else None)
     try:
@@ -218,17 +218,17 @@ def test_what_is_no_jwt_is_refused(token: str, message: str) -> None:
 
 
 def test_a_token_may_be_as_long_as_the_limit_and_no_longer() -> None:
-    fill = (tokens.MAX_TOKEN_CHARACTERS - len(signed({**SAID, "fill": ""}))) * 3 // 4 - 6
-    fits = signed({**SAID, "fill": "x" * fill})
+    fill = (tokens.MAX_TOKEN_CHARACTERS - len(sign_claims({**SAID, "fill": ""}))) * 3 // 4 - 6
+    fits = sign_claims({**SAID, "fill": "x" * fill})
 
     assert tokens.MAX_TOKEN_CHARACTERS - 12 < len(fits) <= tokens.MAX_TOKEN_CHARACTERS
     assert claims(fits)["sub"] == "alice"
-    assert refusal(signed({**SAID, "fill": "x" * (fill + 12)})) == "The token is longer than 16384 characters"
+    assert refusal(sign_claims({**SAID, "fill": "x" * (fill + 12)})) == "The token is longer than 16384 characters"
 
 
 @pytest.mark.parametrize("change", ["{}=", "{}==", "{} ", " {}", "{}\n"])
 def test_base64_is_written_in_the_one_right_way(change: str) -> None:
-    header, payload, signature = signed().split(".")
+    header, payload, signature = sign_claims().split(".")
 
     for token in (
         f"{change.format(header)}.{payload}.{signature}",
@@ -240,13 +240,13 @@ def test_base64_is_written_in_the_one_right_way(change: str) -> None:
 
 def test_bits_that_stand_for_nothing_are_not_changed() -> None:
     """Otherwise the same token would have another text, and another hash."""
-    token = signed(SAID, "RS256")
+    token = sign_claims(SAID, "RS256")
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     other = token[:-1] + letters[letters.index(token[-1]) + 1]
     assert refusal(other, key=public_key("RS256")) == "The token is no JWT: its signature is not base64url"
 
 
-TOKEN = signed({**SAID, "email": "alice@example.org"}, kid="k1")
+TOKEN = sign_claims({**SAID, "email": "alice@example.org"}, kid="k1")
 CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.=+/ \u00e9"
 
 
@@ -297,7 +297,7 @@ def expiry(token: str, now: float = NOW) -> int:
 def test_what_the_libraries_sign_is_good_until_it_expires(claims: dict[str, object]) -> None:
     ends = {"exp": NOW + 3600, **claims}["exp"]
     assert isinstance(ends, int)
-    assert expiry(program_keys.signed(NOW, **claims)) == (ends + LEEWAY) * 1000
+    assert expiry(program_keys.sign_token(NOW, **claims)) == (ends + LEEWAY) * 1000
 
 
 @pytest.mark.parametrize(("claims", "reason"), [
@@ -322,12 +322,12 @@ def test_what_the_libraries_sign_is_good_until_it_expires(claims: dict[str, obje
 ])  # fmt: skip
 def test_anything_else_is_refused_with_the_reason(claims: dict[str, object], reason: str) -> None:
     with pytest.raises(TokenRefused) as refused:
-        expiry(program_keys.signed(NOW, **claims))  # type: ignore[arg-type]  # claims are of any type
+        expiry(program_keys.sign_token(NOW, **claims))  # type: ignore[arg-type]  # claims are of any type
     assert refused.value.message.startswith(reason)
 
 
 def test_a_signature_that_anybody_could_make_is_none() -> None:
-    none = program_keys.signed(NOW).rpartition(".")[0] + "."
+    none = program_keys.sign_token(NOW).rpartition(".")[0] + "."
     header = base64url(b'{"alg":"none","kid":"%b"}' % program_keys.public_key().id.encode())
     unsigned = f"{header}.{none.split('.')[1]}."
 
@@ -342,9 +342,9 @@ def test_a_signature_that_anybody_could_make_is_none() -> None:
 def test_the_key_that_a_token_names_is_told_from_those_of_issuers() -> None:
     ours = program_keys.public_key().id
 
-    assert self_signed.named_key(program_keys.signed(NOW)) == NamedKey(ours, is_ours=True)
-    assert self_signed.named_key(program_keys.signed(NOW, iss="https://issuer.example")) == NamedKey(
+    assert self_signed.named_key(program_keys.sign_token(NOW)) == NamedKey(ours, is_ours=True)
+    assert self_signed.named_key(program_keys.sign_token(NOW, iss="https://issuer.example")) == NamedKey(
         ours, is_ours=False
     )
-    for other in ("", "opaque", "a.b.c", signed(), signed(kid="rsa-1"), BY_PUBLIC_HALF):
+    for other in ("", "opaque", "a.b.c", sign_claims(), sign_claims(kid="rsa-1"), BY_PUBLIC_HALF):
         assert self_signed.named_key(other) is None

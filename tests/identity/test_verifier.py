@@ -14,7 +14,7 @@ from ams.identity import verifier as rules
 from ams.identity.verifier import Verifier, roles_of
 from ams.storage.database.invalidation import Cache
 from tests.identity.signing import ISSUER as PLAIN
-from tests.identity.signing import NOW, SAID, Issuers, public_key, signed
+from tests.identity.signing import NOW, SAID, Issuers, public_key, sign_claims
 
 GROUP = "urn:mace:egi.eu:group"
 VO = "urn:mace:egi.eu:group:vo"
@@ -58,14 +58,14 @@ async def test_a_token_says_who_shows_it(setup: VerifierSetup) -> None:
     member, writer = f"{GROUP}:a:role=member#x", f"{GROUP}:b:role=writer"
     entitlements = {"entitlements": [member, "urn:other", writer, member], "eduperson_entitlement": f"{GROUP}:c"}
 
-    assert await setup.verifier.verify(signed({**SAID, **person, **entitlements})) == Verified(
+    assert await setup.verifier.verify(sign_claims({**SAID, **person, **entitlements})) == Verified(
         ISSUER.name, ISSUER.url, "alice", (NOW + 3630) * 1000, (member, writer, f"{GROUP}:c"), "alice@example.org",
         "Alice", "Ex\u00e4mple",
     )  # fmt: skip
 
 
 async def test_a_token_is_remembered_without_suspending_and_expires_to_the_second(setup: VerifierSetup) -> None:
-    token = signed()
+    token = sign_claims()
     verified = await setup.verifier.verify(token)
     assert without_suspending(setup.verifier, token) is verified
     setup.clock.advance(3_629_999)
@@ -78,7 +78,7 @@ async def test_a_token_is_remembered_without_suspending_and_expires_to_the_secon
 
 
 async def test_a_key_that_is_withdrawn_takes_its_tokens_with_it(setup: VerifierSetup) -> None:
-    token = signed()
+    token = sign_claims()
     await setup.verifier.verify(token)
     setup.generations += 1
     await setup.verifier.verify(token)
@@ -90,7 +90,7 @@ async def test_a_key_that_is_withdrawn_takes_its_tokens_with_it(setup: VerifierS
 
 
 async def test_a_token_is_looked_at_again_once_issuers_changed(setup: VerifierSetup) -> None:
-    token = signed()
+    token = sign_claims()
     await setup.verifier.verify(token)
     setup.known = [replace(ISSUER, audiences=("other",))]
     await setup.verifier.verify(token)
@@ -106,14 +106,14 @@ async def test_a_token_is_looked_at_again_once_issuers_changed(setup: VerifierSe
 
 
 async def test_tokens_of_nobody_are_refused(setup: VerifierSetup) -> None:
-    assert await setup.refusal(signed({**SAID, "iss": 'https://e.example/"x'})) == (
+    assert await setup.refusal(sign_claims({**SAID, "iss": 'https://e.example/"x'})) == (
         "The token is of an issuer that is not known here: https://e.example/?x"
     )
     assert await setup.refusal("opaque") == "The token is not known here"
     assert await setup.refusal("") == "The token has characters that are in no token"
     assert await setup.refusal("a b") == "The token has characters that are in no token"
     assert await setup.refusal("x" * 16_385) == "The token is longer than 16384 characters"
-    assert await setup.refusal(signed({**SAID, "iss": OTHER.url})) == "The keys of the issuer cannot be had"
+    assert await setup.refusal(sign_claims({**SAID, "iss": OTHER.url})) == "The keys of the issuer cannot be had"
     assert setup.asked == []
 
 
@@ -178,7 +178,7 @@ async def test_an_issuer_that_cannot_be_asked_is_asked_the_next_time(setup: Veri
 
 async def test_an_issuer_is_asked_about_its_jwts_as_well_where_it_always_is(setup: VerifierSetup) -> None:
     setup.known = [ALWAYS]
-    token = signed({**SAID, "entitlements": [f"{GROUP}:a"]})
+    token = sign_claims({**SAID, "entitlements": [f"{GROUP}:a"]})
     setup.answers[token] = {"active": True, "entitlements": [f"{GROUP}:b"], "exp": NOW + 7200}
     verified = await setup.verifier.verify(token)
     assert (verified.entitlements, verified.expires_on) == ((f"{GROUP}:b",), (NOW + 60) * 1000)
@@ -192,7 +192,7 @@ async def test_an_issuer_is_asked_about_its_jwts_as_well_where_it_always_is(setu
 async def test_an_issuer_is_not_asked_about_what_it_did_not_sign(setup: VerifierSetup) -> None:
     setup.known = [ALWAYS]
     setup.keys[ISSUER.url] = public_key(private=ec.generate_private_key(ec.SECP256R1()))
-    assert await setup.refusal(signed()) == "The token's signature is wrong"
+    assert await setup.refusal(sign_claims()) == "The token's signature is wrong"
     assert setup.asked == []
 
 
@@ -204,7 +204,7 @@ async def test_an_issuer_is_not_asked_about_what_it_did_not_sign(setup: Verifier
 ])  # fmt: skip
 async def test_what_an_issuer_says_of_a_jwt_must_fit_it(setup: VerifierSetup, answer: Any, message: str) -> None:
     setup.known = [ALWAYS]
-    token = signed()
+    token = sign_claims()
     setup.answers[token] = answer
     assert await setup.refusal(token) == message
 
@@ -232,7 +232,7 @@ async def test_what_is_said_of_an_opaque_token_is_checked(setup: VerifierSetup, 
     ({"entitlements": [["urn:a"]]}, "The token has entitlements that are no text"),
 ])  # fmt: skip
 async def test_entitlements_are_texts_and_not_too_many(setup: VerifierSetup, said: Any, message: str) -> None:
-    assert (await setup.refusal(signed({**SAID, **said}))).startswith(message)
+    assert (await setup.refusal(sign_claims({**SAID, **said}))).startswith(message)
     setup.known = [ASKED]
     setup.answers["opaque"] = {"sub": "a", "aud": "ams", **said}
     assert (await setup.refusal("opaque")).startswith(message)
@@ -247,7 +247,7 @@ async def test_of_five_hundred_entitlements_those_that_meet_a_rule_are_kept(setu
 
 async def test_names_are_what_people_can_read(setup: VerifierSetup) -> None:
     person = {"email": ["a"], "given_name": "A\x00l\nice\ud800", "family_name": "x" * 300}
-    verified = await setup.verifier.verify(signed({**SAID, **person}))
+    verified = await setup.verifier.verify(sign_claims({**SAID, **person}))
     assert (verified.email, verified.first_name, verified.last_name) == ("", "Alice", "x" * 255)
 
 

@@ -21,7 +21,7 @@ def uri() -> Iterator[str]:
 def original(uri: str) -> Original:
     """A separate installation for each test: names in Kafka contain the project's uuid."""
     made = Original(uri, kafka_servers())
-    made.put()
+    made.put_records()
     return made
 
 

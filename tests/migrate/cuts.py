@@ -35,7 +35,7 @@ def publish(original: Original, *values: bytes, topic: str = "") -> None:
     asyncio.run(send())
 
 
-def change(original: Original, collection: str, found: dict[str, Any], **fields: Any) -> None:
+def change_document(original: Original, collection: str, found: dict[str, Any], **fields: Any) -> None:
     with pymongo.MongoClient[dict[str, Any]](original.uri) as client:
         client[DATABASE][collection].update_one(found, {"$set": fields})
 
@@ -118,10 +118,10 @@ class Site:
     starter: Starter
     data: Path
 
-    def cut(self, *more: str, **commands: str) -> Ran:
-        return run_ams(*self.words(*more, **commands))
+    def run_cut(self, *more: str, **commands: str) -> Ran:
+        return run_ams(*self.cut_command(*more, **commands))
 
-    def words(self, *more: str, stop: str = "true", start: str = "") -> tuple[list[str], dict[str, str]]:
+    def cut_command(self, *more: str, stop: str = "true", start: str = "") -> tuple[list[str], dict[str, str]]:
         words = [
             "migrate", "cut", *sources(self.original), "--data", str(self.data),
             "--haproxy", self.proxy.path, "--map", "/ams.map", "--stop", stop,
@@ -130,7 +130,7 @@ class Site:
         return words, {**os.environ, "AMS_ENDPOINT": self.starter.endpoint, "AMS_TOKEN": "short"}
 
 
-def read(endpoint: str, topic: str = "readings") -> list[tuple[int, str]]:
+def read_messages(endpoint: str, topic: str = "readings") -> list[tuple[int, str]]:
     answer = httpx.get(
         f"{endpoint}/v1/projects/EGI/topics/{topic}:read", headers={"x-api-key": "short"}, trust_env=False,
         timeout=PATIENCE_SECONDS,

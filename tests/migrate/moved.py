@@ -30,7 +30,7 @@ def token(number: int) -> str:
     return f"{number:064x}"
 
 
-def converted(*, users: int, topics: int, messages: int, projects: int = 2) -> Converted:
+def make_converted(*, users: int, topics: int, messages: int, projects: int = 2) -> Converted:
     """Return so many of every resource: each topic has as many messages, from offset 5 on, and a subscription."""
     found = Converted()
     found.users = [lines.User(name="root", token=token(0), service_roles=("service_admin",))]
@@ -72,7 +72,7 @@ def _lines(found: Converted) -> Iterator[lines.Line]:
     yield from found.lines()
 
 
-def imported(found: Converted, folder: Path) -> Path:
+def import_converted(found: Converted, folder: Path) -> Path:
     counts: Counter[str] = Counter()
     with (folder / "all.jsonl").open("wb") as file:
         file.write(lines.encode_line(lines.Header(format=lines.FORMAT)))
@@ -94,7 +94,7 @@ def counts(found: Converted) -> Mapping[str, int]:
     }  # fmt: skip
 
 
-class Kept:
+class KafkaStub:
     other_partitions: Mapping[str, int] = {}
 
     def __init__(self, found: Converted) -> None:
@@ -121,7 +121,7 @@ class Kept:
 
 
 @dataclass
-class Old:
+class OldServiceStub:
     """Stand-in for the old service: it answers as the new one does, except for planted differences."""
 
     url: str = ""
@@ -132,8 +132,8 @@ class Old:
 
 
 @contextlib.contextmanager
-def passing(new: str) -> Iterator[Old]:
-    old = Old()
+def serve_old_stub(new: str) -> Iterator[OldServiceStub]:
+    old = OldServiceStub()
 
     class Passing(QuietHandler):
         def do_GET(self) -> None:  # noqa: N802  # the name the standard library calls

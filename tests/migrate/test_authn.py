@@ -153,7 +153,7 @@ def authn(ams: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         process.stdout.close()  # type: ignore[union-attr]
 
 
-def moved(authn: Authn, uri: str, *words: str) -> Ran:
+def move_bindings(authn: Authn, uri: str, *words: str) -> Ran:
     ran = ams_alone("migrate", "authn", "--mongodb", uri, "--ams-host", HOST, "-o", "json", *words, **authn.environment)
     assert ADMIN not in ran.stdout + ran.stderr
     assert SECRET not in ran.stdout + ran.stderr
@@ -171,8 +171,8 @@ ODD = {
 
 
 def test_all_goes_over_as_a_dry_run_said_with_bindings_of_their_users(authn: Authn, uri: str, ams: LiveService) -> None:
-    dry = moved(authn, uri, "--dry-run")
-    strict = moved(authn, uri, "--strict")
+    dry = move_bindings(authn, uri, "--dry-run")
+    strict = move_bindings(authn, uri, "--strict")
     told = json.loads(dry.stdout)
     assert (dry.returncode, strict.returncode) == (0, 1), dry.stderr
     assert told["counts"] == {"service_types": 2, "auth_methods": 2, "bindings": 10}
@@ -182,8 +182,8 @@ def test_all_goes_over_as_a_dry_run_said_with_bindings_of_their_users(authn: Aut
     assert json.loads(strict.stdout)["applied"] is False
     assert authn.bindings() == {}
 
-    ran = moved(authn, uri)
-    again = moved(authn, uri)
+    ran = move_bindings(authn, uri)
+    again = move_bindings(authn, uri)
 
     assert (ran.returncode, again.returncode) == (0, 0), ran.stderr
     assert json.loads(ran.stdout)["applied"] is True
@@ -209,10 +209,10 @@ def test_without_hosts_every_service_type_of_ams_is_the_one_that_moved(authn: Au
 
 
 def test_a_database_that_is_none_is_one_clear_line(authn: Authn, uri: str, tmp_path: Path) -> None:
-    folder = moved(authn, str(tmp_path))
-    away = moved(authn, "mongodb://ann:hush@127.0.0.1:1/?serverSelectionTimeoutMS=500")
+    folder = move_bindings(authn, str(tmp_path))
+    away = move_bindings(authn, "mongodb://ann:hush@127.0.0.1:1/?serverSelectionTimeoutMS=500")
 
-    wrong = moved(authn, uri, "--ams-database", "argo")
+    wrong = move_bindings(authn, uri, "--ams-database", "argo")
 
     assert (folder.returncode, away.returncode, wrong.returncode) == (1, 1, 2)
     assert folder.stderr.count("\n") == away.stderr.count("\n") == wrong.stderr.count("\n") == 1

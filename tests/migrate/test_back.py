@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.long]
 SIZE = Size(users=30, projects=6, topics=20, messages=2_000)
 
 
-class Both:
+class OldAndNew:
     def __init__(self, folder: Path) -> None:
         self.old = OldSide(folder / "old", is_original=False)
         self.day: Day = made_up(SIZE, Pushed("https://receiver.example.org/in", "hash", "header"))
@@ -41,7 +41,7 @@ class Both:
         asyncio.run(write_messages(self.day, self.old.address.kafka))
         self.old.start_api()
 
-    def cut(self) -> Ran:
+    def run_cut(self) -> Ran:
         return self.migrate("cut", "--data", str(self.data), "--stop", "true", "--start", self.new.command)
 
     def stop(self) -> None:
@@ -57,7 +57,7 @@ class Both:
         asked = {"AMS_ENDPOINT": self.new.endpoint, "AMS_TOKEN": token, "AMS_MIGRATE_TOKEN": token}
         return ams("migrate", command, *self.sources, "-o", "json", *more, **asked)
 
-    def back(self, *more: str) -> Ran:
+    def run_back(self, *more: str) -> Ran:
         return self.migrate("back", "--old", self.old.address.url, "--old-ca", str(self.old.certificate), *more)
 
     def ask(self, url: str, verb: str, path: str, token: str, body: object) -> Any:
@@ -86,9 +86,9 @@ class Both:
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> Iterator[Both]:
+def filled_services(tmp_path: Path) -> Iterator[OldAndNew]:
     marks.require("kafka")
-    made = Both(tmp_path)
+    made = OldAndNew(tmp_path)
     try:
         made.fill()
         yield made
@@ -97,21 +97,23 @@ def filled(tmp_path: Path) -> Iterator[Both]:
 
 
 @pytest.fixture
-def both(filled: Both) -> Both:
-    cut = filled.cut()
+def cut_services(filled_services: OldAndNew) -> OldAndNew:
+    cut = filled_services.run_cut()
     assert cut.returncode == 0, cut.stderr
-    return filled
+    return filled_services
 
 
-def test_what_came_since_the_cut_goes_back_until_the_old_service_is_used(both: Both, proxy: HaProxy) -> None:
+def test_what_came_since_the_cut_goes_back_until_the_old_service_is_used(
+    cut_services: OldAndNew, proxy: HaProxy
+) -> None:
     """One journey: each step changes the old service, and the last one uses it."""
-    the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_more(both)
-    what_was_made_since_is_listed_and_stays(both)
-    clients_are_held_meanwhile_and_led_to_the_old_service_then(both, proxy)
-    the_way_is_closed_when_the_old_service_was_used(both, proxy)
+    the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_more(cut_services)
+    what_was_made_since_is_listed_and_stays(cut_services)
+    clients_are_held_meanwhile_and_led_to_the_old_service_then(cut_services, proxy)
+    the_way_is_closed_when_the_old_service_was_used(cut_services, proxy)
 
 
-def the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_more(both: Both) -> None:
+def the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_more(both: OldAndNew) -> None:
     new, old = both.new.endpoint, both.old.address.url
     mine = {"data": b64("one"), "attributes": {"n": "1"}}, {"data": b64("two"), "attributes": {"said": 'a "quote"\n'}}
     first, second = both.publish(new, REQUESTS, *mine)
@@ -120,7 +122,7 @@ def the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_
     many = [{"data": b64(f"{number}")} for number in range(250)]
     ids = both.publish(new, CURL, *many)
 
-    done = both.back()
+    done = both.run_back()
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -130,11 +132,11 @@ def the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_
     pulled = both.pull(old, CURL, 500)
     assert [each[0] for each in pulled][-250:] == ids
     assert [each[1] for each in pulled][-250:] == [f"{number}" for number in range(250)]
-    again = json.loads(both.back().stdout)
+    again = json.loads(both.run_back().stdout)
     assert again["counts"] == {"messages": 0, "positions": 0}
 
 
-def what_was_made_since_is_listed_and_stays(both: Both) -> None:
+def what_was_made_since_is_listed_and_stays(both: OldAndNew) -> None:
     headers = {"x-api-key": both.day.admin_token}
     made = httpx.put(
         f"{both.new.endpoint}/v1/projects/{PROJECT}/topics/since", headers=headers, trust_env=False, json={},
@@ -142,27 +144,27 @@ def what_was_made_since_is_listed_and_stays(both: Both) -> None:
     )  # fmt: skip
     assert made.status_code == 200
 
-    told = json.loads(both.back().stdout)
+    told = json.loads(both.run_back().stdout)
 
     assert ["topic", f"{PROJECT}/since"] in [[each["kind"], each["what"]] for each in told["details"]]
 
 
-def clients_are_held_meanwhile_and_led_to_the_old_service_then(both: Both, proxy: HaProxy) -> None:
+def clients_are_held_meanwhile_and_led_to_the_old_service_then(both: OldAndNew, proxy: HaProxy) -> None:
     proxy.told = ["set map /ams.map service new"]
 
-    done = both.back("--haproxy", proxy.path, "--map", "/ams.map")
+    done = both.run_back("--haproxy", proxy.path, "--map", "/ams.map")
 
     assert done.returncode == 0, done.stderr
     assert proxy.told[1:] == ["set map /ams.map service held", "set map /ams.map service old"]
-    again = both.back("--haproxy", proxy.path, "--map", "/ams.map")
+    again = both.run_back("--haproxy", proxy.path, "--map", "/ams.map")
     assert again.stderr.splitlines()[-1] == "ams: clients are led to the old service already"
     assert proxy.told[3:] == []
 
 
-def the_way_is_closed_when_the_old_service_was_used(both: Both, proxy: HaProxy) -> None:
+def the_way_is_closed_when_the_old_service_was_used(both: OldAndNew, proxy: HaProxy) -> None:
     both.publish(both.old.address.url, CLIENT, {"data": b64("there")})
     proxy.told = ["set map /ams.map service new"]
-    refused = both.back("--haproxy", proxy.path, "--map", "/ams.map")
+    refused = both.run_back("--haproxy", proxy.path, "--map", "/ams.map")
     assert refused.returncode == 1
     assert proxy.told[1:] == ["set map /ams.map service held", "set map /ams.map service new"]
     assert refused.stderr.splitlines()[-1] == (
@@ -171,13 +173,13 @@ def the_way_is_closed_when_the_old_service_was_used(both: Both, proxy: HaProxy) 
 
     both.publish(both.new.endpoint, CLIENT, {"data": b64("here")})
     before = both.publish(both.new.endpoint, LIBRARY, {"data": b64("not given")})
-    refused = both.back()
+    refused = both.run_back()
     assert refused.returncode == 1
     assert "has other messages there: the old service was used since the cut" in refused.stderr
     assert before[0] not in [each[0] for each in both.pull(both.old.address.url, LIBRARY, 500)]
 
 
-def killed(filled: Both, command: str, seconds: float, *more: str) -> bool:
+def run_and_kill(filled: OldAndNew, command: str, seconds: float, *more: str) -> bool:
     """Run a command and kill it after so long, unless it has ended before; return whether it was killed."""
     environment = {**os.environ, "AMS_ENDPOINT": filled.new.endpoint, "AMS_TOKEN": filled.day.admin_token}
     words = [*PROCESS, "migrate", command, *filled.sources, "--data", str(filled.data), *more]
@@ -192,15 +194,15 @@ def killed(filled: Both, command: str, seconds: float, *more: str) -> bool:
 KILLS = 10
 
 
-def test_what_was_killed_goes_on_and_nothing_is_lost_or_there_twice(filled: Both) -> None:
+def test_what_was_killed_goes_on_and_nothing_is_lost_or_there_twice(filled_services: OldAndNew) -> None:
     chance = random.Random(KILLS)
     took = 0
     for _ in range(KILLS):
-        took += killed(filled, "copy", chance.uniform(0.5, 6))
-        took += killed(filled, "cut", chance.uniform(1, 8), "--stop", "true", "--start", "false")
+        took += run_and_kill(filled_services, "copy", chance.uniform(0.5, 6))
+        took += run_and_kill(filled_services, "cut", chance.uniform(1, 8), "--stop", "true", "--start", "false")
     assert took  # some were in the middle of their work
 
-    done = filled.cut()
+    done = filled_services.run_cut()
     assert done.returncode == 0, done.stderr
-    verified = filled.migrate("verify")
+    verified = filled_services.migrate("verify")
     assert json.loads(verified.stdout)["differences"] == []

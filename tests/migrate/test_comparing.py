@@ -19,7 +19,7 @@ from ams.migrate.comparing import EXAMPLE_CHARACTERS, READS, RULES, Answer, Kind
 from ams.migrate.converting import Bounds, Converted
 from ams.migrate.verifying import Difference, Verified, compare_served, compare_stored, verify
 from ams.storage.export_format import Membership, Subscription, User
-from tests.migrate.moved import Kept, converted, counts, imported, passing, token
+from tests.migrate.moved import KafkaStub, counts, import_converted, make_converted, serve_old_stub, token
 from tests.support.service import LiveService, live_service
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def answer(value: Any, status: int = 200, content_type: str = JSON_TYPE) -> Answ
     return Answer(status, content_type, json.dumps(value).encode())
 
 
-def wheres(action: str, old: Any, new: Any, **options: Any) -> list[str]:
+def diff_paths(action: str, old: Any, new: Any, **options: Any) -> list[str]:
     return [each.where for each in different(action, answer(old), answer(new), **options)]
 
 
@@ -64,9 +64,9 @@ def test_lists_in_another_order_differ_in_that_alone(names: list[str], chance: A
     users = [{"name": each, "roles": []} for each in names]
     other = chance.sample(users, len(users))
 
-    assert wheres("users:list", {"users": users}, {"users": other}) == ["users[] order"] * (users != other)
+    assert diff_paths("users:list", {"users": users}, {"users": other}) == ["users[] order"] * (users != other)
     roles = {"name": "x", "service_roles": names}
-    assert wheres("users:show", roles, {"name": "x", "service_roles": [each["name"] for each in other]}) == []
+    assert diff_paths("users:show", roles, {"name": "x", "service_roles": [each["name"] for each in other]}) == []
 
 
 SECRET = st.text("0123456789abcdefghijkZ", min_size=32, max_size=64)
@@ -105,9 +105,9 @@ def test_a_kind_is_told_once_with_both_sides() -> None:
 
 def test_of_several_of_a_name_the_nearest_is_compared_and_true_is_not_1() -> None:
     old = {"users": [{"name": "a", "email": "1"}, {"name": "b"}, {"name": "a", "email": "2"}]}
-    assert wheres("users:list", old, {"users": [{"name": "b"}, {"name": "a", "email": "1"}]}) == []
-    assert wheres("users:list", old, {"users": [{"name": "b"}, {"name": "a", "email": "3"}]}) == ["users[].email"]
-    assert wheres("topics:show", {"a": 1, "b": 1, "c": 2}, {"a": True, "b": "1", "c": 2.0}) == ["a", "b"]
+    assert diff_paths("users:list", old, {"users": [{"name": "b"}, {"name": "a", "email": "1"}]}) == []
+    assert diff_paths("users:list", old, {"users": [{"name": "b"}, {"name": "a", "email": "3"}]}) == ["users[].email"]
+    assert diff_paths("topics:show", {"a": 1, "b": 1, "c": 2}, {"a": True, "b": "1", "c": 2.0}) == ["a", "b"]
 
 
 @pytest.mark.parametrize("depth", [100, 600, 5000])
@@ -202,13 +202,13 @@ EXAMPLES: list[tuple[str, str, Any, Any]] = [
 ]  # fmt: skip
 
 
-def _answered(value: Any) -> Answer:
+def _as_answer(value: Any) -> Answer:
     return value if isinstance(value, Answer) else answer(value)
 
 
 @pytest.mark.parametrize(("source", "action", "old", "new"), EXAMPLES)
 def test_a_documented_difference_is_none_by_its_rule_alone(source: str, action: str, old: Any, new: Any) -> None:
-    one, other = _answered(old), _answered(new)
+    one, other = _as_answer(old), _as_answer(new)
     others = [each for each in RULES if each.source != source]
     still = source != "how-to compare-with-the-reference"
 
@@ -218,7 +218,7 @@ def test_a_documented_difference_is_none_by_its_rule_alone(source: str, action: 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda each: f"{each.source} {each.why}")
 def test_every_rule_has_an_example_that_needs_it(rule: Rule) -> None:
-    examples = [(action, _answered(old), _answered(new)) for of, action, old, new in EXAMPLES if of == rule.source]
+    examples = [(action, _as_answer(old), _as_answer(new)) for of, action, old, new in EXAMPLES if of == rule.source]
     assert any(different(*each, rules=[rule]) != different(*each, rules=()) for each in examples)
 
 
@@ -257,32 +257,34 @@ def test_reads_are_told_by_their_paths(target: str, action: str | None) -> None:
 
 
 @pytest.fixture(scope="module")
-def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    data = imported(converted(users=20, topics=6, messages=10), tmp_path_factory.mktemp("verifying"))
+def moved_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    data = import_converted(make_converted(users=20, topics=6, messages=10), tmp_path_factory.mktemp("verifying"))
     with live_service(data, "--min-free-bytes", "0", "--reserve-bytes", "0") as running:
         yield running
 
 
 @pytest.fixture
-def found() -> Converted:
-    return converted(users=20, topics=6, messages=10)
+def resources() -> Converted:
+    return make_converted(users=20, topics=6, messages=10)
 
 
-async def quickly(moved: LiveService, found: Converted) -> list[Difference]:
+async def compare_all(moved: LiveService, found: Converted) -> list[Difference]:
     with Client(moved.base_url, token(0), ca=str(moved.ca)) as client:
         return await compare_served(found, client, str(moved.ca))
 
 
-async def test_a_quick_look_finds_wrong_tokens_users_and_rights(moved: LiveService, found: Converted) -> None:
-    assert await quickly(moved, found) == []
-    found.users[3].token = "of nobody "
-    found.users[4].token = "no\u00e4scii"
-    found.users[5].name = "other"
-    found.users[6].service_roles = ("admin_viewer",)
-    found.memberships[6:7] = [Membership(user="user7", project="project1", roles=("consumer",))]
-    found.users.append(User(name="new", token=""))  # it got a token that nobody has yet
-    found.memberships += [Membership(user="other", project="project1", roles=("consumer", "publisher"))]
-    verified = await quickly(moved, found)
+async def test_a_quick_look_finds_wrong_tokens_users_and_rights(
+    moved_service: LiveService, resources: Converted
+) -> None:
+    assert await compare_all(moved_service, resources) == []
+    resources.users[3].token = "of nobody "
+    resources.users[4].token = "no\u00e4scii"
+    resources.users[5].name = "other"
+    resources.users[6].service_roles = ("admin_viewer",)
+    resources.memberships[6:7] = [Membership(user="user7", project="project1", roles=("consumer",))]
+    resources.users.append(User(name="new", token=""))  # it got a token that nobody has yet
+    resources.memberships += [Membership(user="other", project="project1", roles=("consumer", "publisher"))]
+    verified = await compare_all(moved_service, resources)
 
     both = "project1:consumer,publisher"
     assert [each for each in verified if each.what.startswith(("token", "roles"))] == [
@@ -296,30 +298,32 @@ async def test_a_quick_look_finds_wrong_tokens_users_and_rights(moved: LiveServi
     assert token(3) not in repr(verified)
 
 
-async def test_a_quick_look_asks_for_a_subscription_of_each_project(moved: LiveService, found: Converted) -> None:
-    for each in found.subscriptions:
+async def test_a_quick_look_asks_for_a_subscription_of_each_project(
+    moved_service: LiveService, resources: Converted
+) -> None:
+    for each in resources.subscriptions:
         each.offset += 1
     with Client("http://127.0.0.1:1", token(0), retry=None) as away, pytest.raises(Unreachable):
-        await compare_served(found, away, None)
+        await compare_served(resources, away, None)
 
-    verified = await quickly(moved, found)
+    verified = await compare_all(moved_service, resources)
 
     asked = sorted(each.what.partition("/")[0] for each in verified)
     assert asked == ["subscription project0", "subscription project1"]
 
 
 @pytest.mark.long
-async def test_topics_and_positions_that_were_stored_otherwise_are_found(found: Converted, tmp_path: Path) -> None:
-    data = imported(found, tmp_path)
-    same, found = found, converted(users=20, topics=6, messages=10)
-    found.topics[0].line.name = "gone"
+async def test_topics_and_positions_that_were_stored_otherwise_are_found(resources: Converted, tmp_path: Path) -> None:
+    data = import_converted(resources, tmp_path)
+    same, resources = resources, make_converted(users=20, topics=6, messages=10)
+    resources.topics[0].line.name = "gone"
     ends = {
         1: Bounds(5, 16), 2: Bounds(4, 15, young=5), 3: Bounds(7, 15), 4: Bounds(4, 15, young=4),
         5: Bounds(4, 15, age=1000, young=4),
     }  # fmt: skip
     for number, bounds in ends.items():
-        object.__setattr__(found.topics[number], "bounds", bounds)
-    found.subscriptions = [
+        object.__setattr__(resources.topics[number], "bounds", bounds)
+    resources.subscriptions = [
         Subscription(project="project1", name="sub1", topic="topic1", offset=11),
         Subscription(project="project1", name="sub3", topic="topic3", offset=9),
         Subscription(project="project1", name="none", topic="topic3", offset=9),
@@ -327,11 +331,11 @@ async def test_topics_and_positions_that_were_stored_otherwise_are_found(found: 
     ]
     settings = Settings.load({"data": str(data), "min_free_bytes": 0, "reserve_bytes": 0}, {}, None, print)
     async with installation(settings) as stored:
-        nothing = await compare_stored(same, stored, Kept(same))
-        kept = Kept(found)
-        differences = await compare_stored(found, stored, kept)
+        nothing = await compare_stored(same, stored, KafkaStub(same))
+        kept = KafkaStub(resources)
+        differences = await compare_stored(resources, stored, kept)
         kept.holes["project0.topic4"] = {4}
-        unreadable = await compare_stored(found, stored, kept)
+        unreadable = await compare_stored(resources, stored, kept)
 
     assert nothing == []
     assert [tuple(each) for each in differences] == [
@@ -344,7 +348,7 @@ async def test_topics_and_positions_that_were_stored_otherwise_are_found(found: 
     assert [each.what for each in unreadable] == [each.what for each in differences if "topic4" not in each.what]
 
 
-async def wholly(moved: LiveService, found: Converted, kept: Kept, old: str = "") -> Verified:
+async def verify_all(moved: LiveService, found: Converted, kept: KafkaStub, old: str = "") -> Verified:
     with Client(moved.base_url, token(0), ca=str(moved.ca)) as client:
         if not old:
             return await verify(found, kept, client, str(moved.ca))
@@ -352,16 +356,19 @@ async def wholly(moved: LiveService, found: Converted, kept: Kept, old: str = ""
             return await verify(found, kept, client, str(moved.ca), (one, other))
 
 
-async def test_whole_contents_are_the_same_until_a_message_is_not(moved: LiveService, found: Converted) -> None:
-    kept = Kept(found)
-    same = await wholly(moved, found, kept)
+async def test_whole_contents_are_the_same_until_a_message_is_not(
+    moved_service: LiveService, resources: Converted
+) -> None:
+    kept = KafkaStub(resources)
+    same = await verify_all(moved_service, resources, kept)
 
-    assert same == Verified(**counts(found), differences=[])
+    assert same == Verified(**counts(resources), differences=[])
     kept.changed["project1.topic1"] = {7: "b3RoZXI="}
-    found.topics[2].line.name = "gone"
-    object.__setattr__(found.topics[3], "bounds", Bounds(4, 15, age=1000, young=5))  # of old age the new one dropped 4
-    object.__setattr__(found.topics[4], "bounds", Bounds(4, 15, young=4))
-    other = await wholly(moved, found, kept)
+    resources.topics[2].line.name = "gone"
+    # of old age the new one dropped 4
+    object.__setattr__(resources.topics[3], "bounds", Bounds(4, 15, age=1000, young=5))
+    object.__setattr__(resources.topics[4], "bounds", Bounds(4, 15, young=4))
+    other = await verify_all(moved_service, resources, kept)
     assert [(each.what, each.old.split(",")[0], each.new.split(",")[0]) for each in other.differences] == [
         ("topic project1/topic1", "10 messages", "10 messages"),
         ("topic project0/gone", "5 to 15", "Topic doesn't exist"),
@@ -370,19 +377,21 @@ async def test_whole_contents_are_the_same_until_a_message_is_not(moved: LiveSer
 
 
 @pytest.mark.long
-async def test_both_services_are_asked_by_every_token_for_all_there_is(moved: LiveService, found: Converted) -> None:
-    with passing(moved.base_url) as old:
-        same = await wholly(moved, found, Kept(found), old.url)
+async def test_both_services_are_asked_by_every_token_for_all_there_is(
+    moved_service: LiveService, resources: Converted
+) -> None:
+    with serve_old_stub(moved_service.base_url) as old:
+        same = await verify_all(moved_service, resources, KafkaStub(resources), old.url)
 
         assert (same.differences, same.answers) == ([], 20 + 2 * 5 + 6 + 6)
-        found.renamed = {"project1", "topic2"}  # the old service knows them by other names
-        assert (await wholly(moved, found, Kept(found), old.url)).answers == 20 + 5 + 2 + 3
-        found.renamed = set()
+        resources.renamed = {"project1", "topic2"}  # the old service knows them by other names
+        assert (await verify_all(moved_service, resources, KafkaStub(resources), old.url)).answers == 20 + 5 + 2 + 3
+        resources.renamed = set()
         old.changes = [
             (b'"description":"of a day"', b'"description":"x"'),
             (b'"name":"user4"', b'"name":"%s"' % token(4).encode()),
         ]
-        other = await wholly(moved, found, Kept(found), old.url)
+        other = await verify_all(moved_service, resources, KafkaStub(resources), old.url)
     assert {each.what for each in other.differences} == {
         "token of user user4: name", "projects/project0: description", "projects/project1: description",
         "projects/project0/members?details=true: users[]",

@@ -49,7 +49,7 @@ def subscription(name: str = "s", **fields: Any) -> dict[str, Any]:
     )
 
 
-def moved(bounds: dict[str, Bounds] | None = None, **collections: Any) -> Converted:
+def convert_and_check(bounds: dict[str, Bounds] | None = None, **collections: Any) -> Converted:
     """Convert, and check the lines by the rules of an import."""
     given = {"projects": [project()], "users": [user()], **collections}
     known = {kafka_topic(P, name): each for name, each in (bounds or {}).items()}
@@ -76,7 +76,7 @@ def kinds(done: Converted) -> list[str]:
 
 
 def test_tokens_uuids_names_and_dates_stay() -> None:
-    done = moved(
+    done = convert_and_check(
         users=[user(token="a" * 64, email="ann@egi.example", service_roles=["service_admin"], modified_on=NEVER)]
     )
 
@@ -89,9 +89,9 @@ def test_tokens_uuids_names_and_dates_stay() -> None:
 
 
 def test_what_is_odd_is_told_without_secrets() -> None:
-    [odd] = moved(topics=[topic(acl=["gone"])]).oddities
+    [odd] = convert_and_check(topics=[topic(acl=["gone"])]).oddities
     assert odd == Oddity("access list", "topic EGI/t", "names a user that is gone, who is left out")
-    done = moved(users=[user(), user("bob", token="token of ann"), user("ann", uuid="old", token="secret")])
+    done = convert_and_check(users=[user(), user("bob", token="token of ann"), user("ann", uuid="old", token="secret")])
     assert kinds(done) == ["second token", "second user"]
     assert not any("token of" in text or text == "secret" for each in done.oddities for text in each)
 
@@ -106,7 +106,7 @@ HOOK = {"push_type": "mattermost", "mattermost_url": "https://chat.egi.example/h
 LATER = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-def pushed(done: Converted, *names: str) -> list[Any]:
+def push_fields(done: Converted, *names: str) -> list[Any]:
     return [getattr(done.subscriptions[0].push, name) for name in names]
 
 
@@ -177,13 +177,14 @@ BECOMES: dict[str, tuple[dict[str, Any], Callable[[Converted], Any], Any, list[s
     ),
     "a push configuration keeps its hash, header and state": (
         {"topics": [topic()], "subscriptions": [subscription(**PUSH)]},
-        lambda done: pushed(done, "type", "endpoint", "max_messages", "header_type", "header_value",
+        lambda done: push_fields(done, "type", "endpoint", "max_messages", "header_type", "header_value",
                             "verification_hash", "retry_policy", "retry_period", "verified", "base64_decode"),
         ["http_endpoint", PUSH["push_endpoint"], 5, "autogen", "value", "hash", "linear", 3000, True, True], [],
     ),
     "a mattermost hook has no header and at least one message": (
         {"topics": [topic()], "subscriptions": [subscription(**HOOK)]},
-        lambda done: pushed(done, "type", "header_type", "header_value", "max_messages"), ["mattermost", "", "", 1], [],
+        lambda done: push_fields(done, "type", "header_type", "header_value", "max_messages"),
+        ["mattermost", "", "", 1], [],
     ),
     "days are added up and fit what the topic has": (
         {"bounds": {"t": Bounds(0, 10)}, "topics": [topic(msg_num=10)],
@@ -199,26 +200,26 @@ BECOMES: dict[str, tuple[dict[str, Any], Callable[[Converted], Any], Any, list[s
 def test_each_document_becomes_what_the_rules_say(
     documents: dict[str, Any], look: Callable[[Converted], Any], expected: Any, odd: list[str]
 ) -> None:
-    done = moved(**documents)
+    done = convert_and_check(**documents)
     assert look(done) == expected
     assert kinds(done) == odd
 
 
 @pytest.mark.parametrize("old", ["admin", "6D0F1A54-6F0E-4BD3-9A3E-0D6B7A2F4C11", ""])
 def test_a_uuid_that_is_none_becomes_another_and_what_named_it_follows(old: str) -> None:
-    done = moved(users=[user(uuid=old)], topics=[topic(acl=[old])])
+    done = convert_and_check(users=[user(uuid=old)], topics=[topic(acl=[old])])
     assert (done.users[0].id, done.topics[0].line.authorized, kinds(done)) == (None, ("ann",), ["uuid"])
 
 
 def test_memberships_of_old_versions_lack_lists() -> None:
     for said in ({}, {"roles": None}, {"roles": []}):
-        done = moved(users=[user(projects=[{"project_uuid": P, **said}], service_roles=None)])
+        done = convert_and_check(users=[user(projects=[{"project_uuid": P, **said}], service_roles=None)])
         assert [(each.user, each.project, each.roles) for each in done.memberships] == [("ann", "EGI", ())]
 
 
 def test_a_name_that_nobody_could_ask_for_is_mended_and_takes_nobody_elses() -> None:
     other = str(uuid.uuid4())
-    done = moved(
+    done = convert_and_check(
         projects=[project("EGI ops/test"), project("EGI_ops_test", other)],
         topics=[topic("a b", project_uuid=P), topic("a_b", project_uuid=P), topic("a/b", project_uuid=P)],
         subscriptions=[subscription(topic="a b"), subscription("u", topic="a/b")],
@@ -235,7 +236,9 @@ def test_a_schema_is_decoded_and_attached() -> None:
     raw = base64.b64encode(json.dumps(schema).encode()).decode()
     kept = document(uuid=str(uuid.uuid4()), project_uuid=P, name="x", type="JSON", raw_schema=raw)
 
-    done = moved(schemas=[kept], topics=[topic(schema_uuid=kept["uuid"]), topic("u", schema_uuid="nobody's")])
+    done = convert_and_check(
+        schemas=[kept], topics=[topic(schema_uuid=kept["uuid"]), topic("u", schema_uuid="nobody's")]
+    )
 
     assert json.loads(done.schemas[0].revisions[0].payload or "") == schema
     assert [each.line.schema for each in done.topics] == ["x", None]
@@ -244,7 +247,7 @@ def test_a_schema_is_decoded_and_attached() -> None:
 
 def test_a_date_that_is_missing_is_when_the_document_was_made() -> None:
     old = topic(created_on=NEVER)
-    done = moved(topics=[old])
+    done = convert_and_check(topics=[old])
     assert done.topics[0].line.created_on == int(old["_id"][:8], 16) * 1000
     assert kinds(done) == ["date"]
 
@@ -254,7 +257,9 @@ def test_a_date_that_is_missing_is_when_the_document_was_made() -> None:
     (61, 60, 0, True), (9999, 60, 0, True), (-1, 40, 0, True),
 ])  # fmt: skip
 def test_a_subscription_stands_where_the_original_was(offset: int, expected: int, lost: int, odd: bool) -> None:
-    done = moved({"t": Bounds(40, 60)}, topics=[topic(msg_num=60)], subscriptions=[subscription(offset=offset)])
+    done = convert_and_check(
+        {"t": Bounds(40, 60)}, topics=[topic(msg_num=60)], subscriptions=[subscription(offset=offset)]
+    )
     [one] = done.subscriptions
     assert (one.offset, one.lost) == (expected, lost)
     assert kinds(done) == (["offset"] if odd else [])
@@ -266,20 +271,20 @@ def test_what_was_no_push_or_cannot_be_one_is_pulled_from_and_told() -> None:
         {**PUSH, "push_endpoint": "https://user:s3cret@endpoint.egi.example"},
         {"push_endpoint": "https://old.egi.example"},
     ):  # fmt: skip
-        done = moved(topics=[topic()], subscriptions=[subscription(**fields)])
+        done = convert_and_check(topics=[topic()], subscriptions=[subscription(**fields)])
         assert (done.subscriptions[0].push, kinds(done)) == (None, ["push"])
 
 
 def test_the_newest_of_several_pending_registrations_goes_over() -> None:
-    def asked(name: str, status: str, **fields: Any) -> dict[str, Any]:
+    def make_registration(name: str, status: str, **fields: Any) -> dict[str, Any]:
         return document(
             uuid=str(uuid.uuid4()), name=name, status=status, registered_at="2021-02-03T04:05:06Z", **fields
         )
 
-    done = moved(
+    done = convert_and_check(
         user_registrations=[
-            asked("eve", "pending", email="old"), asked("eve", "pending", email="new"),
-            asked("dan", "declined", decline_comment="no", modified_by=ANN, modified_at=""),
+            make_registration("eve", "pending", email="old"), make_registration("eve", "pending", email="new"),
+            make_registration("dan", "declined", decline_comment="no", modified_by=ANN, modified_at=""),
         ]
     )  # fmt: skip
 
@@ -293,7 +298,11 @@ def test_the_newest_of_several_pending_registrations_goes_over() -> None:
 
 def test_a_rate_stays_and_one_that_is_none_leaves_the_last_time() -> None:
     def tally(**fields: Any) -> Any:
-        return moved({"t": Bounds(0, 5)}, topics=[topic(msg_num=5, latest_publish=MADE, **fields)]).topics[0].line.tally
+        return (
+            convert_and_check({"t": Bounds(0, 5)}, topics=[topic(msg_num=5, latest_publish=MADE, **fields)])
+            .topics[0]
+            .line.tally
+        )
 
     kept = tally(publish_rate=2.5)
     assert kept.last_messages / ((kept.last - kept.before) / 1000) == 2.5
@@ -304,16 +313,16 @@ def test_a_rate_stays_and_one_that_is_none_leaves_the_last_time() -> None:
 
 def test_messages_are_kept_as_long_as_kafka_kept_them_and_deadlines_are_cut_to_what_is_allowed() -> None:
     for age, expected in ((3_600_000, 3_600_000), (-1, 365 * 86_400_000), (None, None)):
-        done = moved({"t": Bounds(0, 5, age)}, topics=[topic(msg_num=5)])
+        done = convert_and_check({"t": Bounds(0, 5, age)}, topics=[topic(msg_num=5)])
         assert done.topics[0].line.retention == expected
     for ack, seconds in ((-5, 0), (0, 0), (600, 600), (86_400, 600), (12.0, 12), (None, 10)):
-        done = moved(topics=[topic()], subscriptions=[subscription(ack=ack)])
+        done = convert_and_check(topics=[topic()], subscriptions=[subscription(ack=ack)])
         assert done.subscriptions[0].ack_deadline_seconds == seconds
 
 
 def test_a_second_run_gives_the_same_ids() -> None:
     documents = {"projects": [project()], "users": [user()], "topics": [topic()], "subscriptions": [subscription()]}
-    first, second = ([encode_line(line) for line in moved(**documents).lines()] for _ in range(2))
+    first, second = ([encode_line(line) for line in convert_and_check(**documents).lines()] for _ in range(2))
     assert first == second
 
 
@@ -344,4 +353,4 @@ rubbish = st.fixed_dictionaries({
 @given(rubbish)
 def test_whatever_the_documents_hold_what_comes_of_them_can_be_imported(collections: dict[str, Any]) -> None:
     collections["users"] = [user(), *collections["users"]]
-    moved({"t": Bounds(3, 9)}, **collections)
+    convert_and_check({"t": Bounds(3, 9)}, **collections)

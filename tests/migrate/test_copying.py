@@ -58,20 +58,20 @@ class World:
         self.documents = DOCUMENTS
 
     @contextlib.asynccontextmanager
-    async def copying(self) -> AsyncIterator[tuple[Copying, Installation]]:
+    async def open_copying(self) -> AsyncIterator[tuple[Copying, Installation]]:
         async with installation(self.settings) as target:
             yield Copying(target, self.settings.data, self.kafka, lambda *_: None), target
 
     async def round(self) -> Copied:
-        async with self.copying() as (copying, _):
+        async with self.open_copying() as (copying, _):
             return await copying.round(plan(self.documents, self.kafka))
 
     async def finish(self) -> tuple[Copied, list[str]]:
-        async with self.copying() as (copying, _):
+        async with self.open_copying() as (copying, _):
             found = plan(self.documents, self.kafka, await copying.bounds())
             return await copying.finish(found), [each.done for each in found.found.oddities]
 
-    async def kept(self) -> list[tuple[int, str]]:
+    async def stored_messages(self) -> list[tuple[int, str]]:
         async with installation(self.settings) as target:
             [topic] = await target.log.topics()
             following, end = await target.log.bounds(topic)
@@ -95,7 +95,7 @@ async def test_a_wrong_database_is_refused_and_what_was_copied_stays(world: Worl
     world.documents = DOCUMENTS
     world.kafka.records.append("Yw==")
     assert (await world.round()).messages == 1
-    assert await world.kept() == [(0, "YQ=="), (1, "Yg=="), (2, "Yw==")]
+    assert await world.stored_messages() == [(0, "YQ=="), (1, "Yg=="), (2, "Yw==")]
 
 
 async def test_wrong_brokers_are_refused(world: World) -> None:
@@ -110,7 +110,7 @@ async def test_wrong_brokers_are_refused(world: World) -> None:
         await world.round()
     world.documents, world.kafka = DOCUMENTS, right
     await world.finish()
-    assert await world.kept() == [(0, "YQ=="), (1, "Yg==")]
+    assert await world.stored_messages() == [(0, "YQ=="), (1, "Yg==")]
 
 
 async def test_a_topic_that_is_gone_and_comes_back_gets_a_log_of_its_own(world: World) -> None:
@@ -120,7 +120,7 @@ async def test_a_topic_that_is_gone_and_comes_back_gets_a_log_of_its_own(world: 
     world.documents = whole
     world.kafka.records.append("Yw==")
     assert (await world.round()).messages == 3
-    assert await world.kept() == [(0, "YQ=="), (1, "Yg=="), (2, "Yw==")]
+    assert await world.stored_messages() == [(0, "YQ=="), (1, "Yg=="), (2, "Yw==")]
 
 
 async def test_an_empty_message_at_the_end_is_one_like_others(world: World) -> None:
@@ -133,13 +133,13 @@ async def test_what_stands_in_for_the_last_record_is_replaced_when_there_are_mor
     world.kafka.records.append(UNREADABLE)
     _, said = await world.finish()
     assert "an empty message stands at its end, 2" in said
-    assert await world.kept() == [(0, "YQ=="), (1, "Yg=="), (2, "")]
+    assert await world.stored_messages() == [(0, "YQ=="), (1, "Yg=="), (2, "")]
     await world.finish()
-    assert await world.kept() == [(0, "YQ=="), (1, "Yg=="), (2, "")]
+    assert await world.stored_messages() == [(0, "YQ=="), (1, "Yg=="), (2, "")]
 
     world.kafka.records.append("ZA==")
     await world.finish()
-    assert await world.kept() == [(0, "YQ=="), (1, "Yg=="), (3, "ZA==")]
+    assert await world.stored_messages() == [(0, "YQ=="), (1, "Yg=="), (3, "ZA==")]
 
 
 async def test_a_topic_all_of_which_was_dropped_since_goes_on_at_its_end(world: World) -> None:
@@ -160,7 +160,7 @@ async def test_messages_that_kafka_dropped_before_they_were_copied_are_told(worl
     world.kafka.first = 3
     _, said = await world.finish()
     assert "1 messages were dropped by Kafka before they were copied, and are lost" in said
-    assert await world.kept() == [(0, "YQ=="), (1, "Yg=="), (3, "ZA==")]
+    assert await world.stored_messages() == [(0, "YQ=="), (1, "Yg=="), (3, "ZA==")]
 
 
 async def test_what_both_sides_got_since_a_cut_that_failed_is_no_reason_to_lose_one(world: World) -> None:
@@ -172,4 +172,4 @@ async def test_what_both_sides_got_since_a_cut_that_failed_is_no_reason_to_lose_
 
     with pytest.raises(Unusable, match="the new service was used since it was filled"):
         await world.finish()
-    assert await world.kept() == [(0, "YQ=="), (1, "Yg=="), (2, "bmV3")]
+    assert await world.stored_messages() == [(0, "YQ=="), (1, "Yg=="), (2, "bmV3")]

@@ -19,7 +19,17 @@ import pymongo
 import pytest
 from bson import Int64, ObjectId
 
-from tests.migrate.cuts import SERVE, Site, Starter, change, copy, create_topics, differences, publish, read
+from tests.migrate.cuts import (
+    SERVE,
+    Site,
+    Starter,
+    change_document,
+    copy,
+    create_topics,
+    differences,
+    publish,
+    read_messages,
+)
 from tests.migrate.test_move import DATABASE, b64, record, sources
 from tests.support.commands import PROCESS, ams
 from tests.support.service import live_service
@@ -37,19 +47,21 @@ def test_rounds_copy_what_is_new_and_a_cut_the_rest(site: Site) -> None:
     assert copy(site.original, site.data)["copied now"] == 2
     assert copy(site.original, site.data)["copied now"] == 0
     publish(site.original, record(8, 42))
-    change(site.original, "subscriptions", {"name": "archive", "project_uuid": site.original.project}, offset=Int64(7))
+    change_document(
+        site.original, "subscriptions", {"name": "archive", "project_uuid": site.original.project}, offset=Int64(7)
+    )
 
     site.proxy.under_way = [2]  # requests that the old service does not answer
 
-    done = site.cut("--drain", "0.2")
+    done = site.run_cut("--drain", "0.2")
 
     assert done.returncode == 0, done.stderr
     assert "ams: 2 requests are not answered after 0.2 s" in done.stderr.splitlines()
     assert json.loads(done.stdout)["counts"]["copied now"] == 0  # the round before the hold had it
     assert site.proxy.told == [HELD, NEW]
-    assert [offset for offset, _ in read(site.starter.endpoint)] == [0, 1, 3, 4, 6, 7, 8]
+    assert [offset for offset, _ in read_messages(site.starter.endpoint)] == [0, 1, 3, 4, 6, 7, 8]
     assert not (site.data / "migration.json").exists()
-    again = site.cut()
+    again = site.run_cut()
     assert again.returncode == 1
     assert again.stderr.splitlines()[-1] == "ams: clients are led to the new service already"
 
@@ -64,9 +76,9 @@ def test_topics_made_again_are_copied_anew_and_gone_ones_dropped(site: Site) -> 
     with pymongo.MongoClient[dict[str, Any]](site.original.uri) as client:
         client[DATABASE]["topics"].delete_one({"name": "silent", "project_uuid": site.original.project})
     assert copy(site.original, site.data)["copied now"] == 0
-    done = site.cut()
+    done = site.run_cut()
     assert done.returncode == 0, done.stderr
-    assert [offset for offset, _ in read(site.starter.endpoint)] == list(range(8))
+    assert [offset for offset, _ in read_messages(site.starter.endpoint)] == list(range(8))
     judged = ams("doctor", "-o", "json", AMS_ENDPOINT=site.starter.endpoint, AMS_TOKEN="short")
     assert judged.returncode == 0, judged.stdout  # no log is left of what was dropped
 
@@ -83,11 +95,11 @@ def test_topics_with_unreadable_records_are_moved(site: Site) -> None:
     publish(site.original, b"", record(1, 40), topic=f"{site.original.project}.late")
     copy(site.original, site.data)
 
-    done = site.cut()
+    done = site.run_cut()
 
     assert done.returncode == 0, done.stderr
-    assert read(site.starter.endpoint, "silent") == []
-    assert [offset for offset, _ in read(site.starter.endpoint, "late")] == [1]
+    assert read_messages(site.starter.endpoint, "silent") == []
+    assert [offset for offset, _ in read_messages(site.starter.endpoint, "late")] == [1]
     assert differences(site.original, site.starter.endpoint) == []
     body = {"messages": [{"data": b64("next")}]}
     url, headers = f"{site.starter.endpoint}/v1/projects/EGI/topics/silent:publish", {"x-api-key": "short"}
@@ -119,16 +131,16 @@ def test_kafka_and_postgresql_fill_alike(site: Site, tmp_path: Path, kafka_prefi
     assert first.returncode == 0, first.stderr
     publish(site.original, record(6, 40))
 
-    failed = site.cut(*config, start="exit 7")
+    failed = site.run_cut(*config, start="exit 7")
     assert failed.stderr.splitlines()[-1] == "ams: the command of --start ended with 7"
     node = Starter(tmp_path / "node", *config)
     with node.running():
-        refused = site.cut(*config)
+        refused = site.run_cut(*config)
     assert refused.stderr.splitlines()[-1] == "ams: other services use this registry; stop them first"
-    done = site.cut(*config, start=site.starter.command.replace(" serve ", f" serve {config[0]} {file} "))
+    done = site.run_cut(*config, start=site.starter.command.replace(" serve ", f" serve {config[0]} {file} "))
 
     assert done.returncode == 0, done.stderr
-    assert [offset for offset, _ in read(site.starter.endpoint)] == [0, 1, 3, 4, 6]
+    assert [offset for offset, _ in read_messages(site.starter.endpoint)] == [0, 1, 3, 4, 6]
     assert differences(site.original, site.starter.endpoint) == []
 
 
@@ -153,7 +165,7 @@ def read_up_to(line: str, stream: IO[str]) -> str:
     return before
 
 
-def started(words: list[str], environment: dict[str, str], **options: Any) -> "subprocess.Popen[str]":
+def start_command(words: list[str], environment: dict[str, str], **options: Any) -> "subprocess.Popen[str]":
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     return subprocess.Popen([*PROCESS, *words], env=environment, text=True, **streams, **options)
 
@@ -161,9 +173,9 @@ def started(words: list[str], environment: dict[str, str], **options: Any) -> "s
 def assert_cut_again(site: Site) -> None:
     """Publish one more message to the old service, and cut over: everything is migrated."""
     publish(site.original, record(6, 50))
-    done = site.cut()
+    done = site.run_cut()
     assert done.returncode == 0, done.stderr
-    assert [offset for offset, _ in read(site.starter.endpoint)] == [0, 1, 3, 4, 6]
+    assert [offset for offset, _ in read_messages(site.starter.endpoint)] == [0, 1, 3, 4, 6]
 
 
 def test_a_difference_leads_clients_back_and_is_told(site: Site, tmp_path: Path) -> None:
@@ -172,7 +184,7 @@ def test_a_difference_leads_clients_back_and_is_told(site: Site, tmp_path: Path)
     start = f"{site.starter.command}; {quote(sys.executable)} -c {quote(CHANGED)} {ann}"
     stop_new = f"kill -9 $(cat {site.starter.pid}); touch {ended}"
 
-    failed = site.cut("--restore", "true", "--stop-new", stop_new, start=start)
+    failed = site.run_cut("--restore", "true", "--stop-new", stop_new, start=start)
 
     assert failed.returncode == 1
     assert failed.stderr.splitlines()[-1] == "ams: 1 things differ: token of user ann: ann, and Unauthorized"
@@ -185,8 +197,8 @@ def test_a_difference_leads_clients_back_and_is_told(site: Site, tmp_path: Path)
 def test_a_signal_in_the_middle_leads_clients_back(site: Site, tmp_path: Path, sent: signal.Signals) -> None:
     stopping, stopped, restored = (tmp_path / name for name in ("stopping", "stopped", "restored"))
     stop = f"touch {stopping}; sleep 2; touch {stopped}"
-    words, environment = site.words("--restore", f"test -e {stopped} && touch {restored}", stop=stop)
-    with started(words, environment) as running:
+    words, environment = site.cut_command("--restore", f"test -e {stopped} && touch {restored}", stop=stop)
+    with start_command(words, environment) as running:
         wait_until(lambda: stopping.exists() or running.poll() is not None, 240)
         assert stopping.exists(), running.communicate(timeout=120)[1]
         running.send_signal(sent)
@@ -202,8 +214,8 @@ def test_a_signal_in_the_middle_leads_clients_back(site: Site, tmp_path: Path, s
 def test_ctrl_c_while_the_new_service_is_down_undoes_all(site: Site, tmp_path: Path) -> None:
     site.proxy.new_is = "DOWN"
     restored = tmp_path / "restored"
-    words, environment = site.words("--restore", f"touch {restored}", "--stop-new", "exit 3")
-    with started(words, environment) as running:
+    words, environment = site.cut_command("--restore", f"touch {restored}", "--stop-new", "exit 3")
+    with start_command(words, environment) as running:
         assert running.stderr is not None
         read_up_to("ams: trying every token\n", running.stderr)
         before = site.proxy.looks
@@ -221,7 +233,7 @@ def test_ctrl_c_while_the_new_service_is_down_undoes_all(site: Site, tmp_path: P
 def test_one_that_was_killed_at_a_step_is_run_again_and_held_clients_get_their_answers(site: Site, step: str) -> None:
     kill = "kill -9 $PPID"
     commands = {"stop": {"stop": kill}, "start": {"start": kill}, "later": {"start": f"{site.starter.command}; {kill}"}}
-    words, environment = site.words(**commands[step])
+    words, environment = site.cut_command(**commands[step])
     killed = subprocess.run([*PROCESS, *words], env=environment, capture_output=True, timeout=120, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert site.proxy.told == [HELD]
@@ -232,11 +244,11 @@ def test_one_that_was_killed_at_a_step_is_run_again_and_held_clients_get_their_a
 
 
 def test_who_is_asked_to_stop_the_old_service_may_press_enter_or_ctrl_c(site: Site) -> None:
-    def asked(pressed: bytes) -> tuple[int, str]:
-        words, environment = site.words(stop="")
+    def press_key(pressed: bytes) -> tuple[int, str]:
+        words, environment = site.cut_command(stop="")
         ours, theirs = pty.openpty()
         terminal = {"stdin": theirs, "preexec_fn": lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)}
-        with started(words, environment, start_new_session=True, **terminal) as running:
+        with start_command(words, environment, start_new_session=True, **terminal) as running:
             assert running.stderr is not None
             said = read_up_to("ams: stop the old service on all nodes, then press Enter\n", running.stderr)
             os.write(ours, pressed[:1])
@@ -248,10 +260,10 @@ def test_who_is_asked_to_stop_the_old_service_may_press_enter_or_ctrl_c(site: Si
         os.close(theirs)
         return running.returncode, said
 
-    ended, said = asked(b"\x03\n")
+    ended, said = press_key(b"\x03\n")
     assert ended == 130, said
     assert site.proxy.told == [HELD, OLD]
 
-    done, said = asked(b"\n")
+    done, said = press_key(b"\n")
     assert done == 0, said
     assert site.proxy.told == [HELD, OLD, HELD, NEW]

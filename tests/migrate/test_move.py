@@ -45,7 +45,7 @@ class Original:
         self.project, self.ann = str(uuid.uuid4()), str(uuid.uuid4())
         self.topic = f"{self.project}.readings"
 
-    def put(self) -> None:
+    def put_records(self) -> None:
         """Fill MongoDB with documents of the types of its drivers, and Kafka with good and bad records."""
         with pymongo.MongoClient[dict[str, Any]](self.uri) as client:
             for name, documents in self._documents().items():
@@ -95,7 +95,7 @@ class Original:
 @pytest.fixture(scope="module")
 def original(uri: str) -> Original:
     made = Original(uri, kafka_servers())
-    made.put()
+    made.put_records()
     return made
 
 
@@ -125,7 +125,7 @@ def test_a_plan_says_what_there_is_and_what_does_not_go_over_as_it_is(original: 
 
 
 @pytest.fixture(scope="module")
-def moved(original: Original, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+def moved_service(original: Original, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     folder = tmp_path_factory.mktemp("moved")
     file = folder / "all.jsonl.gz"
     written = ams("migrate", "export", str(file), *sources(original))
@@ -139,8 +139,8 @@ def moved(original: Original, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield running
 
 
-def test_messages_have_their_ids_and_times_and_what_could_not_be_read_is_a_hole(moved: LiveService) -> None:
-    lines = moved.ask("GET", "/projects/EGI/topics/readings:read", token="short").splitlines()
+def test_messages_have_their_ids_and_times_and_what_could_not_be_read_is_a_hole(moved_service: LiveService) -> None:
+    lines = moved_service.ask("GET", "/projects/EGI/topics/readings:read", token="short").splitlines()
     read = [json.loads(line) for line in lines]
 
     assert [each["messageId"] for each in read[:5]] == ["0", "1", "3", "4", "5"]
@@ -151,41 +151,43 @@ def test_messages_have_their_ids_and_times_and_what_could_not_be_read_is_a_hole(
     assert read[4]["data"] == ""
 
 
-def verified(original: Original, moved: LiveService, *words: str) -> Ran:
+def verify_move(original: Original, moved: LiveService, *words: str) -> Ran:
     return ams(
         "migrate", "verify", *sources(original), *words, "-o", "json",
         AMS_ENDPOINT=moved.base_url, AMS_TOKEN="short", AMS_MIGRATE_TOKEN="short",
     )  # fmt: skip
 
 
-def test_users_and_consumers_go_on_and_both_sides_are_alike_until_then(moved: LiveService, original: Original) -> None:
-    profile = moved.ask("GET", "/users/profile", token=TOKEN)
+def test_users_and_consumers_go_on_and_both_sides_are_alike_until_then(
+    moved_service: LiveService, original: Original
+) -> None:
+    profile = moved_service.ask("GET", "/users/profile", token=TOKEN)
 
     assert (profile["uuid"], profile["name"], profile["token"]) == (original.ann, "ann", TOKEN)
     assert profile["created_on"] == "2021-02-03T04:05:06Z"
     assert [(each["project"], sorted(each["roles"])) for each in profile["projects"]] == [
         ("EGI", ["consumer", "publisher"])
     ]
-    assert moved.ask("GET", "/users/profile", token="short")["service_roles"] == ["service_admin"]
+    assert moved_service.ask("GET", "/users/profile", token="short")["service_roles"] == ["service_admin"]
 
-    same = verified(original, moved, "--old", moved.base_url)  # it stands for the old service, too
+    same = verify_move(original, moved_service, "--old", moved_service.base_url)  # it stands for the old service, too
 
     told = json.loads(same.stdout)
     assert same.returncode == 0, same.stderr
     assert (told["users"], told["topics"], told["messages"], told["subscriptions"]) == (2, 2, 4, 2)
     assert (told["differences"], told["answers"]) == ([], 2 + 5 + 2 + 2)
 
-    pulled = moved.ask("POST", "/projects/EGI/subscriptions/archive:pull", {"maxMessages": "1"}, token=TOKEN)
+    pulled = moved_service.ask("POST", "/projects/EGI/subscriptions/archive:pull", {"maxMessages": "1"}, token=TOKEN)
 
     assert [each["message"]["messageId"] for each in pulled["receivedMessages"]] == ["3"]
-    published = moved.ask(
+    published = moved_service.ask(
         "POST", "/projects/EGI/topics/readings:publish", {"messages": [{"data": b64("new")}]}, token=TOKEN
     )
     assert published["messageIds"] == ["6"]
 
-    moved.ask("POST", "/projects/EGI/subscriptions/archive:modifyOffset", {"offset": 1}, token=TOKEN)
-    moved.ask("POST", "/users/ann:refreshToken", token="short")
-    other = json.loads(verified(original, moved).stdout)["differences"]
+    moved_service.ask("POST", "/projects/EGI/subscriptions/archive:modifyOffset", {"offset": 1}, token=TOKEN)
+    moved_service.ask("POST", "/users/ann:refreshToken", token="short")
+    other = json.loads(verify_move(original, moved_service).stdout)["differences"]
     assert [(each["what"], each["old"], each["new"]) for each in other] == [
         ("token of user ann", "ann", "Unauthorized"), ("subscription EGI/archive", "3", "1"),
     ]  # fmt: skip

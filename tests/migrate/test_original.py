@@ -71,7 +71,7 @@ ODD = ("push_worker_0", "eve", "EGI/ahead", "EGI/elsewhere", "EGI/orphan")
 offset whose topic is gone."""
 
 
-def lived(api: Api) -> dict[str, str]:
+def simulate_years(api: Api) -> dict[str, str]:
     """Simulate ten years of use in a few seconds; return the tokens of users."""
     tokens: dict[str, str] = {}
     for name in ("EGI", "second", "passing"):
@@ -158,7 +158,7 @@ def old_side(folder: Path, *, is_original: bool) -> Iterator[OldSide]:
 
 
 @dataclass
-class Moved:
+class MovedService:
     old: Answers
     new: Answers
     tokens: dict[str, str]
@@ -167,7 +167,7 @@ class Moved:
 
 
 @pytest.fixture(scope="module", params=[pytest.param("original", marks=pytest.mark.go), "stand-in"])
-def moved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
+def moved_service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MovedService]:
     is_original = request.param == "original"
     if is_original:
         try:
@@ -177,7 +177,7 @@ def moved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("move")
     with old_side(folder / "old", is_original=is_original) as old:
         api = Api(old.address.url, str(old.certificate))
-        tokens = lived(api)
+        tokens = simulate_years(api)
         before = answers(api.base, api.ca, ADMIN, ODD)
         new = NewSide(folder, str(old.certificate))
         source = ["--mongodb", old.address.mongodb, "--kafka", old.address.kafka]
@@ -195,20 +195,20 @@ def moved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             names = ("archive", "latest", "pushed", "once-pushed")
             places = [f"/projects/EGI/subscriptions/{name}" for name in names]
             nexts = {each: (api.pull(each, 1), there.pull(each, 1)) for each in places}
-            yield Moved(before, after, tokens, nexts, verified)
+            yield MovedService(before, after, tokens, nexts, verified)
 
 
-def test_the_new_service_answers_what_the_old_one_did(moved: Moved) -> None:
-    found = differences(moved.old, moved.new)
+def test_the_new_service_answers_what_the_old_one_did(moved_service: MovedService) -> None:
+    found = differences(moved_service.old, moved_service.new)
     assert not found, "\n".join(found)
-    assert len(moved.old) > 30
-    for name, token in moved.tokens.items():
-        assert moved.new[f"profile of {name}"]["token"] == token
-    for name, (old, new) in moved.next_messages.items():
+    assert len(moved_service.old) > 30
+    for name, token in moved_service.tokens.items():
+        assert moved_service.new[f"profile of {name}"]["token"] == token
+    for name, (old, new) in moved_service.next_messages.items():
         assert [_to_milliseconds(each) for each in old] == [_to_milliseconds(each) for each in new], name
         assert len(old) == (0 if name.endswith("pushed") else 1)
-    assert moved.verified.returncode == 0, moved.verified.stdout + moved.verified.stderr
-    assert json.loads(moved.verified.stdout)["differences"] == []
+    assert moved_service.verified.returncode == 0, moved_service.verified.stdout + moved_service.verified.stderr
+    assert json.loads(moved_service.verified.stdout)["differences"] == []
 
 
 def _to_milliseconds(received: dict[str, Any]) -> dict[str, Any]:

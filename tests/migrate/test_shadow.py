@@ -16,7 +16,7 @@ from ams.migrate.shadow import request_of
 from local_cluster.deployed import DEPLOY
 from local_cluster.haproxy import check, program
 from local_cluster.ports import LOOPBACK, free_port, listening
-from tests.migrate.moved import Old, converted, imported, passing, token
+from tests.migrate.moved import OldServiceStub, import_converted, make_converted, serve_old_stub, token
 from tests.support.commands import PROCESS, Ran, run_ams
 from tests.support.service import LiveService, live_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
@@ -25,15 +25,15 @@ START = "192.0.2.7:47894 [28/Nov/2026:05:47:14.501] ams~ old/old1 0/0/0/1/1 200 
 
 
 @pytest.fixture(scope="module")
-def new(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    data = imported(converted(users=6, topics=4, messages=4), tmp_path_factory.mktemp("shadow"))
+def new_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    data = import_converted(make_converted(users=6, topics=4, messages=4), tmp_path_factory.mktemp("shadow"))
     with live_service(data, "--min-free-bytes", "0", "--reserve-bytes", "0") as running:
         yield running
 
 
 @pytest.fixture
-def old(new: LiveService) -> Iterator[Old]:
-    with passing(new.base_url) as served:
+def old_service(new_service: LiveService) -> Iterator[OldServiceStub]:
+    with serve_old_stub(new_service.base_url) as served:
         yield served
 
 
@@ -48,17 +48,19 @@ def environment(new: str, **other: str) -> dict[str, str]:
     return {**os.environ, "AMS_ENDPOINT": new, "AMS_TOKEN": token(0), "AMS_MIGRATE_TOKEN": token(0), **other}
 
 
-def shadow(old: str, new: str, *words: str, text: str | None = None, **other: str) -> Ran:
+def run_shadow(old: str, new: str, *words: str, text: str | None = None, **other: str) -> Ran:
     return run_ams((*SHADOW, old, *words), environment(new, **other), stdin=text or "")
 
 
-def started(old: str, new: str, *words: str) -> "subprocess.Popen[str]":
+def start_shadow(old: str, new: str, *words: str) -> "subprocess.Popen[str]":
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen([*PROCESS, *SHADOW, old, *words], text=True, env=environment(new), **streams)
 
 
 @pytest.mark.long
-def test_reads_of_a_log_are_asked_on_both_sides_and_others_counted(old: Old, new: LiveService, tmp_path: Path) -> None:
+def test_reads_of_a_log_are_asked_on_both_sides_and_others_counted(
+    old_service: OldServiceStub, new_service: LiveService, tmp_path: Path
+) -> None:
     log = tmp_path / "haproxy.log"
     topics = "/v1/projects/project0/topics"
     reads = ("/v1/projects", topics, "/v1/users?details=true", f"{topics}/none")
@@ -69,7 +71,7 @@ def test_reads_of_a_log_are_asked_on_both_sides_and_others_counted(old: Old, new
         + lines("GET /v1/metrics")
     )
 
-    ran = shadow(old.url, new.base_url, str(log))
+    ran = run_shadow(old_service.url, new_service.base_url, str(log))
 
     told = json.loads(ran.stdout)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -82,15 +84,22 @@ def test_reads_of_a_log_are_asked_on_both_sides_and_others_counted(old: Old, new
         "a line without a request": 1, "asking adds a record at the old service (O1)": 1,
         "asking may move the subscription at the old service (11.3)": 1,
     }  # fmt: skip
-    assert sorted(old.asked) == sorted(["/v1/projects", *reads])
+    assert sorted(old_service.asked) == sorted(["/v1/projects", *reads])
 
 
-def test_what_differs_is_told_once_with_both_sides_and_no_secret(old: Old, new: LiveService) -> None:
-    old.changes = [(token(2).encode(), token(99).encode()), (b'"description":"of a day"', b'"description":"another"')]
+def test_what_differs_is_told_once_with_both_sides_and_no_secret(
+    old_service: OldServiceStub, new_service: LiveService
+) -> None:
+    old_service.changes = [
+        (token(2).encode(), token(99).encode()),
+        (b'"description":"of a day"', b'"description":"another"'),
+    ]
     users = "/v1/users?details=true"
 
-    ran = shadow(old.url, new.base_url, "-", text=lines(f"GET {users}", f"GET {users}", "GET /v1/projects"))
-    table = shadow(old.url, new.base_url, "-", "-o", "table", text=lines(f"GET {users}"))
+    ran = run_shadow(
+        old_service.url, new_service.base_url, "-", text=lines(f"GET {users}", f"GET {users}", "GET /v1/projects")
+    )
+    table = run_shadow(old_service.url, new_service.base_url, "-", "-o", "table", text=lines(f"GET {users}"))
 
     told = json.loads(ran.stdout)
     assert ran.returncode == table.returncode == 1
@@ -106,40 +115,44 @@ def test_what_differs_is_told_once_with_both_sides_and_no_secret(old: Old, new: 
     assert not re.search("[0-9a-f]{40}", ran.stdout + ran.stderr + table.stdout + table.stderr)
 
 
-def test_a_token_in_a_logged_query_is_used_on_both_sides_and_shown_nowhere(old: Old, new: LiveService) -> None:
-    old.changes = [(b'"name":"user3"', b'"name":"%s"' % token(3).encode())]
+def test_a_token_in_a_logged_query_is_used_on_both_sides_and_shown_nowhere(
+    old_service: OldServiceStub, new_service: LiveService
+) -> None:
+    old_service.changes = [(b'"name":"user3"', b'"name":"%s"' % token(3).encode())]
 
-    ran = shadow(old.url, new.base_url, "-", text=lines(f"GET /v1/users/profile?key={token(3)}"))
+    ran = run_shadow(old_service.url, new_service.base_url, "-", text=lines(f"GET /v1/users/profile?key={token(3)}"))
 
     told = json.loads(ran.stdout)
-    assert old.tokens[-1] == ""
+    assert old_service.tokens[-1] == ""
     assert told["differences"] == [
         {"route": "users:profile", "where": "name", "old": "***", "new": "user3", "answers": 1}
     ]
     assert token(3) not in ran.stdout + ran.stderr
-    old.changes, old.in_query = [], True  # as the reference, which passes over tokens in headers
-    ran = shadow(old.url, new.base_url, "-", text=lines("GET /v1/users/profile"))
+    old_service.changes, old_service.in_query = [], True  # as the reference, which passes over tokens in headers
+    ran = run_shadow(old_service.url, new_service.base_url, "-", text=lines("GET /v1/users/profile"))
     assert (ran.returncode, json.loads(ran.stdout)["routes"]["users:profile"]["same"]) == (0, 1)
 
 
-def test_a_sample_is_asked_and_no_more_than_is_wanted(old: Old, new: LiveService) -> None:
+def test_a_sample_is_asked_and_no_more_than_is_wanted(old_service: OldServiceStub, new_service: LiveService) -> None:
     text = lines(*["GET /v1/projects"] * 60)
 
-    most = json.loads(shadow(old.url, new.base_url, "-", "--most", "7", text=text).stdout)
-    none = json.loads(shadow(old.url, new.base_url, "-", "--share", "0", text=text).stdout)
+    most = json.loads(run_shadow(old_service.url, new_service.base_url, "-", "--most", "7", text=text).stdout)
+    none = json.loads(run_shadow(old_service.url, new_service.base_url, "-", "--share", "0", text=text).stdout)
 
     assert most["routes"]["projects:list"]["asked"] == 7
     assert (none["routes"], none["left_out"]) == ({}, 60)
 
 
 @pytest.mark.long
-def test_a_log_is_read_while_it_grows_and_a_signal_ends_it_with_what_was_found(old: Old, new: LiveService) -> None:
-    with started(old.url, new.base_url, "-") as process:
+def test_a_log_is_read_while_it_grows_and_a_signal_ends_it_with_what_was_found(
+    old_service: OldServiceStub, new_service: LiveService
+) -> None:
+    with start_shadow(old_service.url, new_service.base_url, "-") as process:
         assert process.stdin is not None
         for count in range(1, MAX_REQUESTS + 2):  # so that one at least is compared
             process.stdin.write(lines("GET /v1/users/user1"))
             process.stdin.flush()
-            wait_until(lambda count=count: old.asked.count("/v1/users/user1") == count)
+            wait_until(lambda count=count: old_service.asked.count("/v1/users/user1") == count)
         process.terminate()
         assert process.stdout is not None
         told = json.loads(process.stdout.read())
@@ -148,22 +161,30 @@ def test_a_log_is_read_while_it_grows_and_a_signal_ends_it_with_what_was_found(o
     assert told["routes"]["users:show"]["same"] >= 1
 
 
-def test_what_cannot_be_is_one_clear_line(old: Old, new: LiveService, tmp_path: Path) -> None:
+def test_what_cannot_be_is_one_clear_line(
+    old_service: OldServiceStub, new_service: LiveService, tmp_path: Path
+) -> None:
     for ran, code, said in (
-        (shadow(old.url, new.base_url, "-", "--listen", "0"), 2, ""),
-        (shadow(old.url, new.base_url, str(tmp_path / "none")), 2, ""),
-        (shadow(old.url, "http://127.0.0.1:1", "-", text=""), 6, "cannot reach http://127.0.0.1:1"),
-        (shadow(old.url, new.base_url, "-", text="", AMS_MIGRATE_TOKEN="wrong"), 3, old.url),
+        (run_shadow(old_service.url, new_service.base_url, "-", "--listen", "0"), 2, ""),
+        (run_shadow(old_service.url, new_service.base_url, str(tmp_path / "none")), 2, ""),
+        (run_shadow(old_service.url, "http://127.0.0.1:1", "-", text=""), 6, "cannot reach http://127.0.0.1:1"),
+        (
+            run_shadow(old_service.url, new_service.base_url, "-", text="", AMS_MIGRATE_TOKEN="wrong"),
+            3,
+            old_service.url,
+        ),
     ):
         assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (code, "", 1)
         assert said in ran.stderr
 
 
 @pytest.mark.long
-def test_a_service_that_goes_away_in_the_middle_ends_it(new: LiveService) -> None:
+def test_a_service_that_goes_away_in_the_middle_ends_it(new_service: LiveService) -> None:
     with (
         contextlib.ExitStack() as stack,
-        started((old := stack.enter_context(passing(new.base_url))).url, new.base_url, "-") as process,
+        start_shadow(
+            (old := stack.enter_context(serve_old_stub(new_service.base_url))).url, new_service.base_url, "-"
+        ) as process,
     ):
         assert process.stdin is not None
         process.stdin.write(lines("GET /v1/users/user1"))
@@ -200,12 +221,14 @@ backend old
 
 @pytest.mark.long
 @pytest.mark.haproxy
-def test_haproxy_sends_copies_of_reads_that_no_client_waits_for(old: Old, new: LiveService, tmp_path: Path) -> None:
-    old.changes = [(b'"description":"of a day"', b'"description":"another"')]
+def test_haproxy_sends_copies_of_reads_that_no_client_waits_for(
+    old_service: OldServiceStub, new_service: LiveService, tmp_path: Path
+) -> None:
+    old_service.changes = [(b'"description":"of a day"', b'"description":"another"')]
     port, copies = free_port(), free_port()
     file = tmp_path / "haproxy.cfg"
     file.write_text(
-        MIRRORING.format(lua=DEPLOY / "haproxy" / "mirror.lua", address=f"{LOOPBACK}:{port}", old=old.url[7:])
+        MIRRORING.format(lua=DEPLOY / "haproxy" / "mirror.lua", address=f"{LOOPBACK}:{port}", old=old_service.url[7:])
     )
     surroundings = {"PROXY_SHADOW": f"{LOOPBACK}:{copies}"}
     check(file, surroundings)
@@ -217,14 +240,14 @@ def test_haproxy_sends_copies_of_reads_that_no_client_waits_for(old: Old, new: L
         try:
             wait_until(lambda: listening(port))
             me = {"x-api-key": token(1)}
-            with started(old.url, new.base_url, "--listen", str(copies)) as shadowing:
+            with start_shadow(old_service.url, new_service.base_url, "--listen", str(copies)) as shadowing:
                 wait_until(lambda: listening(copies))
-                before = len(old.asked)
+                before = len(old_service.asked)
                 for path in ("/users/profile", "/projects/project1/topics", "/projects/nobody's?x=%20y"):
                     client.get(path, headers=me)
                 client.get("/projects/project1", headers={"x-api-key": token(0)})
                 assert client.get("/users/profile", params={"key": token(2)}).json()["name"] == "user2"
-                wait_until(lambda: len(old.asked) == before + 5 + 5 + 1)  # what differs is asked again
+                wait_until(lambda: len(old_service.asked) == before + 5 + 5 + 1)  # what differs is asked again
                 shadowing.terminate()
                 assert shadowing.stdout is not None
                 told = json.loads(shadowing.stdout.read())

@@ -33,7 +33,7 @@ def record(**said: Any) -> bytes:
     return json.dumps({**own, **said}, indent=4).encode()
 
 
-def read(value: bytes | None, earliest: int = 0) -> Message:
+def read_message(value: bytes | None, earliest: int = 0) -> Message:
     found = message_of(5, value, WRITTEN, earliest)
     assert found is not None
     return found
@@ -52,8 +52,8 @@ LANG = {"attributes": {"lang": "en"}}
     *((record(publishTime=said), {"time": WRITTEN}) for said in ("yesterday", None, 7)),
 ])  # fmt: skip
 def test_a_record_is_read_with_kafkas_offset_and_a_time_in_milliseconds(value: bytes, expected: dict[str, Any]) -> None:
-    assert read(value) == msgspec.structs.replace(USUAL, **expected)
-    assert read(record(), earliest=1709634099999).time == 1709634099999  # times never go back
+    assert read_message(value) == msgspec.structs.replace(USUAL, **expected)
+    assert read_message(record(), earliest=1709634099999).time == 1709634099999  # times never go back
 
 
 @pytest.mark.parametrize("value", [
@@ -75,7 +75,7 @@ texts = st.text(st.characters(exclude_categories=("Cs",)))
 
 @given(st.dictionaries(texts, texts), texts)
 def test_attributes_and_data_go_over_whole(attributes: dict[str, str], data: str) -> None:
-    found = read(record(attributes=attributes, data=data))
+    found = read_message(record(attributes=attributes, data=data))
     assert (found.attributes, found.data) == (attributes, data)
 
 
@@ -125,11 +125,11 @@ def read_part(at_once: int, start: int, end: int) -> Part:
     return Part(Columns(array("q", offsets), times, [Fragment(b'"data":"%d"' % each) for each in offsets]), stop)
 
 
-def killed(start: int, end: int) -> Part:
+def kill_reader(start: int, end: int) -> Part:
     os._exit(9)
 
 
-def expected(earliest: int) -> list[Stored]:
+def expected_messages(earliest: int) -> list[Stored]:
     found, time = [], earliest
     for offset in range(END):
         if offset % 7:
@@ -143,7 +143,7 @@ async def test_parts_make_what_one_reader_reads(part: int, at_once: int, monkeyp
     monkeypatch.setattr(sources, "PART_MESSAGES", part)
     with closing(Readers()) as readers:
         batches = [each async for each in readers.batches(partial(read_part, at_once), 0, END, earliest=77)]
-    assert [each for batch in batches for each in batch] == expected(77)
+    assert [each for batch in batches for each in batch] == expected_messages(77)
 
 
 async def test_a_part_ends_early_when_it_holds_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ async def test_a_part_ends_early_when_it_holds_much(monkeypatch: pytest.MonkeyPa
 
 async def test_a_process_that_is_killed_is_told() -> None:
     with closing(Readers()) as readers, pytest.raises(Unavailable, match="a process that reads messages ended"):
-        _ = [each async for each in readers.batches(killed, 0, END, earliest=0)]
+        _ = [each async for each in readers.batches(kill_reader, 0, END, earliest=0)]
 
 
 READING = """
@@ -179,7 +179,7 @@ if __name__ == "__main__":
 """
 
 
-def held(start: int, end: int) -> Part:
+def hold_reader(start: int, end: int) -> Part:
     print(os.getpid(), flush=True)
     time.sleep(60)
     raise AssertionError

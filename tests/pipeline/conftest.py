@@ -16,7 +16,7 @@ from ams.pipeline.running import Run
 from ams.pipeline.tables import rows_of
 from local_cluster.spark import SparkCluster
 from tests.pipeline.garden import Garden, make_garden
-from tests.support.served import Served
+from tests.support.served import InProcessService
 
 os.environ["PYTHON_OF_TESTS"] = sys.executable
 os.environ["PYSPARK_PYTHON"] = str(Path(__file__).parents[1] / "support" / "python_of_spark")
@@ -49,7 +49,7 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
 
 
 @pytest.fixture
-def garden(service: Served) -> Iterator[Garden]:
+def garden(service: InProcessService) -> Iterator[Garden]:
     with Client(service.run.base_url, service.token) as client:
         yield make_garden(service, client)
 

@@ -13,7 +13,7 @@ from ams.client.wire import Grant, UserDetails, modify_topic_retention
 from ams.client.wire.projects import create_project
 from ams.client.wire.users import create_user
 from ams.pipeline.options import Access
-from tests.support.served import Served
+from tests.support.served import InProcessService
 
 SERVICE = ("endpoint", "token")
 _numbers = itertools.count(1)
@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 class Garden:
     """A project of its own."""
 
-    served: Served
+    served: InProcessService
     client: Client
     name: str
 
@@ -81,7 +81,7 @@ class Garden:
         return str(self.client.call(create_user(f"{role}-of-{self.name}", details)).token)
 
 
-def make_garden(served: Served, client: Client) -> Garden:
+def make_garden(served: InProcessService, client: Client) -> Garden:
     name = f"garden-{next(_numbers)}"
     client.call(create_project(name))
     return Garden(served, client, name)

@@ -14,7 +14,7 @@ from ams.provisioning.gocdb import Endpoint
 from tests.provisioning.listings import APEL, Gocdb, endpoints_xml, gocdb, site, sites_xml
 from tests.support.certificate_service import KEY, CertificateService, certificate_service
 from tests.support.commands import Ran, run_ams
-from tests.support.served import Served
+from tests.support.served import InProcessService
 
 UUID = "11111111-2222-3333-4444-555555555555"
 _AMS = {"auth_types": ["x509"], "auth_method": "headers", "type": "ams"}
@@ -29,7 +29,7 @@ def certificates() -> Iterator[CertificateService]:
 
 
 @pytest.fixture
-def listed() -> Iterator[Gocdb]:
+def listed_gocdb() -> Iterator[Gocdb]:
     with gocdb() as run:
         run.answers["SITE-A"] = sites_xml(site())
         yield run
@@ -51,7 +51,7 @@ class Project:
 
 
 @pytest.fixture
-def project(service: Served) -> Iterator[Project]:
+def project(service: InProcessService) -> Iterator[Project]:
     name = f"project-{next(_NUMBERS)}"
     with Client(f"http://localhost:{urlsplit(service.run.base_url).port}", service.token) as client:
         client.call(wire.create_project(name))
@@ -63,7 +63,7 @@ Provision = Callable[..., Ran]
 
 @pytest.fixture
 def provision(
-    project: Project, service: Served, certificates: CertificateService, listed: Gocdb, tmp_path: Path
+    project: Project, service: InProcessService, certificates: CertificateService, listed_gocdb: Gocdb, tmp_path: Path
 ) -> Provision:
     """Run `ams provision` as the administrator, against the three services."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_")}
@@ -72,12 +72,12 @@ def provision(
         "AMS_PROJECT": project.name, "AMS_AUTHN_ENDPOINT": certificates.url, "AMS_AUTHN_KEY": KEY,
     }  # fmt: skip
 
-    def run(*arguments: str, **variables: str | None) -> Ran:
+    def run_provision(*arguments: str, **variables: str | None) -> Ran:
         given = {name: value for name, value in {**environment, **variables}.items() if value is not None}
         with capture_logs():  # of the AMS, which is in this process
             return run_ams(("provision", *arguments), given, folder=tmp_path)
 
-    return run
+    return run_provision
 
 
 @dataclass(frozen=True)
@@ -87,18 +87,18 @@ class Site:
     gocdb: Gocdb
     provision: Provision
 
-    def lists(self, service_type: str, *endpoints: Endpoint) -> None:
+    def set_listing(self, service_type: str, *endpoints: Endpoint) -> None:
         self.gocdb.answers[service_type] = endpoints_xml(*endpoints)
 
-    def run(self, *more: str, **said: str | None) -> Ran:
-        return self.provision("gocdb", "--feed", self.gocdb.feed, "--service-type", APEL, *more, **said)
+    def run_gocdb(self, *more: str, **said: str | None) -> Ran:
+        return self.provision("gocdb", "--feed", self.gocdb.feed_url, "--service-type", APEL, *more, **said)
 
     @property
-    def bound(self) -> dict[str, Any]:
+    def bindings_by_name(self) -> dict[str, Any]:
         return {each["name"]: each for each in self.certificates.bindings}
 
 
 @pytest.fixture
-def egi(project: Project, certificates: CertificateService, listed: Gocdb, provision: Provision) -> Site:
+def egi(project: Project, certificates: CertificateService, listed_gocdb: Gocdb, provision: Provision) -> Site:
     project.topic(APEL)
-    return Site(project, certificates, listed, provision)
+    return Site(project, certificates, listed_gocdb, provision)

@@ -25,7 +25,7 @@ def site(name: str = "SITE-A", **said: str) -> Site:
     return Site(name=name, **{**usual, **said})
 
 
-def served(*listed: Endpoint, own_topics: bool = False) -> list[ServedEndpoint]:
+def expected_endpoints(*listed: Endpoint, own_topics: bool = False) -> list[ServedEndpoint]:
     """Return the expected endpoints of sites in good order."""
     return judge(listed, lambda name: site(name), own_topics=own_topics).served
 
@@ -72,7 +72,7 @@ class Gocdb:
     asked: list[str] = field(default_factory=list)
 
     @property
-    def feed(self) -> str:
+    def feed_url(self) -> str:
         return f"{self.url}?method=get_service_endpoint&service_type={{{{service-type}}}}"
 
     def answer(self, query: str) -> bytes | int:

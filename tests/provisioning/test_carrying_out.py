@@ -22,7 +22,7 @@ P = "/v1/projects/p"
 SUBSCRIPTION = f"{P}/subscriptions/n"
 
 
-def sent(change: Change, kind: Kind, name: str, **fields: Any) -> list[tuple[str, str, Any]]:
+def calls_of_step(change: Change, kind: Kind, name: str, **fields: Any) -> list[tuple[str, str, Any]]:
     """Return method, path and body of each call of a step in project p; access lists contain a worker."""
     project = "" if kind in (Kind.USER, Kind.PROJECT) else "p"
     made: list[tuple[str, str, Any]] = []
@@ -65,7 +65,7 @@ ALTERED: list[tuple[Kind, Fields, tuple[str, str, Any]]] = [
 
 @pytest.mark.parametrize(("kind", "fields", "call"), ALTERED)
 def test_each_field_has_its_call(kind: Kind, fields: Fields, call: tuple[str, str, Any]) -> None:
-    assert sent(ALTER, kind, "n", **fields) == [call]
+    assert calls_of_step(ALTER, kind, "n", **fields) == [call]
 
 
 HOOK: Fields = {"type": "mattermost", "mattermostUrl": "https://chat.example"}
@@ -100,19 +100,19 @@ MADE: dict[str, tuple[Kind, Fields, list[tuple[str, str, Any]]]] = {
 
 @pytest.mark.parametrize(("kind", "fields", "calls"), MADE.values(), ids=MADE)
 def test_a_new_resource_is_made_then_given_more(kind: Kind, fields: Fields, calls: list[tuple[str, str, Any]]) -> None:
-    assert sent(ADD, kind, "n", **fields) == calls
+    assert calls_of_step(ADD, kind, "n", **fields) == calls
 
 
 def test_push_is_altered_after_the_access_list_on_which_it_puts_its_worker() -> None:
-    made = sent(ALTER, Kind.SUBSCRIPTION, "n", ackDeadline=5, push={"type": "mattermost"}, access=("u",))
+    made = calls_of_step(ALTER, Kind.SUBSCRIPTION, "n", ackDeadline=5, push={"type": "mattermost"}, access=("u",))
     verbs = [path.rpartition("/n")[2] for _, path, _ in made]
     assert verbs == [":modifyAckDeadline", ":modifyAcl", ":modifyPushConfig"]
 
 
 def test_what_may_be_removed_has_its_call() -> None:
-    assert sent(REMOVE, Kind.MEMBER, "n") == [("POST", f"{P}/members/n:remove", None)]
+    assert calls_of_step(REMOVE, Kind.MEMBER, "n") == [("POST", f"{P}/members/n:remove", None)]
     for kind, path in ((Kind.SCHEMA, "schemas/n"), (Kind.TOPIC, "topics/n"), (Kind.SUBSCRIPTION, "subscriptions/n")):
-        assert sent(REMOVE, kind, "n") == [("DELETE", f"{P}/{path}", None)]
+        assert calls_of_step(REMOVE, kind, "n") == [("DELETE", f"{P}/{path}", None)]
 
 
 STEPS = [
@@ -258,12 +258,12 @@ def test_what_somebody_else_made_does_not_end_it_and_what_differs_then_is_done()
 def test_it_is_given_up_when_somebody_else_never_ends() -> None:
     plans: list[Step] = []
 
-    def planned() -> list[Step]:
+    def plan_steps() -> list[Step]:
         plans.append(TOPIC)
         return [TOPIC]
 
     with pytest.raises(BadSettings, match="somebody else"):
-        carry_out([TOPIC], Service({"PUT": TAKEN}), KeptTokens(None), planned, print)
+        carry_out([TOPIC], Service({"PUT": TAKEN}), KeptTokens(None), plan_steps, print)
 
     assert len(plans) == ROUNDS
 
@@ -272,7 +272,7 @@ SHARED = "shared"
 
 
 @pytest.fixture
-def people(project: Project) -> list[str]:
+def users(project: Project) -> list[str]:
     project.topic(SHARED)
     users = [f"{name}-{project.name}" for name in ("ours", "other", "third")]
     for user in users:
@@ -280,7 +280,7 @@ def people(project: Project) -> list[str]:
     return users
 
 
-def interrupted(project: Project, after: str, times: int, act: Callable[[], Any]) -> Callable[[Call[Any]], Any]:
+def interrupt_after(project: Project, after: str, times: int, act: Callable[[], Any]) -> Callable[[Call[Any]], Any]:
     """Call the service, and let somebody else act each time after a call of this kind was answered."""
     left = [times]
 
@@ -294,42 +294,42 @@ def interrupted(project: Project, after: str, times: int, act: Callable[[], Any]
     return ask
 
 
-def replaced(project: Project, *users: str) -> Callable[[], None]:
+def replace_acl(project: Project, *users: str) -> Callable[[], None]:
     return lambda: project.client.call(wire.modify_topic_acl(project.name, SHARED, users))
 
 
-def test_a26_somebody_elses_list_that_came_after_ours_gets_our_users_too(project: Project, people: list[str]) -> None:
-    ours, other, _ = people
-    ask = interrupted(project, ":modifyAcl", 2, replaced(project, other))
+def test_a26_somebody_elses_list_that_came_after_ours_gets_our_users_too(project: Project, users: list[str]) -> None:
+    ours, other, _ = users
+    ask = interrupt_after(project, ":modifyAcl", 2, replace_acl(project, other))
     change_list(ask, Key(Kind.PUBLISHERS, project.name, SHARED), add=[ours])
     assert project.on_list(SHARED) == sorted([ours, other])
 
 
-def test_a26_a_list_that_was_changed_after_it_was_read_is_not_replaced(project: Project, people: list[str]) -> None:
-    ours, other, third = people
-    replaced(project, other)()
-    ask = interrupted(project, ":acl", 1, replaced(project, other, third))
+def test_a26_a_list_that_was_changed_after_it_was_read_is_not_replaced(project: Project, users: list[str]) -> None:
+    ours, other, third = users
+    replace_acl(project, other)()
+    ask = interrupt_after(project, ":acl", 1, replace_acl(project, other, third))
 
     change_list(ask, Key(Kind.PUBLISHERS, project.name, SHARED), add=[ours])
 
     assert project.on_list(SHARED) == sorted([ours, other, third])
 
 
-def test_a26_a_list_that_others_change_all_the_time_is_told(project: Project, people: list[str]) -> None:
-    ours, other, _ = people
-    ask = interrupted(project, ":modifyAcl", LIST_ROUNDS, replaced(project, other))
+def test_a26_a_list_that_others_change_all_the_time_is_told(project: Project, users: list[str]) -> None:
+    ours, other, _ = users
+    ask = interrupt_after(project, ":modifyAcl", LIST_ROUNDS, replace_acl(project, other))
     with pytest.raises(Unavailable):
         change_list(ask, Key(Kind.PUBLISHERS, project.name, SHARED), add=[ours])
 
 
-def test_a26_users_of_others_stay_on_the_list_but_for_who_left_the_project(project: Project, people: list[str]) -> None:
-    ours, other, third = people
+def test_a26_users_of_others_stay_on_the_list_but_for_who_left_the_project(project: Project, users: list[str]) -> None:
+    ours, other, third = users
     publishers = Key(Kind.PUBLISHERS, project.name, SHARED)
-    replaced(project, other, third)()
+    replace_acl(project, other, third)()
     change_list(project.client.call, publishers, add=[ours], remove=[third])
     assert project.on_list(SHARED) == sorted([ours, other])
 
-    replaced(project, other, third)()
+    replace_acl(project, other, third)()
     project.client.call(wire.remove_member(project.name, third))
 
     change_list(project.client.call, publishers, add=[ours])

@@ -9,17 +9,17 @@ from ams.provisioning.declared import Change, Existing, Fields, Key, Kind, Step
 from ams.provisioning.endpoints import Declaration, VanishedResources, declare, judge, refusal, removals, vanished
 from ams.provisioning.gocdb import Endpoint
 from ams.provisioning.plan import Target, plan
-from tests.provisioning.listings import APEL, CLOUD, endpoint, served, site
+from tests.provisioning.listings import APEL, CLOUD, endpoint, expected_endpoints, site
 
 TARGET = Target("p", "ams", "uuid-of-ams", "localhost")
 
 
 def member(uuid: str, *roles: str, topics: Iterable[str] = ()) -> tuple[str, tuple[str, ...], frozenset[str]]:
-    """Return a member for `there`: its uuid, its roles, and the topics whose access list has it."""
+    """Return a member for `existing_state`: its uuid, its roles, and the topics whose access list has it."""
     return uuid, roles, frozenset(topics)
 
 
-def there(
+def existing_state(
     members: Mapping[str, tuple[str, tuple[str, ...], frozenset[str]]] = {},  # only read
     bindings: Mapping[str, tuple[str, str]] = {},  # only read
     topics: Iterable[str] = (),
@@ -43,7 +43,7 @@ def binding(dn: str, uuid: str, user: str) -> Fields:
     return fields | {"auth_identifier": dn, "unique_key": uuid, "user": user}
 
 
-def after(existing: Existing, steps: Iterable[Step]) -> Existing:
+def state_after(existing: Existing, steps: Iterable[Step]) -> Existing:
     """Return the state after all steps; fails where a service would refuse one."""
     fields, uuids = dict(existing.fields), dict(existing.uuids)
     for step in steps:
@@ -77,86 +77,90 @@ def _do(step: Step, fields: dict[Key, Fields], uuids: dict[str, str]) -> None:
 
 
 PUBLISHER = "publisher"
-TOPICS = there(topics=["gLite-APEL", "eu-egi-cloud-accounting"])
+TOPICS = existing_state(topics=["gLite-APEL", "eu-egi-cloud-accounting"])
 HOST = endpoint("ce.example.org")
 NAME = "gLite-APEL---ce-example-org---SITE-A"
 DN = "CN=ce.example.org,O=Example,C=GR"
 LABEL = "ce.example.org (gLite-APEL, SITE-A)"
 
 
-def declared(existing: Existing, *listed) -> Declaration:
-    return declare(served(*listed), existing, TARGET, role=PUBLISHER)
+def declare_listed(existing: Existing, *listed) -> Declaration:
+    return declare(expected_endpoints(*listed), existing, TARGET, role=PUBLISHER)
 
 
-def planned(existing: Existing, *listed) -> list[Step]:
-    return plan(declared(existing, *listed).declared({}), existing)
+def plan_listed(existing: Existing, *listed) -> list[Step]:
+    return plan(declare_listed(existing, *listed).declared({}), existing)
 
 
-def ours(kind: str, name: str) -> Key:
+def key_in_project(kind: str, name: str) -> Key:
     return Key(Kind(kind), "p", name)
 
 
-def bound(name: str) -> Key:
+def binding_key(name: str) -> Key:
     return Key(Kind.BINDING, "", name)
 
 
 BOUND_HERE = {"service_uuid": TARGET.service_uuid, "host": TARGET.host}
-LISTED_NOW = Step(Change.ADD, ours("publishers", "gLite-APEL"), {"users": (NAME,)})
+LISTED_NOW = Step(Change.ADD, key_in_project("publishers", "gLite-APEL"), {"users": (NAME,)})
 JOINED = [
-    Step(Change.ADD, ours("member", NAME), {"roles": (PUBLISHER,), "email": "grid@example.org"}, LABEL),
-    Step(Change.ADD, bound(NAME), {**BOUND_HERE, "auth_identifier": DN, "user": NAME}, LABEL),
+    Step(Change.ADD, key_in_project("member", NAME), {"roles": (PUBLISHER,), "email": "grid@example.org"}, LABEL),
+    Step(Change.ADD, binding_key(NAME), {**BOUND_HERE, "auth_identifier": DN, "user": NAME}, LABEL),
 ]
-MADE_ANEW = there({NAME: member("new", PUBLISHER, topics=["gLite-APEL"])}, {NAME: (DN, "old")}, ["gLite-APEL"])
+MADE_ANEW = existing_state({NAME: member("new", PUBLISHER, topics=["gLite-APEL"])}, {NAME: (DN, "old")}, ["gLite-APEL"])
 PLANNED = {
     "a new endpoint gets a user, a binding and its place on the list": (TOPICS, [HOST], [*JOINED, LISTED_NOW]),
     "a certificate that is bound keeps its binding and its user": (
-        there({"jane": member("u1", PUBLISHER)}, {"laptop": (DN, "u1")}, ["gLite-APEL"]), [HOST],
-        [Step(Change.ADD, ours("publishers", "gLite-APEL"), {"users": ("jane",)})],
+        existing_state({"jane": member("u1", PUBLISHER)}, {"laptop": (DN, "u1")}, ["gLite-APEL"]), [HOST],
+        [Step(Change.ADD, key_in_project("publishers", "gLite-APEL"), {"users": ("jane",)})],
     ),
     "two endpoints with one certificate share a user": (
         TOPICS, [HOST, endpoint("ce.example.org", service_type=CLOUD)],
-        [*JOINED, LISTED_NOW, Step(Change.ADD, ours("publishers", "eu-egi-cloud-accounting"), {"users": (NAME,)})],
+        [*JOINED, LISTED_NOW,
+         Step(Change.ADD, key_in_project("publishers", "eu-egi-cloud-accounting"), {"users": (NAME,)})],
     ),
     "A22: a binding of a user who was made anew is pointed at the new one": (
-        MADE_ANEW, [HOST], [Step(Change.ALTER, bound(NAME), {"user": NAME}, LABEL)],
+        MADE_ANEW, [HOST], [Step(Change.ALTER, binding_key(NAME), {"user": NAME}, LABEL)],
     ),
     "a new certificate of a host moves its binding": (
-        after(TOPICS, planned(TOPICS, HOST)), [endpoint("ce.example.org", dn="/C=GR/O=New/CN=ce.example.org")],
-        [Step(Change.ALTER, bound(NAME), {"auth_identifier": "CN=ce.example.org,O=New,C=GR"}, LABEL)],
+        state_after(TOPICS, plan_listed(TOPICS, HOST)),
+        [endpoint("ce.example.org", dn="/C=GR/O=New/CN=ce.example.org")],
+        [Step(Change.ALTER, binding_key(NAME), {"auth_identifier": "CN=ce.example.org,O=New,C=GR"}, LABEL)],
     ),
     "somebody else's binding is not given another user": (
-        there({}, {"laptop": (DN, "who")}, ["gLite-APEL"]), [HOST], [],
+        existing_state({}, {"laptop": (DN, "who")}, ["gLite-APEL"]), [HOST], [],
     ),
-    "users are made without their topic": (there(), [HOST], JOINED),
+    "users are made without their topic": (existing_state(), [HOST], JOINED),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("existing", "listed", "steps"), PLANNED.values(), ids=PLANNED)
 def test_endpoints_get_what_they_lack(existing: Existing, listed: list[Endpoint], steps: list[Step]) -> None:
-    assert planned(existing, *listed) == steps
+    assert plan_listed(existing, *listed) == steps
 
 
 def test_what_cannot_be_given_to_an_endpoint_is_told() -> None:
     for existing, reason in (
-        (there({}, {"laptop": (DN, "who")}, ["gLite-APEL"]), "bound as laptop"),
-        (there({NAME: member("u")}, {NAME: (DN, "u")}, ["gLite-APEL"]), "without the role publisher"),
+        (existing_state({}, {"laptop": (DN, "who")}, ["gLite-APEL"]), "bound as laptop"),
+        (existing_state({NAME: member("u")}, {NAME: (DN, "u")}, ["gLite-APEL"]), "without the role publisher"),
     ):
-        assert reason in declared(existing, HOST).failed[0].text
-    assert declared(there(), HOST).faults == ["there is no topic gLite-APEL (ams topics create gLite-APEL)"]
+        assert reason in declare_listed(existing, HOST).failed[0].text
+    assert declare_listed(existing_state(), HOST).faults == [
+        "there is no topic gLite-APEL (ams topics create gLite-APEL)"
+    ]
 
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_certificate_that_another_host_gives_up_is_moved_after_that_one(is_first: bool) -> None:
     a, b = endpoint("a.example.org"), endpoint("b.example.org")
-    existing = after(TOPICS, planned(TOPICS, a, b))
+    existing = state_after(TOPICS, plan_listed(TOPICS, a, b))
     giver, taker = (a, b) if is_first else (b, a)
     moved = sorted([replace(giver, dn="/CN=new"), replace(taker, dn=giver.dn)], key=lambda each: each.host)
 
-    steps = planned(existing, *moved)
+    steps = plan_listed(existing, *moved)
 
     given = f"CN={giver.host},O=Example,C=GR"
     assert [step.fields["auth_identifier"] for step in steps] == ["CN=new", given]
-    assert planned(after(existing, steps), *moved) == []
+    assert plan_listed(state_after(existing, steps), *moved) == []
 
 
 HOSTS = st.sampled_from(["a.example.org", "b.example.org", "c.example.org"])
@@ -182,14 +186,14 @@ def states(draw: st.DrawFn) -> Existing:
     bound = draw(st.dictionaries(st.one_of(NAMES, st.just("laptop")), UUIDS, max_size=3))
     dns = draw(st.permutations(["CN=one", "CN=two", "CN=three"]))
     bindings = {name: (dn, uuid) for (name, uuid), dn in zip(bound.items(), dns, strict=False)}
-    return there({"reader": member("r"), **members}, bindings, topics)
+    return existing_state({"reader": member("r"), **members}, bindings, topics)
 
 
 @settings(max_examples=60, deadline=None)
 @given(states(), LISTED, st.booleans())
-def test_a22_what_was_done_once_leaves_nothing_to_do(existing: Existing, listed: list, own_topics: bool) -> None:
+def test_a22_what_was_done_once_leaves_nothing_to_do(existing: Existing, listed_gocdb: list, own_topics: bool) -> None:
     judged = {
-        kind: judge([each for each in listed if each.service_type == kind], site, own_topics=own_topics)
+        kind: judge([each for each in listed_gocdb if each.service_type == kind], site, own_topics=own_topics)
         for kind in (APEL, CLOUD)
     }
     wanted = [each for kind in judged.values() for each in kind.served]
@@ -199,15 +203,15 @@ def test_a22_what_was_done_once_leaves_nothing_to_do(existing: Existing, listed:
         gone = removals(vanished(judged, now, made.users, own_topics=own_topics), now, "p")
         return plan(made.declared(gone), now)
 
-    assert all_steps(after(existing, all_steps(existing))) == []
+    assert all_steps(state_after(existing, all_steps(existing))) == []
 
 
 @settings(max_examples=30, deadline=None)
 @given(states(), LISTED)
-def test_nobody_loses_what_provisioning_did_not_give(existing: Existing, listed: list) -> None:
-    made = declared(existing, *listed)
-    gone = removals(vanished({APEL: judge(listed, site)}, existing, made.users), existing, "p")
-    later = after(existing, plan(made.declared(gone), existing))
+def test_nobody_loses_what_provisioning_did_not_give(existing: Existing, listed_gocdb: list) -> None:
+    made = declare_listed(existing, *listed_gocdb)
+    gone = removals(vanished({APEL: judge(listed_gocdb, site)}, existing, made.users), existing, "p")
+    later = state_after(existing, plan(made.declared(gone), existing))
 
     for name in {"reader", "jane"} & existing.of(Kind.MEMBER).keys():
         assert name in later.of(Kind.MEMBER)
@@ -217,24 +221,24 @@ def test_nobody_loses_what_provisioning_did_not_give(existing: Existing, listed:
 
 
 ENDPOINTS = [endpoint(f"{letter}.example.org") for letter in "abcdef"]
-_TOPICS = there(topics=[APEL])
-FULL = after(_TOPICS, planned(_TOPICS, *ENDPOINTS))
+_TOPICS = existing_state(topics=[APEL])
+FULL = state_after(_TOPICS, plan_listed(_TOPICS, *ENDPOINTS))
 
 
-def gone(existing: Existing, *listed, service_type: str = APEL) -> VanishedResources:
+def vanished_resources(existing: Existing, *listed, service_type: str = APEL) -> VanishedResources:
     return vanished({service_type: judge(listed, site)}, existing, {})
 
 
 def test_a22_who_is_listed_but_not_served_has_not_vanished() -> None:
     *others, last = ENDPOINTS
-    assert gone(FULL, *others, replace(last, in_production="N")).who == []
-    assert gone(FULL, *others, replace(last, dn="")).who == []
-    assert gone(FULL, *others).who == ["gLite-APEL---f-example-org---SITE-A"]
+    assert vanished_resources(FULL, *others, replace(last, in_production="N")).who == []
+    assert vanished_resources(FULL, *others, replace(last, dn="")).who == []
+    assert vanished_resources(FULL, *others).who == ["gLite-APEL---f-example-org---SITE-A"]
 
 
 def test_a22_other_types_and_other_peoples_users_are_not_looked_at() -> None:
-    assert gone(there({"jane": member("j")}, {"laptop": ("CN=x", "j")}), *ENDPOINTS).who == []
-    assert gone(FULL, endpoint("x", service_type=CLOUD), service_type=CLOUD).who == []
+    assert vanished_resources(existing_state({"jane": member("j")}, {"laptop": ("CN=x", "j")}), *ENDPOINTS).who == []
+    assert vanished_resources(FULL, endpoint("x", service_type=CLOUD), service_type=CLOUD).who == []
 
 
 @pytest.mark.parametrize(("listed", "said", "told"), [
@@ -250,7 +254,7 @@ def test_a22_nobody_is_removed_when_the_listing_is_doubtful(listed: list, said: 
 
 
 def test_a_binding_whose_user_is_in_another_project_stays() -> None:
-    existing = there({}, {"gLite-APEL---z---SITE-A": ("CN=z", "elsewhere")})
-    found = gone(existing, *ENDPOINTS)
+    existing = existing_state({}, {"gLite-APEL---z---SITE-A": ("CN=z", "elsewhere")})
+    found = vanished_resources(existing, *ENDPOINTS)
     assert found.bindings == ("gLite-APEL---z---SITE-A",)
     assert removals(found, existing, "p") == {}

@@ -39,7 +39,7 @@ projects:
 """
 
 
-def declared(folder: Path, text: str, *more: str) -> Declared:
+def read_texts(folder: Path, text: str, *more: str) -> Declared:
     paths = [folder / f"{number}.yaml" for number in range(1 + len(more))]
     for path, each in zip(paths, (text, *more), strict=True):
         path.write_text(textwrap.dedent(each))
@@ -61,7 +61,7 @@ def test_everything_that_can_be_declared_is_read_with_its_line(tmp_path: Path) -
     (tmp_path / "grams.avsc").write_text('{"type": "int"}')
     (tmp_path / "ounces.proto").write_text("message A {}")
 
-    found = declared(tmp_path, GARDEN)
+    found = read_texts(tmp_path, GARDEN)
 
     assert found.fields == {
         Key(Kind.USER, "", "keeper"): {"email": "keeper@site.example", "service_roles": ("admin_viewer",)},
@@ -100,7 +100,7 @@ def test_everything_that_can_be_declared_is_read_with_its_line(tmp_path: Path) -
 
 
 def test_several_files_are_one_declaration(tmp_path: Path) -> None:
-    found = declared(
+    found = read_texts(
         tmp_path,
         "projects: {garden: {description: What grows, topics: {a: }}}",
         "projects: {garden: {retention: 365d, topics: {b: }}, shed: }",
@@ -118,7 +118,7 @@ def test_two_files_cannot_say_the_same_thing(tmp_path: Path) -> None:
         ("description: x\n", "1.yaml:2: description of project garden is declared already"),
     ):
         with pytest.raises(BadDocument, match=reason):
-            declared(tmp_path, first, f"projects:\n  garden:\n    {second}")
+            read_texts(tmp_path, first, f"projects:\n  garden:\n    {second}")
 
 
 WRONG = [
@@ -165,7 +165,7 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, text: str, rea
     (tmp_path / "deep.json").write_text("[" * 100_000)
 
     with pytest.raises(BadDocument) as raised:
-        declared(tmp_path, text)
+        read_texts(tmp_path, text)
 
     assert reason in str(raised.value)
     assert str(raised.value).startswith(str(tmp_path))
@@ -176,7 +176,7 @@ def test_options_are_read_as_the_service_shows_them(tmp_path: Path) -> None:
         "retryPolicy: {minimumBackoff: 0.5s}\ndeadLetterPolicy: {deadLetterTopic: b}\nfilter: attributes:a\n"
         "retainAckedMessages: true\nexpirationPolicy: {ttl: 86400.0s}\nmessageRetentionDuration: ~"
     )
-    found = declared(tmp_path, text)
+    found = read_texts(tmp_path, text)
 
     assert found.fields[Key(Kind.SUBSCRIPTION, "garden", "s")] == {
         "topic": "a", "type": "parallel", "retryPolicy": {"minimumBackoff": "0.500s", "maximumBackoff": "600s"},
@@ -214,7 +214,7 @@ ON_ONE_LINE = [
 @pytest.mark.parametrize(("text", "reason"), ON_ONE_LINE)
 def test_what_is_wrong_with_logins_is_said_with_its_line_and_no_secret(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(BadDocument, match=rf"0.yaml:1: .*{reason}") as raised:
-        declared(tmp_path, text)
+        read_texts(tmp_path, text)
     assert "s3cret" not in str(raised.value)
 
 
@@ -227,7 +227,7 @@ SHOWN_PUSH = PUSH | {
 DEAD = {"deadLetterTopic": "/projects/P/topics/dead", "maxDeliveryAttempts": 5}
 
 
-def push(folder: Path, text: str) -> object:
+def read_push(folder: Path, text: str) -> object:
     (folder / "push.yaml").write_text(text)
     root = read_tree(str(folder / "push.yaml"))
     assert root
@@ -237,7 +237,7 @@ def push(folder: Path, text: str) -> object:
 def test_a_push_configuration_is_spelled_as_the_api_spells_it(tmp_path: Path) -> None:
     more = "authorizationHeader: {type: disabled}\nretryPolicy: {period: 500}\nbase64Decode: true\nmaxMessages: 3\n"
 
-    assert push(tmp_path, ENDPOINT + more) == {
+    assert read_push(tmp_path, ENDPOINT + more) == {
         "type": "http_endpoint", "pushEndpoint": "https://pump.example/in", "base64Decode": True, "maxMessages": 3,
         "authorizationHeader": {"type": "disabled"}, "retryPolicy": {"type": "linear", "period": 500},
     }  # fmt: skip
@@ -259,7 +259,7 @@ def test_a_push_configuration_is_spelled_as_the_api_spells_it(tmp_path: Path) ->
 ])  # fmt: skip
 def test_what_the_service_would_refuse_or_drop_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(BadDocument, match=reason):
-        push(tmp_path, text)
+        read_push(tmp_path, text)
 
 
 @pytest.mark.parametrize(("said", "shown", "is_same"), [

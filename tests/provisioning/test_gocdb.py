@@ -39,7 +39,7 @@ def client(authority: Authority) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def running(authority: Authority) -> Iterator[Gocdb]:
+def running_gocdb(authority: Authority) -> Iterator[Gocdb]:
     host = authority.signs("localhost", hosts=["localhost"])
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority.pair.chain)
     tls.verify_mode = ssl.CERT_REQUIRED
@@ -49,21 +49,21 @@ def running(authority: Authority) -> Iterator[Gocdb]:
 
 
 @pytest.fixture
-def server(running: Gocdb) -> Gocdb:
-    running.answers, running.asked = {}, []
-    return running
+def server(running_gocdb: Gocdb) -> Gocdb:
+    running_gocdb.answers, running_gocdb.asked = {}, []
+    return running_gocdb
 
 
 @pytest.fixture
-def feed(server: Gocdb, authority: Authority, client: Pair) -> Iterator[Feed]:
-    ca, sites = authority.pair.chain, sites_address(server.feed)
-    with Feed(server.feed, sites, ca=ca, cert=client.chain, key=client.key) as opened:
+def open_feed(server: Gocdb, authority: Authority, client: Pair) -> Iterator[Feed]:
+    ca, sites = authority.pair.chain, sites_address(server.feed_url)
+    with Feed(server.feed_url, sites, ca=ca, cert=client.chain, key=client.key) as opened:
         yield opened
 
 
-def test_endpoints_of_a_type_are_asked_for_with_our_certificate(server: Gocdb, feed: Feed) -> None:
+def test_endpoints_of_a_type_are_asked_for_with_our_certificate(server: Gocdb, open_feed: Feed) -> None:
     server.answers[CLOUD] = endpoints_xml(endpoint("x", service_type=CLOUD))
-    assert [each.host for each in feed.endpoints(CLOUD)] == ["x"]
+    assert [each.host for each in open_feed.endpoints(CLOUD)] == ["x"]
     assert server.asked == [f"method=get_service_endpoint&service_type={CLOUD}"]
 
 
@@ -72,43 +72,46 @@ def test_a23_a_server_nobody_vouches_for_is_not_read(server: Gocdb, client: Pair
         ({"cert": client.chain, "key": client.key}, "not signed by a trusted CA"),
         ({"ca": authority.pair.chain}, "cannot read"),
     ):
-        with Feed(server.feed, sites_address(server.feed), **own) as feed, pytest.raises(ServiceFailed, match=reason):
+        with (
+            Feed(server.feed_url, sites_address(server.feed_url), **own) as feed,
+            pytest.raises(ServiceFailed, match=reason),
+        ):
             feed.endpoints(APEL)
 
 
-def test_a26_pages_are_followed_to_the_last(server: Gocdb, feed: Feed) -> None:
+def test_a26_pages_are_followed_to_the_last(server: Gocdb, open_feed: Feed) -> None:
     server.answers[APEL] = results([endpoint_xml(ONE)], following="?method=get_service_endpoint&page=2")
     server.answers["2"] = results([endpoint_xml(OTHER)], following=f"{server.url}?page=3")
     server.answers["3"] = results([])
-    assert feed.endpoints(APEL) == [ONE, OTHER]
+    assert open_feed.endpoints(APEL) == [ONE, OTHER]
 
 
 @pytest.mark.parametrize(("following", "told"), [
     ("?page=2", "do not end"), ("https://elsewhere.example.org/?page=2", "another host"), ("?page=9", "answered 404"),
 ])  # fmt: skip
-def test_a26_a_listing_that_stops_halfway_is_none(server: Gocdb, feed: Feed, following: str, told: str) -> None:
+def test_a26_a_listing_that_stops_halfway_is_none(server: Gocdb, open_feed: Feed, following: str, told: str) -> None:
     server.answers[APEL] = results([endpoint_xml(ONE)], following=following)
     server.answers["2"] = results([], following="?page=2")
     with pytest.raises(ServiceFailed, match=told):
-        feed.endpoints(APEL)
+        open_feed.endpoints(APEL)
 
 
-def test_an_answer_without_end_is_given_up(server: Gocdb, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_end_is_given_up(server: Gocdb, open_feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BYTES", 100)
     server.answers[APEL] = endpoints_xml(ONE)
     with pytest.raises(ServiceFailed, match="larger than 100 bytes"):
-        feed.endpoints(APEL)
+        open_feed.endpoints(APEL)
 
 
-def test_a_site_is_asked_for_once(server: Gocdb, feed: Feed) -> None:
+def test_a_site_is_asked_for_once(server: Gocdb, open_feed: Feed) -> None:
     server.answers["SITE-A"] = sites_xml(site())
     server.answers["GONE"] = sites_xml()
 
-    assert [feed.site(name) for name in ("SITE-A", "SITE-A", "GONE", "GONE")] == [site(), site(), None, None]
+    assert [open_feed.site(name) for name in ("SITE-A", "SITE-A", "GONE", "GONE")] == [site(), site(), None, None]
     assert len(server.asked) == 2
     for _ in range(2):
         with pytest.raises(ServiceFailed, match="answered 404"):
-            feed.site("AWAY")
+            open_feed.site("AWAY")
     assert len(server.asked) == 3
 
 
@@ -160,7 +163,7 @@ def test_what_is_no_listing_is_refused_and_an_error_of_gocdb_told_in_its_words(b
         read_endpoints(b"<error>Unsupported parameter: typ</error>")
 
 
-def failed(judged: JudgedListing) -> list[LeftOut]:
+def failed_entries(judged: JudgedListing) -> list[LeftOut]:
     return [each for each in judged.left_out if not each.reason.by_rule]
 
 
@@ -194,7 +197,7 @@ def test_sites_in_production_are_served(certification: str) -> None:
 def test_a24_what_is_wrong_with_one_endpoint_is_told_and_the_others_go_on(said: dict[str, str], text: str) -> None:
     judged = judge([endpoint(**{"host": "bad", **said}), endpoint("good")], lambda name: site(name))
     assert [each.endpoint.host for each in judged.served] == ["good"]
-    assert text in failed(judged)[0].text
+    assert text in failed_entries(judged)[0].text
 
 
 def test_a24_a_site_that_cannot_be_asked_for_fails_its_endpoints_alone() -> None:
@@ -206,7 +209,7 @@ def test_a24_a_site_that_cannot_be_asked_for_fails_its_endpoints_alone() -> None
     judged = judge([endpoint("a", site="AWAY"), endpoint("b", site="GONE"), endpoint("c")], find)
 
     assert [each.endpoint.host for each in judged.served] == ["c"]
-    assert [each.text for each in failed(judged)] == ["site AWAY: GOCDB is busy", "GOCDB lists no site GONE"]
+    assert [each.text for each in failed_entries(judged)] == ["site AWAY: GOCDB is busy", "GOCDB lists no site GONE"]
 
 
 @pytest.mark.parametrize(("dn", "normal"), [
@@ -223,4 +226,4 @@ def test_a25_subjects_are_read_as_the_certificate_service_reads_them(dn: str, no
 def test_endpoints_of_one_name_with_different_certificates_are_left_to_people() -> None:
     judged = judge([endpoint("a.b"), endpoint("a-b"), endpoint("c"), endpoint("c")], site)
     assert [each.endpoint.host for each in judged.served] == ["c", "c"]
-    assert len(failed(judged)) == 2
+    assert len(failed_entries(judged)) == 2

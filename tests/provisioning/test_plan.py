@@ -164,14 +164,14 @@ TOPIC = Key(Kind.TOPIC, "p", "t")
 SUBSCRIPTION = Key(Kind.SUBSCRIPTION, "p", "s")
 
 
-def of(fields: Mapping[Key, Fields], *references: Key) -> Declared:
+def declare_fields(fields: Mapping[Key, Fields], *references: Key) -> Declared:
     sections = frozenset((key.project, key.kind) for key in fields)
     return Declared(fields, dict.fromkeys(fields, PLACE), [Reference(PLACE, key) for key in references], sections)
 
 
 def test_a_reference_to_what_exists_is_enough_unless_it_is_pruned() -> None:
     existing = Existing({TOPIC: EMPTY[Kind.TOPIC]})
-    declared = of({SUBSCRIPTION: {"topic": "t"}, Key(Kind.TOPIC, "p", "other"): {}}, TOPIC)
+    declared = declare_fields({SUBSCRIPTION: {"topic": "t"}, Key(Kind.TOPIC, "p", "other"): {}}, TOPIC)
 
     assert [step.change for step in plan(declared, existing)] == [Change.ADD, Change.ADD]
     with pytest.raises(BadDocument, match="neither declared nor there"):
@@ -185,14 +185,15 @@ STAYS = "has another {}, which a subscription cannot change; delete it first"
 
 
 @pytest.mark.parametrize(("declared", "existing", "reason"), [
-    (of({SUBSCRIPTION: {"topic": "t"}}, TOPIC), {}, "topic p/t is neither declared nor there"),
-    (of({SUBSCRIPTION: {"topic": "t", "type": "parallel"}}), {SUBSCRIPTION: ORDERED}, STAYS.format("type")),
-    (of({SUBSCRIPTION: {"topic": "t", "filter": "attributes:a"}}), {SUBSCRIPTION: ORDERED}, STAYS.format("filter")),
-    (of({SUBSCRIPTION: {"topic": "t", "enableMessageOrdering": True}}), {SUBSCRIPTION: ORDERED},
+    (declare_fields({SUBSCRIPTION: {"topic": "t"}}, TOPIC), {}, "topic p/t is neither declared nor there"),
+    (declare_fields({SUBSCRIPTION: {"topic": "t", "type": "parallel"}}), {SUBSCRIPTION: ORDERED}, STAYS.format("type")),
+    (declare_fields({SUBSCRIPTION: {"topic": "t", "filter": "attributes:a"}}), {SUBSCRIPTION: ORDERED},
+     STAYS.format("filter")),
+    (declare_fields({SUBSCRIPTION: {"topic": "t", "enableMessageOrdering": True}}), {SUBSCRIPTION: ORDERED},
      STAYS.format("enableMessageOrdering")),
-    (of({SUBSCRIPTION: {"topic": "t"}}), {SUBSCRIPTION: {**EMPTY[Kind.SUBSCRIPTION], "topic": "old"}},
+    (declare_fields({SUBSCRIPTION: {"topic": "t"}}), {SUBSCRIPTION: {**EMPTY[Kind.SUBSCRIPTION], "topic": "old"}},
      "subscription p/s is on topic old, and a subscription cannot change"),
-    (of({SCHEMA: {"type": "json", "schema": {}, "attributes": {"required": ["a"]}}}), {SCHEMA: PAYLOADS},
+    (declare_fields({SCHEMA: {"type": "json", "schema": {}, "attributes": {"required": ["a"]}}}), {SCHEMA: PAYLOADS},
      "schema p/s holds a schema of payloads, and the service cannot"),
 ])  # fmt: skip
 def test_the_impossible_is_refused_by_place(declared: Declared, existing: Mapping[Key, Fields], reason: str) -> None:

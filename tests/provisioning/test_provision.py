@@ -17,7 +17,7 @@ from tests.provisioning.listings import APEL, CLOUD, endpoint, site, sites_xml
 from tests.support.certificate_service import DATE, KEY
 from tests.support.commands import Ran
 from tests.support.documents import ROOT, blocks, is_shown
-from tests.support.served import Served
+from tests.support.served import InProcessService
 
 A, B, C = (endpoint(f"{letter}.example.org") for letter in "abc")
 NOVA = "org.openstack.nova"
@@ -27,31 +27,31 @@ def name(letter: str) -> str:
     return f"gLite-APEL---{letter}-example-org---SITE-A"
 
 
-def told(ran: Ran) -> Any:
+def printed_json(ran: Ran) -> Any:
     return json.loads(ran.stdout)
 
 
 def test_endpoints_get_users_bindings_and_their_topic_once_and_a_dry_run_shows_that(egi: Site) -> None:
     listed = A, B, endpoint("c", dn=""), endpoint("d", in_production="N"), endpoint("e", site="SITE-A", dn="odd")
-    egi.lists(APEL, *listed)
-    planned, shown = egi.run("--dry-run", "-o", "json"), egi.run("--dry-run")
-    assert [step["step"] for step in told(planned)["steps"]] == ["join", "bind", "join", "bind", "allow"]
-    assert told(planned)["applied"] is False
+    egi.set_listing(APEL, *listed)
+    planned, shown = egi.run_gocdb("--dry-run", "-o", "json"), egi.run_gocdb("--dry-run")
+    assert [step["step"] for step in printed_json(planned)["steps"]] == ["join", "bind", "join", "bind", "allow"]
+    assert printed_json(planned)["applied"] is False
     assert f"join   {name('a')}" in shown.stdout
     assert (egi.certificates.changes, egi.project.members(), egi.project.on_list(APEL)) == ([], {}, [])
 
-    ran = egi.run("-o", "json")
+    ran = egi.run_gocdb("-o", "json")
 
     assert ran.returncode == 1
-    assert told(ran)["users_created"] == [name("a"), name("b")]
-    assert [each["reason"] for each in told(ran)["left_out"]] == ["no certificate", "not in production"]
-    assert [each["host"] for each in told(ran)["failed"]] == ["e"]
+    assert printed_json(ran)["users_created"] == [name("a"), name("b")]
+    assert [each["reason"] for each in printed_json(ran)["left_out"]] == ["no certificate", "not in production"]
+    assert [each["host"] for each in printed_json(ran)["failed"]] == ["e"]
     members = egi.project.members()
     assert members[name("a")].email == "grid@example.org"
     assert members[name("a")].projects[0].roles == ["publisher"]
     assert egi.project.on_list(APEL) == [name("a"), name("b")]
-    assert egi.bound[name("a")] == {
-        "name": name("a"), "uuid": egi.bound[name("a")]["uuid"], "created_on": DATE, "service_uuid": UUID,
+    assert egi.bindings_by_name[name("a")] == {
+        "name": name("a"), "uuid": egi.bindings_by_name[name("a")]["uuid"], "created_on": DATE, "service_uuid": UUID,
         "host": "localhost", "auth_identifier": "CN=a.example.org,O=Example,C=GR",
         "unique_key": members[name("a")].uuid, "auth_type": "x509",
     }  # fmt: skip
@@ -59,128 +59,133 @@ def test_endpoints_get_users_bindings_and_their_topic_once_and_a_dry_run_shows_t
     everything = " ".join([ran.stdout, ran.stderr, *egi.certificates.asked, *egi.gocdb.asked])
     assert [token for token in tokens if token in everything] == []  # A23
 
-    egi.lists(APEL, A, B)
+    egi.set_listing(APEL, A, B)
     egi.certificates.changes.clear()
-    again = egi.run()
+    again = egi.run_gocdb()
     assert (again.returncode, again.stdout.partition("\n")[0]) == (0, "nothing to do")
     assert egi.certificates.changes == []
 
 
 def test_a22_users_made_anew_and_hosts_with_new_certificates_are_bound_anew(egi: Site) -> None:
-    egi.lists(APEL, A)
-    egi.run()
+    egi.set_listing(APEL, A)
+    egi.run_gocdb()
     egi.project.client.call(wire.delete_user(name("a")))
 
-    assert told(egi.run("-o", "json"))["bindings_updated"] == [name("a")]
-    assert egi.bound[name("a")]["unique_key"] == egi.project.members()[name("a")].uuid
+    assert printed_json(egi.run_gocdb("-o", "json"))["bindings_updated"] == [name("a")]
+    assert egi.bindings_by_name[name("a")]["unique_key"] == egi.project.members()[name("a")].uuid
     assert egi.project.on_list(APEL) == [name("a")]
 
-    egi.lists(APEL, replace(A, dn="/C=GR/O=New/CN=a.example.org"))
-    certified = told(egi.run("-o", "json"))
+    egi.set_listing(APEL, replace(A, dn="/C=GR/O=New/CN=a.example.org"))
+    certified = printed_json(egi.run_gocdb("-o", "json"))
     assert (certified["bindings_updated"], certified["users_created"]) == ([name("a")], [])
-    assert egi.bound[name("a")]["auth_identifier"] == "CN=a.example.org,O=New,C=GR"
+    assert egi.bindings_by_name[name("a")]["auth_identifier"] == "CN=a.example.org,O=New,C=GR"
 
 
 def test_a24_a_certificate_service_that_fails_for_one_endpoint_serves_the_others(egi: Site) -> None:
-    egi.lists(APEL, A, B)
+    egi.set_listing(APEL, A, B)
     egi.certificates.failing[name("a")] = 500
-    ran = egi.run("-o", "json")
+    ran = egi.run_gocdb("-o", "json")
     assert ran.returncode == 1
-    assert [(each["host"], each["text"][:4]) for each in told(ran)["failed"]] == [("a.example.org", "bind")]
-    assert name("b") in egi.bound
+    assert [(each["host"], each["text"][:4]) for each in printed_json(ran)["failed"]] == [("a.example.org", "bind")]
+    assert name("b") in egi.bindings_by_name
 
     egi.certificates.failing[name("a")] = 409  # the name is taken elsewhere
-    taken = egi.run()
+    taken = egi.run_gocdb()
     assert taken.returncode == 1
     assert "FAILED  a.example.org (gLite-APEL, SITE-A): bind" in taken.stdout
 
     egi.certificates.failing.clear()
-    assert egi.run().returncode == 0
-    assert name("a") in egi.bound
+    assert egi.run_gocdb().returncode == 0
+    assert name("a") in egi.bindings_by_name
 
 
 def test_a_service_that_is_another_one_ends_the_run_and_gets_no_token(egi: Site) -> None:
-    egi.lists(APEL, A)
+    egi.set_listing(APEL, A)
 
-    assert egi.run("--service", "ams-devel").returncode == 4
-    assert egi.run("--service-host", "elsewhere").returncode == 2
-    assert egi.run("--service-uuid", "another").returncode == 2
-    assert egi.run(AMS_AUTHN_KEY="wrong").returncode == 3
-    ran = egi.run(AMS_AUTHN_KEY=None, AMS_AUTHN_ENDPOINT="https://elsewhere.example.org")
+    assert egi.run_gocdb("--service", "ams-devel").returncode == 4
+    assert egi.run_gocdb("--service-host", "elsewhere").returncode == 2
+    assert egi.run_gocdb("--service-uuid", "another").returncode == 2
+    assert egi.run_gocdb(AMS_AUTHN_KEY="wrong").returncode == 3
+    ran = egi.run_gocdb(AMS_AUTHN_KEY=None, AMS_AUTHN_ENDPOINT="https://elsewhere.example.org")
     assert (ran.returncode, "not given to another host" in ran.stderr) == (2, True)
     assert egi.certificates.changes == []
 
 
 def test_a22_vanished_endpoints_are_reported_and_removed_when_that_is_asked_for(egi: Site) -> None:
-    egi.lists(APEL, A, B, C)
-    egi.run()
-    egi.lists(APEL, A)
-    halved = egi.run("--remove")
+    egi.set_listing(APEL, A, B, C)
+    egi.run_gocdb()
+    egi.set_listing(APEL, A)
+    halved = egi.run_gocdb("--remove")
     egi.gocdb.answers[APEL] = 500
-    away = egi.run("--remove")
+    away = egi.run_gocdb("--remove")
     assert (halved.returncode, away.returncode) == (1, 1)
     assert "FAILED  no user was removed: 2 of 3 are more than half" in halved.stdout
     assert "answered 500" in away.stdout
-    assert len(egi.bound) == len(egi.project.members()) == 3
+    assert len(egi.bindings_by_name) == len(egi.project.members()) == 3
 
-    egi.lists(APEL, A, B)
-    ran = egi.run("-o", "json")
-    assert (ran.returncode, told(ran)["vanished"]["users"], told(ran)["steps"]) == (0, [name("c")], [])
-    removed = told(egi.run("--remove", "-o", "json"))
+    egi.set_listing(APEL, A, B)
+    ran = egi.run_gocdb("-o", "json")
+    assert (ran.returncode, printed_json(ran)["vanished"]["users"], printed_json(ran)["steps"]) == (0, [name("c")], [])
+    removed = printed_json(egi.run_gocdb("--remove", "-o", "json"))
     assert [step["step"] for step in removed["steps"]] == ["unbind", "disallow", "leave"]
-    assert sorted(egi.bound) == sorted(egi.project.members()) == egi.project.on_list(APEL) == [name("a"), name("b")]
+    assert (
+        sorted(egi.bindings_by_name)
+        == sorted(egi.project.members())
+        == egi.project.on_list(APEL)
+        == [name("a"), name("b")]
+    )
 
-    assert egi.run("--remove").stdout.startswith("nothing to do\n")
-    egi.lists(APEL, A, B, C)
-    assert egi.run().returncode == 0
+    assert egi.run_gocdb("--remove").stdout.startswith("nothing to do\n")
+    egi.set_listing(APEL, A, B, C)
+    assert egi.run_gocdb().returncode == 0
     assert egi.project.on_list(APEL) == [name("a"), name("b"), name("c")]
 
 
 def test_an_endpoint_of_another_type_now_is_taken_off_the_list_of_the_first(egi: Site) -> None:
-    both = ("gocdb", "--feed", egi.gocdb.feed, "--service-type", APEL, "--service-type", CLOUD)
+    both = ("gocdb", "--feed", egi.gocdb.feed_url, "--service-type", APEL, "--service-type", CLOUD)
     egi.project.topic("eu-egi-cloud-accounting")
-    egi.lists(APEL, A, B)
-    egi.lists(CLOUD, replace(A, service_type=CLOUD))
+    egi.set_listing(APEL, A, B)
+    egi.set_listing(CLOUD, replace(A, service_type=CLOUD))
     egi.provision(*both)
-    egi.lists(APEL, B)
+    egi.set_listing(APEL, B)
 
     ran = egi.provision(*both, "--remove", "-o", "json")
 
-    assert told(ran)["vanished"]["access"] == [{"topic": APEL, "user": name("a")}]
+    assert printed_json(ran)["vanished"]["access"] == [{"topic": APEL, "user": name("a")}]
     assert egi.project.on_list(APEL) == [name("b")]
     assert egi.project.on_list("eu-egi-cloud-accounting") == [name("a")]
 
 
 def test_clouds_get_a_topic_and_a_subscription_each(egi: Site) -> None:
     project, reader = egi.project, f"reader-of-{egi.project.name}"
-    command = ("cloud-info", "--feed", egi.gocdb.feed, "--service-type", NOVA, "--consumer")
+    command = ("cloud-info", "--feed", egi.gocdb.feed_url, "--service-type", NOVA, "--consumer")
     project.client.call(wire.create_member(project.name, reader, ["consumer"]))
     egi.gocdb.answers["SITE.B"] = sites_xml(site("SITE.B"))
-    egi.lists(NOVA, endpoint("nova.example.org", service_type=NOVA, site="SITE.B", primary_key="12 34G0"))
+    egi.set_listing(NOVA, endpoint("nova.example.org", service_type=NOVA, site="SITE.B", primary_key="12 34G0"))
 
     ran = egi.provision(*command, reader, "-o", "json")
 
     topic, user = "SITE_SITE-B_ENDPOINT_1234G0", "org-openstack-nova---nova-example-org---SITE-B"
-    assert (ran.returncode, told(ran)["failed"]) == (0, [])
+    assert (ran.returncode, printed_json(ran)["failed"]) == (0, [])
     assert project.on_list(topic) == [user]
     assert project.client.call(wire.get_subscription_acl(project.name, topic)).authorized_users == [reader]
     assert project.client.call(wire.get_subscription(project.name, topic)).ack_deadline_seconds == 100
-    assert egi.bound[user]["auth_identifier"] == "CN=nova.example.org,O=Example,C=GR"
+    assert egi.bindings_by_name[user]["auth_identifier"] == "CN=nova.example.org,O=Example,C=GR"
     assert egi.provision(*command, reader).stdout.startswith("nothing to do\n")
 
-    egi.lists(NOVA, endpoint("x.example.org", service_type=NOVA, primary_key="5G0"))
+    egi.set_listing(NOVA, endpoint("x.example.org", service_type=NOVA, primary_key="5G0"))
     later = egi.provision(*command, "nobody", "-o", "json")
-    assert told(later)["vanished"]["topics"] == [topic]
-    assert (later.returncode, told(later)["failed"][0]["host"]) == (1, "x.example.org")
+    assert printed_json(later)["vanished"]["topics"] == [topic]
+    assert (later.returncode, printed_json(later)["failed"][0]["host"]) == (1, "x.example.org")
     assert project.on_list("SITE_SITE-A_ENDPOINT_5G0") == ["org-openstack-nova---x-example-org---SITE-A"]
 
 
-def test_the_scripts_configuration_is_taken_as_it_is(egi: Site, service: Served, tmp_path: Path) -> None:
-    egi.lists(APEL, replace(A, host="ini.example.org"))
+def test_the_scripts_configuration_is_taken_as_it_is(egi: Site, service: InProcessService, tmp_path: Path) -> None:
+    egi.set_listing(APEL, replace(A, host="ini.example.org"))
     config = tmp_path / "scripts.cfg"
     config.write_text(f"""[AMS]
 ams_project: {egi.project.name}
-goc_db_host: {egi.gocdb.feed}
+goc_db_host: {egi.gocdb.feed_url}
 service-types: {APEL}, {APEL}
 users_role: publisher
 ams_token: {service.token}

@@ -15,7 +15,7 @@ from google.pubsub_v1.services.schema_service.transports import SchemaServiceGrp
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from tests.pubsub.streams import SECONDS, Stream, get_refusal, open_stream
-from tests.support.served import Served
+from tests.support.served import InProcessService
 from tests.support.service import LiveService, live_service
 
 _numbers = itertools.count()
@@ -29,7 +29,7 @@ class World:
     subscriber: pubsub_v1.SubscriberClient
     schemas: SchemaServiceClient
     channel: grpc.Channel
-    service: LiveService | Served
+    service: LiveService | InProcessService
 
     def http(self, method: str, path: str, body: object = None) -> Any:
         return self.service.ask(method, f"/projects/{self.project}{path}", body)
@@ -93,7 +93,7 @@ def world(emulator: LiveService) -> Iterator[World]:
         yield world_at(channel, emulator)
 
 
-def world_at(channel: grpc.Channel, service: LiveService | Served) -> World:
+def world_at(channel: grpc.Channel, service: LiveService | InProcessService) -> World:
     publisher = pubsub_v1.PublisherClient(
         transport=PublisherGrpcTransport(channel=channel),
         publisher_options=pubsub_v1.types.PublisherOptions(enable_message_ordering=True),
@@ -101,5 +101,5 @@ def world_at(channel: grpc.Channel, service: LiveService | Served) -> World:
     subscriber = pubsub_v1.SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
     schemas = SchemaServiceClient(transport=SchemaServiceGrpcTransport(channel=channel))
     project = f"project-{next(_numbers)}"
-    address = service.run.pubsub if isinstance(service, Served) else service.pubsub
+    address = service.run.pubsub if isinstance(service, InProcessService) else service.pubsub
     return World(project, address, publisher, subscriber, schemas, channel, service)

@@ -15,8 +15,8 @@ from google.pubsub_v1 import types
 
 from ams.pubsub import streaming
 from tests.pubsub.streams import Policy, Stream, ask, get_refusal, iam, open_stream
-from tests.support.program_keys import public_pem, signed
-from tests.support.served import Served, served
+from tests.support.program_keys import public_pem, sign_token
+from tests.support.served import InProcessService, in_process_service
 from tests.support.service import LiveService, live_service
 from tests.support.waiting import wait_until
 
@@ -32,7 +32,7 @@ pb: Any = types
 class GuardedService:
     """A service with authentication, and a connection of a proxy to it."""
 
-    service: Served
+    service: InProcessService
     channel: grpc.Channel
 
     def http(self, method: str, path: str, body: object = None) -> Any:
@@ -79,7 +79,10 @@ class GuardedService:
 def guarded_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedService]:
     data = tmp_path_factory.mktemp("guarded") / "data"
     settings = {"host": "127.0.0.1", "trusted_proxies": "127.0.0.1/32", "failed_logins_per_minute": FAILURES}
-    with served(data, pubsub_port=0, **settings) as service, grpc.insecure_channel(service.run.pubsub) as channel:
+    with (
+        in_process_service(data, pubsub_port=0, **settings) as service,
+        grpc.insecure_channel(service.run.pubsub) as channel,
+    ):
         made = GuardedService(service, channel)
         made.http("POST", "/projects/P", {})
         made.http("PUT", "/projects/P/topics/topic")
@@ -149,7 +152,7 @@ def test_failed_logins_behind_a_proxy_that_names_no_clients_keep_nobody_else_out
         _, new = guarded_service.user("project_admin")  # a new, uncached token
         guarded_service.http("POST", "/users/admin/tokens/ci", {"public_key": public_pem()})
         for each in (attacker, guarded_service):
-            for token in (new, signed(guarded_service.service.clock.wall() / 1000)):
+            for token in (new, sign_token(guarded_service.service.clock.wall() / 1000)):
                 assert each.publish(token) == ("OK", "")
         assert guarded_service.publish("bad")[0] == "UNAUTHENTICATED"
 

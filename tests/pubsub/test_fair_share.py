@@ -22,7 +22,7 @@ from ams.pubsub.fields import TOPICS, read_name
 from ams.service.delivering import UnreadAnswers
 from ams.web.http2_relay import peer_name
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, Request
-from tests.support.served import Served, served
+from tests.support.served import InProcessService, in_process_service
 from tests.support.waiting import some_turns, wait_until_async
 
 MAX_CONNECTIONS = 20  # limit of connections, calls and streams of this service
@@ -38,10 +38,12 @@ Begin = Callable[[grpc.aio.Channel, Metadata], Any]
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
     data = tmp_path_factory.mktemp("places") / "ams-data"
     settings = {"max_connections": MAX_CONNECTIONS, "pull_wait": 8.0, "request_seconds": SECONDS}
-    with served(data, host="127.0.0.1", pubsub_port=0, trusted_proxies="127.0.0.1/32", **settings) as service:
+    with in_process_service(
+        data, host="127.0.0.1", pubsub_port=0, trusted_proxies="127.0.0.1/32", **settings
+    ) as service:
         service.ask("POST", "/projects/P", {})
         for topic in ("T", "quiet"):
             service.ask("PUT", f"/projects/P/topics/{topic}")
@@ -49,7 +51,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def users(service: Served) -> Iterator[tuple[str, str]]:
+def users(service: InProcessService) -> Iterator[tuple[str, str]]:
     """Two subscriptions, and tokens of two users who publish to one's topic and consume from both."""
     for name, topic in (("S", TOPIC), ("greedy", "projects/P/topics/quiet")):
         service.ask("PUT", f"/projects/P/subscriptions/{name}", {"topic": topic, "type": "parallel"})
@@ -82,7 +84,7 @@ def waiting_pull(channel: grpc.aio.Channel, metadata: Metadata) -> Any:
 
 @pytest.mark.parametrize("begin", [stream, silent_call, waiting_pull])
 async def test_one_user_opens_without_end_and_the_stream_and_the_publishes_of_another_go_on(
-    begin: Begin, service: Served, users: tuple[str, str]
+    begin: Begin, service: InProcessService, users: tuple[str, str]
 ) -> None:
     greedy, other = users
     async with grpc.aio.insecure_channel(service.run.pubsub) as channel:
@@ -137,7 +139,9 @@ async def _wait_for_ends(calls: list[Any], count: int) -> list[Any]:
     return ended
 
 
-async def test_a_connection_too_many_is_closed_and_those_that_are_open_go_on(service: Served, users: tuple[str, str]):
+async def test_a_connection_too_many_is_closed_and_those_that_are_open_go_on(
+    service: InProcessService, users: tuple[str, str]
+):
     host, _, port = service.run.pubsub.rpartition(":")
     metadata = bearer(users[0])
     async with grpc.aio.insecure_channel(service.run.pubsub) as channel:
@@ -155,7 +159,9 @@ async def test_a_connection_too_many_is_closed_and_those_that_are_open_go_on(ser
         opened.cancel()
 
 
-async def test_answers_that_are_not_read_are_counted_until_their_client_leaves(service: Served, users: tuple[str, str]):
+async def test_answers_that_are_not_read_are_counted_until_their_client_leaves(
+    service: InProcessService, users: tuple[str, str]
+):
     unread = service.run.service.deliverer.unread
     message = pb.PubsubMessage.pb()(data=b"x" * 1_000_000)
     request = pb.PublishRequest.pb()(topic=TOPIC, messages=[message] * 3).SerializeToString()

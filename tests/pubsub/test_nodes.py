@@ -17,7 +17,7 @@ from local_cluster.node import Node
 from local_cluster.ports import free_port
 from tests.cluster.nodes import node_served, shared_settings
 from tests.pubsub.streams import Stream, ask, get_refusal, open_stream
-from tests.support.served import Served
+from tests.support.served import InProcessService
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.long]
@@ -30,7 +30,7 @@ pb: Any = types
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Served]]:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[InProcessService, InProcessService]]:
     folder, settings = tmp_path_factory.mktemp("nodes"), shared_settings()
     with contextlib.ExitStack() as stack:
         one, two = (
@@ -43,7 +43,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Se
 
 
 @pytest.fixture
-def channels(nodes: tuple[Served, Served]) -> Iterator[tuple[grpc.Channel, grpc.Channel]]:
+def channels(nodes: tuple[InProcessService, InProcessService]) -> Iterator[tuple[grpc.Channel, grpc.Channel]]:
     with grpc.insecure_channel(nodes[0].run.pubsub) as one, grpc.insecure_channel(nodes[1].run.pubsub) as two:
         yield one, two
 
@@ -126,7 +126,7 @@ def test_a_relayed_stream_ends_as_the_owner_ends_it(channels: tuple[grpc.Channel
 
 
 def test_a_relayed_client_that_does_not_read_is_ended(
-    nodes: tuple[Served, Served], channels: tuple[grpc.Channel, grpc.Channel]
+    nodes: tuple[InProcessService, InProcessService], channels: tuple[grpc.Channel, grpc.Channel]
 ) -> None:
     one, two = channels
     name = make(one)

@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from ams.core.names import ProjectName
 from tests.pubsub.conftest import World
 from tests.pubsub.streams import SECONDS
-from tests.support.served import served
+from tests.support.served import in_process_service
 from tests.support.service import live_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
@@ -296,7 +296,7 @@ def test_whatever_is_asked_is_answered_in_googles_form(
 
 
 def test_a_pull_whose_client_leaves_is_over(tmp_path: Path) -> None:
-    with served(tmp_path / "data", pubsub_port=0, pubsub_emulator=True, pull_wait=8.0) as service:
+    with in_process_service(tmp_path / "data", pubsub_port=0, pubsub_emulator=True, pull_wait=8.0) as service:
         world: Any = SimpleNamespace(address=service.run.pubsub, project="P")
         ask(world, "PUT", "/topics/topic", {})
         ask(world, "PUT", "/subscriptions/subscription", {"topic": "projects/P/topics/topic"})

@@ -38,7 +38,7 @@ from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, ask, get_refusal, open_stream
 from tests.support.after_change import fail_after_change
 from tests.support.http2_pings import ping
-from tests.support.served import Served, served
+from tests.support.served import InProcessService, in_process_service
 from tests.support.service import running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -119,7 +119,7 @@ async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is(cont
 def lone_world(tmp_path: Path) -> Iterator[World]:
     limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     with (
-        served(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
+        in_process_service(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
         grpc.insecure_channel(service.run.pubsub, options=limits) as channel,
     ):
         yield world_at(channel, service)
@@ -155,7 +155,7 @@ def test_a_stored_change_is_done_whatever_comes_after_it(lone_world: World, monk
 
 
 def figures(alone: World) -> dict[str, float]:
-    assert isinstance(alone.service, Served)
+    assert isinstance(alone.service, InProcessService)
     text = httpx.get(alone.service.run.operations_url + "/metrics", trust_env=False, timeout=PATIENCE_SECONDS).text
     lines = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("ams_pubsub")]
     return {name: float(value) for name, value in lines}
@@ -309,9 +309,9 @@ HELD_KINDS = ("RPCState", "_ServicerContext", "AbortError", "_Stream", "_Spread"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
     data = tmp_path_factory.mktemp("memory") / "ams-data"
-    with served(data, host="127.0.0.1", pubsub_port=0, pubsub_emulator=True, **UNREAD_LIMITS) as service:
+    with in_process_service(data, host="127.0.0.1", pubsub_port=0, pubsub_emulator=True, **UNREAD_LIMITS) as service:
         with grpc.insecure_channel(service.run.pubsub) as channel:
             ask(channel, PUBLISHER + "CreateTopic", pb.Topic.pb()(name=TOPIC))
             subscription = pb.Subscription.pb()(name=SUBSCRIPTION, topic=TOPIC)
@@ -342,7 +342,9 @@ def _publish(topic: str, **message: object) -> bytes:
     (_publish("nothing", data=b"x" * 500_000), "INVALID_ARGUMENT"), (_publish(TOPIC), "INVALID_ARGUMENT"),
     (b"\xff" * 500_000, "INVALID_ARGUMENT"), (b"\x12\x00" * 200_000, "INVALID_ARGUMENT"),
 ])  # fmt: skip
-def test_nothing_is_held_of_calls_that_are_over(service: Served, held_before: int, request_: bytes, code: str) -> None:
+def test_nothing_is_held_of_calls_that_are_over(
+    service: InProcessService, held_before: int, request_: bytes, code: str
+) -> None:
     with grpc.insecure_channel(service.run.pubsub) as channel:
         assert {get_refusal(channel, PUBLISHER + "Publish", request_)[0] for _ in range(CALLS + 1)} == {code}
     _check_nothing_is_held(held_before)
@@ -353,7 +355,7 @@ def test_nothing_is_held_of_calls_that_are_over(service: Served, held_before: in
     ({"subscription": SUBSCRIPTION, "ack_ids": ["none"]}, "INVALID_ARGUMENT"),
 ])  # fmt: skip
 def test_nothing_is_held_of_streams_that_are_over(
-    service: Served, held_before: int, asked: dict[str, object], code: str
+    service: InProcessService, held_before: int, asked: dict[str, object], code: str
 ) -> None:
     said = pb.StreamingPullRequest.pb()(stream_ack_deadline_seconds=10, **asked).SerializeToString()
     with grpc.insecure_channel(service.run.pubsub) as channel:
@@ -376,7 +378,9 @@ def _check_nothing_is_held(before: int) -> None:
     wait_until(lambda: sum(_count_held().values()) - before < CALLS)  # gRPC keeps a few for future calls
 
 
-def test_a_stream_says_that_its_subscription_was_detached_when_that_came_before_a_pull(service: Served) -> None:
+def test_a_stream_says_that_its_subscription_was_detached_when_that_came_before_a_pull(
+    service: InProcessService,
+) -> None:
     name, pull = "projects/P/subscriptions/detached", Puller.pull
 
     async def detach_and_pull(puller: Puller, *args: Any, **options: Any) -> list[LeaseBatch]:
@@ -391,7 +395,7 @@ def test_a_stream_says_that_its_subscription_was_detached_when_that_came_before_
             assert stream.end() == (grpc.StatusCode.FAILED_PRECONDITION, f"Subscription {name} is detached.")
 
 
-def test_an_answer_for_which_there_is_no_memory_is_not_sent(service: Served) -> None:
+def test_an_answer_for_which_there_is_no_memory_is_not_sent(service: InProcessService) -> None:
     definition = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}' + " " * 200_000
     with grpc.insecure_channel(service.run.pubsub) as channel:
         for number in range(3):

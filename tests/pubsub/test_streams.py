@@ -13,7 +13,7 @@ from google.pubsub_v1 import PublisherClient, types
 from ams.pubsub.streaming import TURN_MESSAGES
 from tests.pubsub.conftest import World
 from tests.pubsub.streams import Stream, ask, get_refusal, open_stream
-from tests.support.served import SERVICE_TOKEN, served
+from tests.support.served import SERVICE_TOKEN, in_process_service
 from tests.support.service import live_service
 from tests.support.waiting import wait_until
 
@@ -339,7 +339,10 @@ def test_a_plain_connection_is_taken_from_proxies_only(tmp_path: Path) -> None:
     elsewhere = {"host": "127.0.0.1", "pubsub_port": 0, "trusted_proxies": "192.0.2.1/32"}
     method, request = "/google.pubsub.v1.Publisher/GetTopic", b"\x0a\x13projects/P/topics/T"
     as_service = (("authorization", f"Bearer {SERVICE_TOKEN}"),)
-    with served(tmp_path / "ams-data", **elsewhere) as service, grpc.insecure_channel(service.run.pubsub) as channel:
+    with (
+        in_process_service(tmp_path / "ams-data", **elsewhere) as service,
+        grpc.insecure_channel(service.run.pubsub) as channel,
+    ):
         code, text = get_refusal(channel, method, request, metadata=as_service)
         assert code == "UNAUTHENTICATED"
         assert "trusted_proxies" in text

@@ -19,7 +19,7 @@ from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import ask
 from tests.support.documents import ROOT
 from tests.support.publishing import Publishing
-from tests.support.receiving import Receiving, received
+from tests.support.receiving import Receiving, run_receiver
 from tests.support.receiving.requests import Received
 from tests.support.service import LiveService, live_service
 from tests.support.waiting import PATIENCE_SECONDS
@@ -255,7 +255,7 @@ EMULATOR = "--pubsub-port", "0", "--pubsub-emulator"
 
 @pytest.fixture(scope="module")
 def running_receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
-    with received(tmp_path_factory.mktemp("receiver")) as running:
+    with run_receiver(tmp_path_factory.mktemp("receiver")) as running:
         yield running
 
 

@@ -21,7 +21,7 @@ from tests.service.interference import fail_calls
 from tests.support.certificates import Authority
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
-from tests.support.wire_bytes import read, written
+from tests.support.wire_bytes import decode_fields, encode_fields
 
 PATH = "/projects/p/subscriptions/s"
 ENDPOINT = PushConfig(
@@ -64,7 +64,7 @@ async def test_an_activation_has_the_field_numbers_of_the_contract(
     assert outcome.text == f"Subscription {PATH} activated"
     [(method, request)] = server.calls
     assert method == "ActivateSubscription"
-    assert request == written(
+    assert request == encode_fields(
         (1, [
             (1, PATH),
             (2, "/projects/p/topics/t"),
@@ -83,7 +83,7 @@ async def test_a_period_that_the_wire_cannot_carry_is_told_as_the_longest_it_can
     assert outcome.is_ok
     retry = server.active[PATH][2]
     assert isinstance(retry, bytes)
-    assert read(retry)[2] == 2**32 - 1
+    assert decode_fields(retry)[2] == 2**32 - 1
 
 
 async def test_a_mattermost_activation_has_the_field_numbers_of_the_contract(
@@ -97,7 +97,7 @@ async def test_a_mattermost_activation_has_the_field_numbers_of_the_contract(
     }  # fmt: skip
     retry = config[2]
     assert isinstance(retry, bytes)
-    assert read(retry) == {1: b"slowstart"}
+    assert decode_fields(retry) == {1: b"slowstart"}
 
 
 async def test_answers_are_worded_as_clients_of_the_service_know_them(

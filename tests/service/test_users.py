@@ -27,7 +27,7 @@ from ams.service.users import MAX_EXPIRY, Tokens, TokenUses, Users, create_first
 from ams.storage.registry.records import User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.service.interference import fail_calls
-from tests.support.administration import administrator, admitted, make_user, service
+from tests.support.administration import administrator, admit_user, make_user, service
 
 ANNA, NOTHING = "anna", UserDetails()
 
@@ -72,7 +72,7 @@ async def test_of_services_that_start_together_one_makes_the_first_admin_and_onl
     assert [len(each) for each in kept] == [int(each) for each in made]
     admin = await Users(registry).profile(await Admission(registry).admit_oneself(kept[made.index(True)][0]))
     assert (admin.name, admin.service_roles) == ("admin", ("service_admin",))
-    assert (await admitted(registry, "users:create", admin)).full_view
+    assert (await admit_user(registry, "users:create", admin)).full_view
     assert not await create_first_admin(registry, kept[0].append, kept[0].clear)
 
 

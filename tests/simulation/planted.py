@@ -341,7 +341,7 @@ def half_a_backup() -> Planted:
     kept = EmbeddedLog.kept
 
     @contextlib.asynccontextmanager
-    async def halved(log: EmbeddedLog) -> AsyncIterator[Any]:
+    async def halve_files(log: EmbeddedLog) -> AsyncIterator[Any]:
         async with kept(log) as files:
 
             async def halves() -> Any:
@@ -349,7 +349,7 @@ def half_a_backup() -> Planted:
 
             yield halves
 
-    return replace(EmbeddedLog, "kept", halved)
+    return replace(EmbeddedLog, "kept", halve_files)
 
 
 FAULTS: Mapping[Fault, frozenset[str]] = {

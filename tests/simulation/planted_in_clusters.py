@@ -34,11 +34,11 @@ def no_fence() -> Planted:
     """A node's writes are stored although another node has taken over the subscription."""
     settle = PostgresCursors.settle
 
-    async def unfenced(cursors: PostgresCursors, subscription: Any, epoch: int, run: int, change: Any) -> bool:
+    async def settle_unfenced(cursors: PostgresCursors, subscription: Any, epoch: int, run: int, change: Any) -> bool:
         newest = await cursors.progress(subscription)
         return await settle(cursors, subscription, newest.epoch, newest.run or run, change)
 
-    return replace(PostgresCursors, "settle", unfenced)
+    return replace(PostgresCursors, "settle", settle_unfenced)
 
 
 def late_renewal() -> Planted:

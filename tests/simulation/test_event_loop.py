@@ -9,7 +9,7 @@ from simulation.world import World
 Main = Callable[[], Coroutine[Any, Any, Any]]
 
 
-def played(main: Main, seed: int = 1) -> tuple[Any, SimProcess]:
+def run_in_world(main: Main, seed: int = 1) -> tuple[Any, SimProcess]:
     """Run a coroutine in a world of its own."""
     process = SimProcess(World(seed), "test")
     return process.run(main()), process
@@ -23,7 +23,7 @@ def test_callbacks_run_in_the_order_in_which_they_became_ready() -> None:
         await asyncio.sleep(0.01)
         return found
 
-    assert played(main)[0] == list(range(50))
+    assert run_in_world(main)[0] == list(range(50))
 
 
 def test_an_hour_passes_at_once_and_timers_keep_their_order() -> None:
@@ -37,7 +37,7 @@ def test_an_hour_passes_at_once_and_timers_keep_their_order() -> None:
         await asyncio.gather(after(3600, "hour"), after(1, "second"), after(60, "minute"))
         return found
 
-    found, process = played(main)
+    found, process = run_in_world(main)
     assert found == ["second", "minute", "hour"]
     assert 3600 <= process.now < 3601
 
@@ -53,7 +53,7 @@ def test_calls_from_a_thread_arrive_in_their_order() -> None:
         await asyncio.to_thread(call)
         return found
 
-    assert played(main)[0] == list(range(50))
+    assert run_in_world(main)[0] == list(range(50))
 
 
 def writers(seed: int) -> str:
@@ -76,7 +76,7 @@ def writers(seed: int) -> str:
             await asyncio.to_thread(each.join)
         return "".join(written)
 
-    return str(played(main, seed)[0])
+    return str(run_in_world(main, seed)[0])
 
 
 def test_a_lock_keeps_threads_apart_and_the_seed_decides_which_goes_first() -> None:
@@ -102,7 +102,7 @@ def test_a_process_that_dies_does_nothing_more() -> None:
         await asyncio.sleep(1)
         asyncio.get_running_loop().call_later(1, queue.put, "after")
 
-    _, process = played(main)
+    _, process = run_in_world(main)
     process.die()
     while process.world.step():
         pass

@@ -35,7 +35,7 @@ SEEDS = 40
 State = dict[str, str]
 
 
-class Life:
+class RegistryLife:
     """The life of one registry, its permitted contents by its answers, and counts of these."""
 
     def __init__(self, seed: int) -> None:
@@ -104,19 +104,19 @@ class Life:
         return not whole or found not in self.lawful
 
 
-def play() -> tuple[list[int], Counter[str]]:
+def play_lives() -> tuple[list[int], Counter[str]]:
     """Return the seeds of lives that broke a law, and how many of each outcome there were in all."""
     event.listen(Engine, "connect", move_often)
-    lives = [Life(seed) for seed in range(SEEDS)]
+    lives = [RegistryLife(seed) for seed in range(SEEDS)]
     broken = [seed for seed, life in enumerate(lives) if life.is_broken()]
     return broken, sum((each.outcomes for each in lives), Counter[str]())
 
 
-def shows(fault: Callable[[], Planted]) -> bool:
+def finds_fault(fault: Callable[[], Planted]) -> bool:
     """Return whether a life with a fault breaks a law."""
     event.listen(Engine, "connect", move_often)
     with fault():
-        return any(Life(seed).is_broken() for seed in range(SEEDS))
+        return any(RegistryLife(seed).is_broken() for seed in range(SEEDS))
 
 
 def move_often(connection: sqlite3.Connection, _: object) -> None:
@@ -125,7 +125,7 @@ def move_often(connection: sqlite3.Connection, _: object) -> None:
 
 
 def test_after_a_power_cut_or_a_kill_all_is_there_that_was_answered_and_no_part_of_what_failed() -> None:
-    broken, outcomes = in_a_process(play)
+    broken, outcomes = in_a_process(play_lives)
 
     assert broken == []
     assert outcomes["done"] > 10 * SEEDS
@@ -135,4 +135,4 @@ def test_after_a_power_cut_or_a_kill_all_is_there_that_was_answered_and_no_part_
 
 @pytest.mark.parametrize("fault", [unsynced_database, doubtful_commit])
 def test_a_fault_of_its_commits_shows(fault: Callable[[], Planted]) -> None:
-    assert in_a_process(shows, fault)
+    assert in_a_process(finds_fault, fault)

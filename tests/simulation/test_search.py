@@ -12,7 +12,7 @@ def scenario(operations: int, faults: int) -> Scenario:
     return Scenario(1, "usual", 2, done, tuple(Fault(number, 0.25, "kill", number) for number in range(faults)))
 
 
-def failing(is_broken: Callable[[Scenario], bool]) -> Callable[[Scenario], Result]:
+def breaks_law_if(is_broken: Callable[[Scenario], bool]) -> Callable[[Scenario], Result]:
     """Return a player of scenarios that breaks law 1 under this condition."""
     return lambda played: Result(played, ["project A: law 1: it is lost"] if is_broken(played) else [])
 
@@ -34,14 +34,14 @@ def test_a_failing_scenario_is_shrunk_to_the_parts_that_it_needs() -> None:
     def is_broken(played: Scenario) -> bool:
         return {3, 17} <= {each.seed for each in played.operations} and any(each.seed == 5 for each in played.faults)
 
-    found = shrink(scenario(40, 9), frozenset({"law 1"}), failing(is_broken))
+    found = shrink(scenario(40, 9), frozenset({"law 1"}), breaks_law_if(is_broken))
 
     assert [each.seed for each in found.operations] == [3, 17]
     assert [each.seed for each in found.faults] == [5]
 
 
 def test_a_scenario_that_breaks_another_law_is_not_taken_for_the_same() -> None:
-    found = shrink(scenario(4, 0), frozenset({"quota"}), failing(lambda played: len(played.operations) < 4))
+    found = shrink(scenario(4, 0), frozenset({"quota"}), breaks_law_if(lambda played: len(played.operations) < 4))
 
     assert len(found.operations) == 4
 

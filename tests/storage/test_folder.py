@@ -14,7 +14,7 @@ from ams.core.supervisor import Supervisor
 from ams.storage import folder as data_folder
 from ams.storage.files import Disk
 from ams.storage.folder import DataCheck, Folder, is_in_use, is_ours
-from tests.support.held_disk import locked
+from tests.support.held_disk import lock_database
 from tests.support.waiting import wait_until_async
 
 
@@ -120,12 +120,12 @@ def test_a_locked_database_is_a_trouble_until_it_is_let_go(folder: Path, monkeyp
     check = check_of(folder)
     assert find_trouble(check) is None
 
-    with locked(folder / "registry.db"):
+    with lock_database(folder / "registry.db"):
         assert find_trouble(check) == f"{folder}/registry.db is locked by another process"
     assert find_trouble(check) is None
 
     monkeypatch.setattr(data_folder, "LOCKED_SECONDS", 60)
-    with locked(folder / "registry.db"):
+    with lock_database(folder / "registry.db"):
         assert find_trouble(check) is None, "it is locked for a moment only"
 
 
@@ -178,7 +178,7 @@ async def test_while_it_runs_it_looks_by_itself(folder: Path, monkeypatch: pytes
     check, watched = check_of(folder), Supervisor()
 
     async with check.running(watched):
-        with locked(folder / "registry.db"):
+        with lock_database(folder / "registry.db"):
             await wait_until_async(lambda: check.trouble)
         await wait_until_async(lambda: check.trouble is None)
 

@@ -78,9 +78,9 @@ async def service(registry: Registry, project: str | None = None, *, per_resourc
     return await admission.admit("users:list", SERVICE_TOKEN, ProjectName(project) if project else None)
 
 
-async def admitted(registry: Registry, action: str, user: User, project: str | None = None) -> Caller:
+async def admit_user(registry: Registry, action: str, user: User, project: str | None = None) -> Caller:
     return await Admission(registry).admit(action, user.token, ProjectName(project) if project else None)
 
 
 async def administrator(registry: Registry) -> Caller:
-    return await admitted(registry, "users:list", await make_user(registry, "root", None, SERVICE_ADMIN))
+    return await admit_user(registry, "users:list", await make_user(registry, "root", None, SERVICE_ADMIN))

@@ -70,14 +70,14 @@ class Service:
             "name": name, "hosts": list(hosts or (HOST,)), "auth_types": ["x509"], "auth_method": "headers",
             "type": "ams",
         }  # fmt: skip
-        return made(await self.call("POST", "/service-types", body | more))
+        return created_body(await self.call("POST", "/service-types", body | more))
 
     async def binding(self, name: str, of: dict[str, Any], /, **more: Any) -> dict[str, Any]:
-        return made(await self.call("POST", f"/bindings/{name}", binding_of(of) | more))
+        return created_body(await self.call("POST", f"/bindings/{name}", binding_of(of) | more))
 
     async def auth_method(self, of: dict[str, Any], **more: Any) -> dict[str, Any]:
         body = {"port": 443, "host": HOST, "headers": {"x-api-key": "a-secret-of-ams"}}
-        return made(await self.call("POST", f"/service-types/{of['name']}/authm", body | more))
+        return created_body(await self.call("POST", f"/service-types/{of['name']}/authm", body | more))
 
     async def login(self, name: str = "ams", host: str = HOST) -> httpx.Response:
         return await self.call("GET", f"/service-types/{name}/hosts/{host}:authx509", key="")
@@ -90,7 +90,7 @@ def binding_of(service_type: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def made(response: httpx.Response) -> dict[str, Any]:
+def created_body(response: httpx.Response) -> dict[str, Any]:
     assert response.status_code == 201, response.text
     body: dict[str, Any] = response.json()
     return body

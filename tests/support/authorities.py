@@ -107,7 +107,7 @@ class Authority(Credentials):
         chosen: list[Extension] = [basic, key_usage(*usage), *extensions]
         if crl_urls:
             chosen.append(distribution_points(*crl_urls))
-        certificate = _signed(key, name_of(name), issuer, chosen, **dates)
+        certificate = _sign_certificate(key, name_of(name), issuer, chosen, **dates)
         return cls(certificate, key, (issuer.certificate, *issuer.chain) if issuer else ())
 
     def signs(
@@ -130,7 +130,7 @@ class Authority(Credentials):
             chosen.append(distribution_points(*crl_urls))
         if ocsp_urls:
             chosen.append((_responders(ocsp_urls), False))
-        return Credentials(_signed(key, name_of(subject), self, chosen, serial, **dates), key)
+        return Credentials(_sign_certificate(key, name_of(subject), self, chosen, serial, **dates), key)
 
     def signs_changed(self, certificate: x509.Certificate, old: bytes, new: bytes) -> x509.Certificate:
         """Return a certificate with some bytes replaced by as many others, signed again: libraries cannot make it."""
@@ -235,7 +235,7 @@ def der(tag: int, content: bytes) -> bytes:
     return bytes([tag, 0x80 | len(length)]) + length + content
 
 
-def _signed(
+def _sign_certificate(
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey,
     subject: x509.Name,
     issuer: Authority | None,

@@ -50,7 +50,7 @@ class CertificateService:
             raise Refusal(self.failing[path[-1]], "INTERNAL SERVER ERROR", "Database Error: gone")
         match path:
             case ["service-types"] if method == "POST":
-                return 201, self._made(self.service_types, body)
+                return 201, self._create_record(self.service_types, body)
             case ["service-types"]:
                 return 200, {"service_types": self.service_types}
             case ["service-types", kind]:
@@ -58,11 +58,11 @@ class CertificateService:
             case ["service-types", kind, "authm"]:
                 found = self._find(self.service_types, "Service-type", name=kind)
                 own = {"service_uuid": found["uuid"], "type": found["auth_method"]}
-                return 201, _masked(self._made(self.auth_methods, body | own, "host"))
+                return 201, _mask_secrets(self._create_record(self.auth_methods, body | own, "host"))
             case ["service-types", kind, "hosts", host, "authm"]:
                 of = {"service_uuid": self._find(self.service_types, "Service-type", name=kind)["uuid"], "host": host}
                 code, shown = self._one(method, self.auth_methods, "Auth method", body, **of)
-                return code, _masked(shown) if shown else None
+                return code, _mask_secrets(shown) if shown else None
             case ["service-types", kind, "hosts", host, "bindings"]:
                 of = {"service_uuid": self._find(self.service_types, "Service-type", name=kind)["uuid"], "host": host}
                 if "authID" in (query := parse_qs(parts.query)):
@@ -70,14 +70,14 @@ class CertificateService:
                     return 200, {"bindings": [self._find(self.bindings, "Binding", auth_identifier=subject, **of)]}
                 return 200, {"bindings": [each for each in self.bindings if of.items() <= each.items()]}
             case ["authm"]:
-                return 200, {"auth_methods": [_masked(each) for each in self.auth_methods]}
+                return 200, {"auth_methods": [_mask_secrets(each) for each in self.auth_methods]}
             case ["bindings"]:
                 return 200, {"bindings": self.bindings}
             case ["bindings", named] if method == "POST":
                 if any(each["auth_identifier"] == body["auth_identifier"] for each in self.bindings):
                     text = f"binding object with auth_identifier: {body['auth_identifier']} already exists"
                     raise Refusal(409, "CONFLICT", text)
-                return 201, self._made(self.bindings, body | {"name": named})
+                return 201, self._create_record(self.bindings, body | {"name": named})
             case ["bindings", named]:
                 return self._one(method, self.bindings, "Binding", body, name=named)
             case ["keys"]:
@@ -86,7 +86,7 @@ class CertificateService:
                 asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
                 return 200, {"events": [each for each in self.events if asked.items() <= each.items()]}
             case ["keys", named] if method == "POST":
-                return 201, self._made(self.keys, body | {"name": named}) | {"key": f"key-of-{named}"}
+                return 201, self._create_record(self.keys, body | {"name": named}) | {"key": f"key-of-{named}"}
             case ["keys", named]:
                 return self._one(method, self.keys, "Key", body, name=named)
         raise Refusal(404, "NOT FOUND", "Not found")
@@ -98,7 +98,7 @@ class CertificateService:
             raise Refusal(404, "NOT FOUND", "Binding was not found")
         return self.tokens[name]
 
-    def _made(self, records: list[Record], body: Record, unique: str = "name") -> Record:
+    def _create_record(self, records: list[Record], body: Record, unique: str = "name") -> Record:
         if any(each[unique] == body[unique] for each in records):
             raise Refusal(409, "CONFLICT", f"object with {unique}: {body[unique]} already exists")
         made = body | {"uuid": str(uuid.uuid4()), "created_on": DATE}
@@ -122,7 +122,7 @@ class CertificateService:
         raise Refusal(404, "NOT FOUND", f"{thing} was not found")
 
 
-def _masked(record: Record) -> Record:
+def _mask_secrets(record: Record) -> Record:
     """Return an auth method without its secrets (authn contract 15, A16)."""
     hidden = {"headers": dict.fromkeys(record["headers"], "***")} if "headers" in record else {"access_key": "***"}
     return record | hidden

@@ -48,7 +48,7 @@ def run_ams(
         patched.setattr("ams.core.observing.structlog.configure", lambda **_: None)
         if folder is not None:
             patched.chdir(folder)
-        return Ran(exit_code_of(words), *map(_written, (out, err)))
+        return Ran(exit_code_of(words), *map(_read_stream, (out, err)))
 
 
 def exit_code_of(words: Sequence[str]) -> int:
@@ -57,6 +57,6 @@ def exit_code_of(words: Sequence[str]) -> int:
     return int(ended.value.code or 0)
 
 
-def _written(stream: TextIO) -> str:
+def _read_stream(stream: TextIO) -> str:
     stream.seek(0)
     return stream.read()

@@ -27,7 +27,7 @@ def empty_registry(key: bytes) -> str:
 
     All tests of a process share it: emptying it takes milliseconds, creating one takes a second.
     """
-    url, connection = _filled("registry", key)
+    url, connection = _create_database("registry", key)
     tables = [*reversed(METADATA.sorted_tables), REGISTRY.outcomes]
     # The audit log's triggers allow only deletions by a pruning.
     connection.execute(f"INSERT INTO audit_prunings (at, until) VALUES (0, {2**62}); DELETE FROM audit")
@@ -37,7 +37,7 @@ def empty_registry(key: bytes) -> str:
 
 def empty_store(key: bytes) -> str:
     """Return the URL of an empty database with the certificate service's tables, shared likewise."""
-    url, connection = _filled("authn", key)
+    url, connection = _create_database("authn", key)
     tables = [*reversed(AUTHN.tables.sorted_tables), AUTHN.outcomes]
     connection.execute("; ".join(f"DELETE FROM {table.name}" for table in tables if table is not sealing))
     return url
@@ -54,7 +54,7 @@ def _nothing() -> str:
 
 
 @cache
-def _filled(kind: str, key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
+def _create_database(kind: str, key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
     """Create a database of a kind for this process, and a connection to empty it."""
     schema, fingerprints = _KINDS[kind]
 

@@ -58,7 +58,7 @@ def write_programs(document: Path, folder: Path, endpoint: str, instead: Mapping
     for fence in _FENCE.finditer(document.read_text()):
         language, _, name = fence["kind"].partition(" ")
         if name and language == "python":
-            (folder / name).write_text(_placed(fence["text"], endpoint, instead))
+            (folder / name).write_text(_place_endpoint(fence["text"], endpoint, instead))
 
 
 def run_examples(document: Path, folder: Path, endpoint: str) -> None:
@@ -101,12 +101,12 @@ def follow(
     """
     todo = steps(document)
     script = "".join(f"printf '\\n@@ {number}\\n'\n{step.commands}\n" for number, step in enumerate(todo))
-    done = run(_placed(script, endpoint, instead), clone, seconds, AMS_ENDPOINT=endpoint)
+    done = run_script(_place_endpoint(script, endpoint, instead), clone, seconds, AMS_ENDPOINT=endpoint)
     outputs = dict(_outputs(done.stdout))
     assert done.returncode == 0, f"{document.name}, {todo[len(outputs) - 1].commands}{outputs[len(outputs) - 1]}"
     for number, step in enumerate(todo):
         if step.shown is not None:
-            shown = _placed(step.shown, endpoint, instead)
+            shown = _place_endpoint(step.shown, endpoint, instead)
             assert is_shown(shown, outputs[number]), (
                 f"{document.name}, {step.commands}shows\n{shown}but gave\n{outputs[number]}"
             )
@@ -118,13 +118,13 @@ def is_shown(shown: str, output: str) -> bool:
     return _CHECKER.check_output(re.sub(r"^\.\.\.\n", "...", shown, flags=re.MULTILINE), output, _LOOSELY)
 
 
-def _placed(text: str, endpoint: str, instead: Mapping[str, str]) -> str:
+def _place_endpoint(text: str, endpoint: str, instead: Mapping[str, str]) -> str:
     for named, here in {ENDPOINT: endpoint, **instead}.items():
         text = text.replace(named, here)
     return text
 
 
-def run(script: str, clone: Path, seconds: float = SECONDS, **more: str) -> "subprocess.CompletedProcess[str]":
+def run_script(script: str, clone: Path, seconds: float = SECONDS, **more: str) -> "subprocess.CompletedProcess[str]":
     """Run a shell script in the clone; both output streams are in `stdout`."""
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script], cwd=clone, env=environment(no_proxy="localhost", **more),
@@ -139,6 +139,6 @@ def _outputs(printed: str) -> Iterator[tuple[int, str]]:
         yield int(number), output
 
 
-def written(path: Path, content: object) -> str:
+def write_file(path: Path, content: object) -> str:
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return str(path)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.support.certificates import Authority
     from tests.support.publishing import Publishing
     from tests.support.receiving import Receiving
-    from tests.support.served import Served
+    from tests.support.served import InProcessService
     from tests.support.use_cases import UseCases
 
 
@@ -76,11 +76,11 @@ async def use_cases(tmp_path: Path) -> "AsyncIterator[UseCases]":
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Served]":
+def service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[InProcessService]":
     """One service for all tests of a process, with a manual clock; each test has its own project."""
-    from tests.support.served import served
+    from tests.support.served import in_process_service
 
-    with served(tmp_path_factory.mktemp("service") / "ams-data") as running:
+    with in_process_service(tmp_path_factory.mktemp("service") / "ams-data") as running:
         yield running
 
 
@@ -108,9 +108,9 @@ def postgres_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def running_publishing() -> "Iterator[Publishing]":
-    from tests.support.publishing import published
+    from tests.support.publishing import publishing_server
 
-    with published() as publishing:
+    with publishing_server() as publishing:
         yield publishing
 
 
@@ -123,9 +123,9 @@ def publishing(running_publishing: "Publishing") -> "Publishing":
 
 @pytest.fixture(scope="session")
 def running_receiver(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Receiving]":
-    from tests.support.receiving import received
+    from tests.support.receiving import run_receiver
 
-    with received(tmp_path_factory.mktemp("receiving"), more_ports=60) as running:
+    with run_receiver(tmp_path_factory.mktemp("receiving"), more_ports=60) as running:
         yield running
 
 

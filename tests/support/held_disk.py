@@ -40,7 +40,7 @@ class HeldDisk(Disk):
 
 
 @contextlib.contextmanager
-def locked(database: Path) -> Iterator[None]:
+def lock_database(database: Path) -> Iterator[None]:
     with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield

@@ -16,16 +16,18 @@ ID = b'{"ackIds":["projects/P/subscriptions/S:0"]}'
 _INNER = b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nHost: x\r\n%bContent-Length: 34\r\n\r\n%b" % (KEY, MESSAGE)
 
 
-def said(target: bytes, body: bytes, headers: bytes = KEY, *, length: bytes = b"", end: bytes = b"\r\n") -> bytes:
+def post_packet(
+    target: bytes, body: bytes, headers: bytes = KEY, *, length: bytes = b"", end: bytes = b"\r\n"
+) -> bytes:
     """Return a POST; `length` replaces the header field of the body's length."""
     length = length or b"Content-Length: %d" % len(body)
     return b"POST %b HTTP/1.1\r\nHost: x\r\n%b%b%b%b%b" % (target, headers, length, end, end, body)
 
 
-def chunked(target: bytes, body: bytes, headers: bytes = KEY, trailer: bytes = b"") -> bytes:
+def hot_chunked_packet(target: bytes, body: bytes, headers: bytes = KEY, trailer: bytes = b"") -> bytes:
     half = len(body) // 2
     coded = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in (body[:half], body[half:])) + b"0\r\n" + trailer
-    return said(target, coded + b"\r\n", headers, length=b"Transfer-Encoding: chunked")
+    return post_packet(target, coded + b"\r\n", headers, length=b"Transfer-Encoding: chunked")
 
 
 _BODIES = {
@@ -112,27 +114,27 @@ _LENGTHS = {
     "length over 64 bits": b"Content-Length: 18446744073709551650", "length list": b"Content-Length: 34, 34",
     "empty length": b"Content-Length:", "length that is too large for any body": b"Content-Length: 17000000",
 }  # fmt: skip
-_PLAIN = said(PUBLISH, MESSAGE)
+_PLAIN = post_packet(PUBLISH, MESSAGE)
 
 
 def table() -> Mapping[str, bytes]:
-    found = {"publish": _PLAIN, "pull": said(PULL, NOW), "acknowledgement": said(ACKNOWLEDGE, ID)}
-    found |= {name: said(target, body) for name, (target, body) in _BODIES.items()}
-    found |= {f"publish to {name}": said(target, MESSAGE) for name, target in _TARGETS.items()}
-    found |= {f"publish with {name}": said(PUBLISH, MESSAGE, token) for name, token in _TOKENS.items()}
-    found |= {f"pull with {name}": said(PULL, NOW, token) for name, token in _TOKENS.items()}
-    found |= {f"publish with {name}": said(PUBLISH, MESSAGE, headers) for name, headers in _HEADERS.items()}
-    found |= {f"pull with {name}": said(PULL, NOW, headers) for name, headers in _HEADERS.items()}
-    found |= {f"publish, {name}": said(PUBLISH, MESSAGE, length=length) for name, length in _LENGTHS.items()}
+    found = {"publish": _PLAIN, "pull": post_packet(PULL, NOW), "acknowledgement": post_packet(ACKNOWLEDGE, ID)}
+    found |= {name: post_packet(target, body) for name, (target, body) in _BODIES.items()}
+    found |= {f"publish to {name}": post_packet(target, MESSAGE) for name, target in _TARGETS.items()}
+    found |= {f"publish with {name}": post_packet(PUBLISH, MESSAGE, token) for name, token in _TOKENS.items()}
+    found |= {f"pull with {name}": post_packet(PULL, NOW, token) for name, token in _TOKENS.items()}
+    found |= {f"publish with {name}": post_packet(PUBLISH, MESSAGE, headers) for name, headers in _HEADERS.items()}
+    found |= {f"pull with {name}": post_packet(PULL, NOW, headers) for name, headers in _HEADERS.items()}
+    found |= {f"publish, {name}": post_packet(PUBLISH, MESSAGE, length=length) for name, length in _LENGTHS.items()}
     found |= {
-        "pull with its token in the query": said(PULL + b"?key=" + TOKEN, NOW, b""),
-        "pull with a wrong token in the query": said(PULL + b"?key=wrong", NOW, b""),
-        "pull with a wrong token in the query and a right one": said(PULL + b"?key=wrong", NOW),
-        "publish of other messages with a key": said(
+        "pull with its token in the query": post_packet(PULL + b"?key=" + TOKEN, NOW, b""),
+        "pull with a wrong token in the query": post_packet(PULL + b"?key=wrong", NOW, b""),
+        "pull with a wrong token in the query and a right one": post_packet(PULL + b"?key=wrong", NOW),
+        "publish of other messages with a key": post_packet(
             PUBLISH, b'{"messages":[{"data":"b3RoZXI="}]}', KEY + b"Idempotency-Key: k\r\n"
         ),
-        "publish in chunks": chunked(PUBLISH, MESSAGE),
-        "publish in chunks with a trailer": chunked(PUBLISH, MESSAGE, trailer=b"x-api-key: wrong\r\n"),
+        "publish in chunks": hot_chunked_packet(PUBLISH, MESSAGE),
+        "publish in chunks with a trailer": hot_chunked_packet(PUBLISH, MESSAGE, trailer=b"x-api-key: wrong\r\n"),
         "publish by HTTP/1.0": _PLAIN.replace(b"1.1", b"1.0"),
         "publish by HTTP/1.0 that stays": _PLAIN.replace(b"1.1\r\n", b"1.0\r\nConnection: keep-alive\r\n"),
         "publish by HTTP/1.2": _PLAIN.replace(b"1.1", b"1.2"), "publish by HTTP/2.0": _PLAIN.replace(b"1.1", b"2.0"),
@@ -143,7 +145,7 @@ def table() -> Mapping[str, bytes]:
         "publish with bare line feeds": _PLAIN.replace(b"\r\n", b"\n"), "publish and an empty line": _PLAIN + b"\r\n",
         "publish and nonsense": _PLAIN + b"nonsense\r\n\r\n", "publish and the head of another": _PLAIN + _PLAIN[:60],
         "publish and half of another": _PLAIN + _PLAIN[:-10], "half a publish": _PLAIN[:-10],
-        "pull and half of another": said(PULL, NOW) + said(PULL, NOW)[:-10],
+        "pull and half of another": post_packet(PULL, NOW) + post_packet(PULL, NOW)[:-10],
         "get": b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n", "nonsense": b"nonsense\r\n\r\n",
     }  # fmt: skip
     return found

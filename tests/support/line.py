@@ -29,7 +29,7 @@ class Line(asyncio.Transport):
             if self.protocol is not None and self.unread > self.high and not was_over:
                 self.protocol.pause_writing()
 
-    def read(self) -> None:
+    def read_output(self) -> None:
         was_over, self.unread, self.is_deaf = self.unread > self.high, 0, False
         if self.protocol is not None and was_over:
             self.protocol.resume_writing()

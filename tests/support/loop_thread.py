@@ -30,7 +30,7 @@ def on_loop_thread(opened: AbstractAsyncContextManager[T]) -> Iterator[tuple[T, 
             started.set_result((found, asyncio.get_running_loop(), stop))
             await stop.wait()
 
-    def run() -> None:
+    def run_loop() -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
                 runner.run(serve())
@@ -40,7 +40,7 @@ def on_loop_thread(opened: AbstractAsyncContextManager[T]) -> Iterator[tuple[T, 
                 ended.set_result(None)
 
     # A daemon: an event loop with a connection left open by a failed stop never closes.
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=run_loop, daemon=True)
     thread.start()
     found, loop, stop = started.result(PATIENCE_SECONDS)
     try:

@@ -53,10 +53,10 @@ def watch_processes() -> None:
     """Check every part that this process starts from now on."""
     start = Process.start
 
-    def watched(process: Process) -> None:
+    def start_watched_process(process: Process) -> None:
         mark = _OF_PROCESSES.get(process.name.partition(" ")[0])
         if mark:
             require(mark)
         start(process)
 
-    Process.start = watched  # type: ignore[method-assign]
+    Process.start = start_watched_process  # type: ignore[method-assign]

@@ -22,16 +22,16 @@ def in_a_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 @contextmanager
-def traced() -> Iterator[Callable[[], int]]:
+def trace_memory() -> Iterator[Callable[[], int]]:
     """Yield a function that returns the bytes allocated since and still held."""
     gc.collect()
     tracemalloc.start()
     try:
-        yield _held
+        yield _allocated_bytes
     finally:
         tracemalloc.stop()
 
 
-def _held() -> int:
+def _allocated_bytes() -> int:
     gc.collect()
     return tracemalloc.get_traced_memory()[0]

@@ -38,7 +38,7 @@ class Shared(NamedTuple):
 
 def kafka_servers() -> str:
     marks.require("kafka")
-    with _locked(_folder() / "kafka.fetching"):
+    with _lock_file(_folder() / "kafka.fetching"):
         kafka_jars()  # here: the keeper is not waited for while they are fetched
     return _address("kafka")
 
@@ -82,7 +82,7 @@ def new_database(template: str = "template1") -> str:
 
 def template_database(name: str, prepare: Callable[[str], None]) -> str:
     """Return `name`, a template for `scratch_database`, created once a run: `prepare` gets its URL and fills it."""
-    with _locked(_folder() / "template"):
+    with _lock_file(_folder() / "template"):
         if not _execute(sql.SQL("SELECT 1 FROM pg_database WHERE datname = {}").format(name)):
             unfinished = f"{name}_unfinished"
             _execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(unfinished)))
@@ -107,7 +107,7 @@ def _execute(words: sql.Composed) -> int:
 @cache
 def _address(part: str) -> str:
     """Return a part's address, and start the part if no process of this run has."""
-    with _locked(_folder() / f"{part}.starting"):
+    with _lock_file(_folder() / f"{part}.starting"):
         _use(_folder() / f"{part}.used")
         state = _folder() / f"{part}.json"
         if not state.exists():
@@ -124,7 +124,7 @@ def _folder() -> Path:
 
 
 @contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
+def _lock_file(file: Path) -> Iterator[None]:
     with file.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

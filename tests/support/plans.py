@@ -25,11 +25,11 @@ async def searched_through(registry: Registry, ask: Callable[[], Awaitable[objec
     finally:
         event.remove(engine, "before_cursor_execute", note)
     assert asked, "nothing was asked"
-    steps = await registry._database.read(lambda connection: _explained(connection, asked))
+    steps = await registry._database.read(lambda connection: _explain_statements(connection, asked))
     return [step for step in steps if step.startswith("SCAN") or "Seq Scan" in step]
 
 
-def _explained(connection: Connection, asked: _Asked) -> list[str]:
+def _explain_statements(connection: Connection, asked: _Asked) -> list[str]:
     if connection.dialect.name == "postgresql":
         connection.execute(text("SET LOCAL enable_seqscan = off"))  # as with too many rows for a scan
     explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}[connection.dialect.name]

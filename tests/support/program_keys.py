@@ -19,11 +19,11 @@ SCOPE = "https://www.googleapis.com/auth/cloud-platform https://www.googleapis.c
 
 def private_key(name: str = "one") -> rsa.RSAPrivateKey:
     """Return the same key for a name each time."""
-    return _made(name)
+    return _make_key(name)
 
 
 @functools.cache
-def _made(_name: str) -> rsa.RSAPrivateKey:
+def _make_key(_name: str) -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(65537, 2048)
 
 
@@ -39,7 +39,7 @@ def private_pem(name: str = "one") -> str:
     return private_key(name).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
-def signed(now: float, key: str = "one", *, algorithm: str = "RS256", by: Any = None, **claims: object) -> str:
+def sign_token(now: float, key: str = "one", *, algorithm: str = "RS256", by: Any = None, **claims: object) -> str:
     """Return a token of the named token `ci` signed by a key; `now` is in seconds, claims of None are left out, and
     `by` is another signing key."""
     email = client_email(TokenName("ci"), public_key(key).id)

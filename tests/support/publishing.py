@@ -46,7 +46,7 @@ class Publishing:
 
 
 @contextlib.contextmanager
-def published() -> Iterator[Publishing]:
+def publishing_server() -> Iterator[Publishing]:
     publishing = Publishing()
 
     class Handler(QuietHandler):

@@ -54,13 +54,13 @@ class Endpoint(NamedTuple):
         return self.topic or self.name
 
 
-async def pushed(api: Api, ca: str, endpoints: Sequence[Endpoint], more: Mapping[str, object] = NOTHING) -> None:
+async def create_pushes(api: Api, ca: str, endpoints: Sequence[Endpoint], more: Mapping[str, object] = NOTHING) -> None:
     """Create topics and subscriptions, and verify all endpoints; `more` has further push options."""
-    await made(api, endpoints, more)
-    await verified(api, ca, endpoints)
+    await create_subscriptions(api, endpoints, more)
+    await verify_endpoints(api, ca, endpoints)
 
 
-async def made(api: Api, endpoints: Sequence[Endpoint], more: Mapping[str, object] = NOTHING) -> None:
+async def create_subscriptions(api: Api, endpoints: Sequence[Endpoint], more: Mapping[str, object] = NOTHING) -> None:
     """Create missing topics, and subscriptions with unverified endpoints."""
     places = asyncio.Semaphore(AT_ONCE)
     topics = {each.of for each in endpoints}
@@ -79,7 +79,7 @@ async def made(api: Api, endpoints: Sequence[Endpoint], more: Mapping[str, objec
     await asyncio.gather(*map(subscription, endpoints))
 
 
-async def verified(api: Api, ca: str, endpoints: Sequence[Endpoint]) -> None:
+async def verify_endpoints(api: Api, ca: str, endpoints: Sequence[Endpoint]) -> None:
     """Verify endpoints at receivers, which starts their deliveries.
 
     Those on one port one after the other, as a port shows one hash at a time.

@@ -109,13 +109,17 @@ class ReferenceAms:
         until = loop.time() + min(body["seconds"], 1)
         while True:
             self.grown.clear()
-            ready = [each for each in body["subscriptions"] if self._left(f"/projects/p/subscriptions/{each[6:]}")]
+            ready = [
+                each
+                for each in body["subscriptions"]
+                if self._unacked_messages(f"/projects/p/subscriptions/{each[6:]}")
+            ]
             if ready or loop.time() >= until:
                 return ready
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.grown.wait(), until - loop.time())
 
-    def _left(self, path: str) -> list[str]:
+    def _unacked_messages(self, path: str) -> list[str]:
         return self.messages.get(path, [])[self.acked.get(path, 0) :]
 
     def _of_one(self, path: str, verb: str | None, body: Any) -> tuple[int, str]:
@@ -125,14 +129,16 @@ class ReferenceAms:
             return 200, json.dumps(self.subscriptions[path])
         if verb == "pull":
             assert body == {"maxMessages": body["maxMessages"], "returnImmediately": "true"}
-            return 200, json.dumps({"receivedMessages": self._pulled(path, int(body["maxMessages"]))}, indent=3)
+            return 200, json.dumps(
+                {"receivedMessages": self._pulled_messages(path, int(body["maxMessages"]))}, indent=3
+            )
         if verb == "acknowledge":
             [ack] = body["ackIds"]
             self.acked[path] = int(ack.rpartition(":")[2]) + 1
             return 200, "{}"
         return error(404, "unknown", "NOT_FOUND")
 
-    def _pulled(self, path: str, most: int) -> list[Json]:
+    def _pulled_messages(self, path: str, most: int) -> list[Json]:
         first = self.acked.get(path, 0)
         return [
             {
@@ -141,7 +147,7 @@ class ReferenceAms:
                 "message": {"messageId": str(first + index), "data": data, "publishTime": "2026-01-01T00:00:00Z",
                             "attributes": {"k": "v"}},
             }
-            for index, data in enumerate(self._left(path)[:most])
+            for index, data in enumerate(self._unacked_messages(path)[:most])
         ]  # fmt: skip
 
     def _profile(self) -> Json:

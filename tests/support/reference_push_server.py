@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from tests.support.wire_bytes import read, written
+from tests.support.wire_bytes import decode_fields, encode_fields
 
 _NOTHING = grpc.StatusCode.OK
 
@@ -40,13 +40,13 @@ class ReferencePushServer:
         return [
             grpc.method_handlers_generic_handler(
                 service,
-                {name: grpc.unary_unary_rpc_method_handler(self._noted(name, each)) for name, each in of.items()},
+                {name: grpc.unary_unary_rpc_method_handler(self._note_calls(name, each)) for name, each in of.items()},
             )
             for service, of in made.items()
         ]
 
-    def _noted(self, name: str, answer: Callable[[bytes], tuple[grpc.StatusCode, str | bytes]]) -> Any:
-        async def noted(request: bytes, context: Any) -> bytes:
+    def _note_calls(self, name: str, answer: Callable[[bytes], tuple[grpc.StatusCode, str | bytes]]) -> Any:
+        async def answer_call(request: bytes, context: Any) -> bytes:
             self.calls.append((name, request))
             self._now += 1
             self.most = max(self.most, self._now)
@@ -57,26 +57,26 @@ class ReferencePushServer:
             code, text = answer(request)
             if code is not _NOTHING:
                 await context.abort(code, text)
-            return text if isinstance(text, bytes) else written((1, text))
+            return text if isinstance(text, bytes) else encode_fields((1, text))
 
-        return noted
+        return answer_call
 
     def _activate(self, request: bytes) -> tuple[grpc.StatusCode, str]:
-        told = read(_bytes(read(request)[1]))
+        told = decode_fields(_bytes(decode_fields(request)[1]))
         name = _bytes(told[1]).decode()
         if name in self.active:
             return grpc.StatusCode.ALREADY_EXISTS, f"Subscription {name} is already activated"
-        self.active[name] = read(_bytes(told[4]))
+        self.active[name] = decode_fields(_bytes(told[4]))
         return _NOTHING, f"Subscription {name} activated"
 
     def _deactivate(self, request: bytes) -> tuple[grpc.StatusCode, str]:
-        name = _bytes(read(request)[1]).decode()
+        name = _bytes(decode_fields(request)[1]).decode()
         if self.active.pop(name, None) is None:
             return grpc.StatusCode.NOT_FOUND, f"Subscription {name} is not active"
         return _NOTHING, f"Subscription {name} deactivated"
 
     def _look(self, request: bytes) -> tuple[grpc.StatusCode, str]:
-        name = _bytes(read(request)[1]).decode()
+        name = _bytes(decode_fields(request)[1]).decode()
         if name not in self.active:
             return grpc.StatusCode.NOT_FOUND, f"Subscription {name} is not active"
         return _NOTHING, f"Subscription {name} is currently active"
@@ -89,7 +89,7 @@ class ReferencePushServer:
 
     def _check(self, _request: bytes) -> tuple[grpc.StatusCode, str | bytes]:
         if self.state == "ok":
-            return _NOTHING, written((1, 1))
+            return _NOTHING, encode_fields((1, 1))
         return grpc.StatusCode.INTERNAL, "The push service is currently unable to handle any requests"
 
 

@@ -25,7 +25,7 @@ WORKER_TOKEN = "the-token-of-the-push-worker"
 
 
 @dataclass(frozen=True)
-class Served:
+class InProcessService:
     """A running service, its clock and the token of its first administrator."""
 
     run: Running
@@ -66,7 +66,7 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(data: Path, **settings: object) -> Iterator[Served]:
+def in_process_service(data: Path, **settings: object) -> Iterator[InProcessService]:
     """Run a service until the block ends. A pull waits for only 50 ms, and the disk may be nearly full.
 
     Kafka's and PostgreSQL's clocks cannot be set, so there the manual clock starts at the current time.
@@ -77,4 +77,4 @@ def served(data: Path, **settings: object) -> Iterator[Served]:
     clock = ManualClock(SystemClock().wall()) if shape.is_cluster() else ManualClock()
     with on_loop_thread(running(chosen, Supervisor(), clock=clock)) as (run, loop):
         kept = data / "admin.token"  # not of a second node: the first made the administrator
-        yield Served(run, kept.read_text().strip() if kept.exists() else SERVICE_TOKEN, clock, loop)
+        yield InProcessService(run, kept.read_text().strip() if kept.exists() else SERVICE_TOKEN, clock, loop)

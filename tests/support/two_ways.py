@@ -84,7 +84,7 @@ class Way:
                 await asyncio.sleep(0)
         return line, protocol
 
-    async def told(self, packets: Iterable[bytes], *, slowly: bool = False) -> tuple[bytes, bool]:
+    async def send_packets(self, packets: Iterable[bytes], *, slowly: bool = False) -> tuple[bytes, bool]:
         """Return the output without its variable parts, and whether the connection is closed then.
 
         The packets come one after the other; with `slowly` each waits for the answers to the ones before.
@@ -96,8 +96,8 @@ class Way:
                 break
             protocol.data_received(packet)
             if slowly:
-                await self.settled(protocol)
-        await self.settled(protocol)
+                await self.wait_until_settled(protocol)
+        await self.wait_until_settled(protocol)
         written = _OWN_ID.sub(b"", line.written)
         if self.is_cluster:
             written = _OF_BROKERS.sub(b"", written)
@@ -121,12 +121,12 @@ class Way:
             yield said[at : at + len(packet)]
             at += len(packet)
 
-    async def settled(self, protocol: Any) -> None:
+    async def wait_until_settled(self, protocol: Any) -> None:
         """Wait until the only unfinished work on this connection is the client's."""
         await wait_until_async(lambda: protocol._held is None and (not self.port.exchanges or awaits_body(protocol)))
         await asyncio.sleep(0)
 
-    def counted(self) -> tuple[Any, ...]:
+    def request_counters(self) -> tuple[Any, ...]:
         """Return the counters that requests change, except stored ones."""
         made = self.made
         return (
@@ -135,7 +135,7 @@ class Way:
             made.counts.acknowledgements, made.failed_logins.failures,
         )  # fmt: skip
 
-    def rated(self) -> list[int]:
+    def rate_counts(self) -> list[int]:
         """Return the counts for rates since the last call."""
         rates = self.made.lane.fast.gate._rates
         if rates is None or rates._users is None:
@@ -144,7 +144,7 @@ class Way:
         rates._users._free_at.clear()
         return found
 
-    def kept(self) -> tuple[int, int, int, int]:
+    def held_resources(self) -> tuple[int, int, int, int]:
         """Return resources that must be free when all is answered: memory of bodies and answers, connections and
         tasks."""
         bodies, unread = self.made.lane.fast.bodies, self.made.lane.unread
@@ -155,7 +155,7 @@ class Way:
             len(self.port.exchanges),
         )  # fmt: skip
 
-    async def stored(self) -> list[Any]:
+    async def stored_messages(self) -> list[Any]:
         """Return all messages of all topics, and the position of each subscription."""
         log = self.made.log
         found: list[Any] = []
@@ -167,7 +167,7 @@ class Way:
         places = await self.made.cursors.places()
         return [sorted(found), sorted(each.offset for each in places.values())]
 
-    async def audited(self) -> list[Any]:
+    async def audit_lines(self) -> list[Any]:
         """Return the audit log without its variable parts."""
         lines = await asyncio.to_thread(_lines_of, Path(self.made.folder.path))
         shown = ("action", "resource", "actor", "address", "code", "result", "reason")
@@ -184,13 +184,13 @@ class TwoWays:
 
     async def same(self, packets: Sequence[bytes], *, slowly: bool = False) -> bytes:
         """Send packets to both; return their answer, which must be the same, as must be their counts."""
-        lane, asgi = [await each.told(packets, slowly=slowly) for each in (self.lane, self.asgi)]
+        lane, asgi = [await each.send_packets(packets, slowly=slowly) for each in (self.lane, self.asgi)]
         assert lane == asgi, packets
-        assert self.lane.counted() == self.asgi.counted(), packets
-        rated = self.lane.rated(), self.asgi.rated()
+        assert self.lane.request_counters() == self.asgi.request_counters(), packets
+        rated = self.lane.rate_counts(), self.asgi.rate_counts()
         # ASGI counts an incomplete request after its head, the lane does not count it.
         assert rated[0] == rated[1] or self.lane.has_half, packets
-        assert self.lane.kept() == self.asgi.kept() == (0, 0, 0, 0), packets
+        assert self.lane.held_resources() == self.asgi.held_resources() == (0, 0, 0, 0), packets
         return lane[0]
 
     def forget_heads(self) -> None:
@@ -199,8 +199,8 @@ class TwoWays:
 
     async def check_content(self) -> None:
         """Check that both have the same messages and audit log."""
-        assert await self.lane.stored() == await self.asgi.stored()
-        assert await self.lane.audited() == await self.asgi.audited()
+        assert await self.lane.stored_messages() == await self.asgi.stored_messages()
+        assert await self.lane.audit_lines() == await self.asgi.audit_lines()
 
 
 FURNITURE = (
@@ -232,7 +232,7 @@ async def one_way(data: Path, *, lane: bool, is_cluster: bool = False, **setting
         made.counting.rounds.cancel()  # its rounds would consume counts that are compared
         way = Way(made, clock, lane=lane, is_cluster=is_cluster, **limits)
         for method, path, body in FURNITURE:
-            answered, _ = await way.told([request(method, path, body)])
+            answered, _ = await way.send_packets([request(method, path, body)])
             assert answered.startswith(b"HTTP/1.1 200"), answered
             if path == "/users/u":
                 found = re.search(rb'"token":"([0-9a-f]{64})"', answered)

@@ -8,7 +8,7 @@ Value = int | str | bytes | Sequence["tuple[int, Value]"]
 Fields = Sequence[tuple[int, Value]]
 
 
-def written(*fields: tuple[int, Value]) -> bytes:
+def encode_fields(*fields: tuple[int, Value]) -> bytes:
     """Encode fields: integers as varints, all others with their length before them."""
     return b"".join(_field(number, value) for number, value in fields)
 
@@ -16,7 +16,7 @@ def written(*fields: tuple[int, Value]) -> bytes:
 def _field(number: int, value: Value) -> bytes:
     if isinstance(value, int):
         return _varint(number << 3) + _varint(value & (2**64 - 1))
-    content = value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else written(*value)
+    content = value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else encode_fields(*value)
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 
@@ -28,7 +28,7 @@ def _varint(number: int) -> bytes:
     return out + bytes([number])
 
 
-def read(message: bytes) -> dict[int, int | bytes]:
+def decode_fields(message: bytes) -> dict[int, int | bytes]:
     """Decode the fields of a message; those with a length stay bytes."""
     found: dict[int, int | bytes] = {}
     rest = message
@@ -59,5 +59,5 @@ async def call(channel: grpc.aio.Channel, path: str, request: bytes = b"", secon
         answer = await channel.unary_unary(path)(request, timeout=seconds)
     except grpc.aio.AioRpcError as error:
         return error.code().name, error.details() or ""
-    text = read(answer).get(1, b"")
+    text = decode_fields(answer).get(1, b"")
     return "OK", text.decode() if isinstance(text, bytes) else str(text)

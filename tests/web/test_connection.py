@@ -215,11 +215,11 @@ async def test_other_protocols_of_the_parser_are_refused(line: bytes) -> None:
 
 @pytest.mark.parametrize("value", [b"a\rb", b"a\nb", b"a\r\nb: c", b"a\0"])
 async def test_a_field_of_an_answer_has_one_line(value: bytes) -> None:
-    async def split(scope: Any, receive: Any, send: Any) -> None:
+    async def answer_with_header(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"x", value)]})
         await send({"type": "http.response.body", "body": b"ok"})
 
-    line, connection = LineServer(split).connect()
+    line, connection = LineServer(answer_with_header).connect()
     connection.data_received(get("/"))
     await wait_until_async(lambda: line.is_closed)
 
@@ -228,11 +228,11 @@ async def test_a_field_of_an_answer_has_one_line(value: bytes) -> None:
 
 
 async def test_a_head_or_a_304_has_a_length_and_no_body() -> None:
-    async def unchanged(scope: Any, receive: Any, send: Any) -> None:
+    async def answer_304(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 304, "headers": [(b"content-length", b"5")]})
         await send({"type": "http.response.body"})
 
-    for application, said in ((unchanged, get("/")), (answer_path, get("/").replace(b"GET", b"HEAD"))):
+    for application, said in ((answer_304, get("/")), (answer_path, get("/").replace(b"GET", b"HEAD"))):
         line, connection = LineServer(application).connect()
         connection.data_received(said)
         await wait_until_async(lambda line=line: line.written)

@@ -26,7 +26,7 @@ from tests.support.schedulers import AllWaits
 COST = SHARE_SECONDS / 10  # of a request, in seconds of the virtual clock
 
 
-class Turns:
+class ManualTurns:
     """A scheduler in a loop with manual iterations, and a clock that only work moves."""
 
     def __init__(self, busy: str = "") -> None:
@@ -79,13 +79,13 @@ class Turns:
 
 
 def test_few_requests_are_done_as_they_come_and_call_for_nothing() -> None:
-    turns = Turns()
+    turns = ManualTurns()
     assert all(turns.come("A") for _ in range(FREE_REQUESTS))
     assert turns.turn() is False
 
 
 def test_what_comes_when_a_turn_has_taken_long_waits_for_the_next_ones() -> None:
-    turns = Turns("A")
+    turns = ManualTurns("A")
     at_once = len(turns.done)
     assert QUIET_TURN_SECONDS / COST <= at_once <= QUIET_TURN_SECONDS / COST + FREE_REQUESTS + 2 * REQUESTS_PER_LOOK
 
@@ -102,7 +102,7 @@ def test_what_comes_when_a_turn_has_taken_long_waits_for_the_next_ones() -> None
 
 
 def test_another_project_waits_for_a_share_of_a_neighbours_requests_at_most() -> None:
-    turns = Turns("A")
+    turns = ManualTurns("A")
     for _ in range(1000):
         turns.come("A")
     before = len(turns.done)
@@ -113,7 +113,7 @@ def test_another_project_waits_for_a_share_of_a_neighbours_requests_at_most() ->
 
 
 def test_what_waits_under_many_names_takes_the_turns_of_one() -> None:
-    turns = Turns("A")
+    turns = ManualTurns("A")
     for number in range(1000):
         turns.scheduler.enqueue("stranger", partial(turns.spend, "stranger", COST), number)
     for number in range(100):
@@ -126,7 +126,7 @@ def test_what_waits_under_many_names_takes_the_turns_of_one() -> None:
 
 
 def test_one_of_each_name_is_done_in_a_row() -> None:
-    turns = Turns("A")
+    turns = ManualTurns("A")
     for name in "XXXY":
         turns.scheduler.enqueue("stranger", partial(turns.spend, name, COST), name)
     turns.finish()
@@ -135,7 +135,7 @@ def test_one_of_each_name_is_done_in_a_row() -> None:
 
 
 def test_a_project_of_dear_requests_gets_no_more_than_one_of_cheap_ones() -> None:
-    turns = Turns("dear")
+    turns = ManualTurns("dear")
     for _ in range(10):
         turns.come("dear", cost=3 * BUSY_TURN_SECONDS)
         for _ in range(10):
@@ -151,7 +151,7 @@ def test_a_project_of_dear_requests_gets_no_more_than_one_of_cheap_ones() -> Non
     max_size=200,
 ))  # fmt: skip
 def test_everything_is_done_once_and_in_the_order_of_its_project(coming: list[tuple[str, float, bool, bool]]) -> None:
-    turns = Turns()
+    turns = ManualTurns()
     failing = 0
     for number, (project, cost, fails, ends_turn) in enumerate(coming):
 
@@ -185,7 +185,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-class Counted(HttpConnection):
+class CountingConnection(HttpConnection):
     parts = 0
     """Bytes read of bodies."""
 
@@ -196,7 +196,7 @@ class Counted(HttpConnection):
 
 async def test_large_packets_use_an_iteration_up_before_small_ones_would() -> None:
     now = 0.0
-    server = LineServer(application, FairScheduler(lambda: now), connection=Counted)
+    server = LineServer(application, FairScheduler(lambda: now), connection=CountingConnection)
     connections = [server.connect()[1] for _ in range(FREE_REQUESTS)]
     for size in (1, PORTION_BYTES):
         for each in connections:
@@ -221,7 +221,7 @@ class Lines(LineServer):
         self.scheduler = AllWaits()
         super().__init__(application, self.scheduler)
 
-    def late(self) -> None:
+    def expire_shares(self) -> None:
         """Let each look at the clock find that a share is over."""
         self.scheduler._clock = iter(range(10**6)).__next__
 
@@ -235,14 +235,14 @@ def get(project: str, name: str = "T", *, method: str = "GET", fields: str = "")
     return f"{method} /v1/projects/{project}/topics/{name} HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode()
 
 
-async def settled(lines: Lines) -> None:
+async def wait_for_exchanges(lines: Lines) -> None:
     for _ in range(50):
         await asyncio.sleep(0)
     assert not lines.port.exchanges
 
 
 async def test_the_first_request_of_a_connection_waits_for_its_own_project_only(lines: Lines) -> None:
-    lines.late()
+    lines.expire_shares()
     many = [lines.connect()[1] for _ in range(1000)]
     for each in many:
         each.data_received(get("A"))
@@ -263,10 +263,10 @@ async def test_strangers_take_no_turn_of_the_project_they_name(lines: Lines, fir
     strangers = [lines.connect()[1] for _ in range(300)]
     for each in strangers:
         each.data_received(first)
-    await settled(lines)
+    await wait_for_exchanges(lines)
     asked.clear()
     line.written = b""
-    lines.late()
+    lines.expire_shares()
     for each in strangers:
         each.data_received(get("B", "forged"))
     connection.data_received(get("B", "own"))
@@ -284,7 +284,7 @@ async def test_what_came_before_a_stop_or_the_end_of_a_client_is_answered(lines:
     connection.data_received(get("A"))
     getattr(connection, ending)()
     assert not line.is_closed
-    await settled(lines)
+    await wait_for_exchanges(lines)
 
     assert asked == ["/v1/projects/A/topics/T"]
     assert line.written.startswith(b"HTTP/1.1 200")
@@ -297,7 +297,7 @@ async def test_a_client_that_leaves_while_it_waits_is_forgotten(lines: Lines) ->
     assert lines.scheduler._held_bytes == len(get("A"))
     connection.connection_lost(None)
     assert lines.scheduler._held_bytes == 0
-    await settled(lines)
+    await wait_for_exchanges(lines)
 
     assert asked == []
 
@@ -312,7 +312,7 @@ async def test_no_more_is_read_of_a_client_that_waits_than_a_portion(lines: Line
         await asyncio.sleep(0)
     assert lines.scheduler._held_bytes == 0
     connection.data_received(b" " * PORTION_BYTES)
-    await settled(lines)
+    await wait_for_exchanges(lines)
 
     assert not line.is_paused
     assert line.written.startswith(b"HTTP/1.1 200")
@@ -326,7 +326,7 @@ async def test_what_there_is_no_memory_to_hold_is_read_at_once_and_in_order(line
     assert not lines.scheduler.hold_bytes(1)
     connection.data_received(get("A", "second"))
     lines.scheduler.release_bytes(others)
-    await settled(lines)
+    await wait_for_exchanges(lines)
 
     assert asked == ["/v1/projects/A/topics/first", "/v1/projects/A/topics/second"]
     assert line.written.count(b"HTTP/1.1 200") == 2
@@ -338,6 +338,6 @@ async def test_a_client_that_waits_for_its_turn_is_not_out_of_time(lines: Lines)
     connection._end_arrival()
     connection._close_idle()
     assert not line.is_closed
-    await settled(lines)
+    await wait_for_exchanges(lines)
 
     assert line.written.startswith(b"HTTP/1.1 200")

@@ -77,7 +77,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, *, tls: bool = False, connections: int = 20) -> AsyncIterator[World]:
+async def run_relay(folder: Path, *, tls: bool = False, connections: int = 20) -> AsyncIterator[World]:
     certificate = Certificate.local(str(folder)) if tls else None
     path = str(folder / "server")
     relay = Http2Relay(path, HttpConnection, PATIENCE_SECONDS)
@@ -102,7 +102,7 @@ async def running(folder: Path, *, tls: bool = False, connections: int = 20) -> 
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_bytes_of_http_2_go_on_as_they_came_and_who_sent_them_is_known(tmp_path: Path, tls: bool) -> None:
-    async with running(tmp_path, tls=tls) as world:
+    async with run_relay(tmp_path, tls=tls) as world:
         reader, writer = await world.connect("h2")
         writer.write(PREFACE[:5])
         await writer.drain()
@@ -116,7 +116,7 @@ async def test_bytes_of_http_2_go_on_as_they_came_and_who_sent_them_is_known(tmp
 
 @pytest.mark.parametrize(("tls", "protocols"), [(False, ()), (True, ()), (True, ("h2", "http/1.1"))])
 async def test_what_can_speak_http_1_is_served_here(tmp_path: Path, tls: bool, protocols: tuple[str, ...]) -> None:
-    async with running(tmp_path, tls=tls) as world:
+    async with run_relay(tmp_path, tls=tls) as world:
         reader, writer = await world.connect(*protocols)
         for piece in (HEALTH[:1], HEALTH[1:], HEALTH):
             writer.write(piece)
@@ -128,7 +128,7 @@ async def test_what_can_speak_http_1_is_served_here(tmp_path: Path, tls: bool, p
 
 
 async def test_what_the_server_does_not_read_is_not_taken_from_the_client(tmp_path: Path) -> None:
-    async with running(tmp_path) as world:
+    async with run_relay(tmp_path) as world:
         world.reads = False
         reader, writer = await world.connect()
         writer.write(PREFACE)
@@ -142,7 +142,7 @@ async def test_what_the_server_does_not_read_is_not_taken_from_the_client(tmp_pa
 
 
 async def test_an_end_on_one_side_is_one_on_the_other(tmp_path: Path) -> None:
-    async with running(tmp_path) as world:
+    async with run_relay(tmp_path) as world:
         reader, writer = await world.connect()
         writer.write(PREFACE)
         assert await reader.readexactly(len(HELLO + PREFACE)) == HELLO + PREFACE
@@ -158,7 +158,7 @@ async def test_an_end_on_one_side_is_one_on_the_other(tmp_path: Path) -> None:
 
 
 async def test_a_silent_connection_ends_in_time_and_at_a_stop(tmp_path: Path) -> None:
-    async with running(tmp_path) as world:
+    async with run_relay(tmp_path) as world:
         world.relay.seconds = 0
         reader, _ = await world.connect()
         with contextlib.suppress(ConnectionResetError):
@@ -172,7 +172,7 @@ async def test_a_silent_connection_ends_in_time_and_at_a_stop(tmp_path: Path) ->
 
 
 async def test_a_server_that_is_not_there_ends_the_connection(tmp_path: Path) -> None:
-    async with running(tmp_path) as world:
+    async with run_relay(tmp_path) as world:
         world.relay.path = str(tmp_path / "nothing")
         reader, writer = await world.connect()
         writer.write(PREFACE)
@@ -181,7 +181,7 @@ async def test_a_server_that_is_not_there_ends_the_connection(tmp_path: Path) ->
 
 
 async def test_an_address_gets_its_share_of_connections_whatever_they_speak(tmp_path: Path) -> None:
-    async with running(tmp_path, connections=4) as world:
+    async with run_relay(tmp_path, connections=4) as world:
         clients = [await world.connect() for _ in range(3)]
         for _, writer in clients:
             writer.write(PREFACE)

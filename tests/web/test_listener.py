@@ -66,7 +66,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def listening(limits: ListenerLimits, context: ssl.SSLContext | None = None) -> AsyncIterator[World]:
+async def run_listener(limits: ListenerLimits, context: ssl.SSLContext | None = None) -> AsyncIterator[World]:
     sock = socket.create_server((HERE, 0))
     listener = Listener("test", limits, context=context, refusal=REFUSAL)
     listener.start(sock, Echo)
@@ -88,7 +88,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 @pytest.fixture(scope="module")
-def trusting(certificate: Certificate) -> ssl.SSLContext:
+def trusting_context(certificate: Certificate) -> ssl.SSLContext:
     """A client's context that trusts the listener's certificate."""
     return ssl.create_default_context(cafile=str(Path(certificate.chain).parent / "ca.pem"))
 
@@ -104,7 +104,7 @@ def test_the_system_holds_little_of_an_answer_on_every_connection() -> None:
 
 
 async def test_a_connection_counts_until_it_is_closed() -> None:
-    async with listening(ListenerLimits(connections=10)) as world:
+    async with run_listener(ListenerLimits(connections=10)) as world:
         for _ in range(3):  # more than the share of one address, in a row
             clients = [await world.connect() for _ in range(5)]
             assert all([await world.answers(each) for each in clients])
@@ -123,7 +123,7 @@ async def test_connections_are_shared_and_many_refusals_are_one_line_of_the_log(
     limits: ListenerLimits, sources: list[str], let_in: list[bool], refused: dict[str, int]
 ) -> None:
     with capture_logs() as lines:
-        async with listening(limits) as world:
+        async with run_listener(limits) as world:
             clients = [await world.connect(each) for each in sources]
             assert [await world.answers(each) for each in clients] == let_in
             assert world.listener.refused == refused
@@ -134,7 +134,7 @@ async def test_connections_are_shared_and_many_refusals_are_one_line_of_the_log(
 
 
 async def test_who_is_refused_reads_why_although_a_request_was_sent() -> None:
-    async with listening(ListenerLimits(connections=1)) as world:
+    async with run_listener(ListenerLimits(connections=1)) as world:
         assert await world.answers(await world.connect())
         reader, writer = await world.connect(ELSEWHERE)
         writer.write(b"GET / HTTP/1.1\r\n" + b"x" * 1000)
@@ -147,15 +147,15 @@ def test_limits_that_no_setting_changes() -> None:
 
 
 async def test_silent_handshakes_are_bounded_by_address_and_end_in_time(
-    certificate: Certificate, trusting: ssl.SSLContext
+    certificate: Certificate, trusting_context: ssl.SSLContext
 ) -> None:
     limits = ListenerLimits(connections=100, handshakes=8, handshake_seconds=2.0, goodbye_seconds=0.5)
-    async with listening(limits, certificate.context) as world:
+    async with run_listener(limits, certificate.context) as world:
         silent = [await world.connect() for _ in range(10)]
         await wait_until_async(lambda: world.listener.refused.total() == 6)
         assert world.listener.open_connections == 4
 
-        client = await world.connect(ELSEWHERE, trusting)
+        client = await world.connect(ELSEWHERE, trusting_context)
         assert await world.answers(client)
 
         for reader, _ in silent:
@@ -163,20 +163,22 @@ async def test_silent_handshakes_are_bounded_by_address_and_end_in_time(
                 assert await reader.read() == b""
         await wait_until_async(lambda: world.listener.failed_handshakes == 4)
         assert (world.listener.open_connections, world.listener.refused) == (1, {"address": 6})
-        assert await world.answers(await world.connect(HERE, trusting))
+        assert await world.answers(await world.connect(HERE, trusting_context))
 
 
 async def test_all_handshakes_together_are_bounded_for_a_proxy_too(certificate: Certificate) -> None:
     limits = ListenerLimits(connections=100, handshakes=3, handshake_seconds=60, unshared=LOOPBACK)
-    async with listening(limits, certificate.context) as world:
+    async with run_listener(limits, certificate.context) as world:
         for _ in range(5):
             await world.connect()
         await wait_until_async(lambda: world.listener.refused == {"handshakes": 2})
 
 
-async def test_a_stop_ends_handshakes_and_keeps_what_is_open(certificate: Certificate, trusting: ssl.SSLContext):
-    async with listening(ListenerLimits(connections=100), certificate.context) as world:
-        client = await world.connect(context=trusting)
+async def test_a_stop_ends_handshakes_and_keeps_what_is_open(
+    certificate: Certificate, trusting_context: ssl.SSLContext
+):
+    async with run_listener(ListenerLimits(connections=100), certificate.context) as world:
+        client = await world.connect(context=trusting_context)
         await world.connect()
         await wait_until_async(lambda: world.listener.open_connections == 2)
         world.listener.close()

@@ -30,7 +30,7 @@ from tests.support.program_keys import public_key
 from tests.support.waiting import PATIENCE_SECONDS
 
 ADMIN = "a service token of the tests"
-Told = dict[str, tuple[int, str]]  # status and body of answers, by what was asked
+Answers = dict[str, tuple[int, str]]  # status and body of answers, by what was asked
 
 EXPIRY = Milliseconds(4_000_000_000_000)
 ISSUER = Issuer(
@@ -52,13 +52,13 @@ def settings(data: Path, **more: object) -> Settings:
     return Settings(**(usual | more))
 
 
-def nobody(_: str) -> None:
+def ignore_start(_: str) -> None:
     """Ignore progress reports of a start."""
 
 
 @contextlib.asynccontextmanager
 async def installation(data: Path, clock: Clock, **more: object) -> AsyncIterator[Installation]:
-    async with open_engines(settings(data, **more), clock, Disk(), nobody, Supervisor()) as engines:
+    async with open_engines(settings(data, **more), clock, Disk(), ignore_start, Supervisor()) as engines:
         yield Installation(engines.registry, engines.log, engines.cursors)
 
 
@@ -99,14 +99,14 @@ async def service(data: Path, clock: Clock, **more: object) -> AsyncIterator[Api
         yield api
 
 
-async def furnished_folder(data: Path, clock: ManualClock) -> tuple[Told, str]:
+async def furnished_folder(data: Path, clock: ManualClock) -> tuple[Answers, str]:
     """Make an installation with every kind of resource; return the API's answers, and a named token."""
     async with service(data, clock) as api:
         await _furnish(api, clock)
     async with installation(data, clock) as opened:
         named = await _furnish_without_service(opened)
     async with service(data, clock) as api:  # when acknowledgements were is told until a restart only
-        return await told(api, clock), named
+        return await api_answers(api, clock), named
 
 
 async def _furnish(api: Api, clock: ManualClock) -> None:
@@ -244,7 +244,7 @@ async def _register(api: Api) -> None:
             await api.ask("POST", f"/registrations/{made['uuid']}:{word}", {"comment": "no"})
 
 
-async def told(api: Api, clock: ManualClock) -> Told:
+async def api_answers(api: Api, clock: ManualClock) -> Answers:
     topics = [f"/projects/P/topics/{quote(each)}" for each in (*TOPICS, GOOGLES)]
     subs = [f"/projects/P/subscriptions/{quote(each)}" for each in (*SUBS, GOOGLES)]
     paths = [

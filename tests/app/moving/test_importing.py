@@ -15,7 +15,7 @@ from ams.core.errors import Unusable
 from ams.core.names import new_topic_id
 from ams.storage.export_format import FORMAT, End, Header, Log, Message, Project, Topic, encode_line
 from tests.app.moving.installation import installation, service
-from tests.app.moving.lines import line, quiet, whole, written
+from tests.app.moving.lines import ignore_progress, line, whole_export, write_lines
 
 
 @pytest.mark.parametrize("name", ["file", "file.gz"])
@@ -76,10 +76,10 @@ ROOT = Path(__file__).parents[3]
 LONG = "t" * 5000
 
 
-def converted(path: Path, clock: ManualClock) -> str:
+def write_converted(path: Path, clock: ManualClock) -> str:
     data = base64.b64encode(b"hello").decode()
     messages = [line("message", offset=40 + number, time=clock.now - 1000 + number, data=data) for number in range(3)]
-    return written(path, whole(
+    return write_lines(path, whole_export(
         line("log", project="P", topic="T", first=40),
         *messages,
         line("user", name="maker", token=LONG, service_roles=["service_admin"]),
@@ -103,7 +103,7 @@ async def test_a_detached_subscription_stands_nowhere_here_either(tmp_path: Path
     ]
     lines = line("project", name="P"), line("topic", project="P", name="T"), *subs
     async with installation(tmp_path / "new", clock) as target:
-        await import_(target, written(tmp_path / "file", whole(*lines)), quiet)
+        await import_(target, write_lines(tmp_path / "file", whole_export(*lines)), ignore_progress)
         named = {each.name: each.id for each in await target.registry.subscriptions.all()}
         assert await target.cursors.subscriptions() == {named["used"]}
     async with service(tmp_path / "new", clock) as api:
@@ -115,29 +115,29 @@ async def test_a_detached_subscription_stands_nowhere_here_either(tmp_path: Path
 def tail(path: Path, clock: ManualClock, first: int, last: int, *rest: dict[str, object], **log: object) -> str:
     data = base64.b64encode(b"hello").decode()
     messages = [line("message", offset=number, time=clock.now - 1000, data=data) for number in range(first, last)]
-    return written(path, whole(line("log", project="P", topic="T", first=first, **log), *messages, *rest))
+    return write_lines(path, whole_export(line("log", project="P", topic="T", first=first, **log), *messages, *rest))
 
 
 async def test_messages_go_ahead_and_a_later_file_brings_what_came_since_and_the_rest(tmp_path: Path):
     clock, own = ManualClock(), {"id": "0f5fd0ba-6a4c-4f43-a1b5-8f4d6a1f0a01"}
     rest = line("project", name="P"), line("topic", project="P", name="T")
     async with installation(tmp_path / "new", clock) as target:
-        await import_(target, tail(tmp_path / "ahead", clock, 3, 6, *rest, **own), quiet, messages_only=True)
+        await import_(target, tail(tmp_path / "ahead", clock, 3, 6, *rest, **own), ignore_progress, messages_only=True)
         assert await target.registry.is_empty()
         with pytest.raises(Unusable, match="messages 6 to 6 of topic T of project P are missing"):
-            await import_(target, tail(tmp_path / "late", clock, 7, 9, *rest, **own), quiet)
+            await import_(target, tail(tmp_path / "late", clock, 7, 9, *rest, **own), ignore_progress)
         with pytest.raises(Unusable, match="topic T of project P has no id in the file"):
-            await import_(target, tail(tmp_path / "named", clock, 6, 9), quiet, messages_only=True)
-        await import_(target, tail(tmp_path / "tail", clock, 6, 9, *rest, **own), quiet)
+            await import_(target, tail(tmp_path / "named", clock, 6, 9), ignore_progress, messages_only=True)
+        await import_(target, tail(tmp_path / "tail", clock, 6, 9, *rest, **own), ignore_progress)
     async with service(tmp_path / "new", clock) as api:
         assert await api.ask("GET", "/projects/P/topics/T:offsets") == {"min": 3, "max": 9}
 
 
 async def test_names_are_enough_and_tokens_of_any_length_open(tmp_path: Path):
     clock = ManualClock()
-    path = converted(tmp_path / "file", clock)
+    path = write_converted(tmp_path / "file", clock)
     async with installation(tmp_path / "new", clock) as target:
-        await import_(target, path, quiet)
+        await import_(target, path, ignore_progress)
 
     async with service(tmp_path / "new", clock) as api:
         assert (await api.ask("GET", "/users/profile", token=LONG))["name"] == "maker"
@@ -157,7 +157,7 @@ async def test_messages_of_a_registry_that_was_lost_are_left_alone(tmp_path: Pat
         await target.log.create(new_topic_id())
         for _ in range(2):
             with pytest.raises(Unusable, match="the log holds topics that are not in the file"):
-                await import_(target, converted(tmp_path / "file", clock), quiet)
+                await import_(target, write_converted(tmp_path / "file", clock), ignore_progress)
         assert await target.registry.is_empty()
 
 
@@ -166,14 +166,14 @@ async def test_holes_are_moved_as_holes(tmp_path: Path):
     message = [line("message", offset=each, time=clock.now, data="") for each in (2, 3, 7)]
     rest = line("project", name="P"), line("topic", project="P", name="T")
     lines = [line("log", project="P", topic="T"), *message, *rest]
-    path = written(tmp_path / "file", whole(*lines))
+    path = write_lines(tmp_path / "file", whole_export(*lines))
     async with installation(tmp_path / "one", clock) as target:
-        await import_(target, path, quiet)
+        await import_(target, path, ignore_progress)
     async with installation(tmp_path / "one", clock) as source:
-        await export(source, str(tmp_path / "again"), quiet)
+        await export(source, str(tmp_path / "again"), ignore_progress)
 
     async with installation(tmp_path / "two", clock) as target:
-        await import_(target, str(tmp_path / "again"), quiet)
+        await import_(target, str(tmp_path / "again"), ignore_progress)
         (topic,) = await target.log.topics()
         assert (await target.log.bounds(topic)).end == 8
         assert [each.offset for each in await target.log.read(topic, 2, max_messages=9, max_bytes=999)] == [2, 3]

@@ -17,17 +17,17 @@ from ams.core.offsets import ranges_of
 from ams.service.push.pushing import FIRST_WORKER
 from ams.storage.log.base import Log
 from ams.storage.registry.records import PageRequest
-from tests.app.moving.installation import DAY, ISSUER, Told, furnished_folder, installation, service, told
-from tests.app.moving.lines import quiet
+from tests.app.moving.installation import DAY, ISSUER, Answers, api_answers, furnished_folder, installation, service
+from tests.app.moving.lines import ignore_progress
 from tests.support.program_keys import public_key
 
 
-class Furnished(NamedTuple):
+class FullSource(NamedTuple):
     """An installation with every kind of resource, an export of it, and the API's answers."""
 
     data: Path
     export: Path
-    told: Told
+    told: Answers
     now: int
     named: str
 
@@ -37,26 +37,26 @@ class Furnished(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def furnished(tmp_path_factory: pytest.TempPathFactory) -> Furnished:
+def full_source(tmp_path_factory: pytest.TempPathFactory) -> FullSource:
     """Make one installation for all tests; tests that change it work on a copy."""
     folder, clock = tmp_path_factory.mktemp("furnished"), ManualClock()
 
-    async def make() -> tuple[Told, str]:
+    async def make() -> tuple[Answers, str]:
         told_of, named = await furnished_folder(folder / "data", clock)
         async with installation(folder / "data", clock) as source:
-            await export(source, str(folder / "export"), quiet)
+            await export(source, str(folder / "export"), ignore_progress)
         return told_of, named
 
     told_of, named = asyncio.run(make())
-    return Furnished(folder / "data", folder / "export", told_of, clock.now, named)
+    return FullSource(folder / "data", folder / "export", told_of, clock.now, named)
 
 
-async def imported(furnished: Furnished, path: Path, target: Path) -> None:
+async def import_export(furnished: FullSource, path: Path, target: Path) -> None:
     async with installation(target, furnished.clock) as empty:
-        assert await import_(empty, str(path), quiet) == check(str(path), quiet)
+        assert await import_(empty, str(path), ignore_progress) == check(str(path), ignore_progress)
 
 
-async def held(opened: Installation) -> dict[str, Any]:
+async def stored_state(opened: Installation) -> dict[str, Any]:
     registry, whole = opened.registry, PageRequest(size=1000)
     projects, subscriptions = await registry.projects.all(), await registry.subscriptions.all()
     users = (await registry.users.page(whole)).items
@@ -83,35 +83,35 @@ async def held(opened: Installation) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["export.jsonl", pytest.param("export.jsonl.gz", marks=pytest.mark.long)])
-async def test_all_that_is_held_and_told_is_the_same_after_a_move(furnished: Furnished, tmp_path: Path, name: str):
-    shutil.copytree(furnished.data, tmp_path / "old")
-    async with installation(tmp_path / "old", furnished.clock) as source:
-        before = await held(source)
-        await export(source, str(tmp_path / name), quiet)
+async def test_all_that_is_held_and_told_is_the_same_after_a_move(full_source: FullSource, tmp_path: Path, name: str):
+    shutil.copytree(full_source.data, tmp_path / "old")
+    async with installation(tmp_path / "old", full_source.clock) as source:
+        before = await stored_state(source)
+        await export(source, str(tmp_path / name), ignore_progress)
 
-    await imported(furnished, tmp_path / name, tmp_path / "new")
+    await import_export(full_source, tmp_path / name, tmp_path / "new")
 
-    async with installation(tmp_path / "new", furnished.clock) as target:
-        after = await held(target)
+    async with installation(tmp_path / "new", full_source.clock) as target:
+        after = await stored_state(target)
     assert after == before
     assert before["lost"] > 0
     assert before["progress"]["parallel"] == (50, [(60, 90), (95, 97)])
     assert [len(each) for each in (*before["named tokens"], *before["bindings"]) if each] == [2, 1, 1, 1]
     assert [len(each) for each in before["push secrets"]] == [2]
-    async with service(tmp_path / "new", furnished.clock) as api:
-        told_after = await told(api, furnished.clock)
-    assert {path for path, answer in furnished.told.items() if told_after[path] != answer} == set()
-    assert furnished.told["/projects/P/topics/partly:offsets"] == (200, '{"min":3,"max":10}')
+    async with service(tmp_path / "new", full_source.clock) as api:
+        told_after = await api_answers(api, full_source.clock)
+    assert {path for path, answer in full_source.told.items() if told_after[path] != answer} == set()
+    assert full_source.told["/projects/P/topics/partly:offsets"] == (200, '{"min":3,"max":10}')
 
 
-async def test_named_tokens_keys_and_bindings_let_in_as_before(furnished: Furnished, tmp_path: Path):
-    async with installation(furnished.data, furnished.clock) as opened:
-        principal = await opened.registry.users.principal(furnished.named)
+async def test_named_tokens_keys_and_bindings_let_in_as_before(full_source: FullSource, tmp_path: Path):
+    async with installation(full_source.data, full_source.clock) as opened:
+        principal = await opened.registry.users.principal(full_source.named)
 
-    await imported(furnished, furnished.export, tmp_path / "new")
+    await import_export(full_source, full_source.export, tmp_path / "new")
 
-    async with installation(tmp_path / "new", furnished.clock) as opened:
-        found = await opened.registry.users.principal(furnished.named)
+    async with installation(tmp_path / "new", full_source.clock) as opened:
+        found = await opened.registry.users.principal(full_source.named)
         bound = await opened.registry.bindings.principal(ISSUER.url, "alice")
         holder = await opened.registry.named_tokens.holder(public_key().id)
     assert holder is not None
@@ -120,18 +120,18 @@ async def test_named_tokens_keys_and_bindings_let_in_as_before(furnished: Furnis
     assert found is not None
     assert found.login is not None
     assert bound == (replace(found, login=None), False)
-    assert furnished.named not in furnished.export.read_text()
+    assert full_source.named not in full_source.export.read_text()
 
 
-async def test_without_secrets_there_are_none_and_new_ones_are_made(furnished: Furnished, tmp_path: Path):
-    clock, path = furnished.clock, tmp_path / "file"
-    shutil.copytree(furnished.data, tmp_path / "old")
+async def test_without_secrets_there_are_none_and_new_ones_are_made(full_source: FullSource, tmp_path: Path):
+    clock, path = full_source.clock, tmp_path / "file"
+    shutil.copytree(full_source.data, tmp_path / "old")
     async with service(tmp_path / "old", clock) as api:
         users = (await api.ask("GET", "/users?pageSize=1000"))["users"]
         push = (await api.ask("GET", "/projects/P/subscriptions/pushed"))["pushConfig"]
     async with installation(tmp_path / "old", clock) as source:
-        before = await held(source)
-        counts = await export(source, str(path), quiet, with_secrets=False)
+        before = await stored_state(source)
+        counts = await export(source, str(path), ignore_progress, with_secrets=False)
 
     said = path.read_text()
     secrets = [each["token"] for each in users] + [push["verificationHash"], push["authorizationHeader"]["value"]]
@@ -140,13 +140,13 @@ async def test_without_secrets_there_are_none_and_new_ones_are_made(furnished: F
     assert [each for each in secrets if each in said] == []
     assert (counts["binding"], counts["issuer"]) == (2, 2)
     assert "named_token" not in counts
-    await imported(furnished, path, tmp_path / "new")
+    await import_export(full_source, path, tmp_path / "new")
     async with service(tmp_path / "new", clock) as api:
         after = (await api.ask("GET", "/users?pageSize=1000"))["users"]
         new = (await api.ask("GET", "/projects/P/subscriptions/pushed"))["pushConfig"]
         assert (await api.answer("GET", "/users/profile", token=users[0]["token"])).status_code == 401
     async with installation(tmp_path / "new", clock) as opened:
-        here = await held(opened)
+        here = await stored_state(opened)
     assert here["issuers"] == (replace(ISSUER, client_secret=""), *before["issuers"][1:])
     assert here["bindings"] == before["bindings"]
     assert (here["push secrets"], [each for each in here["named tokens"] if each]) == ([], [])
@@ -160,22 +160,22 @@ async def test_without_secrets_there_are_none_and_new_ones_are_made(furnished: F
 @pytest.mark.parametrize("after", [
     "message", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("log", "lost", "user", "subscription")),
 ])  # fmt: skip
-async def test_a_broken_import_is_not_served_and_goes_on(furnished: Furnished, tmp_path: Path, after: str):
-    lines = furnished.export.read_bytes().splitlines(keepends=True)
+async def test_a_broken_import_is_not_served_and_goes_on(full_source: FullSource, tmp_path: Path, after: str):
+    lines = full_source.export.read_bytes().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if f'"kind":"{after}"'.encode() in line)
     cut = tmp_path / "cut"
     cut.write_bytes(b"".join(lines[:last]))
-    async with installation(tmp_path / "new", furnished.clock) as target:
+    async with installation(tmp_path / "new", full_source.clock) as target:
         with pytest.raises(Unusable, match="the last line is missing"):
-            await import_(target, str(cut), quiet)
+            await import_(target, str(cut), ignore_progress)
 
     with pytest.raises(Unusable, match="the registry is empty but the log is not"):
-        async with service(tmp_path / "new", furnished.clock):
+        async with service(tmp_path / "new", full_source.clock):
             pass
-    await imported(furnished, furnished.export, tmp_path / "new")
+    await import_export(full_source, full_source.export, tmp_path / "new")
 
-    async with installation(tmp_path / "new", furnished.clock) as source:
-        await export(source, str(tmp_path / "again"), quiet)
+    async with installation(tmp_path / "new", full_source.clock) as source:
+        await export(source, str(tmp_path / "again"), ignore_progress)
     assert (tmp_path / "again").read_bytes().splitlines(keepends=True)[1:] == lines[1:]
 
 
@@ -206,20 +206,20 @@ async def test_all_is_the_same_on_a_cluster_and_back_in_a_folder(
     one, two, three = (tmp_path / name for name in ("one", "two", "three"))
     before, _ = await furnished_folder(tmp_path / "old", clock)
     async with installation(tmp_path / "old", clock) as old:
-        await export(old, str(one), quiet)
+        await export(old, str(one), ignore_progress)
         found = await offsets_at(old.log, clock)
 
     async with installation(tmp_path / "node", clock, **cluster) as moved:
-        await import_(moved, str(one), quiet)
-        await export(moved, str(two), quiet)
+        await import_(moved, str(one), ignore_progress)
+        await export(moved, str(two), ignore_progress)
         assert await offsets_at(moved.log, clock) == found
         assert await moved.log.weak_topics() == {}
     async with service(tmp_path / "node", clock, **cluster) as api:
-        after = await told(api, clock)
+        after = await api_answers(api, clock)
         assert {path for path in before if before[path] != after[path]} == set()
     async with installation(tmp_path / "new", clock) as back:
-        await import_(back, str(two), quiet)
-        await export(back, str(three), quiet)
+        await import_(back, str(two), ignore_progress)
+        await export(back, str(three), ignore_progress)
         assert await offsets_at(back.log, clock) == found
 
     assert lines(one) == lines(two) == lines(three)

@@ -16,7 +16,7 @@ from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPo
 from ams.core.push_config import PushConfig
 from ams.storage.export_format import AnyLine, Issuer, PushSecret, Revision, RoleRule, Tally
 from ams.storage.registry.logins import issuer_on
-from tests.app.moving.lines import HEADER, Fields, line, quiet, whole, written
+from tests.app.moving.lines import HEADER, Fields, ignore_progress, line, whole_export, write_lines
 from tests.support.program_keys import public_pem
 
 FORMAT = Path(__file__).parents[3] / "docs" / "reference" / "export-format.md"
@@ -205,10 +205,10 @@ BAD = {
 
 @pytest.mark.parametrize(("lines", "number", "said"), BAD.values(), ids=BAD)
 def test_a_bad_line_is_told_by_its_number(tmp_path: Path, lines: list[Fields], number: int, said: str):
-    path = written(tmp_path / "file", whole(*lines))
+    path = write_lines(tmp_path / "file", whole_export(*lines))
 
     with pytest.raises(Unusable) as refused:
-        check(path, quiet)
+        check(path, ignore_progress)
 
     place, _, text = str(refused.value).partition(": ")
     assert place == f"{path}, line {number}"
@@ -223,10 +223,12 @@ def test_what_is_good_is_counted(tmp_path: Path):
     identity = [USER, TOKEN | {"rights": [["news:read", "projects/gone"]]}, BINDING, ISSUER | {"roles": [RULE]}]
     counts = {"log": 1, "message": 2, "user": 1, "project": 1, "topic": 1, "subscription": 3}
 
-    assert check(written(tmp_path / "file", whole(*lines)), quiet) == counts
-    assert check(written(tmp_path / "file", whole(*identity)), quiet)["named_token"] == 1
-    _, *without_secrets = whole(ASKED)
-    assert check(written(tmp_path / "file", [HEADER | {"secrets": False}, *without_secrets]), quiet) == {"issuer": 1}
+    assert check(write_lines(tmp_path / "file", whole_export(*lines)), ignore_progress) == counts
+    assert check(write_lines(tmp_path / "file", whole_export(*identity)), ignore_progress)["named_token"] == 1
+    _, *without_secrets = whole_export(ASKED)
+    assert check(write_lines(tmp_path / "file", [HEADER | {"secrets": False}, *without_secrets]), ignore_progress) == {
+        "issuer": 1
+    }
 
 
 def test_an_issuer_on_a_line_is_what_an_issuer_is():
@@ -239,21 +241,22 @@ def test_an_issuer_on_a_line_is_what_an_issuer_is():
 
 
 @pytest.mark.parametrize(("lines", "said"), [
-    ([HEADER | {"format": 2}, *whole()[1:]], "line 1: the file is in format 2, this program reads 1; upgrade it"),
-    (whole(USER)[1:], "line 1: an export begins with a line of kind header"),
-    ([*whole(USER, PROJECT)[:2], whole(USER, PROJECT)[3]],
+    ([HEADER | {"format": 2}, *whole_export()[1:]],
+     "line 1: the file is in format 2, this program reads 1; upgrade it"),
+    (whole_export(USER)[1:], "line 1: an export begins with a line of kind header"),
+    ([*whole_export(USER, PROJECT)[:2], whole_export(USER, PROJECT)[3]],
      "line 3: the file has other lines than it says: project 1, and there are 0"),
-    ([*whole(USER), PROJECT], "line 4"),
+    ([*whole_export(USER), PROJECT], "line 4"),
 ], ids=["another format", "no header", "other counts", "more after the end"])  # fmt: skip
 def test_a_file_that_is_no_whole_export_is_refused(tmp_path: Path, lines: list[Fields], said: str):
     with pytest.raises(Unusable, match=said):
-        check(written(tmp_path / "file", lines), quiet)
+        check(write_lines(tmp_path / "file", lines), ignore_progress)
 
 
 @pytest.mark.parametrize("name", ["file", "file.gz"])
 def test_a_file_cut_anywhere_is_noticed(tmp_path: Path, name: str):
     text = tmp_path / "all"
-    written(text, whole(LOG, message(5), USER, PROJECT, TOPIC))
+    write_lines(text, whole_export(LOG, message(5), USER, PROJECT, TOPIC))
     data = text.read_bytes() if name == "file" else gzip.compress(text.read_bytes())
     path = tmp_path / name
 
@@ -261,24 +264,24 @@ def test_a_file_cut_anywhere_is_noticed(tmp_path: Path, name: str):
     for length in range(0, len(data) - 1, 7):
         path.write_bytes(data[:length])
         with pytest.raises(Unusable):
-            check(str(path), quiet)
+            check(str(path), ignore_progress)
 
 
 def test_bytes_that_are_no_text_and_lines_that_are_no_objects_are_told(tmp_path: Path):
     path = tmp_path / "file"
     with pytest.raises(Unusable, match="No such file"):
-        check(str(path), quiet)
+        check(str(path), ignore_progress)
     for bad in (b"\xff\xfe", b"{", b"[]", b"null", b'{"kind":"user","name":"\xff"}'):
         path.write_bytes(b'{"kind":"header","format":1}\n\n' + bad + b"\n")
         with pytest.raises(Unusable, match="line 3"):
-            check(str(path), quiet)
+            check(str(path), ignore_progress)
 
 
 def test_no_message_tells_a_token(tmp_path: Path):
     secret = "a-token-nobody-may-see"
     for lines in ([USER | {"token": secret}] * 2, [USER | {"token": secret, "nam": 1}], [USER | {"token": [secret]}]):
         with pytest.raises(Unusable) as refused:
-            check(written(tmp_path / "file", whole(*lines)), quiet)
+            check(write_lines(tmp_path / "file", whole_export(*lines)), ignore_progress)
         assert secret not in repr(refused.value)
         assert refused.value.__cause__ is None
 
@@ -287,7 +290,7 @@ def test_the_example_of_the_reference_is_an_export(tmp_path: Path):
     (example,) = re.findall(r"```json\n(.*?)```", FORMAT.read_text(), re.DOTALL)
     path = tmp_path / "file"
     path.write_text(example)
-    assert sum(check(str(path), quiet).values()) == len(example.splitlines()) - 2
+    assert sum(check(str(path), ignore_progress).values()) == len(example.splitlines()) - 2
 
 
 def test_every_kind_and_every_field_is_in_the_reference():

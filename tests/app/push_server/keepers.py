@@ -5,7 +5,7 @@ from ams.push.upstream import Target
 from ams.wire.push import WorkerState
 
 
-class Table:
+class TargetTable:
     def __init__(self) -> None:
         self.targets: dict[str, Target] = {}
         self.states: dict[str, WorkerState] = {}

@@ -21,7 +21,7 @@ from ams.core.supervisor import Supervisor
 from ams.push import holding
 from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
 from ams.wire.push import WorkerState
-from tests.app.push_server.keepers import Table
+from tests.app.push_server.keepers import TargetTable
 from tests.support.reference_ams import TOKEN, ReferenceAms, error, reference_ams
 from tests.support.waiting import wait_until_async
 
@@ -37,9 +37,9 @@ CONFIG = PushConfig("http_endpoint", endpoint="https://example.com/in", verified
 HERE = Target("/projects/p/subscriptions/told", "/projects/p/topics/t", CONFIG, 10)
 
 
-class Followed:
+class FollowedService:
     def __init__(self, url: str) -> None:
-        self.table = Table()
+        self.table = TargetTable()
         self.condition = Condition()
         self.client = AsyncClient(url, TOKEN, retry=None)
         self.follower = Follower(self.client, self.table, self.condition, random=random.Random(7))
@@ -49,9 +49,9 @@ class Followed:
 
 
 @contextlib.asynccontextmanager
-async def followed(url: str, *names: str) -> AsyncIterator[Followed]:
+async def follow_service(url: str, *names: str) -> AsyncIterator[FollowedService]:
     """Follow a service; yields when these subscriptions are to be delivered."""
-    made = Followed(url)
+    made = FollowedService(url)
     await made.follower.start(Supervisor())
     try:
         if names:
@@ -63,7 +63,7 @@ async def followed(url: str, *names: str) -> AsyncIterator[Followed]:
 
 
 @pytest.fixture
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+def _frequent_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following.ByProfile.__init__, "__defaults__", (0.1, 0.3))
 
 
@@ -75,7 +75,7 @@ async def test_without_leases_the_profile_says_what_is_delivered(reference: Refe
     reference.add("pull", type="", pushEndpoint="")
     reference.add("odd", type="carrier_pigeon")
     reference.add("unverified", verified=False)
-    async with followed(reference.url, "a") as push:
+    async with follow_service(reference.url, "a") as push:
         assert push.condition.text == OK
         found = push.table.targets[path]
 
@@ -88,10 +88,10 @@ async def test_without_leases_the_profile_says_what_is_delivered(reference: Refe
     assert push.table.stops == [1]
 
 
-@pytest.mark.usefixtures("_often")
+@pytest.mark.usefixtures("_frequent_polls")
 async def test_p3_subscriptions_are_started_stopped_and_replaced_as_listed(reference: ReferenceAms) -> None:
     reference.add("a")
-    async with followed(reference.url, "a") as push:
+    async with follow_service(reference.url, "a") as push:
         b = reference.add("b")
         await wait_until_async(lambda: push.names() == ["a", "b"])
         reference.add("b", pushEndpoint="https://example.com/other")
@@ -102,19 +102,19 @@ async def test_p3_subscriptions_are_started_stopped_and_replaced_as_listed(refer
         await wait_until_async(lambda: push.names() == [])
 
 
-@pytest.mark.usefixtures("_often")
+@pytest.mark.usefixtures("_frequent_polls")
 async def test_p3_a_single_failure_is_tried_again(reference: ReferenceAms) -> None:
     reference.add("a")
     reference.add("b")
     reference.faults["/subscriptions/a"] = [error(500, "Backend Error", "INTERNAL_SERVER_ERROR")] * 2
-    async with followed(reference.url) as push:
+    async with follow_service(reference.url) as push:
         await wait_until_async(lambda: push.names() == ["a", "b"])
 
 
-@pytest.mark.usefixtures("_often")
+@pytest.mark.usefixtures("_frequent_polls")
 async def test_what_is_told_counts_at_once_and_the_profile_after_a_while(reference: ReferenceAms) -> None:
     reference.add("a")
-    async with followed(reference.url, "a") as push:
+    async with follow_service(reference.url, "a") as push:
         push.follower.activate(HERE)
         push.follower.deactivate("/projects/p/subscriptions/a")
         assert push.names() == ["told"]
@@ -129,7 +129,7 @@ async def test_p2_a_start_without_the_service_waits_and_says_so(monkeypatch: pyt
     monkeypatch.setattr(following, "UNREACHED", SOON)
     async with reference_ams() as first:
         port = int(first.url.rpartition(":")[2])
-    async with followed(first.url) as push:
+    async with follow_service(first.url) as push:
         await wait_until_async(lambda: push.condition.text == NO_WORKER_TEXT)
         async with reference_ams(port) as reference:
             reference.add("a")
@@ -139,7 +139,7 @@ async def test_p2_a_start_without_the_service_waits_and_says_so(monkeypatch: pyt
 
 async def test_a_lease_says_what_is_delivered_and_heartbeats_say_how_it_goes(reference: ReferenceAms) -> None:
     reference.leases, reference.leased = True, [reference.lease("a"), reference.lease("odd", type="carrier_pigeon")]
-    async with followed(reference.url, "a") as push:
+    async with follow_service(reference.url, "a") as push:
         assert push.condition.text == OK
         [target] = push.table.targets.values()
         assert (target.id, target.topic_id, target.secrets, target.ack_deadline_seconds) == (
@@ -171,7 +171,7 @@ async def test_a_lease_says_what_is_delivered_and_heartbeats_say_how_it_goes(ref
 
 async def test_states_that_did_not_arrive_are_told_again(reference: ReferenceAms) -> None:
     reference.leases, reference.leased = True, [reference.lease("a")]
-    async with followed(reference.url, "a") as push:
+    async with follow_service(reference.url, "a") as push:
         reference.faults["push:lease"] = [error(500, "Backend Error", "INTERNAL_SERVER_ERROR")]
         push.table.changes = {SubscriptionId("id-of-a"): WorkerState()}
         await wait_until_async(lambda: any(heartbeat["states"] for heartbeat in reference.heartbeats))
@@ -181,7 +181,7 @@ async def test_unanswered_it_stops_before_its_lease(reference: ReferenceAms, mon
     monkeypatch.setattr(holding, "_FINISH_SECONDS", 5.0)
     monkeypatch.setattr(holding, "_BACKOFF", SOON)
     reference.leases, reference.leased = True, [reference.lease("a")]
-    async with followed(reference.url, "a") as push:
+    async with follow_service(reference.url, "a") as push:
         reference.faults["push:lease"] = [error(500, "Backend Error", "INTERNAL_SERVER_ERROR")] * 12
         await wait_until_async(lambda: push.names() == [])
         [finished] = push.table.stops
@@ -194,7 +194,7 @@ async def test_unanswered_it_stops_before_its_lease(reference: ReferenceAms, mon
 
 async def test_an_activation_with_leases_asks_at_once(reference: ReferenceAms, monkeypatch: pytest.MonkeyPatch) -> None:
     reference.leases = True
-    async with followed(reference.url) as push:
+    async with follow_service(reference.url) as push:
         await wait_until_async(lambda: len(reference.heartbeats) > 2)
         reference.leased = [reference.lease("a")]
         push.follower.activate(HERE)
@@ -206,7 +206,7 @@ async def test_an_activation_with_leases_asks_at_once(reference: ReferenceAms, m
 async def test_a_service_that_knows_no_leases_any_more_is_followed_by_profile(reference: ReferenceAms) -> None:
     reference.leases, reference.leased = True, [reference.lease("a")]
     reference.add("b")
-    async with followed(reference.url, "a") as push:
+    async with follow_service(reference.url, "a") as push:
         reference.leases = False
         await wait_until_async(lambda: push.names() == ["b"])
 
@@ -234,7 +234,7 @@ def target(path: str, deadline: int = 10) -> Target:
 
 
 @contextlib.asynccontextmanager
-async def pulling(reference: ReferenceAms) -> AsyncIterator[HttpUpstream]:
+async def open_upstream(reference: ReferenceAms) -> AsyncIterator[HttpUpstream]:
     async with AsyncClient(reference.url, TOKEN, retry=None) as client:
         waiting = LongPoller(client, Poller(random.Random(1)), seconds=1)
         yield HttpUpstream(client, waiting)
@@ -251,7 +251,7 @@ async def test_messages_come_in_order_and_the_last_one_acknowledges_them(referen
     path = reference.add("s")
     reference.ordering_key = 'bed "4"'
     reference.publish(path, "YQ==", "Yg==", "Yw==")
-    async with pulling(reference) as upstream:
+    async with open_upstream(reference) as upstream:
         first = await pull(upstream, target(path), 2)
         await upstream.acknowledge(target(path), first[-1])
         rest = await pull(upstream, target(path), 2)
@@ -265,7 +265,7 @@ async def test_messages_come_in_order_and_the_last_one_acknowledges_them(referen
 async def test_no_more_bytes_are_returned_than_fit_but_one_message_at_least(reference: ReferenceAms) -> None:
     path = reference.add("s")
     reference.publish(path, "a" * 100, "b" * 100, "c" * 100)
-    async with pulling(reference) as upstream:
+    async with open_upstream(reference) as upstream:
         assert len(await pull(upstream, target(path), size=300)) == 2
         assert len(await pull(upstream, target(path), size=1)) == 1
 
@@ -273,7 +273,7 @@ async def test_no_more_bytes_are_returned_than_fit_but_one_message_at_least(refe
 async def test_a_service_that_says_when_is_pulled_only_then(reference: ReferenceAms) -> None:
     reference.waits = True
     path = reference.add("s")
-    async with pulling(reference) as upstream:
+    async with open_upstream(reference) as upstream:
         waiting = asyncio.create_task(pull(upstream, target(path)))
         await wait_until_async(lambda: reference.count("push:wait"))
         assert reference.count(":pull") == 0
@@ -288,7 +288,7 @@ async def test_a_service_that_says_when_is_pulled_only_then(reference: Reference
 async def test_many_idle_subscriptions_wait_in_few_requests(reference: ReferenceAms) -> None:
     reference.waits = True
     paths = [reference.add(f"s{number}") for number in range(3 * SUBSCRIPTIONS_PER_WAIT)]
-    async with pulling(reference) as upstream:
+    async with open_upstream(reference) as upstream:
         waiting = [asyncio.create_task(pull(upstream, target(path))) for path in paths]
         await wait_until_async(lambda: reference.count("push:wait") >= 3)
         assert reference.count("push:wait") <= 6
@@ -304,7 +304,7 @@ async def test_many_idle_subscriptions_wait_in_few_requests(reference: Reference
 
 async def test_a_service_that_cannot_say_when_is_asked_less_and_less_often(reference: ReferenceAms) -> None:
     path, clock = reference.add("s"), asyncio.get_running_loop().time
-    async with pulling(reference) as upstream:
+    async with open_upstream(reference) as upstream:
         began = clock()
         waiting = asyncio.create_task(pull(upstream, target(path)))
         await wait_until_async(lambda: reference.count(":pull") >= 4)
@@ -336,7 +336,7 @@ def test_p21_a_failed_pull_is_told_by_what_can_be_done_about_it(answer: tuple[in
 async def test_an_answer_that_is_none_is_told_without_the_token(reference: ReferenceAms) -> None:
     path = reference.add("s")
     reference.faults[":pull"] = [(200, "no JSON")]
-    async with pulling(reference) as upstream:
+    async with open_upstream(reference) as upstream:
         with pytest.raises(Away) as raised:
             await pull(upstream, target(path))
 
@@ -355,7 +355,7 @@ async def test_an_acknowledgement_that_failed_is_told_in_the_words_of_the_contra
     path = reference.add("s")
     reference.publish(path, "YQ==")
     reference.faults[":acknowledge"] = [answer]
-    async with pulling(reference) as upstream:
+    async with open_upstream(reference) as upstream:
         [message] = await pull(upstream, target(path))
         with pytest.raises(kind) as raised:
             await upstream.acknowledge(target(path), message)
@@ -369,7 +369,7 @@ async def test_an_acknowledgement_that_failed_is_told_in_the_words_of_the_contra
 async def test_a_service_that_is_not_there_is_away() -> None:
     async with reference_ams() as gone:
         path = gone.add("s")
-    async with pulling(gone) as upstream:
+    async with open_upstream(gone) as upstream:
         with pytest.raises(Away):
             await pull(upstream, target(path))
         with pytest.raises(Away):

@@ -14,7 +14,7 @@ from ams.client import AsyncClient, Client, Message, wire
 from ams.core.clock import Milliseconds
 from ams.core.push_config import PushConfig
 from ams.push.upstream import Gone, HandOut, NotTaken, Target, UpstreamError, Verdict
-from tests.support.served import WORKER_TOKEN, Served, served
+from tests.support.served import WORKER_TOKEN, InProcessService, in_process_service
 from tests.support.waiting import wait_until_async
 
 TARGET = Target(
@@ -26,15 +26,15 @@ WITH_LETTERS = wire.ParallelOptions(dead_letter_policy=wire.DeadLetterPolicy("L"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
     data = tmp_path_factory.mktemp("service") / "ams-data"
-    with served(data, push_worker_token=WORKER_TOKEN, push_inside=False) as running:
+    with in_process_service(data, push_worker_token=WORKER_TOKEN, push_inside=False) as running:
         yield running
 
 
 @dataclass(frozen=True)
-class Leasing:
-    service: Served
+class LeaseSetup:
+    service: InProcessService
     admin: Client
     hand_outs: HttpHandOuts
 
@@ -54,7 +54,7 @@ class Leasing:
 
 
 @pytest.fixture
-async def leasing(service: Served, request: pytest.FixtureRequest) -> AsyncIterator[Leasing]:
+async def lease_setup(service: InProcessService, request: pytest.FixtureRequest) -> AsyncIterator[LeaseSetup]:
     options = getattr(request, "param", wire.ParallelOptions())
     push = wire.PushConfig(push_endpoint="https://example.com/in")
     with Client(service.run.base_url, service.token) as admin:
@@ -65,109 +65,109 @@ async def leasing(service: Served, request: pytest.FixtureRequest) -> AsyncItera
         admin.call(wire.create_subscription("P", "S", "T", push=push, parallel=options))
         async with AsyncClient(service.run.base_url, WORKER_TOKEN, retry=None) as client:
             pauses = Poller(random.Random(1))
-            yield Leasing(service, admin, HttpHandOuts(client, LongPoller(client, pauses, seconds=1), pauses))
+            yield LeaseSetup(service, admin, HttpHandOuts(client, LongPoller(client, pauses, seconds=1), pauses))
         admin.call(wire.delete_project("P"))
 
 
-def shown(hand_outs: Sequence[HandOut]) -> list[tuple[int, int]]:
+def attempts_and_offsets(hand_outs: Sequence[HandOut]) -> list[tuple[int, int]]:
     return [(hand_out.attempt, each.offset) for hand_out in hand_outs for each in hand_out.messages]
 
 
-async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> None:
-    await leasing.publish(b"a", b"b", b"c")
-    (hand_out,) = await leasing.lease()
-    assert shown([hand_out]) == [(1, 0), (1, 1), (1, 2)]
+async def test_what_is_leased_is_acknowledged_one_by_one(lease_setup: LeaseSetup) -> None:
+    await lease_setup.publish(b"a", b"b", b"c")
+    (hand_out,) = await lease_setup.lease()
+    assert attempts_and_offsets([hand_out]) == [(1, 0), (1, 1), (1, 2)]
 
-    await leasing.hand_outs.acknowledge(TARGET, hand_out.part(1, 3))
+    await lease_setup.hand_outs.acknowledge(TARGET, hand_out.part(1, 3))
 
-    assert await leasing.current() == 0
-    assert leasing.admin.call(wire.get_push_status("P", "S")).backlog == 1
-    await leasing.hand_outs.acknowledge(TARGET, hand_out.part(0, 1))
-    assert await leasing.current() == 3
-    assert await leasing.lease() == []
-
-
-async def test_what_is_not_settled_is_leased_again_when_it_is_released(leasing: Leasing) -> None:
-    await leasing.publish(b"a", b"b", b"c")
-    (hand_out,) = await leasing.lease()
-    await leasing.hand_outs.acknowledge(TARGET, hand_out.part(0, 1))
-    await leasing.fail(hand_out.part(1, 2))
-
-    leasing.hand_outs.release(TARGET, hand_out)
-
-    assert shown(await leasing.lease()) == [(1, 2)]
+    assert await lease_setup.current() == 0
+    assert lease_setup.admin.call(wire.get_push_status("P", "S")).backlog == 1
+    await lease_setup.hand_outs.acknowledge(TARGET, hand_out.part(0, 1))
+    assert await lease_setup.current() == 3
+    assert await lease_setup.lease() == []
 
 
-async def test_what_goes_beyond_the_bytes_is_given_back(leasing: Leasing) -> None:
-    await leasing.publish(b"a" * 100, b"b" * 100, b"c" * 100)
-    first = await leasing.lease(size=300)
-    assert shown(first) == [(1, 0), (1, 1)]
-    assert shown(await leasing.lease()) == [(1, 2)]
+async def test_what_is_not_settled_is_leased_again_when_it_is_released(lease_setup: LeaseSetup) -> None:
+    await lease_setup.publish(b"a", b"b", b"c")
+    (hand_out,) = await lease_setup.lease()
+    await lease_setup.hand_outs.acknowledge(TARGET, hand_out.part(0, 1))
+    await lease_setup.fail(hand_out.part(1, 2))
+
+    lease_setup.hand_outs.release(TARGET, hand_out)
+
+    assert attempts_and_offsets(await lease_setup.lease()) == [(1, 2)]
 
 
-async def test_what_a_worker_that_ends_had_asked_for_is_given_back(leasing: Leasing) -> None:
-    await leasing.publish(b"a")
-    asking = asyncio.create_task(leasing.lease())
+async def test_what_goes_beyond_the_bytes_is_given_back(lease_setup: LeaseSetup) -> None:
+    await lease_setup.publish(b"a" * 100, b"b" * 100, b"c" * 100)
+    first = await lease_setup.lease(size=300)
+    assert attempts_and_offsets(first) == [(1, 0), (1, 1)]
+    assert attempts_and_offsets(await lease_setup.lease()) == [(1, 2)]
+
+
+async def test_what_a_worker_that_ends_had_asked_for_is_given_back(lease_setup: LeaseSetup) -> None:
+    await lease_setup.publish(b"a")
+    asking = asyncio.create_task(lease_setup.lease())
     await asyncio.sleep(0)  # the request is on its way
     asking.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await asking
 
-    assert shown(await leasing.lease()) == [(1, 0)]
+    assert attempts_and_offsets(await lease_setup.lease()) == [(1, 0)]
 
 
-async def test_what_failed_waits_as_long_as_push_says(leasing: Leasing) -> None:
-    await leasing.publish(b"a")
-    (hand_out,) = await leasing.lease()
-    await leasing.fail(hand_out)
-    leasing.service.clock.advance(2800)
-    assert await leasing.lease() == []
+async def test_what_failed_waits_as_long_as_push_says(lease_setup: LeaseSetup) -> None:
+    await lease_setup.publish(b"a")
+    (hand_out,) = await lease_setup.lease()
+    await lease_setup.fail(hand_out)
+    lease_setup.service.clock.advance(2800)
+    assert await lease_setup.lease() == []
 
-    leasing.service.clock.advance(400)
-    assert shown(await leasing.lease()) == [(2, 0)]
+    lease_setup.service.clock.advance(400)
+    assert attempts_and_offsets(await lease_setup.lease()) == [(2, 0)]
 
 
-@pytest.mark.parametrize("leasing", [WITH_LETTERS], indirect=True)
-async def test_what_is_put_aside_has_the_words_of_the_endpoint(leasing: Leasing) -> None:
-    await leasing.publish(b"a")
+@pytest.mark.parametrize("lease_setup", [WITH_LETTERS], indirect=True)
+async def test_what_is_put_aside_has_the_words_of_the_endpoint(lease_setup: LeaseSetup) -> None:
+    await lease_setup.publish(b"a")
     for attempt in range(1, 6):
-        (hand_out,) = await leasing.lease()
+        (hand_out,) = await lease_setup.lease()
         assert hand_out.attempt == attempt
-        await leasing.fail(hand_out, attempt)
-        leasing.service.clock.advance(3200)
+        await lease_setup.fail(hand_out, attempt)
+        lease_setup.service.clock.advance(3200)
 
-    letters = leasing.admin.project("P").subscription("letters")
+    letters = lease_setup.admin.project("P").subscription("letters")
     (letter,) = await wait_until_async(lambda: asyncio.to_thread(letters.pull, 5))
     said = {name: letter.attributes[f"deadLetter{name}"] for name in ("Reason", "Attempts", "Status")}
     assert said == {"Reason": "no such bed", "Attempts": "5", "Status": "422"}
 
 
-async def test_leases_that_are_over_are_not_taken(leasing: Leasing) -> None:
-    await leasing.publish(b"a")
-    (hand_out,) = await leasing.lease()
-    await leasing.hand_outs.extend(TARGET, hand_out, 40)
-    leasing.service.clock.advance(39_000)
-    await leasing.hand_outs.extend(TARGET, hand_out, 40)
-    leasing.service.clock.advance(41_000)
+async def test_leases_that_are_over_are_not_taken(lease_setup: LeaseSetup) -> None:
+    await lease_setup.publish(b"a")
+    (hand_out,) = await lease_setup.lease()
+    await lease_setup.hand_outs.extend(TARGET, hand_out, 40)
+    lease_setup.service.clock.advance(39_000)
+    await lease_setup.hand_outs.extend(TARGET, hand_out, 40)
+    lease_setup.service.clock.advance(41_000)
 
     for asked in (
-        leasing.hand_outs.acknowledge(TARGET, hand_out), leasing.fail(hand_out),
-        leasing.hand_outs.extend(TARGET, hand_out, 40),
+        lease_setup.hand_outs.acknowledge(TARGET, hand_out), lease_setup.fail(hand_out),
+        lease_setup.hand_outs.extend(TARGET, hand_out, 40),
     ):  # fmt: skip
         with pytest.raises(NotTaken):
             await asked
-    leasing.hand_outs.release(TARGET, hand_out)
-    assert shown(await leasing.lease()) == [(2, 0)]
+    lease_setup.hand_outs.release(TARGET, hand_out)
+    assert attempts_and_offsets(await lease_setup.lease()) == [(2, 0)]
 
 
-async def test_a_subscription_that_is_gone_is_told(leasing: Leasing) -> None:
-    await leasing.publish(b"a")
-    (hand_out,) = await leasing.lease()
-    leasing.admin.project("P").subscription("S").delete()
+async def test_a_subscription_that_is_gone_is_told(lease_setup: LeaseSetup) -> None:
+    await lease_setup.publish(b"a")
+    (hand_out,) = await lease_setup.lease()
+    lease_setup.admin.project("P").subscription("S").delete()
 
     with pytest.raises(Gone):
-        await leasing.lease()
+        await lease_setup.lease()
     with pytest.raises(UpstreamError):
-        await leasing.hand_outs.acknowledge(TARGET, hand_out)
-    leasing.hand_outs.release(TARGET, hand_out)
-    await leasing.hand_outs.close()
+        await lease_setup.hand_outs.acknowledge(TARGET, hand_out)
+    lease_setup.hand_outs.release(TARGET, hand_out)
+    await lease_setup.hand_outs.close()

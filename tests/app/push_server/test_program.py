@@ -13,9 +13,9 @@ from ams.app.push_server.settings import PushSettings
 from ams.client import Client, Message, wire
 from ams.core.errors import BadSettings, Unusable
 from tests.support.commands import exit_code_of
-from tests.support.documents import written
+from tests.support.documents import write_file
 from tests.support.receiving import Receiving
-from tests.support.served import WORKER_TOKEN, served
+from tests.support.served import WORKER_TOKEN, in_process_service
 from tests.support.waiting import PATIENCE_SECONDS
 
 PUSH = {
@@ -27,7 +27,7 @@ PUSH = {
 
 def test_messages_arrive_and_a_stop_ends_well(receiving: Receiving, tmp_path: Path) -> None:
     with (
-        served(tmp_path / "ams-data", push_ca_file=receiving.ca, **PUSH) as service,
+        in_process_service(tmp_path / "ams-data", push_ca_file=receiving.ca, **PUSH) as service,
         Client(service.run.base_url, service.token) as admin,
     ):
         admin.call(wire.create_project("P"))
@@ -69,7 +69,7 @@ JSON = {
 
 
 def test_an_access_list_has_semicolons_between_its_names_and_a_token_comes_from_a_file_too(tmp_path: Path) -> None:
-    file = written(tmp_path / "token", "from-a-file\n")
+    file = write_file(tmp_path / "token", "from-a-file\n")
 
     assert PushSettings.load({"acl": "CN=a,O=b; c ;"}, NEEDED).acl == ("CN=a,O=b", "c")
     assert PushSettings.load({"token_file": file}, {**NEEDED, "AMS_TOKEN": ""}).token == "from-a-file"
@@ -93,7 +93,7 @@ def test_what_cannot_be_stops_the_start(flags: dict[str, object], text: str) -> 
 
 
 def test_a_configuration_of_the_reference_is_read_and_missing_switches_are_secure(tmp_path: Path) -> None:
-    settings = PushSettings.load({}, {}, written(tmp_path / "c.json", JSON | {"unknown": 1}))
+    settings = PushSettings.load({}, {}, write_file(tmp_path / "c.json", JSON | {"unknown": 1}))
 
     assert settings == PushSettings(
         endpoint="https://ams.example:8443", token="secret", host="127.0.0.1", port=9000, cert="c.pem", key="c.key",
@@ -105,7 +105,7 @@ def test_a_configuration_of_the_reference_is_read_and_missing_switches_are_secur
 def test_without_tls_no_certificates_are_asked_for_and_it_listens_everywhere(tmp_path: Path) -> None:
     lacking = {key: value for key, value in JSON.items() if "certificate" not in key and key != "bind_ip"}
     told = lacking | {"tls_enabled": False, "skip_subs_load": True, "syslog_enabled": True}
-    settings = PushSettings.load({}, {}, written(tmp_path / "c.json", told))
+    settings = PushSettings.load({}, {}, write_file(tmp_path / "c.json", told))
     assert (settings.host, settings.skip_subs_load, settings.log_facilities) == ("0.0.0.0", True, "console,syslog")
 
 
@@ -117,7 +117,7 @@ def test_the_first_missing_key_is_told_in_the_words_of_the_contract(tmp_path: Pa
     order = list(JSON)
     lacking = {each: value for each, value in JSON.items() if order.index(each) < order.index(key)}
     with pytest.raises(Unusable, match=f"^Empty value for field {key}$"):
-        PushSettings.load({}, {}, written(tmp_path / "c.json", lacking))
+        PushSettings.load({}, {}, write_file(tmp_path / "c.json", lacking))
 
 
 @pytest.mark.parametrize(("content", "text"), [
@@ -132,7 +132,7 @@ def test_the_first_missing_key_is_told_in_the_words_of_the_contract(tmp_path: Pa
 def test_a_bad_configuration_ends_with_1_and_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any, text: str
 ) -> None:
-    path = written(tmp_path / "c.json", content) if content else str(tmp_path / "nowhere.json")
+    path = write_file(tmp_path / "c.json", content) if content else str(tmp_path / "nowhere.json")
     assert exit_code_of(["push", "--config", path]) == 1
 
     said = capsys.readouterr().err

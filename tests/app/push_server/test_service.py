@@ -22,11 +22,11 @@ from ams.core.supervisor import Supervisor
 from ams.push.report import RETRYING
 from ams.push.upstream import Target
 from ams.wire.push import Failure, WorkerState
-from tests.app.push_server.keepers import Table
+from tests.app.push_server.keepers import TargetTable
 from tests.support.certificates import Authority, Pair
 from tests.support.http2_pings import ping
 from tests.support.waiting import PATIENCE_SECONDS
-from tests.support.wire_bytes import Value, call, written
+from tests.support.wire_bytes import Value, call, encode_fields
 
 PATH = "/projects/p/subscriptions/s"
 ACTIVATE, DEACTIVATE = "/PushService/ActivateSubscription", "/PushService/DeactivateSubscription"
@@ -42,13 +42,13 @@ def activation(path: str = PATH, **changes: Value | None) -> bytes:
     """Encode an activation with other fields in its push configuration, `_N=value`, or without some, `_N=None`."""
     config = CONFIG | {int(name[1:]): value for name, value in changes.items()}
     fields = [(number, value) for number, value in config.items() if value is not None]
-    return written((1, [(1, path), (2, "/projects/p/topics/t"), (4, fields)]))
+    return encode_fields((1, [(1, path), (2, "/projects/p/topics/t"), (4, fields)]))
 
 
 @dataclass
 class Server:
     channel: grpc.aio.Channel
-    table: Table
+    table: TargetTable
     condition: Condition
 
     async def ask(self, path: str, request: bytes = b"") -> tuple[str, str]:
@@ -56,20 +56,20 @@ class Server:
 
 
 @pytest.fixture
-async def push() -> AsyncIterator[Server]:
-    async with serving(Condition(OK)) as server:
+async def push_server() -> AsyncIterator[Server]:
+    async with serve_table(Condition(OK)) as server:
         yield server
 
 
 @contextlib.asynccontextmanager
-async def serving(condition: Condition) -> AsyncIterator[Server]:
-    table = Table()
-    async with listening(PLAIN, _Told(table), condition) as address:
+async def serve_table(condition: Condition) -> AsyncIterator[Server]:
+    table = TargetTable()
+    async with listening(PLAIN, StatefulTable(table), condition) as address:
         yield Server(grpc.aio.insecure_channel(address), table, condition)
 
 
-class _Told(ByActivation):
-    def __init__(self, table: Table) -> None:
+class StatefulTable(ByActivation):
+    def __init__(self, table: TargetTable) -> None:
         super().__init__(table)
         self._table = table
 
@@ -77,21 +77,21 @@ class _Told(ByActivation):
         return self._table.state(path)
 
 
-async def test_an_activation_is_read_by_its_field_numbers(push: Server) -> None:
-    assert await push.ask(ACTIVATE, activation(_9=1)) == ("OK", f"Subscription {PATH} activated")
+async def test_an_activation_is_read_by_its_field_numbers(push_server: Server) -> None:
+    assert await push_server.ask(ACTIVATE, activation(_9=1)) == ("OK", f"Subscription {PATH} activated")
 
     config = PushConfig(
         "http_endpoint", endpoint="https://example.com/in", max_messages=2, header_type="autogen",
         header_value="secret", retry_policy="linear", retry_period=300, verified=True, base64_decode=True,
     )  # fmt: skip
-    assert push.table.targets == {PATH: Target(PATH, "/projects/p/topics/t", config, 10)}
+    assert push_server.table.targets == {PATH: Target(PATH, "/projects/p/topics/t", config, 10)}
 
 
-async def test_a_mattermost_activation_is_read_by_its_field_numbers(push: Server) -> None:
+async def test_a_mattermost_activation_is_read_by_its_field_numbers(push_server: Server) -> None:
     said = activation(_1=None, _4=None, _5=1, _6="https://chat.example/hooks/x", _7="ams", _8="town-square")
 
-    assert await push.ask(ACTIVATE, said) == ("OK", f"Subscription {PATH} activated")
-    config = push.table.targets[PATH].config
+    assert await push_server.ask(ACTIVATE, said) == ("OK", f"Subscription {PATH} activated")
+    config = push_server.table.targets[PATH].config
     assert (config.type, config.mattermost_url, config.mattermost_username, config.mattermost_channel) == (
         "mattermost", "https://chat.example/hooks/x", "ams", "town-square",
     )  # fmt: skip
@@ -100,7 +100,7 @@ async def test_a_mattermost_activation_is_read_by_its_field_numbers(push: Server
 
 @pytest.mark.parametrize(("request_", "text"), [
     (b"", "Empty subscription"),
-    (written((1, [(1, PATH)])), "Empty subscription"),
+    (encode_fields((1, [(1, PATH)])), "Empty subscription"),
     (activation(_2=None), "Empty subscription"),
     (activation(_1=None), 'Invalid push endpoint, parse "": empty url'),
     (activation(_1="example"), 'Invalid push endpoint, parse "example": invalid URI for request'),
@@ -121,43 +121,51 @@ async def test_a_mattermost_activation_is_read_by_its_field_numbers(push: Server
     (activation("s"), "Invalid subscription, 's'"),
     (activation(_5=1, _6=""), "Invalid mattermost url, it is empty"),
 ])  # fmt: skip
-async def test_a_bad_activation_is_refused_and_changes_nothing(push: Server, request_: bytes, text: str) -> None:
-    assert await push.ask(ACTIVATE, request_) == ("INVALID_ARGUMENT", text)
-    assert push.table.targets == {}
+async def test_a_bad_activation_is_refused_and_changes_nothing(push_server: Server, request_: bytes, text: str) -> None:
+    assert await push_server.ask(ACTIVATE, request_) == ("INVALID_ARGUMENT", text)
+    assert push_server.table.targets == {}
 
 
-async def test_a_count_and_a_period_of_0_are_the_defaults(push: Server) -> None:
-    await push.ask(ACTIVATE, activation(_3=None, _2=[(1, "linear")]))
-    assert (push.table.targets[PATH].config.max_messages, push.table.targets[PATH].config.retry_period) == (1, 3000)
+async def test_a_count_and_a_period_of_0_are_the_defaults(push_server: Server) -> None:
+    await push_server.ask(ACTIVATE, activation(_3=None, _2=[(1, "linear")]))
+    assert (
+        push_server.table.targets[PATH].config.max_messages,
+        push_server.table.targets[PATH].config.retry_period,
+    ) == (1, 3000)
 
 
-async def test_an_active_subscription_is_not_activated_again_and_a_deactivated_one_is_unknown(push: Server) -> None:
-    await push.ask(ACTIVATE, activation())
-    told = await push.ask(ACTIVATE, activation(_1="nonsense"))
+async def test_an_active_subscription_is_not_activated_again_and_a_deactivated_one_is_unknown(
+    push_server: Server,
+) -> None:
+    await push_server.ask(ACTIVATE, activation())
+    told = await push_server.ask(ACTIVATE, activation(_1="nonsense"))
     assert told == ("ALREADY_EXISTS", f"Subscription {PATH} is already activated")
 
-    assert await push.ask(DEACTIVATE, written((1, PATH))) == ("OK", f"Subscription {PATH} deactivated")
+    assert await push_server.ask(DEACTIVATE, encode_fields((1, PATH))) == ("OK", f"Subscription {PATH} deactivated")
     unknown = ("NOT_FOUND", f"Subscription {PATH} is not active")
-    assert await push.ask(DEACTIVATE, written((1, PATH))) == unknown
-    assert await push.ask(LOOK, written((1, PATH))) == unknown
+    assert await push_server.ask(DEACTIVATE, encode_fields((1, PATH))) == unknown
+    assert await push_server.ask(LOOK, encode_fields((1, PATH))) == unknown
 
 
-async def test_the_status_of_a_subscription_tells_what_is_wrong_now(push: Server) -> None:
-    await push.ask(ACTIVATE, activation())
-    assert await push.ask(LOOK, written((1, PATH))) == ("OK", f"Subscription {PATH} is currently active")
-    push.table.states[PATH] = WorkerState(phase=RETRYING, failure=Failure(1_738_318_820_999, "send", "teapot"))
-    assert await push.ask(LOOK, written((1, PATH))) == ("OK", "2025-01-31T10:20:20 - Could not send message, teapot")
+async def test_the_status_of_a_subscription_tells_what_is_wrong_now(push_server: Server) -> None:
+    await push_server.ask(ACTIVATE, activation())
+    assert await push_server.ask(LOOK, encode_fields((1, PATH))) == ("OK", f"Subscription {PATH} is currently active")
+    push_server.table.states[PATH] = WorkerState(phase=RETRYING, failure=Failure(1_738_318_820_999, "send", "teapot"))
+    assert await push_server.ask(LOOK, encode_fields((1, PATH))) == (
+        "OK",
+        "2025-01-31T10:20:20 - Could not send message, teapot",
+    )
 
 
-async def test_a_server_that_works_says_so(push: Server) -> None:
-    assert await push.ask(STATUS) == ("OK", "")
-    assert await push.ask(CHECK) == ("OK", "1")
-    assert await push.ask(CHECK, written((1, "other"))) == ("NOT_FOUND", "unknown service")
+async def test_a_server_that_works_says_so(push_server: Server) -> None:
+    assert await push_server.ask(STATUS) == ("OK", "")
+    assert await push_server.ask(CHECK) == ("OK", "1")
+    assert await push_server.ask(CHECK, encode_fields((1, "other"))) == ("NOT_FOUND", "unknown service")
 
 
 @pytest.mark.parametrize("path", [ACTIVATE, DEACTIVATE, LOOK, CHECK])
 async def test_a_server_that_starts_answers_nothing_but_its_state(path: str) -> None:
-    async with serving(Condition()) as server:
+    async with serve_table(Condition()) as server:
         assert await server.ask(path, activation()) == ("INTERNAL", UNABLE)
         assert await server.ask(STATUS) == ("INTERNAL", f"{UNABLE}.")
 
@@ -181,30 +189,30 @@ async def test_a_change_while_a_watch_sends_its_answer_is_sent_next() -> None:
     assert [first.status, second.status] == [1, 2]
 
 
-async def test_a_watch_gets_every_change(push: Server) -> None:
-    watching = push.channel.unary_stream(WATCH)(b"", timeout=60)
+async def test_a_watch_gets_every_change(push_server: Server) -> None:
+    watching = push_server.channel.unary_stream(WATCH)(b"", timeout=60)
     seen = [await watching.read()]
     for _ in range(3):
-        push.condition.missed()
+        push_server.condition.missed()
     seen.append(await watching.read())
     watching.cancel()
 
-    assert seen == [written((1, 1)), written((1, 2))]
+    assert seen == [encode_fields((1, 1)), encode_fields((1, 2))]
 
 
-async def test_bytes_that_are_no_message_do_no_harm(push: Server) -> None:
-    assert await push.ask(ACTIVATE, b"\xff\xff\xff") == ("INVALID_ARGUMENT", "The request cannot be read")
-    assert await push.ask(STATUS) == ("OK", "")
+async def test_bytes_that_are_no_message_do_no_harm(push_server: Server) -> None:
+    assert await push_server.ask(ACTIVATE, b"\xff\xff\xff") == ("INVALID_ARGUMENT", "The request cannot be read")
+    assert await push_server.ask(STATUS) == ("OK", "")
 
 
 @pytest.mark.long
 async def test_a_service_that_pings_every_ten_seconds_stays() -> None:
-    async with listening(PLAIN, _Told(Table()), Condition(OK)) as address:
+    async with listening(PLAIN, StatefulTable(TargetTable()), Condition(OK)) as address:
         await ping(address)
 
 
 async def test_p1_with_nothing_to_load_the_server_is_usable_at_once() -> None:
-    table = Table()
+    table = TargetTable()
     async with AsyncClient("http://127.0.0.1:1", "x", retry=None) as client:
         follower = Follower(client, table, Condition(OK), random=random.Random(1), loads=False)
         async with listening(PLAIN, follower, Condition(OK)) as address:
@@ -224,13 +232,13 @@ JANE = (("C", "GR"), ("O", "Acme"), ("CN", "ams.example.com"))
 
 
 @contextlib.asynccontextmanager
-async def guarded(authority: Authority, acl: Sequence[str]) -> AsyncIterator[str]:
+async def serve_with_acl(authority: Authority, acl: Sequence[str]) -> AsyncIterator[str]:
     pair = authority.signs("server", hosts=["127.0.0.1"])
     settings = PushSettings(
         endpoint="http://127.0.0.1:1", token="x", port=0, cert=pair.chain, key=pair.key, acl=tuple(acl),
         certificate_authorities_dir=str(authority.folder),
     )  # fmt: skip
-    async with listening(settings, _Told(Table()), Condition(OK)) as address:
+    async with listening(settings, StatefulTable(TargetTable()), Condition(OK)) as address:
         yield address
 
 
@@ -247,14 +255,14 @@ def channel(address: str, authority: Authority, shown: Pair | None) -> grpc.aio.
 ])  # fmt: skip
 async def test_p22_a_client_is_let_in_by_common_or_whole_name(authority: Authority, acl: list[str], code: str) -> None:
     client = authority.signs("client", *JANE)
-    async with guarded(authority, acl) as address, channel(address, authority, client) as connection:
+    async with serve_with_acl(authority, acl) as address, channel(address, authority, client) as connection:
         found = await call(connection, STATUS)
     assert found == (code, "UNAUTHORISED" if code != "OK" else "")
 
 
 async def test_p22_health_is_told_to_nobody_else_either(authority: Authority) -> None:
     client = authority.signs("client", *JANE)
-    async with guarded(authority, ["somebody"]) as address, channel(address, authority, client) as connection:
+    async with serve_with_acl(authority, ["somebody"]) as address, channel(address, authority, client) as connection:
         assert await call(connection, CHECK) == ("UNAUTHENTICATED", "UNAUTHORISED")
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await connection.unary_stream(WATCH)(b"", timeout=PATIENCE_SECONDS).read()
@@ -265,7 +273,10 @@ async def test_p22_health_is_told_to_nobody_else_either(authority: Authority) ->
 @pytest.mark.parametrize("client", ["none", "of another authority"])
 async def test_without_a_good_certificate_nobody_connects(authority: Authority, tmp_path: Path, client: str) -> None:
     shown = None if client == "none" else Authority.make(tmp_path, "other").signs("client", *JANE)
-    async with guarded(authority, ["ams.example.com"]) as address, channel(address, authority, shown) as connection:
+    async with (
+        serve_with_acl(authority, ["ams.example.com"]) as address,
+        channel(address, authority, shown) as connection,
+    ):
         assert (await call(connection, STATUS))[0] == "UNAVAILABLE"
 
 
@@ -287,6 +298,6 @@ async def test_authorities_that_cannot_be_read_stop_the_start(authority: Authori
     )  # fmt: skip
     for said in (r"there is no \*.pem file", r"broken.pem holds no certificate"):
         with pytest.raises(BadSettings, match=said):
-            async with listening(settings, ByActivation(Table()), Condition(OK)):  # type: ignore[arg-type]
+            async with listening(settings, ByActivation(TargetTable()), Condition(OK)):  # type: ignore[arg-type]
                 pass
         (tmp_path / "broken.pem").write_text("nonsense")

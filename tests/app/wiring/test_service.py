@@ -40,13 +40,13 @@ from simulation.models import kafka_client, postgresql_driver
 from simulation.models.kafka import Cluster
 from simulation.models.postgresql import Server
 from tests.support.administration import make_user, open_registry
-from tests.support.served import served
+from tests.support.served import in_process_service
 from tests.support.service import asking, running_service
 from tests.support.waiting import wait_until_async
 
 
 @contextlib.asynccontextmanager
-async def started(data: Path, **settings: Any) -> AsyncIterator[tuple[Running, httpx.AsyncClient]]:
+async def start_service(data: Path, **settings: Any) -> AsyncIterator[tuple[Running, httpx.AsyncClient]]:
     async with (
         running_service(data, **settings) as (run, token),
         asking(f"{run.base_url}/v1/projects/P", token) as client,
@@ -62,14 +62,14 @@ PUBLISHED = {"messages": [{"data": "aGk="}]}
 @pytest.mark.embedded("the data folder holds the log")
 async def test_topics_whose_log_was_lost_begin_again_and_so_do_their_subscriptions(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    async with started(data) as (_, client):
+    async with start_service(data) as (_, client):
         await client.put("/subscriptions/s", json={"topic": "projects/P/topics/t"})
         for _ in range(3):
             await client.post("/topics/t:publish", json=PUBLISHED)
         await client.post("/subscriptions/s:modifyOffset", json={"offset": 3})
     shutil.rmtree(data / "log")
 
-    async with started(data) as (_, client):
+    async with start_service(data) as (_, client):
         assert (await client.get("/subscriptions/s:offsets")).json() == {"max": 0, "min": 0, "current": 0}
         assert (await client.post("/topics/t:publish", json=PUBLISHED)).json() == {"messageIds": ["0"]}
         pulled = (await client.post("/subscriptions/s:pull", json={})).json()["receivedMessages"]
@@ -141,7 +141,7 @@ WITH_PUSH = {"push_enabled": True, "push_worker_token": "w0rker"}
 
 async def test_a_start_with_push_makes_the_worker_beside_the_first_administrator(tmp_path: Path) -> None:
     for _ in range(2):
-        async with started(tmp_path / "data", **WITH_PUSH) as (run, client):
+        async with start_service(tmp_path / "data", **WITH_PUSH) as (run, client):
             users = (await client.get(f"{run.base_url}/v1/users")).json()["users"]
             assert [user["name"] for user in users] == ["push_worker_0", "admin"]
             me = await client.get(f"{run.base_url}/v1/users/profile", headers={"x-api-key": "w0rker"})
@@ -188,12 +188,12 @@ def test_the_issuer_is_where_the_service_is_found(settings: dict[str, object], i
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_retry_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "BACKOFF", Backoff(0.0, 5.0))
     monkeypatch.setattr(engines, "logger", structlog.get_logger("ams"))
 
 
-def failing(*reasons: str):
+def failing_attempt(*reasons: str):
     left = list(reasons)
 
     async def attempt() -> str:
@@ -204,14 +204,14 @@ def failing(*reasons: str):
     return attempt
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("no_retry_delay")
 async def test_what_comes_in_time_is_opened_and_each_reason_is_said_once() -> None:
     told: list[str] = []
     with capture_logs() as said:
-        assert await retry_until_available("Kafka", failing(), told.append) == "opened"
+        assert await retry_until_available("Kafka", failing_attempt(), told.append) == "opened"
         assert (told, said) == ([], []), "what is there is opened without a word"
         assert (
-            await retry_until_available("PostgreSQL", failing("refused", "starting up", "refused"), told.append)
+            await retry_until_available("PostgreSQL", failing_attempt("refused", "starting up", "refused"), told.append)
             == "opened"
         )
 
@@ -221,7 +221,7 @@ async def test_what_comes_in_time_is_opened_and_each_reason_is_said_once() -> No
     ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("no_retry_delay")
 async def test_what_cannot_be_used_ends_the_start() -> None:
     async def attempt() -> str:
         raise Unusable("another version")
@@ -230,7 +230,7 @@ async def test_what_cannot_be_used_ends_the_start() -> None:
         await retry_until_available("PostgreSQL", attempt, lambda _: None)
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("no_retry_delay")
 async def test_a_start_of_a_node_waits_also_for_what_goes_away_once_it_was_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,7 +261,7 @@ GOOD = '[[issuer]]\nname = "egi"\nurl = "https://issuer.example"\naudiences = ["
 
 
 @asynccontextmanager
-async def identifying(registry: Registry, folder: Path, **settings: str) -> AsyncIterator[Identity]:
+async def open_identity(registry: Registry, folder: Path, **settings: str) -> AsyncIterator[Identity]:
     chosen = Settings(issuers_allow="127.0.0.0/8", **settings)  # type: ignore[arg-type]  # all of these are texts
     engines: Any = SimpleNamespace(
         registry=registry, clock=SystemClock(), folder=SimpleNamespace(issuers=str(folder / "issuers"))
@@ -275,7 +275,7 @@ async def identifying(registry: Registry, folder: Path, **settings: str) -> Asyn
 async def test_a_change_of_issuers_on_another_node_forgets_what_was_verified_on_this(tmp_path: Path) -> None:
     with ExampleIssuer() as example:
         issuer = Issuer(IssuerName("example"), example.url, audiences=("ams",))
-        async with open_registry(tmp_path) as registry, identifying(registry, tmp_path) as identity:
+        async with open_registry(tmp_path) as registry, open_identity(registry, tmp_path) as identity:
             await registry.issuers.create(issuer, None)
             alice = await make_user(registry, "alice")
             await registry.bindings.create(alice.id, BindingName("b"), example.url, "alice", created_by=None)
@@ -295,7 +295,7 @@ TOPIC = "projects/garden/topics/plants"
 @pytest.mark.embedded("which connections are taken has nothing to do with engines")
 def test_an_emulator_asks_for_no_token_and_makes_projects(tmp_path: Path) -> None:
     with (
-        served(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
+        in_process_service(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
         grpc.insecure_channel(service.run.pubsub) as channel,
     ):
         client = pubsub_v1.PublisherClient(transport=PublisherGrpcTransport(channel=channel))

@@ -1,7 +1,7 @@
 """Every setting has an effect on a real service, seen from outside.
 
-Each test lists its settings in `shows`, and fails when one of them is ignored. A setting that needs more than a service
-is in `ELSEWHERE`, with the test that shows its effect.
+Each test lists its settings in `shows_settings`, and fails when one of them is ignored. A setting that needs more than
+a service is in `ELSEWHERE`, with the test that shows its effect.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from ams.service.delivering import Deliverer
 from ams.storage import files
 from demo.issuer import ExampleIssuer
 from tests.app.client import Client
-from tests.support.served import Served, served
+from tests.support.served import InProcessService, in_process_service
 from tests.support.service import live_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -70,18 +70,18 @@ ELSEWHERE = {
 SECONDS = 10  # a socket is given so long: much less than any default, much more than what is set here
 
 
-def shows(*settings: str) -> Callable[[Test], Test]:
-    def noted(test: Test) -> Test:
+def shows_settings(*settings: str) -> Callable[[Test], Test]:
+    def note_settings(test: Test) -> Test:
         SHOWN.update(settings)
         return test
 
-    return noted
+    return note_settings
 
 
 @pytest.fixture(scope="module")
-def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def limited_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessService]:
     folder = tmp_path_factory.mktemp("limited")
-    with served(
+    with in_process_service(
         folder / "data", max_pull_bytes=12_000, metrics_labels=True, push_inside=False, reserve_bytes=123_456,
         retention=3_600.0, token_key="ab" * 32,
     ) as given:  # fmt: skip
@@ -91,22 +91,24 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def client(limited: Served) -> Iterator[Client]:
-    with Client(limited) as client:
+def client(limited_service: InProcessService) -> Iterator[Client]:
+    with Client(limited_service) as client:
         yield client
 
 
-def metrics(given: Served) -> str:
+def metrics(given: InProcessService) -> str:
     return httpx.get(f"{given.run.operations_url}/metrics", timeout=PATIENCE_SECONDS).text
 
 
-@shows("push_inside", "token_key")
-def test_without_push_inside_nothing_is_measured_of_it_and_a_token_key_that_is_given_is_not_stored(limited: Served):
-    assert "ams_push_" not in metrics(limited)
-    assert not Path(limited.run.service.folder.token_key).exists()
+@shows_settings("push_inside", "token_key")
+def test_without_push_inside_nothing_is_measured_of_it_and_a_token_key_that_is_given_is_not_stored(
+    limited_service: InProcessService,
+):
+    assert "ams_push_" not in metrics(limited_service)
+    assert not Path(limited_service.run.service.folder.token_key).exists()
 
 
-@shows("max_pull_bytes")
+@shows_settings("max_pull_bytes")
 def test_a_pull_is_cut_by_bytes(client: Client) -> None:
     client.topic("large")
     for _ in range(3):
@@ -114,27 +116,29 @@ def test_a_pull_is_cut_by_bytes(client: Client) -> None:
     assert len(client.pull("large", maxMessages="3")) < 3
 
 
-@shows("metrics_labels")
-def test_metrics_tell_topics_apart(client: Client, limited: Served) -> None:
+@shows_settings("metrics_labels")
+def test_metrics_tell_topics_apart(client: Client, limited_service: InProcessService) -> None:
     client.topic("measured")
     client.publish("YQ==", topic="measured").raise_for_status()
-    limited.carry_out(limited.run.service.counting.round())
+    limited_service.carry_out(limited_service.run.service.counting.round())
 
-    assert 'ams_topic_published_messages_total{project="P",topic="measured"} 1.0' in metrics(limited)
+    assert 'ams_topic_published_messages_total{project="P",topic="measured"} 1.0' in metrics(limited_service)
 
-    limited.carry_out(limited.run.service.quota_use.count())
+    limited_service.carry_out(limited_service.run.service.quota_use.count())
     shown = {each["name"]: each for each in client.get("/projects/P:quotas").json()["quotas"] if "used" in each}
-    lines = [line for line in metrics(limited).splitlines() if line.startswith("ams_project_quota_")]
+    lines = [line for line in metrics(limited_service).splitlines() if line.startswith("ams_project_quota_")]
     assert len(lines) == 2 * len(shown) == 18
     for name, value in (("used", shown["topics"]["used"]), ("limit", shown["topics"]["limit"])):
         assert f'ams_project_quota_{name}{{project="P",quota="topics"}} {value:.1f}' in lines
     assert f'ams_project_quota_limit{{project="P",quota="streams"}} {shown["streams"]["share"]:.1f}' in lines
 
 
-@shows("data", "reserve_bytes", "retention")
-def test_the_data_folder_has_a_reserve_and_segments_by_retention(limited: Served, client: Client) -> None:
+@shows_settings("data", "reserve_bytes", "retention")
+def test_the_data_folder_has_a_reserve_and_segments_by_retention(
+    limited_service: InProcessService, client: Client
+) -> None:
     client.publish("YQ==").raise_for_status()
-    data = Path(limited.run.service.settings.data)
+    data = Path(limited_service.run.service.settings.data)
     names = {each.relative_to(data).as_posix(): each for each in data.rglob("*")}
 
     assert names["log/reserve"].stat().st_size == 123_456
@@ -143,24 +147,24 @@ def test_the_data_folder_has_a_reserve_and_segments_by_retention(limited: Served
     assert folders == {"1h", "cursors"}
 
 
-@shows(*QUOTAS.values())
+@shows_settings(*QUOTAS.values())
 def test_a_setting_is_the_default_of_a_quota(tmp_path: Path) -> None:
     quotas = {name: 10 + number for number, name in enumerate(QUOTAS)}
     settings = {QUOTAS[name]: limit for name, limit in quotas.items()}
-    with served(tmp_path / "data", **settings) as given, Client(given) as client:
+    with in_process_service(tmp_path / "data", **settings) as given, Client(given) as client:
         client.prepare()
         shown = client.get("/projects/P:quotas").json()["quotas"]
 
     assert {each["name"]: each["limit"] for each in shown} == quotas
 
 
-@shows("max_buffered_bytes", "min_free_bytes", "keep_alive_seconds")
+@shows_settings("max_buffered_bytes", "min_free_bytes", "keep_alive_seconds")
 def test_a_service_with_little_room_and_patience_says_so(tmp_path: Path) -> None:
-    with served(tmp_path / "data") as given, Client(given) as client:
+    with in_process_service(tmp_path / "data") as given, Client(given) as client:
         client.prepare()
     little = {"max_buffered_bytes": 100_000, "min_free_bytes": 2**60}
     patience = {"keep_alive_seconds": 0.3, "request_seconds": 2}
-    with served(tmp_path / "data", **little, **patience) as given, Client(given) as client:
+    with in_process_service(tmp_path / "data", **little, **patience) as given, Client(given) as client:
         client.headers["connection"] = "close"  # a kept one may be closed just when the next request is sent
         full = client.publish("YQ==")
         assert (full.status_code, full.headers["retry-after"]) == (500, "2")
@@ -170,7 +174,7 @@ def test_a_service_with_little_room_and_patience_says_so(tmp_path: Path) -> None
         assert b" 200 " in until_closed(given, b"GET /v1/version HTTP/1.1\r\nhost: x\r\n\r\n")
 
 
-def until_closed(given: Served, *parts: bytes) -> bytes:
+def until_closed(given: InProcessService, *parts: bytes) -> bytes:
     """Send something in parts and return the bytes that arrive until the service closes the connection."""
     found = b""
     with given.connect(SECONDS) as connection:
@@ -182,28 +186,28 @@ def until_closed(given: Served, *parts: bytes) -> bytes:
     return found
 
 
-@shows("max_unread_bytes")
+@shows_settings("max_unread_bytes")
 def test_a_pull_that_there_is_no_memory_for_is_refused(tmp_path: Path) -> None:
-    with served(tmp_path / "data", max_unread_bytes=1_000) as given, Client(given) as client:
+    with in_process_service(tmp_path / "data", max_unread_bytes=1_000) as given, Client(given) as client:
         client.prepare().publish("YWFh" * 30_000).raise_for_status()
         assert client.post("/projects/P/subscriptions/ts:pull", json={}).status_code == 503
 
 
-@shows("pull_wait")
+@shows_settings("pull_wait")
 def test_without_a_wait_a_pull_answers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def waiting(*_: object) -> None:
         raise AssertionError("it waits")
 
     monkeypatch.setattr(Deliverer, "_wait", waiting)
-    with served(tmp_path / "data", pull_wait=0.0) as given, Client(given) as client:
+    with in_process_service(tmp_path / "data", pull_wait=0.0) as given, Client(given) as client:
         client.prepare()
         assert client.pull() == []
 
 
-@shows("max_data_bytes", "segment_bytes")
+@shows_settings("max_data_bytes", "segment_bytes")
 def test_a_data_folder_over_its_size_loses_its_oldest_segments_that_were_read(tmp_path: Path) -> None:
     room = {"max_data_bytes": 4 * 2**20, "segment_bytes": 2**20, "project_stored_bytes": 2**30}
-    with served(tmp_path / "data", **room) as given, Client(given) as client:
+    with in_process_service(tmp_path / "data", **room) as given, Client(given) as client:
         client.prepare()
         for _ in range(8):
             client.publish("YWFh" * 300_000).raise_for_status()
@@ -217,25 +221,28 @@ def test_a_data_folder_over_its_size_loses_its_oldest_segments_that_were_read(tm
         assert client.get("/projects/P/subscriptions/ts:offsets").json()["min"] > 0
 
 
-@shows("sync", "sync_interval")
+@shows_settings("sync", "sync_interval")
 def test_a_publish_is_synced_before_its_answer_or_later_if_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = threading.Event()
 
     def noting(call: Callable[..., None]) -> Callable[..., None]:
-        def noted(*given: Any) -> None:
+        def call_and_note(*given: Any) -> None:
             call(*given)
             synced.set()
 
-        return noted
+        return call_and_note
 
     for name in ("write_through", "sync"):
         monkeypatch.setattr(files.Disk, name, noting(getattr(files.Disk, name)))
-    with served(tmp_path / "default") as given, Client(given) as client:
+    with in_process_service(tmp_path / "default") as given, Client(given) as client:
         client.prepare().publish("YQ==").raise_for_status()  # a first one also makes a segment
         synced.clear()
         client.publish("YQ==").raise_for_status()
         assert synced.is_set()
-    with served(tmp_path / "interval", sync="interval", sync_interval=5.0) as given, Client(given) as client:
+    with (
+        in_process_service(tmp_path / "interval", sync="interval", sync_interval=5.0) as given,
+        Client(given) as client,
+    ):
         client.prepare().publish("YQ==").raise_for_status()
         for milliseconds, is_synced in ((5_000, True), (1_000, False), (5_000, True)):
             synced.clear()
@@ -250,35 +257,35 @@ def is_reached(host: str, port: int | None) -> bool:
         return tried.connect_ex((host, port)) == 0
 
 
-@shows("host", "port", "ops_host", "ops_port")
+@shows_settings("host", "port", "ops_host", "ops_port")
 def test_both_ports_are_where_they_are_set_and_nowhere_else(tmp_path: Path) -> None:
-    with served(tmp_path / "default") as given:
+    with in_process_service(tmp_path / "default") as given:
         assert not is_reached("127.0.0.2", httpx.URL(given.run.base_url).port)
         assert not is_reached("127.0.0.2", httpx.URL(given.run.operations_url).port)
     # A service that listened on any other address could not start: these ports are taken there.
     with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
         port, ops_port = first.getsockname()[1], second.getsockname()[1]
-        with served(tmp_path / "set", host="127.0.0.2", port=port, ops_host="127.0.0.3", ops_port=ops_port):
+        with in_process_service(tmp_path / "set", host="127.0.0.2", port=port, ops_host="127.0.0.3", ops_port=ops_port):
             assert httpx.get(f"http://127.0.0.2:{port}/v1/version", timeout=PATIENCE_SECONDS).status_code == 200
             assert httpx.get(f"http://127.0.0.3:{ops_port}/readyz", timeout=PATIENCE_SECONDS).status_code == 200
 
 
-@shows("tls_self_signed", "cert", "key")
+@shows_settings("tls_self_signed", "cert", "key")
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 def test_https_has_the_set_certificate_and_tls_1_2_or_newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Only the service's own minimum version may refuse: OpenSSL's default ciphers rule out TLS 1.1.
     monkeypatch.setattr(tls, "ssl", SimpleNamespace(**{**vars(ssl), "SSLContext": AnyCipher}))
-    with served(tmp_path / "first", tls_self_signed=True) as given:
+    with in_process_service(tmp_path / "first", tls_self_signed=True) as given:
         first = ssl.get_server_certificate(("127.0.0.1", httpx.URL(given.run.base_url).port or 0))
         key = next((tmp_path / "first").glob("server*key*"))
     chain = tmp_path / "first" / "server.pem"
-    with served(tmp_path / "second", cert=str(chain), key=str(key)) as given:
+    with in_process_service(tmp_path / "second", cert=str(chain), key=str(key)) as given:
         port = httpx.URL(given.run.base_url).port or 0
         assert ssl.get_server_certificate(("127.0.0.1", port)) == first
-        assert spoken("127.0.0.1", port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+        assert negotiated_version("127.0.0.1", port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
         for old in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
             with pytest.raises(ssl.SSLError, match="(?i)protocol version|EOF occurred"):
-                spoken("127.0.0.1", port, old)
+                negotiated_version("127.0.0.1", port, old)
 
 
 class AnyCipher(ssl.SSLContext):
@@ -288,7 +295,7 @@ class AnyCipher(ssl.SSLContext):
         return made
 
 
-def spoken(host: str, port: int, version: ssl.TLSVersion) -> str | None:
+def negotiated_version(host: str, port: int, version: ssl.TLSVersion) -> str | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -329,7 +336,7 @@ class Listener:
         self._listening.close()
 
 
-@shows(
+@shows_settings(
     "push_server_host", "push_server_port", "push_tls_enabled", "verify_push_server", "certificate_authorities_dir"
 )  # fmt: skip
 def test_a_push_server_is_asked_where_it_is_set_and_believed_only_by_its_certificate(tmp_path: Path) -> None:
@@ -343,7 +350,7 @@ def test_a_push_server_is_asked_where_it_is_set_and_believed_only_by_its_certifi
     for number, (settings, expected) in enumerate(cases):
         server = Listener((Path(chain), Path(key)))
         place = {"push_server_host": "localhost", "push_server_port": server.port}
-        with contextlib.closing(server), served(tmp_path / str(number), **place, **settings) as given:
+        with contextlib.closing(server), in_process_service(tmp_path / str(number), **place, **settings) as given:
             httpx.get(f"{given.run.base_url}/v1/status", timeout=SECONDS)
             assert server.began.get(timeout=SECONDS) == expected, settings
 
@@ -354,12 +361,12 @@ def issuers(folder: Path, url: str) -> dict[str, str]:
     return {"issuers_file": str(file), "issuers_allow": "127.0.0.0/8,::1/128"}
 
 
-@shows("issuers_file", "issuers_allow", "issuers_leeway")
+@shows_settings("issuers_file", "issuers_allow", "issuers_leeway")
 def test_an_issuer_of_the_settings_is_asked_and_believed_a_while_after_its_token_ended(tmp_path: Path) -> None:
     clock = [ManualClock()]
     with ExampleIssuer(now=lambda: clock[0].wall() / 1000) as issuer:
         place = issuers(tmp_path, issuer.url)
-        with served(tmp_path / "data", issuers_leeway=200.0, **place) as given, Client(given) as client:
+        with in_process_service(tmp_path / "data", issuers_leeway=200.0, **place) as given, Client(given) as client:
             clock[0] = given.clock
             binding = {"issuer": issuer.url, "subject": "alice"}
             client.post("/users/admin/bindings/work", json=binding).raise_for_status()
@@ -371,37 +378,37 @@ def test_an_issuer_of_the_settings_is_asked_and_believed_a_while_after_its_token
             assert httpx.get(url, headers=headers, timeout=PATIENCE_SECONDS).status_code == 200
 
 
-@shows("console", "console_logins")
+@shows_settings("console", "console_logins")
 def test_the_console_names_the_issuers_it_is_a_client_of_and_can_be_switched_off(tmp_path: Path) -> None:
     with ExampleIssuer() as issuer:
         logins = (("egi", "pages"), ("other", "pages"))
-        with served(tmp_path / "on", console_logins=logins, **issuers(tmp_path, issuer.url)) as given:
+        with in_process_service(tmp_path / "on", console_logins=logins, **issuers(tmp_path, issuer.url)) as given:
             said = httpx.get(f"{given.run.base_url}/console/config.json", timeout=SECONDS).json()
-    with served(tmp_path / "off", console=False) as given:
+    with in_process_service(tmp_path / "off", console=False) as given:
         status = httpx.get(f"{given.run.base_url}/console/config.json", timeout=SECONDS).status_code
 
     assert [(each["name"], each["client_id"]) for each in said["issuers"]] == [("egi", "pages")]
     assert status == 404
 
 
-@shows("issuers_ca_file")
+@shows_settings("issuers_ca_file")
 def test_an_issuer_is_believed_by_the_authorities_that_are_set(tmp_path: Path) -> None:
     authority, chain, key = tls.self_signed(str(tmp_path))
     for number, (trusted, expected) in enumerate((("", "refused"), (authority, "believed"))):
         server = Listener((Path(chain), Path(key)))
         url = f"https://localhost:{server.port}"
         place = issuers(tmp_path, url)
-        started = served(tmp_path / str(number), issuers_ca_file=trusted, **place)
+        started = in_process_service(tmp_path / str(number), issuers_ca_file=trusted, **place)
         with contextlib.closing(server), ExampleIssuer() as issuer, started as given:
             headers = {"authorization": f"Bearer {issuer.token(claims={'iss': url})}"}
             httpx.get(f"{given.run.base_url}/v1/users/profile", headers=headers, timeout=SECONDS)
             assert server.began.get(timeout=SECONDS) == expected
 
 
-@shows("audit_days")
+@shows_settings("audit_days")
 def test_events_leave_the_audit_log_after_their_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.storage.audit.trail.PRUNE_SECONDS", 0.05)
-    with served(tmp_path / "data", audit_days=2) as given, Client(given) as client:
+    with in_process_service(tmp_path / "data", audit_days=2) as given, Client(given) as client:
         client.prepare()
         wait_until(lambda: "projects:create" in client.get("/audit").raise_for_status().text)
 
@@ -411,7 +418,7 @@ def test_events_leave_the_audit_log_after_their_days(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.long
-@shows("log_level", "log_format", "log_facilities")
+@shows_settings("log_level", "log_format", "log_facilities")
 def test_the_log_is_as_it_is_set(tmp_path: Path) -> None:
     with live_service(tmp_path / "json", environment={"AMS_LOG_FORMAT": "json", "AMS_LOG_LEVEL": "debug"}) as live:
         httpx.get(f"{live.base_url}/v1/version", timeout=PATIENCE_SECONDS)
@@ -428,7 +435,7 @@ def test_the_log_is_as_it_is_set(tmp_path: Path) -> None:
     assert Path("/dev/log").exists() or "no syslog at" in errors
 
 
-@shows(
+@shows_settings(
     "kafka_servers", "kafka_prefix", "kafka_replication", "kafka_min_isr", "kafka_tls", "kafka_ca_file", "kafka_sasl",
     "kafka_user", "kafka_password",
 )  # fmt: skip

@@ -61,15 +61,15 @@ class Site:
         return checks
 
     async def judge(self, leaf: Leaf, *chain: x509.Certificate | bytes, **options: object) -> str:
-        return await judged(self.checks(**options), leaf, *chain, verify_host=self.hosts is not None)
+        return await judge_leaf(self.checks(**options), leaf, *chain, verify_host=self.hosts is not None)
 
 
-async def judged(
+async def judge_leaf(
     checks: CertificateChecks, leaf: Leaf, *chain: x509.Certificate | bytes, verify_host: bool = False
 ) -> str:
     """Return `believed`, the reason of a refusal, or the reason why nothing can be decided."""
     try:
-        await checks.check(presented(leaf, *chain), "127.0.0.1", verify_host=verify_host)
+        await checks.check(present_chain(leaf, *chain), "127.0.0.1", verify_host=verify_host)
     except CertificateRefused as error:
         return f"refused: {error.message}"
     except Unavailable as error:
@@ -77,7 +77,7 @@ async def judged(
     return BELIEVED
 
 
-def presented(leaf: Leaf, *chain: x509.Certificate | bytes) -> Presented:
+def present_chain(leaf: Leaf, *chain: x509.Certificate | bytes) -> Presented:
     shown = tuple(each if isinstance(each, bytes) else each.public_bytes(Encoding.DER) for each in chain)
     if isinstance(leaf, bytes):
         certificate, signed = load(leaf)

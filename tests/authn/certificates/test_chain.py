@@ -52,7 +52,7 @@ UNTRUSTED = "is not of a CA that is trusted here"
 A_PROXY = "is a proxy certificate, which cannot log in. Use the host or user certificate itself"
 
 
-def below(name: str, site: Site, **options: object) -> Shown:
+def issue_below(name: str, site: Site, **options: object) -> Shown:
     """Return the certificate of an intermediate CA with these options, and the root's."""
     authority = Authority.make(name, issuer=site.root, **options)
     return authority.signs(), authority.certificate
@@ -73,22 +73,22 @@ def by_a_user(site: Site) -> Shown:
     return Authority(user.certificate, user.key).signs("Mallory"), user.certificate
 
 
-def proxy(subject: Subject, oid: str = "") -> Callable[[Site], Shown]:
+def issue_proxy(subject: Subject, oid: str = "") -> Callable[[Site], Shown]:
     info = bytes.fromhex("300c300a06082b06010505071501")
 
-    def made(site: Site) -> Shown:
+    def make_proxy(site: Site) -> Shown:
         extensions = [(x509.UnrecognizedExtension(x509.ObjectIdentifier(oid), info), True)] if oid else [NO_CA]
         user = Authority(site.jane.certificate, site.jane.key)
         return user.signs(subject, extensions=extensions), site.jane.certificate
 
-    return made
+    return make_proxy
 
 
 def jane_and(last: str) -> Subject:
     return [("CN", "Jane"), ("CN", last)]
 
 
-def unknown(size: int, *, is_critical: bool) -> Extension:
+def unknown_extension(size: int, *, is_critical: bool) -> Extension:
     value = b"\x04\x83" + size.to_bytes(3, "big") + bytes(size) if size else b"\x05\x00"
     return x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), value), is_critical
 
@@ -96,7 +96,7 @@ def unknown(size: int, *, is_critical: bool) -> Extension:
 REFUSED: dict[str, tuple[Callable[[Site], Shown], str]] = {
     "tomorrow's": (lambda site: (site.root.signs(not_before=NOW + DAY),), "is not active yet"),
     "an expired CA's": (
-        lambda site: below("Old CA", site, not_after=NOW - DAY), "is of a CA whose own has expired: CN=Old CA",
+        lambda site: issue_below("Old CA", site, not_after=NOW - DAY), "is of a CA whose own has expired: CN=Old CA",
     ),
     "without the CA between": (lambda site: (site.below.signs(),), UNTRUSTED),
     "a stranger's": (lambda site: (Authority.make("Stranger").signs(),), UNTRUSTED),
@@ -113,15 +113,16 @@ REFUSED: dict[str, tuple[Callable[[Site], Shown], str]] = {
     "a CA's": (lambda site: (Authority.make("Another CA", issuer=site.root),), "is one of a CA, which cannot log in"),
     "too far below": (below_a_short_one, "is of a CA below one that allows no such CA"),
     "a CA's that is for servers": (
-        lambda site: below("Server CA", site, extensions=[SERVER]), "is of a CA that is not for clients: CN=Server CA",
+        lambda site: issue_below("Server CA", site, extensions=[SERVER]),
+        "is of a CA that is not for clients: CN=Server CA",
     ),
     "a user's": (by_a_user, ""),
-    "a proxy": (proxy(jane_and("4711"), "1.3.6.1.5.5.7.1.14"), A_PROXY),
-    "a proxy of drafts": (proxy(jane_and("4711"), "1.3.6.1.4.1.3536.1.222"), A_PROXY),
-    "an old proxy": (proxy(jane_and("proxy")), A_PROXY),
-    "a limited proxy": (proxy(jane_and("limited proxy")), A_PROXY),
+    "a proxy": (issue_proxy(jane_and("4711"), "1.3.6.1.5.5.7.1.14"), A_PROXY),
+    "a proxy of drafts": (issue_proxy(jane_and("4711"), "1.3.6.1.4.1.3536.1.222"), A_PROXY),
+    "an old proxy": (issue_proxy(jane_and("proxy")), A_PROXY),
+    "a limited proxy": (issue_proxy(jane_and("limited proxy")), A_PROXY),
     "not understood": (
-        with_extensions(unknown(0, is_critical=True)), "has a critical extension that is not understood here",
+        with_extensions(unknown_extension(0, is_critical=True)), "has a critical extension that is not understood here",
     ),
     "signed with SHA-1": (
         lambda site: (site.root.signs_with_sha1(site.jane.certificate),), "has a signature that is too weak: sha1",
@@ -146,13 +147,13 @@ async def test_each_refused_certificate_is_told_why(site: Site, shown: Callable[
 GOOD: dict[str, Callable[[Site], Shown]] = {
     "a trusted CA's": lambda site: (site.jane,),
     "with a chain in any order": lambda site: (site.below.signs(), site.root.certificate, site.below.certificate),
-    "a CA's for servers and clients": lambda site: below("Both CA", site, extensions=[BOTH]),
+    "a CA's for servers and clients": lambda site: issue_below("Both CA", site, extensions=[BOTH]),
     "for clients": with_extensions(NO_CA, CLIENT),
     "for anything": with_extensions((x509.ExtendedKeyUsage([ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE]), False)),
     "for key agreement": with_extensions(key_usage("key_agreement")),
     "that says nothing, also no alternative names (A13)": with_extensions(),
     "of somebody who is called proxy": lambda site: (site.root.signs([("O", "Acme"), ("CN", "proxy")]),),
-    "with an extension of 100 kB": with_extensions(NO_CA, unknown(100_000, is_critical=False)),
+    "with an extension of 100 kB": with_extensions(NO_CA, unknown_extension(100_000, is_critical=False)),
     "with an empty subject": lambda site: (site.root.signs(name_of([])),),
 }
 
@@ -196,11 +197,11 @@ TIMES = st.integers(-12, 12).map(lambda quarters: NOW + quarters * DAY / 4 + HOU
 """Three days back and three ahead, never at the edge of a period."""
 
 
-Renewed = tuple[dict[Period, x509.Certificate], Credentials]
+RenewedCa = tuple[dict[Period, x509.Certificate], Credentials]
 
 
 @pytest.fixture(scope="module")
-def renewed(world: World) -> Renewed:
+def renewed_ca(world: World) -> RenewedCa:
     key = ec.generate_private_key(ec.SECP256R1())
     is_ca = (x509.BasicConstraints(ca=True, path_length=None), True)
     made = {"key": key, "extensions": [is_ca]}
@@ -216,9 +217,9 @@ def renewed(world: World) -> Renewed:
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(times=st.lists(TIMES, min_size=2, max_size=8))
 def test_one_trust_judges_at_each_time_as_one_that_was_read_for_it(
-    site: Site, renewed: Renewed, is_in_folder: bool, above: list[Period], times: list[datetime.datetime]
+    site: Site, renewed_ca: RenewedCa, is_in_folder: bool, above: list[Period], times: list[datetime.datetime]
 ) -> None:
-    certificates, leaf = renewed
+    certificates, leaf = renewed_ca
     above_it = [certificates[each] for each in above]
     shown = [each.public_bytes(Encoding.DER) for each in above_it]
     site.trusts(*(above_it if is_in_folder else [site.root.certificate]))

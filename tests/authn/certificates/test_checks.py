@@ -21,7 +21,7 @@ from ams.core.clock import SystemClock
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import CertificateRefused, Unavailable
 from ams.outgoing.guard import Guard
-from tests.authn.certificates.conftest import BELIEVED, Site, World, judged, presented
+from tests.authn.certificates.conftest import BELIEVED, Site, World, judge_leaf, present_chain
 from tests.support.authorities import (
     CLIENT,
     HOUR,
@@ -40,11 +40,11 @@ async def test_what_passed_is_remembered_for_a_minute(site: Site) -> None:
     site.has_list(site.root.crl())
     checks = site.checks()
     for _ in range(3):
-        assert await judged(checks, site.jane) == BELIEVED
+        assert await judge_leaf(checks, site.jane) == BELIEVED
     assert checks.remembered == 2
 
     site.clock.advance(60_000)
-    assert await judged(checks, site.jane) == BELIEVED
+    assert await judge_leaf(checks, site.jane) == BELIEVED
     assert checks.remembered == 2
 
 
@@ -53,23 +53,23 @@ async def test_nothing_is_remembered_beyond_the_end_of_a_certificate_or_its_list
     site.has_list(site.root.crl(next_update=NOW + 2 * seconds))
     checks = site.checks()
     brief = site.root.signs(not_after=NOW + seconds)
-    assert await judged(checks, brief) == BELIEVED
-    assert await judged(checks, site.jane) == BELIEVED
+    assert await judge_leaf(checks, brief) == BELIEVED
+    assert await judge_leaf(checks, site.jane) == BELIEVED
 
     site.clock.advance(11_000)
-    assert await judged(checks, site.jane) == BELIEVED
-    assert "has expired" in await judged(checks, brief)
+    assert await judge_leaf(checks, site.jane) == BELIEVED
+    assert "has expired" in await judge_leaf(checks, brief)
     site.clock.advance(10_000)
-    assert (await judged(checks, site.jane)).startswith("unable")
+    assert (await judge_leaf(checks, site.jane)).startswith("unable")
 
 
 async def test_what_passed_is_looked_at_again_when_the_clock_was_put_back(site: Site) -> None:
     site.has_list(site.root.crl(this_update=NOW - YEARS, next_update=NOW + YEARS))
     checks, leaf = site.checks(), site.root.signs(not_before=NOW - HOUR)
-    assert await judged(checks, leaf) == BELIEVED
+    assert await judge_leaf(checks, leaf) == BELIEVED
 
     site.clock.step(-2 * 3_600_000)
-    assert "not active yet" in await judged(checks, leaf)
+    assert "not active yet" in await judge_leaf(checks, leaf)
 
 
 async def test_another_chain_is_another_question(site: Site, publishing: Publishing) -> None:
@@ -77,14 +77,14 @@ async def test_another_chain_is_another_question(site: Site, publishing: Publish
     leaf = site.below.signs(crl_urls=[publishing.puts("/below.crl", site.below.crl())])
     checks = site.checks()
 
-    assert await judged(checks, leaf, site.below.certificate) == BELIEVED
-    assert (await judged(checks, leaf)).startswith("refused")
+    assert await judge_leaf(checks, leaf, site.below.certificate) == BELIEVED
+    assert (await judge_leaf(checks, leaf)).startswith("refused")
 
 
 async def test_refusals_are_counted_by_kind(site: Site, publishing: Publishing) -> None:
     checks = site.checks()
     for leaf in (Authority.make("Stranger").signs(), site.root.signs(), site.jane):
-        assert await judged(checks, leaf) != BELIEVED
+        assert await judge_leaf(checks, leaf) != BELIEVED
 
     figures = {each.name.removeprefix("ams_authn_"): each.values for each in checks.counters()}
     assert [figures[name][0][1] for name in ("list_fetches", "list_fetch_failures")] == [1, 1]
@@ -119,13 +119,13 @@ def test_a19_changed_bytes_raise_only_refusals(site_of_all: AuthnSettings, chang
         AuthnSettings(trust_unknown_cas=True),
         AuthnSettings(client_ca=site_of_all.client_ca, revocation="warn"),
     ):
-        asyncio.run(_checked(options, odd))
+        asyncio.run(_check_certificate(options, odd))
 
 
-async def _checked(options: AuthnSettings, certificate: x509.Certificate) -> None:
+async def _check_certificate(options: AuthnSettings, certificate: x509.Certificate) -> None:
     checks = CertificateChecks(options, Guard(), SystemClock())
     try:
-        await checks.check(presented(certificate, certificate), "127.0.0.1", verify_host=False)
+        await checks.check(present_chain(certificate, certificate), "127.0.0.1", verify_host=False)
         with ignore_warnings():
             of_certificate(subject_of(certificate)).encode()
     except (CertificateRefused, Unavailable):
@@ -182,16 +182,16 @@ async def test_changes_of_the_folder_are_seen_within_a_second(site: Site) -> Non
     other = Authority.make("Other")
     leaf = other.signs()
     checks = site.checks(verify_certificate=False)
-    assert (await judged(checks, leaf)).startswith("refused")
+    assert (await judge_leaf(checks, leaf)).startswith("refused")
 
     site.trusts(other.certificate, name="other.pem")
-    assert (await judged(checks, leaf)).startswith("refused")
+    assert (await judge_leaf(checks, leaf)).startswith("refused")
     site.clock.advance(1000)
-    assert await judged(checks, leaf) == BELIEVED
+    assert await judge_leaf(checks, leaf) == BELIEVED
 
     os.unlink(site.folder / "other.pem")
     checks.reload()
-    assert (await judged(checks, leaf)).startswith("refused")
+    assert (await judge_leaf(checks, leaf)).startswith("refused")
 
 
 async def test_a_list_that_is_being_written_does_not_take_the_place_of_the_old_one(site: Site) -> None:
@@ -201,7 +201,7 @@ async def test_a_list_that_is_being_written_does_not_take_the_place_of_the_old_o
     site.has_list(data[:100])
     checks.reload()
 
-    assert "revoked" in await judged(checks, site.root.signs(serial=7))
+    assert "revoked" in await judge_leaf(checks, site.root.signs(serial=7))
     os.unlink(site.folder / "ca.r0")
     checks.reload()
     assert not checks.lists()
@@ -221,15 +221,15 @@ async def addresses(name: str, port: int) -> Sequence[str]:
     return ADDRESSES[name]
 
 
-async def checked(world: World, address: str, *hosts: str, subject: Subject = "Jane") -> None:
+async def check_host(world: World, address: str, *hosts: str, subject: Subject = "Jane") -> None:
     leaf = world.root.signs(subject, extensions=[NO_CA], hosts=hosts)
     await HostCheck(SystemNames(find), addresses).check(read_certificate(leaf.certificate), address)
 
 
 @pytest.mark.parametrize("host", ["a.example.org", "A.EXAMPLE.ORG", "*.example.org"])
 async def test_a12_a_name_of_the_address_is_one_of_the_certificates(world: World, host: str) -> None:
-    await checked(world, "127.0.0.1", "other.example.org", host)
-    await checked(world, "::1", host)
+    await check_host(world, "127.0.0.1", "other.example.org", host)
+    await check_host(world, "::1", host)
 
 
 @pytest.mark.parametrize(("address", "hosts", "subject", "said"), [
@@ -258,7 +258,7 @@ async def test_a12_each_failure_is_a_refusal_in_the_contracts_words(
     world: World, address: str, hosts: list[str], subject: str, said: str
 ) -> None:
     with pytest.raises(CertificateRefused) as caught:
-        await checked(world, address, *hosts, subject=subject)
+        await check_host(world, address, *hosts, subject=subject)
     assert caught.value.message == said
 
 

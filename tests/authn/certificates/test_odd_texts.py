@@ -51,24 +51,24 @@ class OddAuthority:
 
 
 @pytest.fixture(scope="module")
-def odd() -> OddAuthority:
+def odd_authority() -> OddAuthority:
     return OddAuthority(Authority.make("UNUSUAL!"))
 
 
 @pytest.mark.parametrize("form", [bytes, lambda der: pem("CERTIFICATE", der)])
 async def test_a_ca_of_the_folder_signs_certificates_and_its_list_revokes_them(
-    site: Site, odd: OddAuthority, form: Callable[[bytes], bytes]
+    site: Site, odd_authority: OddAuthority, form: Callable[[bytes], bytes]
 ) -> None:
     raw = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"x" * 50), False
-    leaf = odd.signs(raw, serial=7)
-    (site.folder / "odd.pem").write_bytes(form(odd.certificate))
+    leaf = odd_authority.signs(raw, serial=7)
+    (site.folder / "odd.pem").write_bytes(form(odd_authority.certificate))
     assert next(site.checks().gauges()).values == [({}, 2)]
     assert "No CRLDistributionPoints" in await site.judge(leaf)
 
-    site.has_list(form(odd.crl()) if form is bytes else pem("X509 CRL", odd.crl()), "odd.r0")
+    site.has_list(form(odd_authority.crl()) if form is bytes else pem("X509 CRL", odd_authority.crl()), "odd.r0")
     assert await site.judge(leaf) == BELIEVED
     assert Subjects().of(load(leaf)[0])[1].issuer == "CN=*@_ & x!"
-    site.has_list(odd.crl(7), "odd.r0")
+    site.has_list(odd_authority.crl(7), "odd.r0")
     assert await site.judge(leaf) == REVOKED
 
 
@@ -103,8 +103,8 @@ async def test_the_name_of_the_authority_above_may_be_odd_in_an_extension_alone(
     assert await site.judge(below.signs_bytes(jane, USUAL, name), sent) == BELIEVED
 
 
-def test_the_signature_of_a_list_is_over_what_was_signed_and_not_over_what_is_read(odd: OddAuthority) -> None:
-    ca, good = read_der(odd.certificate), odd.crl(7)
+def test_the_signature_of_a_list_is_over_what_was_signed_and_not_over_what_is_read(odd_authority: OddAuthority) -> None:
+    ca, good = read_der(odd_authority.certificate), odd_authority.crl(7)
     assert RevocationList.read(good, "good").is_signed_by(ca)
     for forged in (good.replace(ODD[:2], USUAL[:2]), good[:-1] + bytes([good[-1] ^ 1])):
         assert not RevocationList.read(forged, "forged").is_signed_by(ca)
@@ -155,46 +155,46 @@ class OpenSsl:
         (folder / "ca.pem").write_bytes(pem("CERTIFICATE", ca.certificate))
         (folder / "ca.key").write_bytes(ca.made.key_pem)
 
-    def run(self, command: str) -> bytes:
+    def run_command(self, command: str) -> bytes:
         return subprocess.run(["openssl", *command.split()], capture_output=True, check=True, cwd=self._folder).stdout
 
     def signs(self, name: str, serial: int) -> bytes:
-        self.run(f"ecparam -name prime256v1 -genkey -noout -out {name}.key")
-        self.run(f"req -new -config config -key {name}.key -subj /CN={name} -out {name}.csr")
-        self.run(
+        self.run_command(f"ecparam -name prime256v1 -genkey -noout -out {name}.key")
+        self.run_command(f"req -new -config config -key {name}.key -subj /CN={name} -out {name}.csr")
+        self.run_command(
             f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -set_serial {serial} -days 30"
             f" -extfile config -extensions {name} -out {name}.pem"
         )
-        return self.run(f"x509 -in {name}.pem -outform DER")
+        return self.run_command(f"x509 -in {name}.pem -outform DER")
 
-    def knows(self, serial: int, state: str) -> None:
+    def list_certificate(self, serial: int, state: str) -> None:
         """Note in the list of all certificates that one is good (`V`) or withdrawn (`R`)."""
         withdrawn = "200101000000Z" if state == "R" else ""
         line = f"{state}\t490101000000Z\t{withdrawn}\t{serial:02X}\tunknown\t/CN=jane\n"
         (self._folder / "index.txt").write_text(line)
 
     def crl(self) -> bytes:
-        return self.run("ca -config config -gencrl -cert ca.pem -keyfile ca.key")
+        return self.run_command("ca -config config -gencrl -cert ca.pem -keyfile ca.key")
 
     def answers(self, signer: str, question: bytes) -> bytes:
         (self._folder / "question").write_bytes(question)
         by = f"-CA ca.pem -rsigner {signer}.pem -rkey {signer}.key"
-        self.run(f"ocsp -index index.txt {by} -reqin question -respout answer -ndays 1")
+        self.run_command(f"ocsp -index index.txt {by} -reqin question -respout answer -ndays 1")
         return (self._folder / "answer").read_bytes()
 
 
 @pytest.mark.openssl
 async def test_a_ca_that_openssl_runs_has_its_lists_and_responders_believed(
-    site: Site, odd: OddAuthority, publishing: Publishing, tmp_path: Path
+    site: Site, odd_authority: OddAuthority, publishing: Publishing, tmp_path: Path
 ) -> None:
     site.clock.step(int(time.time() * 1000) + 60_000 - site.clock.wall())  # the program signs from now on
-    openssl = OpenSsl(tmp_path, odd, publishing.url("/ocsp"))
+    openssl = OpenSsl(tmp_path, odd_authority, publishing.url("/ocsp"))
     jane = openssl.signs("jane", 7)
     openssl.signs("responder", 8)
-    (site.folder / "odd.pem").write_bytes(odd.certificate)
+    (site.folder / "odd.pem").write_bytes(odd_authority.certificate)
 
     for state, judgement in (("V", BELIEVED), ("R", REVOKED)):
-        openssl.knows(7, state)
+        openssl.list_certificate(7, state)
         site.has_list(openssl.crl(), "odd.r0")
         assert await site.judge(jane) == judgement
         (site.folder / "odd.r0").unlink()

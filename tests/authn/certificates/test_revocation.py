@@ -19,7 +19,7 @@ from ams.authn.certificates.crls import CrlCache, RevocationList, UnreadableList
 from ams.authn.certificates.revocation import MAX_ANSWER_BYTES, Responders
 from ams.core.errors import Unavailable
 from ams.outgoing.guard import Guard
-from tests.authn.certificates.conftest import BELIEVED, REVOKED, Site, World, judged, presented
+from tests.authn.certificates.conftest import BELIEVED, REVOKED, Site, World, judge_leaf, present_chain
 from tests.support.authorities import (
     CLIENT,
     DAY,
@@ -64,13 +64,13 @@ async def test_a10_a_list_in_the_folder_goes_before_any_fetch(site: Site, publis
 async def test_a10_a_new_list_in_the_folder_counts_at_once_for_those_remembered(site: Site) -> None:
     site.has_list(site.root.crl())
     checks = site.checks()
-    assert await judged(checks, site.jane) == BELIEVED
-    assert await judged(checks, site.jane) == BELIEVED
+    assert await judge_leaf(checks, site.jane) == BELIEVED
+    assert await judge_leaf(checks, site.jane) == BELIEVED
     assert checks.remembered == 1
 
     site.has_list(site.root.crl([site.jane.certificate]))
     site.clock.advance(1000)
-    assert await judged(checks, site.jane) == REVOKED
+    assert await judge_leaf(checks, site.jane) == REVOKED
 
 
 async def test_a10_a_list_is_fetched_once_and_again_before_it_ends_and_gives_way_to_a_newer_one_only(
@@ -78,9 +78,9 @@ async def test_a10_a_list_is_fetched_once_and_again_before_it_ends_and_gives_way
 ) -> None:
     publishing.puts("/root.crl", site.root.crl([7]))
     checks = site.checks()
-    assert await judged(checks, site.jane) == BELIEVED
+    assert await judge_leaf(checks, site.jane) == BELIEVED
     site.clock.advance(2 * 60_000)
-    assert await judged(checks, site.jane) == BELIEVED
+    assert await judge_leaf(checks, site.jane) == BELIEVED
     (found,) = checks.lists()
     assert (found.source, len(found)) == (publishing.url("/root.crl"), 1)
     assert next(checks.counters()).values == [({}, 1)]
@@ -91,7 +91,7 @@ async def test_a10_a_list_is_fetched_once_and_again_before_it_ends_and_gives_way
         site.clock.advance(7 * 3_600_000)
         publishing.puts("/root.crl", data)
         await checks._fetched.refresh_due()
-        assert await judged(checks, site.jane) == REVOKED
+        assert await judge_leaf(checks, site.jane) == REVOKED
         assert publishing.asked["/root.crl"] == asked
 
 
@@ -101,23 +101,23 @@ async def test_a10_lists_and_responders_are_asked_again_when_the_clock_was_put_b
     """Otherwise a machine that boots with tomorrow's date refuses everybody until tomorrow."""
     checks = site.checks()
     site.clock.step(DAY_MS)
-    assert (await judged(checks, site.jane)).startswith("unable")
+    assert (await judge_leaf(checks, site.jane)).startswith("unable")
     site.clock.step(-DAY_MS)
     publishing.puts("/root.crl", site.root.crl(this_update=NOW - 2 * DAY, next_update=NOW + 2 * DAY))
-    assert await judged(checks, site.jane) == BELIEVED
+    assert await judge_leaf(checks, site.jane) == BELIEVED
     publishing.puts(RESPONDER, site.root.ocsp(leaf.certificate, this_update=NOW - 2 * DAY))
-    assert await judged(checks, leaf) == BELIEVED
+    assert await judge_leaf(checks, leaf) == BELIEVED
 
     site.clock.step(-DAY_MS)
     await checks._fetched.refresh_due()
-    assert await judged(checks, leaf) == BELIEVED
+    assert await judge_leaf(checks, leaf) == BELIEVED
     assert (publishing.asked["/root.crl"], publishing.asked[RESPONDER]) == (3, 2)
 
 
 async def test_a10_a_clock_that_leaps_ahead_forgets_no_list(site: Site, publishing: Publishing) -> None:
     publishing.puts("/root.crl", site.root.crl())
     checks = site.checks()
-    assert await judged(checks, site.jane) == BELIEVED
+    assert await judge_leaf(checks, site.jane) == BELIEVED
     site.clock.step(8 * DAY_MS)
     await checks._fetched.refresh_due()
     site.clock.step(-8 * DAY_MS)
@@ -130,11 +130,11 @@ async def test_a10_a_list_of_the_future_takes_no_place(site: Site, publishing: P
     """A CA with a wrong clock once: all its later lists seem older."""
     publishing.puts("/root.crl", site.root.crl(this_update=NOW + DAY, next_update=NOW + 9 * DAY))
     checks = site.checks()
-    assert "is of no use: it is of the future" in await judged(checks, site.jane)
+    assert "is of no use: it is of the future" in await judge_leaf(checks, site.jane)
 
     publishing.puts("/root.crl", site.root.crl())
     site.clock.advance(30_000)
-    assert await judged(checks, site.jane) == BELIEVED
+    assert await judge_leaf(checks, site.jane) == BELIEVED
 
 
 async def test_a10_lists_are_kept_over_a_restart_and_one_that_is_torn_or_forged_is_told_and_fetched(
@@ -210,12 +210,12 @@ async def test_failures_of_lists_and_responders_are_remembered_for_half_a_minute
     for shown, path in ((site.jane, "/root.crl"), (leaf, RESPONDER)):
         checks = site.checks()
         for _ in range(2):
-            assert (await judged(checks, shown)).startswith("unable: Could not access")
+            assert (await judge_leaf(checks, shown)).startswith("unable: Could not access")
         assert publishing.asked[path] == 1
 
         publishing.puts(path, good[path])
         site.clock.advance(30_000)
-        assert await judged(checks, shown) == BELIEVED
+        assert await judge_leaf(checks, shown) == BELIEVED
 
 
 async def test_a10_the_guard_keeps_fetches_off_private_addresses(site: Site, publishing: Publishing) -> None:
@@ -344,9 +344,9 @@ async def test_a11_a_responder_is_asked_once_when_there_is_no_list(
 
     publishing.answers(RESPONDER, answer)
     checks = site.checks()
-    assert await judged(checks, leaf) == BELIEVED
+    assert await judge_leaf(checks, leaf) == BELIEVED
     site.clock.advance(120_000)
-    assert await judged(checks, leaf) == BELIEVED
+    assert await judge_leaf(checks, leaf) == BELIEVED
     assert questions == [leaf.certificate.serial_number]
 
 
@@ -415,14 +415,14 @@ async def test_a10_a_current_list_stays_while_its_host_is_away_and_the_clock_was
 ) -> None:
     publishing.puts("/root.crl", site.root.crl())
     checks = site.checks()
-    assert await judged(checks, site.jane) == BELIEVED
+    assert await judge_leaf(checks, site.jane) == BELIEVED
     publishing.statuses["/root.crl"] = 503
     site.clock.step(-2_000)
-    assert await judged(checks, site.root.signs(crl_urls=[publishing.url("/root.crl")])) == BELIEVED
+    assert await judge_leaf(checks, site.root.signs(crl_urls=[publishing.url("/root.crl")])) == BELIEVED
     asked = publishing.asked["/root.crl"]
     for _ in range(3):  # no login waits for the host again
         site.clock.advance(60_000)
-        assert await judged(checks, site.root.signs(crl_urls=[publishing.url("/root.crl")])) == BELIEVED
+        assert await judge_leaf(checks, site.root.signs(crl_urls=[publishing.url("/root.crl")])) == BELIEVED
     assert publishing.asked["/root.crl"] == asked
 
 
@@ -443,6 +443,6 @@ async def test_a10_refusals_for_one_doubt_keep_nothing_of_their_requests(site: S
     checks, traces = site.checks(), []
     for _ in range(3):
         with pytest.raises(Unavailable) as refused:
-            await checks.check(presented(site.jane), "127.0.0.1", verify_host=False)
+            await checks.check(present_chain(site.jane), "127.0.0.1", verify_host=False)
         traces.append(len(list(traceback.walk_tb(refused.value.__traceback__))))
     assert len(set(traces)) == 1

@@ -25,7 +25,7 @@ from tests.support.loop_thread import on_loop_thread
 from tests.support.waiting import PATIENCE_SECONDS
 
 
-async def who(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+async def answer_identity(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """Answer with the client's identity as the application sees it."""
     while (await receive()).get("more_body", False):
         pass
@@ -44,12 +44,12 @@ HEADER = "X-SSL-Client-Cert"
 LIMITS = ListenerLimits(connections=100, goodbye_seconds=0.5)
 
 
-def relaying(
+def relay_identity(
     names: Sequence[str],
     judge: Callable[[Presented], None] = lambda _: None,
     refused: list[tuple[str, int]] | None = None,
 ) -> Relaying:
-    """Return `who` behind proxies of these names; failures for the audit log go into `refused`."""
+    """Return `answer_identity` behind proxies of these names; failures for the audit log go into `refused`."""
 
     class Checks(CertificateChecks):
         def __init__(self) -> None: ...
@@ -64,11 +64,11 @@ def relaying(
             if refused is not None:
                 refused.append((reason, code))
 
-    return Relaying(who, HEADER, names, Checks(), Failures())
+    return Relaying(answer_identity, HEADER, names, Checks(), Failures())
 
 
 @dataclass(frozen=True)
-class Served:
+class FrontServer:
     listener: Listener
     port: int
     ca: str
@@ -78,7 +78,7 @@ class Served:
         head = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         with self.connect(cert=cert, preface=preface) as client:
             client.sendall(f"GET /v1/who HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{head}\r\n".encode())
-            return answered(client)
+            return read_answer(client)
 
     def connect(
         self, *, cert: Pair | None = None, preface: bytes = b"", pieces: int = 1, source: str = "127.0.0.1"
@@ -98,7 +98,7 @@ class Served:
             raise
 
 
-def answered(client: ssl.SSLSocket) -> Any:
+def read_answer(client: ssl.SSLSocket) -> Any:
     whole = b""
     with contextlib.suppress(ConnectionError):
         while part := client.recv(65536):
@@ -111,20 +111,20 @@ def answered(client: ssl.SSLSocket) -> Any:
 
 
 @contextlib.contextmanager
-def served(
+def serve_front(
     pair: Pair,
     ca: str,
     *,
     proxied: bool = False,
-    app: Application = who,
+    app: Application = answer_identity,
     limits: ListenerLimits = LIMITS,
     **seconds: float,
-) -> Iterator[Served]:
+) -> Iterator[FrontServer]:
     context = AskingContext.make(proxied=proxied)
     context.load_cert_chain(pair.chain, pair.key)
     front = Front(context=context, limits=limits, **seconds)
     with on_loop_thread(_serving(front, app)) as ((listener, port), _):
-        yield Served(listener, port, ca)
+        yield FrontServer(listener, port, ca)
 
 
 @contextlib.asynccontextmanager

@@ -22,7 +22,7 @@ from ams.http.limits import SMALL_BODY
 from ams.storage.database.database import sqlite_url
 from ams.wire.base import Request
 from tests.support.authn import ADDRESS, DN, HOST, MANAGEMENT_KEY, Service, binding_of, error, open_service
-from tests.support.served import served
+from tests.support.served import in_process_service
 
 
 async def test_the_sequence_of_the_reference_works_and_again_after_a_new_name(service: Service) -> None:
@@ -51,27 +51,27 @@ async def test_the_sequence_of_the_reference_works_and_again_after_a_new_name(se
     assert error(await service.call("GET", "/bindings/cicd")) == (404, "Binding was not found")
 
 
-async def test_a19_what_is_no_route_is_told_in_json(quick: Service) -> None:
+async def test_a19_what_is_no_route_is_told_in_json(quick_service: Service) -> None:
     for path in ("/", "/v1", "/v2/bindings", "/v1/bindings/", "/v1/bindings/a/b", "/v1/service-types/a/hosts/b:authx"):
-        assert error(await quick.client.get(path)) == (404, "Page not found")
-    wrong = await quick.client.patch("/v1/bindings/a")
+        assert error(await quick_service.client.get(path)) == (404, "Page not found")
+    wrong = await quick_service.client.patch("/v1/bindings/a")
     assert (error(wrong), wrong.headers["allow"]) == ((405, "Method not allowed"), "POST, GET, PUT, DELETE")
-    assert (await quick.client.head("/v1/health")).status_code == 405
+    assert (await quick_service.client.head("/v1/health")).status_code == 405
 
 
-async def test_a19_health_tells_of_the_database(quick: Service) -> None:
-    well = await quick.client.get("/v1/health")
+async def test_a19_health_tells_of_the_database(quick_service: Service) -> None:
+    well = await quick_service.client.get("/v1/health")
     assert (well.status_code, well.json()) == (200, {"status": "ok", "database": "ok"})
 
     def broken(*_: object) -> None:
         raise TimeoutError
 
-    quick.store.check = broken  # type: ignore[assignment, method-assign]
-    ill = await quick.client.get("/v1/health")
+    quick_service.store.check = broken  # type: ignore[assignment, method-assign]
+    ill = await quick_service.client.get("/v1/health")
     assert (ill.status_code, ill.json()) == (200, {"status": "warning", "database": "the database does not answer"})
 
 
-async def test_a20_a_body_has_a_limit_and_may_be_in_gzip_and_in_no_other_coding(quick: Service) -> None:
+async def test_a20_a_body_has_a_limit_and_may_be_in_gzip_and_in_no_other_coding(quick_service: Service) -> None:
     body = {"name": "x", "hosts": [HOST], "auth_types": ["x509"], "auth_method": "headers", "type": "ams"}
     packed = gzip.compress(json.dumps(body).encode())
     for coding, content, code, message in (
@@ -81,24 +81,26 @@ async def test_a20_a_body_has_a_limit_and_may_be_in_gzip_and_in_no_other_coding(
         ("gzip", packed, 201, ""),
     ):
         headers = {"x-api-key": MANAGEMENT_KEY, "content-encoding": coding}
-        answer = await quick.client.post("/v1/service-types", content=content, headers=headers)
+        answer = await quick_service.client.post("/v1/service-types", content=content, headers=headers)
         assert (answer.status_code, answer.json().get("error", {}).get("message", "")) == (code, message)
-    assert error(await quick.call("POST", "/service-types", b" " * (SMALL_BODY + 1)))[0] == 413
+    assert error(await quick_service.call("POST", "/service-types", b" " * (SMALL_BODY + 1)))[0] == 413
 
 
-def test_every_change_is_one_of_which_there_may_be_events(quick: Service) -> None:
-    assert {row.action for row, _ in quick.app._routes._rows if row.changes} == CHANGE_ACTIONS
+def test_every_change_is_one_of_which_there_may_be_events(quick_service: Service) -> None:
+    assert {row.action for row, _ in quick_service.app._routes._rows if row.changes} == CHANGE_ACTIONS
 
 
-async def test_a20_pages_of_any_origin_may_ask(quick: Service) -> None:
+async def test_a20_pages_of_any_origin_may_ask(quick_service: Service) -> None:
     origin = {"origin": "https://page.example"}
-    asked = await quick.client.options("/v1/bindings", headers=origin | {"access-control-request-method": "PUT"})
+    asked = await quick_service.client.options(
+        "/v1/bindings", headers=origin | {"access-control-request-method": "PUT"}
+    )
     assert asked.status_code == 200
     assert asked.headers["access-control-allow-origin"] == "*"
     assert asked.headers["access-control-allow-methods"] == "OPTIONS, POST, GET, PUT, DELETE, HEAD"
     assert "Content-Type" in asked.headers["access-control-allow-headers"]
-    assert (await quick.client.get("/v1/health", headers=origin)).headers["access-control-allow-origin"] == "*"
-    assert "access-control-allow-origin" not in (await quick.client.get("/v1/health")).headers
+    assert (await quick_service.client.get("/v1/health", headers=origin)).headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-origin" not in (await quick_service.client.get("/v1/health")).headers
 
 
 async def test_a18_a_request_has_one_deadline(tmp_path: Path) -> None:
@@ -110,38 +112,41 @@ async def test_a18_a_request_has_one_deadline(tmp_path: Path) -> None:
     assert error(late) == (504, "The request took too long; it may have been carried out")
 
 
-async def test_segments_of_paths_are_decoded_after_they_are_cut(quick: Service) -> None:
-    one = await quick.service_type()
-    await quick.binding("a.b", one)
-    assert (await quick.call("GET", "/bindings/a%2Eb")).json()["name"] == "a.b"
-    assert error(await quick.call("GET", "/bindings/a%2Fb")) == (404, "Binding was not found")
-    assert error(await quick.call("GET", "/bindings/%FF")) == (404, "Binding was not found")
+async def test_segments_of_paths_are_decoded_after_they_are_cut(quick_service: Service) -> None:
+    one = await quick_service.service_type()
+    await quick_service.binding("a.b", one)
+    assert (await quick_service.call("GET", "/bindings/a%2Eb")).json()["name"] == "a.b"
+    assert error(await quick_service.call("GET", "/bindings/a%2Fb")) == (404, "Binding was not found")
+    assert error(await quick_service.call("GET", "/bindings/%FF")) == (404, "Binding was not found")
 
 
-async def test_each_answer_has_the_id_of_its_request(quick: Service) -> None:
-    given = await quick.client.get("/v1/health", headers={"x-request-id": "mine-1"})
+async def test_each_answer_has_the_id_of_its_request(quick_service: Service) -> None:
+    given = await quick_service.client.get("/v1/health", headers={"x-request-id": "mine-1"})
     assert given.headers["x-request-id"] == "mine-1"
-    made = [(await quick.client.get("/v1/none")).headers["x-request-id"] for _ in range(2)]
+    made = [(await quick_service.client.get("/v1/none")).headers["x-request-id"] for _ in range(2)]
     assert made[0] != made[1]
-    assert (await quick.client.get("/v1/none", headers={"x-request-id": "a b"})).headers["x-request-id"] != "a b"
+    assert (await quick_service.client.get("/v1/none", headers={"x-request-id": "a b"})).headers[
+        "x-request-id"
+    ] != "a b"
 
 
-async def test_a15_whoever_has_no_key_at_all_cannot_fill_the_audit_log(quick: Service) -> None:
+async def test_a15_whoever_has_no_key_at_all_cannot_fill_the_audit_log(quick_service: Service) -> None:
     for method, path in (("POST", "/bindings/b"), ("DELETE", "/service-types/ams"), ("PUT", "/bindings/b")):
-        assert (await quick.call(method, path, key="")).status_code == 401
-    assert quick.trail.events == []
+        assert (await quick_service.call(method, path, key="")).status_code == 401
+    assert quick_service.trail.events == []
 
 
-async def test_a15_every_change_is_recorded_and_every_refused_one(quick: Service) -> None:
-    one = await quick.service_type()
-    await quick.call("PUT", "/bindings/none", {}, key="wrong")
-    await quick.call("POST", "/bindings/b", binding_of(one) | {"host": "no"})
-    await quick.call("GET", "/bindings")
-    await quick.call("GET", "/bindings", key="")
-    await quick.call("DELETE", "/bindings/" + "a" * 40)
+async def test_a15_every_change_is_recorded_and_every_refused_one(quick_service: Service) -> None:
+    one = await quick_service.service_type()
+    await quick_service.call("PUT", "/bindings/none", {}, key="wrong")
+    await quick_service.call("POST", "/bindings/b", binding_of(one) | {"host": "no"})
+    await quick_service.call("GET", "/bindings")
+    await quick_service.call("GET", "/bindings", key="")
+    await quick_service.call("DELETE", "/bindings/" + "a" * 40)
 
     events = [
-        (each.action, each.resource, each.actor, each.code, each.result, each.reason) for each in quick.trail.events
+        (each.action, each.resource, each.actor, each.code, each.result, each.reason)
+        for each in quick_service.trail.events
     ]
 
     key = "management key"
@@ -151,18 +156,18 @@ async def test_a15_every_change_is_recorded_and_every_refused_one(quick: Service
         ("bindings:create", "/bindings/b", key, 404, "refused", "Host was not found"),
         ("bindings:delete", "/bindings/***", key, 404, "refused", "Binding was not found"),
     ]
-    assert {(each.service, each.address, each.at) for each in quick.trail.events} == {
-        ("authn", ADDRESS, quick.clock.wall())
+    assert {(each.service, each.address, each.at) for each in quick_service.trail.events} == {
+        ("authn", ADDRESS, quick_service.clock.wall())
     }
-    assert all(each.request for each in quick.trail.events)
+    assert all(each.request for each in quick_service.trail.events)
 
 
-async def test_what_nobody_foresaw_is_told_as_nothing(quick: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_nobody_foresaw_is_told_as_nothing(quick_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> str:
         raise RuntimeError(f"holds {DN}")
 
-    monkeypatch.setattr(type(quick.store.service_types), "find", fail)
-    assert error(await quick.login()) == (500, "Internal Error: the service failed")
+    monkeypatch.setattr(type(quick_service.store.service_types), "find", fail)
+    assert error(await quick_service.login()) == (500, "Internal Error: the service failed")
 
 
 class Fields(Request, frozen=True):
@@ -286,14 +291,14 @@ def test_a15_headers_are_looked_at_before_the_query() -> None:
     assert key_of([(b"x-api-key", b"")], b"") == ""
 
 
-async def test_a15_the_management_key_opens_by_each_way_and_nothing_else_does(quick: Service) -> None:
-    get = quick.client.get
+async def test_a15_the_management_key_opens_by_each_way_and_nothing_else_does(quick_service: Service) -> None:
+    get = quick_service.client.get
     for where in ({"headers": {"x-api-key": MANAGEMENT_KEY}}, {"params": {"key": MANAGEMENT_KEY}}):
         assert (await get("/v1/bindings", **where)).status_code == 200
     assert (await get("/v1/bindings", headers={"authorization": f"Bearer {MANAGEMENT_KEY}"})).status_code == 200
     for key in ("", "wrong", "x" * 2000, "gr\u00fcn", MANAGEMENT_KEY + "x"):
         assert error(await get("/v1/bindings", params={"key": key})) == WRONG
-    assert error(await quick.client.post("/v1/service-types", content=b"no json")) == WRONG
+    assert error(await quick_service.client.post("/v1/service-types", content=b"no json")) == WRONG
 
 
 async def test_a15_named_keys_are_made_listed_without_the_secret_and_revoked(service: Service) -> None:
@@ -352,10 +357,10 @@ async def test_failures_are_counted_by_address_and_recorded(tmp_path: Path) -> N
     assert recorded == [("bindings:delete", 401, ADDRESS, "refused")] * 2
 
 
-async def test_the_release_is_told_with_a_right_key_only(quick: Service) -> None:
-    without = (await quick.call("GET", "/version", key="")).json()
-    assert (await quick.call("GET", "/version", key="wrong")).json() == without
-    told = (await quick.call("GET", "/version")).json()
+async def test_the_release_is_told_with_a_right_key_only(quick_service: Service) -> None:
+    without = (await quick_service.call("GET", "/version", key="")).json()
+    assert (await quick_service.call("GET", "/version", key="wrong")).json() == without
+    told = (await quick_service.call("GET", "/version")).json()
     assert set(without) - {"distro"} == {"build_time", "golang", "compiler", "os", "architecture"}
     assert {name: told[name] for name in without} == without
     assert told["release"]
@@ -379,7 +384,7 @@ async def test_what_ams_says_is_kept_for_a_while(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_real_ams_says_whose_a_token_is(tmp_path: Path) -> None:
-    with served(tmp_path / "ams") as ams:
+    with in_process_service(tmp_path / "ams") as ams:
         ben = ams.ask("POST", "/users/ben", {"service_roles": ["push_worker"]})["token"]
         rights = {"rights": [{"action": "*", "resource": "*"}]}
         reduced = ams.ask("POST", "/users/admin/tokens/reduced", rights)["token"]

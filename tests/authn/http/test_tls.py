@@ -27,7 +27,7 @@ from ams.core.errors import BadSettings, CertificateRefused
 from ams.http.tls import Certificate
 from ams.web.listener import ListenerLimits
 from local_cluster.ports import free_port, listening
-from tests.authn.http.front import HEADER, Served, answered, relaying, served
+from tests.authn.http.front import HEADER, FrontServer, read_answer, relay_identity, serve_front
 from tests.support import authorities
 from tests.support.authorities import DAY, NOW
 from tests.support.certificates import Authority, Pair
@@ -36,7 +36,7 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 ODD = authorities.Authority.make("odd")
 
 
-def odd(folder: Path, *, days: int = 1, extension: int = 0, subject: str = "odd") -> Pair:
+def odd_pair(folder: Path, *, days: int = 1, extension: int = 0, subject: str = "odd") -> Pair:
     """Make a certificate of an unknown CA that expires in so many days, with a large extension."""
     value = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"x" * extension)
     made = ODD.signs(
@@ -47,35 +47,42 @@ def odd(folder: Path, *, days: int = 1, extension: int = 0, subject: str = "odd"
     return Pair.write(made, folder, f"odd{days}-{extension}-{len(subject)}")
 
 
-def test_every_client_reaches_http_with_the_certificate_that_it_has_shown(front: Served, tmp_path: Path, jane: Pair):
+def test_every_client_reaches_http_with_the_certificate_that_it_has_shown(
+    front: FrontServer, tmp_path: Path, jane: Pair
+):
     said = front.ask()
     assert (said["address"], said["subject"], said["unreadable"]) == ("127.0.0.1", None, "")
     assert front.ask(cert=jane)["subject"] == "CN=Jane,C=GR"
-    not_believed = odd(tmp_path), odd(tmp_path, days=-1), odd(tmp_path, subject=""), odd(tmp_path, extension=100_000)
+    not_believed = (
+        odd_pair(tmp_path),
+        odd_pair(tmp_path, days=-1),
+        odd_pair(tmp_path, subject=""),
+        odd_pair(tmp_path, extension=100_000),
+    )
     for shown in not_believed:
         assert front.ask(cert=shown)["leaf"] is not None
 
 
-def test_certificates_that_are_large_take_no_memory(front: Served, tmp_path: Path, jane: Pair) -> None:
+def test_certificates_that_are_large_take_no_memory(front: FrontServer, tmp_path: Path, jane: Pair) -> None:
     before = tls._cached_certificate.cache_info()
     for _ in range(2):
-        front.ask(cert=odd(tmp_path, extension=50_000))
+        front.ask(cert=odd_pair(tmp_path, extension=50_000))
     assert tls._cached_certificate.cache_info() == before
     front.ask(cert=jane)
     assert tls._cached_certificate.cache_info() != before
 
 
-def test_a_certificate_over_the_limit_of_tls_costs_one_failed_handshake(front: Served, tmp_path: Path) -> None:
+def test_a_certificate_over_the_limit_of_tls_costs_one_failed_handshake(front: FrontServer, tmp_path: Path) -> None:
     before = front.listener.failed_handshakes
 
     with pytest.raises((OSError, ValueError)):
-        front.ask(cert=odd(tmp_path, extension=110_000))
+        front.ask(cert=odd_pair(tmp_path, extension=110_000))
     wait_until(lambda: front.listener.failed_handshakes == before + 1)
     assert front.ask()["subject"] is None
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.0\r\n\r\n", b"\x16\x03\x01\x00\x05hello", bytes(100)])
-def test_what_is_no_tls_is_counted_and_closed(front: Served, said: bytes) -> None:
+def test_what_is_no_tls_is_counted_and_closed(front: FrontServer, said: bytes) -> None:
     before = front.listener.failed_handshakes
     with socket.create_connection(("127.0.0.1", front.port), timeout=PATIENCE_SECONDS) as client:
         client.sendall(said)
@@ -85,7 +92,7 @@ def test_what_is_no_tls_is_counted_and_closed(front: Served, said: bytes) -> Non
     wait_until(lambda: front.listener.failed_handshakes == before + 1)
 
 
-def test_sessions_are_not_taken_up_again(front: Served, jane: Pair) -> None:
+def test_sessions_are_not_taken_up_again(front: FrontServer, jane: Pair) -> None:
     context = ssl.create_default_context(cafile=front.ca)
     context.load_cert_chain(jane.chain, jane.key)
     session = None
@@ -93,27 +100,27 @@ def test_sessions_are_not_taken_up_again(front: Served, jane: Pair) -> None:
         raw = socket.create_connection(("127.0.0.1", front.port), timeout=PATIENCE_SECONDS)
         with context.wrap_socket(raw, server_hostname="localhost", session=session) as client:
             client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-            assert answered(client)["subject"] == "CN=Jane,C=GR"
+            assert read_answer(client)["subject"] == "CN=Jane,C=GR"
             assert not client.session_reused
             session = client.session
 
 
-def test_a_handshake_that_does_not_go_on_ends(impatient: Served) -> None:
-    with socket.create_connection(("127.0.0.1", impatient.port), timeout=PATIENCE_SECONDS) as client:
+def test_a_handshake_that_does_not_go_on_ends(impatient_front: FrontServer) -> None:
+    with socket.create_connection(("127.0.0.1", impatient_front.port), timeout=PATIENCE_SECONDS) as client:
         assert client.recv(1) == b""
 
 
 @pytest.mark.parametrize(
     "sent", [b"GET / HTTP/1.1\r\nhost: ", b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n1234"]
 )
-def test_a20_a_slow_request_ends_with_an_answer(impatient: Served, sent: bytes) -> None:
-    with impatient.connect() as client:
+def test_a20_a_slow_request_ends_with_an_answer(impatient_front: FrontServer, sent: bytes) -> None:
+    with impatient_front.connect() as client:
         client.sendall(sent)
-        assert answered(client) == (400, "Request took too long to arrive")
+        assert read_answer(client) == (400, "Request took too long to arrive")
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
-def test_old_protocols_are_refused_and_counted(front: Served) -> None:
+def test_old_protocols_are_refused_and_counted(front: FrontServer) -> None:
     before = front.listener.failed_handshakes
     old = ssl.create_default_context(cafile=front.ca)
     old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
@@ -124,7 +131,7 @@ def test_old_protocols_are_refused_and_counted(front: Served) -> None:
     wait_until(lambda: front.listener.failed_handshakes == before + 1)
 
 
-def test_several_requests_in_the_packet_that_ends_the_handshake_are_answered(front: Served, jane: Pair) -> None:
+def test_several_requests_in_the_packet_that_ends_the_handshake_are_answered(front: FrontServer, jane: Pair) -> None:
     for _ in range(20):  # TLS 1.3 has the client speak first and at once
         with front.connect(cert=jane) as client:
             request = b"GET /%d HTTP/1.1\r\nhost: localhost\r\n%b\r\n"
@@ -145,23 +152,23 @@ def test_a_key_with_a_pass_phrase_stops_the_start(front_authority: Authority, tm
 
 
 @pytest.mark.parametrize("pieces", [1, 5])
-def test_a12_a_proxy_tells_the_client_before_the_handshake(proxied: Served, jane: Pair, pieces: int) -> None:
+def test_a12_a_proxy_tells_the_client_before_the_handshake(proxied_front: FrontServer, jane: Pair, pieces: int) -> None:
     preface = b"PROXY TCP4 192.0.2.1 192.0.2.2 4711 8443\r\n"
-    with proxied.connect(cert=jane, preface=preface, pieces=pieces) as client:
+    with proxied_front.connect(cert=jane, preface=preface, pieces=pieces) as client:
         client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-        said = answered(client)
+        said = read_answer(client)
 
     assert (said["address"], said["client"], said["subject"]) == ("192.0.2.1", "192.0.2.1", "CN=Jane,C=GR")
-    assert proxied.ask(preface=b"PROXY UNKNOWN\r\n")["address"] == "127.0.0.1", "it speaks for itself"
+    assert proxied_front.ask(preface=b"PROXY UNKNOWN\r\n")["address"] == "127.0.0.1", "it speaks for itself"
 
 
-def test_a12_connections_without_what_a_proxy_says_or_not_from_a_proxy_are_closed(proxied: Served) -> None:
+def test_a12_connections_without_what_a_proxy_says_or_not_from_a_proxy_are_closed(proxied_front: FrontServer) -> None:
     for preface in (b"", b"PROXY nonsense\r\n"):
         with pytest.raises((OSError, ValueError)):
-            proxied.ask(preface=preface)
-    with socket.create_connection(("127.0.0.1", proxied.port), 5, ("127.0.0.9", 0)) as client:
+            proxied_front.ask(preface=preface)
+    with socket.create_connection(("127.0.0.1", proxied_front.port), 5, ("127.0.0.9", 0)) as client:
         assert client.recv(1) == b""
-    assert proxied.listener.refused["proxy"] == 1
+    assert proxied_front.listener.refused["proxy"] == 1
 
 
 LINE = b"PROXY TCP4 192.0.2.1 192.0.2.2 4711 8443\r\n"
@@ -223,13 +230,13 @@ def proxy(front_authority: Authority) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def behind(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
+def front_behind_proxy(front_authority: Authority, front_pair: Pair) -> Iterator[FrontServer]:
     def judge(presented: Presented) -> None:
         if presented.leaf.issuer != front_authority.pair.certificate.subject:
             raise CertificateRefused("not ours")
 
-    app = relaying(["/O=Site/CN=proxy.example"], judge, REFUSED)
-    with served(front_pair, front_authority.pair.chain, app=app) as running:
+    app = relay_identity(["/O=Site/CN=proxy.example"], judge, REFUSED)
+    with serve_front(front_pair, front_authority.pair.chain, app=app) as running:
         yield running
 
 
@@ -238,23 +245,23 @@ def der(pair: Pair) -> str:
 
 
 def test_a12_a_listed_proxy_tells_certificate_chain_and_address(
-    behind: Served, proxy: Pair, jane: Pair, front_authority: Authority
+    front_behind_proxy: FrontServer, proxy: Pair, jane: Pair, front_authority: Authority
 ) -> None:
     chain, address = {f"{HEADER}-Chain": der(front_authority.pair)}, {"X-Forwarded-For": "198.51.100.9, 192.0.2.1"}
     for form in (der(jane), urllib.parse.quote(jane.pem.decode())):  # of haproxy, and of nginx
-        said = behind.ask(cert=proxy, headers={HEADER: form, **chain, **address})
+        said = front_behind_proxy.ask(cert=proxy, headers={HEADER: form, **chain, **address})
         assert (said["subject"], said["chain"], said["address"]) == ("CN=Jane,C=GR", ["CN=authority"], "192.0.2.1")
 
 
 def test_a25_a_printable_string_with_other_characters_is_read_directly_and_behind_a_proxy(
-    front: Served, behind: Served, proxy: Pair, jane: Pair, tmp_path: Path
+    front: FrontServer, front_behind_proxy: FrontServer, proxy: Pair, jane: Pair, tmp_path: Path
 ) -> None:
     signed = jane.certificate.public_bytes(Encoding.DER).replace(b"\x0c\x04Jane", b"\x13\x04J*_@")
     odd_pem, odd = ssl.DER_cert_to_PEM_cert(signed), base64.b64encode(signed).decode()
     (tmp_path / "odd.pem").write_text(odd_pem * 2)  # with itself as the rest of its chain
     for said in (
         front.ask(cert=replace(jane, chain=str(tmp_path / "odd.pem"))),
-        behind.ask(cert=proxy, headers={HEADER: odd, f"{HEADER}-Chain": odd}),
+        front_behind_proxy.ask(cert=proxy, headers={HEADER: odd, f"{HEADER}-Chain": odd}),
     ):
         assert (said["subject"], said["chain"], said["unreadable"]) == ("CN=J*_@,C=GR", ["CN=J*_@,C=GR"], "")
 
@@ -268,33 +275,37 @@ UNREADABLE_HEADER = "The certificate in the header of the proxy cannot be read"
     ({HEADER: "-----BEGIN CERTIFICATE-----x-----END CERTIFICATE-----"}, {UNREADABLE, UNREADABLE_HEADER}),
 ])  # fmt: skip
 def test_a12_a_header_that_is_missing_or_unreadable_is_no_certificate(
-    behind: Served, proxy: Pair, headers: dict[str, str], why: set[str]
+    front_behind_proxy: FrontServer, proxy: Pair, headers: dict[str, str], why: set[str]
 ) -> None:
-    said = behind.ask(cert=proxy, headers=headers)
+    said = front_behind_proxy.ask(cert=proxy, headers=headers)
     assert said["subject"] is None
     assert said["unreadable"] in why
 
 
 def test_a8_a12_the_header_of_anybody_else_is_refused_and_told(
-    behind: Served, jane: Pair, front_authority: Authority, tmp_path: Path
+    front_behind_proxy: FrontServer, jane: Pair, front_authority: Authority, tmp_path: Path
 ) -> None:
     by_name = front_authority.signs("alike", ("O", "Site"), ("CN", "mallory"), ("CN", "proxy.example"))
     by_uid = front_authority.signs("alike-too", ("UID", "mallory"), ("O", "Site"), ("CN", "proxy.example"))
     for cert in (None, jane, by_name, by_uid):
         REFUSED.clear()
-        assert behind.ask(cert=cert, headers={HEADER: der(jane)}) == (403, NOT_A_PROXY)
+        assert front_behind_proxy.ask(cert=cert, headers={HEADER: der(jane)}) == (403, NOT_A_PROXY)
         assert REFUSED == [(NOT_A_PROXY, 403)]
     forged = Authority.make(tmp_path, "other").signs("proxy", ("O", "Site"), ("CN", "proxy.example"))
-    assert behind.ask(cert=forged, headers={HEADER: der(jane)}) == (403, "not ours"), "a name alone makes no proxy"
+    assert front_behind_proxy.ask(cert=forged, headers={HEADER: der(jane)}) == (403, "not ours"), (
+        "a name alone makes no proxy"
+    )
 
 
 @pytest.mark.parametrize("value", ["unknown", "192.0.2.1:50000", "x" * 60_000, "<script>"])
-def test_a12_what_is_no_address_is_not_believed_to_be_one(behind: Served, proxy: Pair, value: str) -> None:
-    assert behind.ask(cert=proxy, headers={"X-Forwarded-For": value})["address"] == "127.0.0.1"
+def test_a12_what_is_no_address_is_not_believed_to_be_one(
+    front_behind_proxy: FrontServer, proxy: Pair, value: str
+) -> None:
+    assert front_behind_proxy.ask(cert=proxy, headers={"X-Forwarded-For": value})["address"] == "127.0.0.1"
 
 
-def test_a12_others_come_as_themselves(behind: Served, jane: Pair) -> None:
-    said = behind.ask(cert=jane, headers={"X-Forwarded-For": "192.0.2.1"})
+def test_a12_others_come_as_themselves(front_behind_proxy: FrontServer, jane: Pair) -> None:
+    said = front_behind_proxy.ask(cert=jane, headers={"X-Forwarded-For": "192.0.2.1"})
     assert (said["subject"], said["address"]) == ("CN=Jane,C=GR", "127.0.0.1")
 
 
@@ -309,12 +320,12 @@ def ports(
         Path(f"{folder}/{Path(pair.chain).stem}.pem").write_bytes(pair.pem + pair.key_pem)
     through, ended = free_port(), free_port()
 
-    app = relaying(["CN=proxy.example,O=Site"])
+    app = relay_identity(["CN=proxy.example,O=Site"])
     networks = [ipaddress.ip_network("127.0.0.0/8")]
     limits = ListenerLimits(connections=100, unshared=networks, only_from=networks)
     with (
-        served(front_pair, ca, proxied=True, limits=limits) as behind_through,
-        served(front_pair, ca, app=app) as behind_ended,
+        serve_front(front_pair, ca, proxied=True, limits=limits) as behind_through,
+        serve_front(front_pair, ca, app=app) as behind_ended,
     ):
         text = Path("deploy/haproxy/authn.cfg").read_text(encoding="utf-8")
         for old, new in (
@@ -348,7 +359,7 @@ def ports(
 def test_a12_a_client_behind_haproxy_is_known_by_its_certificate_also_an_unknown_one_and_address(
     ports: tuple[int, int], front_authority: Authority, jane: Pair, form: int, tmp_path: Path
 ) -> None:
-    client = Served(None, ports[form], front_authority.pair.chain)  # type: ignore[arg-type]
+    client = FrontServer(None, ports[form], front_authority.pair.chain)  # type: ignore[arg-type]
 
     assert client.ask(cert=jane, headers={"X-SSL-Client-Cert": "forged"})["subject"] == "CN=Jane,C=GR"
     assert client.ask(cert=Authority.make(tmp_path, "stranger").signs("eve"))["subject"] == "CN=eve"

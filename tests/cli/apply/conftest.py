@@ -15,7 +15,7 @@ class Files:
         self.project = project
 
     def apply(self, text: str, *arguments: str) -> Ran:
-        (self._folder / "file.yaml").write_text(self.named(text))
+        (self._folder / "file.yaml").write_text(self.fill_project(text))
         return self._ams("apply", "-f", "file.yaml", *arguments)
 
     def settle(self, text: str, *arguments: str) -> str:
@@ -24,7 +24,7 @@ class Files:
         assert self.apply(text, *arguments).stdout == "nothing to do\n"
         return first.stdout
 
-    def named(self, text: str) -> str:
+    def fill_project(self, text: str) -> str:
         return text.replace("PROJECT", self.project)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.apply.conftest import Files
-from tests.cli.conftest import Ams, Begin
+from tests.cli.conftest import Ams, StartAms
 from tests.support.commands import PROCESS
 from tests.support.documents import ROOT, blocks
 
@@ -153,8 +153,8 @@ def test_the_example_of_the_reference_can_be_applied(ams: Ams, tmp_path: Path) -
 
 
 def test_several_files_and_standard_input_are_one_declaration(ams: Ams, files: Files, tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(files.named("projects: {PROJECT: {topics: {jobs: }}}"))
-    more = files.named("projects: {PROJECT: {subscriptions: {reader: {topic: jobs}}}}")
+    (tmp_path / "a.yaml").write_text(files.fill_project("projects: {PROJECT: {topics: {jobs: }}}"))
+    more = files.fill_project("projects: {PROJECT: {subscriptions: {reader: {topic: jobs}}}}")
 
     ran = ams("apply", "-f", "a.yaml", "-f", "-", "--yes", stdin=more)
 
@@ -166,7 +166,7 @@ def test_several_files_and_standard_input_are_one_declaration(ams: Ams, files: F
 def test_a_person_is_asked(
     ams: Ams, files: Files, environment: dict[str, str], tmp_path: Path, answer: str, done: bool
 ) -> None:
-    (tmp_path / "file.yaml").write_text(files.named("projects: {PROJECT: }"))
+    (tmp_path / "file.yaml").write_text(files.fill_project("projects: {PROJECT: }"))
     terminal, theirs = os.openpty()
     os.write(terminal, answer.encode())
     words = [*PROCESS, "apply", "-f", "file.yaml"]
@@ -182,7 +182,9 @@ def test_a_person_is_asked(
 
 
 @pytest.mark.long
-def test_two_processes_that_apply_the_same_at_once_both_succeed(files: Files, begin: Begin, tmp_path: Path) -> None:
+def test_two_processes_that_apply_the_same_at_once_both_succeed(
+    files: Files, start_ams: StartAms, tmp_path: Path
+) -> None:
     members = ", ".join(f"PROJECT-m{number}: [publisher]" for number in range(5))
     topics = ", ".join(f"t{each}: {{schema: reading, retention: 12h, access: [PROJECT-m1]}}" for each in range(5))
     subscriptions = ", ".join(f"s{number}: {{topic: t{number}, ackDeadline: 60}}" for number in range(5))
@@ -191,8 +193,8 @@ def test_two_processes_that_apply_the_same_at_once_both_succeed(files: Files, be
         f"topics: {{{topics}}}, subscriptions: {{{subscriptions}}}"
     )
     declared = f"projects: {{PROJECT: {{{sections}}}}}"
-    (tmp_path / "file.yaml").write_text(files.named(declared))
-    both = [begin("apply", "-f", "file.yaml", "--yes") for _ in range(2)]
+    (tmp_path / "file.yaml").write_text(files.fill_project(declared))
+    both = [start_ams("apply", "-f", "file.yaml", "--yes") for _ in range(2)]
 
     said = [each.communicate(timeout=60)[1] for each in both]
 

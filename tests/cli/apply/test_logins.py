@@ -45,12 +45,12 @@ ISSUER, SENSOR = Key(Kind.ISSUER, "", "checkin"), Key(Kind.USER, "", "sensor")
 IDENTITY, TOKEN = Key(Kind.IDENTITY, "sensor", "checkin"), Key(Kind.TOKEN, "sensor", "field")
 
 
-def declared(folder: Path, text: str = TEXT) -> Declared:
+def read_text_as_file(folder: Path, text: str = TEXT) -> Declared:
     (folder / "file.yaml").write_text(text)
     return read_documents([str(folder / "file.yaml")])
 
 
-def there(source: str = "registry", **token: Any) -> Existing:
+def existing_state(source: str = "registry", **token: Any) -> Existing:
     issuer = wire.Issuer(
         name="checkin", url=URL, audiences=["ams"], client_secret="***", create_users=True, source="registry",
         roles=[wire.RoleRule(entitlement=ENTITLEMENT, project="garden", roles=["consumer", "publisher"])],
@@ -65,19 +65,19 @@ def there(source: str = "registry", **token: Any) -> Existing:
 def test_the_plan_of_an_empty_service_makes_issuers_before_what_needs_them_and_shows_no_secret(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s3cret")
 
-    steps = plan(declared(tmp_path), Existing())
+    steps = plan(read_text_as_file(tmp_path), Existing())
 
     assert [(step.change, step.key) for step in steps] == [
         (Change.ADD, each) for each in (SENSOR, ISSUER, IDENTITY, TOKEN)
     ]
     assert "s3cret" not in "\n".join(lines(steps))
-    [secret] = plan(declared(tmp_path), there(), PlanOptions(set_secrets=True))
+    [secret] = plan(read_text_as_file(tmp_path), existing_state(), PlanOptions(set_secrets=True))
     assert secret == Step(Change.ALTER, ISSUER, {"client_secret": {"file": str(tmp_path / "secret")}})
 
 
 NOTHING, PRUNE, RENEW = PlanOptions(), PlanOptions(prune=True), PlanOptions(renew_tokens=True)
 EVERYTHING = PlanOptions(prune=True, renew_tokens=True)
-KEY = there(key_id="00" * 20)
+KEY = existing_state(key_id="00" * 20)
 OTHERS = "users: {sensor: {tokens: {}, bindings: {checkin: {issuer: 'https://issuer.example', subject: s-7}}}}"
 WITHOUT = "users: {sensor: {bindings: {}, tokens: {}}}\nissuers: {}"
 REMOVED = [Step(Change.REMOVE, TOKEN, {}), Step(Change.REMOVE, IDENTITY, {})]
@@ -85,11 +85,12 @@ OTHER_AUDIENCE = TEXT.replace("[ams]", "[other]")
 
 
 @pytest.mark.parametrize(("text", "existing", "options", "steps"), [
-    (TEXT, there(), NOTHING, []), (TEXT, there(), EVERYTHING, []), (OTHERS, KEY, EVERYTHING, []),
-    (TEXT, there("settings"), NOTHING, []),
-    (OTHER_AUDIENCE, there("registry"), NOTHING, [Step(Change.ALTER, ISSUER, {"audiences": ("other",)})]),
-    (WITHOUT, there(), NOTHING, []), (WITHOUT, there(), PRUNE, [*REMOVED, Step(Change.REMOVE, ISSUER, {})]),
-    (WITHOUT, there("settings"), PRUNE, REMOVED), ("users: {sensor: {}}", there(), PRUNE, []),
+    (TEXT, existing_state(), NOTHING, []), (TEXT, existing_state(), EVERYTHING, []), (OTHERS, KEY, EVERYTHING, []),
+    (TEXT, existing_state("settings"), NOTHING, []),
+    (OTHER_AUDIENCE, existing_state("registry"), NOTHING, [Step(Change.ALTER, ISSUER, {"audiences": ("other",)})]),
+    (WITHOUT, existing_state(), NOTHING, []),
+    (WITHOUT, existing_state(), PRUNE, [*REMOVED, Step(Change.REMOVE, ISSUER, {})]),
+    (WITHOUT, existing_state("settings"), PRUNE, REMOVED), ("users: {sensor: {}}", existing_state(), PRUNE, []),
 ], ids=[
     "all is there", "all is there and anything may be done", "a key is no declared token",
     "an issuer of the settings", "another audience", "nothing is removed unasked", "what is not declared",
@@ -98,16 +99,16 @@ OTHER_AUDIENCE = TEXT.replace("[ams]", "[other]")
 def test_a_plan_has_what_is_declared_and_asked_for(
     tmp_path: Path, text: str, existing: Existing, options: PlanOptions, steps: list[Step]
 ) -> None:
-    assert plan(declared(tmp_path, text), existing, options) == steps
+    assert plan(read_text_as_file(tmp_path, text), existing, options) == steps
 
 
 def test_a_token_that_differs_is_made_anew_when_that_is_asked_for_and_what_is_not_said_stays(tmp_path: Path) -> None:
     for text, existing, end in (
-        (TEXT, there(rights="all"), "2999-05-01T00:00:00Z"),
-        (TEXT, there(expires_on=""), "2999-05-01T00:00:00Z"),
-        ("users: {sensor: {tokens: {field: {token_file: f, expires_on: ~}}}}", there(), ""),
+        (TEXT, existing_state(rights="all"), "2999-05-01T00:00:00Z"),
+        (TEXT, existing_state(expires_on=""), "2999-05-01T00:00:00Z"),
+        ("users: {sensor: {tokens: {field: {token_file: f, expires_on: ~}}}}", existing_state(), ""),
     ):
-        [step] = plan(declared(tmp_path, text), existing, RENEW)
+        [step] = plan(read_text_as_file(tmp_path, text), existing, RENEW)
         assert (step.change, step.key) == (Change.ALTER, TOKEN)
         assert (step.fields["rights"], step.fields["expires_on"]) == ((PUBLISHING,), end)
 
@@ -117,18 +118,18 @@ A_KEY = "token sensor/field is a key, which is made by ams token create"
 
 
 @pytest.mark.parametrize(("text", "existing", "options", "reason"), [
-    (TEXT, there(rights="all"), NOTHING, ANEW.format("other rights")),
-    (TEXT, there(expires_on=""), NOTHING, ANEW.format("another end")),
-    (TEXT, there(rights="all", expires_on=""), NOTHING, ANEW.format("another end and other rights")),
+    (TEXT, existing_state(rights="all"), NOTHING, ANEW.format("other rights")),
+    (TEXT, existing_state(expires_on=""), NOTHING, ANEW.format("another end")),
+    (TEXT, existing_state(rights="all", expires_on=""), NOTHING, ANEW.format("another end and other rights")),
     (TEXT, KEY, NOTHING, A_KEY), (TEXT, KEY, EVERYTHING, A_KEY),
-    (OTHER_AUDIENCE, there("settings"), NOTHING,
+    (OTHER_AUDIENCE, existing_state("settings"), NOTHING,
      "issuer checkin is of the service's settings .* its audiences must"),
 ])  # fmt: skip
 def test_what_cannot_be_planned_is_refused(
     tmp_path: Path, text: str, existing: Existing, options: PlanOptions, reason: str
 ) -> None:
     with pytest.raises(BadDocument, match=reason):
-        plan(declared(tmp_path, text), existing, options)
+        plan(read_text_as_file(tmp_path, text), existing, options)
 
 
 def test_an_issuer_keeps_what_is_not_declared_when_it_is_altered(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_a_token_that_cannot_be_made_anew_is_not_revoked(tmp_path: Path) -> None
 
 
 def test_tokens_whose_files_are_not_there_are_named(tmp_path: Path) -> None:
-    said = declared(tmp_path)
+    said = read_text_as_file(tmp_path)
 
     assert list(lost_tokens(said, [Step(Change.ADD, TOKEN, {})])) == []
     assert list(lost_tokens(said, [])) == [

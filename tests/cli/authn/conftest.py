@@ -30,11 +30,11 @@ class Authn:
         self.ams = ams
 
     def __call__(self, *arguments: str) -> str:
-        ran = self.run(*arguments)
+        ran = self.run_command(*arguments)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
-    def run(self, *arguments: str, **variables: str) -> Ran:
+    def run_command(self, *arguments: str, **variables: str) -> Ran:
         return self.ams("authn", *arguments, **variables)
 
 

@@ -97,14 +97,14 @@ def test_a15_a_key_is_shown_when_it_is_made_and_never_again(authn: Authn) -> Non
     (["bindings", "list", "--host", "h"], Exit.USAGE, "--service-type and --host"),
 ])  # fmt: skip
 def test_a_mistake_is_said_in_one_line(authn: Authn, arguments: list[str], code: Exit, said: str) -> None:
-    ran = authn.run(*arguments)
+    ran = authn.run_command(*arguments)
     assert (ran.returncode, ran.stdout) == (code, "")
     assert said in ran.stderr.splitlines()[-1]
 
 
 def test_a_wrong_key_is_not_allowed_and_a_missing_one_is_told_apart(authn: Authn) -> None:
-    wrong = authn.run("keys", "list", AMS_AUTHN_KEY="wrong")
-    missing = authn.run("keys", "list", AMS_AUTHN_KEY="")
+    wrong = authn.run_command("keys", "list", AMS_AUTHN_KEY="wrong")
+    missing = authn.run_command("keys", "list", AMS_AUTHN_KEY="")
 
     assert (wrong.returncode, missing.returncode) == (Exit.NOT_ALLOWED, Exit.NOT_ALLOWED)
     assert "Wrong Credentials\n" in wrong.stderr
@@ -128,4 +128,4 @@ def test_audit_log_of_service_or_file_is_shown(authn: Authn, certificates: Certi
     assert "refused (404: Binding was not found)" in authn("audit")
     assert "/bindings/jane" not in authn("audit", "--actor", "anna")
     assert "bindings:delete" in authn("audit", "--file", str(tmp_path / "authn-audit.jsonl"))
-    assert "no pages" in authn.run("audit", "--file", "x", "--all").stderr
+    assert "no pages" in authn.run_command("audit", "--file", "x", "--all").stderr

@@ -22,7 +22,7 @@ from tests.faults.push.laws import POISON
 from tests.faults.push.scene import PushedSubscription, PushResult
 from tests.faults.push.sharing import beside_a_service
 from tests.faults.reporting import end_campaign, say
-from tests.support.receiving import Receiving, received
+from tests.support.receiving import Receiving, run_receiver
 
 SUBSCRIPTIONS = (
     PushedSubscription("ones", max_messages=1, milliseconds=5),
@@ -124,7 +124,7 @@ def main() -> int:
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="ams-faults-push-"))
     say(f"seed {options.seed}, data in {folder}")
-    with received(folder) as receiver:
+    with run_receiver(folder) as receiver:
         result = asyncio.run(PushCampaign(folder, receiver, options.kills, options.seed).run())
     print(result.line(), flush=True)
     kills = 1 + options.kills // SHARED_PART

@@ -20,7 +20,7 @@ from simulation.histories.payload import message
 from tests.faults.push import scene
 from tests.faults.push.scene import PushedSubscription, PushResult
 from tests.support.pushed import Api
-from tests.support.receiving import Receiving, received
+from tests.support.receiving import Receiving, run_receiver
 from tests.support.service import live_service
 from tests.support.waiting import wait_until_async
 
@@ -133,7 +133,7 @@ class Sharing:
 async def beside_a_service(folder: Path, processes: int, kills: int, *, again: bool = False) -> PushResult:
     """Let so many `ams push` share the subscriptions of one service, and kill some of them."""
     with contextlib.ExitStack() as stack:
-        receiver = stack.enter_context(received(folder))
+        receiver = stack.enter_context(run_receiver(folder))
         settings = SETTINGS | {"AMS_PUSH_CA_FILE": receiver.ca}
         service = stack.enter_context(live_service(folder / "data", environment=settings))
         holders = [PushProcess(f"push-{n}", folder, service.base_url, TOKEN, receiver) for n in range(processes)]

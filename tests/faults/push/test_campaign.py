@@ -8,7 +8,7 @@ from tests.cluster.nodes import processes
 from tests.faults.push.campaign import PushCampaign
 from tests.faults.push.sharing import Sharing, beside_a_service
 from tests.support.pushed import Api
-from tests.support.receiving import received
+from tests.support.receiving import run_receiver
 from tests.support.served import SERVICE_TOKEN
 
 pytestmark = [pytest.mark.faults, pytest.mark.long]
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.long]
 
 @pytest.mark.embedded("it is one service that is killed")
 async def test_nothing_is_lost_and_only_what_was_on_its_way_comes_twice(tmp_path: Path) -> None:
-    with received(tmp_path) as receiver:
+    with run_receiver(tmp_path) as receiver:
         result = await PushCampaign(tmp_path, receiver, 3, seed=7).run()
 
     assert result.violations == []
@@ -37,7 +37,7 @@ async def test_others_go_on_when_one_of_three_is_killed_and_one_of_the_two_that_
 @pytest.mark.kafka
 @pytest.mark.postgres
 async def test_other_nodes_go_on_when_one_of_three_is_killed(tmp_path: Path) -> None:
-    with received(tmp_path) as receiver:
+    with run_receiver(tmp_path) as receiver:
         push = {"push_allow": "127.0.0.0/8", "push_ca_file": receiver.ca}
         with processes(tmp_path, 3, push) as (asked, *others):
             async with Api(asked.url, SERVICE_TOKEN) as api:

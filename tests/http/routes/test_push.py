@@ -13,7 +13,7 @@ from ams.push.report import RETRYING, SEND
 from ams.wire.push import Attempt, Failure, WorkerState
 from tests.support import shape
 from tests.support.administration import age_leases
-from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, Served, served
+from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, InProcessService, in_process_service
 
 PUSH = {"push_enabled": True, "push_worker_token": WORKER_TOKEN, "push_inside": False}
 """A service that delivers nothing itself."""
@@ -29,7 +29,7 @@ BROKEN = WorkerState(
 
 @dataclass(frozen=True)
 class PushService:
-    service: Served
+    service: InProcessService
     admin: Client
     worker: Client
     id: str
@@ -50,7 +50,7 @@ class PushService:
 @pytest.fixture(scope="module")
 def push_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PushService]:
     with (
-        served(tmp_path_factory.mktemp("service") / "ams-data", **PUSH) as service,
+        in_process_service(tmp_path_factory.mktemp("service") / "ams-data", **PUSH) as service,
         Client(service.run.base_url, service.token) as admin,
         Client(service.run.base_url, WORKER_TOKEN) as worker,
     ):

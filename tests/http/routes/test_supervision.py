@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ams.core.supervisor import Supervisor
-from tests.support.served import served
+from tests.support.served import in_process_service
 
 
 def test_all_parts_of_a_service_share_one_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,6 +20,6 @@ def test_all_parts_of_a_service_share_one_supervisor(tmp_path: Path, monkeypatch
 
     for name in ("task", "thread"):
         monkeypatch.setattr(Supervisor, name, partialmethod(partial(note, getattr(Supervisor, name))))
-    with served(tmp_path / "ams-data"):
+    with in_process_service(tmp_path / "ams-data"):
         assert len(set(watched.values())) == 1, watched
         assert {"counting", "uses of tokens", "leases of messages"} <= watched.keys()

@@ -15,7 +15,7 @@ from ams.core.errors import AckTimeout, OwnedElsewhere
 from ams.core.names import Offset
 from ams.core.parallel_options import ParallelOptions
 from ams.core.supervisor import Supervisor
-from ams.service.parallel.settling import LATE
+from ams.service.parallel.settling import LateIds
 from ams.service.seeking import Seeker
 from tests.service.parallel.site import SUB, NodeOwnership, ParallelSite, offsets
 from tests.support.engines import Engines, open_engines
@@ -88,9 +88,8 @@ class Town:
             await getattr(self.sites[node], what)(wanted, *more)
         except OwnedElsewhere:
             return []
-        except AckTimeout as error:
-            late = set(error.message.removeprefix(f"{LATE}: ").split(", "))
-            return [each for each in wanted if f"{each.offset}-{each.hand_out}" not in late]
+        except LateIds as error:  # late, or out of order
+            return [each for each in wanted if each not in error.ids]
         return wanted
 
     async def change(self, node: int, notices: bool) -> None:

@@ -20,7 +20,7 @@ from ams.service.subscriptions import Subscriptions
 from ams.service.users import FIRST_WORKER, push_worker
 from ams.storage.registry.records import Membership, User, UserDetails
 from ams.storage.registry.registry import Registry
-from tests.support.administration import admitted
+from tests.support.administration import admit_user
 from tests.support.receiver import Receiver, answers, receiver
 from tests.support.use_cases import SUB, UseCases
 from tests.support.waiting import PATIENCE_SECONDS
@@ -126,7 +126,7 @@ async def test_parallel_changes_end_with_worker_and_configuration_agreeing(use_c
 
 async def test_a_worker_pulls_only_while_push_is_enabled(use_cases: UseCases, pushing: Pushing) -> None:
     """HTTP contract 10.3; from a pull subscription also while it is not."""
-    caller = await admitted(use_cases.engines.registry, "subscriptions:pull", await worker(use_cases), "P")
+    caller = await admit_user(use_cases.engines.registry, "subscriptions:pull", await worker(use_cases), "P")
     deliverer = use_cases.deliverer()
     assert (await deliverer.to_pull(caller, SUB)).name == SUB
     await pushing.modify(use_cases.caller, SUB, HOOK)

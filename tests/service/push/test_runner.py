@@ -15,7 +15,7 @@ from ams.service.push.runner import EnginesUpstream
 from ams.service.stored_bytes import StoredBytes
 from tests.push.keepers import make_pulled, target
 from tests.support.receiving import Receiving
-from tests.support.served import Served, served
+from tests.support.served import InProcessService, in_process_service
 from tests.support.use_cases import SUB as SUBSCRIPTION
 from tests.support.use_cases import TOPIC as TOPIC_NAME
 from tests.support.use_cases import open_use_cases
@@ -26,8 +26,8 @@ SUB = "/projects/P/subscriptions/S"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, running_receiver: Receiving) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("service") / "ams-data", **settings_for(running_receiver)) as made:
+def service(tmp_path_factory: pytest.TempPathFactory, running_receiver: Receiving) -> Iterator[InProcessService]:
+    with in_process_service(tmp_path_factory.mktemp("service") / "ams-data", **settings_for(running_receiver)) as made:
         yield made
 
 
@@ -35,13 +35,13 @@ def settings_for(receiver: Receiving) -> dict[str, str]:
     return {"push_allow": "127.0.0.0/8", "push_ca_file": receiver.ca}
 
 
-def publish(service: Served, *texts: str, topic: str = TOPIC, **attributes: str) -> None:
+def publish(service: InProcessService, *texts: str, topic: str = TOPIC, **attributes: str) -> None:
     messages = [{"data": b64encode(text.encode()).decode(), "attributes": attributes} for text in texts]
     service.ask("POST", topic + ":publish", {"messages": messages})
 
 
 @pytest.fixture
-def client(service: Served, receiving: Receiving) -> Iterator[Served]:
+def client(service: InProcessService, receiving: Receiving) -> Iterator[InProcessService]:
     service.ask("POST", "/projects/P", {})
     service.ask("PUT", TOPIC)
     yield service
@@ -49,7 +49,7 @@ def client(service: Served, receiving: Receiving) -> Iterator[Served]:
         service.ask("DELETE", f"/projects/{project['name']}")
 
 
-def make_subscription(client: Served, receiver: Receiving, path: str) -> dict[str, object]:
+def make_subscription(client: InProcessService, receiver: Receiving, path: str) -> dict[str, object]:
     """Create subscription S, pushed to a path of the receiver, and verify it; return its configuration."""
     config = {"pushEndpoint": receiver.url(path), "retryPolicy": {"type": "linear", "period": 50}}
     client.ask("PUT", SUB, {"topic": TOPIC[1:], "pushConfig": config})
@@ -57,20 +57,20 @@ def make_subscription(client: Served, receiver: Receiving, path: str) -> dict[st
     return config
 
 
-def verify(client: Served, receiver: Receiving) -> None:
+def verify(client: InProcessService, receiver: Receiving) -> None:
     receiver.show(client.ask("GET", SUB)["pushConfig"]["verificationHash"])
     client.ask("POST", SUB + ":verifyPushEndpoint")
 
 
-def configure(client: Served, config: object) -> None:
+def configure(client: InProcessService, config: object) -> None:
     client.ask("POST", SUB + ":modifyPushConfig", {"pushConfig": config})
 
 
-def status(client: Served) -> str:
+def status(client: InProcessService) -> str:
     return str(client.ask("GET", SUB).get("pushStatus"))
 
 
-def wait_for_acknowledgements(client: Served, count: int) -> None:
+def wait_for_acknowledgements(client: InProcessService, count: int) -> None:
     wait_until(lambda: client.ask("GET", SUB + ":offsets")["current"] == count)
 
 
@@ -78,7 +78,7 @@ def ids(receiver: Receiving, path: str) -> Sequence[str]:
     return [json.loads(each.body)["message"]["messageId"] for each in receiver.requests(path)]
 
 
-def test_a_message_is_delivered_and_acknowledged(client: Served, receiving: Receiving) -> None:
+def test_a_message_is_delivered_and_acknowledged(client: InProcessService, receiving: Receiving) -> None:
     make_subscription(client, receiving, "/ok/one")
     assert status(client) == f"Subscription {SUB} is currently active"
     header = client.ask("GET", SUB)["pushConfig"]["authorizationHeader"]["value"]
@@ -96,7 +96,7 @@ def test_a_message_is_delivered_and_acknowledged(client: Served, receiving: Rece
     wait_for_acknowledgements(client, 1)
 
 
-def test_what_fails_is_tried_again_and_the_status_tells_it(client: Served, receiving: Receiving) -> None:
+def test_what_fails_is_tried_again_and_the_status_tells_it(client: InProcessService, receiving: Receiving) -> None:
     make_subscription(client, receiving, "/status/500/a?body=out%20of%20order")
 
     publish(client, "x")
@@ -109,7 +109,9 @@ def test_what_fails_is_tried_again_and_the_status_tells_it(client: Served, recei
     assert ids(receiving, "/ok/instead") == ["0"]
 
 
-def test_after_a_seek_and_when_its_topic_is_made_anew_delivery_goes_on_from_there(client: Served, receiving: Receiving):
+def test_after_a_seek_and_when_its_topic_is_made_anew_delivery_goes_on_from_there(
+    client: InProcessService, receiving: Receiving
+):
     """HTTP contract 17.2, A9; push contract 15, P31."""
     make_subscription(client, receiving, "/ok/back")
     publish(client, *"ab")
@@ -127,7 +129,7 @@ def test_after_a_seek_and_when_its_topic_is_made_anew_delivery_goes_on_from_ther
     assert ids(receiving, "/ok/back") == ["0", "1", "0", "1", "0"]
 
 
-def test_a_project_that_is_renamed_goes_on_under_its_name(client: Served, receiving: Receiving) -> None:
+def test_a_project_that_is_renamed_goes_on_under_its_name(client: InProcessService, receiving: Receiving) -> None:
     """Push contract 15, P31."""
     make_subscription(client, receiving, "/ok/name")
     client.ask("PUT", "/projects/P", {"name": "Q"})
@@ -140,7 +142,9 @@ def test_a_project_that_is_renamed_goes_on_under_its_name(client: Served, receiv
     wait_until(lambda: client.ask("GET", renamed)["pushStatus"] == f"Subscription {renamed} is currently active")
 
 
-def test_nothing_is_delivered_after_going_back_to_pull_nor_after_a_deletion(client: Served, receiving: Receiving):
+def test_nothing_is_delivered_after_going_back_to_pull_nor_after_a_deletion(
+    client: InProcessService, receiving: Receiving
+):
     config = make_subscription(client, receiving, "/ok/pull")
     configure(client, {})
     publish(client, "x")
@@ -160,21 +164,21 @@ def test_nothing_is_delivered_after_going_back_to_pull_nor_after_a_deletion(clie
 @pytest.mark.long
 def test_what_was_not_delivered_at_a_stop_is_delivered_after_the_next_start(tmp_path: Path, receiving: Receiving):
     settings = settings_for(receiving)
-    with served(tmp_path / "ams-data", **settings) as client:
+    with in_process_service(tmp_path / "ams-data", **settings) as client:
         client.ask("POST", "/projects/P", {})
         client.ask("PUT", TOPIC)
         make_subscription(client, receiving, "/ok/start")
         publish(client, "a")
         wait_for_acknowledgements(client, 1)
 
-    with served(tmp_path / "ams-data", push_inside=False) as client:
+    with in_process_service(tmp_path / "ams-data", push_inside=False) as client:
         publish(client, "b")
         assert status(client) == "Push server is currently unavailable"
         assert client.ask("GET", "/status")["push_servers"] == [
             {"endpoint": "internal", "status": "Push server is currently unavailable"}
         ]
 
-    with served(tmp_path / "ams-data", **settings) as client:
+    with in_process_service(tmp_path / "ams-data", **settings) as client:
         wait_for_acknowledgements(client, 2)
         assert client.ask("GET", "/status") == {
             "status": "ok", "push_servers": [{"endpoint": "internal", "status": "SERVING"}]

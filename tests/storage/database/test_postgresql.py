@@ -91,7 +91,7 @@ async def test_what_was_revoked_of_an_identity_is_dead_everywhere(nodes: tuple[R
         await one.bindings.create(user.id, "b", issuer.url, subject, created_by=None)
     await one.named_tokens.create(anna.id, "ci", expires_on=None, rights=None, created_by=None, key=public_key())
     logins = KeyLogins(two, SystemClock(), 30)
-    signed = program_keys.signed(time.time())
+    signed = program_keys.sign_token(time.time())
     robot = await logins.principal(signed)
     assert robot is not None
     assert None not in [await two.users.principal(each) for each in named]

@@ -81,7 +81,7 @@ class Receiving:
 
 
 @contextlib.contextmanager
-def received(folder: Path, *, port: int = 0, more_ports: int = 0) -> Iterator[Receiving]:
+def run_receiver(folder: Path, *, port: int = 0, more_ports: int = 0) -> Iterator[Receiving]:
     """Run a receiver until the block ends; certificates are written to `folder`."""
     command = ["-m", "tests.support.receiving", "--folder", str(folder), "--port", str(port)]
     with subprocess.Popen(

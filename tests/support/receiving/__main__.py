@@ -28,7 +28,7 @@ from tests.support.receiving.requests import Memory, Received
 Endpoints = Mapping[str, str | list[str]]
 
 
-def asked(endpoints: Endpoints) -> Behaviour:
+def make_behaviour(endpoints: Endpoints) -> Behaviour:
     def ask(conversation: Conversation, request: Received) -> Awaitable[None] | None:
         if not request.target.startswith("/_"):
             return behave(conversation, request)
@@ -65,7 +65,7 @@ async def serve(folder: Path, port: int, more: int) -> None:
     pair = authority.issue("receiver")
     tls = context(pair)
     endpoints: dict[str, str | list[str]] = {}
-    talking = _talking(Memory(), asked(endpoints))
+    talking = _talking(Memory(), make_behaviour(endpoints))
     async with contextlib.AsyncExitStack() as stack:
         urls = []
         for each in [port, *([0] * more)]:

@@ -105,7 +105,7 @@ class BadEndpoints:
             "tls-1.0": self._serve_old(context(good, ssl.TLSVersion.TLSv1)),
             "tls-1.1": self._serve_old(context(good, ssl.TLSVersion.TLSv1_1)), "plain": await self._serve(self._make),
             "alert": await self._serve(lambda: _Says(ALERT)), "silent": await self._serve(lambda: _Says(b"")),
-            "reset": await self._serve(_Resets), "refused": _url(self._bound()), "swallow": _url(self._full()),
+            "reset": await self._serve(_Resets), "refused": _url(self._bind_socket()), "swallow": _url(self._full()),
         }  # fmt: skip
 
     async def _serve(self, make: Make, tls: ssl.SSLContext | None = None) -> str:
@@ -119,7 +119,7 @@ class BadEndpoints:
         threading.Thread(target=_accept, args=(listener, tls), daemon=True).start()
         return _url(listener)
 
-    def _bound(self) -> socket.socket:
+    def _bind_socket(self) -> socket.socket:
         bound = self._stack.enter_context(socket.socket())
         bound.bind(("127.0.0.1", 0))
         return bound

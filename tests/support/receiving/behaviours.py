@@ -84,10 +84,10 @@ def data_of(body: str) -> list[str]:
     """Return the data of a delivery's messages, decoded where it is base64 of text."""
     delivery = json.loads(body)
     items = delivery.get("messages", [delivery])
-    return [_decoded(item["message"]["data"]) for item in items]
+    return [_decode_data(item["message"]["data"]) for item in items]
 
 
-def _decoded(data: str) -> str:
+def _decode_data(data: str) -> str:
     try:
         return pybase64.b64decode(data, validate=True).decode()
     except ValueError:

@@ -76,9 +76,9 @@ class Conversation(asyncio.Protocol):
         while self._answering is None and (request := self._next()) is not None:
             doing = self._behaviour(self, request)
             if doing is not None:
-                self._answering = asyncio.ensure_future(self._answered(doing))
+                self._answering = asyncio.ensure_future(self._finish_answer(doing))
 
-    async def _answered(self, doing: Awaitable[None]) -> None:
+    async def _finish_answer(self, doing: Awaitable[None]) -> None:
         await doing
         self._answering = None
         if not self.is_over:

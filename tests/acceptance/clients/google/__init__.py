@@ -34,17 +34,20 @@ def _node(folder: Path) -> None:
 def _npm(folder: Path) -> None:
     for name in ("package.json", "package-lock.json"):
         shutil.copy(HERE / name, folder)
-    _run(folder, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+    _run_command(folder, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 
 
 def _go(folder: Path) -> None:
     """Go itself keeps what it fetches and builds, for all clones of a machine."""
-    wanted, here = _go_version((HERE / "go.mod").read_text()), _go_version(_run(folder, "go", "env", "GOVERSION"))
+    wanted, here = (
+        _go_version((HERE / "go.mod").read_text()),
+        _go_version(_run_command(folder, "go", "env", "GOVERSION")),
+    )
     if here < wanted:
         skip_without("go", f"Google's client for Go needs Go {wanted}, this is {here}")
     for name in ("go.mod", "go.sum"):
         shutil.copy(HERE / name, folder)
-    _run(folder, "go", "mod", "download")
+    _run_command(folder, "go", "mod", "download")
 
 
 def _java(folder: Path) -> None:
@@ -59,7 +62,7 @@ def _go_version(text: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups()))
 
 
-def _run(folder: Path, *command: str) -> str:
+def _run_command(folder: Path, *command: str) -> str:
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, f"{' '.join(command)}: {(ran.stdout + ran.stderr)[-2000:]}"
     return ran.stdout
@@ -79,20 +82,22 @@ class Language(NamedTuple):
         shutil.copy(HERE / self.program, folder)
 
 
-def _marked(language: Language, mark: Any = ()) -> Any:
+def _language_param(language: Language, mark: Any = ()) -> Any:
     return pytest.param(language, marks=mark, id=language.name)
 
 
 OTHER_LANGUAGES = [
-    _marked(Language("node", _node, "garden.mjs", 10, ("receive.mjs", "exec node receive.mjs")), pytest.mark.node),
-    _marked(
+    _language_param(
+        Language("node", _node, "garden.mjs", 10, ("receive.mjs", "exec node receive.mjs")), pytest.mark.node
+    ),
+    _language_param(
         Language("go", _go, "garden.go", 2, ("receive.go", "go build -o receive receive.go && exec ./receive")),
         pytest.mark.go,
     ),
-    _marked(
+    _language_param(
         Language("java", _java, "Garden.java", 2, ("Receive.java", "exec java -cp 'jars/*' Receive.java")),
         pytest.mark.jdk,
     ),
 ]
 PYTHON = Language("python", _python, "garden.py", 2)
-LANGUAGES = [_marked(PYTHON), *OTHER_LANGUAGES]
+LANGUAGES = [_language_param(PYTHON), *OTHER_LANGUAGES]

@@ -2,7 +2,7 @@
 
 A program gets the path of a plan and prints the answers. The plan is JSON: `base` (address of the service), `ca` (a CA
 file for TLS) and `asks` (in order, each with the members of `Ask`). The output is a JSON list of objects with the
-members of `Told`.
+members of `ClientAnswer`.
 """
 
 import json
@@ -28,7 +28,7 @@ class Ask(NamedTuple):
     close: bool = False
 
 
-class Told(NamedTuple):
+class ClientAnswer(NamedTuple):
     status: int
     body: str
     version: str  # of HTTP, `1.0` or `1.1`; empty where the client does not tell
@@ -59,7 +59,7 @@ def _command(client: str, folder: Path) -> list[str]:
     return [sys.executable, str(HERE / "python.py"), name]
 
 
-def run(client: str, folder: Path, base: str, ca: Path, asks: Sequence[Ask]) -> list[Told]:
+def run_client(client: str, folder: Path, base: str, ca: Path, asks: Sequence[Ask]) -> list[ClientAnswer]:
     plan = folder / f"{os.urandom(4).hex()}.json"
     plan.write_text(json.dumps({"base": base, "ca": str(ca), "asks": [ask._asdict() for ask in asks]}))
     environment = {**os.environ, "NODE_EXTRA_CA_CERTS": str(ca), "NO_PROXY": "localhost,127.0.0.1"}
@@ -68,4 +68,4 @@ def run(client: str, folder: Path, base: str, ca: Path, asks: Sequence[Ask]) -> 
         env=environment,
     )  # fmt: skip
     assert ran.returncode == 0, f"{client} ended with {ran.returncode}: {ran.stderr[-3000:]}"
-    return [Told(**told) for told in json.loads(ran.stdout)]
+    return [ClientAnswer(**told) for told in json.loads(ran.stdout)]

@@ -33,7 +33,7 @@ def _body(ask: dict[str, Any]) -> Any:
     return _pieces(ask) if ask["chunked"] else ask["body"].encode()
 
 
-def _trusted(plan: dict[str, Any]) -> ssl.SSLContext:
+def _trust_context(plan: dict[str, Any]) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=plan["ca"] if Path(plan["ca"]).exists() else None)
 
 
@@ -60,7 +60,7 @@ def _with_urllib3(plan: dict[str, Any]) -> Iterator[Answer]:
 def _with_httpx(plan: dict[str, Any]) -> Iterator[Answer]:
     import httpx
 
-    with httpx.Client(base_url=plan["base"], verify=_trusted(plan), trust_env=False, timeout=30) as client:
+    with httpx.Client(base_url=plan["base"], verify=_trust_context(plan), trust_env=False, timeout=30) as client:
         for ask in plan["asks"]:
             each = client.request(ask["method"], ask["path"], headers=_headers(ask), content=_body(ask))
             yield each.status_code, each.text, each.http_version.removeprefix("HTTP/")
@@ -69,7 +69,7 @@ def _with_httpx(plan: dict[str, Any]) -> Iterator[Answer]:
 async def _with_aiohttp(plan: dict[str, Any]) -> list[Answer]:
     import aiohttp
 
-    answers, trusted = [], _trusted(plan)
+    answers, trusted = [], _trust_context(plan)
     async with aiohttp.ClientSession(plan["base"]) as session:
         for ask in plan["asks"]:
             body = _slow_pieces(ask) if ask["chunked"] else _body(ask)

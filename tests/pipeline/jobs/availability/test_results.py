@@ -24,7 +24,7 @@ from demo.pipeline.samples import Mishaps, monitoring
 from tests.pipeline.garden import Garden, make_garden
 from tests.pipeline.jobs.availability.support import EXAMPLE_FOLDER, PROFILES, encode_datum, record, rows
 from tests.pipeline.jobs.recorded import recorded_run, store_samples
-from tests.support.served import Served
+from tests.support.served import InProcessService
 
 PAGE = (EXAMPLE_FOLDER / "worked.md").read_text()
 FIGURES = ("type", "endpoint_group", "service", "hostname", "availability", "reliability", "up", "unknown", "down")
@@ -82,7 +82,7 @@ class MonitoredJob:
 
 @pytest.fixture(scope="module")
 def monitored_job(
-    spark_session: SparkSession, service: Served, tmp_path_factory: pytest.TempPathFactory
+    spark_session: SparkSession, service: InProcessService, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[MonitoredJob]:
     """A job after three batches: an empty topic; most results, some twice, the last first, with an invalid message; and
     a late result."""

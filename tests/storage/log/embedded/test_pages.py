@@ -13,7 +13,7 @@ from ams.storage.log.embedded.pages import NotLoaded, Pages
 from ams.storage.log.embedded.reader import BEGUN_BYTES, RecentRecords
 from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.engines import Embedded, fragments, make_messages, new_topic
-from tests.support.memory import in_a_process, traced
+from tests.support.memory import in_a_process, trace_memory
 
 BUDGET = 10
 
@@ -170,7 +170,7 @@ def test_records_that_were_read_by_half_take_no_more_memory_than_they_may() -> N
 def kept_bytes(number: int, size: int, messages: int) -> int:
     """Return the memory of so many cached records, each stored twice."""
     recent = RecentRecords(MEMORY)
-    with traced() as held:
+    with trace_memory() as held:
         for first in range(0, number, 5):
             for each in [*range(first, first + 5)] * 2:
                 recent.note((1, 10**6 + each), make_run(each, size, messages))

@@ -5,11 +5,11 @@ import os
 import signal
 import sys
 
-from ams.app.serving import running
+from ams.app.lifecycle import running
 from ams.core.clock import Milliseconds, SystemClock
-from ams.core.observing import configure_logs
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
+from ams.core.telemetry import configure_logs
 
 
 class OffClock:

@@ -1,6 +1,6 @@
 """Takes backups while the service runs, restores them onto another machine, and checks them by its answers there.
 
-`ams.app.backup.taking` takes the backup, in a thread of a process of its own. Not simulated are the Unix socket that
+`ams.app.backup.live_copy` takes the backup, in a thread of a process of its own. Not simulated are the Unix socket that
 asks the service to keep its files, and the files of the copy.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ams.app.backup import taking
+from ams.app.backup import live_copy
 from ams.core.errors import AmsError
 from ams.storage.folder import Folder
 from ams.storage.log.embedded import Part
@@ -113,7 +113,7 @@ def _copy_files(node: Node, began: float) -> Copy | None:
     folder = Folder.look(node.folder)
     found: dict[str, bytes] = {}
     try:
-        with contextlib.closing(_RetentionHold(node)) as kept, taking._moment(folder, kept, node.clock) as moment:  # type: ignore[arg-type]
+        with contextlib.closing(_RetentionHold(node)) as kept, live_copy._moment(folder, kept, node.clock) as moment:  # type: ignore[arg-type]
             found["registry.db"] = moment.registry._connection.serialize()
             for part in moment.parts:
                 node.disk.take_time()

@@ -30,9 +30,9 @@ HOLDERS = ("files", "_files", "disk", "_disk")  # names of the service's attribu
 SOURCE = Path(ams.__file__).parent
 LEASES = "states of leases"
 STATES = ("on lease", "waiting", "blocked by a key", "being stored", "a pull waits")
-FOLDERS = ("app/serving.py", "app/wiring", "http", "pubsub", "push", "service", "storage", "web")
+FOLDERS = ("app/lifecycle.py", "app/wiring", "http", "pubsub", "push", "service", "storage", "web")
 """Packages that a node runs; the others belong to separate programs."""
-OTHER_PROGRAMS = ("kafka", "postgres", "relaying", "rpc")
+OTHER_PROGRAMS = ("kafka", "postgres", "pubsub/forwarding", "rpc")
 
 
 class Point(NamedTuple):

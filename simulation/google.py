@@ -18,7 +18,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from ams.pubsub import protos, publisher, subscriber
 from ams.pubsub.calls import Calls, Rpc
-from ams.pubsub.streaming import METHOD, Streams
+from ams.pubsub.streaming_pull import METHOD, Streams
 from ams.web.http2_relay import peer_name
 from ams.web.listener import Listener, ListenerLimits
 from simulation.clients import FOREVER, UNKNOWN_OUTCOMES, SimClient, Traffic

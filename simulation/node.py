@@ -10,7 +10,7 @@ import os
 import shutil
 from collections import Counter
 
-from ams.app.serving import State, serve_api
+from ams.app.lifecycle import State, serve_api
 from ams.app.wiring import Service, service
 from ams.core.clock import Milliseconds
 from ams.core.settings import Bytes, Seconds, Settings

@@ -21,9 +21,9 @@ from unittest import mock
 
 import structlog
 
-import ams.app.serving  # loads all modules of the service
-from ams.app.backup import taking
-from ams.push import connecting
+import ams.app.lifecycle  # loads all modules of the service
+from ams.app.backup import live_copy
+from ams.push import endpoint_connection
 from ams.storage.database import sqlite as database
 from ams.storage.database.sqlite import SqliteStore
 from ams.storage.log.embedded.segment import OpenSegment
@@ -38,7 +38,7 @@ LOOK_SECONDS = (1e-7, 3e-6)  # time between two readings of the clock within one
 
 LogEvent = Mapping[str, Any]
 
-assert ams.app.serving
+assert ams.app.lifecycle
 
 
 class _SimTime(ModuleType):
@@ -107,12 +107,12 @@ def install_seams(world: World, note: Callable[[LogEvent], None], *, answers_goo
         stack.enter_context(mock.patch.object(database, "make_private", sqlite_files().make_file))
         stack.enter_context(mock.patch.object(database, "Disk", sqlite_files))
         databases = SimpleNamespace(path=SimpleNamespace(exists=sqlite_files().exists))
-        stack.enter_context(mock.patch.object(taking, "os", databases))
+        stack.enter_context(mock.patch.object(live_copy, "os", databases))
         if answers_google:
             stack.enter_context(mock.patch.multiple(_pubsub, answering=answering, listen=listen))
         # Connections to receivers of push are the world's, and without TLS.
-        stack.enter_context(mock.patch.object(connecting, "connected", _connect))
-        stack.enter_context(mock.patch.object(connecting, "secured", _skip_tls))
+        stack.enter_context(mock.patch.object(endpoint_connection, "connected", _connect))
+        stack.enter_context(mock.patch.object(endpoint_connection, "secured", _skip_tls))
         stack.enter_context(mock.patch("ams.app.wiring.push.trust"))
         # These two classes bound theirs at definition.
         stack.enter_context(mock.patch.object(FairScheduler.__init__, "__defaults__", (simulated_time.perf_counter,)))
@@ -144,12 +144,12 @@ async def _connect(_address: object, port: int) -> Any:
         process = SimProcess.running()
         return await process.world.network.connect(process, port)
     except OSError as error:
-        raise connecting.Unreachable(connecting.socket_error_text(error)) from error
+        raise endpoint_connection.Unreachable(endpoint_connection.socket_error_text(error)) from error
 
 
 async def _skip_tls(plain: Any, _trust: object, _host: str) -> Any:
-    _, wire = await SimProcess.running().loop.create_connection(connecting._Wire, sock=plain)
-    return connecting.Stream(wire)  # type: ignore[arg-type]
+    _, wire = await SimProcess.running().loop.create_connection(endpoint_connection._Wire, sock=plain)
+    return endpoint_connection.Stream(wire)  # type: ignore[arg-type]
 
 
 def _is_dying() -> bool:

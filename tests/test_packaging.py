@@ -30,7 +30,7 @@ CALLED_OTHERWISE = {
 """Packages whose modules have other names, or that a declared one installs and exposes in its own interface."""
 ONLY_WITH_A_SERVICE = (
     "ams.app", "ams.authn", "ams.cli.protobuf_messages",
-    "ams.cli.serve", "ams.core.observing", "ams.core.supervisor", "ams.storage",
+    "ams.cli.serve", "ams.core.telemetry", "ams.core.supervisor", "ams.storage",
 )  # fmt: skip
 """Modules that commands import after `need("service")`."""
 OWN_EXTRA = ("ams.migrate", "ams.pipeline", "ams.tables")
@@ -110,7 +110,7 @@ def test_an_extra_of_a_server_brings_the_service(extra: str) -> None:
 @pytest.mark.parametrize(("extra", "roots", "without"), [
     ("", modules("ams.client"), ()),
     ("", modules("ams.cli"), (*ONLY_WITH_A_SERVICE, *OWN_EXTRA)),
-    ("tables", modules("ams.tables", "ams.pipeline.archiving"), ()),
+    ("tables", modules("ams.tables", "ams.pipeline.topic_archive"), ()),
     ("spark", modules("ams.pipeline", "pyspark_ams"), ()),
     ("migrate", modules("ams.migrate"), ("ams.service", "ams.storage.database.postgresql")),
 ], ids=["client", "commands", "tables", "spark", "migrate"])  # fmt: skip

@@ -44,7 +44,7 @@ ASKED_ELSEWHERE = {
     "Quota waitingPulls of the project is exceeded: its limit is N",
     "Invalid filter: it has more than 256 bytes",  # tests/pubsub/test_subscriptions.py
     "A project has at most 5000 snapshots",  # tests/storage/registry/test_schemas.py
-    # of a pull: push would have to be switched off: tests/service/push/test_pushing.py
+    # of a pull: push would have to be switched off: tests/service/push/test_configurations.py
     "Push functionality is currently disabled",
 }
 """Errors that no row of the contract can provoke; pyarrow is missing in tests/http/test_streaming.py."""

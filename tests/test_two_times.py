@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from ams.app import serving
-from ams.app.push_server.following import OK, Condition
+from ams.app import lifecycle
+from ams.app.push_server.selection import OK, Condition
 from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
 from ams.authn import program
@@ -85,7 +85,7 @@ def test_both_services_make_their_certificate_again(tmp_path: Path, is_authn: bo
     if is_authn:
         certificate = program._certificate(AuthnSettings(tls_self_signed=True), of_authn)[0]
     else:
-        certificate = serving._certificate(Settings(tls_self_signed=True), of_ams)
+        certificate = lifecycle._certificate(Settings(tls_self_signed=True), of_ams)
     assert certificate is not None
     first = Path(certificate.chain).read_bytes()
 

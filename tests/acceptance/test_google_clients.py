@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from google.cloud.pubsub_v1 import PublisherClient, SubscriberClient
 
-from ams.pubsub.streaming import Streams
+from ams.pubsub.streaming_pull import Streams
 from tests.acceptance.clients.google import HERE, LANGUAGES, PYTHON, Language
 from tests.support.documents import ROOT, block, blocks, environment, is_shown, make_clone, run_script, write_programs
 from tests.support.service import LiveService, live_service, running_service

@@ -21,9 +21,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from ams.app.backup import restore, take
-from ams.app.backup.copying import SYNC_SLICE_BYTES, copy_file
-from ams.app.backup.keeping import keep, serve_backups
-from ams.app.backup.taking import _copy, _moment, _source
+from ams.app.backup.files import SYNC_SLICE_BYTES, copy_file
+from ams.app.backup.live_copy import _copy, _moment, _source
+from ams.app.backup.protocol import keep, serve_backups
 from ams.app.maintenance import check_folder
 from ams.core.clock import ManualClock
 from ams.core.errors import Damaged, Unusable
@@ -485,7 +485,7 @@ async def test_a_copy_that_takes_no_answers_is_given_up_too(tmp_path: Path) -> N
 
 
 async def test_a_copy_that_gets_on_says_so_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.app.backup.keeping.SAID_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("ams.app.backup.protocol.SAID_EVERY_SECONDS", 0.0)
     async with open_with_backups(tmp_path / "data"):
         kept = await asyncio.to_thread(keep, str(tmp_path / "data"))
         asked: list[str] = []

@@ -10,9 +10,9 @@ import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
-from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.certificates.reading import subject_sha256
+from ams.authn.certificates.certificate import subject_sha256
 from ams.authn.certificates.trust import TrustFolder
+from ams.authn.certificates.validation import CertificateChecks
 from ams.authn.http.errors import refusal
 from ams.authn.login import RECENT_LOGIN_MS, Login, Services
 from ams.authn.management import AuthMethods, Bindings, ServiceTypes
@@ -24,7 +24,7 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import AmsError, NotFound, RateLimited, ServiceFailed, ServiceTimeout, Unavailable
 from ams.core.rate import LoginLimit
-from ams.outgoing.guard import Guard, trust
+from ams.outgoing.address_guard import Guard, trust
 from ams.storage.audit.records import AuditRecords
 from ams.storage.audit.trail import FailedLogins, Trail, events_in
 from ams.storage.database.database import sqlite_url

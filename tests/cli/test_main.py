@@ -16,7 +16,7 @@ import pytest
 from typer.main import get_command
 
 from ams import __version__
-from ams.cli.exits import Exit
+from ams.cli.exit_codes import Exit
 from ams.cli.main import COMMANDS, SERVICE_COMMANDS, completed_words, program
 from tests.cli.conftest import Ams, AmsProcess, prepare_project
 from tests.client.stub import stub_server

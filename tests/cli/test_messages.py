@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.messages import REQUEST_MESSAGES, MessageFilter, data_text, requests
 from ams.client import Message, wire
 from tests.cli.conftest import Ams, StartAms

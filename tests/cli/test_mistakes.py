@@ -5,7 +5,7 @@ import shlex
 import pytest
 import typer
 
-from ams.cli.exits import PipeClosed, Usage, exit_code, line
+from ams.cli.exit_codes import PipeClosed, Usage, exit_code, line
 from ams.client import errors
 from ams.core.errors import BadDocument, BadSettings, Unusable
 from ams.pipeline import errors as pipeline

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.app.wiring import service
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.profiles import write_profiles
 from ams.client.connection import KEYS, Profiles, read_profiles
 from ams.core.settings import Bytes, Settings
@@ -79,7 +79,7 @@ PORTS = ("--port", "0", "--ops-port", "0")
 @pytest.fixture(autouse=True)
 def _as_logs_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restore the logs of this process: other tests read them."""
-    monkeypatch.setattr("ams.core.observing.configure_logs", lambda *_: None)
+    monkeypatch.setattr("ams.core.telemetry.configure_logs", lambda *_: None)
 
 
 @pytest.mark.parametrize(("arguments", "reason"), [

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.subscriptions import moment, push_status_text
 from ams.client import wire
 from tests.cli.conftest import WORKER_TOKEN, Ams
@@ -210,7 +210,7 @@ def test_those_of_a_subscription_are_listed_the_newest_first_and_one_is_shown_as
 
 
 def test_they_are_found_over_the_bounds_of_one_read(ams: Ams, sub: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.cli.dead.AT_ONCE", 1)
+    monkeypatch.setattr("ams.cli.dead_letters.AT_ONCE", 1)
     assert [line.split()[0] for line in ams("dead", "list", sub).stdout.splitlines()[1:]] == ["2", "0"]
     assert [line.split()[0] for line in ams("dead", "redrive", sub, "--all").stdout.splitlines()] == ["0", "2"]
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.cli import rights
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.secret_file import check_place, new_file, secret_file
 from ams.client import wire
 from ams.core.rights import CONSUME, PUBLISH, validate

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.users import memberships
 from ams.client import wire
 from tests.cli.conftest import Ams

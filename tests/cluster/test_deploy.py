@@ -20,7 +20,7 @@ from aiokafka.errors import KafkaConnectionError
 from ams.app.push_server.program import DRAIN_SECONDS as PUSH_DRAIN_SECONDS
 from ams.app.push_server.settings import PushSettings
 from ams.core.settings import Settings
-from ams.outgoing.guard import networks
+from ams.outgoing.address_guard import networks
 from ams.workers.pool import MAX_WORKERS
 from ams.workers.program import MEMORY_BYTES
 from local_cluster.certificates import Authority

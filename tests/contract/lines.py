@@ -4,7 +4,8 @@ A plain number is a section of the HTTP contract (docs/contract/api.md). `17.x` 
 not be copied; `clients` are the rules of docs/contract/clients.md; `ours` is in no contract.
 
 Other tests keep these, because no single request shows them: 17.1 M4 and M8 and 17.4 O9 (the log,
-`tests/service/push/test_pushing.py`), 17.4 O13 (`tests/core/test_settings.py`), clients R14 (TLS), 17.4 O11 (caches).
+`tests/service/push/test_configurations.py`), 17.4 O13 (`tests/core/test_settings.py`), clients R14 (TLS), 17.4 O11
+(caches).
 """
 
 SECTIONS = ["1", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6", *(f"1.5 {step}" for step in range(2, 8)), "2"]

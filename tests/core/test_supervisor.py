@@ -22,8 +22,8 @@ from structlog.testing import capture_logs
 from ams.core import supervisor
 from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import Unavailable, Unusable
-from ams.core.observing import Stderr, Syslog, TeeStream
 from ams.core.supervisor import FAULT, FairQueue, PartFailed, Supervisor, Ticker, run_until_stopped
+from ams.core.telemetry import Stderr, Syslog, TeeStream
 from tests.support.waiting import some_turns, wait_until_async
 
 

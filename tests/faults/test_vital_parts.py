@@ -13,13 +13,13 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from ams.app import serving
-from ams.app.serving import Running
+from ams.app import lifecycle
+from ams.app.lifecycle import Running
 from ams.core.errors import OUTCOME_UNKNOWN, LogUnavailable
 from ams.http import tls
 from ams.http.tls import Certificate
-from ams.push.holding import Holding
-from ams.service import counting, retention, subscriptions, users
+from ams.push.lease_holder import Holding
+from ams.service import retention, subscriptions, tallies, users
 from ams.storage.audit import trail
 from ams.storage.audit.records import AuditRecords
 from ams.storage.cursors.embedded import EmbeddedCursors
@@ -128,7 +128,7 @@ async def find_unready(run: Running) -> tuple[int, str] | None:
 
 @pytest.fixture(autouse=True)
 def ends_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(serving, "FAILED_SECONDS", 0)
+    monkeypatch.setattr(lifecycle, "FAILED_SECONDS", 0)
     with capture_logs():  # tracebacks take long to be written
         yield
 
@@ -245,7 +245,7 @@ def test_sigterm_ends_a_service_of_which_something_hangs(tmp_path: Path) -> None
 
 
 WORKS: dict[str, tuple[type, str]] = {
-    "counting": (counting.Counts, "take"), "counting of losses": (EmbeddedCursors, "lost_in_all"),
+    "counting": (tallies.Counts, "take"), "counting of losses": (EmbeddedCursors, "lost_in_all"),
     "uses of tokens": (NamedTokenRecords, "note_uses"), "audit table": (trail.Trail, "bring_in"),
     "pruning of the audit table": (AuditRecords, "prune"), "repeated refusals": (trail.Trail, "flush"),
     "upkeep of the log": (Upkeep, "_chore"), "what expires": (SnapshotRecords, "delete_expired"),
@@ -253,7 +253,7 @@ WORKS: dict[str, tuple[type, str]] = {
 }  # fmt: skip
 """Background works, and the function that each round calls."""
 PAUSES = [
-    (counting, "ROUND_SECONDS"), (counting, "MAX_PAUSE_SECONDS"), (retention, "LOOK_SECONDS"), (tls, "CHECK_SECONDS"),
+    (tallies, "ROUND_SECONDS"), (tallies, "MAX_PAUSE_SECONDS"), (retention, "LOOK_SECONDS"), (tls, "CHECK_SECONDS"),
     (users, "STORE_USES_SECONDS"), (subscriptions, "EXPIRY_SECONDS"), (trail, "BATCH_SECONDS"),
     (trail, "PRUNE_SECONDS"),
 ]  # fmt: skip

@@ -23,12 +23,12 @@ from ams.http import messages
 from ams.http.app import App
 from ams.http.asgi import client_address, query_value, usual_address
 from ams.http.errors import refusal, status_of
-from ams.http.fast import Gate
+from ams.http.hot_routes import Gate
 from ams.http.limits import ClientLeft
 from ams.http.routes.subscriptions import zulu_time
 from ams.http.routing import Call, page_request, shown_page
-from ams.outgoing.guard import networks
-from ams.service.delivering import UnreadAnswers
+from ams.outgoing.address_guard import networks
+from ams.service.delivery import UnreadAnswers
 from ams.storage.registry.records import Page
 from ams.web.listener import is_within
 from ams.wire.projects import Topic, Topics

@@ -10,7 +10,7 @@ import pytest
 
 from ams.access.logins import Logins
 from ams.core.clock import ManualClock
-from ams.http.lane import LaneExchange
+from ams.http.fast_lane import LaneExchange
 from ams.storage.audit.trail import MINUTE
 from demo.issuer import CLIENT, CLIENT_SECRET, INTROSPECT, ExampleIssuer
 from tests.support.served import InProcessService, in_process_service

@@ -10,11 +10,11 @@ import pytest
 from ams.cluster import ownership as forwarding
 from ams.core.errors import OUTCOME_UNKNOWN, Overloaded, OwnedElsewhere, Unavailable
 from ams.core.names import SubscriptionId
-from ams.core.observing import REQUEST
+from ams.core.telemetry import REQUEST
 from ams.http.forwarding import Answer, Forwarder
 from ams.http.limits import ClientLeft
 from ams.outgoing.client import HttpClient, NotReached, RequestFailed, Response
-from ams.service.delivering import UnreadAnswers
+from ams.service.delivery import UnreadAnswers
 from tests.support.waiting import PATIENCE_SECONDS
 
 NODE_MARK = forwarding.NODE_MARK.encode()

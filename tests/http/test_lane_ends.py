@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ams.service.counting import Counts
+from ams.service.tallies import Counts
 from ams.web.connection import MAX_PIPELINED_REQUESTS
 from tests.support.held_disk import HeldDisk
 from tests.support.hot_packets import KEY, MESSAGE, NOW, PUBLISH, PULL, post_packet

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.app.serving import Running
+from ams.app.lifecycle import Running
 from ams.core.clock import Milliseconds
 from ams.core.errors import NotAllowed, TopicGone
 from ams.core.messages import Stored, message
 from ams.core.names import Offset
 from ams.http.routes.reading import events
-from ams.service import live
+from ams.service import live_views
 from ams.wire.service import Counts
 from tests.support.events import read_events
 from tests.support.loop_time import pass_loop_time
@@ -124,7 +124,7 @@ async def client(service: InProcessService) -> AsyncIterator[Client]:
 
 
 async def test_counts_come_at_once_and_again_when_the_log_grows(client: Client, monkeypatch) -> None:
-    monkeypatch.setattr(live, "LOOK_SECONDS", 600.0)  # so that only the log can wake it
+    monkeypatch.setattr(live_views, "LOOK_SECONDS", 600.0)  # so that only the log can wake it
     async with client.view("topics=t&subscriptions=s") as view:
         first = await view.until("counts")
         await client.publish(3)
@@ -247,16 +247,16 @@ async def test_rights_are_looked_at_again_when_their_time_is_over_though_nothing
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token expires by time alone; no node gets a notice."""
-    look_up, looks = live.Live._look_up, itertools.count()
+    look_up, looks = live_views.Live._look_up, itertools.count()
 
-    async def look(*given: Any) -> live.ViewResources:
+    async def look(*given: Any) -> live_views.ViewResources:
         if next(looks) == 2:
             raise NotAllowed
         return await look_up(*given)
 
-    monkeypatch.setattr(live.Live, "_look_up", look)
-    monkeypatch.setattr(live, "RIGHTS_SECONDS", 0.01)
-    monkeypatch.setattr(live, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(live_views.Live, "_look_up", look)
+    monkeypatch.setattr(live_views, "RIGHTS_SECONDS", 0.01)
+    monkeypatch.setattr(live_views, "LOOK_SECONDS", 0.01)
     async with client.view("topics=t") as view:
         assert (await view.until("end"))["code"] == 403
 
@@ -286,7 +286,7 @@ async def test_a_stop_ends_views(tmp_path: Path) -> None:
 
 
 async def test_a_user_has_only_so_many_views(client: Client, monkeypatch) -> None:
-    monkeypatch.setattr(live, "MOST_VIEWS", 1)
+    monkeypatch.setattr(live_views, "MOST_VIEWS", 1)
     other = await client.member("other", "project_admin")
     async with client.view("topics=t") as view:
         await view.until("counts")
@@ -346,8 +346,8 @@ TEXTS = st.text(max_size=30) | st.sampled_from(
 COUNTS = Counts("2024-03-05T10:20:30.123Z", {}, {})
 
 
-async def write_events(*seen: Counts | live.Tail | Exception | None) -> bytes:
-    async def view() -> AsyncGenerator[Counts | live.Tail | None]:
+async def write_events(*seen: Counts | live_views.Tail | Exception | None) -> bytes:
+    async def view() -> AsyncGenerator[Counts | live_views.Tail | None]:
         for each in seen:
             if isinstance(each, Exception):
                 raise each
@@ -367,7 +367,7 @@ async def test_messages_come_out_as_they_went_in_whatever_they_hold(
         for number, (data, attributes) in enumerate(sent)
     ]
 
-    found = read_events(await write_events(live.Tail(stored, skipped)))
+    found = read_events(await write_events(live_views.Tail(stored, skipped)))
 
     said = [json.loads(data) for name, data in found if name == "skipped"]
     assert said == ([{"messages": skipped}] if skipped else [])

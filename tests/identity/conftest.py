@@ -10,8 +10,8 @@ from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
 from ams.identity.issuers import Discovery, issuer_client
 from ams.identity.keys import Keys
+from ams.outgoing.address_guard import Guard
 from ams.outgoing.client import HttpClient
-from ams.outgoing.guard import Guard
 from demo.issuer import CLIENT, CLIENT_SECRET, ExampleIssuer
 
 LOOPBACK = Guard([ipaddress.ip_network("127.0.0.0/8")])

@@ -24,8 +24,8 @@ from ams.identity.issuers import (
     issuer_client,
     read_object,
 )
+from ams.outgoing.address_guard import trust
 from ams.outgoing.client import HttpClient
-from ams.outgoing.guard import trust
 from demo.issuer import DISCOVERY, INTROSPECT, ExampleIssuer, IssuerResponse
 from tests.identity.conftest import LOOPBACK
 

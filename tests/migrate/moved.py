@@ -16,7 +16,7 @@ from ams.core.clock import DAY, Milliseconds
 from ams.core.messages import Stored
 from ams.core.messages import message as made_message
 from ams.core.names import Offset
-from ams.migrate.converting import Bounds, Converted, MovedTopic
+from ams.migrate.conversion import Bounds, Converted, MovedTopic
 from ams.storage import export_format as lines
 from tests.support.commands import PROCESS
 from tests.support.http_server import QuietHandler, http_server

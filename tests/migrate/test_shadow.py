@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ams.migrate.asking import MAX_REQUESTS
+from ams.migrate.requests import MAX_REQUESTS
 from ams.migrate.shadow import request_of
 from local_cluster.deployed import DEPLOY
 from local_cluster.haproxy import check, program

@@ -12,7 +12,8 @@ import pytest
 
 from ams.authn.certificates import revocation
 from ams.core.push_config import MATTERMOST
-from ams.outgoing import guard
+from ams.outgoing import address_guard
+from ams.outgoing.address_guard import ALL_NETWORKS, Guard, networks
 from ams.outgoing.client import (
     IDLE_SECONDS,
     AnswerTooLong,
@@ -24,7 +25,6 @@ from ams.outgoing.client import (
     authority,
     new_request,
 )
-from ams.outgoing.guard import ALL_NETWORKS, Guard, networks
 from ams.push.delivery import Deliveries, new_secret
 from ams.push.endpoints import EndpointCheck
 from ams.push.sender import HttpSender
@@ -36,7 +36,7 @@ from tests.support.receiver import Behaviour, Receiver, answers, receiver, sends
 from tests.support.waiting import some_turns
 
 LOOPBACK = Guard(networks("127.0.0.0/8", "push_allow"))
-trust = functools.cache(guard.trust)
+trust = functools.cache(address_guard.trust)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ async def test_a_certificate_of_an_unknown_ca_is_not_believed(other_receiver: Re
     with pytest.raises(RequestFailed, match="certificate verify failed"):
         await HttpClient(LOOPBACK).get(url)
     assert await HttpClient(LOOPBACK, trust(other_receiver.ca)).get(url) == b"data"
-    assert await HttpClient(LOOPBACK, guard.trust(verify=False)).get(url) == b"data"
+    assert await HttpClient(LOOPBACK, address_guard.trust(verify=False)).get(url) == b"data"
 
 
 @pytest.mark.parametrize(("behaviour", "reason"), [

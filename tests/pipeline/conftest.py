@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ams.client import Client
 from ams.pipeline.definition.plans import read_plan
-from ams.pipeline.running import Run
+from ams.pipeline.job_run import Run
 from ams.pipeline.tables import rows_of
 from local_cluster.spark import SparkCluster
 from tests.pipeline.garden import Garden, make_garden

@@ -9,14 +9,14 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 
 import ams.tables as tables
-from ams.cli.exits import Exit, exit_code
+from ams.cli.exit_codes import Exit, exit_code
 from ams.client import errors as client
 from ams.pipeline import errors
 from ams.pipeline.checkpoint import Identity, Standing, guard, lock_work_folder, read_standing, write
 from ams.pipeline.errors import Busy, ChangedDefinition, Failed, Interrupted, WrongTable
+from ams.pipeline.job_run import root_cause
+from ams.pipeline.launcher import ends_told
 from ams.pipeline.progress import EVERY_SECONDS, Progress
-from ams.pipeline.running import root_cause
-from ams.pipeline.starting import ends_told
 
 IDENTITY = Identity(name="walls", project="demo", rows={"source": "topic jobs", "steps": ("a",)}, options={"keep": 3})
 

@@ -12,8 +12,8 @@ from ams.client.errors import NotAllowed, NotFound
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.datasource import AmsDataSource, Places, StreamReader, plain
 from ams.pipeline.errors import DataLoss, WrongOption
-from ams.pipeline.fetching import LostMessages
 from ams.pipeline.options import EARLIEST, LATEST, Name, Reading, reading
+from ams.pipeline.range_reader import LostMessages
 from ams.pipeline.service import Service
 from tests.pipeline.garden import Garden, make_messages
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, DataType
 
 from ams.pipeline.expressions import WrongExpression, aggregate, expression, types
 from ams.pipeline.expressions.functions import AGGREGATES, CASTING, FUNCTIONS
-from ams.pipeline.expressions.parsing import MAX_DEPTH, MAX_LENGTH, MAX_LEVELS
+from ams.pipeline.expressions.parser import MAX_DEPTH, MAX_LENGTH, MAX_LEVELS
 from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DOUBLE, NULL, STRING, STRINGS, TIMESTAMP, struct
 
 COLUMNS = {

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.provisioning.declared import Change, Existing, Fields, Key, Kind, Step
+from ams.provisioning.declarations import Change, Existing, Fields, Key, Kind, Step
 from ams.provisioning.endpoints import Declaration, VanishedResources, declare, judge, refusal, removals, vanished
 from ams.provisioning.gocdb import Endpoint
 from ams.provisioning.plan import Target, plan

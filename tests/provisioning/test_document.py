@@ -6,7 +6,7 @@ import pytest
 
 from ams.core.errors import BadDocument
 from ams.core.yaml_tree import read_tree
-from ams.provisioning.declared import Declared, Fields, Key, Kind
+from ams.provisioning.declarations import Declared, Fields, Key, Kind
 from ams.provisioning.document import push_fields, read_documents
 from ams.provisioning.plan import same_push
 

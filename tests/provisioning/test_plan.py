@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ams.core.errors import BadDocument
 from ams.core.yaml_tree import FileLine
-from ams.provisioning.declared import Change, Declared, Existing, Fields, Key, Kind, Reference, Step
+from ams.provisioning.declarations import Change, Declared, Existing, Fields, Key, Kind, Reference, Step
 from ams.provisioning.plan import PlanOptions, plan, same_push
 
 PLACE = FileLine("file.yaml", 7)

@@ -13,7 +13,7 @@ import grpc
 import pytest
 from google.pubsub_v1 import types
 
-from ams.pubsub import streaming
+from ams.pubsub import streaming_pull
 from tests.pubsub.streams import Policy, Stream, ask, get_refusal, iam, open_stream
 from tests.support.program_keys import public_pem, sign_token
 from tests.support.served import InProcessService, in_process_service
@@ -371,7 +371,7 @@ def test_a_ping_of_a_user_who_may_no_more_ends_the_stream_and_so_does_a_look_at_
     guarded_service: GuardedService, is_idle: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_idle:
-        monkeypatch.setattr(streaming, "LOOK_SECONDS", 0.3)
+        monkeypatch.setattr(streaming_pull, "LOOK_SECONDS", 0.3)
     name, token = guarded_service.user("consumer")
     own = guarded_service.subscription(name)
     stream = open_stream(guarded_service.channel, f"projects/P/subscriptions/{own}", metadata=bearer(token))
@@ -384,7 +384,7 @@ def test_a_ping_of_a_user_who_may_no_more_ends_the_stream_and_so_does_a_look_at_
 def test_a_stream_that_never_says_what_it_wants_ends(
     guarded_service: GuardedService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "FIRST_SECONDS", 0.3)
+    monkeypatch.setattr(streaming_pull, "FIRST_SECONDS", 0.3)
     stream = Stream(guarded_service.channel, metadata=bearer(guarded_service.service.token))
     assert stream.end() == (grpc.StatusCode.UNAVAILABLE, "The first request did not come in time")
 

@@ -16,10 +16,10 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcTranspor
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from ams.http.limits import Bodies
-from ams.outgoing.guard import networks
+from ams.outgoing.address_guard import networks
 from ams.pubsub.calls import Calls, Rpc
 from ams.pubsub.fields import TOPICS, read_name
-from ams.service.delivering import UnreadAnswers
+from ams.service.delivery import UnreadAnswers
 from ams.web.http2_relay import peer_name
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, Request
 from tests.support.served import InProcessService, in_process_service

@@ -28,10 +28,10 @@ from ams.core.errors import TooLarge
 from ams.core.messages import Stored
 from ams.core.names import Offset
 from ams.core.settings import Settings
-from ams.pubsub.leasing import takes_long_errors
+from ams.pubsub.consumer_calls import takes_long_errors
 from ams.pubsub.messages import messages_to_publish, received
 from ams.pubsub.requests import read
-from ams.service.parallel.pulling import LeaseBatch
+from ams.service.parallel.pulls import LeaseBatch
 from ams.web.http2_relay import peer_name
 from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import open_stream

@@ -25,12 +25,12 @@ from hypothesis import strategies as st
 from ams.core.errors import AmsError, InvalidInput, OwnedElsewhere
 from ams.core.supervisor import Supervisor
 from ams.pubsub import requests
+from ams.pubsub.forwarding import Relays
 from ams.pubsub.messages import messages_to_publish
-from ams.pubsub.relaying import Relays
 from ams.pubsub.requests import read
 from ams.pubsub.rest import RestContext, refusal_of
 from ams.pubsub.server import answering
-from ams.service.parallel.pulling import LeaseBatch, Puller
+from ams.service.parallel.pulls import LeaseBatch, Puller
 from ams.web.connection import Port
 from ams.web.http2_relay import peer_name
 from ams.web.listener import ListenerLimits

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.pubsub_v1 import PublisherClient, types
 
-from ams.pubsub.streaming import TURN_MESSAGES
+from ams.pubsub.streaming_pull import TURN_MESSAGES
 from tests.pubsub.conftest import World
 from tests.pubsub.streams import Stream, ask, get_refusal, open_stream
 from tests.support.served import SERVICE_TOKEN, in_process_service

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 from ams.core.clock import ManualClock
 from ams.core.messages import Fragment, message
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
+from ams.push.attempts import WorkerDependencies
 from ams.push.report import Tally
 from ams.push.sender import EndpointAnswer, Headers
-from ams.push.trying import WorkerDependencies
 from ams.push.upstream import HandOuts, NotTaken, Pulled, Target, UpstreamError, Verdict
 from ams.push.worker import Worker
 from ams.wire.push import Failure, WorkerState

@@ -13,6 +13,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from ams.core.messages import Fragment
 from ams.core.push_config import MATTERMOST, GoogleForm
+from ams.push.attempts import MAX_BYTES, FailureTexts, repeats
 from ams.push.delivery import (
     NO_TOKEN,
     PREFIX,
@@ -26,7 +27,6 @@ from ams.push.delivery import (
     signatures,
 )
 from ams.push.sender import NotAsked, _encode_headers
-from ams.push.trying import MAX_BYTES, FailureTexts, repeats
 from ams.push.upstream import Pulled, Target
 from tests.push.keepers import make_pulled, target
 

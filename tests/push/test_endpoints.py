@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.push.connecting import Endpoint
+from ams.push.endpoint_connection import Endpoint
 from ams.push.endpoints import (
     BACKOFF,
     CLOSED,

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.clock import ManualClock
-from ams.outgoing import guard
-from ams.outgoing.guard import Guard, networks
-from ams.push.connecting import Reply
+from ams.outgoing import address_guard
+from ams.outgoing.address_guard import Guard, networks
+from ams.push.endpoint_connection import Reply
 from ams.push.endpoints import FAILURES_TO_OPEN, MAX_CONCURRENT
 from ams.push.sender import (
     NO_HTTPS,
@@ -35,7 +35,7 @@ from tests.support.publishing import Publishing
 from tests.support.receiving import Receiving
 from tests.support.waiting import wait_until_async
 
-trust = functools.cache(guard.trust)  # made once: there are many CAs to be read
+trust = functools.cache(address_guard.trust)  # made once: there are many CAs to be read
 LOOPBACK = networks("127.0.0.0/8", "push_allow")
 BODY = b'{"message":{"data":"aGk="}}'
 HEADERS = [("Content-Type", "application/json"), ("Authorization", "secret")]

@@ -17,9 +17,9 @@ from prometheus_client import generate_latest
 from ams.cluster import leases
 from ams.cluster.leases import Heartbeat
 from ams.core.clock import ManualClock
-from ams.core.observing import metrics_of
-from ams.push import holding, report
-from ams.push.holding import Holding, LeaseReply
+from ams.core.telemetry import metrics_of
+from ams.push import lease_holder, report
+from ams.push.lease_holder import Holding, LeaseReply
 from ams.push.report import RETRYING, SEND, Tally
 from ams.push.sender import EndpointAnswer, Headers
 from ams.push.upstream import Away, Gone, Pulled, Target, Verdict
@@ -300,7 +300,7 @@ class LeasedWorkers:
 @contextlib.asynccontextmanager
 async def hold_workers(messages: int) -> AsyncIterator[LeasedWorkers]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(holding, "_FINISH_SECONDS", 0.1)
+        patched.setattr(lease_holder, "_FINISH_SECONDS", 0.1)
         patched.setattr(leases, "SPARE_SECONDS", 0.05)
         made = LeasedWorkers(messages)
         running = asyncio.create_task(made.holding.run())

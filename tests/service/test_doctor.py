@@ -19,13 +19,13 @@ from ams.core.names import SubscriptionId, TopicId, new_topic_id, topic_id_text
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.core.retention_clock import RetentionClock
 from ams.identity.keys import Keys
+from ams.outgoing.address_guard import Guard
 from ams.outgoing.client import HttpClient
-from ams.outgoing.guard import Guard
 from ams.push.report import RETRYING, STOPPED
 from ams.service.doctor import Diagnosis, Doctor, Standing
 from ams.service.issuers import Issuers
 from ams.service.push.assignment import Assignment
-from ams.service.push.pushing import NoPushServer, Pushing, PushServer, PushWatcher
+from ams.service.push.configurations import NoPushServer, Pushing, PushServer, PushWatcher
 from ams.service.retention import LossTotal
 from ams.service.service_doctor import (
     MAX_NAMED,

@@ -19,8 +19,8 @@ from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, RegistryUnavailable
 from ams.core.issuer import Issuer
 from ams.identity.keys import Keys
+from ams.outgoing.address_guard import Guard
 from ams.outgoing.client import HttpClient
-from ams.outgoing.guard import Guard
 from ams.service import users as users_module
 from ams.service.issuers import Bindings, Issuers
 from ams.service.users import MAX_EXPIRY, Tokens, TokenUses, Users, create_first_admin

@@ -20,9 +20,9 @@ from ams.core.names import Offset
 from ams.core.retention_clock import RetentionClock
 from ams.core.versions import Precondition
 from ams.push import sender
-from ams.service import delivering
+from ams.service import delivery
 from ams.service.dead_letters import DeadLetters
-from ams.service.parallel import pulling
+from ams.service.parallel import pulls
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.hand_out_ids import HandOutIds, RestartGrace
 from ams.service.parallel.message_state import KeyQueue
@@ -221,7 +221,7 @@ def doubtful_commit() -> Planted:
 
 def ignored_filter() -> Planted:
     """Filters see no attributes."""
-    return replace(pulling, "attributes_of", return_value={})
+    return replace(pulls, "attributes_of", return_value={})
 
 
 def snapshot_of_the_floor() -> Planted:
@@ -241,7 +241,7 @@ def lost_update() -> Planted:
 
 def detached_gives() -> Planted:
     """A detached subscription is not refused."""
-    return replace(delivering, "require_attached")
+    return replace(delivery, "require_attached")
 
 
 def new_one_gets_the_old() -> Planted:
@@ -262,8 +262,8 @@ def refusal_taken_for_success() -> Planted:
 
 def late_ids_confirmed() -> Planted:
     """Google's clients get OK for expired ids, with exactly-once delivery too."""
+    from ams.pubsub.consumer_calls import Leases
     from ams.pubsub.errors import FailedAckIds  # here, as it imports gRPC
-    from ams.pubsub.leasing import Leases
 
     settle = Leases._settle
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ams.core.errors import AmsError, CursorsUnavailable, LogUnavailable, RegistryUnavailable
-from ams.core.observing import REQUEST
+from ams.core.telemetry import REQUEST
 from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.database.database import Database
 from ams.storage.log.embedded import EmbeddedLog

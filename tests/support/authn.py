@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from ams.authn.http.app import AuthnApp
-from ams.authn.http.gate import AmsUsers, Gate
+from ams.authn.http.authentication import AmsUsers, Gate
 from ams.authn.http.routes import Handlers
 from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.settings import AuthnSettings

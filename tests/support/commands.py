@@ -45,7 +45,7 @@ def run_ams(
         patched.setattr("sys.stdout", out)
         patched.setattr("sys.stderr", err)
         # Undo its settings, which would affect all later tests.
-        patched.setattr("ams.core.observing.structlog.configure", lambda **_: None)
+        patched.setattr("ams.core.telemetry.structlog.configure", lambda **_: None)
         if folder is not None:
             patched.chdir(folder)
         return Ran(exit_code_of(words), *map(_read_stream, (out, err)))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ams.access.admission import Caller
 from ams.core.clock import ManualClock
-from ams.service.counting import Counting, Counts
 from ams.service.projects import Projects
 from ams.service.retention import Retention
 from ams.service.subscriptions import Subscriptions
+from ams.service.tallies import Counting, Counts
 from ams.service.topics import Topics
 from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.files import Disk

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ams.app import serving
+from ams.app import lifecycle
 from ams.cli import main
 from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.log.embedded.committer import Committer
@@ -37,7 +37,7 @@ def plant(fault: str) -> None:
         Committer._commit_cursors = _dying(Committer._commit_cursors)  # type: ignore[method-assign]
     elif fault == "hanging":
         EmbeddedCursors.close = _hanging  # type: ignore[method-assign,assignment]
-        serving.STOP_SECONDS = 1
+        lifecycle.STOP_SECONDS = 1
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from ams.app.serving import Running, running
+from ams.app.lifecycle import Running, running
 from ams.core.clock import ManualClock, SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor

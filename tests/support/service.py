@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from ams.app.serving import Running, running
+from ams.app.lifecycle import Running, running
 from ams.core.clock import Clock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor

@@ -15,7 +15,7 @@ from ams.core.clock import ManualClock, SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.http.errors import refusal
-from ams.http.lane import LaneExchange
+from ams.http.fast_lane import LaneExchange
 from ams.web.asgi_exchange import AsgiExchange
 from ams.web.connection import Exchange, HttpConnection, Port
 from ams.web.request_reader import RequestHead

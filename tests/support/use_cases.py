@@ -9,9 +9,9 @@ from pathlib import Path
 from ams.access.admission import Caller
 from ams.core.messages import Stored, message
 from ams.core.names import SubscriptionName, TopicName
-from ams.service.delivering import Deliverer, Gone
+from ams.service.delivery import Deliverer, Gone
 from ams.service.publishing import Publisher
-from ams.service.seeking import Seeker
+from ams.service.subscription_offsets import Seeker
 from ams.service.validators import Validators
 from ams.storage.log.embedded import LogOptions
 from ams.storage.registry.records import Subscription

@@ -13,7 +13,7 @@ import typer
 
 from ams.cli.arguments import option, pairs
 from ams.cli.command import Session, with_options
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.output import columns
 from ams.client import Message
 from ams.client.client import Project

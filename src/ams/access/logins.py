@@ -16,8 +16,8 @@ from ams.core.coalescing import SingleFlight
 from ams.core.errors import AlreadyExists, NotFound, TokenRefused
 from ams.core.issuer import Issuer, Verified
 from ams.core.names import ProjectId, TokenName, UserId, UserName
-from ams.core.observing import REQUEST
 from ams.core.public_keys import client_email
+from ams.core.telemetry import REQUEST
 from ams.identity import self_signed
 from ams.identity.tokens import digest as token_digest
 from ams.identity.verifier import IssuerSource, Verifier, roles_of

@@ -20,8 +20,8 @@ import structlog
 from cryptography import x509
 
 from ams.authn import values
-from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.certificates.reading import Subject, Subjects
+from ams.authn.certificates.certificate import Subject, Subjects
+from ams.authn.certificates.validation import CertificateChecks
 from ams.authn.management import existing, require_host_of, require_supported
 from ams.authn.store import Store
 from ams.core import errors
@@ -29,11 +29,11 @@ from ams.core.cache import ExpiringCache, LruCache
 from ams.core.clock import Clock, Milliseconds
 from ams.core.coalescing import SingleFlight
 from ams.core.names import new_uuid
-from ams.core.observing import REQUEST
 from ams.core.rate import MINUTE
+from ams.core.telemetry import REQUEST
+from ams.outgoing.address_guard import ALL_NETWORKS, Guard
 from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed, Response, TimedOut, authority
-from ams.outgoing.guard import ALL_NETWORKS, Guard
-from ams.push.connecting import socket_error_text
+from ams.push.endpoint_connection import socket_error_text
 from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
 from ams.storage.audit.trail import FailedLogins, Trail
 

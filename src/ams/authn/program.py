@@ -18,10 +18,10 @@ from functools import partial
 
 import structlog
 
-from ams.authn.certificates.checks import CertificateChecks
+from ams.authn.certificates.validation import CertificateChecks
 from ams.authn.http.app import AuthnApp
+from ams.authn.http.authentication import AmsUsers, Gate
 from ams.authn.http.errors import refusal
-from ams.authn.http.gate import AmsUsers, Gate
 from ams.authn.http.proxies import Relaying
 from ams.authn.http.routes import Call, Handlers
 from ams.authn.http.tls import AskingContext, Front
@@ -32,13 +32,13 @@ from ams.authn.store import Store
 from ams.authn.store.tables import audit
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import BadSettings, Unusable
-from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.rate import LoginLimit
 from ams.core.supervisor import Supervisor, Ticker, run_until_stopped
+from ams.core.telemetry import Figure, background_failures, figure, metrics_of
 from ams.http.asgi import Application
 from ams.http.operations import Operations, serve_operations
 from ams.http.tls import Certificate
-from ams.outgoing.guard import Guard, networks, trust
+from ams.outgoing.address_guard import Guard, networks, trust
 from ams.storage.audit.records import FILTERS, AuditRecords, event_filter, listing
 from ams.storage.audit.trail import FailedLogins, Trail
 from ams.storage.database.database import sqlite_url

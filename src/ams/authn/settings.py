@@ -27,7 +27,7 @@ from ams.core.settings import (
 )
 from ams.core.settings_import import Imported, known_keys, toml_table
 from ams.core.urls import is_http_url, without_credentials
-from ams.outgoing.guard import networks
+from ams.outgoing.address_guard import networks
 
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # the reference's address
 _REQUIRED_KEYS = (

@@ -11,15 +11,15 @@ import typer
 
 from ams.cli.arguments import option
 from ams.cli.command import Session, with_options
-from ams.cli.exits import Usage, file_named
+from ams.cli.exit_codes import Usage, file_named
 from ams.cli.output import document, emit, note, printable
 from ams.cli.secret_file import check_place, secret_file
 from ams.client import wire
 from ams.client.connection import Source, authn_connection
 from ams.core.settings import environment
-from ams.provisioning.carrying_out import both, carry_out, secrets
-from ams.provisioning.declared import Ask, Change, Declared, Kind, Step
+from ams.provisioning.declarations import Ask, Change, Declared, Kind, Step
 from ams.provisioning.document import TOKEN_FILE, read_documents
+from ams.provisioning.execution import both, carry_out, secrets
 from ams.provisioning.plan import PlanOptions, plan, read_existing
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.output import Format, short_name
 from ams.client import wire
 from ams.client.wire import Call

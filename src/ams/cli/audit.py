@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from ams.cli.arguments import option
 from ams.cli.command import Columns, OptionSet, Page, Session, table, with_options
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.extras import require_extras
 from ams.cli.output import emit, json_line
 from ams.client import wire

@@ -27,7 +27,7 @@ import msgspec
 import typer
 
 from ams.cli.arguments import Output, option, project_names
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.output import Format, columns, emit, fields, note, write
 from ams.client import Client, Retry, wire
 from ams.client.connection import OPTION, Connection, Source, connection

@@ -18,7 +18,7 @@ def require_extras(*extras: str) -> None:
     for extra in extras:
         absent = [name for name in MODULES_OF_EXTRAS[extra] if not _is_there(name)]
         if absent:
-            from ams.cli.exits import Usage  # it loads the client, which `ams serve` does not need
+            from ams.cli.exit_codes import Usage  # it loads the client, which `ams serve` does not need
 
             raise Usage(f"{', '.join(absent)} not installed; pip install 'argo-messaging[{extra}]' brings all it needs")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
-from ams.cli.exits import Exit, Usage, file_named
+from ams.cli.exit_codes import Exit, Usage, file_named
 from ams.cli.extras import require_extras
 from ams.cli.output import Format, columns, document, emit, note, printable, write
 from ams.core.clock import SystemClock
@@ -22,7 +22,7 @@ from ams.core.settings_import import imported
 
 if TYPE_CHECKING:
     from ams.app.backup import Manifest
-    from ams.app.moving.exporting import Installation
+    from ams.app.moving.exporter import Installation
 
 T = TypeVar("T")
 
@@ -188,7 +188,7 @@ def _run_coroutine(work: Coroutine[Any, Any, T]) -> T:
 @contextlib.asynccontextmanager
 async def installation(settings: Settings) -> AsyncIterator["Installation"]:
     """Open the engines of a stopped service. Raises `Unusable` with one line."""
-    from ams.app.moving.exporting import Installation
+    from ams.app.moving.exporter import Installation
     from ams.app.wiring.engines import open_engines
     from ams.core.supervisor import Supervisor
     from ams.storage.files import Disk
@@ -203,7 +203,7 @@ async def installation(settings: Settings) -> AsyncIterator["Installation"]:
 
 def settings_of(data: str, config: str | None) -> Settings:
     """Return the service's settings, as `ams serve` would read them."""
-    from ams.core.observing import configure_logs
+    from ams.core.telemetry import configure_logs
 
     configure_logs("warning", "console", "console")  # to stderr: an export may go to stdout
     given = {"data": data} if data != DATA_FOLDER else {}

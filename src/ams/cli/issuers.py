@@ -12,7 +12,7 @@ import msgspec
 from ams.cli import rights
 from ams.cli.arguments import Output, argument, binding_names, issuer_names, option, user_names
 from ams.cli.command import Columns, Group, Session, table
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.output import Format, write
 from ams.cli.secret_file import secret_of
 from ams.client import wire

@@ -16,7 +16,7 @@ EXIT_CODES = (
     "Exit codes: 0 done, 1 refused, 2 usage, 3 not allowed, 4 not found, 5 conflict, 6 unreachable, 7 unavailable: try"
     " again, 70 a fault of ams, 130 interrupted, 141 the reader of the output is gone."
 )
-"""`ams.cli.exits.Exit` as help text, a literal: the overview must not load the errors."""
+"""`ams.cli.exit_codes.Exit` as help text, a literal: the overview must not load the errors."""
 
 
 class Entry(NamedTuple):
@@ -60,7 +60,7 @@ COMMANDS = {
     "ack": Entry("ams.cli.messages:ack", "Acknowledge pulled messages."),
     "work": Entry("ams.cli.work:work", "Run a program for each message of a parallel subscription."),
     "tail": Entry("ams.cli.messages:tail", "Follow a topic."),
-    "dead": Entry("ams.cli.dead:app", "Dead letters: messages that an endpoint refused too often."),
+    "dead": Entry("ams.cli.dead_letters:app", "Dead letters: messages that an endpoint refused too often."),
     "provision": Entry("ams.cli.provision:app", "Users, bindings and access lists of what GOCDB lists."),
     "authn": Entry("ams.cli.authn:app", "The certificate service, and who logs in with what."),
     "audit": Entry("ams.cli.audit:audit", "Show who did which change, and who failed to log in."),
@@ -82,14 +82,14 @@ ALIASES = {"topic": "topics", "sub": "subs", "profiles": "profile", "tokens": "t
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `ams` and exit with one of `ams.cli.exits.Exit`."""
+    """Run `ams` and exit with one of `ams.cli.exit_codes.Exit`."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # always real files here
     try:
         sys.exit(_run_command(given))
     except Exception as error:
-        from ams.cli.exits import Exit, PipeClosed, exit_code, line, usage
+        from ams.cli.exit_codes import Exit, PipeClosed, exit_code, line, usage
         from ams.cli.output import printable
 
         code = exit_code(error)

@@ -15,7 +15,7 @@ import msgspec
 
 from ams.cli.arguments import AttributePairs, SubscriptionName, TopicName, argument, option, pairs
 from ams.cli.command import OptionSet, Session, with_options
-from ams.cli.exits import Usage, file_named
+from ams.cli.exit_codes import Usage, file_named
 from ams.cli.output import columns, emit, json_line, note, printable
 from ams.client import Message, ReceivedMessage, wire
 from ams.client.errors import ClientError, NotAllowed

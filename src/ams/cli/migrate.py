@@ -15,7 +15,7 @@ import typer
 
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
 from ams.cli.command import Group, OptionSet, Session, with_options
-from ams.cli.exits import Exit, Usage, file_named
+from ams.cli.exit_codes import Exit, Usage, file_named
 from ams.cli.extras import require_extras
 from ams.cli.installation import Config, installation, progress, settings_of
 from ams.cli.migrate_authn import MongoDB, migrate_authn
@@ -24,12 +24,12 @@ from ams.core.errors import Unusable
 from ams.core.settings import environment
 
 if TYPE_CHECKING:
-    from ams.migrate.back import Returned
-    from ams.migrate.cutting import Move, Proxy
+    from ams.migrate.cutover import Move, Proxy
     from ams.migrate.documents import Oddity
+    from ams.migrate.rollback import Returned
     from ams.migrate.shadow import Report, Shadow
     from ams.migrate.sources import Source as OldSource
-    from ams.migrate.verifying import Verified
+    from ams.migrate.verification import Verified
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ def shadow(
         raise Usage("give a log of haproxy, - for stdin, or --listen PORT")
     if session.at.bearer is not None:
         raise Usage("give a token of AMS, not a bearer token: the old service knows no others")
-    from ams.migrate.asking import Side
+    from ams.migrate.requests import Side
     from ams.migrate.shadow import Shadow
 
     own = Side(old, "" if listen is not None else environment().get(OLD_TOKEN, ""), old_ca)
@@ -211,7 +211,7 @@ def copy(source: Source, data: DataFolder = DATA_FOLDER, config: Config = None, 
 
     Nothing is served of it before `ams migrate cut`.
     """
-    from ams.migrate.cutting import copy
+    from ams.migrate.cutover import copy
 
     found, copied = asyncio.run(copy(_move(source, data, config), progress("copied")))
     counts = {**found.counts, "message": found.messages, "copied now": copied.messages}
@@ -245,7 +245,7 @@ def cut(
     Whatever fails leads clients to the old service again; then run it again. Without --haproxy, hold clients yourself.
     """
     require_extras("migrate")
-    from ams.migrate.cutting import NewService, Steps, cut
+    from ams.migrate.cutover import NewService, Steps, cut
 
     ask = _ask if sys.stdin.isatty() else None
     steps = Steps(_proxy(haproxy, map_file), drain, stop, start, restore, stop_new, patience, ask)
@@ -274,9 +274,9 @@ def back(
     stays here. Where somebody used the old service since the cut, the way back is closed, and nothing is changed.
     """
     require_extras("migrate")
-    from ams.migrate.asking import OldService
-    from ams.migrate.back import back
-    from ams.migrate.cutting import Steps
+    from ams.migrate.cutover import Steps
+    from ams.migrate.requests import OldService
+    from ams.migrate.rollback import back
 
     steps = Steps(_proxy(haproxy, map_file), drain, start=start)
 
@@ -292,7 +292,7 @@ def back(
 
 
 def _proxy(haproxy: str, map_file: str) -> "Proxy | None":
-    from ams.migrate.cutting import Proxy
+    from ams.migrate.cutover import Proxy
 
     return Proxy(haproxy, map_file, _step) if haproxy else None
 
@@ -327,7 +327,7 @@ def _step(step: str) -> None:
 
 def _move(source: Source, data: str, config: str | None) -> "Move":
     require_extras("migrate")
-    from ams.migrate.cutting import Move
+    from ams.migrate.cutover import Move
 
     settings = settings_of(data, config)
     return Move(source.old_source, lambda: installation(settings), settings.data, settings.service_token)
@@ -351,9 +351,9 @@ def verify(
 
     async def work() -> "Verified":
         async with source.old_source() as old_source, AsyncExitStack() as stack:
-            from ams.migrate.asking import Side
-            from ams.migrate.verifying import verify
-            from ams.migrate.writing import plan as planned
+            from ams.migrate.export_writer import plan as planned
+            from ams.migrate.requests import Side
+            from ams.migrate.verification import verify
 
             sides = None
             if old:
@@ -380,9 +380,9 @@ app.does("authn")(migrate_authn)
 
 async def _migrate(source: Source, file: str, strict: bool, output: Format) -> None:
     async with source.old_source() as old:
-        from ams.migrate.writing import plan as planned
-        from ams.migrate.writing import seconds_to_copy
-        from ams.migrate.writing import write as written
+        from ams.migrate.export_writer import plan as planned
+        from ams.migrate.export_writer import seconds_to_copy
+        from ams.migrate.export_writer import write as written
 
         found = planned(await old.documents(), old.messages)
         if strict and found.found.oddities:

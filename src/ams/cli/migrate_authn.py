@@ -9,10 +9,10 @@ import typer
 
 from ams.cli.arguments import option
 from ams.cli.authn.bulk import Outcome, Report, refuse_record
-from ams.cli.authn.importing import KINDS, NOT_COMPARED, OldBinding, OldDatabase, bring_in, reference_of
+from ams.cli.authn.importer import KINDS, NOT_COMPARED, OldBinding, OldDatabase, bring_in, reference_of
 from ams.cli.authn.session import AuthnSession
 from ams.cli.command import OptionSet
-from ams.cli.exits import Exit, Usage
+from ams.cli.exit_codes import Exit, Usage
 from ams.cli.extras import require_extras
 from ams.cli.output import columns, fields, note, printable
 from ams.core.errors import InvalidInput
@@ -49,7 +49,7 @@ class OldDatabases(OptionSet):
     def read(self) -> tuple[OldDatabase, list[Report], Mapping[str, str]]:
         """Return the old database, reports of unreadable documents, and user names by old uuids."""
         require_extras("migrate")
-        from ams.migrate.converting import user_names
+        from ams.migrate.conversion import user_names
         from ams.migrate.documents import read_collections
 
         old, unreadable = reference_of(read_collections(self.mongodb, self.database, KINDS))

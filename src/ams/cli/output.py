@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from ams.cli.exits import PipeClosed
+from ams.cli.exit_codes import PipeClosed
 
 
 class Format(StrEnum):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from ams.cli.arguments import option, seconds_said, topic_names
 from ams.cli.command import OptionSet
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.output import short_name
 from ams.client import wire
 

@@ -16,7 +16,7 @@ import typer
 
 from ams.cli.arguments import Output, argument, option, pairs, seconds_said, time_of, topic_names
 from ams.cli.command import Group, Session, examples, with_options
-from ams.cli.exits import Exit, Usage
+from ams.cli.exit_codes import Exit, Usage
 from ams.cli.extras import require_extras
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.client.bearer import BearerFile
@@ -24,7 +24,7 @@ from ams.client.connection import TOKEN_VARIABLES
 from ams.pipeline.errors import CheckFailed, PipelineError, StoreFailed, WrongDefinition, WrongTable
 
 if TYPE_CHECKING:
-    from ams.pipeline.running import Plan
+    from ams.pipeline.job_run import Plan
 
 app = Group()
 tables = Group(
@@ -75,7 +75,7 @@ def run(
     interval = _interval(every)
     folder = _folder(plan, work)
     hand_over(session, os.environ)
-    from ams.pipeline.starting import Setup, start
+    from ams.pipeline.launcher import Setup, start
 
     setup = Setup(
         work=folder,
@@ -324,10 +324,10 @@ def archive(
     after the batch at work. Called again, it goes on where it was: the table says where.
     """
     require_extras("tables")
-    from ams.pipeline.archiving import ArchiveOptions, Archiver, alone
     from ams.pipeline.options import RawOptions
     from ams.pipeline.progress import told_by_signals
     from ams.pipeline.service import Service
+    from ams.pipeline.topic_archive import ArchiveOptions, Archiver, alone
     from ams.tables.location import Location
 
     def say(text: str) -> None:

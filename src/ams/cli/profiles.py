@@ -7,7 +7,7 @@ from typing import Annotated
 
 from ams.cli.arguments import Output, argument, option
 from ams.cli.command import Group
-from ams.cli.exits import Usage, file_named
+from ams.cli.exit_codes import Usage, file_named
 from ams.cli.output import Format, columns, fields, note, write
 from ams.client.connection import CURRENT, Profiles, endpoint_of, profiles_path, read_profiles
 from ams.core.names import is_name

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from ams.cli.arguments import Duration, ProjectName, argument, option, pairs, retention_seconds, retention_text
 from ams.cli.command import Columns, Group, Session, facts
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.client import wire
 from ams.client.errors import NotAllowed
 from ams.client.wire import Call, Projects

@@ -11,7 +11,7 @@ import typer
 
 from ams.cli.arguments import option
 from ams.cli.command import Group, OptionSet, SessionOptions, with_options
-from ams.cli.exits import Exit, Usage
+from ams.cli.exit_codes import Exit, Usage
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.client import Client
 from ams.client.connection import TOKEN_VARIABLES, Connection, Source, authn_connection, connection
@@ -19,8 +19,8 @@ from ams.client.errors import NoService
 from ams.client.transport import beside, host
 from ams.core.errors import BadSettings
 from ams.core.settings import environment
-from ams.provisioning.carrying_out import both
 from ams.provisioning.endpoints import LeftOut, Reason
+from ams.provisioning.execution import both
 from ams.provisioning.gocdb import Feed, sites_address
 from ams.provisioning.plan import find_target
 from ams.provisioning.provision import Report, RunOptions, as_object, cells, provision

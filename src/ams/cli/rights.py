@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 from ams.cli.arguments import MemberNames, Resource, argument, member_names, option
 from ams.cli.command import Group, Session
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.output import columns
 from ams.client import wire
 from ams.client.errors import NotFound

@@ -8,7 +8,7 @@ import msgspec
 
 from ams.cli.arguments import AttributePairs, SchemaName, TopicName, option, pairs
 from ams.cli.command import Group, Session
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.messages import content_of
 from ams.cli.output import columns, document, fields, short_name, text_block
 from ams.client import wire

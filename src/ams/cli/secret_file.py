@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ams.cli.exits import Usage, file_named
+from ams.cli.exit_codes import Usage, file_named
 from ams.client.connection import read_secret
 
 Keep = Callable[[str], None]  # writes the secret, or raises `Usage`

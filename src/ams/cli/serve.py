@@ -19,7 +19,7 @@ _OR_JSON = "TOML file with settings, or the JSON of the reference (*.json)."
 def serve_command() -> click.Command:
     """Return the command that runs the service."""
     file = "TOML file with settings (or AMS_CONFIG)."
-    return _command("serve", Settings, "ams.app.serving", f"Run the service. {_READY}", file)
+    return _command("serve", Settings, "ams.app.lifecycle", f"Run the service. {_READY}", file)
 
 
 def push_command() -> click.Command:
@@ -65,7 +65,7 @@ def _command(
         loaded = settings.load(flags, environment(), config, warn)
         import uvloop
 
-        from ams.core.observing import configure_logs
+        from ams.core.telemetry import configure_logs
 
         serve = importlib.import_module(program).serve
         configure_logs(loaded.log_level, loaded.log_format, loaded.log_facilities)

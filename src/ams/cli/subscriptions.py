@@ -7,7 +7,7 @@ import typer
 
 from ams.cli.arguments import SubscriptionName, argument, option, snapshot_names, time_of, topic_names, whole_seconds
 from ams.cli.command import Columns, Group, Page, Session, table
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.output import emit, fields, json_line, note, short_name
 from ams.cli.parallel_options import Keeping, Kind, Redelivery, Unset, shown, unset
 from ams.cli.rights import SUBSCRIPTION, NoUsers, Users

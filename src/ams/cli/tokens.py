@@ -24,7 +24,7 @@ from ams.cli.arguments import (
     whole_seconds,
 )
 from ams.cli.command import Group, Session, with_options
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.output import emit, note
 from ams.cli.secret_file import new_file, secret_file
 from ams.client import wire

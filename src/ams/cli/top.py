@@ -22,7 +22,7 @@ import msgspec
 
 from ams.cli.arguments import option
 from ams.cli.command import Page, Session, with_options
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.output import columns, emit, json_line, note, printable, short_name
 from ams.client import wire
 from ams.client.errors import ClientError, NotAms, Unreachable, refusal

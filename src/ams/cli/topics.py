@@ -16,7 +16,7 @@ from ams.cli.arguments import (
     time_of,
 )
 from ams.cli.command import Columns, Group, Page, Session
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.messages import MessageFilter, show_lines
 from ams.cli.output import short_name
 from ams.cli.rights import TOPIC, NoUsers, Users

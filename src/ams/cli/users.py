@@ -8,7 +8,7 @@ import msgspec
 
 from ams.cli.arguments import MemberName, UserName, argument, option, project_names
 from ams.cli.command import Columns, Group, OptionSet, Page, Session, facts
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.installation import rotate_key
 from ams.cli.output import note
 from ams.client import wire

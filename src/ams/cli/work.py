@@ -17,7 +17,7 @@ import typer
 
 from ams.cli.arguments import SubscriptionName, option, seconds_said
 from ams.cli.command import PATIENCE, Session, with_options
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.messages import publish_time_of, saying_of_push
 from ams.cli.output import emit, json_line, note, printable, short_name
 from ams.cli.parallel_options import Kind

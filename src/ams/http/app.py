@@ -22,17 +22,17 @@ from starlette.routing import Route, Router
 
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
 from ams.core.fair_share import MAX_UNCOUNTED_BYTES
-from ams.core.observing import REQUEST, SCOPE
+from ams.core.telemetry import REQUEST, SCOPE
 from ams.core.versions import read_if_match, strong_etag, version_of
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
-from ams.http.auditing import AuditedRequest, Auditor, shown_path
+from ams.http.audit import AuditedRequest, Auditor, shown_path
 from ams.http.errors import refusal
-from ams.http.fast import FastRoutes, Gate
 from ams.http.forwarding import Answer, Forwarder, Relayed
+from ams.http.hot_routes import FastRoutes, Gate
 from ams.http.limits import RECHECK_AFTER_SECONDS, Bodies, ClientLeft
 from ams.http.openapi import encode_description
 from ams.http.routing import Call, Handler, Streamed, StreamedResponse, Versioned
-from ams.service.delivering import UnreadAnswers
+from ams.service.delivery import UnreadAnswers
 from ams.wire.actions import ACTIONS, Action
 
 ANY_ORIGIN = (b"access-control-allow-origin", b"*")

@@ -9,7 +9,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 from urllib.parse import unquote_plus
 
-from ams.outgoing.guard import Network
+from ams.outgoing.address_guard import Network
 from ams.web import answers, asgi_exchange
 from ams.web.listener import is_within
 

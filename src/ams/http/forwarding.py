@@ -10,11 +10,11 @@ import structlog
 from ams.cluster.ownership import OwnerRequests
 from ams.core.errors import OUTCOME_UNKNOWN, OwnedElsewhere, Unavailable
 from ams.core.names import SubscriptionId
-from ams.core.observing import REQUEST
+from ams.core.telemetry import REQUEST
 from ams.http.asgi import Header, project_of
 from ams.http.limits import cancel_if_left
 from ams.outgoing.client import PORTS, HttpClient, NotReached, RequestFailed, new_request
-from ams.service.delivering import Gone, UnreadAnswers
+from ams.service.delivery import Gone, UnreadAnswers
 
 T = TypeVar("T")
 

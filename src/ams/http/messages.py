@@ -37,7 +37,7 @@ from ams.core.messages import (
 from ams.core.names import Offset, ack_offsets
 from ams.core.runs import runs_of
 from ams.http.bodies import BIG_BODY, YIELD_BYTES, YIELD_MESSAGES, Reader, check_attributes, holds_few, slices_of
-from ams.service.parallel.pulling import LeaseBatch
+from ams.service.parallel.pulls import LeaseBatch
 from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
 from ams.workers import NoWorker, Pool, TaskFailed

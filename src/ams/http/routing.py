@@ -19,7 +19,7 @@ from ams.core.errors import AmsError, InvalidInput
 from ams.core.names import ProjectName, SchemaName, SnapshotName, SubscriptionName, TopicName, UserName
 from ams.http.asgi import Receive, Send, query_value
 from ams.http.limits import ClientLeft, cancel_if_left, watch_disconnect
-from ams.service.delivering import UnreadAnswers
+from ams.service.delivery import UnreadAnswers
 from ams.storage.registry.records import Page, PageRequest
 from ams.wire.actions import ACTIONS, HOT
 from ams.wire.base import ListPage

@@ -25,8 +25,8 @@ from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
 from ams.core.urls import is_http_url
 from ams.identity.tokens import quote_claim
+from ams.outgoing.address_guard import Guard
 from ams.outgoing.client import HttpClient, RequestFailed
-from ams.outgoing.guard import Guard
 from ams.storage.document_cache import DocumentCache, Edition
 
 logger = structlog.get_logger("ams.identity")

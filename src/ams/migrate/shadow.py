@@ -19,8 +19,8 @@ from urllib.parse import parse_qs, urlsplit
 from ams.client.errors import Unreachable
 from ams.http.asgi import Receive, Send, answer
 from ams.http.operations import small_server
-from ams.migrate.asking import MAX_COMPARED_BYTES, MAX_REQUESTS, Side, TooLarge
-from ams.migrate.comparing import Kind, Read, different, read_of
+from ams.migrate.comparison import Kind, Read, different, read_of
+from ams.migrate.requests import MAX_COMPARED_BYTES, MAX_REQUESTS, Side, TooLarge
 from ams.web.server import listen, url_of
 
 MAX_WAITING_REQUESTS = 100  # queue of requests; mirrored ones beyond it are skipped

@@ -33,7 +33,7 @@ from ams.core.errors import Unavailable
 from ams.core.messages import Stored, message, quoted_base64
 from ams.core.names import Offset
 from ams.core.runs import Columns
-from ams.migrate.converting import NO_MESSAGES, Bounds, kept_for, milliseconds
+from ams.migrate.conversion import NO_MESSAGES, Bounds, kept_for, milliseconds
 from ams.migrate.documents import Documents, read_documents
 from ams.storage.export_format import Message
 

@@ -19,7 +19,7 @@ import httpcore
 
 import ams
 from ams.core.urls import has_credentials
-from ams.outgoing.guard import Address, Guard, Refused, trust
+from ams.outgoing.address_guard import Address, Guard, Refused, trust
 
 PORTS = {b"http": 80, b"https": 443}  # default ports
 MAX_BODY_BYTES = 20 * 1024 * 1024

@@ -21,8 +21,8 @@ from pyspark.sql.types import StructType
 from ams.client import wire
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.fetching import Fetch, Part, limit_ends, parts, remade, report_data_loss
 from ams.pipeline.options import EARLIEST, LATEST, Name, Positions, Reading, reading
+from ams.pipeline.range_reader import Fetch, Part, limit_ends, parts, remade, report_data_loss
 from ams.pipeline.service import Bounds, Service
 from ams.pipeline.sink.writer import BatchWriter, StreamWriter
 

@@ -1,4 +1,4 @@
-"""Errors of pipelines, all below `PipelineError`; `ams.cli.exits` has their exit codes.
+"""Errors of pipelines, all below `PipelineError`; `ams.cli.exit_codes` has their exit codes.
 
 No error text holds a token, a password or a payload. `Broken` is separate: it sets one message aside and never ends a
 run.

@@ -22,7 +22,7 @@ from ams.core.rights import is_resource
 from ams.core.settings import retention_seconds, size_number
 from ams.core.yaml_tree import FileLine, Value, bad, read_capped, read_tree
 from ams.provisioning import parallel
-from ams.provisioning.declared import Declared, Fields, Key, Kind, Reference
+from ams.provisioning.declarations import Declared, Fields, Key, Kind, Reference
 from ams.wire.projects import DEFINITION
 
 ALL = "all"  # a token with all rights of its user

@@ -12,7 +12,7 @@ from enum import StrEnum
 from ams.core.distinguished_names import normalise_name
 from ams.core.errors import ServiceFailed
 from ams.core.names import is_name
-from ams.provisioning.declared import Declared, Existing, Fields, Key, Kind
+from ams.provisioning.declarations import Declared, Existing, Fields, Key, Kind
 from ams.provisioning.gocdb import Endpoint, Site
 from ams.provisioning.plan import Target
 

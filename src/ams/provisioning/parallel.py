@@ -14,7 +14,7 @@ from ams.core.ack_ids import MIN_ACK_DEADLINE
 from ams.core.clock import Milliseconds, seconds_span, seconds_text
 from ams.core.errors import InvalidInput
 from ams.core.yaml_tree import Value, bad
-from ams.provisioning.declared import Fields
+from ams.provisioning.declarations import Fields
 
 IMMUTABLE_FIELDS = ("type", "filter", "enableMessageOrdering")  # fields that never change
 

@@ -15,7 +15,7 @@ from ams.client.wire.users import OF_SETTINGS
 from ams.core.errors import BadSettings
 from ams.core.yaml_tree import bad
 from ams.provisioning import parallel
-from ams.provisioning.declared import SECRETS, Ask, Change, Declared, Existing, Fields, Key, Kind, Step
+from ams.provisioning.declarations import SECRETS, Ask, Change, Declared, Existing, Fields, Key, Kind, Step
 from ams.provisioning.document import ALL, ISSUER, KEY_ID, SERVICE_TYPE, TOKEN_FILE, USER
 from ams.wire.projects import DESCRIPTOR
 

@@ -8,8 +8,8 @@ from typing import Any
 from ams.client import wire
 from ams.core.errors import ServiceFailed
 from ams.provisioning import endpoints
-from ams.provisioning.carrying_out import ROUNDS, CarryingOut
-from ams.provisioning.declared import Ask, Change, Existing, Fields, Key, Kind, Step
+from ams.provisioning.declarations import Ask, Change, Existing, Fields, Key, Kind, Step
+from ams.provisioning.execution import ROUNDS, CarryingOut
 from ams.provisioning.gocdb import Feed
 from ams.provisioning.plan import Target, plan, read_target
 

@@ -16,18 +16,18 @@ from ams.access.permissions import SERVICE_ADMIN
 from ams.core.errors import AlreadyExists, AmsError, NotAuthenticated, NotFound, OwnedElsewhere
 from ams.core.fair_share import FairShare
 from ams.core.names import ProjectName, UserName
-from ams.core.observing import REQUEST, SCOPE
+from ams.core.telemetry import REQUEST, SCOPE
 from ams.http.asgi import project_of, usual_address
-from ams.http.auditing import AuditedRequest, Auditor
-from ams.http.fast import Gate
+from ams.http.audit import AuditedRequest, Auditor
+from ams.http.hot_routes import Gate
 from ams.http.limits import Bodies, ClientLeft
-from ams.outgoing.guard import Network
+from ams.outgoing.address_guard import Network
 from ams.pubsub.errors import Missing, Refusal, current_task, end, forget, refusal
 from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.forwarding import Relays
 from ams.pubsub.protos import Message
-from ams.pubsub.relaying import Relays
 from ams.pubsub.requests import MOST_PAYLOAD, Context, Headers, Scope, first_of, read, scope_of
-from ams.service.delivering import UnreadAnswers
+from ams.service.delivery import UnreadAnswers
 from ams.service.projects import Projects
 from ams.storage.registry.registry import Registry
 from ams.web.listener import is_within

@@ -24,7 +24,7 @@ from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.service.lookup import require_found
 from ams.service.schemas import Schemas
-from ams.service.seeking import Snapshots
+from ams.service.subscription_offsets import Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.service.topics import Topics
 from ams.storage.registry.registry import Registry

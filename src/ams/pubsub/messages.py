@@ -9,7 +9,7 @@ from ams.core.errors import InvalidInput, TooLarge
 from ams.core.messages import Message, Stored, is_ordering_key, parse
 from ams.pubsub import protos
 from ams.pubsub.fields import timestamp
-from ams.service.parallel.pulling import LeaseBatch
+from ams.service.parallel.pulls import LeaseBatch
 
 MOST_MESSAGES = 1000
 MOST_ATTRIBUTES, MOST_KEY, MOST_VALUE = 100, 256, 1024

@@ -15,7 +15,7 @@ from ams.pubsub.schemas import ENCODINGS
 from ams.service.publishing import Publisher
 from ams.service.retention import Retention
 from ams.service.schemas import Schemas
-from ams.service.seeking import Snapshots
+from ams.service.subscription_offsets import Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.service.topics import Topics
 from ams.storage.registry.records import ANY_USE, SchemaUse

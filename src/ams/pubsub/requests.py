@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from ams.core.errors import InvalidInput, Overloaded, TooLarge
 from ams.http.asgi import client_address
-from ams.outgoing.guard import Network
+from ams.outgoing.address_guard import Network
 from ams.pubsub.protos import Message
 from ams.web.http2_relay import read_peer_name
 from ams.web.listener import is_within

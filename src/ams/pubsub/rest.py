@@ -16,12 +16,12 @@ from google.protobuf import json_format
 from google.rpc import status_pb2
 
 from ams.core.errors import InvalidInput, NotAllowed, Overloaded, TooLarge, UnknownCoding
-from ams.core.observing import REQUEST, SCOPE
+from ams.core.telemetry import REQUEST, SCOPE
 from ams.http import errors as http_errors
 from ams.http.app import REQUEST_ID, good_id
 from ams.http.asgi import JSON, Receive, Send, answer, query_value
 from ams.http.limits import Bodies, ClientLeft, watch_disconnect
-from ams.outgoing.guard import Network
+from ams.outgoing.address_guard import Network
 from ams.pubsub.bindings import ROUTES, WHOLE, Binding, describe, field_in, shape_of
 from ams.pubsub.calls import Calls, Rpc
 from ams.pubsub.errors import DETAILS, Refusal, current_task, refusal

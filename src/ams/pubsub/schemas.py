@@ -13,9 +13,9 @@ from ams.core.names import SchemaName, is_resource_name, revision_id
 from ams.pubsub import fields
 from ams.pubsub import protos as pb
 from ams.pubsub.calls import Call, ChangeRpc, Rpc
+from ams.pubsub.consumer_calls import MAX_RESPONSE_BYTES
 from ams.pubsub.errors import Missing
 from ams.pubsub.fields import SCHEMAS, Name
-from ams.pubsub.leasing import MAX_RESPONSE_BYTES
 from ams.pubsub.messages import in_answers
 from ams.pubsub.protos import Message
 from ams.service.schemas import Schemas

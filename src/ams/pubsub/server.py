@@ -19,7 +19,7 @@ from ams.core.supervisor import Supervisor
 from ams.pubsub import subscriber
 from ams.pubsub.calls import Calls, Rpc
 from ams.pubsub.requests import MOST_ANSWER, MOST_REQUEST
-from ams.pubsub.streaming import METHOD, RPC, Streams
+from ams.pubsub.streaming_pull import METHOD, RPC, Streams
 from ams.web.connection import HttpConnection, Port
 from ams.web.http2_relay import Http2Relay
 from ams.web.listener import Listener, ListenerLimits

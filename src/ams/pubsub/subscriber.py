@@ -18,8 +18,8 @@ from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SNAPSHOTS, SUBSCRIPTI
 from ams.pubsub.protos import Message
 from ams.pubsub.resources import ORDERED, read_push, require_account
 from ams.service.lookup import require_found
-from ams.service.push.pushing import Pushing
-from ams.service.seeking import Seeker, Snapshots
+from ams.service.push.configurations import Pushing
+from ams.service.subscription_offsets import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from ams.core.backoff import Backoff
 from ams.core.errors import Overloaded
 from ams.core.names import ProjectId
-from ams.outgoing.guard import Guard, Refused
-from ams.push.connecting import Connection, Connector, Endpoint, Place, Progress, Unreachable
+from ams.outgoing.address_guard import Guard, Refused
+from ams.push.endpoint_connection import Connection, Connector, Endpoint, Place, Progress, Unreachable
 
 HASH_PATH = "/ams_verification_hash"  # at the root of the endpoint's host (HTTP contract 13.4)
 CHECK_SECONDS = 5.0  # for everything: finding the address, connecting, and the whole answer

@@ -13,10 +13,10 @@ import structlog
 
 from ams.core.clock import Milliseconds
 from ams.push import retry
+from ams.push.attempts import Outcome, TargetCycle, WorkerDependencies
 from ams.push.delivery import google_seconds, seconds
 from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, Report
 from ams.push.sender import EndpointAnswer, NotAsked
-from ams.push.trying import Outcome, TargetCycle, WorkerDependencies
 from ams.push.upstream import Gone, HandOut, NotTaken, Target, Verdict
 
 logger = structlog.get_logger("ams.push")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from ams.core.observing import Figure, Labels, figure
+from ams.core.telemetry import Figure, Labels, figure
 from ams.wire.push import Attempt, Failure, WorkerState
 
 MAX_ATTEMPTS_KEPT = 100  # newest attempts that are remembered

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from ams.core.clock import Clock, SystemClock
 from ams.core.push_config import authority, is_https, is_local_http
-from ams.outgoing.guard import Guard, Refused
-from ams.push.connecting import Connection, Connector, Endpoint, Progress, Reply, Unreachable, one_line
+from ams.outgoing.address_guard import Guard, Refused
+from ams.push.endpoint_connection import Connection, Connector, Endpoint, Progress, Reply, Unreachable, one_line
 from ams.push.endpoints import CLOSED, IDLE_SECONDS, Endpoints, EndpointState
 
 Headers = Sequence[tuple[str, str]]

@@ -13,11 +13,11 @@ import structlog
 
 from ams.core.push_config import MATTERMOST
 from ams.push import retry
+from ams.push.attempts import Outcome, TargetCycle, WorkerDependencies
 from ams.push.delivery import seconds
 from ams.push.parallel import ParallelCycle
 from ams.push.report import ACKNOWLEDGE, CONSUME, SEND, Report
 from ams.push.sender import CircuitOpen
-from ams.push.trying import Outcome, TargetCycle, WorkerDependencies
 from ams.push.upstream import NotTaken, Pulled, Target, Verdict
 from ams.wire.push import Failure, WorkerState
 

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.names import SubscriptionId
+from ams.push.attempts import WorkerDependencies
 from ams.push.report import Tally
 from ams.push.sender import HttpSender
-from ams.push.trying import WorkerDependencies
 from ams.push.upstream import Away, HandOut, HandOuts, Pulled, Target, Upstream, Verdict
 from ams.push.worker import Worker
 from ams.wire.push import WorkerState

@@ -21,9 +21,9 @@ from ams.core.errors import Conflict, InvalidInput, KeyReused, QuotaExceeded, Ra
 from ams.core.messages import Message, Stored, batch_of, message, parse
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.push.upstream import Verdict
-from ams.service.counting import Counts
 from ams.service.lookup import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
 from ams.service.stored_bytes import REQUEST_BYTES, StoredBytes
+from ams.service.tallies import Counts
 from ams.storage.cursors.base import NO_DEADLINE, Cursors
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription, Topic

@@ -14,12 +14,12 @@ from ams.core.errors import TopicGone
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicName
 from ams.core.retention_clock import RetentionClock
 from ams.push.report import RETRYING, STOPPED
-from ams.service.counting import Counting
 from ams.service.lookup import find_subscription
-from ams.service.parallel.watching import MessageCounts, findings, underway
-from ams.service.parallel.working import ParallelSubscriptions
-from ams.service.push.pushing import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
+from ams.service.parallel.assembly import ParallelSubscriptions
+from ams.service.parallel.metrics import MessageCounts, findings, underway
+from ams.service.push.configurations import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
 from ams.service.retention import age_of, oldest_for
+from ams.service.tallies import Counting
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.base import Outstanding, Position
 from ams.storage.log.base import Bounds, Log

@@ -18,10 +18,10 @@ from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER
 from ams.core.clock import Clock, day_of, day_text, resource_date
 from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, SubscriptionGone, TopicGone
 from ams.core.names import ProjectName, SubscriptionName, TopicName
-from ams.service.counting import Counting
-from ams.service.parallel.watching import underway
-from ams.service.parallel.working import ParallelSubscriptions
+from ams.service.parallel.assembly import ParallelSubscriptions
+from ams.service.parallel.metrics import underway
 from ams.service.retention import Losses, age_of
+from ams.service.tallies import Counting
 from ams.storage.registry.counts import Activity, Listed, Rate
 from ams.storage.registry.records import NO_USERS, Project, Subscription
 from ams.storage.registry.registry import Registry

@@ -14,12 +14,12 @@ from ams.access.permissions import check_project_roles
 from ams.access.rates import ProjectSlots
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, Unusable
 from ams.core.names import ProjectId, ProjectName, UserName, checked_name
-from ams.core.observing import Figure
 from ams.core.quotas import NO_LIMITS, QUOTAS, STORED_BYTES, Limits
 from ams.core.supervisor import Ticker
+from ams.core.telemetry import Figure
 from ams.service.leftovers import drop_or_leave
 from ams.service.lookup import NO_USER, find_user, require_found
-from ams.service.push.pushing import no_push_server
+from ams.service.push.configurations import no_push_server
 from ams.service.stored_bytes import StoredBytes
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log

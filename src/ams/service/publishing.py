@@ -1,6 +1,6 @@
 """Publishing: appends a request of messages durably to its topic, all or none (contract 12).
 
-Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.http.lane` drives this without a task.
+No `asyncio.timeout`, `TaskGroup` or `current_task` before the first wait: `ams.http.fast_lane` runs it without a task.
 """
 
 import contextlib
@@ -12,9 +12,9 @@ from ams.access.permissions import PUBLISHER
 from ams.core.errors import InvalidInput, KeyReused, QuotaExceeded, TooLarge
 from ams.core.messages import Batch, Message, batch_of
 from ams.core.names import Offset, TopicName
-from ams.service.counting import Counts
 from ams.service.lookup import find_topic
 from ams.service.stored_bytes import REQUEST_BYTES, StoredBytes
+from ams.service.tallies import Counts
 from ams.service.validators import Fitting, Validators
 from ams.storage.log.base import Appended, Log
 from ams.storage.registry.records import AttachedSchema, Topic

@@ -23,7 +23,7 @@ from ams.core.clock import Milliseconds, span_text
 from ams.core.errors import NotAllowed, NotAuthenticated, RegistryUnavailable, TopicGone, Unavailable
 from ams.core.names import SubscriptionId, TopicId, subscription_path, topic_path
 from ams.service.issuers import Issuers, ListedIssuer
-from ams.service.push.pushing import Pushing
+from ams.service.push.configurations import Pushing
 from ams.service.retention import LossTotal
 from ams.storage.cursors.base import Cursors, TopicOffset
 from ams.storage.log.base import Bounds, Log

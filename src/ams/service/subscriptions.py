@@ -34,7 +34,6 @@ from ams.core.push_config import AskedPush
 from ams.core.quotas import SUBSCRIPTIONS
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Ticker
-from ams.service.counting import Counts
 from ams.service.leftovers import drop_or_leave
 from ams.service.lookup import (
     expected_subscription,
@@ -44,8 +43,9 @@ from ams.service.lookup import (
     parallel_options,
     require_found,
 )
-from ams.service.push.pushing import Pushing
+from ams.service.push.configurations import Pushing
 from ams.service.retention import Losses
+from ams.service.tallies import Counts
 from ams.storage.audit.event import new_event
 from ams.storage.audit.trail import Trail
 from ams.storage.cursors.base import Cursors

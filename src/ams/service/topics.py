@@ -10,10 +10,10 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, AmsError, InvalidInput, NotFound, TopicGone, Unavailable
 from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
 from ams.core.quotas import TOPICS
-from ams.service.counting import Counting
 from ams.service.leftovers import drop_or_leave, finish_or_leave
 from ams.service.lookup import find_topic, require_found, without_access_list
 from ams.service.retention import Retention
+from ams.service.tallies import Counting
 from ams.storage.log.base import Log
 from ams.storage.registry.records import ANY_USE, NO_LABELS, Page, PageRequest, SchemaUse, Topic
 from ams.storage.registry.registry import Registry

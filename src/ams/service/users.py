@@ -27,7 +27,7 @@ from ams.core.public_keys import PublicKey
 from ams.core.supervisor import Ticker
 from ams.service.leftovers import finish_or_leave
 from ams.service.lookup import NO_USER, find_managed_user, find_user, require_found
-from ams.service.push.pushing import FIRST_WORKER
+from ams.service.push.configurations import FIRST_WORKER
 from ams.storage.registry.logins import NamedTokenRecords
 from ams.storage.registry.records import (
     Applicant,

@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from ams.core.fair_share import FairShare
-from ams.core.observing import Figure
+from ams.core.telemetry import Figure
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 ProtocolFactory = Callable[[Callable[[], None]], asyncio.Protocol]  # the protocol calls its argument when it is lost

@@ -274,7 +274,7 @@ _ROWS = (
 ACTIONS = {each.name: each for each in _ROWS}
 """All actions by name, in the order of the routes and of the description of the API."""
 HOT = ("topics:publish", "subscriptions:pull", "subscriptions:acknowledge")
-"""Those that `ams.http.fast` answers; all others are answered by a method of a class in `ams.http.routes`."""
+"""Those that `ams.http.hot_routes` answers; all others are answered by a method of a class in `ams.http.routes`."""
 UNRECORDED = frozenset({"schemas:validateMessage", "schemas:dryRun", "push:lease", "push:wait", "subscriptions:nack"})
 """Actions that are asked for by POST and change nothing that people would want to know of.
 

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import httpx
 
-from ams.app.moving.exporting import Installation
-from ams.app.serving import running
+from ams.app.lifecycle import running
+from ams.app.moving.exporter import Installation
 from ams.app.wiring.engines import open_engines
 from ams.core.clock import DAY, Clock, ManualClock, Milliseconds, day_of, day_text, publish_time
 from ams.core.iam import Binding

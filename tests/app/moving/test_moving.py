@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from ams.app.moving import check, export, import_
-from ams.app.moving.exporting import Installation
+from ams.app.moving.exporter import Installation
 from ams.core.clock import ManualClock, SystemClock
 from ams.core.errors import Unusable
 from ams.core.offsets import ranges_of
-from ams.service.push.pushing import FIRST_WORKER
+from ams.service.push.configurations import FIRST_WORKER
 from ams.storage.log.base import Log
 from ams.storage.registry.records import PageRequest
 from tests.app.moving.installation import DAY, ISSUER, Answers, api_answers, furnished_folder, installation, service

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from ams.app.push_server.following import NO_WORKER_TEXT, OK, ByActivation, Condition, Follower
+from ams.app.push_server.selection import NO_WORKER_TEXT, OK, ByActivation, Condition, Follower
 from ams.app.push_server.service import AccessList, Health, listening
 from ams.app.push_server.settings import PushSettings
 from ams.client import AsyncClient

@@ -19,7 +19,7 @@ from google.cloud import pubsub_v1
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from structlog.testing import capture_logs
 
-from ams.app.serving import Running
+from ams.app.lifecycle import Running
 from ams.app.wiring import engines, put_in_order, service
 from ams.app.wiring.engines import open_engines, retry_until_available
 from ams.app.wiring.identity import Identity, identity_of, trusted_by

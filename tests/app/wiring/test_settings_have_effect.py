@@ -25,7 +25,7 @@ from ams.core.clock import ManualClock
 from ams.core.quotas import QUOTAS
 from ams.core.settings import Settings
 from ams.http import tls
-from ams.service.delivering import Deliverer
+from ams.service.delivery import Deliverer
 from ams.storage import files
 from demo.issuer import ExampleIssuer
 from tests.app.client import Client
@@ -39,7 +39,7 @@ Test = TypeVar("Test", bound=Callable[..., object])
 
 SHOWN: set[str] = set()
 ELSEWHERE = {
-    "app/test_serving.py::test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready": "drain_seconds",
+    "app/test_lifecycle.py::test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready": "drain_seconds",
     "app/moving/test_moving.py::test_all_is_the_same_on_a_cluster_and_back_in_a_folder": (
         "log registry registry_password"
     ),
@@ -49,7 +49,7 @@ ELSEWHERE = {
         "auth_option idempotency_window max_message_bytes max_pull_messages max_read_messages per_resource_auth"
         " proxy_hostname push_enabled roles_file service_token strict_data"
     ),
-    "http/test_auditing.py::test_a20_beyond_its_limit_an_address_is_told_so_and_a_good_token_is_not": (
+    "http/test_audit.py::test_a20_beyond_its_limit_an_address_is_told_so_and_a_good_token_is_not": (
         "failed_logins_per_minute trusted_proxies"
     ),
     "http/test_protocol.py::test_a_head_over_the_limit_is_refused_before_it_ends": "max_header_bytes",

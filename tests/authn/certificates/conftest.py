@@ -10,13 +10,13 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from ams.authn.certificates.checks import CertificateChecks, HostCheck
-from ams.authn.certificates.reading import load
+from ams.authn.certificates.certificate import load
+from ams.authn.certificates.validation import CertificateChecks, HostCheck
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import Presented
 from ams.core.clock import ManualClock
 from ams.core.errors import CertificateRefused, Unavailable
-from ams.outgoing.guard import Guard
+from ams.outgoing.address_guard import Guard
 from tests.support.authorities import NOW, Authority, Credentials
 from tests.support.publishing import Publishing
 

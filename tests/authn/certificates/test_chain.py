@@ -12,8 +12,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ams.authn.certificates import reading
-from ams.authn.certificates.reading import (
+from ams.authn.certificates import certificate
+from ams.authn.certificates.certificate import (
     Subjects,
     comparable,
     ignore_warnings,
@@ -354,5 +354,5 @@ def test_a_subject_is_read_once_and_a_long_one_takes_no_memory() -> None:
     usual, long = authority.signs("Jane"), authority.signs([("OU", "x" * 60)] * 40)
 
     assert known.of(usual.certificate)[1] is known.of(usual.certificate)[1]
-    assert len(known.of(long.certificate)[1].name) > reading.MAX_CHARACTERS
+    assert len(known.of(long.certificate)[1].name) > certificate.MAX_CHARACTERS
     assert known.of(long.certificate)[1] is not known.of(long.certificate)[1]

@@ -18,8 +18,8 @@ from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ams.authn.certificates.certificate import Subjects, ignore_warnings, load, read_der
 from ams.authn.certificates.crls import RevocationList
-from ams.authn.certificates.reading import Subjects, ignore_warnings, load, read_der
 from tests.authn.certificates.conftest import BELIEVED, REVOKED, Site
 from tests.support.authorities import NO_CA, Authority, Extension, name_of
 from tests.support.publishing import Publishing

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from ams.authn.certificates.crls import CrlCache, RevocationList, UnreadableList
 from ams.authn.certificates.revocation import MAX_ANSWER_BYTES, Responders
 from ams.core.errors import Unavailable
-from ams.outgoing.guard import Guard
+from ams.outgoing.address_guard import Guard
 from tests.authn.certificates.conftest import BELIEVED, REVOKED, Site, World, judge_leaf, present_chain
 from tests.support.authorities import (
     CLIENT,

@@ -11,8 +11,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.certificates.reading import load
+from ams.authn.certificates.certificate import load
+from ams.authn.certificates.validation import CertificateChecks
 from ams.authn.http.proxies import Relaying
 from ams.authn.http.tls import AskingContext, Front
 from ams.authn.values import PEER, Peer, Presented

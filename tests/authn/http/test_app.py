@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.authn.certificates import crls
+from ams.authn.http.authentication import AmsUsers, key_of
 from ams.authn.http.errors import STATUS, MethodNotAllowed, refusal
-from ams.authn.http.gate import AmsUsers, key_of
 from ams.authn.http.json_bodies import read_body
 from ams.authn.http.routes import CHANGE_ACTIONS
 from ams.core import errors

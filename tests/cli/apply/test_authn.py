@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.cli.exits import Exit
+from ams.cli.exit_codes import Exit
 from tests.cli.apply.conftest import Files
 from tests.cli.conftest import Ams
 from tests.support.certificate_service import KEY, CertificateService, certificate_service

@@ -12,9 +12,9 @@ from ams.client import wire
 from ams.client.errors import AlreadyExists, InvalidInput
 from ams.client.wire import Call
 from ams.core.errors import BadDocument
-from ams.provisioning.carrying_out import CarryingOut, carry_out
-from ams.provisioning.declared import Change, Declared, Existing, Fields, Key, Kind, Step
+from ams.provisioning.declarations import Change, Declared, Existing, Fields, Key, Kind, Step
 from ams.provisioning.document import read_documents
+from ams.provisioning.execution import CarryingOut, carry_out
 from ams.provisioning.plan import PlanOptions, existing_issuer, plan
 from tests.cli.apply.conftest import Files
 from tests.cli.conftest import Ams

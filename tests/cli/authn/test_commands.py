@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from ams.cli.exits import Exit
+from ams.cli.exit_codes import Exit
 from tests.cli.authn.conftest import Authn
 from tests.support.certificate_service import DATE, CertificateService
 from tests.support.certificates import Authority

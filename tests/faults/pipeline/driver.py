@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from ams.pipeline.definition.plans import is_file, read_plan
+from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.running import Run
 from ams.pipeline.session import local_session
 
 FAILURE_FILE = "failed"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ams.core.yaml_tree import MAX_BYTES
 from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.errors import PipelineError, WrongDefinition, WrongOption
-from ams.pipeline.running import Plan
+from ams.pipeline.job_run import Plan
 
 GOOD_DEFINITION = """\
 source:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.cli.exits import Exit, exit_code
+from ams.cli.exit_codes import Exit, exit_code
 from ams.client import Message
 from ams.pipeline.checkpoint import EXPECTATIONS, Counted, Expected, read_expected
 from ams.pipeline.errors import CheckFailed

@@ -18,7 +18,7 @@ from ams.pipeline.columns import MESSAGES
 from ams.pipeline.definition.payloads import Avro, Json, Protobuf, Text
 from ams.pipeline.errors import Broken, PipelineError
 from ams.pipeline.expressions import types
-from ams.pipeline.parsing import Parse, _mapper, _parsed_schema
+from ams.pipeline.message_parser import Parse, _mapper, _parsed_schema
 from ams.pipeline.protobuf import compile_definition
 
 FIELDS = {

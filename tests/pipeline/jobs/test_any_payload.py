@@ -16,7 +16,7 @@ from ams.pipeline.jobs import alarm_messages, federation_messages
 from ams.pipeline.jobs.accounting.reader import Reader
 from ams.pipeline.jobs.availability.parse import parse_lists, parse_results
 from ams.pipeline.jobs.cloud.parse import parse as parse_cloud
-from ams.pipeline.parsing import Parse
+from ams.pipeline.message_parser import Parse
 from demo.pipeline.samples import NONE, Sample, accounting, alarms, cloud, federation, monitoring
 from tests.pipeline.jobs.accounting import texts
 

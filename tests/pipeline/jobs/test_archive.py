@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 from ams.client import Message, wire
 from ams.core.errors import InvalidInput
 from ams.core.messages import message
-from ams.pipeline.archiving import ArchiveOptions, Archiver, alone
 from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.errors import ChangedDefinition, CheckFailed, StaleCheckpoint, WrongOption, WrongTable
+from ams.pipeline.job_run import Run
 from ams.pipeline.jobs import replay as replay_job
 from ams.pipeline.jobs import schema_check
 from ams.pipeline.jobs.archive import (
@@ -38,8 +38,8 @@ from ams.pipeline.jobs.archive import (
     told,
     with_date,
 )
-from ams.pipeline.running import Run
 from ams.pipeline.service import Service
+from ams.pipeline.topic_archive import ArchiveOptions, Archiver, alone
 from ams.tables.location import Location
 from ams.validation import compile_stored
 from ams.validation.cost import Budget

@@ -13,9 +13,9 @@ from ams.core.names import Offset, SubscriptionId, TopicName
 from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
-from ams.service.delivering import Deliverer
-from ams.service.parallel.opening import OpenSubscription
-from ams.service.parallel.working import ParallelSubscriptions
+from ams.service.delivery import Deliverer
+from ams.service.parallel.assembly import ParallelSubscriptions
+from ams.service.parallel.open_subscriptions import OpenSubscription
 from ams.storage.registry.records import Subscription, Topic
 from tests.support.administration import make_project
 from tests.support.engines import Engines

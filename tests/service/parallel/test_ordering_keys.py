@@ -9,10 +9,10 @@ from ams.core.ack_ids import AckId, read_hand_out
 from ams.core.errors import AckTimeout, CursorsUnavailable
 from ams.core.names import Offset
 from ams.core.parallel_options import DeadLetterPolicy
-from ams.service.parallel import settling
+from ams.service.parallel import settlement
 from ams.service.parallel.message_state import FlowWindow
-from ams.service.parallel.settling import LateIds
-from ams.service.seeking import Seeker
+from ams.service.parallel.settlement import LateIds
+from ams.service.subscription_offsets import Seeker
 from tests.service.interference import fail_calls
 from tests.service.parallel.site import (
     LEASE_PASSED_MS,
@@ -166,7 +166,7 @@ async def test_with_exactly_once_delivery_a_refused_message_expires_and_its_id_i
 async def test_a_request_of_very_many_ids_is_done_whatever_their_order(
     site: ParallelSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "SLICE", 2)
+    monkeypatch.setattr(settlement, "SLICE", 2)
     given = [*await given_of(site, "aabaa", 3), *await site.pull()]
     stream = FlowWindow(9, MANY_BYTES)
     await site.nack(given[:1])

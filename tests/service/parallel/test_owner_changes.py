@@ -15,8 +15,8 @@ from ams.core.errors import AckTimeout, OwnedElsewhere
 from ams.core.names import Offset
 from ams.core.parallel_options import ParallelOptions
 from ams.core.supervisor import Supervisor
-from ams.service.parallel.settling import LateIds
-from ams.service.seeking import Seeker
+from ams.service.parallel.settlement import LateIds
+from ams.service.subscription_offsets import Seeker
 from tests.service.parallel.site import SUB, NodeOwnership, ParallelSite, offsets
 from tests.support.engines import Engines, open_engines
 from tests.support.waiting import wait_until_async

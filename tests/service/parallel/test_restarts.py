@@ -10,8 +10,8 @@ from ams.core.clock import DAY
 from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput
 from ams.core.names import Offset
 from ams.core.retention_clock import RetentionClock
-from ams.service.parallel.opening import MAX_LEASE_MS
-from ams.service.seeking import Seeker, Snapshots
+from ams.service.parallel.open_subscriptions import MAX_LEASE_MS
+from ams.service.subscription_offsets import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.acks import Change
 from tests.service.parallel.site import (

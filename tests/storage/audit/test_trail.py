@@ -20,7 +20,7 @@ from ams.core.clock import DAY, ManualClock, Milliseconds, publish_time
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable
 from ams.core.rate import LoginLimit
 from ams.core.supervisor import Supervisor
-from ams.http.auditing import CUT_SHORT_REASON
+from ams.http.audit import CUT_SHORT_REASON
 from ams.storage.audit.event import FAILED, REFUSED, decode_event, moment, result_of, written
 from ams.storage.audit.records import AuditRecords
 from ams.storage.audit.trail import (

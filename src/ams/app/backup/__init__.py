@@ -5,7 +5,7 @@
 - keeping: asks the running service not to delete files during a backup
 """
 
-from ams.app.backup.copying import Manifest, restore
-from ams.app.backup.taking import take
+from ams.app.backup.files import Manifest, restore
+from ams.app.backup.live_copy import take
 
 __all__ = ["Manifest", "restore", "take"]

@@ -6,7 +6,7 @@
 - files: the file of an export: line by line, compressed or not, stdin or stdout
 """
 
-from ams.app.moving.exporting import export
-from ams.app.moving.importing import check, import_
+from ams.app.moving.exporter import export
+from ams.app.moving.importer import check, import_
 
 __all__ = ["check", "export", "import_"]

@@ -8,17 +8,17 @@ from functools import partial
 
 import structlog
 
-from ams.app.push_server.following import OK, STARTING_TEXT, Condition, Follower
 from ams.app.push_server.hand_outs import HttpHandOuts
+from ams.app.push_server.selection import OK, STARTING_TEXT, Condition, Follower
 from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
 from ams.app.push_server.upstream import HttpUpstream, LongPoller, Poller
 from ams.client import AsyncClient
 from ams.core.clock import SystemClock
-from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.supervisor import Supervisor, run_until_stopped
+from ams.core.telemetry import Figure, background_failures, figure, metrics_of
 from ams.http.operations import Operations, serve_operations
-from ams.outgoing.guard import Guard, networks, trust
+from ams.outgoing.address_guard import Guard, networks, trust
 from ams.push import report
 from ams.push.report import Tally
 from ams.push.sender import HttpSender

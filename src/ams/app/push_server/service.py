@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from ams.app.push_server.following import Condition, Follower
+from ams.app.push_server.selection import Condition, Follower
 from ams.app.push_server.settings import PushSettings
 from ams.app.push_server.targets import InvalidTarget, of_message
 from ams.core.distinguished_names import normalise_name, of_certificate

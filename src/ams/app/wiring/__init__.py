@@ -24,7 +24,7 @@ from ams.core.clock import Clock, SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.service.projects import Projects
-from ams.service.push.pushing import Pushing
+from ams.service.push.configurations import Pushing
 from ams.service.retention import Retention
 from ams.service.subscriptions import Subscriptions
 from ams.service.users import create_first_admin, push_worker

@@ -19,11 +19,11 @@ from ams.core.quotas import STREAMS, WAITING_PULLS
 from ams.core.rate import LoginLimit
 from ams.core.settings import Settings
 from ams.http.app import App
-from ams.http.auditing import SERVICE, Auditor
+from ams.http.audit import SERVICE, Auditor
 from ams.http.console import Console
-from ams.http.fast import FastRoutes, Gate
+from ams.http.fast_lane import Lane
 from ams.http.forwarding import Forwarder
-from ams.http.lane import Lane
+from ams.http.hot_routes import FastRoutes, Gate
 from ams.http.limits import Bodies, affordable_bytes
 from ams.http.routes.issuers import BindingRoutes, IssuerRoutes
 from ams.http.routes.parallel import SnapshotRoutes
@@ -35,29 +35,29 @@ from ams.http.routes.service import AuditRoutes, DoctorRoutes, ServiceRoutes
 from ams.http.routes.subscriptions import OffsetRoutes, SubscriptionRoutes
 from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
 from ams.http.routing import Handler, bind_handlers
+from ams.outgoing.address_guard import ALL_NETWORKS, Guard, networks, trust
 from ams.outgoing.client import HttpClient
-from ams.outgoing.guard import ALL_NETWORKS, Guard, networks, trust
-from ams.service.counting import Counting, Counts
 from ams.service.dead_letters import DeadLetters
-from ams.service.delivering import Deliverer, UnreadAnswers
+from ams.service.delivery import Deliverer, UnreadAnswers
 from ams.service.doctor import Doctor
 from ams.service.history import History
 from ams.service.issuers import Bindings
-from ams.service.live import Live
+from ams.service.live_views import Live
 from ams.service.metrics import Metrics, Usage
-from ams.service.parallel.settling import LeaseRequests
-from ams.service.parallel.watching import ParallelMetrics
-from ams.service.parallel.working import ParallelSubscriptions
+from ams.service.parallel.assembly import ParallelSubscriptions
+from ams.service.parallel.metrics import ParallelMetrics
+from ams.service.parallel.settlement import LeaseRequests
 from ams.service.projects import Members, Projects, QuotaUse
 from ams.service.publishing import Publisher
-from ams.service.push.pushing import PushSecrets, PushWatcher
-from ams.service.reading import RangeReader
+from ams.service.push.configurations import PushSecrets, PushWatcher
+from ams.service.ranges import RangeReader
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.schemas import Schemas
-from ams.service.seeking import Seeker, Snapshots
 from ams.service.service_doctor import SINGLE_PROCESS_REMEDIES, Remedies, ServiceDoctor, ServiceInfo, cluster_remedies
 from ams.service.stored_bytes import StoredBytes, needed_offsets
+from ams.service.subscription_offsets import Seeker, Snapshots
 from ams.service.subscriptions import Expiry, Subscriptions
+from ams.service.tallies import Counting, Counts
 from ams.service.topics import Topics
 from ams.service.users import Registrations, Tokens, TokenUses, Users
 from ams.service.validators import Validators

@@ -12,15 +12,15 @@ from ams.access.logins import KeyLogins, Logins
 from ams.app.wiring.engines import Engines
 from ams.core.errors import AmsError
 from ams.core.issuer import Issuer, read_issuers
-from ams.core.observing import SCOPE
 from ams.core.settings import Pairs, Settings
+from ams.core.telemetry import SCOPE
 from ams.http.asgi import client_address
 from ams.http.console import ConsoleLogin
 from ams.identity.issuers import Discovery, Introspection, IssuerFailed, issuer_client
 from ams.identity.keys import Keys
 from ams.identity.verifier import CachedToken, Verifier
+from ams.outgoing.address_guard import Guard, Network, networks, trust
 from ams.outgoing.client import HttpClient
-from ams.outgoing.guard import Guard, Network, networks, trust
 from ams.service.issuers import Issuers
 from ams.storage.audit.trail import Trail
 from ams.storage.database.invalidation import ISSUERS, Cache

@@ -10,20 +10,20 @@ from ams.core.errors import BadSettings
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.http.asgi import Application
-from ams.http.auditing import RequestLog
+from ams.http.audit import RequestLog
 from ams.http.tls import Certificate
-from ams.outgoing.guard import Network, networks
+from ams.outgoing.address_guard import Network, networks
 from ams.pubsub import iam, publisher, schemas, subscriber
 from ams.pubsub.calls import Calls, EmulatorDoor, Rpc
+from ams.pubsub.consumer_calls import Leases, LeasingRpcs
+from ams.pubsub.forwarding import Relays
 from ams.pubsub.iam import IamRpcs
-from ams.pubsub.leasing import Leases, LeasingRpcs
 from ams.pubsub.publisher import PublisherRpcs
-from ams.pubsub.relaying import Relays
 from ams.pubsub.requests import MOST_PAYLOAD, MOST_REQUEST
 from ams.pubsub.rest import Rest, refusal_of
 from ams.pubsub.schemas import SchemaRpcs
 from ams.pubsub.server import answering
-from ams.pubsub.streaming import Streams
+from ams.pubsub.streaming_pull import Streams
 from ams.pubsub.subscriber import SubscriberRpcs
 from ams.web.asgi_exchange import AsgiExchange
 from ams.web.connection import Port

@@ -17,17 +17,17 @@ from ams.core.names import new_uuid
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.core.urls import is_loopback
-from ams.outgoing.guard import Guard, networks, trust
+from ams.outgoing.address_guard import Guard, networks, trust
 from ams.push.endpoints import EndpointCheck
 from ams.push.report import Tally
 from ams.push.sender import HttpSender
 from ams.push.workers import Workers
 from ams.service.dead_letters import DeadLetters
-from ams.service.delivering import Deliverer
-from ams.service.parallel.working import ParallelSubscriptions
+from ams.service.delivery import Deliverer
+from ams.service.parallel.assembly import ParallelSubscriptions
 from ams.service.push.assignment import Assignment
+from ams.service.push.configurations import Leaseholders, Pushing, no_push_server
 from ams.service.push.identity import PushIdentity
-from ams.service.push.pushing import Leaseholders, Pushing, no_push_server
 from ams.service.push.runner import EngineHandOuts, EnginesUpstream, Moves, PushRunner
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
-from ams.authn.certificates.der import find_original, load_mended, parse_mended, to_der
-from ams.authn.certificates.reading import (
+from ams.authn.certificates.certificate import (
     ComparableName,
     Facts,
     comparable,
@@ -28,6 +27,7 @@ from ams.authn.certificates.reading import (
     issuer_of_list,
     milliseconds,
 )
+from ams.authn.certificates.der import find_original, load_mended, parse_mended, to_der
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, Unavailable
 from ams.core.urls import without_credentials

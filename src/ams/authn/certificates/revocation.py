@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
 
+from ams.authn.certificates.certificate import Facts, Refusal, comparable, has_signed, milliseconds, read_der
 from ams.authn.certificates.crls import (
     CLOCK_SKEW_MS,
     CrlCache,
@@ -27,7 +28,6 @@ from ams.authn.certificates.crls import (
     wrong_scope_doubt,
 )
 from ams.authn.certificates.der import ISSUER, find_original, parse_mended, read_field, read_signed_body
-from ams.authn.certificates.reading import Facts, Refusal, comparable, has_signed, milliseconds, read_der
 from ams.authn.certificates.trust import Trust, is_issued_by
 from ams.core.cache import LruCache
 from ams.core.clock import Clock, Milliseconds

@@ -27,9 +27,17 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from OpenSSL import crypto
 
+from ams.authn.certificates.certificate import (
+    ComparableName,
+    Facts,
+    Refusal,
+    ignore_warnings,
+    load,
+    read_der,
+    subject_of,
+)
 from ams.authn.certificates.crls import RevocationList, UnreadableList
 from ams.authn.certificates.der import to_der
-from ams.authn.certificates.reading import ComparableName, Facts, Refusal, ignore_warnings, load, read_der, subject_of
 from ams.authn.values import UNREADABLE
 from ams.core.clock import Clock, Milliseconds
 from ams.core.coalescing import SingleFlight

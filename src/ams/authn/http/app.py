@@ -11,15 +11,15 @@ from typing import Any
 
 import structlog
 
+from ams.authn.http.authentication import Caller, key_of
 from ams.authn.http.errors import MethodNotAllowed, Refusal, refusal
-from ams.authn.http.gate import Caller, key_of
 from ams.authn.http.json_bodies import encode_body
 from ams.authn.http.routes import Call, Handlers, Reply, Routes, Row
 from ams.authn.values import PEER, Peer, without_secrets
 from ams.core.clock import Clock
 from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, ServiceTimeout
 from ams.core.names import new_uuid
-from ams.core.observing import REQUEST
+from ams.core.telemetry import REQUEST
 from ams.core.versions import strong_etag
 from ams.http.asgi import JSON, Header, Receive, Send, answer
 from ams.http.limits import RECHECK_AFTER_SECONDS, SMALL_BODY, Bodies, ClientLeft

@@ -18,8 +18,8 @@ from typing import Any
 
 from cryptography import x509
 
-from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.certificates.reading import load, subject_of, unrepresentable
+from ams.authn.certificates.certificate import load, subject_of, unrepresentable
+from ams.authn.certificates.validation import CertificateChecks
 from ams.authn.http.errors import refusal
 from ams.authn.values import PEER, UNREADABLE, Peer, Presented, without_secrets
 from ams.core.distinguished_names import normalise_name, of_certificate

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 import ams
 from ams.authn import values
 from ams.authn.http import json_bodies
+from ams.authn.http.authentication import Gate
 from ams.authn.http.errors import MethodNotAllowed
-from ams.authn.http.gate import Gate
 from ams.authn.login import Login
 from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, mask_secrets, require_kind, without_logins
 from ams.authn.store import Store

@@ -22,7 +22,7 @@ import structlog
 from cryptography import x509
 from OpenSSL import SSL, crypto
 
-from ams.authn.certificates.reading import issuer_of, load, subject_of
+from ams.authn.certificates.certificate import issuer_of, load, subject_of
 from ams.authn.http.errors import refusal
 from ams.authn.http.proxies import BadPreface, Preface
 from ams.authn.values import PEER, UNREADABLE, Peer, Presented

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from ams.cli.arguments import Output, option
 from ams.cli.audit import File, Filters, show
-from ams.cli.authn import bindings, importing, service_types
+from ams.cli.authn import bindings, importer, service_types
 from ams.cli.authn.session import AuthnSession, KeyName
 from ams.cli.command import Group, Page
 from ams.cli.output import Format, write
@@ -102,7 +102,7 @@ def login(
     write(output, token, token.token)
 
 
-app.does("import")(importing.import_)
+app.does("import")(importer.import_)
 
 
 @app.does()

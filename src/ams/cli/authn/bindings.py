@@ -4,12 +4,12 @@ import re
 import ssl
 from typing import Annotated
 
-from ams.authn.certificates.reading import issuer_of, load, subject_of
+from ams.authn.certificates.certificate import issuer_of, load, subject_of
 from ams.cli.arguments import argument, option, user_names
 from ams.cli.authn import bulk
 from ams.cli.authn.session import AuthnSession, BindingName, service_type_names
 from ams.cli.command import Columns, Group, table
-from ams.cli.exits import Usage, file_named
+from ams.cli.exit_codes import Usage, file_named
 from ams.client.wire import Call, authn
 from ams.core.distinguished_names import normalise_name, of_certificate
 from ams.core.errors import BadDocument, InvalidInput

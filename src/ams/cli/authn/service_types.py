@@ -11,7 +11,7 @@ import msgspec
 from ams.cli.arguments import option
 from ams.cli.authn.session import AuthnSession, HostName, ServiceTypeName
 from ams.cli.command import Columns, Group, table
-from ams.cli.exits import Usage
+from ams.cli.exit_codes import Usage
 from ams.cli.secret_file import secret_of
 from ams.client.wire import Call, authn
 

@@ -11,7 +11,7 @@ from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions
 from ams.http.bodies import Reader
 from ams.http.routes.push import is_empty
 from ams.http.routing import Call, page_request, shown_page
-from ams.service import seeking
+from ams.service import subscription_offsets
 from ams.storage.registry import records
 from ams.wire import subscriptions as wire
 
@@ -124,7 +124,7 @@ def shown_options(project: str, options: ParallelOptions) -> dict[str, object]:
 class SnapshotRoutes:
     """The routes of snapshots."""
 
-    def __init__(self, snapshots: seeking.Snapshots) -> None:
+    def __init__(self, snapshots: subscription_offsets.Snapshots) -> None:
         self._snapshots = snapshots
 
     async def snapshots_list(self, call: Call) -> wire.Snapshots:

@@ -26,12 +26,12 @@ from ams.http.routing import Call, shown, shown_list
 from ams.push.report import MAX_ATTEMPTS_KEPT
 from ams.push.upstream import Target, Verdict
 from ams.service.dead_letters import DeadLetters
-from ams.service.delivering import Deliverer
-from ams.service.parallel.pulling import Puller
-from ams.service.parallel.settling import LeaseRequests, holder_of
+from ams.service.delivery import Deliverer
+from ams.service.parallel.pulls import Puller
+from ams.service.parallel.settlement import LeaseRequests, holder_of
 from ams.service.push.assignment import Assignment
+from ams.service.push.configurations import DISABLED, KEEP_SECONDS, Pushing, PushSecrets, PushStatus, PushWatcher
 from ams.service.push.identity import ALGORITHM, PushIdentity
-from ams.service.push.pushing import DISABLED, KEEP_SECONDS, Pushing, PushSecrets, PushStatus, PushWatcher
 from ams.wire import push as wire
 from ams.wire.actions import OPENID_KEYS
 from ams.wire.base import Request

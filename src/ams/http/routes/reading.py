@@ -23,12 +23,12 @@ from ams.core.messages import Stored
 from ams.core.names import topic_id_text
 from ams.core.runs import runs_of
 from ams.http.errors import refusal
-from ams.http.fast import Gate
+from ams.http.hot_routes import Gate
 from ams.http.routes.subscriptions import zulu_time
 from ams.http.routing import STREAMED_BYTES, Call, Streamed
 from ams.service.history import History, HistoryRequest, MeasuredHistory
-from ams.service.live import Live, Tail, ViewRequest
-from ams.service.reading import Range, RangeReader, RangeRequest
+from ams.service.live_views import Live, Tail, ViewRequest
+from ams.service.ranges import Range, RangeReader, RangeRequest
 from ams.wire import service as wire
 from ams.wire.actions import ARROW, EVENTS, LINES
 from ams.wire.projects import TopicOffsets

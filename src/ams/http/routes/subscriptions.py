@@ -19,9 +19,9 @@ from ams.http.routes.push import requested_push, shown_push
 from ams.http.routing import Call, Versioned, page_request, shown_page
 from ams.service import subscriptions
 from ams.service.lookup import without_access_list
-from ams.service.parallel.settling import LeaseRequests
-from ams.service.push.pushing import Pushing
-from ams.service.seeking import Seeker
+from ams.service.parallel.settlement import LeaseRequests
+from ams.service.push.configurations import Pushing
+from ams.service.subscription_offsets import Seeker
 from ams.storage.registry import records
 from ams.wire import subscriptions as wire
 from ams.wire.projects import Acl

@@ -17,15 +17,15 @@ from pyspark.sql import functions as F
 from ams.core.errors import BadDocument
 from ams.core.yaml_tree import Value, bad, parse_tree, read_tree
 from ams.pipeline.definition.fields import NAME, PLACED, SOURCE, Findings, resource_name, values_of
-from ams.pipeline.definition.reading import Steps, Watch, through
 from ams.pipeline.definition.sinks import ROWS, Sink, read_sink
+from ams.pipeline.definition.step_reader import Steps, Watch, through
 from ams.pipeline.definition.steps import read_steps
 from ams.pipeline.errors import Finding, WrongDefinition, WrongOption
 from ams.pipeline.expressions.types import struct
+from ams.pipeline.job_run import Handle, Plan, Run
 from ams.pipeline.jobs import load
 from ams.pipeline.jobs.base import Job, read_options, takes_text
-from ams.pipeline.parsing import parsed
-from ams.pipeline.running import Handle, Plan, Run
+from ams.pipeline.message_parser import parsed
 from ams.pipeline.tables import Table
 
 _WHAT = ("topic", "topics", "subscription")

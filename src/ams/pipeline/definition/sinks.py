@@ -21,10 +21,10 @@ from ams.pipeline.definition.fields import (
     known_columns,
     resource_name,
 )
-from ams.pipeline.definition.reading import ORDER, Steps, one_of_each
+from ams.pipeline.definition.step_reader import ORDER, Steps, one_of_each
 from ams.pipeline.expressions import Expression, expression, types
+from ams.pipeline.job_run import Run
 from ams.pipeline.options import KEY_WINDOW_SECONDS
-from ams.pipeline.running import Run
 
 ROWS = "rows"  # table of the rows that steps on all rows read
 

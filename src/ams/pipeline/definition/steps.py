@@ -29,7 +29,7 @@ from ams.pipeline.definition.fields import (
     known_keys,
 )
 from ams.pipeline.definition.payloads import Avro, Json, Payload, Protobuf, Text, from_text
-from ams.pipeline.definition.reading import Steps, expect_step, one_of_each
+from ams.pipeline.definition.step_reader import Steps, expect_step, one_of_each
 from ams.pipeline.errors import Broken
 from ams.pipeline.expressions import Expression, aggregate, expression, hint, types
 from ams.pipeline.protobuf import compile_definition

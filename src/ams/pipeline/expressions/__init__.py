@@ -5,8 +5,8 @@ definition reaches Spark's parser, so it cannot name a class, a file, a table or
 `functions.FUNCTIONS`.
 """
 
-from ams.pipeline.expressions.checking import aggregate, expression, hint
 from ams.pipeline.expressions.functions import Expression
-from ams.pipeline.expressions.parsing import WrongExpression
+from ams.pipeline.expressions.parser import WrongExpression
+from ams.pipeline.expressions.validation import aggregate, expression, hint
 
 __all__ = ["Expression", "WrongExpression", "aggregate", "expression", "hint"]

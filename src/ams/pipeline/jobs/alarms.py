@@ -15,11 +15,11 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.alarm_messages import parse
 from ams.pipeline.jobs.base import NOT_TAKEN, UNKNOWN, Job, columns, unknown
-from ams.pipeline.parsing import parsed
+from ams.pipeline.message_parser import parsed
 from ams.pipeline.postgres import Rows, Session, address, check_table, load, map_errors, open_session, write
-from ams.pipeline.running import Run
 
 KEY = ("project", "kind", "report", "level", "site", "service", "hostname", "metric")
 DETAILS = ("details", "cause", "monitoring_host", "vo", "roc", "url_history", "url_help")

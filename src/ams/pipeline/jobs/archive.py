@@ -11,13 +11,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ams.pipeline import messages
-from ams.pipeline.archiving import closed_partitions, is_kept_here
 from ams.pipeline.errors import CheckFailed, WrongOption, WrongTable
+from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.messages import PARTITIONS
 from ams.pipeline.report.page import table
-from ams.pipeline.running import Run
 from ams.pipeline.tables import Table, frame
+from ams.pipeline.topic_archive import closed_partitions, is_kept_here
 from ams.tables import upkeep
 from ams.tables.files import File, Partition
 from ams.tables.location import Location

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from pyspark.sql.types import ArrayType, StringType
 
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.running import Run
+from ams.pipeline.job_run import Run
 
 O = TypeVar("O", bound=msgspec.Struct)  # noqa: E741  # O for options
 

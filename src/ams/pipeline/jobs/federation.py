@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from ams.pipeline.columns import PLACE
+from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.base import NOT_TAKEN, UNKNOWN, Job, columns, first, unknown
 from ams.pipeline.jobs.federation_messages import parse, redact_payload
-from ams.pipeline.parsing import parsed
-from ams.pipeline.running import Run
+from ams.pipeline.message_parser import parsed
 from ams.pipeline.session import persist_rows
 
 RECORD = columns(

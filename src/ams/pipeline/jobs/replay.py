@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from ams.core.names import is_name, is_resource_name
 from ams.pipeline import checkpoint
 from ams.pipeline.errors import ChangedDefinition, StaleCheckpoint, WrongOption
+from ams.pipeline.job_run import Run, Stopped
 from ams.pipeline.jobs.archive import Selection, read_archive
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.options import KEY_WINDOW_SECONDS, moment
-from ams.pipeline.running import Run, Stopped
 from ams.pipeline.sink import publish
 from ams.pipeline.sink.requests import with_attributes
 

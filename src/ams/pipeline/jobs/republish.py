@@ -21,10 +21,10 @@ from ams.core.names import RESOURCE_NAME
 from ams.pipeline.checkpoint import CHECKPOINT
 from ams.pipeline.columns import BROKEN, MESSAGES
 from ams.pipeline.errors import WrongOption
+from ams.pipeline.job_run import Run, Source
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.schema_check import Rules, Verdicts, rules_named
 from ams.pipeline.options import KEY_WINDOW_SECONDS
-from ams.pipeline.running import Run, Source
 from ams.pipeline.service import open_service
 from ams.pipeline.session import persist_rows
 from ams.pipeline.sink import publish

@@ -10,9 +10,9 @@ from ams.core.errors import AmsError, NotFound
 from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
 from ams.service.dead_letters import NOT_ACKNOWLEDGED, DeadLetters
+from ams.service.parallel.ack_storer import Storer
 from ams.service.parallel.backlog import Settling
-from ams.service.parallel.opening import OpenSubscription, OpenSubscriptions
-from ams.service.parallel.storing import Storer
+from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions
 
 IDLE_MS = Milliseconds(600_000)
 """A subscription that is unused for this time, without leases or retries, is closed."""

@@ -20,15 +20,15 @@ from ams.core.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAll
 from ams.core.messages import Stored
 from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName
 from ams.core.supervisor import Supervisor, Ticker
-from ams.push.holding import Holding, LeaseReply, Unanswered
+from ams.push.lease_holder import Holding, LeaseReply, Unanswered
 from ams.push.report import Tally
 from ams.push.upstream import Away, Gone, HandOut, HandOuts, NotTaken, Pulled, Refused, Target, Verdict
 from ams.push.workers import Workers
 from ams.service.dead_letters import DeadLetters, NotNext
-from ams.service.delivering import Deliverer
-from ams.service.parallel.pulling import LeaseBatch
-from ams.service.parallel.storing import SubscriptionMoved
-from ams.service.parallel.working import ParallelSubscriptions
+from ams.service.delivery import Deliverer
+from ams.service.parallel.ack_storer import SubscriptionMoved
+from ams.service.parallel.assembly import ParallelSubscriptions
+from ams.service.parallel.pulls import LeaseBatch
 from ams.service.push.assignment import Assignment
 from ams.storage.cursors.base import Cursors, TopicOffset
 from ams.storage.registry.records import Subscription

@@ -17,7 +17,7 @@ Raises:
     TooLarge: the messages exceed the size of one append; nothing is stored.
     Damaged: stored bytes are damaged; they are never served.
 
-Before its first wait a call may run without a task (`ams.http.lane`): no `asyncio.timeout`, no `TaskGroup`.
+Before its first wait a call may run without a task (`ams.http.fast_lane`): no `asyncio.timeout`, no `TaskGroup`.
 """
 
 import os

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.accounting import forms, reader
+from ams.pipeline.jobs.accounting import reader, record_formats
 from ams.pipeline.jobs.accounting.reader import records
 from tests.pipeline.jobs.accounting.texts import (
     ACCELERATOR,
@@ -32,9 +32,11 @@ from tests.pipeline.jobs.accounting.texts import (
 from tests.pipeline.jobs.inputs_page import Input, format_cell, inputs, rows
 
 FORMS = {
-    "job": forms.JOB, "summary": forms.JOB_SUMMARY, "normalised": forms.NORMALISED_SUMMARY, "sync": forms.SYNC,
-    "vm": forms.VM, "vm summary": forms.VM_SUMMARY, "ip": forms.PUBLIC_IP, "accelerator": forms.ACCELERATOR,
-    "energy": forms.ENERGY, "StAR": forms.STORAGE, "CAR": forms.CAR_JOB,
+    "job": record_formats.JOB, "summary": record_formats.JOB_SUMMARY,
+    "normalised": record_formats.NORMALISED_SUMMARY, "sync": record_formats.SYNC, "vm": record_formats.VM,
+    "vm summary": record_formats.VM_SUMMARY, "ip": record_formats.PUBLIC_IP,
+    "accelerator": record_formats.ACCELERATOR, "energy": record_formats.ENERGY, "StAR": record_formats.STORAGE,
+    "CAR": record_formats.CAR_JOB,
 }  # fmt: skip
 INPUTS = inputs("accounting", frozenset(FORMS))
 BEGINNINGS = [tuple(row) for row in rows("accounting", "Forms")]
@@ -120,7 +122,7 @@ def as_xml(root: str, space: str, found: Mapping[str, str]) -> bytes:
         child.text = value
         if kind:
             # In capitals, and without its namespace: types are recognised anyway.
-            child.set(forms.TYPES[path], kind.upper() if kind != "authority" else kind)
+            child.set(record_formats.TYPES[path], kind.upper() if kind != "authority" else kind)
     if root.endswith("s>"):
         above_all = ElementTree.Element(space + root.strip("<>"))
         above_all.append(element)
@@ -175,8 +177,8 @@ def test_every_form_is_known_by_its_beginning(beginning: str, form: str) -> None
 def test_no_form_is_without_a_row() -> None:
     in_text = {line for line, _ in BEGINNINGS if line.startswith("APEL")}
     in_json = {tuple(json.loads(line).values()) for line, form in BEGINNINGS if form in ("ip", "accelerator")}
-    assert in_text == forms.IN_TEXT.keys()
-    assert in_json == forms.IN_JSON.keys()
+    assert in_text == record_formats.IN_TEXT.keys()
+    assert in_json == record_formats.IN_JSON.keys()
 
 
 @pytest.mark.parametrize("number", ["v0.4", "0.4  "])

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.kafka
 
 
 async def outside_a_task(log: KafkaLog, topic, messages, key):
-    """Start an append in a callback, and continue in the callback of its future, as `ams.http.lane` does."""
+    """Start an append in a callback, and continue in the callback of its future, as `ams.http.fast_lane` does."""
     loop = asyncio.get_running_loop()
     answer = loop.create_future()
     work = log.append(topic, messages, key=key)

@@ -19,13 +19,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
+from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.accounting import summaries
 from ams.pipeline.jobs.accounting.envelope import Trust
 from ams.pipeline.jobs.accounting.reader import Reader
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.parsing import parsed
+from ams.pipeline.message_parser import parsed
 from ams.pipeline.postgres import VARIABLE, Rows, Session, address, identifier, load, map_errors, open_session, write
-from ams.pipeline.running import Run
 from ams.pipeline.session import persist_rows
 from ams.pipeline.tables import Table
 from ams.storage.files import Disk, write_whole

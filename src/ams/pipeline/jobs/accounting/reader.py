@@ -12,7 +12,17 @@ from defusedxml.ElementTree import fromstring
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.accounting.envelope import Trust, open_envelope
-from ams.pipeline.jobs.accounting.forms import CAR_JOB, ENERGY, IN_JSON, IN_TEXT, STORAGE, TYPES, Form, Row, record
+from ams.pipeline.jobs.accounting.record_formats import (
+    CAR_JOB,
+    ENERGY,
+    IN_JSON,
+    IN_TEXT,
+    STORAGE,
+    TYPES,
+    Form,
+    Row,
+    record,
+)
 from ams.pipeline.jobs.fields import coding_of, in_utf8, json_text, json_value, parse_with_mark
 
 STAR: Final = "{http://eu-emi.eu/namespaces/2011/02/storagerecord}"

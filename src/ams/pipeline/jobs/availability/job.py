@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ams.pipeline.checkpoint import CHECKPOINT, read, write
+from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.availability.board import as_page, board
 from ams.pipeline.jobs.availability.figures import (
     DAYS,
@@ -41,9 +42,8 @@ from ams.pipeline.jobs.availability.inputs import DayInputs, Inputs, Options, da
 from ams.pipeline.jobs.availability.parse import lists, parse_lists, parse_results
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.parsing import parsed, rows_of, split
+from ams.pipeline.message_parser import parsed, rows_of, split
 from ams.pipeline.report.page import put
-from ams.pipeline.running import Run
 from ams.pipeline.session import persist_rows
 from ams.pipeline.sink import publish
 from ams.pipeline.sink.requests import BATCH_ID

@@ -16,12 +16,12 @@ from pyspark.sql.types import ArrayType
 
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import WrongOption
+from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.base import Job, columns, first
 from ams.pipeline.jobs.cloud.parse import parse
+from ams.pipeline.message_parser import parsed
 from ams.pipeline.options import moment
-from ams.pipeline.parsing import parsed
 from ams.pipeline.report.page import put
-from ams.pipeline.running import Run
 from ams.pipeline.session import persist_rows
 
 _TOPIC = r"^SITE_(.+)_ENDPOINT_([^_]+)$"

@@ -7,7 +7,7 @@
 - `group_commit`: requests to the committer, encoding of a group, outcome.
 - `record`: encoding of one topic's messages of one group.
 - `segment`: segment files: header, name, appending; spare files.
-- `ahead`: preallocation of the open segment.
+- `preallocation`: preallocation of the open segment.
 - `segment_index`: the index of a segment in memory.
 - `index_file`: the index file of a sealed segment.
 - `catalog`: look-up of records by offset or time.

@@ -16,13 +16,13 @@ from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
 from ams.storage.log.base import NEW_TOPIC, NO_OFFSET, Appended, Bounds, Origin, Totals, check_key
-from ams.storage.log.embedded.ahead import Ahead
 from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
 from ams.storage.log.embedded.committer import Committer, Space
 from ams.storage.log.embedded.group_commit import Append, Control, CursorGroup, Outcome, load_appends
 from ams.storage.log.embedded.journal import Journal
 from ams.storage.log.embedded.options import MIB, LogOptions
 from ams.storage.log.embedded.pages import Pages
+from ams.storage.log.embedded.preallocation import Ahead
 from ams.storage.log.embedded.reader import DamageTracker, Reader
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.recovery import Recovery, Restored, recover

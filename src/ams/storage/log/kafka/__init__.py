@@ -11,7 +11,7 @@
 - `sender`: idempotent, ordered producer.
 - `keys`: appends with an idempotency key.
 - `idempotency_store`: protocol of the store for claims of keys, and byte counts.
-- `loading`: loads messages of another log into an unused topic.
+- `bulk_load`: loads messages of another log into an unused topic.
 - `fetch`: fetch and offset requests to leaders.
 - `message_cache`: cache of topic tails, and read-ahead cache.
 - `reader`: reads from cache and brokers; long polling for waiting calls.

@@ -17,11 +17,11 @@ from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor, Ticker
 from ams.storage.log.base import NEW_TOPIC, NO_OFFSET, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.kafka.administration import delete_records
+from ams.storage.log.kafka.bulk_load import Loader
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.fetch import bounds_of_all
 from ams.storage.log.kafka.idempotency_store import IdempotencyStore, PublishedBytes
 from ams.storage.log.kafka.keys import KEY, KeyedAppends
-from ams.storage.log.kafka.loading import Loader
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.reader import Reader

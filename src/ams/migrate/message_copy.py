@@ -1,0 +1,304 @@
+"""Copies messages in rounds into an unused installation while the old service runs.
+
+A round copies the messages since the previous one. Offsets and times stay, so an interrupted round is resumed. Users,
+topics and offsets come last, in one transaction: no node serves the installation before.
+
+A file in the data folder, `migration.json`, marks a migration under way and lists its topics.
+"""
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from ams.app.moving.exporter import Installation, Progress
+from ams.app.moving.importer import fill
+from ams.core.clock import Milliseconds
+from ams.core.errors import Unusable
+from ams.core.messages import Stored
+from ams.core.names import Offset, TopicId, topic_id, topic_id_text
+from ams.migrate.conversion import NAMESPACE, Bounds, MovedTopic
+from ams.migrate.documents import Oddity
+from ams.migrate.export_writer import Plan, stand_in, unreadable, unreadable_end
+from ams.migrate.requests import each_of
+from ams.migrate.sources import Kafka
+from ams.storage.export_format import Topic
+from ams.storage.files import Disk, write_whole
+from ams.storage.log.base import Origin
+from ams.storage.registry.export import Loaded, Name
+
+T = TypeVar("T")
+
+TRIES = 16  # how often a topic may be recreated during the copy
+RESTART_MESSAGES = 10_000  # a round with so many seals the log, so that the next start is short
+FILE = "migration.json"
+
+
+class Copied(NamedTuple):
+    """Result of a round."""
+
+    messages: int  # copied in this round
+    topics: Mapping[Name, Loaded]  # topics with a log
+
+
+class MadeAgain(Exception):
+    """The old service's topic was deleted and made again: its messages are others."""
+
+
+class Note(NamedTuple):
+    """Note about a log, kept between rounds."""
+
+    kafka: str  # the topic in Kafka
+    count_from: int  # bytes are counted from this offset; earlier ones were counted when the log was made
+    stand_in: int = -1  # offset of a placeholder for an unreadable last record; -1: none
+
+
+@dataclass(slots=True)
+class Notes:
+    """Notes about logs, by topic id."""
+
+    path: Path
+    topics: dict[str, Note] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: str) -> "Notes":
+        """Read the notes of a data folder; empty before the first round. Raises `Unusable`."""
+        path = Path(folder) / FILE
+        if not path.exists():
+            return cls(path)
+        try:
+            topics = json.loads(path.read_bytes())["topics"]
+            return cls(path, {each: Note(*note) for each, note in topics.items()})
+        except (OSError, ValueError, KeyError, TypeError):
+            raise Unusable(f"{path} cannot be read: begin again with a new data folder") from None
+
+    def add(self, topics: Mapping[TopicId, MovedTopic]) -> None:
+        """Note logs before they are made, durably."""
+        for place, topic in topics.items():
+            self.topics[topic_id_text(place)] = Note(topic.kafka, topic.bounds.end)
+        self._write()
+
+    def stands_in(self, place: TopicId, offset: int) -> None:
+        """Note that a log ends in a placeholder, durably."""
+        name = topic_id_text(place)
+        self.topics[name] = self.topics[name]._replace(stand_in=offset)
+        self._write()
+
+    def _write(self) -> None:
+        write_whole(Disk(), str(self.path), json.dumps({"topics": self.topics}).encode())
+
+
+class Copying:
+    """Rounds into one installation, whose data folder is `folder`."""
+
+    def __init__(self, target: Installation, folder: str, source: Kafka, progress: Progress) -> None:
+        self._target, self._registry, self._log = target, target.registry, target.log
+        self._notes = Notes.read(folder)
+        self._source, self._progress = source, progress
+        self._there: frozenset[TopicId] = frozenset()
+        self._is_filled = False  # an earlier cut stored users, topics and offsets
+        self._done = self._expected = 0
+
+    async def bounds(self) -> Callable[[str], Bounds]:
+        """Return a function from Kafka topic to bounds: copied messages stay when Kafka drops them."""
+        oldest: dict[str, int] = {}
+        for place, bounds in (await self._log.all_bounds()).items():
+            note = self._notes.topics.get(topic_id_text(place))
+            if note is not None:
+                oldest[note.kafka] = bounds.oldest
+
+        def kept_bounds(topic: str) -> Bounds:
+            there = self._source.bounds(topic)
+            if there.first == there.end:  # Kafka keeps nothing, so copied messages are too old too
+                return there
+            return there._replace(first=min(there.first, oldest.get(topic, there.first)))
+
+        return kept_bounds
+
+    async def round(self, plan: Plan) -> Copied:
+        """Copy new messages only. Raises `Unusable`, `Unavailable`."""
+        await self._look()
+        copied = await self._copy_topics(plan, at_end=False)
+        if copied.messages >= RESTART_MESSAGES:
+            await self._log.loaded()
+        return copied
+
+    async def finish(self, plan: Plan) -> Copied:
+        """Copy the remaining messages, then users, topics and offsets in one transaction.
+
+        Replaces the data of an earlier, failed cut. Raises `Unusable` if messages were published since.
+        """
+        await self._look()
+        copied = await self._copy_topics(plan, at_end=True)
+        if self._is_filled:
+            await self._registry.clear()
+        lines = list(plan.found.lines())
+        for line in lines:  # counters of topics come from their logs
+            loaded = copied.topics.get((line.project, line.name)) if isinstance(line, Topic) else None
+            if isinstance(line, Topic) and line.tally is not None and loaded is not None:
+                line.tally.bytes = loaded.bytes
+        await fill(self._target, lines, copied.topics, handed=plan.found.handed)
+        return copied
+
+    @staticmethod
+    def end(folder: str) -> None:
+        """Remove the note: the installation is in use."""
+        (Path(folder) / FILE).unlink(missing_ok=True)
+
+    async def _look(self) -> None:
+        self._is_filled = not await self._registry.is_empty()
+        if self._is_filled and not self._notes.topics:
+            raise Unusable("there are users or topics already: move into a new installation")
+        self._there = await self._log.topics()
+        others = {topic_id_text(each) for each in self._there} - self._notes.topics.keys()
+        if others:
+            raise Unusable(f"the log holds {len(others)} topics of somebody else: move into a new installation")
+
+    async def _copy_topics(self, plan: Plan, *, at_end: bool) -> Copied:
+        topics = plan.found.topics
+        await self._make({self._unused_topic_id(each): each for each in topics if not self._places(each)})
+        self._expected, self._done = plan.messages, 0
+        copied = dict(await each_of(topics, lambda topic: self._copy(topic, plan.found.oddities, at_end)))
+        for place in self._there - {each.topic for _, each in copied.values()}:
+            await self._log.drop(place)  # its topic is gone, or was made again
+        loaded = {name: each for name, (_, each) in copied.items()}
+        return Copied(sum(new for new, _ in copied.values()), loaded)
+
+    def _places(self, topic: MovedTopic) -> list[TopicId]:
+        """Return the logs of a topic, newest last: it gets a new one each time it is made again."""
+        return [each for each in _identities(topic) if each in self._there]
+
+    async def _make(self, new: Mapping[TopicId, MovedTopic]) -> None:
+        self._notes.add(new)
+        await asyncio.gather(*map(self._create, new, new.values()))
+        self._there |= new.keys()
+
+    async def _create(self, place: TopicId, topic: MovedTopic) -> None:
+        line = topic.line
+        label, origin = f"{line.project}.{line.name}", Origin(Offset(topic.bounds.first), topic.bytes)
+        retention = None if line.retention is None else Milliseconds(line.retention)
+        await self._log.create(place, retention, label=label, origin=origin)
+
+    async def _copy(self, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> tuple[Name, tuple[int, Loaded]]:
+        place = self._places(topic)[-1]
+        if await self._needs_new_log(place, topic):
+            place = await self._begin_again(topic)
+        try:
+            new = await self._go_on(place, topic, oddities, at_end)
+        except MadeAgain:
+            if self._is_filled:
+                what = f"{topic.what} has other messages here"
+                raise Unusable(f"{what}: the new service was used since it was filled") from None
+            place = await self._begin_again(topic)
+            new = await self._go_on(place, topic, oddities, at_end)
+        self._done += topic.bounds.end - topic.bounds.first
+        self._progress(self._done, self._expected)
+        size = (await self._log.totals(place)).bytes or topic.bytes
+        return (topic.line.project, topic.line.name), (new, Loaded(place, size))
+
+    async def _needs_new_log(self, place: TopicId, topic: MovedTopic) -> bool:
+        """Return whether a log cannot be continued.
+
+        It ends in a placeholder of a failed cut; or Kafka dropped all messages since, and only a message can set a
+        log's end.
+        """
+        end = (await self._log.bounds(place)).end
+        if end >= topic.bounds.end:
+            return False
+        stands_in = self._notes.topics[topic_id_text(place)].stand_in == end - 1
+        return stands_in or self._source.bounds(topic.kafka).first == topic.bounds.end
+
+    async def _begin_again(self, topic: MovedTopic) -> TopicId:
+        place = self._unused_topic_id(topic)
+        await self._make({place: topic})
+        return place
+
+    def _unused_topic_id(self, topic: MovedTopic) -> TopicId:
+        for each in _identities(topic):
+            if topic_id_text(each) not in self._notes.topics:
+                return each
+        raise Unusable(f"{topic.what} was made again {TRIES} times while it was copied: begin with a new data folder")
+
+    async def _go_on(self, place: TopicId, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> int:
+        bounds = await self._log.bounds(place)
+        if bounds.end and topic.bounds.end == 0:
+            raise Unusable(f"{topic.what} was copied, and Kafka has nothing of it now: is --kafka right?")
+        if bounds.end > topic.bounds.end:
+            raise MadeAgain
+        note, copied = self._notes.topics[topic_id_text(place)], 0
+        is_whole = bounds.end == topic.bounds.end
+        # The round before clients were held has just checked that it is the same topic.
+        if is_whole and ((at_end and not self._is_filled) or note.stand_in == bounds.end - 1):
+            return 0
+        last = await self._log.read(place, Offset(bounds.end - 1), max_messages=1, max_bytes=1) if bounds.end else ()
+
+        async def counted_batches() -> AsyncIterator[Sequence[Stored]]:
+            nonlocal copied
+            async for batch in self._new(place, topic, last, at_end, oddities):
+                copied += len(batch)
+                yield batch
+
+        await self._log.load(place, _ahead(counted_batches()), count_from=Offset(note.count_from))
+        return copied
+
+    async def _new(
+        self, place: TopicId, topic: MovedTopic, last: Sequence[Stored], at_end: bool, oddities: list[Oddity]
+    ) -> AsyncIterator[Sequence[Stored]]:
+        """Yield the topic's messages after the end of its log, if `last`, the message before, matches.
+
+        Unreadable records at the end are left to the next round, except in the last one: a log cannot end in a hole,
+        because the offset would be used again.
+        """
+        start = (await self._log.bounds(place)).end
+        oldest, end = self._source.bounds(topic.kafka).first, topic.bounds.end
+        first = max(start, oldest)
+        if first > start:
+            done = f"{first - start} messages were dropped by Kafka before they were copied, and are lost"
+            oddities.append(Oddity("age", topic.what, done))
+        compare = bool(last) and start > oldest
+        time = last[0].time if last else Milliseconds(0)
+        count, following = 0, first
+        async for batch in self._source.batches(topic.kafka, first - 1 if compare else first, end, time):
+            if compare:
+                if batch[0][::2] != last[0][::2]:  # offset and content; times may have been raised
+                    raise MadeAgain
+                compare, batch = False, batch[1:]
+            if batch:
+                time, following = batch[-1].time, batch[-1].offset + 1
+                count += len(batch)
+                yield batch
+        if compare:  # neither `last` nor any later message exists
+            raise MadeAgain
+        holes = following - first - count
+        if at_end and following < end:
+            oddities.append(unreadable_end(topic))
+            holes += end - 1 - following
+            self._notes.stands_in(place, end - 1)
+            yield [stand_in(topic, time)]
+        if holes:
+            oddities.append(unreadable(topic, holes))
+
+
+def _identities(topic: MovedTopic) -> list[TopicId]:
+    """Return the topic ids for a log: the first, and one for each time the topic is made again."""
+    own = topic.line.id or ""
+    return [topic_id(own), *(topic_id(str(uuid.uuid5(NAMESPACE, f"{own} {number}"))) for number in range(1, TRIES))]
+
+
+async def _ahead(batches: AsyncIterator[T]) -> AsyncIterator[T]:
+    async def fetch() -> T | None:
+        return await anext(batches, None)
+
+    following = asyncio.create_task(fetch())
+    try:
+        while (batch := await following) is not None:
+            following = asyncio.create_task(fetch())
+            yield batch
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following

@@ -1,0 +1,63 @@
+"""All parts of parallel subscriptions, with their start and stop.
+
+A subscription in use is open: its `Backlog` is in the memory of one process, its owner. `Storer` stores settled
+messages before the answer; leases are not stored.
+"""
+
+from collections import Counter
+
+from ams.cluster.ownership import Ownership
+from ams.core.clock import Clock
+from ams.core.names import SubscriptionId
+from ams.core.retention_clock import RetentionClock
+from ams.core.supervisor import Supervisor
+from ams.service.dead_letters import DeadLetters
+from ams.service.delivery import Deliverer
+from ams.service.parallel.ack_storer import Storer
+from ams.service.parallel.open_subscriptions import OpenSubscriptions
+from ams.service.parallel.pulls import Puller
+from ams.service.parallel.settlement import Settler
+from ams.service.parallel.sweeper import Sweeper
+from ams.storage.cursors.acks import CursorStore
+
+
+class ParallelSubscriptions:
+    """Parallel subscriptions of this process."""
+
+    def __init__(
+        self,
+        deliverer: Deliverer,
+        cursors: CursorStore,
+        dead_letters: DeadLetters,
+        clock: Clock,
+        ownership: Ownership | None = None,
+        retention_clock: RetentionClock | None = None,
+    ) -> None:
+        """Without `ownership` no other process uses subscriptions; with it requests may raise `OwnedElsewhere`.
+
+        `retention_clock` decides when messages expire; by default it is a new one.
+        """
+        ownership, retention_clock = ownership or Ownership(), retention_clock or RetentionClock(clock)
+        self.opened = OpenSubscriptions(deliverer.registry, deliverer.log, cursors, clock, ownership, retention_clock)
+        self.storer = Storer(deliverer.registry, self.opened, cursors, clock)
+        self.puller = Puller(deliverer, self.opened, self.storer, clock)
+        self.settler = Settler(deliverer, cursors, self.opened, self.storer, clock)
+        self.sweeper = Sweeper(self.opened, self.storer, dead_letters, clock)
+        self.streams: Counter[SubscriptionId] = Counter()
+        """Open streams by subscription; `ams.pubsub` counts them."""
+
+    async def start(self, supervisor: Supervisor) -> None:
+        """Renew ownership and sweep leases in the background, until `close`."""
+        await self.opened.start(supervisor)
+        self.sweeper.start(supervisor)
+
+    async def hand_over(self) -> None:
+        """Finish storing, then give up all subscriptions to other nodes."""
+        await self.storer.finish()
+        await self.opened.hand_over()
+
+    async def close(self) -> None:
+        """End the background work, finish storing, and give up all subscriptions."""
+        await self.sweeper.close()
+        await self.storer.finish()
+        await self.opened.close()

@@ -1,0 +1,336 @@
+"""Open subscriptions of this process: takeover, ownership, closing, and the timer for lease expiry.
+
+No `asyncio.timeout`, `TaskGroup` or `current_task` before the first wait: `ams.http.fast_lane` runs it without a task.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import structlog
+
+from ams.cluster.ownership import Ownership
+from ams.core.ack_ids import MAX_ACK_DEADLINE, identity_of
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import AmsError, InvalidInput
+from ams.core.filters import Filter, parse
+from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
+from ams.core.parallel_options import ParallelOptions
+from ams.core.retention_clock import RetentionClock
+from ams.core.supervisor import Supervisor
+from ams.push.upstream import Verdict
+from ams.service.lookup import topic_of
+from ams.service.parallel.backlog import Backlog, Settling
+from ams.service.parallel.message_state import SLOT_MS, Rules
+from ams.service.retention import oldest_for
+from ams.storage.cursors.acks import CursorStore, Horizon, Progress, ended
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Subscription
+from ams.storage.registry.registry import Registry
+
+MAX_LEASE_MS = Milliseconds(MAX_ACK_DEADLINE * 1000)
+STORE_PASSED_MS = 1000
+"""Ranges that the filter skipped are stored after this time."""
+MAX_SWEEP_INTERVAL_MS = 60_000
+"""Longest time between two sweeps, to follow retention where nothing is due."""
+
+logger = structlog.get_logger("ams.parallel")
+
+
+class WaitReason(NamedTuple):
+    """Why a pull waits."""
+
+    holder: str
+    for_room: bool
+    """True: the consumer's share of leases is used up. False: no message is ready."""
+
+
+@dataclass(slots=True, eq=False)
+class OpenSubscription:
+    """A subscription that this process has open."""
+
+    subscription: Subscription
+    options: ParallelOptions
+    project: ProjectName
+    topic: TopicId
+    backlog: Backlog
+    filter: Filter | None
+    horizon: Horizon | None
+    used: Milliseconds
+    is_horizon_stored: bool
+    """True if the stored horizon covers all leases: with exactly-once delivery, or just before it is switched on.
+
+    False if another process switched it on.
+    """
+    failures: int = 0
+    dead_letters: int = 0
+    """Messages dead-lettered since it was opened."""
+    large: tuple[Offset, int] | None = None
+    """The last message that was too large for some clients of streams, and its bytes."""
+    giving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by a pull: pulls of a subscription are served one at a time."""
+    waiting: dict[WaitReason, set[asyncio.Future[None]]] = field(default_factory=dict)
+    storing: set[asyncio.Task[None]] = field(default_factory=set)
+    verdicts: dict[Offset, Verdict] = field(default_factory=dict)
+    """Reasons for dead letters that the consumers gave."""
+    kept_because: str = ""
+    """Why the last dead letter could not be stored; empty: it was."""
+
+    def wake(self) -> None:
+        """Wake all waiting pulls."""
+        self._wake(list(self.waiting))
+
+    def wake_served(self) -> None:
+        """Wake the waiting pulls that may get messages now."""
+        if self.waiting:
+            is_ready = self.backlog.has_ready
+            self._wake([each for each in self.waiting if self._may_find(each, is_ready=is_ready)])
+
+    def _may_find(self, each: WaitReason, *, is_ready: bool) -> bool:
+        if not (is_ready or each.for_room) or not self.backlog.room(each.holder):
+            return False
+        return is_ready or self.backlog.may_scan(each.holder)
+
+    def _wake(self, some: Iterable[WaitReason]) -> None:
+        for each in some:
+            for woken in self.waiting.pop(each):
+                if not woken.done():
+                    woken.set_result(None)
+
+    def note(self, verdict: Verdict, settling: Settling) -> None:
+        """Note why messages failed that have used up their attempts."""
+        most = self.backlog.failures.rules.most_attempts
+        dead = [each for each, failures in settling.failures.items() if 0 < most <= failures]
+        self.verdicts.update(dict.fromkeys(dead, verdict))
+
+    def follow(self, subscription: Subscription) -> None:
+        """Apply changed options; existing leases keep their deadlines."""
+        before, self.options = self.options, options_of(subscription)
+        self.subscription = subscription
+        if before.enable_exactly_once_delivery and not self.options.enable_exactly_once_delivery:
+            self.is_horizon_stored = False
+        self.backlog.set_rules(_rules(self.options))
+
+
+def options_of(subscription: Subscription) -> ParallelOptions:
+    """Return the options; raise `InvalidInput` if an ordered subscription took its place meanwhile."""
+    if subscription.parallel is None:
+        raise InvalidInput("Invalid ack id")
+    return subscription.parallel
+
+
+def _rules(options: ParallelOptions) -> Rules:
+    retry, dead = options.retry_policy, options.dead_letter_policy
+    return Rules(
+        retry.minimum_backoff if retry else Milliseconds(0),
+        retry.maximum_backoff if retry else Milliseconds(0),
+        dead.max_attempts if dead else 0,
+        options.enable_exactly_once_delivery,
+    )
+
+
+class OpenSubscriptions:
+    """Table of open subscriptions; opens one at its first use."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        log: Log,
+        cursors: CursorStore,
+        clock: Clock,
+        ownership: Ownership,
+        retention_clock: RetentionClock,
+    ) -> None:
+        self._registry, self._log, self._cursors = registry, log, cursors
+        self._clock, self._retention_clock = clock, retention_clock
+        self._ownership = ownership
+        self._sooner = asyncio.Event()
+        """Set when something is due before the next sweep."""
+        self._looks_at = Milliseconds(0)
+        self._open: dict[SubscriptionId, OpenSubscription] = {}
+        self._opening: dict[SubscriptionId, asyncio.Lock] = {}
+        self._ends: Mapping[TopicId, Offset] | None = None
+        """Ends of topics when this process started, if it works alone; None: unknown."""
+        self._began = clock.monotonic()
+        self._worked_on: set[SubscriptionId] = set()
+        """Subscriptions that this process has opened. For all others `_ends` bounds what was given before."""
+
+    async def start(self, supervisor: Supervisor) -> None:
+        """Renew the ownership of subscriptions in the background."""
+        await self.note_ends()
+        await self._ownership.start(supervisor, self._forget_all)
+
+    async def note_ends(self) -> None:
+        """Note the ends of topics before anything is published: no former process gave later messages."""
+        if not self._ownership.has_others:
+            with contextlib.suppress(AmsError):
+                self._ends = {topic: bounds.end for topic, bounds in (await self._log.all_bounds()).items()}
+
+    async def hand_over(self) -> None:
+        """Close all subscriptions and give them up to other nodes, before this one stops."""
+        self._forget_all()
+        await self._ownership.leave()
+
+    async def close(self) -> None:
+        """End the background work, and give up all subscriptions."""
+        await self._ownership.close()
+
+    # Which ones are open
+
+    def get(self, subscription: SubscriptionId) -> OpenSubscription | None:
+        """Return a subscription if it is open here."""
+        return self._open.get(subscription)
+
+    def all(self) -> Collection[OpenSubscription]:
+        """Return all open subscriptions."""
+        return self._open.values()
+
+    def has(self, opened: OpenSubscription) -> bool:
+        """Return whether it is still open, and was not reopened."""
+        return self._open.get(opened.subscription.id) is opened
+
+    def holds(self, subscription: SubscriptionId) -> bool:
+        """Return whether this process owns a subscription."""
+        return self._ownership.holds(subscription)
+
+    async def here(self, subscription: SubscriptionId) -> OpenSubscription | None:
+        """Return a subscription if it is open here; None: on no node. Raises `OwnedElsewhere`."""
+        if self._ownership.holds(subscription):
+            return self._open.get(subscription)
+        await self._ownership.look(subscription)
+        return None
+
+    async def retain(self, opened: OpenSubscription) -> None:
+        """Drop messages that retention removed."""
+        bounds = await self._log.bounds(opened.topic)
+        oldest = await oldest_for(self._log, opened.topic, opened.subscription, bounds, self._retention_clock)
+        if oldest <= opened.backlog.floor:
+            return
+        await self._cursors.retain(opened.subscription.id, opened.backlog.epoch, oldest)
+        lost = opened.backlog.retain(oldest)
+        if lost:
+            logger.warning("subscription.lost", subscription=opened.subscription.name, messages=lost)
+
+    # Timer for lease expiry: wakes the sweeper when the next lease or retry is due
+
+    def note_due(self, opened: OpenSubscription) -> None:
+        """Wake the sweeper if something is due before its next sweep."""
+        due = opened.backlog.next_due()
+        if opened.backlog.failures.dead:
+            due = Milliseconds(0)
+        elif due is None and opened.backlog.done.has_passed:
+            due = Milliseconds(self._clock.monotonic() + STORE_PASSED_MS)
+        if due is not None and due < self._looks_at:
+            self.wake_sweeper()
+
+    def wake_sweeper(self) -> None:
+        """Let the sweeper run at once."""
+        self._sooner.set()
+
+    async def wait_until_due(self) -> None:
+        """Wait until something is due, or `wake_sweeper` is called."""
+        now = self._clock.monotonic()
+        has_passed = any(each.backlog.done.has_passed for each in self.all())
+        dues = [now + (STORE_PASSED_MS if has_passed else MAX_SWEEP_INTERVAL_MS)]
+        dues += [due for each in self.all() if (due := each.backlog.next_due()) is not None]
+        self._looks_at = Milliseconds(max(min(dues), now + SLOT_MS))
+        seconds = (self._looks_at - self._clock.monotonic()) / 1000
+        with contextlib.suppress(TimeoutError):  # `wait_for` would forget that it is cancelled in some moments
+            async with asyncio.timeout(max(seconds, 0)):
+                await self._sooner.wait()
+        self._sooner.clear()
+
+    # Letting go
+
+    def forget(self, subscription: SubscriptionId) -> None:
+        """Close a subscription after a seek, deletion or change: the next use reopens it."""
+        opened = self._open.pop(subscription, None)
+        if opened is not None:
+            opened.backlog.leases.release_windows()  # else a full stream would wait for ever
+            opened.wake()
+
+    def leave(self, subscription: SubscriptionId) -> None:
+        """Close a subscription and give up its ownership."""
+        self.forget(subscription)
+        self._ownership.release(subscription)
+
+    def _forget_all(self) -> None:
+        for subscription in list(self._open):
+            self.forget(subscription)
+
+    # Opening
+
+    async def own(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
+        """Own a subscription. Push delivery `seizes` it from another node, which is fenced then.
+
+        Raises `OwnedElsewhere`, `SubscriptionGone`.
+        """
+        if seizes or not self._ownership.holds(subscription):
+            self.forget(subscription)  # its state may be older than another node's
+            await self._ownership.claim(subscription, seizes=seizes)
+
+    async def use(self, subscription: Subscription, project: ProjectName) -> OpenSubscription:
+        """Return a subscription, opened if needed. Raises `OwnedElsewhere`, `SubscriptionGone`, `Conflict`."""
+        opened = self._open.get(subscription.id)
+        topic = await topic_of(self._registry, subscription)
+        if opened is not None and opened.topic == topic.id and self._ownership.holds(subscription.id):
+            if opened.subscription is not subscription:
+                opened.follow(subscription)
+            opened.used = self._clock.monotonic()
+            return opened
+        await self.own(subscription.id)
+        async with self._opening.setdefault(subscription.id, asyncio.Lock()):
+            await self.own(subscription.id)  # again: the lock may have taken long
+            opened = self._open.get(subscription.id)
+            if opened is not None and opened.topic == topic.id:
+                return opened
+            self.forget(subscription.id)
+            opened = await self._take_over(subscription, project, topic.id)
+            await self.retain(opened)
+            self._open[subscription.id] = opened
+            self._worked_on.add(subscription.id)
+        self._opening.pop(subscription.id, None)
+        return opened
+
+    async def _take_over(self, subscription: Subscription, project: ProjectName, topic: TopicId) -> OpenSubscription:
+        """Load a subscription. Drops done offsets beyond the topic's end: the log was restored from an older copy."""
+        progress = await self._cursors.take_over(subscription.id, topic)
+        end = (await self._log.bounds(topic)).end
+        kept = ended(progress, end)
+        if kept is not progress:
+            logger.warning("parallel.past_the_end", subscription=subscription.name, end=end)
+            await self._cursors.restore(subscription.id, topic, kept.floor, kept.done)
+            progress = await self._cursors.take_over(subscription.id, topic)
+        end, since = self._end_of_previous_leases(subscription.id, topic, progress, end)
+        now, options, horizon = self._clock.monotonic(), options_of(subscription), progress.horizon
+        exactly_once = options.enable_exactly_once_delivery
+        left = subscription.ack_deadline_seconds * 1000
+        if exactly_once:
+            left = max(horizon.until - self._clock.wall(), 0) if horizon is not None else 0
+            left = min(left, since + MAX_LEASE_MS - now)  # the time of day may have been set back
+        until = Milliseconds(now + left)
+        backlog = Backlog(
+            progress,
+            identity_of(subscription.id),
+            _rules(options),
+            end=end,
+            grace_until=until,
+            longest_until=Milliseconds(since + MAX_LEASE_MS),
+        )
+        if horizon is not None and exactly_once:
+            backlog.restart_grace.withhold(min(horizon.below, end), until)
+        chosen = parse(options.filter) if options.filter else None
+        return OpenSubscription(subscription, options, project, topic, backlog, chosen, horizon, now, exactly_once)
+
+    def _end_of_previous_leases(
+        self, subscription: SubscriptionId, topic: TopicId, progress: Progress, end: Offset
+    ) -> tuple[Offset, Milliseconds]:
+        """Return the offset below which former owners may have given messages, and since when they gave none."""
+        if self._ends is None or subscription in self._worked_on:
+            return end, self._clock.monotonic()
+        known = max(progress.failures, default=-1)  # done offsets of a restored snapshot may be above the end
+        if progress.done:
+            known = max(known, progress.done.max())
+        return min(max(self._ends.get(topic, Offset(0)), Offset(known + 1)), end), self._began

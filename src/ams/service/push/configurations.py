@@ -1,0 +1,363 @@
+"""Push configurations: checks, storage, verification, secrets, and status of deliveries.
+
+Workers follow the stored configurations after any failure (HTTP contract 13, 17.2 A13). They run in this
+service (`ams.service.push.runner`), in `ams push` processes that share the work by leases, or in a push server driven
+by gRPC (`ams.push.rpc`).
+"""
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import msgspec
+
+from ams.access.admission import Caller
+from ams.access.permissions import CONSUMER, PUSH_WORKER
+from ams.core.clock import Milliseconds
+from ams.core.errors import Conflict, InvalidInput, NotAuthenticated, TopicGone, Unavailable
+from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
+from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modify_push_config, verified
+from ams.push.delivery import new_secret
+from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
+from ams.push.report import PARALLEL_ELSEWHERE, text
+from ams.service.leftovers import finish_or_leave
+from ams.service.lookup import expected_subscription, find_dead_letter_topic, find_subscription
+from ams.service.parallel.assembly import ParallelSubscriptions
+from ams.service.push.assignment import Assignment
+from ams.service.retention import lag_of
+from ams.storage.cursors.acks import CursorStore
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Subscription
+from ams.storage.registry.registry import Registry
+from ams.storage.secrets import new_token
+from ams.wire.push import Failure, WorkerState
+
+DISABLED = "Push functionality is currently disabled"
+NO_WORKER = "Push functionality is currently unavailable"
+UNREACHABLE = "Push server is currently unavailable"
+"""The status while a push server does not answer (HTTP contract 13.6)."""
+SERVING = "SERVING"
+FIRST_WORKER = UserName("push_worker_0")  # by convention (HTTP contract 13.5)
+KEEP_SECONDS = 86_400  # how long the previous secret stays valid by default
+MAX_KEEP_SECONDS = 30 * 86_400
+NOT_HTTP = "Subscription is not in http push mode"
+UNVERIFIED, INACTIVE, UNKNOWN = "unverified", "inactive", "unknown"
+"""States beside a worker's phases: the endpoint is not verified yet; no process delivers; no worker reported (a push
+server over gRPC has only a text)."""
+
+
+async def no_push_server() -> None:
+    """Do nothing: there is no push delivery."""
+
+
+class PushServer(Protocol):
+    """A push server. Calls end within a few seconds, and return texts of HTTP contract 13.6."""
+
+    async def status(self, path: str) -> str:
+        """Return the status of a delivery; `path` is the resource name of its subscription."""
+
+    async def deactivation_outcome(self, path: str) -> str:
+        """Return the outcome for the delivery of a subscription that was deleted. Raises no `AmsError`."""
+
+    async def health(self, *, details: bool) -> str:
+        """Return the health of the server; with `details`, the text of its transport (HTTP contract 14.5)."""
+
+    async def settle(self) -> None:
+        """Apply changed configurations at once; failures are retried later. Raises no `AmsError`."""
+
+
+class NoPushServer:
+    """Stand-in without a push server: nothing is delivered, and every answer says so."""
+
+    async def status(self, path: str) -> str:
+        return UNREACHABLE
+
+    async def deactivation_outcome(self, path: str) -> str:
+        return UNREACHABLE
+
+    async def health(self, *, details: bool) -> str:
+        return "No push server is connected" if details else UNREACHABLE
+
+    async def settle(self) -> None:
+        """Do nothing."""
+
+
+class Leaseholders:
+    """All workers that deliver by leases, as a push server."""
+
+    def __init__(self, assignment: Assignment, settle: Callable[[], Awaitable[None]]) -> None:
+        """`settle` updates the workers in this process at once; others follow within two seconds."""
+        self._assignment, self._settle = assignment, settle
+
+    async def status(self, path: str) -> str:
+        """Return that no worker reports on a subscription (`Pushing.status` asks those first)."""
+        return f"Error: Subscription {path} is not active" if await self._assignment.is_held() else UNREACHABLE
+
+    async def deactivation_outcome(self, path: str) -> str:
+        """Return that it is deactivated: its worker stops by itself."""
+        await self._settle()
+        is_held = await finish_or_leave(self._assignment.is_held(), "push")
+        return f"Subscription {path} deactivated" if is_held else UNREACHABLE
+
+    async def health(self, *, details: bool) -> str:
+        """Return whether there is any worker."""
+        if await self._assignment.is_held():
+            return SERVING
+        return "No worker has a lease" if details else UNREACHABLE
+
+    async def settle(self) -> None:
+        """Update the workers in this process at once."""
+        await self._settle()
+
+
+@dataclass(frozen=True, slots=True)
+class Pushing:
+    """Push configurations of subscriptions."""
+
+    registry: Registry
+    enabled: bool = False
+    worker_token: str = ""
+    """The token of the user who delivers (HTTP contract 13.5); empty: it is the service's own, `push_worker_0`."""
+    endpoints: EndpointCheck | None = None  # asks endpoints for their hash; not None when push is enabled
+    server: PushServer = NoPushServer()
+    assignment: Assignment | None = None
+    takes_parallel: bool = True  # True if the push server delivers parallel subscriptions; one over gRPC does not
+    local_http: bool = False
+    check_slots: CheckSlots = field(default_factory=CheckSlots)
+
+    async def for_creation(
+        self, caller: Caller, topic: TopicName, asked: AskedPush, *, parallel: bool = False
+    ) -> tuple[PushConfig, UserId]:
+        """Return the configuration of a new subscription to `topic`, and the user that delivers it.
+
+        Raises, as HTTP contract 13.2 orders: `Conflict`, `Unavailable`, `InvalidInput`; then `TopicGone` and
+        `InvalidInput` for the dead letter topic.
+        """
+        worker = self._require_worker(await self.worker() if self.enabled else None)
+        config = created(asked, new_token, parallel=parallel, local_http=self.local_http)
+        if not config.dead_letter_topic:
+            return config, worker
+        dead_letters = await find_dead_letter_topic(self.registry, caller, topic, config.dead_letter_topic)
+        return replace(config, dead_letter_topic=dead_letters), worker
+
+    async def modify(self, caller: Caller, name: SubscriptionName, asked: AskedPush | None) -> Subscription:
+        """Replace a push configuration; None makes it a pull subscription, also while push is disabled.
+
+        Returns the subscription as the caller may see it. Raises, as HTTP contract 13.3 orders: `NotFound`, `Conflict`,
+        `Unavailable`, `InvalidInput`; then `TopicGone` and `InvalidInput` for the dead letter topic.
+        """
+        worker, is_parallel = await self.worker(), False
+        if asked is not None and (asked.dead_letter_topic or asked.max_outstanding):
+            subscription = await find_subscription(self.registry, caller, name)
+            is_parallel = subscription.parallel is not None
+            self._require_worker(worker)
+            modify_push_config(subscription.push, asked, new_token, parallel=is_parallel, local_http=self.local_http)
+        if asked is not None and asked.dead_letter_topic:
+            found = await find_dead_letter_topic(self.registry, caller, subscription.topic, asked.dead_letter_topic)
+            asked = replace(asked, dead_letter_topic=found)
+
+        def change(existing: PushConfig | None) -> PushConfig | None:
+            if asked is None:
+                return None
+            self._require_worker(worker)
+            return modify_push_config(existing, asked, new_token, parallel=is_parallel, local_http=self.local_http)
+
+        expected = expected_subscription(caller)
+        changed = await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
+        await self.server.settle()
+        return caller.view_push(changed)
+
+    async def verify(self, caller: Caller, name: SubscriptionName) -> None:
+        """Ask the endpoint for its hash; from then on its messages shall be delivered.
+
+        Raises, as HTTP contract 13.4 orders: `Conflict`, `Unavailable`, `NotFound`, `Conflict`, `NotAuthenticated`.
+        `Overloaded` comes before the last when too many endpoints are asked at once.
+        """
+        worker = self._require_worker(await self.worker() if self.enabled else None)
+        subscription = await find_subscription(self.registry, caller, name)
+        asked = _require_unverified(subscription.push)
+        with self.check_slots.hold_slot(caller.here.id):
+            assert self.endpoints is not None
+            host, port = authority(asked.endpoint)
+            try:
+                await self.endpoints.check(host, port, asked.verification_hash)
+            except CheckFailed as error:
+                raise _verification_error(str(error)) from error
+
+        def change(present: PushConfig | None) -> PushConfig:
+            # The configuration may have changed meanwhile: the endpoint must have shown the present hash.
+            config = _require_unverified(present)
+            if config.verification_hash != asked.verification_hash:
+                raise _verification_error("Wrong verification hash")
+            return verified(config)
+
+        expected = expected_subscription(caller)
+        await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
+        await self.server.settle()
+
+    async def created(self, subscription: Subscription) -> None:
+        """Start the delivery of a new subscription, if it needs no verification (HTTP contract 13.2)."""
+        if subscription.push is not None and subscription.push.verified:
+            await self.server.settle()
+
+    async def settle(self) -> None:
+        """Let the workers follow changes of topics and projects at once (push contract 15, P31)."""
+        await self.server.settle()
+
+    async def status(self, project: str, subscription: Subscription) -> str:
+        """Return the status of a delivery; empty if there is none (HTTP contract 9.1)."""
+        if subscription.push is None or not subscription.push.verified:
+            return ""
+        path = subscription_path(project, subscription.name)
+        state = await self.assignment.state(subscription.id) if self.assignment else None
+        if state is not None:
+            return text(path, state)
+        if subscription.parallel is not None and not self.takes_parallel:
+            return f"Error: {PARALLEL_ELSEWHERE}"
+        return await self.server.status(path)
+
+    async def deletion_outcome(self, project: str, subscription: Subscription) -> str:
+        """Return the outcome for the delivery of a deleted subscription; empty without one (HTTP contract 9.2)."""
+        if subscription.push is None or not subscription.push.verified:
+            return ""
+        return await self.server.deactivation_outcome(subscription_path(project, subscription.name))
+
+    async def place_worker(self) -> bool:
+        """Put the worker on access lists, at the start (HTTP contract 13.5); False when there is none."""
+        worker = await self.worker()
+        if worker is not None:
+            await self.registry.subscriptions.place_worker(worker)
+        return worker is not None
+
+    async def worker(self) -> UserId | None:
+        """Return the user that delivers; None if the token belongs to no user, or the service's worker is deleted."""
+        if self.worker_token:
+            principal = await self.registry.users.principal(self.worker_token)
+            return principal.id if principal else None
+        user = await self.registry.users.by_name(FIRST_WORKER)
+        return user.id if user and PUSH_WORKER in user.service_roles else None
+
+    def _require_worker(self, worker: UserId | None) -> UserId:
+        if not self.enabled:
+            raise Conflict(DISABLED)
+        if worker is None:
+            raise Unavailable(NO_WORKER)
+        return worker
+
+
+def _require_http(config: PushConfig | None) -> PushConfig:
+    if config is None or config.type != HTTP_ENDPOINT:
+        raise Conflict(NOT_HTTP)
+    return config
+
+
+def _require_unverified(config: PushConfig | None) -> PushConfig:
+    found = _require_http(config)
+    if found.verified:
+        raise Conflict("Push endpoint is already verified")
+    return found
+
+
+def _verification_error(reason: str) -> NotAuthenticated:
+    return NotAuthenticated(f"Endpoint verification failed.{reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class RotatedSecret:
+    """A new secret."""
+
+    secret: str = field(repr=False)
+    previous_until: Milliseconds | None
+
+
+@dataclass(frozen=True, slots=True)
+class PushSecrets:
+    """Replaces the secrets that deliveries of a subscription are signed with."""
+
+    registry: Registry
+    changed: Callable[[], Awaitable[None]] = no_push_server
+
+    async def rotate(self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS) -> RotatedSecret:
+        """Make a new secret, also the first one; for a while deliveries are signed with the previous one too.
+
+        Raises, in this order: `InvalidInput`, `NotFound`, `Conflict` unless messages go to an endpoint.
+        """
+        if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
+            raise InvalidInput(f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}")
+        subscription = await find_subscription(self.registry, caller, name)
+        secret = new_secret()
+        keep = Milliseconds(keep_seconds * 1000)
+        until = await self.registry.push_secrets.rotate(subscription.id, secret, keep, _require_endpoint)
+        await self.changed()
+        return RotatedSecret(secret, until)
+
+
+def _require_endpoint(config: PushConfig | None) -> None:
+    _require_http(config)
+
+
+@dataclass(frozen=True, slots=True)
+class PushStatus:
+    """Status of a delivery."""
+
+    text: str  # `pushStatus` of the subscription; empty for one that is not verified
+    state: str
+    backlog: int | None  # messages that are not acknowledged; None without the topic
+    worker: WorkerState | None
+
+
+@dataclass(frozen=True, slots=True)
+class PushWatcher:
+    """Shows deliveries. The access list applies as for a pull."""
+
+    registry: Registry
+    log: Log
+    cursors: CursorStore
+    pushing: Pushing
+    assignment: Assignment
+    working: ParallelSubscriptions | None = None
+
+    async def look(self, caller: Caller, name: SubscriptionName) -> PushStatus:
+        """Return the status of a delivery; consumers do not see the endpoint's answers.
+
+        Raises `NotFound`, `NotAllowed` outside the access list, `Conflict` for a pull subscription, `OwnedElsewhere`.
+        """
+        subscription = await find_subscription(self.registry, caller, name)
+        caller.require_listed(subscription.authorized, CONSUMER)
+        if subscription.push is None:
+            raise Conflict("Subscription is not in push mode")
+        is_verified, project = subscription.push.verified, caller.here.name
+        worker = await self.assignment.state(subscription.id) if is_verified else None
+        shown = worker if worker is None or caller.sees_push_secrets else _without_details(worker)
+        if shown is not None and subscription.parallel is not None:
+            opened = await self.working.opened.here(subscription.id) if self.working else None
+            shown = msgspec.structs.replace(shown, dead=opened.dead_letters if opened else 0)
+        if shown is None:
+            shown_as = await self.pushing.status(project, subscription)
+        else:
+            shown_as = text(subscription_path(project, subscription.name), shown)
+        state = INACTIVE if shown_as == UNREACHABLE else UNKNOWN
+        if worker is not None:
+            state = worker.phase
+        topic, backlog = await self.registry.topics.find(caller.here.id, subscription.topic), None
+        with contextlib.suppress(TopicGone):  # deleted meanwhile
+            backlog = (await lag_of(self.log, self.cursors, subscription, topic.id)).messages if topic else None
+        return PushStatus(shown_as, state if is_verified else UNVERIFIED, backlog, shown)
+
+
+def _without_details(worker: WorkerState) -> WorkerState:
+    return msgspec.structs.replace(
+        worker,
+        failure=_without_detail(worker.failure),
+        last_failure=_without_detail(worker.last_failure),
+        # where the endpoint said nothing, the error is our own text
+        attempts=[
+            msgspec.structs.replace(each, error=f"HTTP {each.status}") if each.status and each.error else each
+            for each in worker.attempts
+        ],
+    )
+
+
+def _without_detail(failure: Failure | None) -> Failure | None:
+    return failure and msgspec.structs.replace(failure, detail="")

@@ -89,9 +89,7 @@ async def test_deliveries_end_before_pulls_stop_waiting(tmp_path: Path, monkeypa
     assert ended[:2] == ["deliveries", "waits"]
 
 
-async def test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_draining_service_serves_on_but_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ready, stop, drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
     urls: list[str] = []
     sleep = asyncio.sleep
@@ -157,9 +155,7 @@ async def test_a_service_says_why_it_is_not_ready_when_its_data_folder_does_not_
 
 
 @pytest.mark.embedded("runs on the model of Kafka")
-async def test_a_service_with_messages_on_kafka_is_not_ready_when_the_folder_of_its_cursors_is_gone(
-    tmp_path: Path, looking_often: None
-) -> None:
+async def test_a_service_on_kafka_is_not_ready_without_its_cursor_folder(tmp_path: Path, looking_often: None) -> None:
     place = tmp_path / "data" / "cursors"
     broker = kafka_client.DirectBroker(Cluster([1], time.time), 1)
     options = {"log": "kafka", "kafka_servers": "kafka1:9092", "kafka_replication": 1, "kafka_min_isr": 1}
@@ -294,9 +290,7 @@ async def port_of(name: str, folder: Path) -> AsyncIterator[Port]:
     ("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn"),
     ("certificates-operations", "ams_authn"), ("push-operations", "ams_push"), ("pubsub", "ams"),
 ])  # fmt: skip
-async def test_silent_connections_of_one_address_leave_half_to_others(
-    name: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_address_gets_only_half(name: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(operations, "MAX_CONNECTIONS", CONNECTIONS)
     async with port_of(name, tmp_path / "data") as port:
         silent = [await port.connect() for _ in range(CONNECTIONS)]

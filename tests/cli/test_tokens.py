@@ -120,9 +120,7 @@ def test_an_address_holds_a_brief_token_in_its_fragment(ams: Ams, project: str) 
     assert login["token"][0] not in format_rights
 
 
-def test_a_secret_goes_to_a_file_of_its_owner_alone_and_replaces_what_was_there_only_when_it_came(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_replaces_a_private_file_only_when_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "token"
     path.write_text("old")
     path.chmod(0o644)

@@ -170,9 +170,7 @@ def sent_credentials(stub: Stub) -> list[tuple[str | None, str | None]]:
 @pytest.mark.parametrize(("shown", "expected"), [
     ({"bearer": "abc.def.ghi"}, ("Bearer abc.def.ghi", None)), ({"token": "t0ken"}, (None, "t0ken")),
 ], ids=["bearer", "of AMS"])  # fmt: skip
-def test_a_token_is_sent_in_the_header_of_its_kind_alone(
-    face: str, stub: Stub, shown: dict[str, str], expected: tuple[str | None, str | None]
-) -> None:
+def test_a_token_has_one_header(face: str, stub: Stub, shown: dict[str, str], expected: tuple[str | None, str | None]):
     with open_client(face, stub.url, **shown) as client:
         client.call(wire.get_status())
     assert sent_credentials(stub) == [expected]

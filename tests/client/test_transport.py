@@ -59,9 +59,7 @@ def service(authority: Authority) -> Iterator[CertificateService]:
         yield service
 
 
-def test_a_certificate_becomes_a_client_with_the_token_of_its_user(
-    face: str, service: CertificateService, authority: Authority, jane: Pair, stub: Stub
-) -> None:
+def test_a_certificate_logs_in(face: str, service: CertificateService, authority: Authority, jane: Pair, stub: Stub):
     stub.body = b'{"status":"ok"}'
     options = {"authn": service.url, "authn_ca": authority.pair.chain, "retry": None, "by_certificate": True}
 

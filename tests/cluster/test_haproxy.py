@@ -184,9 +184,7 @@ def set_service(moving: MovingHaproxy, value: str) -> None:
     moving.ask(f"set map {moving.map} service {value}")
 
 
-def test_what_comes_while_the_service_is_held_waits_and_is_answered_where_the_map_leads_then(
-    moving_haproxy: MovingHaproxy, old_stub: Stub, authority: Authority
-) -> None:
+def test_a_held_request_follows_the_new_map(moving_haproxy: MovingHaproxy, old_stub: Stub, authority: Authority):
     assert get(moving_haproxy, authority) == "old"
     set_service(moving_haproxy, "held")
     with ThreadPoolExecutor(5) as clients:
@@ -205,9 +203,7 @@ def count_connections(moving: MovingHaproxy) -> int:
     return int(found.split()[1])
 
 
-def test_a_pull_that_waits_at_the_old_service_is_told_when_it_stops_and_may_ask_again(
-    moving_haproxy: MovingHaproxy, old_stub: Stub, authority: Authority
-) -> None:
+def test_a_stop_ends_a_waiting_pull(moving_haproxy: MovingHaproxy, old_stub: Stub, authority: Authority) -> None:
     old_stub.breaks = True
     old_stub.goes_on.clear()
     with ThreadPoolExecutor(1) as client:

@@ -140,9 +140,7 @@ def test_a_bad_token_is_refused_and_recorded_and_all_else_goes_on(installation: 
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/users"), ("POST", "/users/x"), ("GET", "/users/profile")])
-def test_a_refused_token_is_looked_at_once_a_request_and_recorded_once(
-    installation: Installation, monkeypatch: pytest.MonkeyPatch, method: str, path: str
-) -> None:
+def test_a_request_is_refused_once(installation: Installation, monkeypatch: pytest.MonkeyPatch, method: str, path: str):
     looked, look = [], Logins.principal
     monkeypatch.setattr(Logins, "principal", lambda logins, token: looked.append(token) or look(logins, token))
     for token in (installation.egi.token(audience="elsewhere"), "opaque"):
@@ -171,9 +169,7 @@ def test_a_token_whose_issuer_does_not_answer_may_be_tried_again_and_opens_what_
 
 
 @pytest.mark.parametrize("ending", ["expiry", "/issuers/other", "/users/{}/bindings/work", "/users/{}"])
-def test_a_login_that_ends_is_let_in_on_the_lane_no_more(
-    installation: Installation, ending: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lane_refuses_ended_logins(installation: Installation, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     on_lane, begin = [], LaneExchange._begin_work
     monkeypatch.setattr(LaneExchange, "_begin_work", lambda exchange: on_lane.append(exchange) or begin(exchange))
     name = f"hot-{len(ending)}"

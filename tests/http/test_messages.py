@@ -327,9 +327,7 @@ ODD_BODIES = st.builds(
 @example(body=b'{"messages":[{"data":"\\ud800"}]}', lenient=True)
 @example(body=b'{"messages":[]}', lenient=False)
 @example(body=b"null", lenient=False)
-def test_a_big_body_is_read_as_plainly_in_place_and_by_a_worker(
-    runner: asyncio.Runner, pool: CountedPool, body: bytes, lenient: bool
-) -> None:
+def test_a_worker_reads_a_big_body_alike(runner: asyncio.Runner, pool: CountedPool, body: bytes, lenient: bool) -> None:
     padded = body + b" " * (BIG_BODY + 1)
     read, wanted = read_big(runner, pool, padded, lenient=lenient), expect_description(padded, lenient)
     # It is decoded a slice at a time: of several faults it may report another one.
@@ -387,9 +385,7 @@ async def test_a_body_of_more_messages_or_attributes_than_may_be_is_too_large_be
     )}),
     times=st.sampled_from([1, 5000]),
 )  # fmt: skip
-def test_a_worker_reads_big_acknowledgements_as_they_are_read_in_place(
-    runner: asyncio.Runner, pool: CountedPool, body: dict[str, list[object]], times: int
-) -> None:
+def test_a_worker_reads_big_acks(runner: asyncio.Runner, pool: CountedPool, body: dict[str, list[object]], times: int):
     text = json.dumps({name: ids and ids * times for name, ids in body.items()}).encode() + b" " * BIG_BODY
     here, there = MessageReader(), MessageReader(pool)
     in_place = outcome(runner, lambda: here.ack_ids(PREFIX, text))

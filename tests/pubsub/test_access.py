@@ -124,9 +124,7 @@ def test_a_call_without_a_token_or_with_a_bad_one_is_not_let_in(guarded_service:
         assert code == "UNAUTHENTICATED"
 
 
-def test_failed_logins_are_counted_for_each_address_and_known_tokens_are_let_in(
-    guarded_service: GuardedService,
-) -> None:
+def test_failed_logins_are_counted_by_address_and_known_tokens_are_let_in(guarded_service: GuardedService) -> None:
     here, there = {"x-forwarded-for": "198.51.100.7"}, {"x-forwarded-for": "198.51.100.8"}
     codes = [guarded_service.publish("bad", **here)[0] for _ in range(FAILURES + 2)]
     assert codes == ["UNAUTHENTICATED"] * FAILURES + ["RESOURCE_EXHAUSTED"] * 2
@@ -142,9 +140,7 @@ def test_failed_logins_are_counted_for_each_address_and_known_tokens_are_let_in(
     assert {each["result"] for each in events} == {"refused"}
 
 
-def test_failed_logins_behind_a_proxy_that_names_no_clients_keep_nobody_else_out(
-    guarded_service: GuardedService,
-) -> None:
+def test_failed_logins_behind_a_proxy_that_names_no_clients_keep_nobody_out(guarded_service: GuardedService) -> None:
     with grpc.insecure_channel(guarded_service.service.run.pubsub, [("grpc.use_local_subchannel_pool", 1)]) as channel:
         attacker = GuardedService(guarded_service.service, channel)
         codes = [attacker.publish("bad")[0] for _ in range(FAILURES + 1)]
@@ -241,9 +237,7 @@ def test_a_bad_policy_changes_nothing(guarded_service: GuardedService, wanted: d
 
 
 @pytest.mark.parametrize("kind", ["topics", "subscriptions", "snapshots", "schemas"])
-def test_what_is_not_there_has_no_policy_and_nobody_has_permissions_for_it(
-    guarded_service: GuardedService, kind: str
-) -> None:
+def test_a_missing_resource_has_no_policy_and_no_permissions(guarded_service: GuardedService, kind: str) -> None:
     resource = f"projects/P/{kind}/absent"
     for method, request in (
         ("GetIamPolicy", iam.GetIamPolicyRequest(resource=resource)),
@@ -367,9 +361,7 @@ def test_a_stream_of_a_user_who_may_no_more_gets_nothing_and_ends(guarded_servic
 
 
 @pytest.mark.parametrize("is_idle", [False, True])
-def test_a_ping_of_a_user_who_may_no_more_ends_the_stream_and_so_does_a_look_at_idle_ones(
-    guarded_service: GuardedService, is_idle: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_ends_with_its_rights(guarded_service: GuardedService, is_idle: bool, monkeypatch: pytest.MonkeyPatch):
     if is_idle:
         monkeypatch.setattr(streaming_pull, "LOOK_SECONDS", 0.3)
     name, token = guarded_service.user("consumer")
@@ -381,9 +373,7 @@ def test_a_ping_of_a_user_who_may_no_more_ends_the_stream_and_so_does_a_look_at_
     assert stream.end()[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_a_stream_that_never_says_what_it_wants_ends(
-    guarded_service: GuardedService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_without_a_request_ends(guarded_service: GuardedService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming_pull, "FIRST_SECONDS", 0.3)
     stream = Stream(guarded_service.channel, metadata=bearer(guarded_service.service.token))
     assert stream.end() == (grpc.StatusCode.UNAVAILABLE, "The first request did not come in time")

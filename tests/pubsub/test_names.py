@@ -156,9 +156,7 @@ PLACES = (
 
 @pytest.mark.parametrize("leaf", WORST_NAMES, ids=lambda leaf: leaf[:12])
 @pytest.mark.parametrize("place", PLACES)
-def test_a_name_of_googles_rule_is_found_everywhere(
-    world: World, tmp_path: Path, place: Callable[[World, str, Path], None], leaf: str
-) -> None:
+def test_googles_names_are_found(world: World, tmp_path: Path, place: Callable[[World, str, Path], None], leaf: str):
     world.publisher.create_topic(request={"name": world.topic(leaf)})
     world.subscriber.create_subscription(request={"name": world.subscription(leaf), "topic": world.topic(leaf)})
     world.schemas.create_schema(request={

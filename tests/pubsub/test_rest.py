@@ -284,9 +284,7 @@ names = st.sampled_from(["topics", "subscriptions", "snapshots", "schemas", "top
 @example("POST", "/topics/topic", ":publish", b'{"messages":[{"attributes":{"\\ud800":""}}]}', "")
 @example("POST", "/topics/topic", ":publish", b'{"messages":[{"data":"x","publishTime":"1"}]}', "")
 @example("POST", "/topics/topic", ":publish", b"", "topic=a&topic.b.c=1&messages.data=1&messages=2")
-def test_whatever_is_asked_is_answered_in_googles_form(
-    world: World, method: str, path: str, verb: str, body: bytes, query: str
-) -> None:
+def test_every_answer_has_googles_form(world: World, method: str, path: str, verb: str, body: bytes, query: str):
     if verb == ":pull":
         body = b'{"returnImmediately": true}' + body[:1]
     answer = ask(world, method, path + verb, body, params=query or None)

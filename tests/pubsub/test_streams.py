@@ -45,9 +45,7 @@ NO_MESSAGE = "The request is no valid message of its type."
     ({"subscription": "projects/P/subscriptions/absent"}, NOT_FOUND, "Resource not found (resource=absent)."),
     (None, INVALID, "The call ended before its first request."),
 ], ids=repr)  # fmt: skip
-def test_a_stream_ends_at_a_bad_first_request(
-    world: World, first: bytes | dict[str, Any] | None, code: grpc.StatusCode, text: str
-) -> None:
+def test_bad_requests_end_streams(world: World, first: bytes | dict[str, Any] | None, code: grpc.StatusCode, text: str):
     _, subscription = world.make_subscription()
     stream = Stream(world.channel)
     if isinstance(first, bytes):

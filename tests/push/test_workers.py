@@ -242,9 +242,7 @@ STEPS = st.lists(st.tuples(SETS, st.booleans(), st.integers(0, 4)), min_size=1, 
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_no_subscription_is_ever_delivered_twice_at_once_and_in_the_end_what_is_wanted_is(
-    steps: list[tuple[list[Target], bool, int]],
-) -> None:
+def test_every_wanted_subscription_is_delivered_by_one_worker(steps: list[tuple[list[Target], bool, int]]) -> None:
     async def run_steps() -> None:
         bench = Bench(MemoryUpstream(), WatchingSender())
         upstream, sender, workers = bench.upstream, bench.sender, bench.workers

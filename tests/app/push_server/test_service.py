@@ -134,9 +134,7 @@ async def test_a_count_and_a_period_of_0_are_the_defaults(push_server: Server) -
     ) == (1, 3000)
 
 
-async def test_an_active_subscription_is_not_activated_again_and_a_deactivated_one_is_unknown(
-    push_server: Server,
-) -> None:
+async def test_an_active_subscription_is_activated_once_and_a_deactivated_one_is_unknown(push_server: Server) -> None:
     await push_server.ask(ACTIVATE, activation())
     told = await push_server.ask(ACTIVATE, activation(_1="nonsense"))
     assert told == ("ALREADY_EXISTS", f"Subscription {PATH} is already activated")

@@ -89,9 +89,7 @@ async def test_no_node_starts_beside_messages_with_an_empty_registry(tmp_path: P
         assert not await engines.registry.users.exist()
 
 
-async def test_with_the_log_elsewhere_the_data_folder_has_a_reserve_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_data_folder_without_the_log_has_a_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For acknowledgements, deletions and the audit log, which need space when the disk is full."""
 
     async def elsewhere(opening: object, registry: object) -> EmbeddedLog:
@@ -231,9 +229,7 @@ async def test_what_cannot_be_used_ends_the_start() -> None:
 
 
 @pytest.mark.usefixtures("no_retry_delay")
-async def test_a_start_of_a_node_waits_also_for_what_goes_away_once_it_was_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_waits_for_a_peer_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look, reasons, told = LossTotal.look, ["lost"], list[str]()
 
     async def away_once(total: LossTotal) -> None:

@@ -254,9 +254,7 @@ async def test_a12_a_name_of_the_address_is_one_of_the_certificates(world: World
     ("127.0.0.4", ["a.example.org"], "Jane", "lookup 4.0.0.127.in-addr.arpa.: no such host"),
     ("nowhere", ["a.example.org"], "Jane", "lookup nowhere: unrecognized address"),
 ])  # fmt: skip
-async def test_a12_each_failure_is_a_refusal_in_the_contracts_words(
-    world: World, address: str, hosts: list[str], subject: str, said: str
-) -> None:
+async def test_a12_each_failure_is_a_refusal(world: World, address: str, hosts: list[str], subject: str, said: str):
     with pytest.raises(CertificateRefused) as caught:
         await check_host(world, address, *hosts, subject=subject)
     assert caught.value.message == said

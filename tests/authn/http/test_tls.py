@@ -47,9 +47,7 @@ def odd_pair(folder: Path, *, days: int = 1, extension: int = 0, subject: str = 
     return Pair.write(made, folder, f"odd{days}-{extension}-{len(subject)}")
 
 
-def test_every_client_reaches_http_with_the_certificate_that_it_has_shown(
-    front: FrontServer, tmp_path: Path, jane: Pair
-):
+def test_every_client_reaches_http_with_the_certificate_it_has_shown(front: FrontServer, tmp_path: Path, jane: Pair):
     said = front.ask()
     assert (said["address"], said["subject"], said["unreadable"]) == ("127.0.0.1", None, "")
     assert front.ask(cert=jane)["subject"] == "CN=Jane,C=GR"
@@ -244,9 +242,7 @@ def der(pair: Pair) -> str:
     return base64.b64encode(pair.certificate.public_bytes(Encoding.DER)).decode()
 
 
-def test_a12_a_listed_proxy_tells_certificate_chain_and_address(
-    front_behind_proxy: FrontServer, proxy: Pair, jane: Pair, front_authority: Authority
-) -> None:
+def test_a12_proxies_name_clients(front_behind_proxy: FrontServer, proxy: Pair, jane: Pair, front_authority: Authority):
     chain, address = {f"{HEADER}-Chain": der(front_authority.pair)}, {"X-Forwarded-For": "198.51.100.9, 192.0.2.1"}
     for form in (der(jane), urllib.parse.quote(jane.pem.decode())):  # of haproxy, and of nginx
         said = front_behind_proxy.ask(cert=proxy, headers={HEADER: form, **chain, **address})
@@ -274,17 +270,13 @@ UNREADABLE_HEADER = "The certificate in the header of the proxy cannot be read"
     ({HEADER: "bm9uc2Vuc2U="}, {UNREADABLE, UNREADABLE_HEADER}),
     ({HEADER: "-----BEGIN CERTIFICATE-----x-----END CERTIFICATE-----"}, {UNREADABLE, UNREADABLE_HEADER}),
 ])  # fmt: skip
-def test_a12_a_header_that_is_missing_or_unreadable_is_no_certificate(
-    front_behind_proxy: FrontServer, proxy: Pair, headers: dict[str, str], why: set[str]
-) -> None:
+def test_a12_a_bad_header_is_none(front_behind_proxy: FrontServer, proxy: Pair, headers: dict[str, str], why: set[str]):
     said = front_behind_proxy.ask(cert=proxy, headers=headers)
     assert said["subject"] is None
     assert said["unreadable"] in why
 
 
-def test_a8_a12_the_header_of_anybody_else_is_refused_and_told(
-    front_behind_proxy: FrontServer, jane: Pair, front_authority: Authority, tmp_path: Path
-) -> None:
+def test_a8_a12_strangers_fail(front_behind_proxy: FrontServer, jane: Pair, front_authority: Authority, tmp_path: Path):
     by_name = front_authority.signs("alike", ("O", "Site"), ("CN", "mallory"), ("CN", "proxy.example"))
     by_uid = front_authority.signs("alike-too", ("UID", "mallory"), ("O", "Site"), ("CN", "proxy.example"))
     for cert in (None, jane, by_name, by_uid):
@@ -298,9 +290,7 @@ def test_a8_a12_the_header_of_anybody_else_is_refused_and_told(
 
 
 @pytest.mark.parametrize("value", ["unknown", "192.0.2.1:50000", "x" * 60_000, "<script>"])
-def test_a12_what_is_no_address_is_not_believed_to_be_one(
-    front_behind_proxy: FrontServer, proxy: Pair, value: str
-) -> None:
+def test_a12_a_bad_address_is_not_believed(front_behind_proxy: FrontServer, proxy: Pair, value: str) -> None:
     assert front_behind_proxy.ask(cert=proxy, headers={"X-Forwarded-For": value})["address"] == "127.0.0.1"
 
 

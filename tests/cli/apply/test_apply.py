@@ -163,9 +163,7 @@ def test_several_files_and_standard_input_are_one_declaration(ams: Ams, files: F
 
 
 @pytest.mark.parametrize(("answer", "done"), [("y\n", True), ("n\n", False)])
-def test_a_person_is_asked(
-    ams: Ams, files: Files, environment: dict[str, str], tmp_path: Path, answer: str, done: bool
-) -> None:
+def test_it_asks_a_person(ams: Ams, files: Files, environment: dict[str, str], tmp_path: Path, answer: str, done: bool):
     (tmp_path / "file.yaml").write_text(files.fill_project("projects: {PROJECT: }"))
     terminal, theirs = os.openpty()
     os.write(terminal, answer.encode())
@@ -182,9 +180,7 @@ def test_a_person_is_asked(
 
 
 @pytest.mark.long
-def test_two_processes_that_apply_the_same_at_once_both_succeed(
-    files: Files, start_ams: StartAms, tmp_path: Path
-) -> None:
+def test_two_processes_may_apply_the_same_at_once(files: Files, start_ams: StartAms, tmp_path: Path) -> None:
     members = ", ".join(f"PROJECT-m{number}: [publisher]" for number in range(5))
     topics = ", ".join(f"t{each}: {{schema: reading, retention: 12h, access: [PROJECT-m1]}}" for each in range(5))
     subscriptions = ", ".join(f"s{number}: {{topic: t{number}, ackDeadline: 60}}" for number in range(5))

@@ -26,12 +26,9 @@ from tests.support.program_keys import library_token, public_key
 from tests.support.waiting import wait_until_async
 
 GROUP = "urn:mace:egi.eu:group:monitoring.egi.eu"
-RULES = (
-    RoleRule(f"{GROUP}:role=publisher", "P", ("publisher",)),
-    RoleRule(f"{GROUP}:role=reader", "P", ("consumer",)),
-    RoleRule(f"{GROUP}:role=reader", "Q", ("consumer",)),
-    RoleRule(f"{GROUP}:role=manager", "NOT-THERE", ("project_admin",)),
-)
+RULES = (RoleRule(f"{GROUP}:role=publisher", "P", ("publisher",)), RoleRule(f"{GROUP}:role=reader", "P", ("consumer",)),
+         RoleRule(f"{GROUP}:role=reader", "Q", ("consumer",)),
+         RoleRule(f"{GROUP}:role=manager", "NOT-THERE", ("project_admin",)))  # fmt: skip
 CREATING = replace(ISSUER, create_users=True, roles=RULES)
 
 

@@ -213,13 +213,10 @@ def test_a_folder_that_cannot_be_backed_up_is_refused(data: Path, original_folde
     (tmp_path / "authn" / "authn.db").touch()
     taken = Folder.take(str(shutil.copytree(original_folder, tmp_path / "taken")))
 
-    for folder, said in (
-        ("data", r"registry\.db is missing: there is nothing to back up"),
-        ("node", "its service keeps them on Kafka"),
-        ("other", "is not a data folder"),
-        ("authn", "the certificate service's alone: copy it while that is stopped; .*sqlite3"),
-        ("taken", "its service does not answer"),
-    ):
+    for folder, said in (("data", r"registry\.db is missing: there is nothing to back up"),
+                         ("node", "its service keeps them on Kafka"), ("other", "is not a data folder"),
+                         ("authn", "the certificate service's alone: copy it while that is stopped; .*sqlite3"),
+                         ("taken", "its service does not answer")):  # fmt: skip
         with pytest.raises(Unusable, match=said):
             take(str(tmp_path / folder), str(tmp_path / "b"))
     taken.release()
@@ -437,9 +434,8 @@ async def test_retention_goes_on_after_a_copy_that_hangs(tmp_path: Path, monkeyp
         with closing(kept), pytest.raises(Unusable, match=r"gave this backup up: nothing was copied for 60 s"):
             await asyncio.to_thread(kept.confirm)
         assert [each["event"] for each in logged if each["log_level"] == "warning"] == [
-            "backup.silent",
-            "backup.given_up",
-        ]
+            "backup.silent", "backup.given_up",
+        ]  # fmt: skip
 
 
 @pytest.mark.long

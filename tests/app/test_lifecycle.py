@@ -38,10 +38,8 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 DRAIN_SECONDS = 47.0  # no other sleep is so long
 HOSTS = {True: ("0.0.0.0", "::", "192.0.2.7", "ams.example"), False: ("127.0.0.1", "127.0.0.9", "::1", "localhost")}
-WITH_TLS: list[dict[str, Any]] = [
-    {"host": "::", "cert": "c.pem", "key": "k.pem"},
-    {"host": "::", "tls_self_signed": True},
-]
+WITH_TLS: list[dict[str, Any]] = [{"host": "::", "cert": "c.pem", "key": "k.pem"},
+                                  {"host": "::", "tls_self_signed": True}]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -173,10 +171,8 @@ def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def is_unready_for(
     reason: str, trouble: Callable[[], contextlib.AbstractContextManager[None]], run: Running
 ) -> None:
-    async with (
-        httpx.AsyncClient(base_url=run.operations_url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
-        asyncio.timeout(PATIENCE_SECONDS),
-    ):
+    async with (httpx.AsyncClient(base_url=run.operations_url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
+                asyncio.timeout(PATIENCE_SECONDS)):  # fmt: skip
         with trouble():
             # Retry: a database that the service itself is writing to looks locked for a moment.
             while (await client.get("/readyz")).text != f"{reason}\n":
@@ -190,10 +186,8 @@ async def test_a_service_that_refuses_publishes_is_not_ready_and_goes_on_with_al
     data, more_than_any_disk_has = tmp_path / "data", 2**60
     async with running_service(data) as (run, token):
         await make_topic(run, token)
-    async with (
-        running_service(data, min_free_bytes=more_than_any_disk_has) as (run, token),
-        asking(f"{run.base_url}/v1", token) as client,
-    ):
+    async with (running_service(data, min_free_bytes=more_than_any_disk_has) as (run, token),
+                asking(f"{run.base_url}/v1", token) as client):  # fmt: skip
         refused = await client.post("/projects/P/topics/T:publish", json={"messages": [{"data": "aGk="}]})
         unready = await client.get(run.operations_url + "/readyz")
         listed = await client.get("/projects/P/topics")

@@ -363,11 +363,9 @@ async def test_every_login_is_in_the_audit_log_with_who_from_where_and_how_it_en
     await ready_site.error(Peer("192.0.2.2"))
 
     lines = [(each.actor, each.address, each.code, each.result, each.reason) for each in events_in(str(ready_site.log))]
-    assert lines == [
-        ("CN=Jane,O=Acme,DC=org", ADDRESS, 200, "done", ""),
-        ("CN=Joe", ADDRESS, 404, "refused", "Binding was not found"),
-        ("", "192.0.2.2", 400, "refused", "No certificate provided"),
-    ]
+    assert lines == [("CN=Jane,O=Acme,DC=org", ADDRESS, 200, "done", ""),
+                     ("CN=Joe", ADDRESS, 404, "refused", "Binding was not found"),
+                     ("", "192.0.2.2", 400, "refused", "No certificate provided")]  # fmt: skip
     events = list(events_in(str(ready_site.log)))
     assert {each.resource for each in events} == {"/service-types/ams/hosts/localhost:authx509"}
     assert {(each.service, each.action) for each in events} == {("authn", "login")}

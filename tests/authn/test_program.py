@@ -221,10 +221,8 @@ async def test_a_data_folder_has_a_reserve_and_a_disk_that_is_nearly_full_is_tol
     ready = []
     for least in (0, 2**62):
         limits = {"min_free_bytes": least, "reserve_bytes": 123_456}
-        async with (
-            serve_folder(tmp_path, **limits) as (run, _),
-            httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
-        ):
+        async with (serve_folder(tmp_path, **limits) as (run, _),
+                    httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client):  # fmt: skip
             ready.append(await client.get(f"{run.operations_url}/readyz"))
             said = (await client.get(f"{run.operations_url}/metrics")).text
         assert f"ams_authn_changes_refused {float(least > 0)}" in said

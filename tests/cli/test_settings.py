@@ -128,11 +128,8 @@ def test_a_profile_is_set_used_listed_and_removed(ams: Ams, environment: dict[st
     kept = tmp_path / "ams" / "site.token"
 
     endpoint, ca = environment["AMS_ENDPOINT"], environment["AMS_CA"]
-    made = ams(
-        *("profile", "set", "site", "--endpoint", endpoint, "--ca", ca, "--token-stdin"),
-        stdin=environment["AMS_TOKEN"],
-        **where,
-    )
+    made = ams(*("profile", "set", "site", "--endpoint", endpoint, "--ca", ca, "--token-stdin"),
+               stdin=environment["AMS_TOKEN"], **where)  # fmt: skip
     assert made.returncode == 0, made.stderr
     assert ams("projects", "list", **where).returncode == 2
     assert ams("profile", "use", "site", **where).returncode == 0

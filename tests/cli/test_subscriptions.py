@@ -195,10 +195,8 @@ def test_those_of_a_subscription_are_listed_the_newest_first_and_one_is_shown_as
     rows = [line.split() for line in ams("dead", "list", sub).stdout.splitlines()]
 
     assert rows[0] == ["ID", "SINCE", "MESSAGE", "ATTEMPTS", "STATUS", "REASON"]
-    assert [[row[0], *row[2:]] for row in rows[1:]] == [
-        ["2", "1", "3", "422", "no", "1"],
-        ["0", "0", "3", "422", "no", "0"],
-    ]
+    assert [[row[0], *row[2:]] for row in rows[1:]] == [["2", "1", "3", "422", "no", "1"],
+                                                        ["0", "0", "3", "422", "no", "0"]]  # fmt: skip
     assert len(ams("dead", "list", sub, "--limit", "1").stdout.splitlines()) == 2
     [letter] = ams.json("dead", "list", "other")
     assert (letter["messageId"], letter["attributes"]["deadLetterMessageId"]) == ("1", "0")
@@ -236,9 +234,8 @@ def test_they_are_published_again_as_they_were_once_each(ams: Ams, sub: str) -> 
     assert ams("dead", "redrive", sub, "2").stdout == "2 is 4 in topic jobs, as before\n"
     after = jobs(ams)
     assert [(each["data"], each["attributes"]) for each in after[4:]] == [
-        (before[1]["data"], {"kind": "x"}),
-        (before[0]["data"], {"kind": "x"}),
-    ]
+        (before[1]["data"], {"kind": "x"}), (before[0]["data"], {"kind": "x"}),
+    ]  # fmt: skip
 
 
 FORGED = {

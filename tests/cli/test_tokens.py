@@ -174,9 +174,8 @@ def test_a_topic_is_of_the_project_in_use_or_says_its_own() -> None:
     elsewhere = rights.shorthands(["projects/field/topics/readings"], [], "garden")
 
     assert [f"{each.action}={each.resource}" for each in of_project] == [
-        "topics:publish=projects/garden/topics/readings",
-        "topics:show=projects/garden/topics/readings",
-    ]
+        "topics:publish=projects/garden/topics/readings", "topics:show=projects/garden/topics/readings",
+    ]  # fmt: skip
     assert {each.resource for each in elsewhere} == {"projects/field/topics/readings"}
     assert rights.shorthands(["/projects/field/topics/readings"], [], None) == elsewhere
 

@@ -192,10 +192,8 @@ def test_a_function_is_asked_for_the_token_of_each_request(face: str, stub: Stub
     + [(each, "text, or a function that returns it") for each in (None, b"abc", 5)],
 )
 def test_what_no_token_can_be_is_not_sent_nor_quoted(face: str, stub: Stub, returned: object, reason: str) -> None:
-    with (
-        open_client(face, stub.url, bearer=lambda: returned) as client,
-        pytest.raises(InvalidInput, match=reason) as raised,
-    ):
+    with (open_client(face, stub.url, bearer=lambda: returned) as client,
+          pytest.raises(InvalidInput, match=reason) as raised):  # fmt: skip
         client.call(wire.get_status())
 
     assert stub.requests == []

@@ -73,10 +73,8 @@ def test_an_unbound_certificate_brings_no_client(face: str, service: Certificate
     other = authority.signs("other")
     options = {"authn": service.url, "ca": authority.pair.chain, "by_certificate": True}
 
-    with (
-        pytest.raises(NotFound, match="Binding was not found"),
-        open_client(face, service.url, other.chain, other.key, **options),
-    ):
+    with (pytest.raises(NotFound, match="Binding was not found"),
+          open_client(face, service.url, other.chain, other.key, **options)):  # fmt: skip
         pass
 
 

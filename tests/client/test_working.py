@@ -298,13 +298,9 @@ def test_messages_of_a_key_are_handled_in_order_despite_failures(client_of_face:
 
 @ON_ONE_FACE
 def test_a_slow_handler_keeps_its_message(
-    client: Client,
-    client_of_face: Any,
-    face: str,
-    project: str,
-    service: InProcessService,
+    client: Client, client_of_face: Any, face: str, project: str, service: InProcessService,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     publish(client, project, 3)
     longer_than_a_lease = pass_leases(monkeypatch, service)
     handler = Handler(face, lambda message: 0 if message.data == b"2" else longer_than_a_lease)  # it waits for so long
@@ -337,13 +333,9 @@ def test_a_late_answer_acknowledges(
 
 @ON_ONE_FACE
 def test_a_message_is_kept_only_for_so_long(
-    client: Client,
-    client_of_face: Any,
-    face: str,
-    project: str,
-    service: InProcessService,
+    client: Client, client_of_face: Any, face: str, project: str, service: InProcessService,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     publish(client, project, 1)
     let_time_pass_faster(monkeypatch)
     answered = threading.Event()

@@ -86,10 +86,9 @@ def test_a_node_that_is_not_ready_gets_nothing_unless_none_is(haproxy: Haproxy, 
 
 VERBS = ("pull", "acknowledge", "modifyOffset", "seek")
 REPEATED: list[tuple[str, str, dict[str, str]]] = [
-    ("GET", "/v1/projects/p/topics", {}),
-    *(("POST", f"/v1/projects/p/subscriptions/s:{verb}", {}) for verb in VERBS),
+    ("GET", "/v1/projects/p/topics", {}), *(("POST", f"/v1/projects/p/subscriptions/s:{verb}", {}) for verb in VERBS),
     ("POST", PUBLISH, {"Idempotency-Key": "k"}),
-]
+]  # fmt: skip
 
 
 def test_what_can_do_no_harm_is_sent_again_when_its_node_dies(ask: Ask, nodes: list[Stub]) -> None:
@@ -124,11 +123,8 @@ def test_a_reload_refuses_nobody(haproxy: Haproxy, ask: Ask) -> None:
 
 def test_nodes_are_asked_by_tls_and_their_certificates_are_checked(authority: Authority, tmp_path: Path) -> None:
     other = Authority(tmp_path / "other")
-    with (
-        stubs("right", authority=authority) as [right],
-        stubs("wrong", authority=other) as [wrong],
-        stubs("ops") as [ops],
-    ):
+    with (stubs("right", authority=authority) as [right], stubs("wrong", authority=other) as [wrong],
+          stubs("ops") as [ops]):  # fmt: skip
         backends = [Backend(stub.name, stub.server_port, ops.server_port) for stub in (right, wrong)]
         with Haproxy(tmp_path, backends, authority.sign("haproxy").both, authority.ca) as haproxy:
             for _ in range(4):
@@ -167,10 +163,8 @@ def old_stub(authority: Authority) -> Iterator[Stub]:
 @pytest.fixture
 def moving_haproxy(old_stub: Stub, authority: Authority, tmp_path: Path) -> Iterator[MovingHaproxy]:
     both = authority.sign("moving").both
-    with (
-        stubs("new") as [new],
-        MovingHaproxy(tmp_path, old_stub.server_port, authority.ca, new.server_port, both) as running,
-    ):
+    with (stubs("new") as [new],
+          MovingHaproxy(tmp_path, old_stub.server_port, authority.ca, new.server_port, both) as running):  # fmt: skip
         yield running
 
 

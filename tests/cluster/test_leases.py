@@ -77,11 +77,8 @@ def in_memory(count: int) -> Keeper:
     return Keeper(MemoryLeases(clock, settled=True), names, pass_time, clock=clock)
 
 
-BROKEN = WorkerState(
-    phase=RETRYING,
-    failure=Failure(1_700_000_000_000, SEND, "it said \x00 \N{ROCKET}", 500),
-    attempts=[Attempt(1_700_000_000_000, 3, 500, 12, 4096, "500")],
-)
+BROKEN = WorkerState(phase=RETRYING, failure=Failure(1_700_000_000_000, SEND, "it said \x00 \N{ROCKET}", 500),
+                     attempts=[Attempt(1_700_000_000_000, 3, 500, 12, 4096, "500")])  # fmt: skip
 
 
 @pytest.fixture(

@@ -203,12 +203,9 @@ def test_an_unreachable_owner_is_named(tmp_path: Path, settings: dict[str, str],
 def test_nodes_ask_over_tls(tmp_path: Path, settings: dict[str, str], client_one: Client, client_two: Client, sub: str):
     signed = Authority(tmp_path).sign("node")
     certificate = {"cert": str(signed.certificate), "key": str(signed.key)}
-    with (
-        node_served(tmp_path / "owner", settings, **certificate) as owner,
-        node_served(tmp_path / "other", settings, node_ca_file=str(tmp_path / "ca.pem")) as other,
-        client_of(owner.run.base_url) as asked,
-        client_of(other.run.base_url) as trusting,
-    ):
+    with (node_served(tmp_path / "owner", settings, **certificate) as owner,
+          node_served(tmp_path / "other", settings, node_ca_file=str(tmp_path / "ca.pem")) as other,
+          client_of(owner.run.base_url) as asked, client_of(other.run.base_url) as trusting):  # fmt: skip
         publish(client_one, sub, "a")
         given = pull(asked, sub)
         assert acknowledge(trusting, sub, *given.values()).status_code == 200

@@ -183,9 +183,8 @@ def test_without_an_address_it_listens_where_the_reference_does() -> None:
     certificate = {"certificate": "c.pem", "certificate_key": "k.pem"}
 
     assert convert_settings(**certificate, service_token=None, bind_ip=None) == (
-        {"host": "0.0.0.0", "cert": "c.pem", "key": "k.pem"},
-        (),
-    )
+        {"host": "0.0.0.0", "cert": "c.pem", "key": "k.pem"}, (),
+    )  # fmt: skip
 
 
 def test_an_unknown_auth_option_becomes_what_it_meant() -> None:

@@ -91,9 +91,8 @@ def test_a_change_that_roles_do_not_allow_is_recorded_with_its_user(service: InP
 
     assert [call(service, *each, token=token).status_code for each in asked] == [403, 401, 401]
     assert [(each["actor"], each["action"], each["code"]) for each in trail()[1:]] == [
-        ("bert", "topics:create", 403),
-        ("bert", "users:delete", 401),
-    ]
+        ("bert", "topics:create", 403), ("bert", "users:delete", 401),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["ordered", "parallel"])
@@ -120,9 +119,8 @@ def test_what_is_done_with_messages_is_not_recorded(service: InProcessService, t
     deadlines = [{"ackDeadlineSeconds": 60}, {"ackDeadlineSeconds": 601}, {}]
     codes = [call(service, "POST", f"{subscription}:modifyAckDeadline", each).status_code for each in deadlines]
     assert [(each["action"], each["code"]) for each in trail()[2:]] == [
-        ("subscriptions:modifyOffset", 200),
-        *(("subscriptions:modifyAckDeadline", code) for code in codes),
-    ]
+        ("subscriptions:modifyOffset", 200), *(("subscriptions:modifyAckDeadline", code) for code in codes),
+    ]  # fmt: skip
 
 
 def test_a20_a_failed_login_is_recorded_on_every_route_and_no_token_is_none(service: InProcessService, trail: Trail):

@@ -66,13 +66,9 @@ def of_file(folder: Path, egi: ExampleIssuer) -> dict[str, str]:
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     folder = tmp_path_factory.mktemp("bearer")
     clock = [ManualClock()]
-    with (
-        issuer(clock) as egi,
-        issuer(clock) as site,
-        issuer(clock) as other,
-        in_process_service(folder / "ams-data", user_requests_per_second=10**6, **of_file(folder, egi)) as service,
-        httpx.Client(base_url=service.run.base_url + "/v1", trust_env=False, timeout=10) as client,
-    ):
+    with (issuer(clock) as egi, issuer(clock) as site, issuer(clock) as other,
+          in_process_service(folder / "ams-data", user_requests_per_second=10**6, **of_file(folder, egi)) as service,
+          httpx.Client(base_url=service.run.base_url + "/v1", trust_env=False, timeout=10) as client):  # fmt: skip
         clock[0] = service.clock
         installation = Installation(service, folder / "ams-data", client, egi, site, other)
         prepare(installation)

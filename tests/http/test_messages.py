@@ -85,9 +85,8 @@ def test_1_2_wrong_types_in_any_spelling_and_no_json_are_the_parse_error_of_the_
 
 JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=10,
-)
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3), max_leaves=10,
+)  # fmt: skip
 
 
 @given(JSON | st.dictionaries(st.sampled_from(["ackIds", "AckIds", "pushConfig", "many", "MANY"]), JSON))
@@ -113,10 +112,8 @@ def told_of(read: Callable[[bytes], Outer], body: bytes) -> Outer | str:
         return error.message
 
 
-@given(
-    JSON.map(json.dumps) | st.text(alphabet='{}[]":,\\u0 tfnaAcIdsK1-e.\x01\x7f\ufeff', max_size=40),
-    st.sampled_from(["", " ", " x", "\n{}", "]"]),
-)
+@given(JSON.map(json.dumps) | st.text(alphabet='{}[]":,\\u0 tfnaAcIdsK1-e.\x01\x7f\ufeff', max_size=40),
+       st.sampled_from(["", " ", " x", "\n{}", "]"]))  # fmt: skip
 @example('{"ackIds": ["\x01"]}', "")
 @example('{"ackIds": ["\\ud800"]}', "")
 @example("\ufeff{}", "")
@@ -221,10 +218,9 @@ KEYS = TEXT | st.none() | st.sampled_from(["\u00e9" * 512, "\u00e9" * 512 + "x",
 FIELDS = {
     "data": DATA, "attributes": ATTRIBUTES, "orderingKey": KEYS, "messageId": TEXT | st.none(), "publishTime": TEXT,
 }  # fmt: skip
-USUAL_MESSAGES = st.fixed_dictionaries(
-    {"data": ENCODED_DATA.filter(bool)},
-    optional={"attributes": st.dictionaries(TEXT, TEXT, max_size=5), "messageId": TEXT, "publishTime": TEXT},
-)
+USUAL_MESSAGES = st.fixed_dictionaries({"data": ENCODED_DATA.filter(bool)}, optional={
+    "attributes": st.dictionaries(TEXT, TEXT, max_size=5), "messageId": TEXT, "publishTime": TEXT
+})  # fmt: skip
 KEYED_MESSAGES = st.tuples(USUAL_MESSAGES, st.fixed_dictionaries({"orderingKey": KEYS})).map(
     lambda parts: parts[0] | parts[1]
 )

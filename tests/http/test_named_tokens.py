@@ -148,10 +148,9 @@ def test_the_audit_log_says_by_which_token_and_why_one_was_refused(service: InPr
     kept = (Path(service.run.service.folder.path) / "audit.jsonl").read_text()
     events = [json.loads(line) for line in kept.splitlines() if "zoe" in line]  # others may end with the minute
     assert [(each["action"], each["actor"], each["code"], each.get("reason")) for each in events[-3:]] == [
-        ("tokens:create", "zoe", 200, None),
-        ("topics:create", "zoe", 200, "by token ci"),
+        ("tokens:create", "zoe", 200, None), ("topics:create", "zoe", 200, "by token ci"),
         ("login", "", 401, "The token has expired"),
-    ]
+    ]  # fmt: skip
     assert token not in kept
 
 
@@ -175,10 +174,8 @@ def hiding_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProce
 
 
 def test_where_tokens_are_shown_once_only_what_makes_one_shows_it(hiding_service: InProcessService) -> None:
-    authn, admin = (
-        make_user(hiding_service, "authn", "argo_api_authn"),
-        make_user(hiding_service, "root", "service_admin"),
-    )
+    authn, admin = (make_user(hiding_service, "authn", "argo_api_authn"),
+                    make_user(hiding_service, "root", "service_admin"))  # fmt: skip
     member = ask(hiding_service, "POST", "/projects/P/members/mia", json={})
     registration = ask(hiding_service, "POST", "/registrations", json={"name": "rita"})
     rita = ask(hiding_service, "POST", f"/registrations/{registration['uuid']}:accept")

@@ -224,9 +224,8 @@ async def test_a_token_with_fewer_rights_watches_what_they_name(client: Client) 
 ENDS: dict[str, tuple[tuple[Any, ...], int]] = {
     "the user": (("DELETE", "/users/$P-who"), 401),
     "the right": (("POST", "/projects/$P/topics/t:modifyAcl", {"authorized_users": []}), 403),
-    "the topic": (("DELETE", "/projects/$P/topics/t"), 404),
-    "the project": (("DELETE", "/projects/$P"), 404),
-}
+    "the topic": (("DELETE", "/projects/$P/topics/t"), 404), "the project": (("DELETE", "/projects/$P"), 404),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("ending", "code"), ENDS.values(), ids=ENDS)

@@ -267,18 +267,15 @@ async def test_made_up_key_ids_have_the_issuer_asked_once_in_half_a_minute(issue
     assert await issuer_keys.refusal(issuer_keys.example.token(headers={"kid": "made up"})) == (NOT_THERE, False)
     for number in range(20):
         assert await issuer_keys.refusal(issuer_keys.example.token(headers={"kid": f"made up {number}"})) == (
-            NOT_KNOWN,
-            True,
-        )
+            NOT_KNOWN, True,
+        )  # fmt: skip
     assert await issuer_keys.accepts()
     assert issuer_keys.fetches == 2
 
 
-NOTHING_TO_USE = [
-    IssuerResponse(500, b""),
-    IssuerResponse(200, b'{"keys": [{"kty": "EC", "crv": "P-256", "x": "AQ", "y": "AQ", "d": "AQ"}]}'),
-    IssuerResponse(200, b'{"keys": [], "x": "' + b"x" * 1024 * 1024 + b'"}'),
-]
+NOTHING_TO_USE = [IssuerResponse(500, b""),
+                  IssuerResponse(200, b'{"keys": [{"kty": "EC", "crv": "P-256", "x": "AQ", "y": "AQ", "d": "AQ"}]}'),
+                  IssuerResponse(200, b'{"keys": [], "x": "' + b"x" * 1024 * 1024 + b'"}')]  # fmt: skip
 
 
 @pytest.mark.parametrize("answer", NOTHING_TO_USE, ids=range(len(NOTHING_TO_USE)))

@@ -267,11 +267,8 @@ def test_a_rule_is_met_by_its_group_and_by_what_else_it_names(rule: str, value: 
 
 
 def test_roles_of_several_rules_add_up_and_projects_without_any_are_named() -> None:
-    rules = [
-        RoleRule(f"{VO}:role=writer", "P", ("publisher",)),
-        RoleRule(VO, "P", ("consumer",)),
-        RoleRule(f"{VO}:role=boss", "Q", ("project_admin",)),
-    ]
+    rules = [RoleRule(f"{VO}:role=writer", "P", ("publisher",)), RoleRule(VO, "P", ("consumer",)),
+             RoleRule(f"{VO}:role=boss", "Q", ("project_admin",))]  # fmt: skip
 
     assert roles_of(rules, [f"{VO}:role=writer"]) == {"P": {"publisher", "consumer"}, "Q": frozenset()}
     assert roles_of(rules, []) == {"P": frozenset(), "Q": frozenset()}

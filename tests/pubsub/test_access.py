@@ -79,10 +79,8 @@ class GuardedService:
 def guarded_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedService]:
     data = tmp_path_factory.mktemp("guarded") / "data"
     settings = {"host": "127.0.0.1", "trusted_proxies": "127.0.0.1/32", "failed_logins_per_minute": FAILURES}
-    with (
-        in_process_service(data, pubsub_port=0, **settings) as service,
-        grpc.insecure_channel(service.run.pubsub) as channel,
-    ):
+    with (in_process_service(data, pubsub_port=0, **settings) as service,
+          grpc.insecure_channel(service.run.pubsub) as channel):  # fmt: skip
         made = GuardedService(service, channel)
         made.http("POST", "/projects/P", {})
         made.http("PUT", "/projects/P/topics/topic")
@@ -181,9 +179,8 @@ def test_what_administers_is_recorded_and_what_consumes_is_not(guarded_service: 
 
     events = wait_for_events(guarded_service, "topics:", lambda found: len(events_about(found)) == 2)
     assert {(each["action"], each["result"]) for each in events_about(events)} == {
-        ("topics:create", "done"),
-        ("topics:create", "refused"),
-    }
+        ("topics:create", "done"), ("topics:create", "refused"),
+    }  # fmt: skip
     assert {each["actor"] for each in events_about(events) if each["result"] == "done"} == {name}
     assert not [each for each in events if each["action"] == "topics:publish"]
 
@@ -239,14 +236,11 @@ def test_a_bad_policy_changes_nothing(guarded_service: GuardedService, wanted: d
 @pytest.mark.parametrize("kind", ["topics", "subscriptions", "snapshots", "schemas"])
 def test_a_missing_resource_has_no_policy_and_no_permissions(guarded_service: GuardedService, kind: str) -> None:
     resource = f"projects/P/{kind}/absent"
-    for method, request in (
-        ("GetIamPolicy", iam.GetIamPolicyRequest(resource=resource)),
-        ("SetIamPolicy", iam.SetIamPolicyRequest(resource=resource, policy=Policy())),
-    ):
+    for method, request in (("GetIamPolicy", iam.GetIamPolicyRequest(resource=resource)),
+                            ("SetIamPolicy", iam.SetIamPolicyRequest(resource=resource, policy=Policy()))):  # fmt: skip
         assert guarded_service.get_status(IAM + method, request) == (
-            "NOT_FOUND",
-            "Resource not found (resource=absent).",
-        )
+            "NOT_FOUND", "Resource not found (resource=absent).",
+        )  # fmt: skip
     assert guarded_service.permissions(resource, f"pubsub.{kind}.get") == []
 
 
@@ -287,10 +281,8 @@ def test_what_has_no_access_list_has_a_policy_without_effect(guarded_service: Gu
     assert guarded_service.get_status(SUBSCRIBER + "CreateSnapshot", shot) == ("OK", "")
     schema = {"name": "record", "type": "record", "fields": []}
     guarded_service.http("POST", "/projects/P/schemas/record", {"type": "avro", "schema": schema})
-    for resource, permission in (
-        ("projects/P/snapshots/shot", "pubsub.snapshots.get"),
-        ("projects/P/schemas/record", "pubsub.schemas.get"),
-    ):
+    for resource, permission in (("projects/P/snapshots/shot", "pubsub.snapshots.get"),
+                                 ("projects/P/schemas/record", "pubsub.schemas.get")):  # fmt: skip
         assert list(guarded_service.policy(resource).bindings) == []
         wanted = iam.SetIamPolicyRequest(resource=resource, policy=Policy(bindings=[VIEWERS]))
         assert guarded_service.answer(Policy, IAM + "SetIamPolicy", wanted) == guarded_service.policy(resource)
@@ -381,10 +373,8 @@ def test_a_stream_without_a_request_ends(guarded_service: GuardedService, monkey
 
 def test_an_update_needs_the_right_to_each_thing_that_it_changes(guarded_service: GuardedService) -> None:
     subscription = f"projects/P/subscriptions/{guarded_service.subscription()}"
-    rights = [
-        {"action": "topics:modifyRetention", "resource": TOPIC},
-        {"action": "subscriptions:update", "resource": subscription},
-    ]
+    rights = [{"action": "topics:modifyRetention", "resource": TOPIC},
+              {"action": "subscriptions:update", "resource": subscription}]  # fmt: skip
     name, _ = guarded_service.user("project_admin")
     token = guarded_service.http("POST", f"/users/{name}/tokens/narrow", {"rights": rights})["token"]
     schema = pb.UpdateTopicRequest.pb()(topic={"name": TOPIC}, update_mask={"paths": ["schema_settings"]})

@@ -116,10 +116,8 @@ async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is(cont
 @pytest.fixture
 def lone_world(tmp_path: Path) -> Iterator[World]:
     limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-    with (
-        in_process_service(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
-        grpc.insecure_channel(service.run.pubsub, options=limits) as channel,
-    ):
+    with (in_process_service(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
+          grpc.insecure_channel(service.run.pubsub, options=limits) as channel):  # fmt: skip
         yield world_at(channel, service)
 
 

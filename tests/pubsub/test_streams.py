@@ -337,10 +337,8 @@ def test_a_plain_connection_is_taken_from_proxies_only(tmp_path: Path) -> None:
     elsewhere = {"host": "127.0.0.1", "pubsub_port": 0, "trusted_proxies": "192.0.2.1/32"}
     method, request = "/google.pubsub.v1.Publisher/GetTopic", b"\x0a\x13projects/P/topics/T"
     as_service = (("authorization", f"Bearer {SERVICE_TOKEN}"),)
-    with (
-        in_process_service(tmp_path / "ams-data", **elsewhere) as service,
-        grpc.insecure_channel(service.run.pubsub) as channel,
-    ):
+    with (in_process_service(tmp_path / "ams-data", **elsewhere) as service,
+          grpc.insecure_channel(service.run.pubsub) as channel):  # fmt: skip
         code, text = get_refusal(channel, method, request, metadata=as_service)
         assert code == "UNAUTHENTICATED"
         assert "trusted_proxies" in text

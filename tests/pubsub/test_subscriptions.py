@@ -343,10 +343,8 @@ def check_token(token: str, service: LiveService, audience: str) -> dict[str, ob
 def test_without_a_host_name_receivers_check_a_token_by_the_url_that_the_service_says_it_has(
     flags: list[str], tmp_path: Path, receiver: Receiving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        live_service(tmp_path / "data", *EMULATOR, *flags, environment=push_settings(receiver, "")) as service,
-        grpc.insecure_channel(service.pubsub) as channel,
-    ):
+    with (live_service(tmp_path / "data", *EMULATOR, *flags, environment=push_settings(receiver, "")) as service,
+          grpc.insecure_channel(service.pubsub) as channel):  # fmt: skip
         place = world_at(channel, service)
         endpoint = receiver.url("/ok/checked")
         place.make_subscription(

@@ -272,10 +272,8 @@ async def test_an_endpoint_is_asked_so_much_at_once(receiving: Receiving, sender
 
 async def test_waiting_for_others_counts_as_time(receiving: Receiving, sender: HttpSender) -> None:
     hang = receiving.url("/hang")
-    async with (
-        wait_for_closing(receiving) as opened,
-        under_way(*(failure(sender, hang) for _ in range(MAX_CONCURRENT))),
-    ):
+    async with (wait_for_closing(receiving) as opened,
+                under_way(*(failure(sender, hang) for _ in range(MAX_CONCURRENT)))):  # fmt: skip
         await wait_until_async(lambda: opened() == MAX_CONCURRENT)
 
         said = await failure(sender, hang, 0.2)

@@ -45,13 +45,9 @@ EACH_SECOND, SLOW = {"retry_period": 1000}, {"retry_policy": SLOWSTART}
 
 
 def run_worker(
-    messages: MemoryUpstream | int,
-    sender: ScriptedSender | None = None,
-    *,
-    random: float = 0.5,
-    failing: dict[str, list[Any]] | None = None,
-    **config: Any,
-) -> contextlib.AbstractAsyncContextManager[Bench]:
+    messages: MemoryUpstream | int, sender: ScriptedSender | None = None, *, random: float = 0.5,
+    failing: dict[str, list[Any]] | None = None, **config: Any,
+) -> contextlib.AbstractAsyncContextManager[Bench]:  # fmt: skip
     """Let a worker deliver all messages, or so many of them; `failing` has errors for the upstream's next calls."""
     upstream = MemoryUpstream(messages) if isinstance(messages, int) else messages
     upstream.failing |= failing or {}
@@ -497,18 +493,12 @@ async def deliver_all(bench: Bench, **config: object) -> WorkerState:
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 30), st.integers(1, 12), POLICIES, st.lists(FAILURES, max_size=12), TROUBLES, TROUBLES)
 def test_all_messages_are_delivered_in_order_and_only_what_was_taken_is_acknowledged(
-    messages: int,
-    most: int,
-    policy: str,
-    answers: list[EndpointAnswer | Exception],
-    pulls: list[UpstreamError | None],
+    messages: int, most: int, policy: str, answers: list[EndpointAnswer | Exception], pulls: list[UpstreamError | None],
     acknowledgements: list[UpstreamError | None],
-) -> None:
+) -> None:  # fmt: skip
     run = Bench(MemoryUpstream(messages), ScriptedSender(*answers))
-    run.upstream.failing |= {
-        "pull": [each for each in pulls if each is not TAKEN_LATE],
-        "acknowledge": acknowledgements[:],
-    }
+    run.upstream.failing |= {"pull": [each for each in pulls if each is not TAKEN_LATE],
+                             "acknowledge": acknowledgements[:]}  # fmt: skip
 
     state = asyncio.run(deliver_all(run, max_messages=most, retry_policy=policy))
 

@@ -125,11 +125,8 @@ def test_a_pattern_of_powers_ends_on_a_long_text() -> None:
 
 
 def test_references_within_the_schema_are_followed() -> None:
-    tree = {
-        "type": "object",
-        "properties": {"left": SELF_REFERENCE, "right": SELF_REFERENCE},
-        "additionalProperties": False,
-    }
+    tree = {"type": "object", "properties": {"left": SELF_REFERENCE, "right": SELF_REFERENCE},
+            "additionalProperties": False}  # fmt: skip
 
     assert error_text(tree, {"left": {"right": {}}}) == ""
     assert error_text(tree, {"left": {"x": 1}, "right": 1}) == (
@@ -190,9 +187,8 @@ def test_a_pattern_without_linear_time_is_refused(place: Callable[[object], dict
 
 def test_without_a_draft_all_keywords_are_in_force_and_limits_may_be_written_either_way() -> None:
     schema = {
-        "propertyNames": {"pattern": "^[0-9]+$"},
-        "additionalProperties": {"minimum": 1, "exclusiveMinimum": True},
-    }
+        "propertyNames": {"pattern": "^[0-9]+$"}, "additionalProperties": {"minimum": 1, "exclusiveMinimum": True},
+    }  # fmt: skip
 
     assert allows(schema, {"1": 2})
     assert not allows(schema, {"1": 1})

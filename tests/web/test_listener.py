@@ -95,11 +95,8 @@ def trusting_context(certificate: Certificate) -> ssl.SSLContext:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="an option of Linux")
 def test_the_system_holds_little_of_an_answer_on_every_connection() -> None:
-    with (
-        contextlib.closing(listen(HERE, 0, "port")) as sock,
-        socket.create_connection(sock.getsockname()),
-        sock.accept()[0] as connection,
-    ):
+    with (contextlib.closing(listen(HERE, 0, "port")) as sock, socket.create_connection(sock.getsockname()),
+          sock.accept()[0] as connection):  # fmt: skip
         assert connection.getsockopt(socket.IPPROTO_TCP, 25) == PORTION_BYTES  # TCP_NOTSENT_LOWAT
 
 

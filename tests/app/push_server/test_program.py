@@ -26,10 +26,8 @@ PUSH = {
 
 
 def test_messages_arrive_and_a_stop_ends_well(receiving: Receiving, tmp_path: Path) -> None:
-    with (
-        in_process_service(tmp_path / "ams-data", push_ca_file=receiving.ca, **PUSH) as service,
-        Client(service.run.base_url, service.token) as admin,
-    ):
+    with (in_process_service(tmp_path / "ams-data", push_ca_file=receiving.ca, **PUSH) as service,
+          Client(service.run.base_url, service.token) as admin):  # fmt: skip
         admin.call(wire.create_project("P"))
         admin.call(wire.create_topic("P", "T"))
         push = wire.PushConfig(type="http_endpoint", push_endpoint=receiving.url("/ok/S"))

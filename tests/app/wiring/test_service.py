@@ -47,10 +47,8 @@ from tests.support.waiting import wait_until_async
 
 @contextlib.asynccontextmanager
 async def start_service(data: Path, **settings: Any) -> AsyncIterator[tuple[Running, httpx.AsyncClient]]:
-    async with (
-        running_service(data, **settings) as (run, token),
-        asking(f"{run.base_url}/v1/projects/P", token) as client,
-    ):
+    async with (running_service(data, **settings) as (run, token),
+                asking(f"{run.base_url}/v1/projects/P", token) as client):  # fmt: skip
         await client.post(f"{run.base_url}/v1/projects/P", json={})
         await client.put("/topics/t")
         yield run, client
@@ -243,10 +241,8 @@ async def test_a_start_waits_for_a_peer_that_goes_away(tmp_path: Path, monkeypat
         registry="postgresql://ams@model/ams", push_enabled=False, console=False,
     )  # fmt: skip
     server = Server(str(tmp_path), lambda: int(time.time() * 1000))
-    with (
-        postgresql_driver.install({"model": postgresql_driver.DirectHost(server)}),
-        kafka_client.install({("kafka1", 9092): kafka_client.DirectBroker(Cluster([1], time.time), 1)}),
-    ):
+    with (postgresql_driver.install({"model": postgresql_driver.DirectHost(server)}),
+          kafka_client.install({("kafka1", 9092): kafka_client.DirectBroker(Cluster([1], time.time), 1)})):  # fmt: skip
         async with service(settings, Supervisor(), tell=told.append) as started:
             assert started.away is None
 
@@ -290,10 +286,8 @@ TOPIC = "projects/garden/topics/plants"
 
 @pytest.mark.embedded("which connections are taken has nothing to do with engines")
 def test_an_emulator_asks_for_no_token_and_makes_projects(tmp_path: Path) -> None:
-    with (
-        in_process_service(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
-        grpc.insecure_channel(service.run.pubsub) as channel,
-    ):
+    with (in_process_service(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
+          grpc.insecure_channel(service.run.pubsub) as channel):  # fmt: skip
         client = pubsub_v1.PublisherClient(transport=PublisherGrpcTransport(channel=channel))
         assert client.create_topic(request={"name": TOPIC}).name == TOPIC
 

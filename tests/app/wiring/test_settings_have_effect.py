@@ -233,10 +233,8 @@ def test_a_publish_is_synced_before_its_answer_or_later_if_set(tmp_path: Path, m
         synced.clear()
         client.publish("YQ==").raise_for_status()
         assert synced.is_set()
-    with (
-        in_process_service(tmp_path / "interval", sync="interval", sync_interval=5.0) as given,
-        Client(given) as client,
-    ):
+    with (in_process_service(tmp_path / "interval", sync="interval", sync_interval=5.0) as given,
+          Client(given) as client):  # fmt: skip
         client.prepare().publish("YQ==").raise_for_status()
         for milliseconds, is_synced in ((5_000, True), (1_000, False), (5_000, True)):
             synced.clear()
@@ -419,10 +417,8 @@ def test_the_log_is_as_it_is_set(tmp_path: Path) -> None:
     said = [json.loads(line) for line in (tmp_path / "json.stderr").read_text().splitlines()]
     assert {"debug", "info"} <= {line["level"] for line in said}
 
-    with (
-        contextlib.suppress(AssertionError),
-        live_service(tmp_path / "syslog", environment={"AMS_LOG_FACILITIES": "syslog"}),
-    ):
+    with (contextlib.suppress(AssertionError),
+          live_service(tmp_path / "syslog", environment={"AMS_LOG_FACILITIES": "syslog"})):  # fmt: skip
         assert Path("/dev/log").exists()
     errors = (tmp_path / "syslog.stderr").read_text()
     assert "first_start" not in errors

@@ -39,11 +39,8 @@ ODD = authorities.Authority.make("odd")
 def odd_pair(folder: Path, *, days: int = 1, extension: int = 0, subject: str = "odd") -> Pair:
     """Make a certificate of an unknown CA that expires in so many days, with a large extension."""
     value = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"x" * extension)
-    made = ODD.signs(
-        [("CN", subject)] if subject else [],
-        not_after=NOW + days * DAY,
-        extensions=[(value, False)] if extension else [],
-    )
+    made = ODD.signs([("CN", subject)] if subject else [], not_after=NOW + days * DAY,
+                     extensions=[(value, False)] if extension else [])  # fmt: skip
     return Pair.write(made, folder, f"odd{days}-{extension}-{len(subject)}")
 
 
@@ -51,12 +48,8 @@ def test_every_client_reaches_http_with_the_certificate_it_has_shown(front: Fron
     said = front.ask()
     assert (said["address"], said["subject"], said["unreadable"]) == ("127.0.0.1", None, "")
     assert front.ask(cert=jane)["subject"] == "CN=Jane,C=GR"
-    not_believed = (
-        odd_pair(tmp_path),
-        odd_pair(tmp_path, days=-1),
-        odd_pair(tmp_path, subject=""),
-        odd_pair(tmp_path, extension=100_000),
-    )
+    not_believed = (odd_pair(tmp_path), odd_pair(tmp_path, days=-1), odd_pair(tmp_path, subject=""),
+                    odd_pair(tmp_path, extension=100_000))  # fmt: skip
     for shown in not_believed:
         assert front.ask(cert=shown)["leaf"] is not None
 
@@ -255,10 +248,8 @@ def test_a25_a_printable_string_with_other_characters_is_read_directly_and_behin
     signed = jane.certificate.public_bytes(Encoding.DER).replace(b"\x0c\x04Jane", b"\x13\x04J*_@")
     odd_pem, odd = ssl.DER_cert_to_PEM_cert(signed), base64.b64encode(signed).decode()
     (tmp_path / "odd.pem").write_text(odd_pem * 2)  # with itself as the rest of its chain
-    for said in (
-        front.ask(cert=replace(jane, chain=str(tmp_path / "odd.pem"))),
-        front_behind_proxy.ask(cert=proxy, headers={HEADER: odd, f"{HEADER}-Chain": odd}),
-    ):
+    for said in (front.ask(cert=replace(jane, chain=str(tmp_path / "odd.pem"))),
+                 front_behind_proxy.ask(cert=proxy, headers={HEADER: odd, f"{HEADER}-Chain": odd})):  # fmt: skip
         assert (said["subject"], said["chain"], said["unreadable"]) == ("CN=J*_@,C=GR", ["CN=J*_@,C=GR"], "")
 
 
@@ -313,23 +304,16 @@ def ports(
     app = relay_identity(["CN=proxy.example,O=Site"])
     networks = [ipaddress.ip_network("127.0.0.0/8")]
     limits = ListenerLimits(connections=100, unshared=networks, only_from=networks)
-    with (
-        serve_front(front_pair, ca, proxied=True, limits=limits) as behind_through,
-        serve_front(front_pair, ca, app=app) as behind_ended,
-    ):
+    with (serve_front(front_pair, ca, proxied=True, limits=limits) as behind_through,
+          serve_front(front_pair, ca, app=app) as behind_ended):  # fmt: skip
         text = Path("deploy/haproxy/authn.cfg").read_text(encoding="utf-8")
-        for old, new in (
-            ("maxconn 20000", "maxconn 100"),
-            ("bind :8443", f"bind 127.0.0.1:{through}"),
-            ("bind :9443", f"bind 127.0.0.1:{ended}"),
-            ("authn1.example:8443 send", f"127.0.0.1:{behind_through.port} send"),
-            ("authn1.example:8443 ssl", f"127.0.0.1:{behind_ended.port} ssl"),
-            ("/etc/haproxy/authn.pem", f"{folder}/server.pem"),
-            ("/etc/haproxy/clients.pem", ca),
-            ("/etc/haproxy/authn-ca.pem", ca),
-            ("/etc/haproxy/proxy.pem", f"{folder}/haproxy.pem"),
-            ("verifyhost authn1.example", "verifyhost localhost"),
-        ):
+        for old, new in (("maxconn 20000", "maxconn 100"), ("bind :8443", f"bind 127.0.0.1:{through}"),
+                         ("bind :9443", f"bind 127.0.0.1:{ended}"),
+                         ("authn1.example:8443 send", f"127.0.0.1:{behind_through.port} send"),
+                         ("authn1.example:8443 ssl", f"127.0.0.1:{behind_ended.port} ssl"),
+                         ("/etc/haproxy/authn.pem", f"{folder}/server.pem"), ("/etc/haproxy/clients.pem", ca),
+                         ("/etc/haproxy/authn-ca.pem", ca), ("/etc/haproxy/proxy.pem", f"{folder}/haproxy.pem"),
+                         ("verifyhost authn1.example", "verifyhost localhost")):  # fmt: skip
             assert old in text
             text = text.replace(old, new)
         (folder / "haproxy.cfg").write_text(text)

@@ -80,11 +80,8 @@ def test_a_failure_says_what_is_not_done(files: Files) -> None:
 
     *steps, reason = failed.stderr.splitlines()
     assert failed.returncode == 1
-    assert steps == [
-        f"done: + project {files.project}",
-        f"not done: + schema {files.project}/broken",
-        f"not done: + topic {files.project}/t",
-    ]
+    assert steps == [f"done: + project {files.project}", f"not done: + schema {files.project}/broken",
+                     f"not done: + topic {files.project}/t"]  # fmt: skip
     assert reason.startswith("ams: ")
 
 
@@ -267,9 +264,7 @@ def test_push_is_set_changed_and_taken_back_and_keeps_its_worker(ams: Ams, files
     pulled = "projects: {PROJECT: {subscriptions: {chatted: {topic: readings, push: ~}}}}"
     taken_back = files.settle(pulled)
 
-    assert [line.split()[2] for line in altered.splitlines()] == [
-        f"{files.project}/posted:",
-        f"{files.project}/chatted:",
-    ]
+    assert [line.split()[2] for line in altered.splitlines()] == [f"{files.project}/posted:",
+                                                                  f"{files.project}/chatted:"]  # fmt: skip
     assert taken_back == f"~ subscription {files.project}/chatted: push none\n"
     assert ams("acl", "show", "subs/chatted").stdout.split() == ["USER", f"{files.project}-bob"]

@@ -149,9 +149,7 @@ def contract(page: str) -> str:
 DIFFERENCE = re.compile(r"^\| ([MAUO]\d+) \|.*\| (.+?) \|$", re.MULTILINE)
 NAMED_TEST = re.compile(r'def (test_\w+)\([^)]*\)(?: -> None)?:\n    """17\.\d ([MAUO]\d+)\b')
 """A test whose docstring begins with the id of a defect."""
-DEFECTS = [
-    f"{part}{number}" for part, last in (("M", 12), ("A", 14), ("U", 14), ("O", 14)) for number in range(1, last + 1)
-]
+DEFECTS = [f"{part}{n}" for part, last in (("M", 12), ("A", 14), ("U", 14), ("O", 14)) for n in range(1, last + 1)]
 
 
 def test_every_difference_names_the_test_that_shows_it_and_the_test_names_the_difference() -> None:

@@ -277,9 +277,7 @@ def test_an_access_list_binds_those_whose_role_it_is_for(role: str, other: str) 
     assert not is_listed(caller(role, other), frozenset(), role)
     assert not is_listed(caller(role, "admin_viewer"), frozenset(), role)
     assert is_listed(caller(role, other), frozenset({ANNA}), role)
-    assert all(
-        is_listed(caller(role, each), frozenset(), role) for each in ("service_admin", "project_admin", "push_worker")
-    )
+    assert all(is_listed(caller(role, e), frozenset(), role) for e in ("service_admin", "project_admin", "push_worker"))
 
 
 def test_the_service_token_is_on_no_list_and_needs_none() -> None:

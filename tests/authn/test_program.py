@@ -162,9 +162,7 @@ def test_every_setting_is_in_the_reference() -> None:
     for name, variable, value, told in AuthnSettings().shown():
         default = f"`{value}`" if value else ""
         assert f"| `{name}` | `{variable}` | {default} | {told} |" in text
-    assert len(AuthnSettings.fields()) == sum(
-        line.startswith("| `") and "`AMS_AUTHN_" in line for line in text.splitlines()
-    )
+    assert len(AuthnSettings.fields()) == sum(x.startswith("| `") and "`AMS_AUTHN_" in x for x in text.splitlines())
 
 
 NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audit.jsonl": 0o600}

@@ -125,9 +125,7 @@ def test_people_see_the_last_ten_attempts_and_nothing_that_draws_on_their_termin
 
     assert shown[0].split() == ["state", "retrying"]
     assert shown[-11].split() == ["ATTEMPT", "STATUS", "MS", "MESSAGES", "BYTES", "ERROR"]
-    assert {tuple(line.split()) for line in shown[-10:]} == {
-        ("2024-03-05T10:20:30.000Z", "-", "9", "1", "99", "come\\nback")
-    }
+    assert {tuple(x.split()) for x in shown[-10:]} == {("2024-03-05T10:20:30.000Z", "-", "9", "1", "99", "come\\nback")}
 
 
 def test_a_secret_is_shown_once_and_never_again(ams: Ams, reader: str, service: LiveService) -> None:

@@ -48,9 +48,7 @@ def test_a_token_is_good_for_what_was_named(ams: Ams, project: str) -> None:
     publishing = ams.json("token", "create", "publishing", "--publish", "readings")
     consuming = ams("token", "create", "consuming", "--consume", "watering").stdout.strip()
 
-    assert publishing["rights"] == [
-        {"action": action, "resource": f"projects/{project}/topics/readings"} for action in PUBLISH
-    ]
+    assert publishing["rights"] == [{"action": a, "resource": f"projects/{project}/topics/readings"} for a in PUBLISH]
     assert ams("publish", "readings", "--data", "dry", AMS_TOKEN=publishing["token"]).returncode == 0
     assert ams("pull", "watering", AMS_TOKEN=publishing["token"]).returncode == 3
     assert "dry" in ams("pull", "watering", "--ack", AMS_TOKEN=consuming).stdout

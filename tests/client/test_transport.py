@@ -31,9 +31,7 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, option: str,
 def test_authorities_may_be_given_as_their_text(tmp_path: Path) -> None:
     ca, _, _ = self_signed(str(tmp_path))
 
-    by_file, by_text = (
-        transport.trust("https://ams.example", given, None, None) for given in (ca, Path(ca).read_text())
-    )
+    by_file, by_text = (transport.trust("https://ams.example", g, None, None) for g in (ca, Path(ca).read_text()))
 
     assert by_file is not None
     assert by_text is not None

@@ -194,9 +194,7 @@ def test_usage_is_shown_by_month_and_downloaded(open_tab: TabOpener, api: Api, p
         button(page, "Download CSV")
 
     download.value.save_as(tmp_path / "usage.csv")
-    [found] = [
-        each for each in csv.DictReader(io.StringIO((tmp_path / "usage.csv").read_text())) if each["project"] == project
-    ]
+    [found] = [e for e in csv.DictReader(io.StringIO((tmp_path / "usage.csv").read_text())) if e["project"] == project]
     months = [name for name in found if re.fullmatch(r"\d{4}-\d\d", name)]
     assert len(months) == 6
     assert (found[months[-1]], found["messages"], found["topics"]) == ("3", "3", "1")

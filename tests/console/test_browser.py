@@ -117,9 +117,7 @@ def test_a_subscription_moves_back_at_once_and_forward_by_its_name(open_tab: Tab
 def test_all_of_it_is_small(service: LiveService) -> None:
     page = httpx.get(f"{service.base_url}/console/", trust_env=False, timeout=PATIENCE_SECONDS)
     names = re.findall(r'(?:src|href)="([^"]+\.(?:js|css))"', page.text)
-    files = [
-        httpx.get(f"{service.base_url}/console/{name}", trust_env=False, timeout=PATIENCE_SECONDS) for name in names
-    ]
+    files = [httpx.get(f"{service.base_url}/console/{n}", trust_env=False, timeout=PATIENCE_SECONDS) for n in names]
 
     assert len(names) == 2
     assert sum(int(each.headers["content-length"]) for each in [page, *files]) < 150_000

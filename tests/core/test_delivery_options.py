@@ -378,9 +378,7 @@ def test_what_keeps_the_limits_is_good_and_is_stored_as_it_is(options: ParallelO
 @given(good_options, st.sampled_from(BAD))
 def test_one_bad_option_is_enough(options: ParallelOptions, bad: ParallelOptions) -> None:
     plain = ParallelOptions()
-    wrong = {
-        name: getattr(bad, name) for name in ParallelOptions.__slots__ if getattr(bad, name) != getattr(plain, name)
-    }
+    wrong = {n: getattr(bad, n) for n in ParallelOptions.__slots__ if getattr(bad, n) != getattr(plain, n)}
 
     with pytest.raises(InvalidInput):
         check(replace(options, **wrong))

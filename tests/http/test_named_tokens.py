@@ -79,9 +79,7 @@ def test_of_all_the_routes_there_are_a_reduced_token_opens_none_it_has_no_right_
     star = ask(service, "POST", "/users/ubik/tokens/star", own, json=all_rights)["token"]
     known = {"project": "P", "topic": "garden", "user": "ubik", "token": "ci"}
     described = json.loads(description())["paths"]
-    routes = [
-        (method.upper(), path) for path, methods in described.items() if path not in OPEN_PATHS for method in methods
-    ]
+    routes = [(m.upper(), path) for path, methods in described.items() if path not in OPEN_PATHS for m in methods]
     of_logins = [each for each in routes if re.search("/tokens|/bindings|/issuers|:refreshToken", each[1])]
     asked = [(each, token) for each in routes] + [(each, star) for each in of_logins]
 

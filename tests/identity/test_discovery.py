@@ -218,9 +218,7 @@ async def test_only_so_much_is_asked_at_once(discovery: Discovery, issuer: Issue
     introspection = Introspection(client, discovery, clock)
     assert await introspection.ask(issuer, "of somebody")
     client.is_slow = True
-    asking = [
-        asyncio.create_task(introspection.ask(issuer, str(number))) for number in range(2 * MAX_CONCURRENT_REQUESTS)
-    ]
+    asking = [asyncio.create_task(introspection.ask(issuer, str(n))) for n in range(2 * MAX_CONCURRENT_REQUESTS)]
     await asyncio.sleep(0)
     asking.append(asyncio.create_task(introspection.ask(issuer, "of somebody")))
     await asyncio.sleep(0)

@@ -18,9 +18,7 @@ from tests.identity.signing import NOW, SAID, Issuers, public_key, sign_claims
 
 GROUP = "urn:mace:egi.eu:group"
 VO = "urn:mace:egi.eu:group:vo"
-ISSUER = replace(
-    PLAIN, roles=tuple(RoleRule(f"{GROUP}:{name}", "P", ("publisher",)) for name in ("a", "b", "c", "499"))
-)
+ISSUER = replace(PLAIN, roles=tuple(RoleRule(f"{GROUP}:{n}", "P", ("publisher",)) for n in ("a", "b", "c", "499")))
 ASKED = replace(ISSUER, introspect="opaque", client_id="ams", client_secret="s3cret")
 ALWAYS = replace(ASKED, introspect="always")
 OTHER = Issuer(IssuerName("other"), "https://other.example", audiences=("ams",))

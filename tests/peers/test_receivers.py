@@ -81,9 +81,7 @@ async def single_messages_come_in_order(api: Api, receiver: RunningReceiver, pee
         await publish_texts(api, "single", text)
         came = receiver.wait("/ok", lambda came, text=text: len(came) == int(text))
 
-    assert [json.loads(each.body)["message"]["data"] for each in came] == [
-        encode_text(each) for each in ("1", "2", "3")
-    ]
+    assert [json.loads(e.body)["message"]["data"] for e in came] == [encode_text(e) for e in ("1", "2", "3")]
     for each in came:
         has_the_headers_of_a_delivery(each)
     assert len({each.port for each in came}) == (1 if peer.keeps else 3)

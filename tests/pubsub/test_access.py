@@ -132,9 +132,7 @@ def test_failed_logins_are_counted_by_address_and_known_tokens_are_let_in(guarde
     stream = Stream(guarded_service.channel, metadata=(("authorization", "Bearer bad"), *here.items()))
     stream.send(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=10)
     assert stream.end()[0] is grpc.StatusCode.UNAVAILABLE
-    events = wait_for_events(
-        guarded_service, "login", lambda found: any(each["address"] == "198.51.100.7" for each in found)
-    )
+    events = wait_for_events(guarded_service, "login", lambda found: any(e["address"] == "198.51.100.7" for e in found))
     assert {each["result"] for each in events} == {"refused"}
 
 
@@ -192,9 +190,7 @@ def test_an_access_list_is_the_one_of_the_http_api(guarded_service: GuardedServi
     wanted = iam.SetIamPolicyRequest(resource=TOPIC, policy=policy(name))
     shown = guarded_service.answer(Policy, IAM + "SetIamPolicy", wanted)
     assert shown == guarded_service.policy()
-    assert [(each.role, list(each.members)) for each in shown.bindings] == [
-        ("roles/pubsub.publisher", [f"user:{name}"])
-    ]
+    assert [(e.role, list(e.members)) for e in shown.bindings] == [("roles/pubsub.publisher", [f"user:{name}"])]
     assert guarded_service.http("GET", "/projects/P/topics/topic:acl")["authorized_users"] == [name]
     assert guarded_service.publish(token) == ("OK", "")
     # The other way round; cached permissions are not used again.

@@ -68,10 +68,7 @@ def test_what_is_within_the_limits_comes_as_it_was(world: World, name: str) -> N
     request = Request(topic=topic, messages=[PubsubMessage(**each) for each in ALLOWED_MESSAGES[name]])
     assert world.get_refusal(PUBLISH, request) == ("OK", "")
     came = [each.message for each in world.pull(most=1000)]
-    wanted = [
-        (each.get("data", b""), each.get("attributes", {}), each.get("ordering_key", ""))
-        for each in ALLOWED_MESSAGES[name]
-    ]
+    wanted = [(e.get("data", b""), e.get("attributes", {}), e.get("ordering_key", "")) for e in ALLOWED_MESSAGES[name]]
     assert [(each.data, dict(each.attributes), each.ordering_key) for each in came] == wanted
 
 

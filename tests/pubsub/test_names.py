@@ -31,9 +31,7 @@ def cli(world: World, folder: Path, *words: str, **variables: str) -> Ran:
 
 def by_googles(world: World, leaf: str, _: Path) -> None:
     topic, subscription, snapshot = world.topic(leaf), world.subscription(leaf), world.snapshot(leaf)
-    assert [each.name for each in world.publisher.list_topics(request={"project": f"projects/{world.project}"})] == [
-        topic
-    ]
+    assert [e.name for e in world.publisher.list_topics(request={"project": f"projects/{world.project}"})] == [topic]
     assert list(world.publisher.list_topic_subscriptions(request={"topic": topic})) == [subscription]
     world.publisher.publish(topic, b"1").result()
     made = world.subscriber.create_snapshot(request={"name": snapshot, "subscription": subscription})

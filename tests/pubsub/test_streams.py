@@ -298,9 +298,7 @@ def test_a_backlog_is_spread_over_streams(world: World) -> None:
     streams = [world.open_stream() for _ in range(4)]
     messages = [{"data": b"%d" % n} for n in range(4 * TURN_MESSAGES)]
     PublisherClient.publish(world.publisher, request={"topic": world.topic(), "messages": messages})
-    assert (
-        len({each.message.data for stream in streams for each in stream.messages(TURN_MESSAGES)}) == 4 * TURN_MESSAGES
-    )
+    assert len({e.message.data for s in streams for e in s.messages(TURN_MESSAGES)}) == 4 * TURN_MESSAGES
     for stream in streams:
         stream.call.cancel()
 

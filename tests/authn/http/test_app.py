@@ -143,10 +143,7 @@ async def test_a15_every_change_is_recorded_and_every_refused_one(quick_service:
     await quick_service.call("GET", "/bindings", key="")
     await quick_service.call("DELETE", "/bindings/" + "a" * 40)
 
-    events = [
-        (each.action, each.resource, each.actor, each.code, each.result, each.reason)
-        for each in quick_service.trail.events
-    ]
+    events = [(e.action, e.resource, e.actor, e.code, e.result, e.reason) for e in quick_service.trail.events]
 
     key = "management key"
     assert events == [("service-types:create", "/service-types/ams", key, 201, "done", ""),

@@ -67,9 +67,7 @@ def test_the_plan_of_an_empty_service_makes_issuers_before_what_needs_them_and_s
 
     steps = plan(read_text_as_file(tmp_path), Existing())
 
-    assert [(step.change, step.key) for step in steps] == [
-        (Change.ADD, each) for each in (SENSOR, ISSUER, IDENTITY, TOKEN)
-    ]
+    assert [(s.change, s.key) for s in steps] == [(Change.ADD, e) for e in (SENSOR, ISSUER, IDENTITY, TOKEN)]
     assert "s3cret" not in "\n".join(lines(steps))
     [secret] = plan(read_text_as_file(tmp_path), existing_state(), PlanOptions(set_secrets=True))
     assert secret == Step(Change.ALTER, ISSUER, {"client_secret": {"file": str(tmp_path / "secret")}})

@@ -393,7 +393,7 @@ print(client.work("s", handle, project={project!r}, concurrency=1, prefetch=1), 
 # Single calls
 
 
-def test_messages_are_acknowledged_alone(client: Client, client_of_face: Any, project: str, service: InProcessService):
+def test_single_messages_are_acknowledged(client: Client, client_of_face: Any, project: str, service: InProcessService):
     publish(client, project, 4)
     there = client_of_face.project(project).subscription("s")
     got = there.pull(10)

@@ -57,7 +57,6 @@ def mark_peer(peer: Peer) -> Any:
 
 @pytest.mark.parametrize("peer", [mark_peer(each) for each in PEERS])
 async def test_receivers_get_messages(peer: Peer, service: LiveService, api: Api, pair: Certificate, tmp_path: Path):
-
     with run_receiver(peer, tmp_path, pair.chain, pair.key) as receiver:
         await it_has_to_show_the_right_hash(api, receiver)
         await single_messages_come_in_order(api, receiver, peer)

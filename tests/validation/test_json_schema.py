@@ -242,7 +242,7 @@ PAYLOADS = DOCUMENTS.map(lambda value: json.dumps(value).encode()) | st.binary(m
 
 
 @given(SCHEMAS, st.lists(PAYLOADS, max_size=5))
-def test_a_check_without_time_allows_one_and_not_the_next(schema: dict[str, Any], documents: list[bytes]) -> None:
+def test_documents_allowed_at_once_are_valid_but_not_the_next(schema: dict[str, Any], documents: list[bytes]) -> None:
     compiled = JsonSchema(schema)
 
     count = compiled.allowed(documents, Watch(INLINE_UNITS * 1000))
@@ -294,7 +294,7 @@ def doubling_definitions(name: str = "z{}", path: str = "#/definitions/z{}") -> 
     {"allOf": [{"$ref": "http://a.example/x"}]}, {"properties": {"a": {"$ref": ""}}},
     {"$ref": "#name"}, {"$ref": "?"}, {"$ref": 1}, {"$ref": "x#/definitions/a"},
 ])  # fmt: skip
-def test_a_remote_reference_is_refused_offline(schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reference_that_is_no_path_is_refused(schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *place: pytest.fail(f"asked for {place}"))
     with pytest.raises(InvalidInput, match='^[$]ref must lead within the schema, as "#/definitions/site" does: '):
         JsonSchema(schema)

@@ -227,7 +227,7 @@ async def test_what_cannot_be_used_ends_the_start() -> None:
 
 
 @pytest.mark.usefixtures("no_retry_delay")
-async def test_a_start_waits_for_a_peer_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_waits_for_a_server_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look, reasons, told = LossTotal.look, ["lost"], list[str]()
 
     async def away_once(total: LossTotal) -> None:

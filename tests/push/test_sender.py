@@ -120,7 +120,7 @@ async def test_a_delivery_is_a_post_with_the_headers_given(receiving: Receiving,
     ("/status/422?body=" + "a" * 3000, 422, "a" * TEXT_BYTES),
     ("/status/400?body=%7B%22message%22%3A1%7D", 400, '{"message":1}'),
 ])  # fmt: skip
-async def test_redirects_are_not_followed(receiving: Receiving, sender: HttpSender, path: str, status: int, text: str):
+async def test_a_redirect_is_not_followed(receiving: Receiving, sender: HttpSender, path: str, status: int, text: str):
     answer = await post(sender, receiving.url(path))
 
     assert answer.status == status

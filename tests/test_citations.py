@@ -87,11 +87,9 @@ def default_page(path: Path) -> str:
 def citations(text: str, path: Path) -> Iterator[tuple[int, Citation]]:
     """Yield the citations in a text of one line, each with its place in the text."""
     here = default_page(path)
-    led = [
-        *((found, _named_before(text, found.start()) or here) for found in OF_THE_CONTRACT.finditer(text)),
-        *((found, "clients") for found in OF_CLIENTS.finditer(text)),
-        *((found, "certificates") for found in OF_CERTIFICATES.finditer(text)),
-    ]
+    led = [*((found, _named_before(text, found.start()) or here) for found in OF_THE_CONTRACT.finditer(text)),
+           *((found, "clients") for found in OF_CLIENTS.finditer(text)),
+           *((found, "certificates") for found in OF_CERTIFICATES.finditer(text))]  # fmt: skip
     for found, among in led:
         is_part = bool(found.groupdict().get("part"))
         yield from ((found.start(), each) for each in items(found["list"], among, is_part=is_part))

@@ -47,9 +47,7 @@ def test_every_setting_has_its_row_in_the_reference() -> None:
 
 def test_every_status_of_an_error_has_its_row_in_the_reference() -> None:
     reference = (DOCS / "reference" / "http.md").read_text()
-    assert [
-        status for status in STATUS.values() if not re.search(rf"\| {status.code} \|.*`{status.word}`", reference)
-    ] == []
+    assert [s for s in STATUS.values() if not re.search(rf"\| {s.code} \|.*`{s.word}`", reference)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

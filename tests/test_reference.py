@@ -22,15 +22,12 @@ PAGES = [page for page in REFERENCE_PAGES if page not in ("http", "audit", "open
 ERROR = re.compile(r"^\| (\d{3}) `(\w+)` \| (`.+?`) \| (.+?) \|", re.MULTILINE)
 """A row of a table of errors: code, word, text, and the routes that answer it."""
 PAGED = r"GET /projects/P/(topics|subscriptions|snapshots|members)|GET /users"
-COMMON = {
-    "Invalid page size": PAGED,
-    "Invalid page token": PAGED,
-    "Topic doesn't exist": r"(?!PUT)\w+ /projects/P/topics/T\b.*",
-    "Subscription doesn't exist": r"(?!PUT)\w+ /projects/P/subscriptions/S\b.*",
-    "Snapshot doesn't exist": r"(?!PUT)\w+ /projects/P/snapshots/N",
-    "Schema doesn't exist": r"(GET|PUT|DELETE) /projects/P/schemas/X|\w+ /projects/P/schemas/X:.*",
-    "User doesn't exist": r"(GET|PUT|DELETE) .*/U|\w+ .*/U:.*|\w+ /users/U/tokens.*|GET /users:.*",
-}
+COMMON = {"Invalid page size": PAGED, "Invalid page token": PAGED,
+          "Topic doesn't exist": r"(?!PUT)\w+ /projects/P/topics/T\b.*",
+          "Subscription doesn't exist": r"(?!PUT)\w+ /projects/P/subscriptions/S\b.*",
+          "Snapshot doesn't exist": r"(?!PUT)\w+ /projects/P/snapshots/N",
+          "Schema doesn't exist": r"(GET|PUT|DELETE) /projects/P/schemas/X|\w+ /projects/P/schemas/X:.*",
+          "User doesn't exist": r"(GET|PUT|DELETE) .*/U|\w+ .*/U:.*|\w+ /users/U/tokens.*|GET /users:.*"}  # fmt: skip
 """Errors of many routes, which the page of the HTTP API has once, and the routes that answer them."""
 CODES = {"Invalid page size": (400, "INVALID_ARGUMENT"), "Invalid page token": (400, "INVALID_ARGUMENT")}
 ASKED_ELSEWHERE = {
@@ -152,9 +149,7 @@ def contract(page: str) -> str:
 DIFFERENCE = re.compile(r"^\| ([MAUO]\d+) \|.*\| (.+?) \|$", re.MULTILINE)
 NAMED_TEST = re.compile(r'def (test_\w+)\([^)]*\)(?: -> None)?:\n    """17\.\d ([MAUO]\d+)\b')
 """A test whose docstring begins with the id of a defect."""
-DEFECTS = [
-    f"{part}{number}" for part, last in (("M", 12), ("A", 14), ("U", 14), ("O", 14)) for number in range(1, last + 1)
-]
+DEFECTS = [f"{part}{n}" for part, last in (("M", 12), ("A", 14), ("U", 14), ("O", 14)) for n in range(1, last + 1)]
 
 
 def test_every_difference_names_the_test_that_shows_it_and_the_test_names_the_difference() -> None:

@@ -17,19 +17,12 @@ attacks power-loss simulate mutants soak
 JRE = 'openjdk version "17.0.15" 2025-04-15'
 JAVA, CLUSTER = "default-jre-headless", "default-jre-headless maven postgresql haproxy"
 NEEDS = dict.fromkeys(NEEDING_NOTHING.split(), "") | {
-    "migrate-demo": f"{JAVA} maven haproxy curl",
-    "pipeline-demo": JAVA,
-    "kafka": f"{JAVA} maven",
-    "cluster": CLUSTER,
-    "cluster-demo": CLUSTER,
-    "spark-cluster": JAVA,
-    "console-pictures": "chromium",
+    "migrate-demo": f"{JAVA} maven haproxy curl", "pipeline-demo": JAVA, "kafka": f"{JAVA} maven", "cluster": CLUSTER,
+    "cluster-demo": CLUSTER, "spark-cluster": JAVA, "console-pictures": "chromium",
     "system": f"python3-venv curl openssl {CLUSTER} pgbouncer nginx prometheus systemd bash zsh fish strace chromium",
-    "docs": "curl openssl",
-    "faults-cluster": CLUSTER,
-    "faults-pipeline": f"{JAVA} postgresql",
+    "docs": "curl openssl", "faults-cluster": CLUSTER, "faults-pipeline": f"{JAVA} postgresql",
     "bench": f"{JAVA} maven postgresql",
-}
+}  # fmt: skip
 """Debian packages by the target that needs them."""
 WITHOUT_PARTS = {"help", "test", "test-all", "test-long", "setup", "console", "check", "fmt", "pins", "dist", "clean"}
 """Targets that need nothing but Python, or, for `test`, list missing parts by themselves."""

@@ -165,10 +165,8 @@ async def test_a_push_server_shows_its_renewed_certificate_and_trusts_its_new_ca
         context.load_cert_chain(client.chain, client.key)
         context.set_alpn_protocols(["h2"])
         host, port = address.rsplit(":", 1)
-        with (
-            socket.create_connection((host, int(port)), timeout=10) as plain,
-            context.wrap_socket(plain, server_hostname=host) as secure,
-        ):
+        with (socket.create_connection((host, int(port)), timeout=10) as plain,
+              context.wrap_socket(plain, server_hostname=host) as secure):  # fmt: skip
             found = secure.getpeercert()
             try:
                 is_taken = bool(secure.recv(1))

@@ -53,13 +53,11 @@ def test_the_roles_of_the_reference_are_those_of_the_table() -> None:
 def test_no_action_of_our_own_is_wider_than_those_of_the_contract_for_its_resource() -> None:
     """A user who may not consume may not read a topic either."""
     ours = {line.action: PERMISSIONS[line.action] - {SELF} for line in OWN_LINES}
-    alike = {
-        "service:doctor": PERMISSIONS["ams:metrics"] - {"metrics_viewer"},
-        "subscriptions:pushStatus": PERMISSIONS["subscriptions:show"],
-        "subscriptions:nack": PERMISSIONS["subscriptions:acknowledge"],
-        "projects:watch": PERMISSIONS["topics:metrics"] | PERMISSIONS["subscriptions:metrics"],
-        "projects:history": PERMISSIONS["projects:watch"],
-    }
+    alike = {"service:doctor": PERMISSIONS["ams:metrics"] - {"metrics_viewer"},
+             "subscriptions:pushStatus": PERMISSIONS["subscriptions:show"],
+             "subscriptions:nack": PERMISSIONS["subscriptions:acknowledge"],
+             "projects:watch": PERMISSIONS["topics:metrics"] | PERMISSIONS["subscriptions:metrics"],
+             "projects:history": PERMISSIONS["projects:watch"]}  # fmt: skip
 
     assert {action: ours.pop(action) for action in alike} == alike
     for each in ("push:lease", "push:wait", "subscriptions:deadLetter", "subscriptions:extendLeases"):
@@ -195,14 +193,9 @@ async def test_the_checks_come_in_their_order(registry: Registry) -> None:
 
     for line in LINES:
         no_place = ["404", "404"] if line.in_project else ["401", "200"]
-        for token, project, status in (
-            (None, UNKNOWN, "401"),
-            ("", UNKNOWN, "401"),
-            ("unknown token", UNKNOWN, no_place[0]),
-            (SERVICE_TOKEN, UNKNOWN, no_place[1]),
-            ("unknown token", OWN, "401"),
-            (SERVICE_TOKEN, OWN, "200"),
-        ):
+        for token, project, status in ((None, UNKNOWN, "401"), ("", UNKNOWN, "401"),
+                                       ("unknown token", UNKNOWN, no_place[0]), (SERVICE_TOKEN, UNKNOWN, no_place[1]),
+                                       ("unknown token", OWN, "401"), (SERVICE_TOKEN, OWN, "200")):  # fmt: skip
             assert await outcome(admission, line, token, project) == status, (line.action, token, project)
 
 
@@ -284,9 +277,7 @@ def test_an_access_list_binds_those_whose_role_it_is_for(role: str, other: str) 
     assert not is_listed(caller(role, other), frozenset(), role)
     assert not is_listed(caller(role, "admin_viewer"), frozenset(), role)
     assert is_listed(caller(role, other), frozenset({ANNA}), role)
-    assert all(
-        is_listed(caller(role, each), frozenset(), role) for each in ("service_admin", "project_admin", "push_worker")
-    )
+    assert all(is_listed(caller(role, e), frozenset(), role) for e in ("service_admin", "project_admin", "push_worker"))
 
 
 def test_the_service_token_is_on_no_list_and_needs_none() -> None:
@@ -531,14 +522,8 @@ SOME_ROLES = st.frozensets(st.sampled_from(sorted(ROLES)), max_size=3)
 
 @examples(max_examples=60)
 @given(st.sampled_from(sorted(PERMISSIONS)), RIGHTS, VARIABLES, SOME_ROLES, SOME_ROLES, st.booleans())
-def test_rights_only_take_away(
-    action: str,
-    rights: list[Right],
-    variables: dict[str, str],
-    here: frozenset[str],
-    everywhere: frozenset[str],
-    in_project: bool,
-) -> None:
+def test_rights_only_take_away(action: str, rights: list[Right], variables: dict[str, str], here: frozenset[str],
+                               everywhere: frozenset[str], in_project: bool) -> None:  # fmt: skip
     whole = Principal(UserId("a"), UserName("anna"), everywhere, {HERE.id: here})
     reduced = Principal(whole.id, whole.name, everywhere, whole.project_roles, Login("ci", rights=tuple(rights)))
     names = variables | ({"project": "P"} if in_project else {})

@@ -26,12 +26,9 @@ from tests.support.program_keys import library_token, public_key
 from tests.support.waiting import wait_until_async
 
 GROUP = "urn:mace:egi.eu:group:monitoring.egi.eu"
-RULES = (
-    RoleRule(f"{GROUP}:role=publisher", "P", ("publisher",)),
-    RoleRule(f"{GROUP}:role=reader", "P", ("consumer",)),
-    RoleRule(f"{GROUP}:role=reader", "Q", ("consumer",)),
-    RoleRule(f"{GROUP}:role=manager", "NOT-THERE", ("project_admin",)),
-)
+RULES = (RoleRule(f"{GROUP}:role=publisher", "P", ("publisher",)), RoleRule(f"{GROUP}:role=reader", "P", ("consumer",)),
+         RoleRule(f"{GROUP}:role=reader", "Q", ("consumer",)),
+         RoleRule(f"{GROUP}:role=manager", "NOT-THERE", ("project_admin",)))  # fmt: skip
 CREATING = replace(ISSUER, create_users=True, roles=RULES)
 
 
@@ -229,17 +226,13 @@ async def test_a_token_is_followed_once(creating_setup: LoginSetup) -> None:
     assert (await creating_setup.login("reader", jti="2")).project_roles[place] == {"consumer"}
 
 
-async def test_users_that_were_bound_by_hand_keep_their_roles_whatever_entitlements_say(
-    creating_setup: LoginSetup,
-) -> None:
+async def test_users_bound_by_hand_keep_their_roles_whatever_entitlements_say(creating_setup: LoginSetup) -> None:
     place = await project_id(creating_setup, "P")
     await creating_setup.bind(await make_user(creating_setup.registry, "alice", {place: ("project_admin",)}))
     assert (await creating_setup.login("reader")).project_roles == {place: {"project_admin"}}
 
 
-async def test_a_project_that_is_deleted_keeps_no_role(
-    creating_setup: LoginSetup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_deleted_project_keeps_no_role(creating_setup: LoginSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another node may still cache the project; a token is accepted only once."""
     alice = await creating_setup.login("publisher", "reader")
     gone = await creating_setup.registry.projects.find(ProjectName("Q"))

@@ -225,9 +225,7 @@ SHARED = "it has 9, and leaves fewer free"
     (0, {}, 9, SHARED), (2, {}, 2, "its limit is 2"), (2, {STREAMS: 3}, 3, "its limit is 3"),
     (2, {STREAMS: 0}, 9, SHARED),
 ])  # fmt: skip
-def test_a_project_has_as_many_as_its_quota_says_and_others_do_not_notice(
-    default: int, own: Limits, most: int, why: str
-) -> None:
+def test_a_project_has_its_quota_and_others_do_not_notice(default: int, own: Limits, most: int, why: str) -> None:
     slots = QuotaSlots(Quotas({STREAMS: default}), STREAMS, 17)
     here, other = project_with("P", own), project_with("Q", {})
     with contextlib.ExitStack() as stack:

@@ -213,13 +213,10 @@ def test_a_folder_that_cannot_be_backed_up_is_refused(data: Path, original_folde
     (tmp_path / "authn" / "authn.db").touch()
     taken = Folder.take(str(shutil.copytree(original_folder, tmp_path / "taken")))
 
-    for folder, said in (
-        ("data", r"registry\.db is missing: there is nothing to back up"),
-        ("node", "its service keeps them on Kafka"),
-        ("other", "is not a data folder"),
-        ("authn", "the certificate service's alone: copy it while that is stopped; .*sqlite3"),
-        ("taken", "its service does not answer"),
-    ):
+    for folder, said in (("data", r"registry\.db is missing: there is nothing to back up"),
+                         ("node", "its service keeps them on Kafka"), ("other", "is not a data folder"),
+                         ("authn", "the certificate service's alone: copy it while that is stopped; .*sqlite3"),
+                         ("taken", "its service does not answer")):  # fmt: skip
         with pytest.raises(Unusable, match=said):
             take(str(tmp_path / folder), str(tmp_path / "b"))
     taken.release()
@@ -233,9 +230,7 @@ def test_a_full_disk_leaves_nothing_behind(data: Path, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["data"]
 
 
-def test_a_disk_without_enough_room_is_told_before_anything_is_copied(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_told_before_the_copy(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.storage.files.Disk.free_bytes", lambda *_: 1000)
     with pytest.raises(Unusable, match="bytes are needed and 1,000 are free; nothing is left of it"):
         take(str(data), str(tmp_path / "b"))
@@ -319,9 +314,7 @@ def test_a_folder_in_use_is_refused(backup: Path, tmp_path: Path) -> None:
     (damage, "registry.db", "not what was backed up"), (damage, "log/cursors/*.img", "not what was backed up"),
     (damage, "token.key", "not what was backed up"), (os.unlink, "log/cursors/*.img", "No such file"),
 ])  # fmt: skip
-def test_what_changed_or_is_missing_is_found_and_no_service_takes_the_folder(
-    backup: Path, tmp_path: Path, spoil: Callable[[Path], None], name: str, said: str
-) -> None:
+def test_a_spoiled_backup_is_refused(backup: Path, tmp_path: Path, spoil: Callable[[Path], None], name: str, said: str):
     (path,) = backup.glob(name)
     spoil(path)
 
@@ -346,9 +339,7 @@ def test_a_folder_without_a_whole_manifest_is_no_backup(backup: Path, data: Path
     *(({"files": [{"name": name, "bytes": 0, "sha256": ""}]}, r"backup\.json names")
       for name in ("../elsewhere", "/etc/elsewhere", "log/../../elsewhere")),
 ])  # fmt: skip
-def test_a_manifest_of_a_newer_program_or_with_a_name_that_leads_out_is_refused(
-    backup: Path, tmp_path: Path, change: dict[str, object], said: str
-) -> None:
+def test_a_newer_or_bad_manifest_is_refused(backup: Path, tmp_path: Path, change: dict[str, object], said: str) -> None:
     path = backup / "backup.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(Unusable, match=said):
@@ -430,9 +421,7 @@ async def test_a_service_that_ends_meanwhile_is_noticed(tmp_path: Path) -> None:
         kept.confirm()
 
 
-async def test_a_copy_that_says_nothing_is_given_up_with_a_warning_and_retention_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_retention_goes_on_after_a_copy_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_with_backups(tmp_path, silent_seconds=60) as use_cases:
         await publish_old_messages(use_cases)
         with capture_logs() as logged:
@@ -445,9 +434,8 @@ async def test_a_copy_that_says_nothing_is_given_up_with_a_warning_and_retention
         with closing(kept), pytest.raises(Unusable, match=r"gave this backup up: nothing was copied for 60 s"):
             await asyncio.to_thread(kept.confirm)
         assert [each["event"] for each in logged if each["log_level"] == "warning"] == [
-            "backup.silent",
-            "backup.given_up",
-        ]
+            "backup.silent", "backup.given_up",
+        ]  # fmt: skip
 
 
 @pytest.mark.long

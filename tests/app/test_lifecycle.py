@@ -38,10 +38,8 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 DRAIN_SECONDS = 47.0  # no other sleep is so long
 HOSTS = {True: ("0.0.0.0", "::", "192.0.2.7", "ams.example"), False: ("127.0.0.1", "127.0.0.9", "::1", "localhost")}
-WITH_TLS: list[dict[str, Any]] = [
-    {"host": "::", "cert": "c.pem", "key": "k.pem"},
-    {"host": "::", "tls_self_signed": True},
-]
+WITH_TLS: list[dict[str, Any]] = [{"host": "::", "cert": "c.pem", "key": "k.pem"},
+                                  {"host": "::", "tls_self_signed": True}]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -89,9 +87,7 @@ async def test_deliveries_end_before_pulls_stop_waiting(tmp_path: Path, monkeypa
     assert ended[:2] == ["deliveries", "waits"]
 
 
-async def test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_draining_service_serves_on_but_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ready, stop, drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
     urls: list[str] = []
     sleep = asyncio.sleep
@@ -157,9 +153,7 @@ async def test_a_service_says_why_it_is_not_ready_when_its_data_folder_does_not_
 
 
 @pytest.mark.embedded("runs on the model of Kafka")
-async def test_a_service_with_messages_on_kafka_is_not_ready_when_the_folder_of_its_cursors_is_gone(
-    tmp_path: Path, looking_often: None
-) -> None:
+async def test_a_service_on_kafka_is_not_ready_without_its_cursor_folder(tmp_path: Path, looking_often: None) -> None:
     place = tmp_path / "data" / "cursors"
     broker = kafka_client.DirectBroker(Cluster([1], time.time), 1)
     options = {"log": "kafka", "kafka_servers": "kafka1:9092", "kafka_replication": 1, "kafka_min_isr": 1}
@@ -177,10 +171,8 @@ def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def is_unready_for(
     reason: str, trouble: Callable[[], contextlib.AbstractContextManager[None]], run: Running
 ) -> None:
-    async with (
-        httpx.AsyncClient(base_url=run.operations_url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
-        asyncio.timeout(PATIENCE_SECONDS),
-    ):
+    async with (httpx.AsyncClient(base_url=run.operations_url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
+                asyncio.timeout(PATIENCE_SECONDS)):  # fmt: skip
         with trouble():
             # Retry: a database that the service itself is writing to looks locked for a moment.
             while (await client.get("/readyz")).text != f"{reason}\n":
@@ -194,10 +186,8 @@ async def test_a_service_that_refuses_publishes_is_not_ready_and_goes_on_with_al
     data, more_than_any_disk_has = tmp_path / "data", 2**60
     async with running_service(data) as (run, token):
         await make_topic(run, token)
-    async with (
-        running_service(data, min_free_bytes=more_than_any_disk_has) as (run, token),
-        asking(f"{run.base_url}/v1", token) as client,
-    ):
+    async with (running_service(data, min_free_bytes=more_than_any_disk_has) as (run, token),
+                asking(f"{run.base_url}/v1", token) as client):  # fmt: skip
         refused = await client.post("/projects/P/topics/T:publish", json={"messages": [{"data": "aGk="}]})
         unready = await client.get(run.operations_url + "/readyz")
         listed = await client.get("/projects/P/topics")
@@ -294,9 +284,7 @@ async def port_of(name: str, folder: Path) -> AsyncIterator[Port]:
     ("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn"),
     ("certificates-operations", "ams_authn"), ("push-operations", "ams_push"), ("pubsub", "ams"),
 ])  # fmt: skip
-async def test_silent_connections_of_one_address_leave_half_to_others(
-    name: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_address_gets_only_half(name: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(operations, "MAX_CONNECTIONS", CONNECTIONS)
     async with port_of(name, tmp_path / "data") as port:
         silent = [await port.connect() for _ in range(CONNECTIONS)]

@@ -242,9 +242,7 @@ async def test_a22_a_binding_that_is_given_another_subject_is_for_that_from_then
     assert (await ready_site.binding()).subject_sha256 == subject_sha256(new.certificate.subject)
 
 
-async def test_a8_of_two_subjects_that_look_alike_and_come_first_at_once_one_is_let_in(
-    ready_site: LoginService,
-) -> None:
+async def test_a8_of_two_subjects_that_look_alike_and_come_at_once_one_is_let_in(ready_site: LoginService) -> None:
     turned = ready_site.world.authority.signs(tuple(reversed(JANE)))
     ended = await asyncio.gather(
         *(ready_site.ask(each) for each in (ready_site.world.jane, turned) * 3), return_exceptions=True
@@ -258,9 +256,7 @@ async def test_a8_of_two_subjects_that_look_alike_and_come_first_at_once_one_is_
     (("O", "Acme"), ("UID", "jane"), ("CN", "Jane")),
     (("CN", "Jane"), ("DC", "a,DC=b")),
 ])  # fmt: skip
-async def test_a8_an_ambiguous_subject_needs_a_binding_with_its_digest(
-    ready_site: LoginService, subject: Subject
-) -> None:
+async def test_a8_an_ambiguous_subject_is_bound_by_its_digest(ready_site: LoginService, subject: Subject) -> None:
     told = ready_site.world.authority.signs(subject)
     binding = await ready_site.bind(told.certificate, "told")
 
@@ -290,9 +286,7 @@ async def test_a18_a_login_ends_in_its_time_whatever_it_waits_for(ready_site: Lo
     assert ready_site.login.results == {"done": 0, "refused": 0, "failed": 1}
 
 
-async def test_logins_of_one_user_at_one_time_are_one_request_whoever_goes_away_meanwhile(
-    ready_site: LoginService,
-) -> None:
+async def test_logins_of_one_user_at_one_time_are_one_request_even_if_one_leaves(ready_site: LoginService) -> None:
     await ready_site.ask()
     ready_site.world.service.heads.clear()
     ready_site.world.service.behaviour = waits(2.0, GOOD)  # long enough for all of them to come
@@ -369,11 +363,9 @@ async def test_every_login_is_in_the_audit_log_with_who_from_where_and_how_it_en
     await ready_site.error(Peer("192.0.2.2"))
 
     lines = [(each.actor, each.address, each.code, each.result, each.reason) for each in events_in(str(ready_site.log))]
-    assert lines == [
-        ("CN=Jane,O=Acme,DC=org", ADDRESS, 200, "done", ""),
-        ("CN=Joe", ADDRESS, 404, "refused", "Binding was not found"),
-        ("", "192.0.2.2", 400, "refused", "No certificate provided"),
-    ]
+    assert lines == [("CN=Jane,O=Acme,DC=org", ADDRESS, 200, "done", ""),
+                     ("CN=Joe", ADDRESS, 404, "refused", "Binding was not found"),
+                     ("", "192.0.2.2", 400, "refused", "No certificate provided")]  # fmt: skip
     events = list(events_in(str(ready_site.log)))
     assert {each.resource for each in events} == {"/service-types/ams/hosts/localhost:authx509"}
     assert {(each.service, each.action) for each in events} == {("authn", "login")}
@@ -464,9 +456,7 @@ TOO_LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n" + bytes(5_000_0
     (sends(SWITCHING), UNASKED + "The service wants to speak another protocol"),
     (sends(TOO_LONG), UNASKED + "The answer is too long"),
 ])  # fmt: skip
-async def test_a17_any_other_answer_is_a_failed_service_in_our_words(
-    service: Receiver, services: Services, behaviour: Behaviour, text: str
-) -> None:
+async def test_a17_another_answer_is_a_failure(service: Receiver, services: Services, behaviour: Behaviour, text: str):
     service.behaviour = behaviour
 
     with capture_logs() as logs, pytest.raises(ServiceFailed) as failed:

@@ -64,9 +64,8 @@ async def test_a14_a_service_type_is_checked_in_the_order_of_the_contract(quick_
         assert error(await quick_service.call("POST", "/service-types", body)) == (422, text)
     for field in ("hosts", "auth_types", "auth_method", "type"):
         assert error(await quick_service.call("POST", "/service-types", GOOD | {field: None})) == (
-            422,
-            EMPTY_TYPE + field,
-        )
+            422, EMPTY_TYPE + field,
+        )  # fmt: skip
 
 
 async def test_a_kind_the_settings_allow_and_nobody_wrote_is_told(tmp_path: Path) -> None:
@@ -103,9 +102,8 @@ async def test_an_update_keeps_what_it_does_not_say_and_refuses_empty_texts(quic
     assert error(await quick_service.call("PUT", "/service-types/ams", {"name": ""})) == (422, EMPTY_TYPE + "name")
     assert error(await quick_service.call("PUT", "/service-types/ams", {"hosts": []})) == (422, EMPTY_TYPE + "hosts")
     assert error(await quick_service.call("PUT", "/service-types/no", b"no json")) == (
-        404,
-        "Service-type was not found",
-    )
+        404, "Service-type was not found",
+    )  # fmt: skip
     assert error(await quick_service.call("PUT", "/service-types/ams", b""))[1] == "Poorly formatted JSON. EOF"
 
 
@@ -169,23 +167,20 @@ async def test_an_auth_method_is_checked_in_the_order_of_the_contract(quick_serv
     await quick_service.service_type()
     await quick_service.service_type("keyed", auth_method="api-key")
     assert error(await quick_service.call("POST", where, b'{"port": "443"}')) == (
-        400,
-        "Poorly formatted JSON. json: cannot unmarshal string into field port of type int",
-    )
+        400, "Poorly formatted JSON. json: cannot unmarshal string into field port of type int",
+    )  # fmt: skip
     body: dict[str, object] = {"port": 0}
     steps: list[tuple[dict[str, object], int, str]] = [
-        ({}, 422, EMPTY_METHOD + "port"),
-        ({"port": -1}, 422, EMPTY_METHOD + "host"),
+        ({}, 422, EMPTY_METHOD + "port"), ({"port": -1}, 422, EMPTY_METHOD + "host"),
         ({"host": "b.example"}, 404, "Host was not found"),
         ({"host": HOST, "headers": {}}, 422, EMPTY_METHOD + "headers"),
-    ]
+    ]  # fmt: skip
     for more, code, text in steps:
         body |= more
         assert error(await quick_service.call("POST", where, body)) == (code, text)
     assert error(await quick_service.call("POST", "/service-types/keyed/authm", body)) == (
-        422,
-        EMPTY_METHOD + "access_key",
-    )
+        422, EMPTY_METHOD + "access_key",
+    )  # fmt: skip
     for path in ("/service-types/no/hosts/no/authm", "/service-types/ams/hosts/no/authm"):
         thing = "Service-type" if "/no/hosts" in path else "Host"
         assert error(await quick_service.call("GET", path)) == (404, f"{thing} was not found")
@@ -338,11 +333,8 @@ async def test_every_field_of_a_binding_changes_and_stays_changed(service: Servi
 
 async def test_a7_names_and_our_own_fields_are_checked(quick_service: Service) -> None:
     one = await quick_service.service_type()
-    for name, more, field in [
-        ("a%2Fb", {}, "name"),
-        ("b", {"issuer": "nobody"}, "issuer"),
-        ("b", {"subject_sha256": "AB"}, "subject_sha256"),
-    ]:
+    for name, more, field in [("a%2Fb", {}, "name"), ("b", {"issuer": "nobody"}, "issuer"),
+                              ("b", {"subject_sha256": "AB"}, "subject_sha256")]:  # fmt: skip
         code, text = error(await quick_service.call("POST", f"/bindings/{name}", binding_of(one) | more))
         assert code == 422
         assert f"invalid value for field: {field}." in text

@@ -162,9 +162,7 @@ def test_every_setting_is_in_the_reference() -> None:
     for name, variable, value, told in AuthnSettings().shown():
         default = f"`{value}`" if value else ""
         assert f"| `{name}` | `{variable}` | {default} | {told} |" in text
-    assert len(AuthnSettings.fields()) == sum(
-        line.startswith("| `") and "`AMS_AUTHN_" in line for line in text.splitlines()
-    )
+    assert len(AuthnSettings.fields()) == sum(x.startswith("| `") and "`AMS_AUTHN_" in x for x in text.splitlines())
 
 
 NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audit.jsonl": 0o600}
@@ -221,10 +219,8 @@ async def test_a_data_folder_has_a_reserve_and_a_disk_that_is_nearly_full_is_tol
     ready = []
     for least in (0, 2**62):
         limits = {"min_free_bytes": least, "reserve_bytes": 123_456}
-        async with (
-            serve_folder(tmp_path, **limits) as (run, _),
-            httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
-        ):
+        async with (serve_folder(tmp_path, **limits) as (run, _),
+                    httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client):  # fmt: skip
             ready.append(await client.get(f"{run.operations_url}/readyz"))
             said = (await client.get(f"{run.operations_url}/metrics")).text
         assert f"ams_authn_changes_refused {float(least > 0)}" in said

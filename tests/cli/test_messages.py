@@ -172,9 +172,7 @@ PUSHED = ": reader is a push subscription, whose messages go to its endpoint (am
 
 @pytest.mark.parametrize(("role", "more"), [("project_admin", PUSHED), ("consumer", "")])
 @pytest.mark.parametrize("command", [("pull",), ("ack", "0")])
-def test_who_may_not_pull_is_told_what_the_service_said_and_of_a_push_subscription_that_it_is_one(
-    ams: Ams, reader: str, command: tuple[str, ...], role: str, more: str
-) -> None:
+def test_a_refused_pull_says_its_reason(ams: Ams, reader: str, command: tuple[str, ...], role: str, more: str) -> None:
     """For an administrator of the project the service's answer is 403, as the contract says (10.3)."""
     if more:
         ams("subs", "push-config", reader, "--url", "https://a.example")
@@ -205,9 +203,7 @@ def subscriptions(ams: Ams) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_new_messages_are_shown_until_a_signal_and_nothing_stays(
-    ams: Ams, start_tail: StartAms, how: signal.Signals
-) -> None:
+def test_new_messages_are_shown_until_a_signal(ams: Ams, start_tail: StartAms, how: signal.Signals) -> None:
     ams("publish", "jobs", "--data", "before")
     process = start_tail("jobs")
 

@@ -163,9 +163,7 @@ def test_one_picture_for_programs_has_what_waits_the_most_first(ams: Ams, work: 
 
 
 @pytest.mark.parametrize("end", ["q", *(pytest.param(each, marks=pytest.mark.long) for each in ("SIGTERM", "Ctrl-C"))])
-def test_in_a_terminal_it_is_drawn_again_and_again_and_puts_the_terminal_back(
-    ams: Ams, work: str, environment: dict[str, str], tmp_path: Path, end: str
-) -> None:
+def test_it_puts_the_terminal_back(ams: Ams, work: str, environment: dict[str, str], tmp_path: Path, end: str) -> None:
     ours, theirs = pty.openpty()
     words = [*PROCESS, "top", "--every", "0.2"]
     sized = environment | {"LINES": "24", "COLUMNS": "100"}
@@ -227,9 +225,7 @@ def test_a_bench_of_a_topic_that_there_is_not_ends(ams: Ams, project: str) -> No
     assert "no request was answered: Topic doesn't exist" in ran.stderr
 
 
-def test_a_bench_that_is_ended_gives_what_it_measured_and_leaves_nothing(
-    ams: Ams, project: str, start_ams: StartAms
-) -> None:
+def test_an_ended_bench_gives_its_figures_and_leaves_nothing(ams: Ams, project: str, start_ams: StartAms) -> None:
     process = start_ams("bench", "publish", "--seconds", "600", "-o", "json")
     [topic] = wait_until(lambda: remaining_names(ams), process=process)
     wait_until(lambda: ams.json("topics", "offsets", topic.rpartition("/")[2])["max"], process=process)

@@ -85,11 +85,8 @@ def test_spark_asks_as_the_command_does_also_by_a_bearer_token(tmp_path: Path) -
     left = {"AMS_TOKEN": "other", "AMS_BEARER_TOKEN": "other", "AMS_PROFILE": "site", "HOME": "/"}
     file = BearerFile(str(tmp_path / "token"))
 
-    for token, bearer, said in (
-        ("mine", None, {"AMS_TOKEN": "mine"}),
-        ("", "xyz", {"AMS_BEARER_TOKEN": "xyz"}),
-        ("", file, {"AMS_BEARER_TOKEN_FILE": file.path}),
-    ):
+    for token, bearer, said in (("mine", None, {"AMS_TOKEN": "mine"}), ("", "xyz", {"AMS_BEARER_TOKEN": "xyz"}),
+                                ("", file, {"AMS_BEARER_TOKEN_FILE": file.path})):  # fmt: skip
         environment = dict(left)
         at = Connection("http://localhost:1", token, None, None, bearer)
         with at.client() as client:

@@ -35,9 +35,7 @@ def test_they_are_listed_as_they_are_in_effect_but_for_secrets(offline_ams: Ams,
     assert (rows["push_ca_file"]["variable"], rows["push_ca_file"]["flag"]) == ("AMS_PUSH_CA_FILE", "--push-ca-file")
 
 
-def test_the_reference_s_settings_go_to_stdout_or_a_new_file_of_its_owner_alone(
-    offline_ams: Ams, tmp_path: Path
-) -> None:
+def test_the_reference_s_settings_go_to_stdout_or_a_new_private_file(offline_ams: Ams, tmp_path: Path) -> None:
     given = {"port": 443, "service_token": "s3cret", "store_host": "store.example"}
     (tmp_path / "config.json").write_text(json.dumps(given))
     made = tmp_path / "ams.toml"
@@ -89,9 +87,7 @@ def _as_logs_are(monkeypatch: pytest.MonkeyPatch) -> None:
     (["--cert", "nowhere.pem", "--key", "nowhere.key"], "certificate nowhere.pem with key nowhere.key: "),
     (["--push-enabled", "--push-ca-file", "nowhere.pem"], "push_ca_file nowhere.pem: "),
 ])  # fmt: skip
-def test_what_is_of_no_use_is_one_line_and_a_mistake_of_usage(
-    offline_ams: Ams, arguments: list[str], reason: str
-) -> None:
+def test_a_useless_argument_is_a_mistake_of_usage(offline_ams: Ams, arguments: list[str], reason: str) -> None:
     code, _, err = offline_ams("serve", "--data", "data", *PORTS, "--min-free-bytes", "0", *arguments)
     [said] = [line for line in err.splitlines() if line.startswith("ams: ")]
     assert code == 2
@@ -132,11 +128,8 @@ def test_a_profile_is_set_used_listed_and_removed(ams: Ams, environment: dict[st
     kept = tmp_path / "ams" / "site.token"
 
     endpoint, ca = environment["AMS_ENDPOINT"], environment["AMS_CA"]
-    made = ams(
-        *("profile", "set", "site", "--endpoint", endpoint, "--ca", ca, "--token-stdin"),
-        stdin=environment["AMS_TOKEN"],
-        **where,
-    )
+    made = ams(*("profile", "set", "site", "--endpoint", endpoint, "--ca", ca, "--token-stdin"),
+               stdin=environment["AMS_TOKEN"], **where)  # fmt: skip
     assert made.returncode == 0, made.stderr
     assert ams("projects", "list", **where).returncode == 2
     assert ams("profile", "use", "site", **where).returncode == 0

@@ -125,9 +125,7 @@ def test_people_see_the_last_ten_attempts_and_nothing_that_draws_on_their_termin
 
     assert shown[0].split() == ["state", "retrying"]
     assert shown[-11].split() == ["ATTEMPT", "STATUS", "MS", "MESSAGES", "BYTES", "ERROR"]
-    assert {tuple(line.split()) for line in shown[-10:]} == {
-        ("2024-03-05T10:20:30.000Z", "-", "9", "1", "99", "come\\nback")
-    }
+    assert {tuple(x.split()) for x in shown[-10:]} == {("2024-03-05T10:20:30.000Z", "-", "9", "1", "99", "come\\nback")}
 
 
 def test_a_secret_is_shown_once_and_never_again(ams: Ams, reader: str, service: LiveService) -> None:
@@ -195,10 +193,8 @@ def test_those_of_a_subscription_are_listed_the_newest_first_and_one_is_shown_as
     rows = [line.split() for line in ams("dead", "list", sub).stdout.splitlines()]
 
     assert rows[0] == ["ID", "SINCE", "MESSAGE", "ATTEMPTS", "STATUS", "REASON"]
-    assert [[row[0], *row[2:]] for row in rows[1:]] == [
-        ["2", "1", "3", "422", "no", "1"],
-        ["0", "0", "3", "422", "no", "0"],
-    ]
+    assert [[row[0], *row[2:]] for row in rows[1:]] == [["2", "1", "3", "422", "no", "1"],
+                                                        ["0", "0", "3", "422", "no", "0"]]  # fmt: skip
     assert len(ams("dead", "list", sub, "--limit", "1").stdout.splitlines()) == 2
     [letter] = ams.json("dead", "list", "other")
     assert (letter["messageId"], letter["attributes"]["deadLetterMessageId"]) == ("1", "0")
@@ -236,9 +232,8 @@ def test_they_are_published_again_as_they_were_once_each(ams: Ams, sub: str) -> 
     assert ams("dead", "redrive", sub, "2").stdout == "2 is 4 in topic jobs, as before\n"
     after = jobs(ams)
     assert [(each["data"], each["attributes"]) for each in after[4:]] == [
-        (before[1]["data"], {"kind": "x"}),
-        (before[0]["data"], {"kind": "x"}),
-    ]
+        (before[1]["data"], {"kind": "x"}), (before[0]["data"], {"kind": "x"}),
+    ]  # fmt: skip
 
 
 FORGED = {

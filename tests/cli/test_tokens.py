@@ -48,9 +48,7 @@ def test_a_token_is_good_for_what_was_named(ams: Ams, project: str) -> None:
     publishing = ams.json("token", "create", "publishing", "--publish", "readings")
     consuming = ams("token", "create", "consuming", "--consume", "watering").stdout.strip()
 
-    assert publishing["rights"] == [
-        {"action": action, "resource": f"projects/{project}/topics/readings"} for action in PUBLISH
-    ]
+    assert publishing["rights"] == [{"action": a, "resource": f"projects/{project}/topics/readings"} for a in PUBLISH]
     assert ams("publish", "readings", "--data", "dry", AMS_TOKEN=publishing["token"]).returncode == 0
     assert ams("pull", "watering", AMS_TOKEN=publishing["token"]).returncode == 3
     assert "dry" in ams("pull", "watering", "--ack", AMS_TOKEN=consuming).stdout
@@ -120,9 +118,7 @@ def test_an_address_holds_a_brief_token_in_its_fragment(ams: Ams, project: str) 
     assert login["token"][0] not in format_rights
 
 
-def test_a_secret_goes_to_a_file_of_its_owner_alone_and_replaces_what_was_there_only_when_it_came(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_replaces_a_private_file_only_when_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "token"
     path.write_text("old")
     path.chmod(0o644)
@@ -176,9 +172,8 @@ def test_a_topic_is_of_the_project_in_use_or_says_its_own() -> None:
     elsewhere = rights.shorthands(["projects/field/topics/readings"], [], "garden")
 
     assert [f"{each.action}={each.resource}" for each in of_project] == [
-        "topics:publish=projects/garden/topics/readings",
-        "topics:show=projects/garden/topics/readings",
-    ]
+        "topics:publish=projects/garden/topics/readings", "topics:show=projects/garden/topics/readings",
+    ]  # fmt: skip
     assert {each.resource for each in elsewhere} == {"projects/field/topics/readings"}
     assert rights.shorthands(["/projects/field/topics/readings"], [], None) == elsewhere
 

@@ -35,10 +35,9 @@ def test_a_user_is_made_and_changed_and_its_token_shown_only_where_that_is_the_p
 
     said = [
         ams("users", "show", user, "-o", "json").stdout,
-        ams("users", "list", "--member-of", project, "-o", "json").stdout,
-        ams("members", "list", "-o", "json").stdout,
+        ams("users", "list", "--member-of", project, "-o", "json").stdout, ams("members", "list", "-o", "json").stdout,
         ams("users", "update", user, "--organization", "Site", "--role", f"{project}=publisher", "-o", "json").stdout,
-    ]
+    ]  # fmt: skip
 
     shown, listed, members, changed = map(json.loads, said)
     assert shown["email"] == "u@site.example"
@@ -53,11 +52,9 @@ def test_a_user_is_made_and_changed_and_its_token_shown_only_where_that_is_the_p
 
 def test_a_refreshed_token_works_and_the_old_one_does_not(ams: Ams, project: str) -> None:
     user = f"{project}-u"
-    tokens = [
-        token_in(ams("members", "create", user, "--role", "publisher").stdout),
-        token_in(ams("admin", "tokens", "refresh", user).stdout),
-        token_in(ams("members", "refresh-token", user).stdout),
-    ]
+    tokens = [token_in(ams("members", "create", user, "--role", "publisher").stdout),
+              token_in(ams("admin", "tokens", "refresh", user).stdout),
+              token_in(ams("members", "refresh-token", user).stdout)]  # fmt: skip
 
     assert [ams("topics", "list", AMS_TOKEN=token).returncode for token in tokens] == [3, 3, 0]
 
@@ -84,9 +81,8 @@ def test_a_member_is_added_changed_and_removed_and_a_user_deleted(ams: Ams, proj
 
 def test_roles_are_gathered_by_project_and_one_without_a_project_is_refused() -> None:
     assert memberships(["a=publisher", "b=consumer", "a=consumer"]) == [
-        wire.Grant(project="a", roles=["publisher", "consumer"]),
-        wire.Grant(project="b", roles=["consumer"]),
-    ]
+        wire.Grant(project="a", roles=["publisher", "consumer"]), wire.Grant(project="b", roles=["consumer"]),
+    ]  # fmt: skip
     for pair in ("a", "a=", "=publisher", ""):
         with pytest.raises(Usage, match="PROJECT=ROLE"):
             memberships([pair])
@@ -107,9 +103,8 @@ def test_registrations_are_listed_shown_accepted_declined_and_deleted(ams: Ams, 
     deleted = ams("registrations", "delete", second)
 
     assert [line.split()[:3] for line in listed.stdout.splitlines()] == [
-        ["UUID", "USER", "EMAIL"],
-        [first, user, "u@site.example"],
-    ]
+        ["UUID", "USER", "EMAIL"], [first, user, "u@site.example"],
+    ]  # fmt: skip
     assert ["status", "pending"] in [line.split() for line in shown.stdout.splitlines()]
     assert "token" in [line.split()[0] for line in accepted.stdout.splitlines()]
     assert (declined.returncode, declined.stderr) == (0, f"registration {second} declined\n")

@@ -114,9 +114,7 @@ def test_several_programs_run_at_a_time(ams: Ams, ams_process: AmsProcess, tmp_p
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_in_order(
-    ams: Ams, start_worker: StartAms, tmp_path: Path, jobs: str, number: signal.Signals
-) -> None:
+def test_a_signal_ends_it(ams: Ams, start_worker: StartAms, tmp_path: Path, jobs: str, number: signal.Signals) -> None:
     for data in ("0", "1", "2"):
         ams("publish", "t", "--data", data)
     process = start_worker(jobs, "--", "sh", "-c", "touch begun; sleep 1; touch ended")
@@ -130,9 +128,7 @@ def test_a_signal_ends_it_in_order(
 
 
 @pytest.mark.long
-def test_what_does_not_end_in_time_is_killed_and_its_message_given_back(
-    ams: Ams, ams_process: AmsProcess, start_worker: StartAms, tmp_path: Path, jobs: str
-) -> None:
+def test_a_slow_program_is_killed(ams: Ams, ams_process: AmsProcess, start_worker: StartAms, tmp_path: Path, jobs: str):
     ams("publish", "t", "--data", "x")
     process = start_worker(jobs, "--grace", "100ms", "--", "sh", "-c", "touch begun; sleep 60; touch ended")
     wait_until((tmp_path / "begun").exists, process=process)

@@ -219,9 +219,8 @@ def test_a_publish_under_a_key_is_repeatable_and_one_without_is_not() -> None:
 
 def test_only_what_does_no_harm_twice_is_repeatable() -> None:
     assert {call.path.rpartition(":")[2] for call, *_ in CALLS if call.may_repeat and call.method != "GET"} == {
-        "pull",
-        "acknowledge",
-    }
+        "pull", "acknowledge",
+    }  # fmt: skip
     assert all(call.may_repeat for call, *_ in CALLS if call.method == "GET")
 
 

@@ -91,10 +91,8 @@ def test_nobody_there_is_unreachable(face: str) -> None:
         taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
 
-        with (
-            open_client(face, endpoint, retry=None) as client,
-            pytest.raises(Unreachable, match=f"cannot reach {endpoint}") as raised,
-        ):
+        with (open_client(face, endpoint, retry=None) as client,
+              pytest.raises(Unreachable, match=f"cannot reach {endpoint}") as raised):  # fmt: skip
             client.call(wire.get_status())
 
     assert not raised.value.sent

@@ -170,9 +170,7 @@ def sent_credentials(stub: Stub) -> list[tuple[str | None, str | None]]:
 @pytest.mark.parametrize(("shown", "expected"), [
     ({"bearer": "abc.def.ghi"}, ("Bearer abc.def.ghi", None)), ({"token": "t0ken"}, (None, "t0ken")),
 ], ids=["bearer", "of AMS"])  # fmt: skip
-def test_a_token_is_sent_in_the_header_of_its_kind_alone(
-    face: str, stub: Stub, shown: dict[str, str], expected: tuple[str | None, str | None]
-) -> None:
+def test_a_token_has_one_header(face: str, stub: Stub, shown: dict[str, str], expected: tuple[str | None, str | None]):
     with open_client(face, stub.url, **shown) as client:
         client.call(wire.get_status())
     assert sent_credentials(stub) == [expected]
@@ -194,10 +192,8 @@ def test_a_function_is_asked_for_the_token_of_each_request(face: str, stub: Stub
     + [(each, "text, or a function that returns it") for each in (None, b"abc", 5)],
 )
 def test_what_no_token_can_be_is_not_sent_nor_quoted(face: str, stub: Stub, returned: object, reason: str) -> None:
-    with (
-        open_client(face, stub.url, bearer=lambda: returned) as client,
-        pytest.raises(InvalidInput, match=reason) as raised,
-    ):
+    with (open_client(face, stub.url, bearer=lambda: returned) as client,
+          pytest.raises(InvalidInput, match=reason) as raised):  # fmt: skip
         client.call(wire.get_status())
 
     assert stub.requests == []

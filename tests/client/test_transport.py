@@ -31,9 +31,7 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, option: str,
 def test_authorities_may_be_given_as_their_text(tmp_path: Path) -> None:
     ca, _, _ = self_signed(str(tmp_path))
 
-    by_file, by_text = (
-        transport.trust("https://ams.example", given, None, None) for given in (ca, Path(ca).read_text())
-    )
+    by_file, by_text = (transport.trust("https://ams.example", g, None, None) for g in (ca, Path(ca).read_text()))
 
     assert by_file is not None
     assert by_text is not None
@@ -59,9 +57,7 @@ def service(authority: Authority) -> Iterator[CertificateService]:
         yield service
 
 
-def test_a_certificate_becomes_a_client_with_the_token_of_its_user(
-    face: str, service: CertificateService, authority: Authority, jane: Pair, stub: Stub
-) -> None:
+def test_a_certificate_logs_in(face: str, service: CertificateService, authority: Authority, jane: Pair, stub: Stub):
     stub.body = b'{"status":"ok"}'
     options = {"authn": service.url, "authn_ca": authority.pair.chain, "retry": None, "by_certificate": True}
 
@@ -75,10 +71,8 @@ def test_an_unbound_certificate_brings_no_client(face: str, service: Certificate
     other = authority.signs("other")
     options = {"authn": service.url, "ca": authority.pair.chain, "by_certificate": True}
 
-    with (
-        pytest.raises(NotFound, match="Binding was not found"),
-        open_client(face, service.url, other.chain, other.key, **options),
-    ):
+    with (pytest.raises(NotFound, match="Binding was not found"),
+          open_client(face, service.url, other.chain, other.key, **options)):  # fmt: skip
         pass
 
 

@@ -67,9 +67,7 @@ def test_every_message_is_handled_some_at_a_time(client: Client, client_of_face:
 
 
 @pytest.mark.parametrize("options", [{}, EXACTLY_ONCE], ids=["plain", "exactly once"])
-def test_two_workers_share_a_backlog_without_repeats(
-    client: Client, service: InProcessService, options: dict[str, bool]
-) -> None:
+def test_two_workers_share_one_backlog(client: Client, service: InProcessService, options: dict[str, bool]) -> None:
     project = create_work_project(client, **options)
     data = publish(client, project, 300)
     handlers = sharing_handlers()
@@ -122,9 +120,7 @@ def test_no_more_is_on_lease_than_was_said(client: Client, client_of_face: Any, 
     assert free == [15]
 
 
-def test_a_stop_finishes_what_was_begun_and_gives_back(
-    client: Client, client_of_face: Any, face: str, project: str
-) -> None:
+def test_a_stop_finishes_work_and_gives_back(client: Client, client_of_face: Any, face: str, project: str) -> None:
     publish(client, project, 10)
     noticed = threading.Event()
 
@@ -177,9 +173,7 @@ def test_closing_the_client_ends_the_work(client: Client, service: InProcessServ
     over.set()
 
 
-async def test_closing_the_client_for_asyncio_ends_the_work(
-    client: Client, service: InProcessService, project: str
-) -> None:
+async def test_closing_the_asyncio_client_ends_the_work(client: Client, service: InProcessService, project: str):
     publish(client, project, 1)
 
     async def close(_: ReceivedMessage) -> None:
@@ -219,9 +213,7 @@ def test_an_ordered_subscription_is_refused(client: Client, client_of_face: Any,
         client_of_face.work("none", Handler(face).handle, project=project)
 
 
-def test_a_subscription_that_is_deleted_ends_the_work(
-    client: Client, client_of_face: Any, face: str, project: str
-) -> None:
+def test_a_deleted_subscription_ends_the_work(client: Client, client_of_face: Any, face: str, project: str) -> None:
     publish(client, project, 5)
 
     def delete(_: ReceivedMessage) -> None:
@@ -287,9 +279,7 @@ def test_what_fails_or_is_put_off_comes_again(fast_client: Any, face: str, fast_
     assert backlog(client, project) == 0
 
 
-def test_of_an_ordering_key_one_message_is_handled_after_the_other_also_again_when_one_failed(
-    client_of_face: Any, face: str, client: Client
-) -> None:
+def test_messages_of_a_key_are_handled_in_order_despite_failures(client_of_face: Any, face: str, client: Client):
     project = create_work_project(client, enable_message_ordering=True)
     keys = "abaabb"
     client.project(project).topic("t").publish([Message(b"%d" % at, ordering_key=key) for at, key in enumerate(keys)])
@@ -308,13 +298,9 @@ def test_of_an_ordering_key_one_message_is_handled_after_the_other_also_again_wh
 
 @ON_ONE_FACE
 def test_a_slow_handler_keeps_its_message(
-    client: Client,
-    client_of_face: Any,
-    face: str,
-    project: str,
-    service: InProcessService,
+    client: Client, client_of_face: Any, face: str, project: str, service: InProcessService,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     publish(client, project, 3)
     longer_than_a_lease = pass_leases(monkeypatch, service)
     handler = Handler(face, lambda message: 0 if message.data == b"2" else longer_than_a_lease)  # it waits for so long
@@ -347,13 +333,9 @@ def test_a_late_answer_acknowledges(
 
 @ON_ONE_FACE
 def test_a_message_is_kept_only_for_so_long(
-    client: Client,
-    client_of_face: Any,
-    face: str,
-    project: str,
-    service: InProcessService,
+    client: Client, client_of_face: Any, face: str, project: str, service: InProcessService,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     publish(client, project, 1)
     let_time_pass_faster(monkeypatch)
     answered = threading.Event()
@@ -382,9 +364,7 @@ def test_a_message_is_kept_only_for_so_long(
     (True, "Worked(worked=0, failed=0, late=0, given_back=2)"),
     (False, "Worked(worked=1, failed=0, late=0, given_back=1)"),
 ], ids=["again and again", "once"])  # fmt: skip
-def test_a_signal_stops_the_work_and_a_second_one_at_once(
-    client: Client, service: InProcessService, project: str, is_repeated: bool, said: str
-) -> None:
+def test_a_signal_stops_the_work(client: Client, service: InProcessService, project: str, is_repeated: bool, said: str):
     publish(client, project, 2)
     program = f"""
 import os, signal
@@ -413,9 +393,7 @@ print(client.work("s", handle, project={project!r}, concurrency=1, prefetch=1), 
 # Single calls
 
 
-def test_messages_are_acknowledged_each_for_itself(
-    client: Client, client_of_face: Any, project: str, service: InProcessService
-) -> None:
+def test_single_messages_are_acknowledged(client: Client, client_of_face: Any, project: str, service: InProcessService):
     publish(client, project, 4)
     there = client_of_face.project(project).subscription("s")
     got = there.pull(10)

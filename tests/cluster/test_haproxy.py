@@ -86,10 +86,9 @@ def test_a_node_that_is_not_ready_gets_nothing_unless_none_is(haproxy: Haproxy, 
 
 VERBS = ("pull", "acknowledge", "modifyOffset", "seek")
 REPEATED: list[tuple[str, str, dict[str, str]]] = [
-    ("GET", "/v1/projects/p/topics", {}),
-    *(("POST", f"/v1/projects/p/subscriptions/s:{verb}", {}) for verb in VERBS),
+    ("GET", "/v1/projects/p/topics", {}), *(("POST", f"/v1/projects/p/subscriptions/s:{verb}", {}) for verb in VERBS),
     ("POST", PUBLISH, {"Idempotency-Key": "k"}),
-]
+]  # fmt: skip
 
 
 def test_what_can_do_no_harm_is_sent_again_when_its_node_dies(ask: Ask, nodes: list[Stub]) -> None:
@@ -124,11 +123,8 @@ def test_a_reload_refuses_nobody(haproxy: Haproxy, ask: Ask) -> None:
 
 def test_nodes_are_asked_by_tls_and_their_certificates_are_checked(authority: Authority, tmp_path: Path) -> None:
     other = Authority(tmp_path / "other")
-    with (
-        stubs("right", authority=authority) as [right],
-        stubs("wrong", authority=other) as [wrong],
-        stubs("ops") as [ops],
-    ):
+    with (stubs("right", authority=authority) as [right], stubs("wrong", authority=other) as [wrong],
+          stubs("ops") as [ops]):  # fmt: skip
         backends = [Backend(stub.name, stub.server_port, ops.server_port) for stub in (right, wrong)]
         with Haproxy(tmp_path, backends, authority.sign("haproxy").both, authority.ca) as haproxy:
             for _ in range(4):
@@ -167,10 +163,8 @@ def old_stub(authority: Authority) -> Iterator[Stub]:
 @pytest.fixture
 def moving_haproxy(old_stub: Stub, authority: Authority, tmp_path: Path) -> Iterator[MovingHaproxy]:
     both = authority.sign("moving").both
-    with (
-        stubs("new") as [new],
-        MovingHaproxy(tmp_path, old_stub.server_port, authority.ca, new.server_port, both) as running,
-    ):
+    with (stubs("new") as [new],
+          MovingHaproxy(tmp_path, old_stub.server_port, authority.ca, new.server_port, both) as running):  # fmt: skip
         yield running
 
 
@@ -184,9 +178,7 @@ def set_service(moving: MovingHaproxy, value: str) -> None:
     moving.ask(f"set map {moving.map} service {value}")
 
 
-def test_what_comes_while_the_service_is_held_waits_and_is_answered_where_the_map_leads_then(
-    moving_haproxy: MovingHaproxy, old_stub: Stub, authority: Authority
-) -> None:
+def test_a_held_request_follows_the_new_map(moving_haproxy: MovingHaproxy, old_stub: Stub, authority: Authority):
     assert get(moving_haproxy, authority) == "old"
     set_service(moving_haproxy, "held")
     with ThreadPoolExecutor(5) as clients:
@@ -205,9 +197,7 @@ def count_connections(moving: MovingHaproxy) -> int:
     return int(found.split()[1])
 
 
-def test_a_pull_that_waits_at_the_old_service_is_told_when_it_stops_and_may_ask_again(
-    moving_haproxy: MovingHaproxy, old_stub: Stub, authority: Authority
-) -> None:
+def test_a_stop_ends_a_waiting_pull(moving_haproxy: MovingHaproxy, old_stub: Stub, authority: Authority) -> None:
     old_stub.breaks = True
     old_stub.goes_on.clear()
     with ThreadPoolExecutor(1) as client:

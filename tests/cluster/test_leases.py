@@ -77,11 +77,8 @@ def in_memory(count: int) -> Keeper:
     return Keeper(MemoryLeases(clock, settled=True), names, pass_time, clock=clock)
 
 
-BROKEN = WorkerState(
-    phase=RETRYING,
-    failure=Failure(1_700_000_000_000, SEND, "it said \x00 \N{ROCKET}", 500),
-    attempts=[Attempt(1_700_000_000_000, 3, 500, 12, 4096, "500")],
-)
+BROKEN = WorkerState(phase=RETRYING, failure=Failure(1_700_000_000_000, SEND, "it said \x00 \N{ROCKET}", 500),
+                     attempts=[Attempt(1_700_000_000_000, 3, 500, 12, 4096, "500")])  # fmt: skip
 
 
 @pytest.fixture(
@@ -125,17 +122,13 @@ def b(keeper: Keeper) -> Holder:
     return Holder(keeper, "b")
 
 
-async def test_one_holder_gets_everything_also_when_an_answer_was_lost_or_it_holds_what_nobody_knows(
-    keeper: Keeper, a: Holder
-) -> None:
+async def test_one_holder_gets_everything_even_after_a_lost_answer_or_unknown_leases(keeper: Keeper, a: Holder) -> None:
     for held in (NONE, frozenset(keeper.subscriptions), NONE, frozenset({SubscriptionId("unknown")})):
         a.held = held
         assert await a.heartbeat() == frozenset(keeper.subscriptions)
 
 
-async def test_who_sends_heartbeats_keeps_its_share_and_who_does_not_any_more_loses_it(
-    keeper: Keeper, a: Holder, b: Holder
-) -> None:
+async def test_heartbeats_keep_a_share_and_without_them_it_is_lost(keeper: Keeper, a: Holder, b: Holder) -> None:
     for _ in range(4):
         await a.heartbeat()
         await keeper.pass_time(LEASE_SECONDS - 1)

@@ -29,6 +29,7 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
 Client = httpx.Client
+Nodes = tuple[InProcessService, InProcessService]
 _numbers = count()
 
 
@@ -43,9 +44,7 @@ def settings() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def nodes(
-    tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]
-) -> Iterator[tuple[InProcessService, InProcessService]]:
+def nodes(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]) -> Iterator[Nodes]:
     folder = tmp_path_factory.mktemp("nodes")
     wait = {"pull_wait": 50.0}
     with node_served(folder / "one", settings, **wait) as one, node_served(folder / "two", settings, **wait) as two:
@@ -55,13 +54,13 @@ def nodes(
 
 
 @pytest.fixture
-def client_one(nodes: tuple[InProcessService, InProcessService]) -> Iterator[Client]:
+def client_one(nodes: Nodes) -> Iterator[Client]:
     with client_of(nodes[0].run.base_url) as client:
         yield client
 
 
 @pytest.fixture
-def client_two(nodes: tuple[InProcessService, InProcessService]) -> Iterator[Client]:
+def client_two(nodes: Nodes) -> Iterator[Client]:
     with client_of(nodes[1].run.base_url) as client:
         yield client
 
@@ -102,9 +101,7 @@ def offsets(client: Client, sub: str) -> int:
     return int(client.get(f"{sub}:offsets").raise_for_status().json()["current"])
 
 
-def test_messages_pulled_on_either_node_are_leased_once_and_acknowledged_and_sought_on_any(
-    client_one: Client, client_two: Client, sub: str
-) -> None:
+def test_messages_are_leased_once_by_either_node(client_one: Client, client_two: Client, sub: str) -> None:
     publish(client_one, sub, "a", "b", "c", "d")
     first, second = pull(client_one, sub, 2), pull(client_two, sub, 2)
     assert sorted([*first, *second]) == ["a", "b", "c", "d"]
@@ -115,9 +112,7 @@ def test_messages_pulled_on_either_node_are_leased_once_and_acknowledged_and_sou
     assert list(pull(client_one, sub)) == ["d"]
 
 
-def test_nack_and_extension_go_to_the_owner_and_refusals_come_back_as_they_are(
-    client_one: Client, client_two: Client, sub: str
-):
+def test_nack_and_extension_go_to_the_owner_and_refusals_come_back(client_one: Client, client_two: Client, sub: str):
     publish(client_one, sub, "a", "b")
     given = pull(client_one, sub)
     nacked = client_two.post(f"{sub}:nack", json={"ackIds": [given["a"]]})
@@ -133,9 +128,7 @@ def test_nack_and_extension_go_to_the_owner_and_refusals_come_back_as_they_are(
     assert (bad.status_code, bad.json()["error"]["message"]) == (400, "Invalid ack id")
 
 
-def test_an_answer_has_the_id_of_its_request_and_hot_requests_are_forwarded_again_and_again(
-    client_one: Client, client_two: Client, sub: str
-) -> None:
+def test_forwarded_answers_have_the_ids_of_their_requests(client_one: Client, client_two: Client, sub: str) -> None:
     publish(client_one, sub, *map(str, range(10)))
     pull(client_one, sub, 1)
     for number in range(9):  # from the second on the head is known, and the request on the lane
@@ -146,9 +139,7 @@ def test_an_answer_has_the_id_of_its_request_and_hot_requests_are_forwarded_agai
     assert pull(client_two, sub) == {}
 
 
-def test_a_pull_waits_on_the_owner(
-    nodes: tuple[InProcessService, InProcessService], client_one: Client, client_two: Client, sub: str
-) -> None:
+def test_a_pull_waits_on_the_owner(nodes: Nodes, client_one: Client, client_two: Client, sub: str) -> None:
     pull(client_one, sub)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(pull, client_two, sub, wait=True)
@@ -157,9 +148,7 @@ def test_a_pull_waits_on_the_owner(
         assert list(waiting.result()) == ["late"]
 
 
-def test_a_change_that_is_forwarded_is_in_the_audit_log_once(
-    nodes: tuple[InProcessService, InProcessService], client_one: Client, client_two: Client, sub: str
-) -> None:
+def test_a_forwarded_change_is_audited_once(nodes: Nodes, client_one: Client, client_two: Client, sub: str) -> None:
     publish(client_one, sub, "a")
     pull(client_one, sub)
     client_two.post(f"{sub}:modifyOffset", json={"offset": 0}, headers={"x-request-id": f"move{sub[-2:]}"})
@@ -180,9 +169,7 @@ def view(node: InProcessService, query: str, token: str = SERVICE_TOKEN) -> Iter
             yield answer
 
 
-def test_a_publish_on_one_node_wakes_a_view_on_the_other(
-    nodes: tuple[InProcessService, InProcessService], client_one: Client, sub: str
-) -> None:
+def test_a_publish_on_one_node_wakes_a_view_on_the_other(nodes: Nodes, client_one: Client, sub: str) -> None:
     name = sub.rpartition("/")[2]
     with view(nodes[1], f"topics={name}&subscriptions={name}&tail={name}") as answer:
         next_event(answer, "counts")
@@ -195,9 +182,7 @@ def test_a_publish_on_one_node_wakes_a_view_on_the_other(
     assert counts["topics"][name]["messages"] == counts["subscriptions"][name]["lag"] == 1
 
 
-def test_a_token_that_is_revoked_on_one_node_ends_its_views_on_the_other(
-    nodes: tuple[InProcessService, InProcessService], client_one: Client, sub: str
-) -> None:
+def test_a_token_revoked_on_one_node_ends_its_views_on_the_other(nodes: Nodes, client_one: Client, sub: str) -> None:
     user, name = f"{nodes[0].run.base_url}/v1/users/who", sub.rpartition("/")[2]
     made = client_one.post(user, json={"projects": [{"project": "P", "roles": ["project_admin"]}]}).raise_for_status()
     with view(nodes[1], f"topics={name}", made.json()["token"]) as answer:
@@ -207,9 +192,7 @@ def test_a_token_that_is_revoked_on_one_node_ends_its_views_on_the_other(
         assert next_event(answer, "end")[1]["code"] == 401
 
 
-def test_a_node_that_does_not_say_how_it_is_reached_is_named_to_clients_of_others(
-    tmp_path: Path, settings: dict[str, str], client_two: Client, sub: str
-) -> None:
+def test_an_unreachable_owner_is_named(tmp_path: Path, settings: dict[str, str], client_two: Client, sub: str) -> None:
     with node_served(tmp_path / "silent", settings, node_url="") as silent, client_of(silent.run.base_url) as asked:
         pull(asked, sub)
         answer = client_two.post(f"{sub}:pull", json={})
@@ -217,17 +200,12 @@ def test_a_node_that_does_not_say_how_it_is_reached_is_named_to_clients_of_other
         assert "set node_url on every node" in answer.json()["error"]["message"]
 
 
-def test_nodes_ask_each_other_over_tls_and_believe_no_unknown_certificate(
-    tmp_path: Path, settings: dict[str, str], client_one: Client, client_two: Client, sub: str
-) -> None:
+def test_nodes_ask_over_tls(tmp_path: Path, settings: dict[str, str], client_one: Client, client_two: Client, sub: str):
     signed = Authority(tmp_path).sign("node")
     certificate = {"cert": str(signed.certificate), "key": str(signed.key)}
-    with (
-        node_served(tmp_path / "owner", settings, **certificate) as owner,
-        node_served(tmp_path / "other", settings, node_ca_file=str(tmp_path / "ca.pem")) as other,
-        client_of(owner.run.base_url) as asked,
-        client_of(other.run.base_url) as trusting,
-    ):
+    with (node_served(tmp_path / "owner", settings, **certificate) as owner,
+          node_served(tmp_path / "other", settings, node_ca_file=str(tmp_path / "ca.pem")) as other,
+          client_of(owner.run.base_url) as asked, client_of(other.run.base_url) as trusting):  # fmt: skip
         publish(client_one, sub, "a")
         given = pull(asked, sub)
         assert acknowledge(trusting, sub, *given.values()).status_code == 200
@@ -239,14 +217,14 @@ SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[InProcessService, InProcessService]]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     folder, settings = tmp_path_factory.mktemp("nodes"), shared_settings()
     with node_served(folder / "owner", settings) as owner, node_served(folder / "other", settings) as other:
         yield owner, other
 
 
 @pytest.fixture
-def owner(pair: tuple[InProcessService, InProcessService]) -> Iterator[AmsClient]:
+def owner(pair: Nodes) -> Iterator[AmsClient]:
     with AmsClient(pair[0].run.base_url, SERVICE_TOKEN) as client:
         yield client
 
@@ -257,9 +235,7 @@ def create_owned_project(client: AmsClient, **options: bool) -> str:
     return project
 
 
-def test_workers_of_two_nodes_share_a_backlog_and_nothing_is_handled_twice(
-    pair: tuple[InProcessService, InProcessService], owner: AmsClient
-) -> None:
+def test_workers_of_two_nodes_share_a_backlog_and_nothing_is_handled_twice(pair: Nodes, owner: AmsClient) -> None:
     project = create_owned_project(owner)
     data = publish_numbers(owner, project, 300)
     handlers = sharing_handlers()

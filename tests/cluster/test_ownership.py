@@ -97,9 +97,7 @@ async def owner_of(node: Node, subscription: SubscriptionId = ONE) -> tuple[str,
     return refused.value.node, refused.value.url
 
 
-async def test_who_claims_first_owns_it_and_what_was_released_may_be_claimed_at_once(
-    single_ownership: Ownership,
-) -> None:
+async def test_the_first_claim_owns_it_and_a_released_one_is_free_at_once(single_ownership: Ownership) -> None:
     for _ in range(2):
         await single_ownership.claim(ONE)
         assert single_ownership.holds(ONE)
@@ -197,9 +195,7 @@ async def test_a_deleted_subscription_is_owned_by_nobody(a: Node) -> None:
         await a.claim("never")
 
 
-async def test_a_node_without_answers_owns_nothing_any_more_by_its_own_clock(
-    nodes: Nodes, a: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_node_without_answers_owns_nothing(nodes: Nodes, a: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     await a.claim(ONE)
     now = ownership._now()
 

@@ -36,10 +36,10 @@ A_MESSAGE = {"messages": [{"data": "aGk="}]}
 test_http_1_0 = repaired.test_a_request_of_http_1_0_needs_no_host
 test_chunked = repaired.test_chunked_may_be_written_in_any_case
 test_any_bytes = repaired.test_no_bytes_make_the_service_fail
-test_offers = repaired.test_an_offer_to_upgrade_is_passed_by_however_it_is_spelt
+test_offers = repaired.test_an_offer_to_upgrade_is_ignored_however_it_is_spelt
 test_offers_in_packets = repaired.test_an_offer_to_upgrade_may_come_in_two_packets
-test_requests_behind_offers = repaired.test_what_follows_a_request_that_offers_to_upgrade_is_never_taken_for_a_request
-test_lines_of_a_body = repaired.test_lines_of_a_body_that_look_like_offers_move_no_byte_of_it
+test_requests_behind_offers = repaired.test_bytes_behind_an_offer_to_upgrade_are_never_taken_for_a_request
+test_lines_of_a_body = repaired.test_a_body_that_looks_like_an_offer_stays_whole
 test_offers_between_others = repaired.test_a_request_that_offers_to_upgrade_may_stand_between_others
 test_a_body_announced_too_large = repaired.test_a_body_announced_too_large_is_refused_before_it_comes
 
@@ -148,9 +148,7 @@ def test_clients_that_connect_for_each_call_share_connections_to_the_service(str
 
 
 @pytest.mark.parametrize("name", table(b"", b""))
-def test_whatever_a_client_sends_the_next_ones_get_the_answers_to_their_own_requests(
-    strict_service: ProxiedService, name: str
-) -> None:
+def test_after_any_bytes_the_next_clients_get_their_own_answers(strict_service: ProxiedService, name: str) -> None:
     login = b"x-api-key: %b\r\n" % SERVICE_TOKEN.encode()
     has_printed = table(b"/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGVsbG8="}]}', login)[name]
     for end in (len(has_printed), len(has_printed) - 1, has_printed.find(b"\r\n\r\n") + 3):
@@ -196,9 +194,7 @@ def test_the_log_has_no_query(strict_service: ProxiedService) -> None:
     assert not strict_service.haproxy.process.has_printed("s3cr3t")
 
 
-def test_a_publish_in_flight_is_not_sent_again_and_a_pull_is_and_a_service_that_is_not_ready_is_asked(
-    strict_service: ProxiedService, tmp_path: Path, authority: Authority
-) -> None:
+def test_a_pull_is_retried_and_no_publish(strict_service: ProxiedService, tmp_path: Path, authority: Authority) -> None:
     with (
         stubs("stub") as [stub],
         SingleHaproxy(tmp_path, stub.server_port, stub.server_port, authority.sign("broken").both) as haproxy,
@@ -215,9 +211,7 @@ def test_a_publish_in_flight_is_not_sent_again_and_a_pull_is_and_a_service_that_
         assert client.ask("GET", "/v1/version").status == 200
 
 
-def test_a_service_that_starts_is_waited_for(
-    strict_service: ProxiedService, tmp_path: Path, authority: Authority
-) -> None:
+def test_a_starting_service_is_waited_for(strict_service: ProxiedService, tmp_path: Path, authority: Authority) -> None:
     port = free_port()
     with SingleHaproxy(tmp_path, port, port, authority.sign("later").both) as haproxy:
         client = dataclasses.replace(strict_service, haproxy=haproxy)

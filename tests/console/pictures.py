@@ -65,11 +65,9 @@ def main() -> None:
     chosen = parser.parse_args()
     subprocess.run(["scripts/console"], cwd=ROOT, check=True)
     chosen.folder.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory() as data,
-        live_service(Path(data) / "ams-data", "--min-free-bytes", "0", "--reserve-bytes", "0") as service,
-        sync_playwright() as playwright,
-    ):
+    with (tempfile.TemporaryDirectory() as data,
+          live_service(Path(data) / "ams-data", "--min-free-bytes", "0", "--reserve-bytes", "0") as service,
+          sync_playwright() as playwright):  # fmt: skip
         _work(service, chosen.minutes * 60)
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name, page in _draw_pages(browser, service):

@@ -29,9 +29,7 @@ def status(service: LiveService, token: str, path: str = "/users/profile") -> in
         return client.get(path, headers={"x-api-key": token}).status_code
 
 
-def test_a_schema_gets_a_second_revision_and_the_difference_is_seen(
-    open_tab: TabOpener, api: Api, project: str
-) -> None:
+def test_a_schema_gets_a_second_revision_and_shows_the_difference(open_tab: TabOpener, api: Api, project: str) -> None:
     page = open_tab(f"p/{project}/schemas")
     fields = {"Name": "reading", "What payloads must be": '{"type": "object", "required": ["site"]}'}
     fill_in(page, "New schema", fields)
@@ -61,9 +59,7 @@ def test_a_schema_gets_a_second_revision_and_the_difference_is_seen(
     expect(page.get_by_text("The project has no schemas.")).to_be_visible()
 
 
-def test_a_project_admin_gives_members_new_tokens(
-    open_tab: TabOpener, api: Api, service: LiveService, project: str
-) -> None:
+def test_a_project_admin_gives_out_new_tokens(open_tab: TabOpener, api: Api, service: LiveService, project: str):
     path = f"/projects/{project}/members"
     roles = {"projects": [{"project": project, "roles": ["project_admin"]}]}
     admin = api("POST", f"{path}/{project}-admin", roles)["token"]
@@ -77,9 +73,7 @@ def test_a_project_admin_gives_members_new_tokens(
     assert status(service, old) == 401
 
 
-def test_a_member_is_made_changed_and_removed(
-    open_tab: TabOpener, api: Api, service: LiveService, project: str
-) -> None:
+def test_a_member_is_made_edited_and_removed(open_tab: TabOpener, api: Api, service: LiveService, project: str) -> None:
     page = open_tab(f"p/{project}/members")
     fill_in(page, "New user", {"Name": f"{project}-sensor"})
     token = shown_token(page)
@@ -115,9 +109,7 @@ def test_a_named_token_is_shown_once_and_revoked(open_tab: TabOpener, service: L
     assert status(service, token) == 401
 
 
-def test_registrations_are_accepted_and_declined(
-    open_tab: TabOpener, api: Api, service: LiveService, project: str
-) -> None:
+def test_registrations_are_accepted_and_declined(open_tab: TabOpener, api: Api, service: LiveService, project: str):
     for name in ("yes", "no"):
         api("POST", "/registrations", {"name": f"{project}-{name}", "organization": "Garden"})
     page = open_tab("registrations")
@@ -202,9 +194,7 @@ def test_usage_is_shown_by_month_and_downloaded(open_tab: TabOpener, api: Api, p
         button(page, "Download CSV")
 
     download.value.save_as(tmp_path / "usage.csv")
-    [found] = [
-        each for each in csv.DictReader(io.StringIO((tmp_path / "usage.csv").read_text())) if each["project"] == project
-    ]
+    [found] = [e for e in csv.DictReader(io.StringIO((tmp_path / "usage.csv").read_text())) if e["project"] == project]
     months = [name for name in found if re.fullmatch(r"\d{4}-\d\d", name)]
     assert len(months) == 6
     assert (found[months[-1]], found["messages"], found["topics"]) == ("3", "3", "1")
@@ -227,9 +217,7 @@ def test_a_project_is_changed_and_deleted_with_its_name_typed(open_tab: TabOpene
 SUBSCRIPTION_COUNT = 59
 
 
-def test_an_overview_counts_every_subscription_and_looks_at_the_last(
-    open_tab: TabOpener, api: Api, project: str
-) -> None:
+def test_an_overview_counts_all_subscriptions_and_looks_at_the_last(open_tab: TabOpener, api: Api, project: str):
     api("POST", f"/projects/{project}:modifyQuotas", {"quotas": {"topics": 100}})
     api.topic(project, *[b"x"] * 10)
     for number in range(SUBSCRIPTION_COUNT):
@@ -269,9 +257,7 @@ def letters(api: Api, project: str) -> str:
     return f"p/{project}/subscriptions/s?tab=dead"
 
 
-def test_all_dead_letters_are_reached_and_published_again(
-    open_tab: TabOpener, api: Api, project: str, letters: str
-) -> None:
+def test_all_dead_letters_can_be_published_again(open_tab: TabOpener, api: Api, project: str, letters: str) -> None:
     page = open_tab(letters)
     expect(page.locator(".message")).to_have_count(25)
     button(page, "Older")
@@ -292,9 +278,7 @@ def test_all_dead_letters_are_reached_and_published_again(
     assert api("GET", f"/projects/{project}/topics/t:offsets")["max"] == 36
 
 
-def test_a_forged_dead_letter_is_told_and_not_published(
-    open_tab: TabOpener, api: Api, project: str, letters: str
-) -> None:
+def test_a_forged_dead_letter_is_told_not_published(open_tab: TabOpener, api: Api, project: str, letters: str) -> None:
     page = open_tab(letters, viewport={"width": 1440, "height": 900})
 
     forged = page.locator(".message").filter(has_text="made up")

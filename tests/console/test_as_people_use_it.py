@@ -97,9 +97,7 @@ def test_where_nothing_is_stands_what_to_do_with_a_command_to_copy(open_tab: Tab
     assert page.evaluate("navigator.clipboard.readText()") == f"ams topics create readings --project {project}"
 
 
-def test_what_is_huge_is_cut_with_a_way_to_all_of_it(
-    open_tab: TabOpener, api: Api, project: str, tmp_path: Path
-) -> None:
+def test_huge_payloads_are_cut_with_a_way_to_all(open_tab: TabOpener, api: Api, project: str, tmp_path: Path) -> None:
     api.topic(project)
     huge = b"z" * 10_000_000
     many = {"data": "", "attributes": {f"name-{number}": str(number) for number in range(10_000)}}
@@ -183,9 +181,7 @@ def test_messages_are_found_by_their_attributes_and_from_a_time_on(open_tab: Tab
     expect(page.get_by_label("From id")).to_have_value("")
 
 
-def test_what_is_pulled_by_hand_is_acknowledged_up_to_where_one_says(
-    open_tab: TabOpener, api: Api, project: str
-) -> None:
+def test_messages_pulled_by_hand_are_acknowledged_up_to_a_choice(open_tab: TabOpener, api: Api, project: str) -> None:
     api.topic(project)
     api.subscription(project)
     api.publish(project, *[{"data": data(b"x")}] * 3)
@@ -248,9 +244,7 @@ def other_server(service: LiveService, tmp_path: Path) -> Iterator[str]:
         yield f"{url}/"
 
 
-def test_its_files_work_elsewhere(
-    open_tab: TabOpener, api: Api, service: LiveService, project: str, other_server: str
-) -> None:
+def test_its_files_work_elsewhere(open_tab: TabOpener, api: Api, service: LiveService, project: str, other_server: str):
     api.topic(project)
     page = open_tab(token="")
     page.goto(f"{other_server}#token={service.token}")

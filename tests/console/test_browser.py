@@ -74,9 +74,7 @@ def test_whatever_is_in_a_message_is_shown_as_text_and_never_runs(open_tab: TabO
 
 
 @pytest.mark.long
-def test_a_token_that_ends_loses_nothing_typed(
-    open_tab: TabOpener, api: Api, service: LiveService, project: str
-) -> None:
+def test_an_ended_token_loses_nothing_typed(open_tab: TabOpener, api: Api, service: LiveService, project: str) -> None:
     api.topic(project)
     made = api("POST", "/users/admin/tokens/short", {"expires_in": 3600})
     page = open_tab(f"p/{project}/topics/t?tab=publish", made["token"])
@@ -95,9 +93,7 @@ def test_a_token_that_ends_loses_nothing_typed(
 
 
 @pytest.mark.long
-def test_a_subscription_moves_back_at_once_and_forward_only_by_its_name(
-    open_tab: TabOpener, api: Api, project: str
-) -> None:
+def test_a_subscription_moves_back_at_once_and_forward_by_its_name(open_tab: TabOpener, api: Api, project: str) -> None:
     api.topic(project)
     api.subscription(project)
     api.publish(project, *[{"data": data(b"x")}] * 3)
@@ -121,9 +117,7 @@ def test_a_subscription_moves_back_at_once_and_forward_only_by_its_name(
 def test_all_of_it_is_small(service: LiveService) -> None:
     page = httpx.get(f"{service.base_url}/console/", trust_env=False, timeout=PATIENCE_SECONDS)
     names = re.findall(r'(?:src|href)="([^"]+\.(?:js|css))"', page.text)
-    files = [
-        httpx.get(f"{service.base_url}/console/{name}", trust_env=False, timeout=PATIENCE_SECONDS) for name in names
-    ]
+    files = [httpx.get(f"{service.base_url}/console/{n}", trust_env=False, timeout=PATIENCE_SECONDS) for n in names]
 
     assert len(names) == 2
     assert sum(int(each.headers["content-length"]) for each in [page, *files]) < 150_000

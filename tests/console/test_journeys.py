@@ -127,9 +127,7 @@ def test_a_dead_letter_is_published_again(open_tab: TabOpener, api: Api, endpoin
     wait_until(lambda: api("GET", f"{base}/topics/t:offsets")["max"] == 2)
 
 
-def test_users_of_issuers_log_in_there(
-    open_tab: TabOpener, api: Api, service: LiveService, issuer: tuple[str, int]
-) -> None:
+def test_users_log_in_at_issuers(open_tab: TabOpener, api: Api, service: LiveService, issuer: tuple[str, int]) -> None:
     api("POST", "/users/anna", {})
     api("POST", "/users/anna/bindings/elsewhere", {"issuer": issuer[0], "subject": "anna-1"})
     page = open_tab(token="")

@@ -241,10 +241,8 @@ def test_http_goes_to_this_machine_only_and_only_where_that_is_permitted(url: st
     if is_good:
         assert created(asked, numbered_secrets(), local_http=True).endpoint == url
         assert modify_push_config(None, asked, numbered_secrets(), local_http=True).endpoint == url
-    for not_permitted in (
-        lambda: created(asked, numbered_secrets()),
-        lambda: created(AskedPush(endpoint=url), numbered_secrets()),
-    ):
+    for not_permitted in (lambda: created(asked, numbered_secrets()),
+                          lambda: created(AskedPush(endpoint=url), numbered_secrets())):  # fmt: skip
         if not is_https(url):
             with pytest.raises(InvalidInput):
                 not_permitted()
@@ -359,18 +357,15 @@ good_options = st.builds(
     st.sampled_from(["", "attributes:a", 'attributes."\u00e4" != "\\""']), st.booleans(), st.booleans(), st.booleans(),
     st.none() | st.integers(MIN_TTL, 10**15), st.none() | st.integers(MIN_RETENTION, MAX_RETENTION), st.booleans(),
 )  # fmt: skip
-BAD = [
-    ParallelOptions(RetryPolicy(Milliseconds(-1))),
-    ParallelOptions(RetryPolicy(maximum_backoff=Milliseconds(MAX_BACKOFF + 1))),
-    ParallelOptions(RetryPolicy(Milliseconds(2), Milliseconds(1))),
-    ParallelOptions(dead_letter_policy=DeadLetterPolicy("D", 4)),
-    ParallelOptions(dead_letter_policy=DeadLetterPolicy("D", 101)),
-    ParallelOptions(dead_letter_policy=DeadLetterPolicy("")),
-    ParallelOptions(filter="a"),
-    ParallelOptions(expiration_ttl=Milliseconds(MIN_TTL - 1)),
-    ParallelOptions(message_retention=Milliseconds(MIN_RETENTION - 1)),
-    ParallelOptions(message_retention=Milliseconds(MAX_RETENTION + 1)),
-]
+BAD = [ParallelOptions(RetryPolicy(Milliseconds(-1))),
+       ParallelOptions(RetryPolicy(maximum_backoff=Milliseconds(MAX_BACKOFF + 1))),
+       ParallelOptions(RetryPolicy(Milliseconds(2), Milliseconds(1))),
+       ParallelOptions(dead_letter_policy=DeadLetterPolicy("D", 4)),
+       ParallelOptions(dead_letter_policy=DeadLetterPolicy("D", 101)),
+       ParallelOptions(dead_letter_policy=DeadLetterPolicy("")), ParallelOptions(filter="a"),
+       ParallelOptions(expiration_ttl=Milliseconds(MIN_TTL - 1)),
+       ParallelOptions(message_retention=Milliseconds(MIN_RETENTION - 1)),
+       ParallelOptions(message_retention=Milliseconds(MAX_RETENTION + 1))]  # fmt: skip
 
 
 @given(good_options)
@@ -383,9 +378,7 @@ def test_what_keeps_the_limits_is_good_and_is_stored_as_it_is(options: ParallelO
 @given(good_options, st.sampled_from(BAD))
 def test_one_bad_option_is_enough(options: ParallelOptions, bad: ParallelOptions) -> None:
     plain = ParallelOptions()
-    wrong = {
-        name: getattr(bad, name) for name in ParallelOptions.__slots__ if getattr(bad, name) != getattr(plain, name)
-    }
+    wrong = {n: getattr(bad, n) for n in ParallelOptions.__slots__ if getattr(bad, n) != getattr(plain, n)}
 
     with pytest.raises(InvalidInput):
         check(replace(options, **wrong))

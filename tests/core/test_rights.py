@@ -16,10 +16,9 @@ GARDEN = {"project": "garden"}
 READINGS = {"project": "garden", "topic": "readings"}
 ACTIONS = ("topics:publish", "topics:show", "subscriptions:pull")
 RIGHTS = st.builds(
-    Right,
-    st.sampled_from([ANY, *ACTIONS]),
+    Right, st.sampled_from([ANY, *ACTIONS]),
     st.sampled_from([ANY, "projects/garden", "projects/garden/topics/readings", "projects/field"]),
-)
+)  # fmt: skip
 NAMES = st.sampled_from([{}, GARDEN, READINGS, {"project": "field"}, {"project": "garden", "subscription": "readings"}])
 
 

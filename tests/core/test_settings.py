@@ -174,18 +174,15 @@ def test_no_secret_is_told() -> None:
     with pytest.raises(Unusable) as stopped:
         convert_settings(service_token=31337)
 
-    assert not any(
-        secret in text for secret in ("s3cret", "w0rker", "31337") for text in (*notes, stopped.value.message)
-    )
+    assert not any(s in t for s in ("s3cret", "w0rker", "31337") for t in (*notes, stopped.value.message))
 
 
 def test_without_an_address_it_listens_where_the_reference_does() -> None:
     certificate = {"certificate": "c.pem", "certificate_key": "k.pem"}
 
     assert convert_settings(**certificate, service_token=None, bind_ip=None) == (
-        {"host": "0.0.0.0", "cert": "c.pem", "key": "k.pem"},
-        (),
-    )
+        {"host": "0.0.0.0", "cert": "c.pem", "key": "k.pem"}, (),
+    )  # fmt: skip
 
 
 def test_an_unknown_auth_option_becomes_what_it_meant() -> None:

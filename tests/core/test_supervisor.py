@@ -37,9 +37,7 @@ def announcements() -> list[str]:
 
 
 @pytest.mark.parametrize("error", [PlantedError, SystemExit])
-async def test_a_thread_that_fails_is_logged_and_its_waiters_fail(
-    announcements: list[str], error: type[BaseException]
-) -> None:
+async def test_a_failed_thread_is_logged_and_fails_waiters(announcements: list[str], error: type[BaseException]):
     watched = Supervisor()
 
     def work() -> None:

@@ -153,9 +153,7 @@ class Generator:
         if "$ref" in schema:
             return self._make_value(self._components[schema["$ref"].rsplit("/", 1)[1]], depth)
         if "anyOf" in schema:
-            return self._make_value(
-                random.choice([each for each in schema["anyOf"] if each.get("type") != "null"]), depth
-            )
+            return self._make_value(random.choice([e for e in schema["anyOf"] if e.get("type") != "null"]), depth)
         return self._of_type(schema, depth)
 
     def _of_type(self, schema: Mapping[str, Any], depth: int) -> Any:

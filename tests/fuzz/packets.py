@@ -214,11 +214,9 @@ def other_requests(path: bytes, body: bytes, key: str) -> Mapping[str, bytes]:
 @contextlib.contextmanager
 def own_ports(folder: Path) -> Iterator[Sequence[Port]]:
     operations = free_port()
-    with (
-        live_service(folder / "plain", *_FLAGS, "--ops-port", str(operations)) as plain,
-        live_service(folder / "tls", *_FLAGS, "--tls-self-signed") as tls,
-        live_certificate_service(folder / "authn") as authn,
-    ):
+    with (live_service(folder / "plain", *_FLAGS, "--ops-port", str(operations)) as plain,
+          live_service(folder / "tls", *_FLAGS, "--tls-self-signed") as tls,
+          live_certificate_service(folder / "authn") as authn):  # fmt: skip
         service_type = b'{"name":"s","hosts":["h"],"auth_types":["x509"],"auth_method":"api-key","type":"ams"}'
         yield [
             _api("API", plain),
@@ -241,10 +239,8 @@ def ports_behind_haproxy(folder: Path) -> Iterator[Sequence[Port]]:
     program()
     certificate, operations = Authority(folder / "authority").sign("haproxy").both, free_port()
     deployed = SingleHaproxy.configuration.read_text()
-    with (
-        live_service(folder / "behind", *_FLAGS, "--ops-port", str(operations)) as service,
-        contextlib.ExitStack() as stack,
-    ):
+    with (live_service(folder / "behind", *_FLAGS, "--ops-port", str(operations)) as service,
+          contextlib.ExitStack() as stack):  # fmt: skip
         ports, api = [], _api("", service)
         for reuse in ("always", "safe"):
             place = folder / reuse

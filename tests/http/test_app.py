@@ -117,9 +117,7 @@ MOMENTS = st.integers(0, 4_102_444_800_000).map(Milliseconds)
 
 
 @given(MOMENTS, st.integers(0, 9), st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)))
-def test_11_4_a_publish_time_reads_as_itself_and_so_does_any_day_with_up_to_nine_digits(
-    moment: Milliseconds, digits: int, day: datetime
-) -> None:
+def test_11_4_a_time_of_up_to_nine_digits_reads_as_itself(moment: Milliseconds, digits: int, day: datetime) -> None:
     assert zulu_time(publish_time(moment)) == moment
 
     fraction = f"{moment % 1000:03d}000000"[:digits]
@@ -163,9 +161,7 @@ async def ask_app(app: App, method: str, *headers: tuple[bytes, bytes]) -> dict[
     *(([PUT, (ASKED, name)], name) for name in (b"authorization", b"idempotency-key", b"if-match")),
     ([PUT, (ASKED, b"x-other"), (ASKED, b"x-api-key")], None),
 ])  # fmt: skip
-async def test_1_4_all_lines_of_asked_headers_count_and_of_several_methods_the_first(
-    lines: list[tuple[bytes, bytes]], allowed: bytes | None
-) -> None:
+async def test_1_4_every_line_of_asked_headers_counts(lines: list[tuple[bytes, bytes]], allowed: bytes | None) -> None:
     answer = await ask_app(App(NONE, NONE, NONE, NONE, [], NONE), "OPTIONS", *lines)
     assert answer["status"] == (403 if allowed is None else 200)
     assert allowed is None or answer.get(b"access-control-allow-headers", b"") == allowed
@@ -175,9 +171,7 @@ async def test_1_4_all_lines_of_asked_headers_count_and_of_several_methods_the_f
     ("error", "exposed"),
     [(NotAllowed(), EXPOSED_HEADERS), (NotAuthenticated(), EXPOSED_HEADERS + b", www-authenticate")],
 )
-async def test_1_4_a_page_may_read_how_to_report_an_error_when_to_ask_again_and_why_a_token_was_refused(
-    error: Exception, exposed: bytes
-) -> None:
+async def test_1_4_a_page_may_read_the_headers_of_an_error(error: Exception, exposed: bytes) -> None:
     refusing: Any = SimpleNamespace(
         answer=lambda *_: AsyncMock(side_effect=error)(), turned_away=AsyncMock(return_value=error)
     )
@@ -216,9 +210,7 @@ INTERNAL = (500, "INTERNAL_SERVER_ERROR")
     (errors.RegistryUnavailable, INTERNAL, "Internal error while querying datastore", 2),
     (errors.NotAcceptable, (406, "NOT_ACCEPTABLE"), None, None),
 ])  # fmt: skip
-def test_errors_that_no_row_of_the_contract_asks_for_have_their_code_word_text_and_time(
-    kind: type[AmsError], wire: tuple[int, str], text: str | None, seconds: int | None
-) -> None:
+def test_each_error_has_its_answer(kind: type[AmsError], wire: tuple[int, str], text: str | None, seconds: int | None):
     answer = refusal(kind(*[] if text else ["x"]))
     assert (answer.code, json.loads(answer.body)["error"]["status"], answer.retry_after) == (*wire, seconds)
     assert text is None or kind().message == text
@@ -249,9 +241,7 @@ def test_an_error_nobody_thought_of_tells_nothing_and_one_of_memory_may_pass() -
 # Long-running work, and its memory
 
 
-async def test_the_body_of_an_acknowledgement_is_counted_while_it_waits_its_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_acknowledgement_that_waits_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large ones are read one at a time, so many may wait."""
     reading, read = asyncio.Event(), asyncio.Event()
 
@@ -272,9 +262,7 @@ async def test_the_body_of_an_acknowledgement_is_counted_while_it_waits_its_turn
 
 
 @pytest.mark.parametrize(("client_leaves", "error"), [(True, ClientLeft), (False, asyncio.CancelledError)])
-async def test_long_work_ends_with_the_client_who_asked_for_it_and_is_cancelled_by_a_stop(
-    client_leaves: bool, error: type[BaseException]
-) -> None:
+async def test_long_work_ends_with_its_client_or_at_a_stop(client_leaves: bool, error: type[BaseException]) -> None:
     left = asyncio.Event()
 
     async def receive() -> dict[str, str]:

@@ -66,13 +66,9 @@ def of_file(folder: Path, egi: ExampleIssuer) -> dict[str, str]:
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     folder = tmp_path_factory.mktemp("bearer")
     clock = [ManualClock()]
-    with (
-        issuer(clock) as egi,
-        issuer(clock) as site,
-        issuer(clock) as other,
-        in_process_service(folder / "ams-data", user_requests_per_second=10**6, **of_file(folder, egi)) as service,
-        httpx.Client(base_url=service.run.base_url + "/v1", trust_env=False, timeout=10) as client,
-    ):
+    with (issuer(clock) as egi, issuer(clock) as site, issuer(clock) as other,
+          in_process_service(folder / "ams-data", user_requests_per_second=10**6, **of_file(folder, egi)) as service,
+          httpx.Client(base_url=service.run.base_url + "/v1", trust_env=False, timeout=10) as client):  # fmt: skip
         clock[0] = service.clock
         installation = Installation(service, folder / "ams-data", client, egi, site, other)
         prepare(installation)
@@ -140,9 +136,7 @@ def test_a_bad_token_is_refused_and_recorded_and_all_else_goes_on(installation: 
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/users"), ("POST", "/users/x"), ("GET", "/users/profile")])
-def test_a_refused_token_is_looked_at_once_a_request_and_recorded_once(
-    installation: Installation, monkeypatch: pytest.MonkeyPatch, method: str, path: str
-) -> None:
+def test_a_request_is_refused_once(installation: Installation, monkeypatch: pytest.MonkeyPatch, method: str, path: str):
     looked, look = [], Logins.principal
     monkeypatch.setattr(Logins, "principal", lambda logins, token: looked.append(token) or look(logins, token))
     for token in (installation.egi.token(audience="elsewhere"), "opaque"):
@@ -171,9 +165,7 @@ def test_a_token_whose_issuer_does_not_answer_may_be_tried_again_and_opens_what_
 
 
 @pytest.mark.parametrize("ending", ["expiry", "/issuers/other", "/users/{}/bindings/work", "/users/{}"])
-def test_a_login_that_ends_is_let_in_on_the_lane_no_more(
-    installation: Installation, ending: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lane_refuses_ended_logins(installation: Installation, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     on_lane, begin = [], LaneExchange._begin_work
     monkeypatch.setattr(LaneExchange, "_begin_work", lambda exchange: on_lane.append(exchange) or begin(exchange))
     name = f"hot-{len(ending)}"

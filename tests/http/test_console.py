@@ -26,9 +26,7 @@ def client_of(folder: Path) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://ams")
 
 
-async def test_the_page_may_run_only_its_own_scripts_and_ask_only_the_service_and_where_tokens_are_fetched(
-    browser: httpx.AsyncClient,
-) -> None:
+async def test_the_page_runs_its_own_scripts_and_asks_the_service_and_issuers_only(browser: httpx.AsyncClient) -> None:
     said = (await browser.get("/console/")).headers["content-security-policy"]
     allowed = dict(each.split(" ", 1) for each in said.split("; "))
 
@@ -50,9 +48,7 @@ async def test_no_answer_may_be_framed_or_taken_for_another_type(browser: httpx.
     assert "set-cookie" not in headers
 
 
-async def test_files_named_by_what_is_in_them_are_kept_the_page_is_asked_for_again_and_both_are_compressed(
-    browser: httpx.AsyncClient,
-) -> None:
+async def test_hashed_files_are_cached_the_page_is_not_and_both_are_compressed(browser: httpx.AsyncClient) -> None:
     script, page = (await browser.get("/console/console-0A1B2C3D.js")), (await browser.get("/console/"))
     assert "immutable" in script.headers["cache-control"]
     assert page.headers["cache-control"] == "no-cache"
@@ -63,9 +59,7 @@ async def test_files_named_by_what_is_in_them_are_kept_the_page_is_asked_for_aga
         assert (answer.headers.get("content-encoding"), answer.text) == (shown, PAGE)
 
 
-async def test_the_address_without_a_slash_leads_to_the_page_also_behind_a_proxy_and_only_reading_is_served(
-    browser: httpx.AsyncClient,
-) -> None:
+async def test_the_address_without_a_slash_leads_to_the_page_behind_a_proxy_too(browser: httpx.AsyncClient) -> None:
     answer = await browser.get("/console", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (308, "console/")
     assert (await browser.head("/console/")).status_code == 200

@@ -93,9 +93,7 @@ async def test_a_head_whose_rights_are_gone_does_not_let_its_body_in(way: Way, s
     protocol.connection_lost(None)
 
 
-async def test_a_connection_whose_pull_was_answered_at_once_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_connection_is_kept_after_an_immediate_pull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with one_way(tmp_path / "data", lane=True, request_seconds=20.0, keep_alive_seconds=75.0) as way:
         line, protocol = way.connect()
         for count in range(1, 4):
@@ -126,9 +124,7 @@ async def test_a_connection_that_ended_leaves_nothing_for_the_collector(way: Way
     assert way.on_lane == 3
 
 
-async def test_a_defect_in_sending_an_answer_ends_its_connection_and_nothing_else(
-    way: Way, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_bug_ends_one_connection(way: Way, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     large = post_packet(PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 20_000)] * 10))
     wanted = post_packet(PULL, b'{"maxMessages":"20","returnImmediately":"true"}')
     await statuses(way, large, large, wanted)
@@ -151,9 +147,7 @@ DIFFERING_FIELDS = (b"traceparent: 00-%032x-%016x-01\r\n", b"X-Forwarded-For: 19
 
 
 @pytest.mark.parametrize(("target", "body"), HOT_REQUESTS)
-async def test_fields_that_are_not_read_may_differ_and_so_may_the_key_of_a_publish(
-    way: Way, target: bytes, body: bytes
-) -> None:
+async def test_unread_fields_may_differ_and_so_may_the_key_of_a_publish(way: Way, target: bytes, body: bytes) -> None:
     await way.send_packets([PUBLISHED, post_packet(PULL, NOW, KEY + b"Authorization: other\r\n")])
     heads = way.made.lane.fast._heads
     for field in (*DIFFERING_FIELDS, *[b"Idempotency-Key: %d-%d\r\n"] * (target == PUBLISH)):
@@ -356,9 +350,7 @@ def requests_at(
     return found
 
 
-async def test_an_error_after_a_wait_is_worded_and_logged_as_that_of_its_request(
-    warm_way: Way, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_late_error_is_logged_as_that_of_its_request(warm_way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     known = requests_at(monkeypatch, Auditor, "turned_away")
     monkeypatch.setattr(Counts, "note_publish", Mock(side_effect=ArithmeticError("planted")))
     answer, _ = await warm_way.send_packets([post_packet(PUBLISH, MESSAGE, KEY + b"X-Request-Id: mine-9\r\n")])

@@ -10,12 +10,9 @@ from tests.fuzz.judging import Answer, AnswerReader, find_fault
 from tests.support.description import description
 from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, InProcessService, in_process_service
 
-FURNITURE = (
-    ("POST", "/projects/P", {}),
-    ("PUT", "/projects/P/topics/T", {}),
-    ("PUT", "/projects/P/subscriptions/S", {"topic": "projects/P/topics/T"}),
-    ("POST", "/users/u", {"projects": [{"project": "P", "roles": ["publisher"]}]}),
-)
+FURNITURE = (("POST", "/projects/P", {}), ("PUT", "/projects/P/topics/T", {}),
+             ("PUT", "/projects/P/subscriptions/S", {"topic": "projects/P/topics/T"}),
+             ("POST", "/users/u", {"projects": [{"project": "P", "roles": ["publisher"]}]}))  # fmt: skip
 LISTS = ["/projects", "/users?details=true", "/projects/P/topics", "/projects/P/subscriptions", "/projects/P/schemas"]
 LISTS += ["/projects/P/topics/T:acl", "/projects/P/subscriptions/S:acl", "/projects/P/subscriptions/S:offsets"]
 REQUESTS = 250

@@ -71,9 +71,7 @@ async def end_of(way: Way) -> int:
 
 
 @pytest.mark.parametrize("missing", [0, 10])
-async def test_a_publish_whose_body_arrives_or_that_waits_for_the_disk_at_a_stop_is_stored_and_answered(
-    way: Way, disk: HeldDisk, missing: int
-) -> None:
+async def test_a_publish_begun_before_a_stop_is_stored_and_answered(way: Way, disk: HeldDisk, missing: int) -> None:
     arrived = len(PUBLISH_REQUEST) - missing
     disk.hold()
     line, protocol = await way.begin(PUBLISH_REQUEST[:arrived])
@@ -107,9 +105,7 @@ async def test_a_publish_whose_body_does_not_come_is_refused_at_the_end_of_a_sto
 
 @pytest.mark.parametrize("headers", [b"", b"Idempotency-Key: k\r\n"])
 @pytest.mark.parametrize("count", [1, 3])
-async def test_publishes_that_the_disk_keeps_waiting_are_refused_at_the_end_of_a_stop_and_nobody_misses_that_it_fails(
-    way: Way, disk: HeldDisk, headers: bytes, count: int
-) -> None:
+async def test_publishes_that_outlast_a_stop_are_refused(way: Way, disk: HeldDisk, headers: bytes, count: int) -> None:
     disk.hold()
     asked = [await way.begin(post_packet(PUBLISH, MESSAGE, ADMIN + headers)) for _ in range(count)]
     stop(way)
@@ -157,9 +153,7 @@ async def test_a_disk_that_fails_is_said_to_all_who_wait(way: Way, disk: HeldDis
 
 
 @pytest.mark.parametrize("ending", ["a stop", "the client leaves"])
-async def test_an_answer_that_is_not_read_is_given_up_at_the_end_of_a_stop_or_when_its_client_leaves(
-    way: Way, ending: str
-) -> None:
+async def test_an_unread_answer_is_given_up_at_the_end_of_a_stop_or_with_its_client(way: Way, ending: str) -> None:
     for _ in range(3):
         await way.send_packets([LARGE_PUBLISH])
     line, protocol = way.connect()
@@ -201,9 +195,7 @@ async def test_a_client_that_leaves_before_it_is_let_in_takes_no_place_of_its_pr
 
 
 @pytest.mark.parametrize("behind", [b"", PUBLISH_REQUEST * 2 + PUBLISH_REQUEST[:-10]])
-async def test_a_client_that_leaves_while_its_message_is_stored_has_it_stored_and_nothing_behind_it(
-    way: Way, disk: HeldDisk, behind: bytes
-) -> None:
+async def test_a_client_that_leaves_has_only_its_first_message_stored(way: Way, disk: HeldDisk, behind: bytes) -> None:
     answered = way.made.api.answered[2]
     disk.hold()
     line, protocol = await way.begin(PUBLISH_REQUEST + behind)
@@ -217,9 +209,7 @@ async def test_a_client_that_leaves_while_its_message_is_stored_has_it_stored_an
     assert way.made.api.answered[2] == answered + 1
 
 
-async def test_an_error_in_one_answer_of_a_group_is_that_of_one_request(
-    way: Way, disk: HeldDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_error_in_a_group_is_of_one_request(way: Way, disk: HeldDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     other = PUBLISH_REQUEST.replace(b"topics/T:", b"topics/Other:")
     await way.send_packets([other])
     note = Counts.note_publish

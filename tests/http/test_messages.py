@@ -85,9 +85,8 @@ def test_1_2_wrong_types_in_any_spelling_and_no_json_are_the_parse_error_of_the_
 
 JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=10,
-)
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3), max_leaves=10,
+)  # fmt: skip
 
 
 @given(JSON | st.dictionaries(st.sampled_from(["ackIds", "AckIds", "pushConfig", "many", "MANY"]), JSON))
@@ -113,10 +112,8 @@ def told_of(read: Callable[[bytes], Outer], body: bytes) -> Outer | str:
         return error.message
 
 
-@given(
-    JSON.map(json.dumps) | st.text(alphabet='{}[]":,\\u0 tfnaAcIdsK1-e.\x01\x7f\ufeff', max_size=40),
-    st.sampled_from(["", " ", " x", "\n{}", "]"]),
-)
+@given(JSON.map(json.dumps) | st.text(alphabet='{}[]":,\\u0 tfnaAcIdsK1-e.\x01\x7f\ufeff', max_size=40),
+       st.sampled_from(["", " ", " x", "\n{}", "]"]))  # fmt: skip
 @example('{"ackIds": ["\x01"]}', "")
 @example('{"ackIds": ["\\ud800"]}', "")
 @example("\ufeff{}", "")
@@ -221,10 +218,9 @@ KEYS = TEXT | st.none() | st.sampled_from(["\u00e9" * 512, "\u00e9" * 512 + "x",
 FIELDS = {
     "data": DATA, "attributes": ATTRIBUTES, "orderingKey": KEYS, "messageId": TEXT | st.none(), "publishTime": TEXT,
 }  # fmt: skip
-USUAL_MESSAGES = st.fixed_dictionaries(
-    {"data": ENCODED_DATA.filter(bool)},
-    optional={"attributes": st.dictionaries(TEXT, TEXT, max_size=5), "messageId": TEXT, "publishTime": TEXT},
-)
+USUAL_MESSAGES = st.fixed_dictionaries({"data": ENCODED_DATA.filter(bool)}, optional={
+    "attributes": st.dictionaries(TEXT, TEXT, max_size=5), "messageId": TEXT, "publishTime": TEXT
+})  # fmt: skip
 KEYED_MESSAGES = st.tuples(USUAL_MESSAGES, st.fixed_dictionaries({"orderingKey": KEYS})).map(
     lambda parts: parts[0] | parts[1]
 )
@@ -327,9 +323,7 @@ ODD_BODIES = st.builds(
 @example(body=b'{"messages":[{"data":"\\ud800"}]}', lenient=True)
 @example(body=b'{"messages":[]}', lenient=False)
 @example(body=b"null", lenient=False)
-def test_a_big_body_is_read_as_plainly_in_place_and_by_a_worker(
-    runner: asyncio.Runner, pool: CountedPool, body: bytes, lenient: bool
-) -> None:
+def test_a_worker_reads_a_big_body_alike(runner: asyncio.Runner, pool: CountedPool, body: bytes, lenient: bool) -> None:
     padded = body + b" " * (BIG_BODY + 1)
     read, wanted = read_big(runner, pool, padded, lenient=lenient), expect_description(padded, lenient)
     # It is decoded a slice at a time: of several faults it may report another one.
@@ -387,9 +381,7 @@ async def test_a_body_of_more_messages_or_attributes_than_may_be_is_too_large_be
     )}),
     times=st.sampled_from([1, 5000]),
 )  # fmt: skip
-def test_a_worker_reads_big_acknowledgements_as_they_are_read_in_place(
-    runner: asyncio.Runner, pool: CountedPool, body: dict[str, list[object]], times: int
-) -> None:
+def test_a_worker_reads_big_acks(runner: asyncio.Runner, pool: CountedPool, body: dict[str, list[object]], times: int):
     text = json.dumps({name: ids and ids * times for name, ids in body.items()}).encode() + b" " * BIG_BODY
     here, there = MessageReader(), MessageReader(pool)
     in_place = outcome(runner, lambda: here.ack_ids(PREFIX, text))

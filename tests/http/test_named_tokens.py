@@ -79,9 +79,7 @@ def test_of_all_the_routes_there_are_a_reduced_token_opens_none_it_has_no_right_
     star = ask(service, "POST", "/users/ubik/tokens/star", own, json=all_rights)["token"]
     known = {"project": "P", "topic": "garden", "user": "ubik", "token": "ci"}
     described = json.loads(description())["paths"]
-    routes = [
-        (method.upper(), path) for path, methods in described.items() if path not in OPEN_PATHS for method in methods
-    ]
+    routes = [(m.upper(), path) for path, methods in described.items() if path not in OPEN_PATHS for m in methods]
     of_logins = [each for each in routes if re.search("/tokens|/bindings|/issuers|:refreshToken", each[1])]
     asked = [(each, token) for each in routes] + [(each, star) for each in of_logins]
 
@@ -148,10 +146,9 @@ def test_the_audit_log_says_by_which_token_and_why_one_was_refused(service: InPr
     kept = (Path(service.run.service.folder.path) / "audit.jsonl").read_text()
     events = [json.loads(line) for line in kept.splitlines() if "zoe" in line]  # others may end with the minute
     assert [(each["action"], each["actor"], each["code"], each.get("reason")) for each in events[-3:]] == [
-        ("tokens:create", "zoe", 200, None),
-        ("topics:create", "zoe", 200, "by token ci"),
+        ("tokens:create", "zoe", 200, None), ("topics:create", "zoe", 200, "by token ci"),
         ("login", "", 401, "The token has expired"),
-    ]
+    ]  # fmt: skip
     assert token not in kept
 
 
@@ -175,10 +172,8 @@ def hiding_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProce
 
 
 def test_where_tokens_are_shown_once_only_what_makes_one_shows_it(hiding_service: InProcessService) -> None:
-    authn, admin = (
-        make_user(hiding_service, "authn", "argo_api_authn"),
-        make_user(hiding_service, "root", "service_admin"),
-    )
+    authn, admin = (make_user(hiding_service, "authn", "argo_api_authn"),
+                    make_user(hiding_service, "root", "service_admin"))  # fmt: skip
     member = ask(hiding_service, "POST", "/projects/P/members/mia", json={})
     registration = ask(hiding_service, "POST", "/registrations", json={"name": "rita"})
     rita = ask(hiding_service, "POST", f"/registrations/{registration['uuid']}:accept")

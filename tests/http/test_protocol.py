@@ -109,9 +109,7 @@ def test_a_request_of_http_1_0_needs_no_host(strict_service: InProcessService) -
     assert send_parts(strict_service, b"GET /v1/version HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
 
 
-def test_a_field_may_name_another_protocol_and_there_may_be_as_many_as_the_limits_say(
-    strict_service: InProcessService,
-) -> None:
+def test_a_field_may_name_another_protocol_as_often_as_the_limits_say(strict_service: InProcessService) -> None:
     fields = b"host: x\r\nx: GET /v1/versions RTSP/1.0\r\n" + b"x: y\r\n" * 97 + b"connection: close\r\n\r\n"
     said = b"GET /v1/version?" + b"a&" * 99 + b" HTTP/1.1\r\n" + fields
     assert send_parts(strict_service, said).startswith(b"HTTP/1.1 200")
@@ -151,9 +149,7 @@ def upgrade_request(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("spelling", [b"Upgrade: h2c", b"UPGRADE: h2c", b"uPgRaDe:h2c"])
-def test_an_offer_to_upgrade_is_passed_by_however_it_is_spelt(
-    strict_service: InProcessService, spelling: bytes
-) -> None:
+def test_an_offer_to_upgrade_is_ignored_however_it_is_spelt(strict_service: InProcessService, spelling: bytes) -> None:
     with connect(strict_service) as client:
         client.sendall(upgrade_request(f"spelt-{spelling[:8].hex()}").replace(b"Upgrade: h2c", spelling))
         assert b'"description":"kept"' in client.recv(4000)
@@ -177,9 +173,7 @@ def test_an_offer_to_upgrade_may_come_in_two_packets(strict_service: InProcessSe
             assert b'"description":"kept"' in client.recv(4000), cut
 
 
-def test_what_follows_a_request_that_offers_to_upgrade_is_never_taken_for_a_request(
-    strict_service: InProcessService,
-) -> None:
+def test_bytes_behind_an_offer_to_upgrade_are_never_taken_for_a_request(strict_service: InProcessService) -> None:
     inner = b"POST /v1/projects/SMUGGLED HTTP/1.1\r\nHost: x\r\nx-api-key: %b\r\nContent-Length: 2\r\n\r\n{}"
     inner %= SERVICE_TOKEN.encode()
     first = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -197,9 +191,7 @@ def test_what_follows_a_request_that_offers_to_upgrade_is_never_taken_for_a_requ
 
 
 @pytest.mark.parametrize("before_the_end", [1, 2, 3])
-def test_lines_of_a_body_that_look_like_offers_move_no_byte_of_it(
-    strict_service: InProcessService, before_the_end: int
-) -> None:
+def test_a_body_that_looks_like_an_offer_stays_whole(strict_service: InProcessService, before_the_end: int) -> None:
     """Behind a proxy that keeps connections, a request smuggled in a body would be the next client's."""
     inner = b"POST /v1/projects/FROMBODY HTTP/1.1\r\nHost: x\r\nx-api-key: %b\r\nContent-Length: 2\r\n\r\n{}"
     body = b"\nUpgrade: a" * 80 + b"\r\n\r\n" + inner % SERVICE_TOKEN.encode()
@@ -231,9 +223,7 @@ def test_a_request_that_offers_to_upgrade_may_stand_between_others(strict_servic
     (b"?" + b"x" * 8000, "Request header is too large"),
     (b" HTTP/1.1\r\nx: " + b"x" * 8000, "Request header is too large"),
 ], ids=["fields of a query", "headers", "a line without end", "a header without end"])  # fmt: skip
-def test_a_head_over_the_limit_is_refused_before_it_ends(
-    strict_service: InProcessService, rest: bytes, reason: str
-) -> None:
+def test_a_long_head_is_refused_before_it_ends(strict_service: InProcessService, rest: bytes, reason: str) -> None:
     assert error_in(send_parts(strict_service, b"GET /v1/version" + rest), 400) == reason
 
 
@@ -356,9 +346,7 @@ def test_what_was_asked_is_answered(service: InProcessService, half_project: byt
 
 
 @pytest.mark.parametrize("said", [VERSION[:-5], PUBLISH[:-5], b""])
-def test_what_was_not_asked_to_its_end_is_not_answered(
-    service: InProcessService, half_project: bytes, said: bytes
-) -> None:
+def test_an_unfinished_request_is_not_answered(service: InProcessService, half_project: bytes, said: bytes) -> None:
     assert send_half_closed(service.address, said, half_project) == b""
 
 

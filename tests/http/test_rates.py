@@ -48,9 +48,7 @@ def answers(client: httpx.Client, method: str, path: str, count: int, body: obje
     ("POST", "/projects/P/topics/t:publish", PUBLISH), ("GET", "/projects/P/topics", None), ("GET", "/users", None),
     ("GET", "/users/profile", None), ("GET", "/users/usageReport?start_date=x", None),
 ])  # fmt: skip
-def test_a_user_beyond_its_rate_is_told_when_to_come_back(
-    service: InProcessService, admin: httpx.Client, method: str, path: str, body: object
-) -> None:
+def test_rates_say_when_to_retry(service: InProcessService, admin: httpx.Client, method: str, path: str, body: object):
     answered = [admin.request(method, path, json=body) for _ in range(3)]
     assert 429 not in [each.status_code for each in answered]
 
@@ -252,9 +250,7 @@ def test_who_may_publish_no_more_stores_nothing(patient_service: InProcessServic
 
 
 @pytest.mark.parametrize("how", ["refreshed", "removed", "delisted"])
-def test_a_waiting_pull_hands_nothing_to_whom_it_is_not_for_any_more(
-    patient_service: InProcessService, how: str
-) -> None:
+def test_a_waiting_pull_hands_nothing_to_a_user_who_lost_access(patient_service: InProcessService, how: str) -> None:
     name = f"con-{how}"
     token = user(patient_service, name, "consumer")
     list_only(patient_service, SUBSCRIPTION, name)

@@ -67,9 +67,7 @@ async def is_read(bodies: Bodies, size: int, holders: Holders = P) -> bool:
     return sender.is_received
 
 
-async def test_a_large_body_waits_when_much_was_refused_until_time_has_paid_for_that(
-    bodies: Bodies, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_body_waits_after_many_refused_bytes(bodies: Bodies, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(16):
         refuse(bodies, MIB)
     assert await is_read(bodies, MIB)
@@ -127,9 +125,7 @@ async def test_what_the_service_fails_at_counts_for_nobody(bodies: Bodies, error
     assert await is_read(bodies, MIB)
 
 
-async def test_bodies_that_wait_are_read_one_after_the_other_at_the_rate(
-    bodies: Bodies, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_bodies_are_read_in_turn_at_the_rate(bodies: Bodies, monkeypatch: pytest.MonkeyPatch) -> None:
     now, step = 0.0, MIB / REFUSED_BYTES_PER_SECOND / 10
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
     refuse(bodies, FREE_REFUSED_BYTES + MIB)
@@ -167,9 +163,7 @@ async def test_a_body_that_becomes_too_large_counts_as_a_refused_one(bodies: Bod
     assert not await is_read(bodies, MIB)
 
 
-async def test_who_would_wait_for_very_long_is_refused_then_and_not_at_once(
-    bodies: Bodies, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_body_that_waits_too_long_is_refused_later(bodies: Bodies, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(20):
         refuse(bodies, int(MAX_DELAY_SECONDS * REFUSED_BYTES_PER_SECOND) // 10)
     waiting = begin(bodies, sender := Sender(MIB))
@@ -209,9 +203,7 @@ async def test_large_bodies_are_worked_on_one_at_a_time_and_projects_take_turns(
     assert len(done) == 51
 
 
-async def test_a_schema_beyond_a_quota_is_not_even_received_after_many_while_others_publish(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_schema_beyond_a_quota_is_not_received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = '{"type": "json", "schema": {"description": "%s"}}' % ("x" * 900_000)
     async with one_way(tmp_path / "data", lane=True) as way:
         await way.send_packets([request("POST", "/projects/Q", "{}")])

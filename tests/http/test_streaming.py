@@ -132,9 +132,7 @@ async def test_of_many_readers_one_piece_is_made_between_two_turns_of_everybody_
 
 
 @pytest.mark.parametrize("first_fails", [False, True])
-async def test_an_answer_that_cannot_be_finished_is_not_taken_for_whole(
-    topic: Topic, monkeypatch: pytest.MonkeyPatch, first_fails: bool
-) -> None:
+async def test_a_cut_answer_never_looks_whole(topic: Topic, monkeypatch: pytest.MonkeyPatch, first_fails: bool) -> None:
     await topic.fill(2000)
     real = topic.log.read
 
@@ -170,9 +168,7 @@ def stored_message(offset: int, time: int, data: str, attributes: dict[str, str]
 
 
 @given(st.lists(STORED_MESSAGES, min_size=1, max_size=5) | st.lists(PLAIN_MESSAGES, min_size=1, max_size=5))
-def test_what_was_published_comes_out_whatever_a_lenient_service_took(
-    sent: list[tuple[int, int, str, dict[str, str], str]],
-) -> None:
+def test_published_messages_come_out_as_they_went_in(sent: list[tuple[int, int, str, dict[str, str], str]]) -> None:
     made = batch([stored_message(*each) for each in sent])
 
     made.validate(full=True)

@@ -24,10 +24,8 @@ def served_certificate(certificate: Certificate, ca: str, host: str) -> bytes:
         thread = threading.Thread(target=answer)
         thread.start()
         client = ssl.create_default_context(cafile=ca)
-        with (
-            socket.create_connection(listener.getsockname()) as plain,
-            client.wrap_socket(plain, server_hostname=host) as secure,
-        ):
+        with (socket.create_connection(listener.getsockname()) as plain,
+              client.wrap_socket(plain, server_hostname=host) as secure):  # fmt: skip
             shown = secure.getpeercert(binary_form=True)
             secure.sendall(b"x")
         thread.join()

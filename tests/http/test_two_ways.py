@@ -62,10 +62,8 @@ async def test_rows_of_requests_cut_anywhere_are_answered_alike(ways: TwoWays) -
 
 
 async def test_rows_of_requests_that_wait_for_their_turns_are_answered_alike(tmp_path: Path) -> None:
-    async with (
-        one_way(tmp_path / "lane", lane=True, user_requests_per_second=10**6, scheduler=AllWaits()) as lane,
-        one_way(tmp_path / "asgi", lane=False, user_requests_per_second=10**6) as asgi,
-    ):
+    async with (one_way(tmp_path / "lane", lane=True, user_requests_per_second=10**6, scheduler=AllWaits()) as lane,
+                one_way(tmp_path / "asgi", lane=False, user_requests_per_second=10**6) as asgi):  # fmt: skip
         ways = TwoWays(lane, asgi)
         for conversation in itertools.islice(rows(seed=11), 100):
             await hold_conversation(ways, conversation)
@@ -90,17 +88,11 @@ async def test_requests_are_answered_alike_on_kafka_and_postgresql(tmp_path: Pat
 # Rights
 
 HOT_REQUESTS = [
-    (PUBLISH, MESSAGE),
-    (PUBLISH, b'{"messages":[{"data":"%b"}]}' % ALLOWED),
-    (PULL, NOW),
-    (ACKNOWLEDGE, ID),
-]
+    (PUBLISH, MESSAGE), (PUBLISH, b'{"messages":[{"data":"%b"}]}' % ALLOWED), (PULL, NOW), (ACKNOWLEDGE, ID),
+]  # fmt: skip
 _TOKEN_MADE = re.compile(rb'"token":"([!-~]+?)"')
-_FURNITURE = (
-    ("POST", "/projects/P", "{}"),
-    ("PUT", "/projects/P/topics/T", ""),
-    ("PUT", "/projects/P/subscriptions/S", '{"topic":"projects/P/topics/T"}'),
-)
+_FURNITURE = (("POST", "/projects/P", "{}"), ("PUT", "/projects/P/topics/T", ""),
+              ("PUT", "/projects/P/subscriptions/S", '{"topic":"projects/P/topics/T"}'))  # fmt: skip
 roles = st.sets(st.sampled_from(("publisher", "consumer", "project_admin")), max_size=2)
 users = st.sampled_from(("ann", "bob"))
 lifetimes = st.integers(60, 120)

@@ -224,9 +224,8 @@ async def test_a_token_with_fewer_rights_watches_what_they_name(client: Client) 
 ENDS: dict[str, tuple[tuple[Any, ...], int]] = {
     "the user": (("DELETE", "/users/$P-who"), 401),
     "the right": (("POST", "/projects/$P/topics/t:modifyAcl", {"authorized_users": []}), 403),
-    "the topic": (("DELETE", "/projects/$P/topics/t"), 404),
-    "the project": (("DELETE", "/projects/$P"), 404),
-}
+    "the topic": (("DELETE", "/projects/$P/topics/t"), 404), "the project": (("DELETE", "/projects/$P"), 404),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("ending", "code"), ENDS.values(), ids=ENDS)
@@ -243,9 +242,7 @@ async def test_a_view_ends_with_what_it_stands_on(client: Client, ending: tuple[
     assert client.views == 0
 
 
-async def test_rights_are_looked_at_again_when_their_time_is_over_though_nothing_changed(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_rights_that_did_not_change_are_checked_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token expires by time alone; no node gets a notice."""
     look_up, looks = live_views.Live._look_up, itertools.count()
 
@@ -296,9 +293,7 @@ async def test_a_user_has_only_so_many_views(client: Client, monkeypatch) -> Non
             await another.until("counts")
 
 
-async def test_a_client_that_does_not_read_is_dropped_and_holds_little(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_does_not_read_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_service(tmp_path / "ams-data") as (run, token), open_client(run, token) as client:
         with _connect_deaf(client, client.at("/projects/$P:watch?tail=t")) as deaf:
             await asyncio.get_running_loop().sock_recv(deaf, 100)
@@ -359,9 +354,7 @@ async def write_events(*seen: Counts | live_views.Tail | Exception | None) -> by
 @given(
     st.lists(st.tuples(TEXTS, st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=3)), max_size=5), st.integers(0, 9)
 )
-async def test_messages_come_out_as_they_went_in_whatever_they_hold(
-    sent: Sequence[tuple[str, dict[str, str]]], skipped: int
-) -> None:
+async def test_messages_come_out_as_they_went_in(sent: Sequence[tuple[str, dict[str, str]]], skipped: int) -> None:
     stored = [
         Stored(Offset(7 + number), Milliseconds(1_700_000_000_000), message(data, attributes).fragment)
         for number, (data, attributes) in enumerate(sent)

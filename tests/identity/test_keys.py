@@ -177,9 +177,7 @@ def start_keys(example: ExampleIssuer, issuer: Issuer, clock: ManualClock, tmp_p
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
-async def test_keys_are_fetched_for_the_first_token_and_used_for_the_next(
-    issuer_keys: IssuerKeys, algorithm: str
-) -> None:
+async def test_keys_are_fetched_for_one_token_and_used_for_the_next(issuer_keys: IssuerKeys, algorithm: str) -> None:
     assert issuer_keys.state == KeysState(None, (), "")
     assert issuer_keys.generation == NO_GENERATION
     assert not issuer_keys.example.requests
@@ -248,9 +246,7 @@ async def test_the_same_id_with_another_key_is_a_key_that_vanished(issuer_keys: 
     assert issuer_keys.generation != generation
 
 
-async def test_keys_in_use_are_fetched_again_in_the_background_each_hour_and_when_issuers_changed(
-    issuer_keys: IssuerKeys,
-) -> None:
+async def test_keys_in_use_are_fetched_again_each_hour_and_when_issuers_changed(issuer_keys: IssuerKeys) -> None:
     await issuer_keys.accepts()
     for fetches, make_due in enumerate(
         (lambda: issuer_keys.clock.advance(REFRESH_MS), issuer_keys.keys.refetch_all), start=1
@@ -271,24 +267,19 @@ async def test_made_up_key_ids_have_the_issuer_asked_once_in_half_a_minute(issue
     assert await issuer_keys.refusal(issuer_keys.example.token(headers={"kid": "made up"})) == (NOT_THERE, False)
     for number in range(20):
         assert await issuer_keys.refusal(issuer_keys.example.token(headers={"kid": f"made up {number}"})) == (
-            NOT_KNOWN,
-            True,
-        )
+            NOT_KNOWN, True,
+        )  # fmt: skip
     assert await issuer_keys.accepts()
     assert issuer_keys.fetches == 2
 
 
-NOTHING_TO_USE = [
-    IssuerResponse(500, b""),
-    IssuerResponse(200, b'{"keys": [{"kty": "EC", "crv": "P-256", "x": "AQ", "y": "AQ", "d": "AQ"}]}'),
-    IssuerResponse(200, b'{"keys": [], "x": "' + b"x" * 1024 * 1024 + b'"}'),
-]
+NOTHING_TO_USE = [IssuerResponse(500, b""),
+                  IssuerResponse(200, b'{"keys": [{"kty": "EC", "crv": "P-256", "x": "AQ", "y": "AQ", "d": "AQ"}]}'),
+                  IssuerResponse(200, b'{"keys": [], "x": "' + b"x" * 1024 * 1024 + b'"}')]  # fmt: skip
 
 
 @pytest.mark.parametrize("answer", NOTHING_TO_USE, ids=range(len(NOTHING_TO_USE)))
-async def test_a_key_set_that_lies_is_a_refusal_that_is_shown_and_ends(
-    issuer_keys: IssuerKeys, answer: IssuerResponse
-) -> None:
+async def test_a_bad_key_set_is_a_refusal_that_ends(issuer_keys: IssuerKeys, answer: IssuerResponse) -> None:
     issuer_keys.example.instead[JWKS] = answer
 
     assert await issuer_keys.refusal() == (AWAY, True)
@@ -384,9 +375,7 @@ async def test_other_urls_mean_other_keys(start_keys: Start, example: ExampleIss
             assert await asked.refusal(issuer=moved) == (NOT_THERE, False)
 
 
-async def test_what_is_forgotten_is_in_no_memory_or_file(
-    start_keys: Start, example: ExampleIssuer, tmp_path: Path
-) -> None:
+async def test_forgotten_keys_leave_memory_and_file(start_keys: Start, example: ExampleIssuer, tmp_path: Path) -> None:
     async with start_keys() as asked:
         await asked.accepts()
         generation = asked.generation
@@ -398,9 +387,7 @@ async def test_what_is_forgotten_is_in_no_memory_or_file(
         assert asked.generation not in (generation, NO_GENERATION)
 
 
-async def test_kept_keys_are_one_file_of_the_issuers_name_and_errors_of_it_are_told(
-    start_keys: Start, example: ExampleIssuer, tmp_path: Path
-) -> None:
+async def test_kept_keys_are_one_file_of_the_issuer(start_keys: Start, example: ExampleIssuer, tmp_path: Path) -> None:
     async with start_keys() as asked:
         await asked.accepts()
     (path,) = tmp_path.iterdir()

@@ -230,11 +230,8 @@ def test_a_token_may_be_as_long_as_the_limit_and_no_longer() -> None:
 def test_base64_is_written_in_the_one_right_way(change: str) -> None:
     header, payload, signature = sign_claims().split(".")
 
-    for token in (
-        f"{change.format(header)}.{payload}.{signature}",
-        f"{header}.{change.format(payload)}.{signature}",
-        f"{header}.{payload}.{change.format(signature)}",
-    ):
+    for token in (f"{change.format(header)}.{payload}.{signature}", f"{header}.{change.format(payload)}.{signature}",
+                  f"{header}.{payload}.{change.format(signature)}"):  # fmt: skip
         assert "is not base64url" in refusal(token)
 
 
@@ -258,11 +255,9 @@ def test_a_token_with_one_character_changed_is_refused(place: int, character: st
         refusal(changed)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=5,
-)
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+                    max_leaves=5)  # fmt: skip
 
 
 @settings(max_examples=100)

@@ -18,9 +18,7 @@ from tests.identity.signing import NOW, SAID, Issuers, public_key, sign_claims
 
 GROUP = "urn:mace:egi.eu:group"
 VO = "urn:mace:egi.eu:group:vo"
-ISSUER = replace(
-    PLAIN, roles=tuple(RoleRule(f"{GROUP}:{name}", "P", ("publisher",)) for name in ("a", "b", "c", "499"))
-)
+ISSUER = replace(PLAIN, roles=tuple(RoleRule(f"{GROUP}:{n}", "P", ("publisher",)) for n in ("a", "b", "c", "499")))
 ASKED = replace(ISSUER, introspect="opaque", client_id="ams", client_secret="s3cret")
 ALWAYS = replace(ASKED, introspect="always")
 OTHER = Issuer(IssuerName("other"), "https://other.example", audiences=("ams",))
@@ -267,11 +265,8 @@ def test_a_rule_is_met_by_its_group_and_by_what_else_it_names(rule: str, value: 
 
 
 def test_roles_of_several_rules_add_up_and_projects_without_any_are_named() -> None:
-    rules = [
-        RoleRule(f"{VO}:role=writer", "P", ("publisher",)),
-        RoleRule(VO, "P", ("consumer",)),
-        RoleRule(f"{VO}:role=boss", "Q", ("project_admin",)),
-    ]
+    rules = [RoleRule(f"{VO}:role=writer", "P", ("publisher",)), RoleRule(VO, "P", ("consumer",)),
+             RoleRule(f"{VO}:role=boss", "Q", ("project_admin",))]  # fmt: skip
 
     assert roles_of(rules, [f"{VO}:role=writer"]) == {"P": {"publisher", "consumer"}, "Q": frozenset()}
     assert roles_of(rules, []) == {"P": frozenset(), "Q": frozenset()}

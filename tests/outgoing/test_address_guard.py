@@ -114,9 +114,7 @@ async def test_who_asks_for_the_same_name_shares_a_look_up_and_its_answer(names:
     assert names.asked == ["a.example"]
 
 
-async def test_an_answer_is_used_again_for_a_short_while_only(
-    names: SlowNames, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_is_used_again_for_a_short_while(names: SlowNames, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(address_guard, "KEEP_SECONDS", 0.0)
     look_up = Lookups(names)
 

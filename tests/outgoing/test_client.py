@@ -334,9 +334,7 @@ async def a_question_about_a_certificate(other: Receiver, url: str) -> None:
 @pytest.mark.parametrize(
     "kind", [a_signed_list, a_post_to_mattermost, an_ownership_check, a_file, a_question_about_a_certificate]
 )
-async def test_each_header_goes_out_once(
-    other_receiver: Receiver, kind: Callable[[Receiver, str], Awaitable[None]]
-) -> None:
+async def test_headers_go_out_once(other_receiver: Receiver, kind: Callable[[Receiver, str], Awaitable[None]]) -> None:
     other_receiver.heads.clear()
     other_receiver.behaviour = answers("ok")
 

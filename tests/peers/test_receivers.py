@@ -56,10 +56,7 @@ def mark_peer(peer: Peer) -> Any:
 
 
 @pytest.mark.parametrize("peer", [mark_peer(each) for each in PEERS])
-async def test_a_receiver_that_people_run_gets_what_was_published(
-    peer: Peer, service: LiveService, api: Api, pair: Certificate, tmp_path: Path
-) -> None:
-
+async def test_receivers_get_messages(peer: Peer, service: LiveService, api: Api, pair: Certificate, tmp_path: Path):
     with run_receiver(peer, tmp_path, pair.chain, pair.key) as receiver:
         await it_has_to_show_the_right_hash(api, receiver)
         await single_messages_come_in_order(api, receiver, peer)
@@ -83,9 +80,7 @@ async def single_messages_come_in_order(api: Api, receiver: RunningReceiver, pee
         await publish_texts(api, "single", text)
         came = receiver.wait("/ok", lambda came, text=text: len(came) == int(text))
 
-    assert [json.loads(each.body)["message"]["data"] for each in came] == [
-        encode_text(each) for each in ("1", "2", "3")
-    ]
+    assert [json.loads(e.body)["message"]["data"] for e in came] == [encode_text(e) for e in ("1", "2", "3")]
     for each in came:
         has_the_headers_of_a_delivery(each)
     assert len({each.port for each in came}) == (1 if peer.keeps else 3)

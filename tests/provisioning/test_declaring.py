@@ -102,10 +102,8 @@ def binding_key(name: str) -> Key:
 
 BOUND_HERE = {"service_uuid": TARGET.service_uuid, "host": TARGET.host}
 LISTED_NOW = Step(Change.ADD, key_in_project("publishers", "gLite-APEL"), {"users": (NAME,)})
-JOINED = [
-    Step(Change.ADD, key_in_project("member", NAME), {"roles": (PUBLISHER,), "email": "grid@example.org"}, LABEL),
-    Step(Change.ADD, binding_key(NAME), {**BOUND_HERE, "auth_identifier": DN, "user": NAME}, LABEL),
-]
+JOINED = [Step(Change.ADD, key_in_project("member", NAME), {"roles": (PUBLISHER,), "email": "grid@example.org"}, LABEL),
+          Step(Change.ADD, binding_key(NAME), {**BOUND_HERE, "auth_identifier": DN, "user": NAME}, LABEL)]  # fmt: skip
 MADE_ANEW = existing_state({NAME: member("new", PUBLISHER, topics=["gLite-APEL"])}, {NAME: (DN, "old")}, ["gLite-APEL"])
 PLANNED = {
     "a new endpoint gets a user, a binding and its place on the list": (TOPICS, [HOST], [*JOINED, LISTED_NOW]),

@@ -100,11 +100,8 @@ def test_everything_that_can_be_declared_is_read_with_its_line(tmp_path: Path) -
 
 
 def test_several_files_are_one_declaration(tmp_path: Path) -> None:
-    found = read_texts(
-        tmp_path,
-        "projects: {garden: {description: What grows, topics: {a: }}}",
-        "projects: {garden: {retention: 365d, topics: {b: }}, shed: }",
-    )
+    found = read_texts(tmp_path, "projects: {garden: {description: What grows, topics: {a: }}}",
+                       "projects: {garden: {retention: 365d, topics: {b: }}, shed: }")  # fmt: skip
 
     assert found.projects == ["garden", "shed"]
     assert found.fields[Key(Kind.PROJECT, "", "garden")] == {"description": "What grows", "retention": 31_536_000}

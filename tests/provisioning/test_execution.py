@@ -116,9 +116,8 @@ def test_what_may_be_removed_has_its_call() -> None:
 
 
 STEPS = [
-    Step(Change.ADD, Key(Kind.TOPIC, "p", "t"), {"retention": 60}),
-    Step(Change.ADD, Key(Kind.TOPIC, "p", "u"), {}),
-]
+    Step(Change.ADD, Key(Kind.TOPIC, "p", "t"), {"retention": 60}), Step(Change.ADD, Key(Kind.TOPIC, "p", "u"), {}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("answers", "said"), [
@@ -159,12 +158,10 @@ class Ams:
 
 def test_a24_who_could_not_join_is_kept_off_the_list_that_the_others_get_on() -> None:
     ams = Ams(refused="bad")
-    steps = [
-        Step(Change.ADD, Key(Kind.MEMBER, "p", "bad"), {"roles": ("publisher",)}, "one"),
-        Step(Change.ADD, Key(Kind.BINDING, "", "bad"), {"user": "bad"}, "one"),
-        Step(Change.ADD, Key(Kind.MEMBER, "p", "good"), {"roles": ("publisher",)}, "two"),
-        Step(Change.ADD, Key(Kind.PUBLISHERS, "p", "shared"), {"users": ("bad", "good")}),
-    ]
+    steps = [Step(Change.ADD, Key(Kind.MEMBER, "p", "bad"), {"roles": ("publisher",)}, "one"),
+             Step(Change.ADD, Key(Kind.BINDING, "", "bad"), {"user": "bad"}, "one"),
+             Step(Change.ADD, Key(Kind.MEMBER, "p", "good"), {"roles": ("publisher",)}, "two"),
+             Step(Change.ADD, Key(Kind.PUBLISHERS, "p", "shared"), {"users": ("bad", "good")})]  # fmt: skip
 
     outcome = CarryingOut(ams, print, each_alone=True).run(steps)
 

@@ -83,9 +83,7 @@ def waiting_pull(channel: grpc.aio.Channel, metadata: Metadata) -> Any:
 
 
 @pytest.mark.parametrize("begin", [stream, silent_call, waiting_pull])
-async def test_one_user_opens_without_end_and_the_stream_and_the_publishes_of_another_go_on(
-    begin: Begin, service: InProcessService, users: tuple[str, str]
-) -> None:
+async def test_one_user_holds_up_no_other(begin: Begin, service: InProcessService, users: tuple[str, str]) -> None:
     greedy, other = users
     async with grpc.aio.insecure_channel(service.run.pubsub) as channel:
         with grpc.insecure_channel(service.run.pubsub) as plain:
@@ -139,9 +137,7 @@ async def _wait_for_ends(calls: list[Any], count: int) -> list[Any]:
     return ended
 
 
-async def test_a_connection_too_many_is_closed_and_those_that_are_open_go_on(
-    service: InProcessService, users: tuple[str, str]
-):
+async def test_a_connection_too_many_is_closed_and_others_go_on(service: InProcessService, users: tuple[str, str]):
     host, _, port = service.run.pubsub.rpartition(":")
     metadata = bearer(users[0])
     async with grpc.aio.insecure_channel(service.run.pubsub) as channel:
@@ -159,9 +155,7 @@ async def test_a_connection_too_many_is_closed_and_those_that_are_open_go_on(
         opened.cancel()
 
 
-async def test_answers_that_are_not_read_are_counted_until_their_client_leaves(
-    service: InProcessService, users: tuple[str, str]
-):
+async def test_unread_answers_are_counted_until_their_client_leaves(service: InProcessService, users: tuple[str, str]):
     unread = service.run.service.deliverer.unread
     message = pb.PubsubMessage.pb()(data=b"x" * 1_000_000)
     request = pb.PublishRequest.pb()(topic=TOPIC, messages=[message] * 3).SerializeToString()
@@ -224,9 +218,7 @@ class CallStarter:
     [([("198.51.100.7", 1)] * 3, ("198.51.100.8", 1)),  # two clients
      ([("192.0.2.1", 1)] * 3, ("192.0.2.1", 2))],  # two connections of a proxy that does not say whose they are
 )  # fmt: skip
-async def test_who_logs_in_without_end_does_not_keep_others_from_it(
-    many: list[tuple[str, int]], other: tuple[str, int]
-) -> None:
+async def test_endless_logins_of_one_keep_no_other_out(many: list[tuple[str, int]], other: tuple[str, int]) -> None:
     door = SlowAuthenticator()
     asking = CallStarter(door)
     begun = [asyncio.create_task(asking.begin(each)) for each in many]

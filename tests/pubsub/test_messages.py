@@ -68,10 +68,7 @@ def test_what_is_within_the_limits_comes_as_it_was(world: World, name: str) -> N
     request = Request(topic=topic, messages=[PubsubMessage(**each) for each in ALLOWED_MESSAGES[name]])
     assert world.get_refusal(PUBLISH, request) == ("OK", "")
     came = [each.message for each in world.pull(most=1000)]
-    wanted = [
-        (each.get("data", b""), each.get("attributes", {}), each.get("ordering_key", ""))
-        for each in ALLOWED_MESSAGES[name]
-    ]
+    wanted = [(e.get("data", b""), e.get("attributes", {}), e.get("ordering_key", "")) for e in ALLOWED_MESSAGES[name]]
     assert [(each.data, dict(each.attributes), each.ordering_key) for each in came] == wanted
 
 
@@ -330,9 +327,7 @@ def never_given(good: str) -> list[str]:
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
-def test_an_id_that_was_never_given_is_named_with_exactly_once_delivery_and_else_ignored(
-    world: World, exactly_once: bool
-) -> None:
+def test_an_unknown_id_is_named_with_exactly_once_delivery_and_else_ignored(world: World, exactly_once: bool) -> None:
     world.make_backlog(b"0", b"1", enable_exactly_once_delivery=exactly_once)
     first, second = (each.ack_id for each in world.pull())
     bad = never_given(first)
@@ -366,9 +361,7 @@ given_back = partial(extend_ids, seconds=0)  # makes it give messages back as fa
 
 
 @pytest.mark.parametrize("ask", [acknowledge_ids, extend_ids, given_back])
-def test_googles_client_learns_of_each_of_a_thousand_ids_whether_it_counted(
-    world: World, monkeypatch: pytest.MonkeyPatch, ask: Acknowledged
-) -> None:
+def test_googles_client_learns_of_each_id(world: World, monkeypatch: pytest.MonkeyPatch, ask: Acknowledged) -> None:
     monkeypatch.setattr(dispatcher, "exponential_sleep_generator", lambda **_: itertools.repeat(0.01))
     ids = lease_messages(world)
     if ask is given_back:

@@ -31,9 +31,7 @@ def cli(world: World, folder: Path, *words: str, **variables: str) -> Ran:
 
 def by_googles(world: World, leaf: str, _: Path) -> None:
     topic, subscription, snapshot = world.topic(leaf), world.subscription(leaf), world.snapshot(leaf)
-    assert [each.name for each in world.publisher.list_topics(request={"project": f"projects/{world.project}"})] == [
-        topic
-    ]
+    assert [e.name for e in world.publisher.list_topics(request={"project": f"projects/{world.project}"})] == [topic]
     assert list(world.publisher.list_topic_subscriptions(request={"topic": topic})) == [subscription]
     world.publisher.publish(topic, b"1").result()
     made = world.subscriber.create_snapshot(request={"name": snapshot, "subscription": subscription})
@@ -156,9 +154,7 @@ PLACES = (
 
 @pytest.mark.parametrize("leaf", WORST_NAMES, ids=lambda leaf: leaf[:12])
 @pytest.mark.parametrize("place", PLACES)
-def test_a_name_of_googles_rule_is_found_everywhere(
-    world: World, tmp_path: Path, place: Callable[[World, str, Path], None], leaf: str
-) -> None:
+def test_googles_names_are_found(world: World, tmp_path: Path, place: Callable[[World, str, Path], None], leaf: str):
     world.publisher.create_topic(request={"name": world.topic(leaf)})
     world.subscriber.create_subscription(request={"name": world.subscription(leaf), "topic": world.topic(leaf)})
     world.schemas.create_schema(request={

@@ -115,10 +115,8 @@ def test_a_relayed_stream_ends_as_the_owner_ends_it(channels: tuple[grpc.Channel
     name = make(one)
     stream = open_stream(two, name)
     stream.send(client_id="again")
-    assert stream.end() == (
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "The field client_id can only be set in the first request of a stream.",
-    )
+    assert stream.end() == (grpc.StatusCode.INVALID_ARGUMENT,
+                            "The field client_id can only be set in the first request of a stream.")  # fmt: skip
     stream = open_stream(two, name)
     request = pb.DeleteSubscriptionRequest.pb()(subscription=name)
     ask(one, SUBSCRIBER + "DeleteSubscription", request)

@@ -259,11 +259,9 @@ MASK_NOT_SET = "The update_mask in the Update{}Request must be set, and must con
 FIELD_NOT_MUTABLE = "Invalid update_mask provided in the Update{}Request: the '{}' field in the {} is not mutable."
 UNKNOWN_FIELD = "Invalid update_mask provided in the Update{}Request: '{}' is not a known {} field."
 INVALID = "Invalid update_mask provided"
-FIXED_FIELDS = {
-    "Topic": ("name", "state"),
-    "Subscription": ("name", "topic", "filter", "enable_message_ordering", "detached", "state"),
-    "Snapshot": ("name", "topic"),
-}
+FIXED_FIELDS = {"Topic": ("name", "state"),
+                "Subscription": ("name", "topic", "filter", "enable_message_ordering", "detached", "state"),
+                "Snapshot": ("name", "topic")}  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "paths", "text"), [
@@ -281,11 +279,9 @@ FIXED_FIELDS = {
 ])  # fmt: skip
 def test_a_bad_mask_changes_nothing(world: World, kind: str, paths: list[str], text: str) -> None:
     def get_resources() -> list[object]:
-        return [
-            world.publisher.get_topic(request={"topic": topic}),
-            world.subscriber.get_subscription(request={"subscription": subscription}),
-            world.subscriber.get_snapshot(request={"snapshot": world.snapshot()}),
-        ]
+        return [world.publisher.get_topic(request={"topic": topic}),
+                world.subscriber.get_subscription(request={"subscription": subscription}),
+                world.subscriber.get_snapshot(request={"snapshot": world.snapshot()})]  # fmt: skip
 
     topic, subscription = world.make_subscription()
     create_snapshot(world)

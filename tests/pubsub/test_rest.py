@@ -274,19 +274,15 @@ names = st.sampled_from(["topics", "subscriptions", "snapshots", "schemas", "top
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(
-    st.sampled_from(["GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"]),
-    st.lists(names, max_size=4).map(lambda parts: "".join(f"/{each}" for each in parts)),
-    st.sampled_from(["", ":publish", ":pull", ":seek", ":commit", ":setIamPolicy", ":validate", ":%70ull", ":"]),
-    st.binary(max_size=20) | values.map(lambda value: json.dumps(value).encode()),
-    st.text(st.characters(codec="ascii", exclude_categories=["Cc", "Zs"]), max_size=20),
-)
+@given(st.sampled_from(["GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"]),
+       st.lists(names, max_size=4).map(lambda parts: "".join(f"/{each}" for each in parts)),
+       st.sampled_from(["", ":publish", ":pull", ":seek", ":commit", ":setIamPolicy", ":validate", ":%70ull", ":"]),
+       st.binary(max_size=20) | values.map(lambda value: json.dumps(value).encode()),
+       st.text(st.characters(codec="ascii", exclude_categories=["Cc", "Zs"]), max_size=20))  # fmt: skip
 @example("POST", "/topics/topic", ":publish", b'{"messages":[{"attributes":{"\\ud800":""}}]}', "")
 @example("POST", "/topics/topic", ":publish", b'{"messages":[{"data":"x","publishTime":"1"}]}', "")
 @example("POST", "/topics/topic", ":publish", b"", "topic=a&topic.b.c=1&messages.data=1&messages=2")
-def test_whatever_is_asked_is_answered_in_googles_form(
-    world: World, method: str, path: str, verb: str, body: bytes, query: str
-) -> None:
+def test_every_answer_has_googles_form(world: World, method: str, path: str, verb: str, body: bytes, query: str):
     if verb == ":pull":
         body = b'{"returnImmediately": true}' + body[:1]
     answer = ask(world, method, path + verb, body, params=query or None)

@@ -131,11 +131,9 @@ NO_DEFINITIONS = ("", '"string"', '{"type": "rec"}', '{"type": "string"} x')
 )
 def test_what_is_no_schema_is_refused(world: World, schema: Schema) -> None:
     make_schema(world, "a")
-    for ask in (
-        lambda: world.schemas.create_schema(parent=parent(world), schema=schema, schema_id="other"),
-        lambda: world.schemas.validate_schema(parent=parent(world), schema=schema),
-        lambda: world.schemas.commit_schema(name=path(world), schema=schema),
-    ):
+    for ask in (lambda: world.schemas.create_schema(parent=parent(world), schema=schema, schema_id="other"),
+                lambda: world.schemas.validate_schema(parent=parent(world), schema=schema),
+                lambda: world.schemas.commit_schema(name=path(world), schema=schema)):  # fmt: skip
         with pytest.raises(exceptions.InvalidArgument):
             ask()
     assert [each.name for each in world.schemas.list_schemas(parent=parent(world))] == [path(world)]
@@ -207,12 +205,10 @@ def test_messages_are_validated_without_a_topic(world: World) -> None:
     validate(b'{"c":1}', schema=avro_schema("c"))
     validate(encode_datum(record("c"), {"c": 5}), Encoding.BINARY, schema=avro_schema("c"))
     for message, encoding, about in (
-        (b'{"a":1}', Encoding.JSON, {"name": path(world)}),
-        (b'{"c":1}', Encoding.BINARY, {"schema": avro_schema("c")}),
+        (b'{"a":1}', Encoding.JSON, {"name": path(world)}), (b'{"c":1}', Encoding.BINARY, {"schema": avro_schema("c")}),
         (b'{"c":1}', Encoding.ENCODING_UNSPECIFIED, {"schema": avro_schema("c")}),
-        (b'{"c":1}', Encoding.JSON, {"name": "projects/other/schemas/records"}),
-        (b'{"c":1}', Encoding.JSON, {}),
-    ):
+        (b'{"c":1}', Encoding.JSON, {"name": "projects/other/schemas/records"}), (b'{"c":1}', Encoding.JSON, {}),
+    ):  # fmt: skip
         with pytest.raises(exceptions.InvalidArgument):
             validate(message, encoding, **about)
     with pytest.raises(exceptions.NotFound, match="resource=none"):
@@ -382,10 +378,8 @@ def test_a_page_token_and_a_view_that_cannot_be_are_refused(world: World) -> Non
     for token in ("x", "1" * 5000, "²", "-1"):
         with pytest.raises(exceptions.InvalidArgument, match="Invalid page token"):
             world.schemas.list_schema_revisions(request={"name": path(world), "page_token": token})
-    for ask, of in (
-        (world.schemas.get_schema, {"name": path(world)}),
-        (world.schemas.list_schemas, {"parent": parent(world)}),
-        (world.schemas.list_schema_revisions, {"name": path(world)}),
-    ):
+    for ask, of in ((world.schemas.get_schema, {"name": path(world)}),
+                    (world.schemas.list_schemas, {"parent": parent(world)}),
+                    (world.schemas.list_schema_revisions, {"name": path(world)})):  # fmt: skip
         with pytest.raises(exceptions.InvalidArgument, match="argument=view"):
             ask(request=of | {"view": 7})

@@ -59,9 +59,7 @@ async def _forgotten_failure(error: BaseException) -> None:
     (cygrpc.ExecuteBatchError("Failed 'execute_batch'"), False), (grpc.aio.InternalError("the client is gone"), False),
     (RuntimeError("a defect"), True),
 ])  # fmt: skip
-async def test_a_client_that_vanishes_leaves_no_traceback(
-    error: Exception, is_written: bool, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+async def test_clients_may_vanish(error: Exception, is_written: bool, caplog: pytest.LogCaptureFixture, tmp_path: Path):
     parts: Any = SimpleNamespace(stop=lambda: None)  # no calls
     port, limits = Port(parts, refusal_of), ListenerLimits(connections=10)
     with socket.create_server(("127.0.0.1", 0)) as sock:
@@ -118,10 +116,8 @@ async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is(cont
 @pytest.fixture
 def lone_world(tmp_path: Path) -> Iterator[World]:
     limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-    with (
-        in_process_service(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
-        grpc.insecure_channel(service.run.pubsub, options=limits) as channel,
-    ):
+    with (in_process_service(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
+          grpc.insecure_channel(service.run.pubsub, options=limits) as channel):  # fmt: skip
         yield world_at(channel, service)
 
 
@@ -342,9 +338,7 @@ def _publish(topic: str, **message: object) -> bytes:
     (_publish("nothing", data=b"x" * 500_000), "INVALID_ARGUMENT"), (_publish(TOPIC), "INVALID_ARGUMENT"),
     (b"\xff" * 500_000, "INVALID_ARGUMENT"), (b"\x12\x00" * 200_000, "INVALID_ARGUMENT"),
 ])  # fmt: skip
-def test_nothing_is_held_of_calls_that_are_over(
-    service: InProcessService, held_before: int, request_: bytes, code: str
-) -> None:
+def test_finished_calls_hold_nothing(service: InProcessService, held_before: int, request_: bytes, code: str) -> None:
     with grpc.insecure_channel(service.run.pubsub) as channel:
         assert {get_refusal(channel, PUBLISHER + "Publish", request_)[0] for _ in range(CALLS + 1)} == {code}
     _check_nothing_is_held(held_before)
@@ -354,9 +348,7 @@ def test_nothing_is_held_of_calls_that_are_over(
     ({"subscription": SUBSCRIPTION}, "CANCELLED"), ({"subscription": "projects/P/subscriptions/missing"}, "NOT_FOUND"),
     ({"subscription": SUBSCRIPTION, "ack_ids": ["none"]}, "INVALID_ARGUMENT"),
 ])  # fmt: skip
-def test_nothing_is_held_of_streams_that_are_over(
-    service: InProcessService, held_before: int, asked: dict[str, object], code: str
-) -> None:
+def test_ended_streams_hold_nothing(service: InProcessService, held_before: int, asked: dict[str, object], code: str):
     said = pb.StreamingPullRequest.pb()(stream_ack_deadline_seconds=10, **asked).SerializeToString()
     with grpc.insecure_channel(service.run.pubsub) as channel:
 
@@ -378,9 +370,7 @@ def _check_nothing_is_held(before: int) -> None:
     wait_until(lambda: sum(_count_held().values()) - before < CALLS)  # gRPC keeps a few for future calls
 
 
-def test_a_stream_says_that_its_subscription_was_detached_when_that_came_before_a_pull(
-    service: InProcessService,
-) -> None:
+def test_a_stream_says_that_its_subscription_was_detached_before_a_pull(service: InProcessService) -> None:
     name, pull = "projects/P/subscriptions/detached", Puller.pull
 
     async def detach_and_pull(puller: Puller, *args: Any, **options: Any) -> list[LeaseBatch]:

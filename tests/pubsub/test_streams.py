@@ -45,9 +45,7 @@ NO_MESSAGE = "The request is no valid message of its type."
     ({"subscription": "projects/P/subscriptions/absent"}, NOT_FOUND, "Resource not found (resource=absent)."),
     (None, INVALID, "The call ended before its first request."),
 ], ids=repr)  # fmt: skip
-def test_a_stream_ends_at_a_bad_first_request(
-    world: World, first: bytes | dict[str, Any] | None, code: grpc.StatusCode, text: str
-) -> None:
+def test_bad_requests_end_streams(world: World, first: bytes | dict[str, Any] | None, code: grpc.StatusCode, text: str):
     _, subscription = world.make_subscription()
     stream = Stream(world.channel)
     if isinstance(first, bytes):
@@ -300,9 +298,7 @@ def test_a_backlog_is_spread_over_streams(world: World) -> None:
     streams = [world.open_stream() for _ in range(4)]
     messages = [{"data": b"%d" % n} for n in range(4 * TURN_MESSAGES)]
     PublisherClient.publish(world.publisher, request={"topic": world.topic(), "messages": messages})
-    assert (
-        len({each.message.data for stream in streams for each in stream.messages(TURN_MESSAGES)}) == 4 * TURN_MESSAGES
-    )
+    assert len({e.message.data for s in streams for e in s.messages(TURN_MESSAGES)}) == 4 * TURN_MESSAGES
     for stream in streams:
         stream.call.cancel()
 
@@ -339,10 +335,8 @@ def test_a_plain_connection_is_taken_from_proxies_only(tmp_path: Path) -> None:
     elsewhere = {"host": "127.0.0.1", "pubsub_port": 0, "trusted_proxies": "192.0.2.1/32"}
     method, request = "/google.pubsub.v1.Publisher/GetTopic", b"\x0a\x13projects/P/topics/T"
     as_service = (("authorization", f"Bearer {SERVICE_TOKEN}"),)
-    with (
-        in_process_service(tmp_path / "ams-data", **elsewhere) as service,
-        grpc.insecure_channel(service.run.pubsub) as channel,
-    ):
+    with (in_process_service(tmp_path / "ams-data", **elsewhere) as service,
+          grpc.insecure_channel(service.run.pubsub) as channel):  # fmt: skip
         code, text = get_refusal(channel, method, request, metadata=as_service)
         assert code == "UNAUTHENTICATED"
         assert "trusted_proxies" in text

@@ -178,9 +178,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "text"), BAD_FIELDS, ids=str)
-def test_what_is_outside_its_limits_is_refused_with_a_text_that_says_so(
-    world: World, topic: str, options: dict[str, Any], text: str
-) -> None:
+def test_a_value_outside_its_limits_is_refused(world: World, topic: str, options: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidArgument) as error:
         create(world, **options)
     assert text in error.value.message
@@ -304,9 +302,7 @@ def token_of(came: Received) -> str:
 
 
 @pytest.mark.long
-def test_a_delivery_is_wrapped_and_its_token_is_checked_by_the_published_keys(
-    pushing_world: World, pushing_service: LiveService, receiver: Receiving
-) -> None:
+def test_a_delivery_is_wrapped_and_signed(pushing_world: World, pushing_service: LiveService, receiver: Receiving):
     endpoint = receiver.url("/ok/wrapped")
     token = {"service_account_email": ACCOUNT, "audience": "https://receiver.example"}
     push = {"push_endpoint": endpoint, "oidc_token": token, "attributes": {"x-goog-version": "v1"}}
@@ -347,10 +343,8 @@ def check_token(token: str, service: LiveService, audience: str) -> dict[str, ob
 def test_without_a_host_name_receivers_check_a_token_by_the_url_that_the_service_says_it_has(
     flags: list[str], tmp_path: Path, receiver: Receiving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        live_service(tmp_path / "data", *EMULATOR, *flags, environment=push_settings(receiver, "")) as service,
-        grpc.insecure_channel(service.pubsub) as channel,
-    ):
+    with (live_service(tmp_path / "data", *EMULATOR, *flags, environment=push_settings(receiver, "")) as service,
+          grpc.insecure_channel(service.pubsub) as channel):  # fmt: skip
         place = world_at(channel, service)
         endpoint = receiver.url("/ok/checked")
         place.make_subscription(
@@ -377,9 +371,7 @@ def documented_checks(issuer: str, audience: str) -> Iterator[Callable[[str], st
 
 
 @pytest.mark.long
-def test_what_was_not_delivered_is_pulled_after_a_switch_and_what_was_not_pulled_is_delivered(
-    pushing_world: World, receiver: Receiving
-) -> None:
+def test_a_switch_between_push_and_pull_leaves_no_message_behind(pushing_world: World, receiver: Receiving) -> None:
     _, subscription = pushing_world.make_subscription(push_config={"push_endpoint": receiver.url("/status/500")})
     pushing_world.publish(b"a rose")
     receiver.wait(1, "/status/500")
@@ -412,9 +404,7 @@ def test_what_was_not_delivered_is_pulled_after_a_switch_and_what_was_not_pulled
     ({"oidc_token": {"service_account_email": ACCOUNT}}, {}),
     ({"push_endpoint": "https://a.example"}, {"enable_exactly_once_delivery": True}),
 ])  # fmt: skip
-def test_what_cannot_be_delivered_is_refused_and_changes_nothing(
-    world: World, push: dict[str, object], options: dict[str, object]
-) -> None:
+def test_a_bad_push_config_changes_nothing(world: World, push: dict[str, object], options: dict[str, object]) -> None:
     topic, subscription = world.make_subscription(**options)
 
     with pytest.raises(InvalidArgument) as creating:

@@ -24,13 +24,10 @@ KINDS = [
     for name in ("PublishRequest", "PullResponse", "AcknowledgeRequest", "UpdateTopicRequest",
                  "UpdateSubscriptionRequest", "SeekRequest", "CreateSnapshotRequest", "ListSchemasResponse")
 ] + [iam_policy_pb2.SetIamPolicyRequest, policy_pb2.Policy]  # fmt: skip
-SCALARS = {
-    FieldDescriptor.TYPE_STRING: st.text(st.characters(codec="utf-8"), max_size=5),
-    FieldDescriptor.TYPE_BYTES: st.binary(max_size=5),
-    FieldDescriptor.TYPE_BOOL: st.booleans(),
-    FieldDescriptor.TYPE_INT32: st.integers(-(2**31), 2**31 - 1),
-    FieldDescriptor.TYPE_INT64: st.integers(-(2**63), 2**63 - 1),
-}
+SCALARS = {FieldDescriptor.TYPE_STRING: st.text(st.characters(codec="utf-8"), max_size=5),
+           FieldDescriptor.TYPE_BYTES: st.binary(max_size=5), FieldDescriptor.TYPE_BOOL: st.booleans(),
+           FieldDescriptor.TYPE_INT32: st.integers(-(2**31), 2**31 - 1),
+           FieldDescriptor.TYPE_INT64: st.integers(-(2**63), 2**63 - 1)}  # fmt: skip
 PLAIN_MESSAGES = {
     "google.protobuf.Duration": st.builds(dict, seconds=st.integers(0, 10**6), nanos=st.integers(0, 999_999_999)),
     "google.protobuf.Timestamp": st.builds(dict, seconds=st.integers(0, 10**9), nanos=st.integers(0, 999_999_999)),
@@ -164,11 +161,8 @@ def test_a_query_sets_fields_and_fields_of_fields() -> None:
 
 def test_bindings_are_those_of_googles_client() -> None:
     known = {}
-    for module, base in (
-        (publisher, "_BasePublisherRestTransport"),
-        (subscriber, "_BaseSubscriberRestTransport"),
-        (schemas, "_BaseSchemaServiceRestTransport"),
-    ):
+    for module, base in ((publisher, "_BasePublisherRestTransport"), (subscriber, "_BaseSubscriberRestTransport"),
+                         (schemas, "_BaseSchemaServiceRestTransport")):  # fmt: skip
         for name, inner in vars(getattr(module, base)).items():
             if name.startswith("_Base") and hasattr(inner, "_get_http_options"):
                 for option in inner._get_http_options():

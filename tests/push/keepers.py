@@ -21,16 +21,8 @@ PATH = "/projects/P/subscriptions/S"
 OK_ANSWER = EndpointAnswer(200, "")
 
 
-def target(
-    path: str = PATH,
-    *,
-    identity: str = "",
-    topic_id: str = "",
-    deadline: int = 10,
-    secrets: Sequence[str] = (),
-    parallel: bool = False,
-    **config: Any,
-) -> Target:
+def target(path: str = PATH, *, identity: str = "", topic_id: str = "", deadline: int = 10, secrets: Sequence[str] = (),
+           parallel: bool = False, **config: Any) -> Target:  # fmt: skip
     given = {"type": HTTP_ENDPOINT, "endpoint": "https://receiver.example/ok", "verified": True, **config}
     made = PushConfig(**given)
     return Target(

@@ -104,9 +104,7 @@ def post(message: Pulled, **config: object) -> Body:
     ("", {"bed": "roses", "state": "dry"}, "bed: roses\nstate: dry", 0),
     ("ICAK", {"bed": "roses"}, "bed: roses", 0), ("", {}, "Message 7 has no text", 0), ("/w==", {}, "/w==", 1),
 ])  # fmt: skip
-def test_mattermost_gets_the_text_of_one_message_or_what_stands_for_it(
-    data: str, attributes: dict[str, str], text: str, undecodable: int
-) -> None:
+def test_mattermost_gets_the_text_or_a_note(data: str, attributes: dict[str, str], text: str, undecodable: int) -> None:
     """Mattermost refuses every post without text, which would block all later messages."""
     made = post(make_pulled(7, data, attributes), base64_decode=True)
 

@@ -58,17 +58,13 @@ async def test_a_name_is_resolved_once_and_refused_when_it_changes_to_a_refused_
         await connect_receiver(receiving, resolve)
 
 
-async def test_of_several_addresses_the_refused_ones_are_left_out_and_dead_ones_passed_over(
-    receiving: Receiving,
-) -> None:
+async def test_of_several_addresses_refused_ones_are_left_out_and_dead_ones_passed_over(receiving: Receiving) -> None:
     resolve = ChangingResolver(["10.0.0.1", "127.0.0.3", "127.0.0.1"])
 
     assert await ask_status(await connect_receiver(receiving, resolve, "127.0.0.0/8")) == 200
 
 
-async def test_an_address_that_swallows_connects_leaves_time_for_the_next(
-    receiving: Receiving, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_address_leaves_time_for_the_next(receiving: Receiving, monkeypatch: pytest.MonkeyPatch) -> None:
     swallowing = urlsplit(receiving.bad("swallow")).port or 0
     connector = Connector(
         Guard(networks("127.0.0.0/8", "push_allow"), ChangingResolver(["127.0.0.1", "127.0.0.2"])), trust(receiving.ca)
@@ -162,9 +158,7 @@ CHUNKS = f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{HASH[:32]
 
 @pytest.mark.parametrize("behaviour", [answers(HASH), sends(CHUNKS.encode())], ids=["whole", "in chunks"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_the_hash_is_asked_for_at_the_root_of_the_host(
-    endpoint: Receiver, host: str, behaviour: Behaviour
-) -> None:
+async def test_the_hash_is_fetched_at_the_root_of_the_host(endpoint: Receiver, host: str, behaviour: Behaviour) -> None:
     endpoint.behaviour = behaviour
 
     await check_of(endpoint).check(host, endpoint.port, HASH)
@@ -206,9 +200,7 @@ async def test_all_of_it_ends_in_time(endpoint: Receiver, behaviour: Behaviour, 
 
 
 @pytest.mark.parametrize(("name", "knows_ca"), [("receiver.example", True), ("127.0.0.1", False)])
-async def test_a_certificate_for_another_name_or_of_an_unknown_authority_is_refused(
-    endpoint: Receiver, name: str, knows_ca: bool
-) -> None:
+async def test_a_certificate_of_another_name_or_ca_is_refused(endpoint: Receiver, name: str, knows_ca: bool) -> None:
     async def resolve(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"]
 

@@ -99,10 +99,9 @@ async def test_endpoints_nobody_asks_are_forgotten_when_there_are_many() -> None
 # Circuit breakers of endpoints that do not answer
 
 RANDOM_SHARES = st.floats(0, 1, exclude_max=True)
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["begins", "succeeded", "failed", "nothing"]), st.floats(0, 100), RANDOM_SHARES),
-    max_size=60,
-)
+STEPS = st.lists(st.tuples(
+    st.sampled_from(["begins", "succeeded", "failed", "nothing"]), st.floats(0, 100), RANDOM_SHARES
+), max_size=60)  # fmt: skip
 
 
 def open_circuit(now: float = 0.0, random: float = 0.5) -> Circuit:

@@ -166,14 +166,8 @@ class LeasingBench(Bench):
 
 
 @contextlib.asynccontextmanager
-async def run_worker(
-    messages: int,
-    sender: ScriptedSender | None = None,
-    *,
-    key: Callable[[int], str] = NO_KEY,
-    attempts: int = 0,
-    **config: Any,
-) -> AsyncIterator[LeasingBench]:
+async def run_worker(messages: int, sender: ScriptedSender | None = None, *, key: Callable[[int], str] = NO_KEY,
+                     attempts: int = 0, **config: Any) -> AsyncIterator[LeasingBench]:  # fmt: skip
     bench = LeasingBench(messages, sender or ScriptedSender(), key, attempts)
     async with at_work(bench, target(parallel=True, **config)):
         yield bench

@@ -55,9 +55,7 @@ async def client(server: ReferencePushServer) -> AsyncIterator[GrpcPushServer]:
         yield made
 
 
-async def test_an_activation_has_the_field_numbers_of_the_contract(
-    server: ReferencePushServer, client: GrpcPushServer
-) -> None:
+async def test_an_activation_has_the_contracts_numbers(server: ReferencePushServer, client: GrpcPushServer) -> None:
     outcome = await client.activate(Target(PATH, "/projects/p/topics/t", ENDPOINT, 10, ("whsec_x",), "id", "topic"))
 
     assert outcome.is_ok
@@ -75,9 +73,7 @@ async def test_an_activation_has_the_field_numbers_of_the_contract(
     )  # fmt: skip
 
 
-async def test_a_period_that_the_wire_cannot_carry_is_told_as_the_longest_it_can(
-    server: ReferencePushServer, client: GrpcPushServer
-) -> None:
+async def test_a_period_is_at_most_the_longest_of_the_wire(server: ReferencePushServer, client: GrpcPushServer) -> None:
     outcome = await client.activate(Target(PATH, "", replace(ENDPOINT, retry_period=2**63 - 1), 10))
 
     assert outcome.is_ok
@@ -86,9 +82,7 @@ async def test_a_period_that_the_wire_cannot_carry_is_told_as_the_longest_it_can
     assert decode_fields(retry)[2] == 2**32 - 1
 
 
-async def test_a_mattermost_activation_has_the_field_numbers_of_the_contract(
-    server: ReferencePushServer, client: GrpcPushServer
-) -> None:
+async def test_a_mattermost_activation_has_its_numbers(server: ReferencePushServer, client: GrpcPushServer) -> None:
     await client.activate(Target(PATH, "/projects/p/topics/t", HOOK, 10))
 
     config = server.active[PATH]
@@ -100,9 +94,7 @@ async def test_a_mattermost_activation_has_the_field_numbers_of_the_contract(
     assert decode_fields(retry) == {1: b"slowstart"}
 
 
-async def test_answers_are_worded_as_clients_of_the_service_know_them(
-    server: ReferencePushServer, client: GrpcPushServer
-) -> None:
+async def test_answers_have_the_words_that_clients_know(server: ReferencePushServer, client: GrpcPushServer) -> None:
     assert await client.status(PATH) == f"Error: Subscription {PATH} is not active"
     await client.activate(Target(PATH, "", ENDPOINT, 10))
     assert await client.status(PATH) == f"Subscription {PATH} is currently active"
@@ -113,9 +105,7 @@ async def test_answers_are_worded_as_clients_of_the_service_know_them(
     assert await client.status(PATH) == "Error: UNAUTHORISED"
 
 
-async def test_p29_a_push_server_that_hangs_is_away_after_a_while(
-    server: ReferencePushServer, client: GrpcPushServer
-) -> None:
+async def test_p29_a_push_server_that_hangs_counts_as_away(server: ReferencePushServer, client: GrpcPushServer) -> None:
     server.hangs = True
     async with open_client(server.port, 0.2, tls=False) as hurried:
         assert await hurried.status(PATH) == UNAVAILABLE
@@ -139,9 +129,7 @@ async def test_a_push_server_that_is_not_there_is_away_and_found_when_it_is_back
             await wait_until_async(is_serving)
 
 
-async def test_p34_health_tells_the_state_that_keeps_a_server_from_working(
-    server: ReferencePushServer, client: GrpcPushServer
-) -> None:
+async def test_p34_health_tells_why_a_server_does_not_work(server: ReferencePushServer, client: GrpcPushServer) -> None:
     assert await client.health(details=False) == "SERVING"
 
     server.state = "Could not retrieve push worker user"
@@ -252,9 +240,7 @@ async def test_a_changed_target_is_deactivated_and_activated(drive: Drive) -> No
 
 
 @pytest.mark.parametrize("others", [{}, {target("a").path: {1: b"https://example.com/old"}}], ids=["new", "told"])
-async def test_a_push_server_that_forgot_everything_or_was_told_by_another_process_is_told_again(
-    drive: Drive, others: dict[str, dict[int, bytes]]
-) -> None:
+async def test_a_push_server_with_other_state_is_told_again(drive: Drive, others: dict[str, dict[int, bytes]]) -> None:
     drive.server.active.update(others)
     await drive.follow(target("a"))
     assert drive.server.active[target("a").path][1] == b"https://example.com/in"

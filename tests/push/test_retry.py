@@ -64,9 +64,7 @@ def test_delays_that_are_waited_differ_by_chance(policy: str, delays: list[int])
 
 
 @given(POLICIES, OUTCOMES, RANDOM_SHARES)
-def test_a_delay_is_near_its_policy_and_below_its_cap(
-    policy: retry.Policy, outcomes: list[bool], random: float
-) -> None:
+def test_a_delay_is_near_its_policy_below_its_cap(policy: retry.Policy, outcomes: list[bool], random: float) -> None:
     state, delay = retry.failed(policy, state_after(policy, outcomes), retry_after=None, random=random)
 
     most = {SLOWSTART: retry.SLOWSTART_MOST, EXPONENTIAL: retry.EXPONENTIAL_MOST}
@@ -76,9 +74,7 @@ def test_a_delay_is_near_its_policy_and_below_its_cap(
 
 
 @given(POLICIES, OUTCOMES, st.floats(-10, 10**9), RANDOM_SHARES)
-def test_p17_what_an_endpoint_asks_for_is_waited_up_to_an_hour_and_shortens_nothing(
-    policy: retry.Policy, outcomes: list[bool], seconds: float, random: float
-) -> None:
+def test_p17_a_retry_waits_as_asked(policy: retry.Policy, outcomes: list[bool], seconds: float, random: float) -> None:
     before = state_after(policy, outcomes)
     without = retry.failed(policy, before, retry_after=None, random=random)
     state, delay = retry.failed(policy, before, retry_after=seconds, random=random)
@@ -156,9 +152,7 @@ def test_it_begins_with_a_hundred_or_all_that_is_allowed_and_failures_halve_it_d
     "doubled when full and fast", "up to what is allowed", "not full: that tells nothing", "more than five seconds",
     "more than a third of its time", "half of what was sent, not of what could have been",
 ])  # fmt: skip
-def test_a_delivery_says_how_large_the_next_one_is(
-    batch: int, messages: int, seconds: float, limit: float, following: int
-) -> None:
+def test_a_delivery_sizes_the_next_one(batch: int, messages: int, seconds: float, limit: float, following: int) -> None:
     assert retry.batch_after(batch, 500, messages=messages, seconds=seconds, limit=limit) == following
 
 

@@ -120,9 +120,7 @@ async def test_a_delivery_is_a_post_with_the_headers_given(receiving: Receiving,
     ("/status/422?body=" + "a" * 3000, 422, "a" * TEXT_BYTES),
     ("/status/400?body=%7B%22message%22%3A1%7D", 400, '{"message":1}'),
 ])  # fmt: skip
-async def test_every_answer_is_told_in_brief_and_no_redirect_is_followed(
-    receiving: Receiving, sender: HttpSender, path: str, status: int, text: str
-) -> None:
+async def test_a_redirect_is_not_followed(receiving: Receiving, sender: HttpSender, path: str, status: int, text: str):
     answer = await post(sender, receiving.url(path))
 
     assert answer.status == status
@@ -140,9 +138,7 @@ async def test_every_answer_is_told_in_brief_and_no_redirect_is_followed(
     ("plain", "TLS: the endpoint does not speak TLS on this port"),
     ("reset", "TLS: the connection was reset during the handshake"), ("refused", "The connection was refused"),
 ])  # fmt: skip
-async def test_what_cannot_be_talked_to_is_told_by_its_cause(
-    receiving: Receiving, sender: HttpSender, name: str, said: str
-) -> None:
+async def test_a_failed_connection_has_its_cause(receiving: Receiving, sender: HttpSender, name: str, said: str):
     async with wait_for_closing(receiving):
         assert await failure(sender, receiving.bad(name)) == said
 
@@ -191,16 +187,12 @@ async def test_all_of_it_ends_in_time(receiving: Receiving, sender: HttpSender, 
 
 
 @pytest.mark.parametrize(("name", "step"), [("silent", "agreeing on TLS"), ("swallow", "connecting")])
-async def test_a_connection_that_is_never_made_ends_in_time(
-    receiving: Receiving, sender: HttpSender, name: str, step: str
-) -> None:
+async def test_a_hanging_connect_ends_in_time(receiving: Receiving, sender: HttpSender, name: str, step: str) -> None:
     async with wait_for_closing(receiving):
         assert await failure(sender, receiving.bad(name), 3) == f"No answer within 3 seconds, while {step}"
 
 
-async def test_plain_http_goes_to_this_machine_only_and_only_where_it_is_permitted(
-    receiving: Receiving, publishing: Publishing
-) -> None:
+async def test_plain_http_goes_to_this_machine_if_permitted(receiving: Receiving, publishing: Publishing) -> None:
     bodies: list[bytes] = []
     url = publishing.answers("/in?a=b", lambda body: bodies.append(body) or b"")
     async with open_sender(receiving, local_http=True) as sender:
@@ -249,9 +241,7 @@ async def test_connections_are_used_again_unless_they_are_closed(receiving: Rece
     assert last != first
 
 
-async def test_a_connection_closed_by_the_other_side_while_idle_costs_no_attempt(
-    receiving: Receiving, sender: HttpSender
-) -> None:
+async def test_a_connection_closed_while_idle_costs_no_attempt(receiving: Receiving, sender: HttpSender) -> None:
     for _ in range(3):
         async with wait_for_closing(receiving):
             assert (await post(sender, receiving.url("/stale"))).status == 200
@@ -260,9 +250,7 @@ async def test_a_connection_closed_by_the_other_side_while_idle_costs_no_attempt
 
 
 @pytest.mark.parametrize(("path", "times"), [("/nothing", 2), ("/half", 1)])
-async def test_a_request_into_a_connection_that_just_ends_is_sent_once_more_unless_it_was_answered_in_part(
-    receiving: Receiving, sender: HttpSender, path: str, times: int
-) -> None:
+async def test_a_lost_request_is_sent_once_more(receiving: Receiving, sender: HttpSender, path: str, times: int):
     await post(sender, receiving.url("/ok"))
     await failure(sender, receiving.url(path))
 
@@ -284,10 +272,8 @@ async def test_an_endpoint_is_asked_so_much_at_once(receiving: Receiving, sender
 
 async def test_waiting_for_others_counts_as_time(receiving: Receiving, sender: HttpSender) -> None:
     hang = receiving.url("/hang")
-    async with (
-        wait_for_closing(receiving) as opened,
-        under_way(*(failure(sender, hang) for _ in range(MAX_CONCURRENT))),
-    ):
+    async with (wait_for_closing(receiving) as opened,
+                under_way(*(failure(sender, hang) for _ in range(MAX_CONCURRENT)))):  # fmt: skip
         await wait_until_async(lambda: opened() == MAX_CONCURRENT)
 
         said = await failure(sender, hang, 0.2)
@@ -295,9 +281,7 @@ async def test_waiting_for_others_counts_as_time(receiving: Receiving, sender: H
     assert said == "No answer within 0.2 seconds, while waiting for others to be done"
 
 
-async def test_an_endpoint_is_a_whole_url_so_what_hangs_beside_it_costs_it_nothing(
-    receiving: Receiving, sender: HttpSender
-) -> None:
+async def test_an_endpoint_is_not_slowed_by_another_of_its_host(receiving: Receiving, sender: HttpSender) -> None:
     bad = [receiving.url(f"/hang/{number}") for number in range(3)]
     asked = (failure(sender, url, 600) for url in bad for _ in range(MAX_CONCURRENT + 1))
     async with wait_for_closing(receiving, kept=1) as opened, under_way(*asked) as hanging:
@@ -336,9 +320,7 @@ async def test_an_endpoint_that_does_not_answer_is_left_alone_for_a_while(receiv
         assert (await post(sender, receiving.url())).status == 200
 
 
-async def test_an_answer_without_an_end_opens_the_circuit_and_a_refusal_does_not(
-    receiving: Receiving, sender: HttpSender
-) -> None:
+async def test_an_endless_answer_opens_the_circuit_but_no_refusal_does(receiving: Receiving, sender: HttpSender):
     for _ in range(FAILURES_TO_OPEN):
         await post(sender, receiving.url("/status/500"))
     assert sender.circuit(receiving.url("/status/500")) == "closed"

@@ -45,13 +45,9 @@ EACH_SECOND, SLOW = {"retry_period": 1000}, {"retry_policy": SLOWSTART}
 
 
 def run_worker(
-    messages: MemoryUpstream | int,
-    sender: ScriptedSender | None = None,
-    *,
-    random: float = 0.5,
-    failing: dict[str, list[Any]] | None = None,
-    **config: Any,
-) -> contextlib.AbstractAsyncContextManager[Bench]:
+    messages: MemoryUpstream | int, sender: ScriptedSender | None = None, *, random: float = 0.5,
+    failing: dict[str, list[Any]] | None = None, **config: Any,
+) -> contextlib.AbstractAsyncContextManager[Bench]:  # fmt: skip
     """Let a worker deliver all messages, or so many of them; `failing` has errors for the upstream's next calls."""
     upstream = MemoryUpstream(messages) if isinstance(messages, int) else messages
     upstream.failing |= failing or {}
@@ -99,9 +95,7 @@ async def test_a_worker_holds_a_bounded_number_of_bytes() -> None:
     *((status, {}, False) for status in (203, 205, 206, 301, 302, 307, 400, 401, 404, 500, 503)),
     *((status, CHAT, status == 200) for status in (200, 201, 204)),
 ])  # fmt: skip
-async def test_statuses_of_success_acknowledge_and_any_other_is_tried_again(
-    status: int, config: dict[str, Any], succeeds: bool
-) -> None:
+async def test_a_success_acknowledges_and_the_rest_retries(status: int, config: dict[str, Any], succeeds: bool) -> None:
     """P17: redirects among them. Mattermost accepts by 200 only."""
     async with wait_until_idle(run_worker(1, ScriptedSender(EndpointAnswer(status, "no")), **config)) as bench:
         assert [each.status for each in bench.state.attempts] == ([status] if succeeds else [status, 200])
@@ -180,9 +174,7 @@ async def test_after_a_failure_is_waited_so_long(
     ([], {"acknowledge": [Away("disk full")]}, (ACKNOWLEDGE, "disk full")),
     ([SendFailed("expired"), CircuitOpen(4.0)], {}, (SEND, "expired")),
 ], ids=["send", "pull", "acknowledge", "also while the circuit is open"])  # fmt: skip
-async def test_what_failed_is_told_and_the_messages_come_again(
-    answers: list[Any], failing: dict[str, list[Any]], told: tuple[str, str]
-) -> None:
+async def test_failed_messages_come_again(answers: list[Any], failing: dict[str, list[Any]], told: tuple[str, str]):
     async with wait_until_idle(run_worker(1, ScriptedSender(*answers), failing=failing)) as bench:
         assert bench.upstream.acknowledged == [0]
         assert (bench.last_failure.what, bench.last_failure.detail) == told
@@ -248,9 +240,7 @@ async def test_an_endpoint_that_is_gone_is_never_asked_again_and_the_status_says
 
 
 @pytest.mark.parametrize(("random", "naps"), [(0.0, [4.0, 8.0]), (1.0, [4.6, 9.2])])
-async def test_an_endpoint_whose_circuit_is_open_is_waited_for_and_that_is_no_attempt(
-    random: float, naps: list[float]
-) -> None:
+async def test_an_open_circuit_is_waited_for_and_that_is_no_attempt(random: float, naps: list[float]) -> None:
     """P14: each waits a little longer than told, by a random amount."""
     async with run_worker(1, ScriptedSender(CircuitOpen(4.0), CircuitOpen(8.0)), random=random) as bench:
         bench.sender.state = "open"
@@ -285,9 +275,7 @@ def answer_always(answer: EndpointAnswer | Exception) -> ScriptedSender:
     (EndpointAnswer(500, "<html><title>Oops</title>"), "HTTP 500: Oops"), (EndpointAnswer(503, ""), "HTTP 503"),
     (SendFailed("The connection was refused"), "The connection was refused"),
 ])  # fmt: skip
-async def test_what_was_refused_is_in_the_attempts_and_in_the_log_with_its_reason(
-    answer: EndpointAnswer | SendFailed, said: str
-) -> None:
+async def test_a_refusal_is_in_attempts_and_log_with_its_reason(answer: EndpointAnswer | SendFailed, said: str) -> None:
     with capture_logs() as logs:
         async with run_worker(1, answer_always(answer)) as bench:
             await wait_until_async(lambda: bench.naps.taken)
@@ -412,9 +400,7 @@ async def test_a_dead_letter_says_what_the_endpoint_said_without_secrets(said: s
     (400, {}, True), (422, {"max_messages": 4}, True), (404, {}, False), (503, {}, False),
     (400, {"dead_letter_topic": "dead", "max_delivery_attempts": 9}, False),
 ])  # fmt: skip
-async def test_the_status_names_a_message_that_holds_up_those_behind_it(
-    status: int, config: dict[str, Any], is_advised: bool
-) -> None:
+async def test_the_status_names_a_message_that_blocks(status: int, config: dict[str, Any], is_advised: bool) -> None:
     async with wait_until_idle(run_worker(2, ScriptedSender(*[EndpointAnswer(status, "no")] * 4), **config)) as bench:
         detail = bench.last_failure.detail
 
@@ -426,9 +412,7 @@ async def test_the_status_names_a_message_that_holds_up_those_behind_it(
     *(([EndpointAnswer(status, "")] * 9, DEAD_LETTER_CONFIG) for status in (408, 425, 429, 502, 503, 504)),
     ([REFUSED] * 9, DEAD_LETTER_CONFIG), ([EndpointAnswer(422, "")] * 30, {}),
 ])  # fmt: skip
-async def test_what_tells_nothing_of_a_message_and_what_has_no_dead_letter_topic_puts_none_aside(
-    answers: list[Any], config: dict[str, Any]
-) -> None:
+async def test_no_message_is_put_aside_without_cause_and_topic(answers: list[Any], config: dict[str, Any]) -> None:
     async with wait_until_idle(run_worker(1, ScriptedSender(*answers), **config)) as bench:
         assert bench.upstream.dead_lettered == []
         assert bench.upstream.acknowledged == [0]
@@ -509,18 +493,12 @@ async def deliver_all(bench: Bench, **config: object) -> WorkerState:
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 30), st.integers(1, 12), POLICIES, st.lists(FAILURES, max_size=12), TROUBLES, TROUBLES)
 def test_all_messages_are_delivered_in_order_and_only_what_was_taken_is_acknowledged(
-    messages: int,
-    most: int,
-    policy: str,
-    answers: list[EndpointAnswer | Exception],
-    pulls: list[UpstreamError | None],
+    messages: int, most: int, policy: str, answers: list[EndpointAnswer | Exception], pulls: list[UpstreamError | None],
     acknowledgements: list[UpstreamError | None],
-) -> None:
+) -> None:  # fmt: skip
     run = Bench(MemoryUpstream(messages), ScriptedSender(*answers))
-    run.upstream.failing |= {
-        "pull": [each for each in pulls if each is not TAKEN_LATE],
-        "acknowledge": acknowledgements[:],
-    }
+    run.upstream.failing |= {"pull": [each for each in pulls if each is not TAKEN_LATE],
+                             "acknowledge": acknowledgements[:]}  # fmt: skip
 
     state = asyncio.run(deliver_all(run, max_messages=most, retry_policy=policy))
 
@@ -541,9 +519,7 @@ def test_all_messages_are_delivered_in_order_and_only_what_was_taken_is_acknowle
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 16), st.sets(st.integers(0, 39), max_size=8), st.integers(1, 6))
-def test_exactly_the_messages_that_are_always_refused_are_put_aside(
-    messages: int, most: int, bad: set[int], attempts: int
-) -> None:
+def test_only_messages_always_refused_are_put_aside(messages: int, most: int, bad: set[int], attempts: int) -> None:
     bad = {each for each in bad if each < messages}
     run = Bench(MemoryUpstream(messages), ScriptedSender(then=refuse_messages(*bad)))
     dead = {"dead_letter_topic": "dead", "max_delivery_attempts": attempts}

@@ -232,19 +232,14 @@ def make_target(path: int, identity: int, variant: int) -> Target:
     return target(PATHS[path], identity=f"id{identity}", deadline=variant, endpoint=f"https://r.example/id{identity}")
 
 
-SETS = st.lists(
-    st.builds(make_target, st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)),
-    max_size=3,
-    unique_by=(lambda each: each.path, lambda each: each.id),
-)
+SETS = st.lists(st.builds(make_target, st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)), max_size=3,
+                unique_by=(lambda each: each.path, lambda each: each.id))  # fmt: skip
 STEPS = st.lists(st.tuples(SETS, st.booleans(), st.integers(0, 4)), min_size=1, max_size=12)
 
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_no_subscription_is_ever_delivered_twice_at_once_and_in_the_end_what_is_wanted_is(
-    steps: list[tuple[list[Target], bool, int]],
-) -> None:
+def test_every_wanted_subscription_is_delivered_by_one_worker(steps: list[tuple[list[Target], bool, int]]) -> None:
     async def run_steps() -> None:
         bench = Bench(MemoryUpstream(), WatchingSender())
         upstream, sender, workers = bench.upstream, bench.sender, bench.workers
@@ -405,10 +400,8 @@ async def test_after_the_end_of_the_lease_nothing_is_acknowledged_nor_put_aside(
     leased = LeaseGuard(upstream)
     leased.ends = loop_seconds()
 
-    for late in (
-        leased.acknowledge(TARGET_1, make_pulled(0)),
-        leased.dead_letter(TARGET_1, make_pulled(0), Verdict("bad", 5, 422)),
-    ):
+    for late in (leased.acknowledge(TARGET_1, make_pulled(0)),
+                 leased.dead_letter(TARGET_1, make_pulled(0), Verdict("bad", 5, 422))):  # fmt: skip
         with pytest.raises(Away):
             await late
 
@@ -418,10 +411,8 @@ async def test_after_the_end_of_the_lease_nothing_is_acknowledged_nor_put_aside(
 # Metrics, as Prometheus reads them
 
 S, R = "/projects/P/subscriptions/S", "/projects/P/subscriptions/R"
-STATES = {
-    S: WorkerState(last_success=1_700_000_000_500),
-    R: WorkerState(phase=RETRYING, last_failure=Failure(1_700_000_001_000, SEND, "no")),
-}
+STATES = {S: WorkerState(last_success=1_700_000_000_500),
+          R: WorkerState(phase=RETRYING, last_failure=Failure(1_700_000_001_000, SEND, "no"))}  # fmt: skip
 
 
 def show_reports(tally: Tally) -> str:

@@ -40,14 +40,8 @@ def make_leased(number: int, attempt: int = 1) -> Leased:
 def settle_calls(kind: Parallel, *asked: tuple[str, list[Leased]]) -> list[Settle]:
     """Lease both messages to a worker by one pull, and settle them; return its history of that."""
     history = History({})
-    given = Lease(
-        request="c1",
-        started=0,
-        ended=1,
-        outcome=Outcome.DONE,
-        subscription="s",
-        messages=(make_leased(0), make_leased(1)),
-    )
+    given = Lease(request="c1", started=0, ended=1, outcome=Outcome.DONE, subscription="s",
+                  messages=(make_leased(0), make_leased(1)))  # fmt: skip
     history.add(given)
     calls = cast("GoogleClient", AgreeableService())
     worker = GoogleWorker(cast("Any", None), history, cast("Any", None), "s", calls=calls, kind=kind)
@@ -90,7 +84,6 @@ def test_an_ok_says_nothing_of_a_message_behind_one_of_its_key_that_is_not_done(
     found = settle_calls(KEYED, (ACK, [make_leased(1)]), (ACK, [make_leased(0)]), (ACK, [make_leased(1)]))
 
     assert [each.is_confirmed(make_leased(1).ack_id) for each in found if make_leased(1).ack_id in each.ids] == [
-        False,
-        True,
-    ]
+        False, True,
+    ]  # fmt: skip
     assert is_confirmed(found, make_leased(0))

@@ -58,13 +58,9 @@ def test_a_failing_world_is_told_in_the_order_of_time_and_as_python_that_makes_i
     made = scenario(2, 1)
 
     assert story_of(made, ["law 1: it is lost"]).splitlines() == [
-        "seed 1, profile 'usual', 2 clients",
-        "   0.000 s  client 0: publish [0]",
-        "    +0.250000 s  FAULT: kill [0]",
-        "   1.000 s  client 1: publish [1]",
-        "breaks:",
-        "  law 1: it is lost",
-    ]
+        "seed 1, profile 'usual', 2 clients", "   0.000 s  client 0: publish [0]", "    +0.250000 s  FAULT: kill [0]",
+        "   1.000 s  client 1: publish [1]", "breaks:", "  law 1: it is lost",
+    ]  # fmt: skip
     assert eval(repr(made), {"Scenario": Scenario, "Operation": Operation, "Fault": Fault}) == made
 
 

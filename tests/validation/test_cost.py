@@ -233,9 +233,7 @@ async def test_all_forms_of_pieces_are_checked() -> None:
     ]
 
 
-async def test_what_takes_too_long_is_refused_and_holds_up_nobody(
-    checks: LongChecks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_check_is_refused_and_delays_nobody(checks: LongChecks, monkeypatch: pytest.MonkeyPatch) -> None:
     await checks.check("P", NUMBERS)
     checking = asyncio.ensure_future(checks.check("P", SLOW_TASK))
     for _ in range(11):

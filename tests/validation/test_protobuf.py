@@ -43,9 +43,8 @@ message Old {
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 PARTS = st.recursive(
     st.fixed_dictionaries({}, optional={"name": TEXTS, "values": st.lists(st.integers(-(2**63), 2**63 - 1))}),
-    lambda inner: st.fixed_dictionaries({"inner": inner}, optional={"name": TEXTS}),
-    max_leaves=3,
-)
+    lambda inner: st.fixed_dictionaries({"inner": inner}, optional={"name": TEXTS}), max_leaves=3,
+)  # fmt: skip
 READINGS = st.fixed_dictionaries({}, optional={
     "siteName": TEXTS, "number": st.integers(0, 2**64 - 1), "value": st.floats(allow_nan=False, allow_infinity=False),
     "ok": st.booleans(), "raw": st.binary().map(lambda each: base64.b64encode(each).decode()),

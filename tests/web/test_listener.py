@@ -95,11 +95,8 @@ def trusting_context(certificate: Certificate) -> ssl.SSLContext:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="an option of Linux")
 def test_the_system_holds_little_of_an_answer_on_every_connection() -> None:
-    with (
-        contextlib.closing(listen(HERE, 0, "port")) as sock,
-        socket.create_connection(sock.getsockname()),
-        sock.accept()[0] as connection,
-    ):
+    with (contextlib.closing(listen(HERE, 0, "port")) as sock, socket.create_connection(sock.getsockname()),
+          sock.accept()[0] as connection):  # fmt: skip
         assert connection.getsockopt(socket.IPPROTO_TCP, 25) == PORTION_BYTES  # TCP_NOTSENT_LOWAT
 
 
@@ -146,9 +143,7 @@ def test_limits_that_no_setting_changes() -> None:
     assert (limits.handshakes, limits.handshake_seconds, limits.goodbye_seconds) == (1_000, 10, 30)
 
 
-async def test_silent_handshakes_are_bounded_by_address_and_end_in_time(
-    certificate: Certificate, trusting_context: ssl.SSLContext
-) -> None:
+async def test_silent_handshakes_are_bounded_and_end(certificate: Certificate, trusting_context: ssl.SSLContext):
     limits = ListenerLimits(connections=100, handshakes=8, handshake_seconds=2.0, goodbye_seconds=0.5)
     async with run_listener(limits, certificate.context) as world:
         silent = [await world.connect() for _ in range(10)]
@@ -174,9 +169,7 @@ async def test_all_handshakes_together_are_bounded_for_a_proxy_too(certificate: 
         await wait_until_async(lambda: world.listener.refused == {"handshakes": 2})
 
 
-async def test_a_stop_ends_handshakes_and_keeps_what_is_open(
-    certificate: Certificate, trusting_context: ssl.SSLContext
-):
+async def test_a_stop_ends_handshakes_but_no_connection(certificate: Certificate, trusting_context: ssl.SSLContext):
     async with run_listener(ListenerLimits(connections=100), certificate.context) as world:
         client = await world.connect(context=trusting_context)
         await world.connect()

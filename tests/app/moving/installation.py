@@ -92,10 +92,8 @@ class Api(httpx.AsyncClient):
 
 @contextlib.asynccontextmanager
 async def service(data: Path, clock: Clock, **more: object) -> AsyncIterator[Api]:
-    async with (
-        running(settings(data, **more), Supervisor(), clock=clock) as run,
-        Api(base_url=run.base_url, trust_env=False, timeout=PATIENCE_SECONDS) as api,
-    ):
+    async with (running(settings(data, **more), Supervisor(), clock=clock) as run,
+                Api(base_url=run.base_url, trust_env=False, timeout=PATIENCE_SECONDS) as api):  # fmt: skip
         yield api
 
 

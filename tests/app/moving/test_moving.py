@@ -195,9 +195,7 @@ async def offsets_at(log: Log, clock: ManualClock) -> dict[object, object]:
 
 
 @pytest.mark.long
-async def test_all_is_the_same_on_a_cluster_and_back_in_a_folder(
-    tmp_path: Path, kafka_servers: str, kafka_prefix: str, postgres_url: str
-):
+async def test_a_cluster_gives_all_of_it_back(tmp_path: Path, kafka_servers: str, kafka_prefix: str, postgres_url: str):
     clock = ManualClock(SystemClock().wall() - 11 * DAY)  # brokers go by their own clocks: to them all is new enough
     cluster = {
         "log": "kafka", "kafka_servers": kafka_servers, "kafka_prefix": kafka_prefix, "kafka_replication": 1,

@@ -300,9 +300,7 @@ def test_every_kind_and_every_field_is_in_the_reference():
         for each in (*get_args(AnyLine), Tally, Revision, PushSecret, RoleRule)
         for field in each.__struct_encode_fields__
     }
-    options = {
-        field.name for each in (ParallelOptions, RetryPolicy, DeadLetterPolicy) for field in dataclasses.fields(each)
-    }
+    options = {f.name for e in (ParallelOptions, RetryPolicy, DeadLetterPolicy) for f in dataclasses.fields(e)}
     kinds = {str(each.__struct_config__.tag) for each in get_args(AnyLine)}
     push = {field.name for field in dataclasses.fields(PushConfig)}
 

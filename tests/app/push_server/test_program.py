@@ -26,10 +26,8 @@ PUSH = {
 
 
 def test_messages_arrive_and_a_stop_ends_well(receiving: Receiving, tmp_path: Path) -> None:
-    with (
-        in_process_service(tmp_path / "ams-data", push_ca_file=receiving.ca, **PUSH) as service,
-        Client(service.run.base_url, service.token) as admin,
-    ):
+    with (in_process_service(tmp_path / "ams-data", push_ca_file=receiving.ca, **PUSH) as service,
+          Client(service.run.base_url, service.token) as admin):  # fmt: skip
         admin.call(wire.create_project("P"))
         admin.call(wire.create_topic("P", "T"))
         push = wire.PushConfig(type="http_endpoint", push_endpoint=receiving.url("/ok/S"))
@@ -129,9 +127,7 @@ def test_the_first_missing_key_is_told_in_the_words_of_the_contract(tmp_path: Pa
     (JSON | {"ams_port": 70000}, "Could not load configuration file: ams_port is no port"),
     (JSON | {"log_level": "LOUD"}, "Invalid log level LOUD"),
 ])  # fmt: skip
-def test_a_bad_configuration_ends_with_1_and_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any, text: str
-) -> None:
+def test_a_bad_configuration_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any, text: str):
     path = write_file(tmp_path / "c.json", content) if content else str(tmp_path / "nowhere.json")
     assert exit_code_of(["push", "--config", path]) == 1
 

@@ -349,9 +349,7 @@ async def test_an_answer_that_is_none_is_told_without_the_token(reference: Refer
     (error(500, "Backend Error", "INTERNAL_SERVER_ERROR"), Away),
     (error(404, "Subscription doesn't exist", "NOT_FOUND"), Gone),
 ])  # fmt: skip
-async def test_an_acknowledgement_that_failed_is_told_in_the_words_of_the_contract(
-    reference: ReferenceAms, answer: tuple[int, str], kind: type[UpstreamError]
-) -> None:
+async def test_a_failed_ack_has_its_error(reference: ReferenceAms, answer: tuple[int, str], kind: type[UpstreamError]):
     path = reference.add("s")
     reference.publish(path, "YQ==")
     reference.faults[":acknowledge"] = [answer]

@@ -129,14 +129,11 @@ async def test_a_bad_activation_is_refused_and_changes_nothing(push_server: Serv
 async def test_a_count_and_a_period_of_0_are_the_defaults(push_server: Server) -> None:
     await push_server.ask(ACTIVATE, activation(_3=None, _2=[(1, "linear")]))
     assert (
-        push_server.table.targets[PATH].config.max_messages,
-        push_server.table.targets[PATH].config.retry_period,
-    ) == (1, 3000)
+        push_server.table.targets[PATH].config.max_messages, push_server.table.targets[PATH].config.retry_period,
+    ) == (1, 3000)  # fmt: skip
 
 
-async def test_an_active_subscription_is_not_activated_again_and_a_deactivated_one_is_unknown(
-    push_server: Server,
-) -> None:
+async def test_an_active_subscription_is_activated_once_and_a_deactivated_one_is_unknown(push_server: Server) -> None:
     await push_server.ask(ACTIVATE, activation())
     told = await push_server.ask(ACTIVATE, activation(_1="nonsense"))
     assert told == ("ALREADY_EXISTS", f"Subscription {PATH} is already activated")
@@ -152,9 +149,8 @@ async def test_the_status_of_a_subscription_tells_what_is_wrong_now(push_server:
     assert await push_server.ask(LOOK, encode_fields((1, PATH))) == ("OK", f"Subscription {PATH} is currently active")
     push_server.table.states[PATH] = WorkerState(phase=RETRYING, failure=Failure(1_738_318_820_999, "send", "teapot"))
     assert await push_server.ask(LOOK, encode_fields((1, PATH))) == (
-        "OK",
-        "2025-01-31T10:20:20 - Could not send message, teapot",
-    )
+        "OK", "2025-01-31T10:20:20 - Could not send message, teapot",
+    )  # fmt: skip
 
 
 async def test_a_server_that_works_says_so(push_server: Server) -> None:
@@ -273,10 +269,8 @@ async def test_p22_health_is_told_to_nobody_else_either(authority: Authority) ->
 @pytest.mark.parametrize("client", ["none", "of another authority"])
 async def test_without_a_good_certificate_nobody_connects(authority: Authority, tmp_path: Path, client: str) -> None:
     shown = None if client == "none" else Authority.make(tmp_path, "other").signs("client", *JANE)
-    async with (
-        serve_with_acl(authority, ["ams.example.com"]) as address,
-        channel(address, authority, shown) as connection,
-    ):
+    async with (serve_with_acl(authority, ["ams.example.com"]) as address,
+                channel(address, authority, shown) as connection):  # fmt: skip
         assert (await call(connection, STATUS))[0] == "UNAVAILABLE"
 
 

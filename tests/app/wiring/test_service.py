@@ -47,10 +47,8 @@ from tests.support.waiting import wait_until_async
 
 @contextlib.asynccontextmanager
 async def start_service(data: Path, **settings: Any) -> AsyncIterator[tuple[Running, httpx.AsyncClient]]:
-    async with (
-        running_service(data, **settings) as (run, token),
-        asking(f"{run.base_url}/v1/projects/P", token) as client,
-    ):
+    async with (running_service(data, **settings) as (run, token),
+                asking(f"{run.base_url}/v1/projects/P", token) as client):  # fmt: skip
         await client.post(f"{run.base_url}/v1/projects/P", json={})
         await client.put("/topics/t")
         yield run, client
@@ -89,9 +87,7 @@ async def test_no_node_starts_beside_messages_with_an_empty_registry(tmp_path: P
         assert not await engines.registry.users.exist()
 
 
-async def test_with_the_log_elsewhere_the_data_folder_has_a_reserve_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_data_folder_without_the_log_has_a_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For acknowledgements, deletions and the audit log, which need space when the disk is full."""
 
     async def elsewhere(opening: object, registry: object) -> EmbeddedLog:
@@ -231,9 +227,7 @@ async def test_what_cannot_be_used_ends_the_start() -> None:
 
 
 @pytest.mark.usefixtures("no_retry_delay")
-async def test_a_start_of_a_node_waits_also_for_what_goes_away_once_it_was_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_waits_for_a_server_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look, reasons, told = LossTotal.look, ["lost"], list[str]()
 
     async def away_once(total: LossTotal) -> None:
@@ -247,10 +241,8 @@ async def test_a_start_of_a_node_waits_also_for_what_goes_away_once_it_was_opene
         registry="postgresql://ams@model/ams", push_enabled=False, console=False,
     )  # fmt: skip
     server = Server(str(tmp_path), lambda: int(time.time() * 1000))
-    with (
-        postgresql_driver.install({"model": postgresql_driver.DirectHost(server)}),
-        kafka_client.install({("kafka1", 9092): kafka_client.DirectBroker(Cluster([1], time.time), 1)}),
-    ):
+    with (postgresql_driver.install({"model": postgresql_driver.DirectHost(server)}),
+          kafka_client.install({("kafka1", 9092): kafka_client.DirectBroker(Cluster([1], time.time), 1)})):  # fmt: skip
         async with service(settings, Supervisor(), tell=told.append) as started:
             assert started.away is None
 
@@ -294,10 +286,8 @@ TOPIC = "projects/garden/topics/plants"
 
 @pytest.mark.embedded("which connections are taken has nothing to do with engines")
 def test_an_emulator_asks_for_no_token_and_makes_projects(tmp_path: Path) -> None:
-    with (
-        in_process_service(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
-        grpc.insecure_channel(service.run.pubsub) as channel,
-    ):
+    with (in_process_service(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
+          grpc.insecure_channel(service.run.pubsub) as channel):  # fmt: skip
         client = pubsub_v1.PublisherClient(transport=PublisherGrpcTransport(channel=channel))
         assert client.create_topic(request={"name": TOPIC}).name == TOPIC
 

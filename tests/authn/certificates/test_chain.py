@@ -159,9 +159,7 @@ GOOD: dict[str, Callable[[Site], Shown]] = {
 
 
 @pytest.mark.parametrize("shown", GOOD.values(), ids=GOOD)
-async def test_a13_certificates_for_clients_are_believed_also_without_alternative_names(
-    site: Site, shown: Callable[[Site], Shown]
-) -> None:
+async def test_a13_client_certificates_need_no_alternative_names(site: Site, shown: Callable[[Site], Shown]) -> None:
     assert await site.judge(*shown(site), verify_certificate=False) == BELIEVED
 
 
@@ -271,9 +269,7 @@ NAME, COUNTRY, ODD = b"\x0c\x08UNUSUAL!", b"\x13\x02GR", b"\x13\x08*@_ & x!"
     (COUNTRY, b"\x0c\x02\xce\x95", "Ε", "UNUSUAL!"),
     *((COUNTRY, COUNTRY, country, "UNUSUAL!") for country in ("GRC", "Greece", "G", "gr")),
 ])  # fmt: skip
-async def test_a25_odd_encodings_and_country_codes_log_in_and_are_compared_as_text(
-    site: Site, old: bytes, new: bytes, country: str, name: str
-) -> None:
+async def test_a25_odd_encodings_compare_as_text(site: Site, old: bytes, new: bytes, country: str, name: str) -> None:
     subject = [("C", "GR" if old != new else country), ("CN", "UNUSUAL!")]
     shown = site.root.signs(subject).certificate
     odd = site.root.signs_changed(shown, old, new) if old != new else shown

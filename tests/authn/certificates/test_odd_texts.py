@@ -56,9 +56,7 @@ def odd_authority() -> OddAuthority:
 
 
 @pytest.mark.parametrize("form", [bytes, lambda der: pem("CERTIFICATE", der)])
-async def test_a_ca_of_the_folder_signs_certificates_and_its_list_revokes_them(
-    site: Site, odd_authority: OddAuthority, form: Callable[[bytes], bytes]
-) -> None:
+async def test_a_ca_signs_and_revokes(site: Site, odd_authority: OddAuthority, form: Callable[[bytes], bytes]) -> None:
     raw = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"x" * 50), False
     leaf = odd_authority.signs(raw, serial=7)
     (site.folder / "odd.pem").write_bytes(form(odd_authority.certificate))
@@ -184,9 +182,7 @@ class OpenSsl:
 
 
 @pytest.mark.openssl
-async def test_a_ca_that_openssl_runs_has_its_lists_and_responders_believed(
-    site: Site, odd_authority: OddAuthority, publishing: Publishing, tmp_path: Path
-) -> None:
+async def test_openssl_may_run_the_ca(site: Site, odd_authority: OddAuthority, publishing: Publishing, tmp_path: Path):
     site.clock.step(int(time.time() * 1000) + 60_000 - site.clock.wall())  # the program signs from now on
     openssl = OpenSsl(tmp_path, odd_authority, publishing.url("/ocsp"))
     jane = openssl.signs("jane", 7)

@@ -73,9 +73,7 @@ async def test_a10_a_new_list_in_the_folder_counts_at_once_for_those_remembered(
     assert await judge_leaf(checks, site.jane) == REVOKED
 
 
-async def test_a10_a_list_is_fetched_once_and_again_before_it_ends_and_gives_way_to_a_newer_one_only(
-    site: Site, publishing: Publishing
-) -> None:
+async def test_a10_a_list_is_fetched_before_it_ends_and_replaced_by_newer(site: Site, publishing: Publishing) -> None:
     publishing.puts("/root.crl", site.root.crl([7]))
     checks = site.checks()
     assert await judge_leaf(checks, site.jane) == BELIEVED
@@ -95,9 +93,7 @@ async def test_a10_a_list_is_fetched_once_and_again_before_it_ends_and_gives_way
         assert publishing.asked["/root.crl"] == asked
 
 
-async def test_a10_lists_and_responders_are_asked_again_when_the_clock_was_put_back(
-    site: Site, publishing: Publishing, leaf: Credentials
-) -> None:
+async def test_a10_a_clock_set_back_renews_all_answers(site: Site, publishing: Publishing, leaf: Credentials) -> None:
     """Otherwise a machine that boots with tomorrow's date refuses everybody until tomorrow."""
     checks = site.checks()
     site.clock.step(DAY_MS)
@@ -137,9 +133,7 @@ async def test_a10_a_list_of_the_future_takes_no_place(site: Site, publishing: P
     assert await judge_leaf(checks, site.jane) == BELIEVED
 
 
-async def test_a10_lists_are_kept_over_a_restart_and_one_that_is_torn_or_forged_is_told_and_fetched(
-    site: Site, publishing: Publishing, tmp_path: Path
-) -> None:
+async def test_a10_a_restart_keeps_lists_but_no_forged_one(site: Site, publishing: Publishing, tmp_path: Path) -> None:
     folder = tmp_path / "authn-crls"
     publishing.puts("/root.crl", site.root.crl([site.jane.certificate]))
     for _ in range(2):
@@ -203,9 +197,7 @@ async def test_a10_credentials_in_the_url_of_a_list_or_responder_are_not_shown(
     assert not publishing.asked
 
 
-async def test_failures_of_lists_and_responders_are_remembered_for_half_a_minute(
-    site: Site, publishing: Publishing, leaf: Credentials
-) -> None:
+async def test_failures_are_remembered_for_half_a_minute(site: Site, publishing: Publishing, leaf: Credentials) -> None:
     good = {"/root.crl": site.root.crl(), RESPONDER: site.root.ocsp(leaf.certificate)}
     for shown, path in ((site.jane, "/root.crl"), (leaf, RESPONDER)):
         checks = site.checks()
@@ -225,9 +217,7 @@ async def test_a10_the_guard_keeps_fetches_off_private_addresses(site: Site, pub
     assert not publishing.asked
 
 
-async def test_a10_a_list_of_another_signer_or_of_a_ca_that_may_sign_none_is_not_believed(
-    site: Site, publishing: Publishing
-) -> None:
+async def test_a10_a_list_of_another_signer_or_a_barred_ca_is_not_believed(site: Site, publishing: Publishing) -> None:
     forger = Authority.make("Test Root")
     url = publishing.puts("/root.crl", site.root.crl(signer=forger))
     site.has_list(site.root.crl([site.jane.certificate], signer=forger))
@@ -333,9 +323,7 @@ def leaf(world: World, publishing: Publishing) -> Credentials:
     return world.root.signs(ocsp_urls=[publishing.url(RESPONDER)])
 
 
-async def test_a11_a_responder_is_asked_once_when_there_is_no_list(
-    site: Site, publishing: Publishing, leaf: Credentials
-) -> None:
+async def test_a11_a_responder_stands_in_for_a_list(site: Site, publishing: Publishing, leaf: Credentials) -> None:
     questions: list[int] = []
 
     def answer(body: bytes) -> bytes:
@@ -350,9 +338,7 @@ async def test_a11_a_responder_is_asked_once_when_there_is_no_list(
     assert questions == [leaf.certificate.serial_number]
 
 
-async def test_a11_a_list_goes_before_a_responder_and_a_setting_turns_that_off(
-    site: Site, publishing: Publishing, leaf: Credentials
-) -> None:
+async def test_a11_a_list_goes_before_a_responder(site: Site, publishing: Publishing, leaf: Credentials) -> None:
     assert "No CRLDistributionPoints found" in await site.judge(leaf, ocsp=False)
     site.has_list(site.root.crl())
     assert await site.judge(leaf) == BELIEVED
@@ -402,17 +388,13 @@ UNSUCCESSFUL = ocsp.OCSPResponseBuilder.build_unsuccessful(ocsp.OCSPResponseStat
 
 
 @pytest.mark.parametrize("what", DOUBTFUL)
-async def test_a11_an_answer_that_is_not_to_be_believed_is_none(
-    site: Site, publishing: Publishing, leaf: Credentials, what: str
-) -> None:
+async def test_a11_a_bad_answer_is_no_answer(site: Site, publishing: Publishing, leaf: Credentials, what: str) -> None:
     url = publishing.puts(RESPONDER, DOUBTFUL[what](site.root, leaf.certificate))
     assert await site.judge(leaf) == f"unable: Could not access OCSP responder {url}"
     assert await site.judge(leaf, revocation="warn") == BELIEVED
 
 
-async def test_a10_a_current_list_stays_while_its_host_is_away_and_the_clock_was_put_back(
-    site: Site, publishing: Publishing
-) -> None:
+async def test_a10_a_list_stays_with_its_host_away_and_the_clock_set_back(site: Site, publishing: Publishing) -> None:
     publishing.puts("/root.crl", site.root.crl())
     checks = site.checks()
     assert await judge_leaf(checks, site.jane) == BELIEVED

@@ -97,9 +97,8 @@ AUTHORITY = Authority.make("Test Root")
 FULL = AUTHORITY.signs(
     [("C", "GR"), ("O", "Acme"), ("CN", "Jane"), ("E", "a@b.c"), ("DC", "org")],
     extensions=[NO_CA, CLIENT, key_usage("digital_signature"), distribution_points("http://127.0.0.1:1/x.crl")],
-    hosts=["a.example.org", "127.0.0.1"],
-    ocsp_urls=["http://127.0.0.1:1/ocsp"],
-).certificate
+    hosts=["a.example.org", "127.0.0.1"], ocsp_urls=["http://127.0.0.1:1/ocsp"],
+).certificate  # fmt: skip
 BODY = FULL.tbs_certificate_bytes
 
 
@@ -114,11 +113,8 @@ def test_a19_changed_bytes_raise_only_refusals(site_of_all: AuthnSettings, chang
             odd = AUTHORITY.signs_changed(FULL, BODY, bytes(body))
     except (ValueError, x509.InvalidVersion):
         return  # unreadable to every library: the session has no certificate
-    for options in (
-        site_of_all,
-        AuthnSettings(trust_unknown_cas=True),
-        AuthnSettings(client_ca=site_of_all.client_ca, revocation="warn"),
-    ):
+    for options in (site_of_all, AuthnSettings(trust_unknown_cas=True),
+                    AuthnSettings(client_ca=site_of_all.client_ca, revocation="warn")):  # fmt: skip
         asyncio.run(_check_certificate(options, odd))
 
 
@@ -254,9 +250,7 @@ async def test_a12_a_name_of_the_address_is_one_of_the_certificates(world: World
     ("127.0.0.4", ["a.example.org"], "Jane", "lookup 4.0.0.127.in-addr.arpa.: no such host"),
     ("nowhere", ["a.example.org"], "Jane", "lookup nowhere: unrecognized address"),
 ])  # fmt: skip
-async def test_a12_each_failure_is_a_refusal_in_the_contracts_words(
-    world: World, address: str, hosts: list[str], subject: str, said: str
-) -> None:
+async def test_a12_each_failure_is_a_refusal(world: World, address: str, hosts: list[str], subject: str, said: str):
     with pytest.raises(CertificateRefused) as caught:
         await check_host(world, address, *hosts, subject=subject)
     assert caught.value.message == said

@@ -44,11 +44,8 @@ HEADER = "X-SSL-Client-Cert"
 LIMITS = ListenerLimits(connections=100, goodbye_seconds=0.5)
 
 
-def relay_identity(
-    names: Sequence[str],
-    judge: Callable[[Presented], None] = lambda _: None,
-    refused: list[tuple[str, int]] | None = None,
-) -> Relaying:
+def relay_identity(names: Sequence[str], judge: Callable[[Presented], None] = lambda _: None,
+                   refused: list[tuple[str, int]] | None = None) -> Relaying:  # fmt: skip
     """Return `answer_identity` behind proxies of these names; failures for the audit log go into `refused`."""
 
     class Checks(CertificateChecks):
@@ -111,15 +108,8 @@ def read_answer(client: ssl.SSLSocket) -> Any:
 
 
 @contextlib.contextmanager
-def serve_front(
-    pair: Pair,
-    ca: str,
-    *,
-    proxied: bool = False,
-    app: Application = answer_identity,
-    limits: ListenerLimits = LIMITS,
-    **seconds: float,
-) -> Iterator[FrontServer]:
+def serve_front(pair: Pair, ca: str, *, proxied: bool = False, app: Application = answer_identity,
+                limits: ListenerLimits = LIMITS, **seconds: float) -> Iterator[FrontServer]:  # fmt: skip
     context = AskingContext.make(proxied=proxied)
     context.load_cert_chain(pair.chain, pair.key)
     front = Front(context=context, limits=limits, **seconds)

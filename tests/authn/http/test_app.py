@@ -77,9 +77,8 @@ async def test_a20_a_body_has_a_limit_and_may_be_in_gzip_and_in_no_other_coding(
     for coding, content, code, message in (
         ("br", packed, 415, "Content-Encoding can only be gzip"),
         ("gzip", json.dumps(body).encode(), 400, "Request body is not gzip"),
-        ("gzip", gzip.compress(b" " * (SMALL_BODY + 1)), 413, "Message size is too large"),
-        ("gzip", packed, 201, ""),
-    ):
+        ("gzip", gzip.compress(b" " * (SMALL_BODY + 1)), 413, "Message size is too large"), ("gzip", packed, 201, ""),
+    ):  # fmt: skip
         headers = {"x-api-key": MANAGEMENT_KEY, "content-encoding": coding}
         answer = await quick_service.client.post("/v1/service-types", content=content, headers=headers)
         assert (answer.status_code, answer.json().get("error", {}).get("message", "")) == (code, message)
@@ -144,18 +143,13 @@ async def test_a15_every_change_is_recorded_and_every_refused_one(quick_service:
     await quick_service.call("GET", "/bindings", key="")
     await quick_service.call("DELETE", "/bindings/" + "a" * 40)
 
-    events = [
-        (each.action, each.resource, each.actor, each.code, each.result, each.reason)
-        for each in quick_service.trail.events
-    ]
+    events = [(e.action, e.resource, e.actor, e.code, e.result, e.reason) for e in quick_service.trail.events]
 
     key = "management key"
-    assert events == [
-        ("service-types:create", "/service-types/ams", key, 201, "done", ""),
-        ("bindings:update", "/bindings/none", "", 401, "refused", "Wrong Credentials"),
-        ("bindings:create", "/bindings/b", key, 404, "refused", "Host was not found"),
-        ("bindings:delete", "/bindings/***", key, 404, "refused", "Binding was not found"),
-    ]
+    assert events == [("service-types:create", "/service-types/ams", key, 201, "done", ""),
+                      ("bindings:update", "/bindings/none", "", 401, "refused", "Wrong Credentials"),
+                      ("bindings:create", "/bindings/b", key, 404, "refused", "Host was not found"),
+                      ("bindings:delete", "/bindings/***", key, 404, "refused", "Binding was not found")]  # fmt: skip
     assert {(each.service, each.address, each.at) for each in quick_service.trail.events} == {
         ("authn", ADDRESS, quick_service.clock.wall())
     }

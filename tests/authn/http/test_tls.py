@@ -39,26 +39,17 @@ ODD = authorities.Authority.make("odd")
 def odd_pair(folder: Path, *, days: int = 1, extension: int = 0, subject: str = "odd") -> Pair:
     """Make a certificate of an unknown CA that expires in so many days, with a large extension."""
     value = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"x" * extension)
-    made = ODD.signs(
-        [("CN", subject)] if subject else [],
-        not_after=NOW + days * DAY,
-        extensions=[(value, False)] if extension else [],
-    )
+    made = ODD.signs([("CN", subject)] if subject else [], not_after=NOW + days * DAY,
+                     extensions=[(value, False)] if extension else [])  # fmt: skip
     return Pair.write(made, folder, f"odd{days}-{extension}-{len(subject)}")
 
 
-def test_every_client_reaches_http_with_the_certificate_that_it_has_shown(
-    front: FrontServer, tmp_path: Path, jane: Pair
-):
+def test_every_client_reaches_http_with_the_certificate_it_has_shown(front: FrontServer, tmp_path: Path, jane: Pair):
     said = front.ask()
     assert (said["address"], said["subject"], said["unreadable"]) == ("127.0.0.1", None, "")
     assert front.ask(cert=jane)["subject"] == "CN=Jane,C=GR"
-    not_believed = (
-        odd_pair(tmp_path),
-        odd_pair(tmp_path, days=-1),
-        odd_pair(tmp_path, subject=""),
-        odd_pair(tmp_path, extension=100_000),
-    )
+    not_believed = (odd_pair(tmp_path), odd_pair(tmp_path, days=-1), odd_pair(tmp_path, subject=""),
+                    odd_pair(tmp_path, extension=100_000))  # fmt: skip
     for shown in not_believed:
         assert front.ask(cert=shown)["leaf"] is not None
 
@@ -244,9 +235,7 @@ def der(pair: Pair) -> str:
     return base64.b64encode(pair.certificate.public_bytes(Encoding.DER)).decode()
 
 
-def test_a12_a_listed_proxy_tells_certificate_chain_and_address(
-    front_behind_proxy: FrontServer, proxy: Pair, jane: Pair, front_authority: Authority
-) -> None:
+def test_a12_proxies_name_clients(front_behind_proxy: FrontServer, proxy: Pair, jane: Pair, front_authority: Authority):
     chain, address = {f"{HEADER}-Chain": der(front_authority.pair)}, {"X-Forwarded-For": "198.51.100.9, 192.0.2.1"}
     for form in (der(jane), urllib.parse.quote(jane.pem.decode())):  # of haproxy, and of nginx
         said = front_behind_proxy.ask(cert=proxy, headers={HEADER: form, **chain, **address})
@@ -259,10 +248,8 @@ def test_a25_a_printable_string_with_other_characters_is_read_directly_and_behin
     signed = jane.certificate.public_bytes(Encoding.DER).replace(b"\x0c\x04Jane", b"\x13\x04J*_@")
     odd_pem, odd = ssl.DER_cert_to_PEM_cert(signed), base64.b64encode(signed).decode()
     (tmp_path / "odd.pem").write_text(odd_pem * 2)  # with itself as the rest of its chain
-    for said in (
-        front.ask(cert=replace(jane, chain=str(tmp_path / "odd.pem"))),
-        front_behind_proxy.ask(cert=proxy, headers={HEADER: odd, f"{HEADER}-Chain": odd}),
-    ):
+    for said in (front.ask(cert=replace(jane, chain=str(tmp_path / "odd.pem"))),
+                 front_behind_proxy.ask(cert=proxy, headers={HEADER: odd, f"{HEADER}-Chain": odd})):  # fmt: skip
         assert (said["subject"], said["chain"], said["unreadable"]) == ("CN=J*_@,C=GR", ["CN=J*_@,C=GR"], "")
 
 
@@ -274,17 +261,13 @@ UNREADABLE_HEADER = "The certificate in the header of the proxy cannot be read"
     ({HEADER: "bm9uc2Vuc2U="}, {UNREADABLE, UNREADABLE_HEADER}),
     ({HEADER: "-----BEGIN CERTIFICATE-----x-----END CERTIFICATE-----"}, {UNREADABLE, UNREADABLE_HEADER}),
 ])  # fmt: skip
-def test_a12_a_header_that_is_missing_or_unreadable_is_no_certificate(
-    front_behind_proxy: FrontServer, proxy: Pair, headers: dict[str, str], why: set[str]
-) -> None:
+def test_a12_a_bad_header_is_none(front_behind_proxy: FrontServer, proxy: Pair, headers: dict[str, str], why: set[str]):
     said = front_behind_proxy.ask(cert=proxy, headers=headers)
     assert said["subject"] is None
     assert said["unreadable"] in why
 
 
-def test_a8_a12_the_header_of_anybody_else_is_refused_and_told(
-    front_behind_proxy: FrontServer, jane: Pair, front_authority: Authority, tmp_path: Path
-) -> None:
+def test_a8_a12_strangers_fail(front_behind_proxy: FrontServer, jane: Pair, front_authority: Authority, tmp_path: Path):
     by_name = front_authority.signs("alike", ("O", "Site"), ("CN", "mallory"), ("CN", "proxy.example"))
     by_uid = front_authority.signs("alike-too", ("UID", "mallory"), ("O", "Site"), ("CN", "proxy.example"))
     for cert in (None, jane, by_name, by_uid):
@@ -298,9 +281,7 @@ def test_a8_a12_the_header_of_anybody_else_is_refused_and_told(
 
 
 @pytest.mark.parametrize("value", ["unknown", "192.0.2.1:50000", "x" * 60_000, "<script>"])
-def test_a12_what_is_no_address_is_not_believed_to_be_one(
-    front_behind_proxy: FrontServer, proxy: Pair, value: str
-) -> None:
+def test_a12_a_bad_address_is_not_believed(front_behind_proxy: FrontServer, proxy: Pair, value: str) -> None:
     assert front_behind_proxy.ask(cert=proxy, headers={"X-Forwarded-For": value})["address"] == "127.0.0.1"
 
 
@@ -323,23 +304,16 @@ def ports(
     app = relay_identity(["CN=proxy.example,O=Site"])
     networks = [ipaddress.ip_network("127.0.0.0/8")]
     limits = ListenerLimits(connections=100, unshared=networks, only_from=networks)
-    with (
-        serve_front(front_pair, ca, proxied=True, limits=limits) as behind_through,
-        serve_front(front_pair, ca, app=app) as behind_ended,
-    ):
+    with (serve_front(front_pair, ca, proxied=True, limits=limits) as behind_through,
+          serve_front(front_pair, ca, app=app) as behind_ended):  # fmt: skip
         text = Path("deploy/haproxy/authn.cfg").read_text(encoding="utf-8")
-        for old, new in (
-            ("maxconn 20000", "maxconn 100"),
-            ("bind :8443", f"bind 127.0.0.1:{through}"),
-            ("bind :9443", f"bind 127.0.0.1:{ended}"),
-            ("authn1.example:8443 send", f"127.0.0.1:{behind_through.port} send"),
-            ("authn1.example:8443 ssl", f"127.0.0.1:{behind_ended.port} ssl"),
-            ("/etc/haproxy/authn.pem", f"{folder}/server.pem"),
-            ("/etc/haproxy/clients.pem", ca),
-            ("/etc/haproxy/authn-ca.pem", ca),
-            ("/etc/haproxy/proxy.pem", f"{folder}/haproxy.pem"),
-            ("verifyhost authn1.example", "verifyhost localhost"),
-        ):
+        for old, new in (("maxconn 20000", "maxconn 100"), ("bind :8443", f"bind 127.0.0.1:{through}"),
+                         ("bind :9443", f"bind 127.0.0.1:{ended}"),
+                         ("authn1.example:8443 send", f"127.0.0.1:{behind_through.port} send"),
+                         ("authn1.example:8443 ssl", f"127.0.0.1:{behind_ended.port} ssl"),
+                         ("/etc/haproxy/authn.pem", f"{folder}/server.pem"), ("/etc/haproxy/clients.pem", ca),
+                         ("/etc/haproxy/authn-ca.pem", ca), ("/etc/haproxy/proxy.pem", f"{folder}/haproxy.pem"),
+                         ("verifyhost authn1.example", "verifyhost localhost")):  # fmt: skip
             assert old in text
             text = text.replace(old, new)
         (folder / "haproxy.cfg").write_text(text)

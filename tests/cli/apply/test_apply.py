@@ -80,11 +80,8 @@ def test_a_failure_says_what_is_not_done(files: Files) -> None:
 
     *steps, reason = failed.stderr.splitlines()
     assert failed.returncode == 1
-    assert steps == [
-        f"done: + project {files.project}",
-        f"not done: + schema {files.project}/broken",
-        f"not done: + topic {files.project}/t",
-    ]
+    assert steps == [f"done: + project {files.project}", f"not done: + schema {files.project}/broken",
+                     f"not done: + topic {files.project}/t"]  # fmt: skip
     assert reason.startswith("ams: ")
 
 
@@ -163,9 +160,7 @@ def test_several_files_and_standard_input_are_one_declaration(ams: Ams, files: F
 
 
 @pytest.mark.parametrize(("answer", "done"), [("y\n", True), ("n\n", False)])
-def test_a_person_is_asked(
-    ams: Ams, files: Files, environment: dict[str, str], tmp_path: Path, answer: str, done: bool
-) -> None:
+def test_it_asks_a_person(ams: Ams, files: Files, environment: dict[str, str], tmp_path: Path, answer: str, done: bool):
     (tmp_path / "file.yaml").write_text(files.fill_project("projects: {PROJECT: }"))
     terminal, theirs = os.openpty()
     os.write(terminal, answer.encode())
@@ -182,9 +177,7 @@ def test_a_person_is_asked(
 
 
 @pytest.mark.long
-def test_two_processes_that_apply_the_same_at_once_both_succeed(
-    files: Files, start_ams: StartAms, tmp_path: Path
-) -> None:
+def test_two_processes_may_apply_the_same_at_once(files: Files, start_ams: StartAms, tmp_path: Path) -> None:
     members = ", ".join(f"PROJECT-m{number}: [publisher]" for number in range(5))
     topics = ", ".join(f"t{each}: {{schema: reading, retention: 12h, access: [PROJECT-m1]}}" for each in range(5))
     subscriptions = ", ".join(f"s{number}: {{topic: t{number}, ackDeadline: 60}}" for number in range(5))
@@ -271,9 +264,7 @@ def test_push_is_set_changed_and_taken_back_and_keeps_its_worker(ams: Ams, files
     pulled = "projects: {PROJECT: {subscriptions: {chatted: {topic: readings, push: ~}}}}"
     taken_back = files.settle(pulled)
 
-    assert [line.split()[2] for line in altered.splitlines()] == [
-        f"{files.project}/posted:",
-        f"{files.project}/chatted:",
-    ]
+    assert [line.split()[2] for line in altered.splitlines()] == [f"{files.project}/posted:",
+                                                                  f"{files.project}/chatted:"]  # fmt: skip
     assert taken_back == f"~ subscription {files.project}/chatted: push none\n"
     assert ams("acl", "show", "subs/chatted").stdout.split() == ["USER", f"{files.project}-bob"]

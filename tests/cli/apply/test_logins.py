@@ -67,9 +67,7 @@ def test_the_plan_of_an_empty_service_makes_issuers_before_what_needs_them_and_s
 
     steps = plan(read_text_as_file(tmp_path), Existing())
 
-    assert [(step.change, step.key) for step in steps] == [
-        (Change.ADD, each) for each in (SENSOR, ISSUER, IDENTITY, TOKEN)
-    ]
+    assert [(s.change, s.key) for s in steps] == [(Change.ADD, e) for e in (SENSOR, ISSUER, IDENTITY, TOKEN)]
     assert "s3cret" not in "\n".join(lines(steps))
     [secret] = plan(read_text_as_file(tmp_path), existing_state(), PlanOptions(set_secrets=True))
     assert secret == Step(Change.ALTER, ISSUER, {"client_secret": {"file": str(tmp_path / "secret")}})
@@ -96,9 +94,7 @@ OTHER_AUDIENCE = TEXT.replace("[ams]", "[other]")
     "an issuer of the settings", "another audience", "nothing is removed unasked", "what is not declared",
     "an issuer of the settings is not removed", "no section, no removal",
 ])  # fmt: skip
-def test_a_plan_has_what_is_declared_and_asked_for(
-    tmp_path: Path, text: str, existing: Existing, options: PlanOptions, steps: list[Step]
-) -> None:
+def test_a_plan_has_its_steps(tmp_path: Path, text: str, existing: Existing, options: PlanOptions, steps: list[Step]):
     assert plan(read_text_as_file(tmp_path, text), existing, options) == steps
 
 
@@ -125,9 +121,7 @@ A_KEY = "token sensor/field is a key, which is made by ams token create"
     (OTHER_AUDIENCE, existing_state("settings"), NOTHING,
      "issuer checkin is of the service's settings .* its audiences must"),
 ])  # fmt: skip
-def test_what_cannot_be_planned_is_refused(
-    tmp_path: Path, text: str, existing: Existing, options: PlanOptions, reason: str
-) -> None:
+def test_bad_plans_are_refused(tmp_path: Path, text: str, existing: Existing, options: PlanOptions, reason: str):
     with pytest.raises(BadDocument, match=reason):
         plan(read_text_as_file(tmp_path, text), existing, options)
 

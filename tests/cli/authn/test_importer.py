@@ -146,10 +146,8 @@ def test_a7_a_record_that_cannot_be_is_refused_and_the_others_are_taken(old_serv
     nobody = TYPE | {"name": "nobody", "uuid": "old-nobody", "auth_types": ["oidc"]}
     dump = old_service.dump(odd, nobody, TYPE, METHOD | {"port": -1}, BINDING)
 
-    planned, ran = (
-        old_service.authn.run_command("import", dump, "--dry-run"),
-        old_service.authn.run_command("import", dump),
-    )
+    planned, ran = (old_service.authn.run_command("import", dump, "--dry-run"),
+                    old_service.authn.run_command("import", dump))  # fmt: skip
 
     assert planned.stdout == ran.stdout
     assert ran.stdout.endswith("2 made, 3 refused\n")

@@ -51,9 +51,8 @@ class PushService:
 def push_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PushService]:
     with (
         in_process_service(tmp_path_factory.mktemp("service") / "ams-data", **PUSH) as service,
-        Client(service.run.base_url, service.token) as admin,
-        Client(service.run.base_url, WORKER_TOKEN) as worker,
-    ):
+        Client(service.run.base_url, service.token) as admin, Client(service.run.base_url, WORKER_TOKEN) as worker,
+    ):  # fmt: skip
         admin.call(wire.create_project("P"))
         admin.call(wire.create_topic("P", "T"))
         admin.call(wire.create_subscription("P", "S", "T", ack_deadline=20, push=A_HOOK))

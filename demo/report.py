@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from time import monotonic
 
-from ams.pipeline.errors import Unavailable
+from ams.pipeline.errors import MissingDependency
 from ams.pipeline.java import java
 from demo.job import Job
 from demo.pushing import SUBSCRIPTION, Outcome
@@ -155,6 +155,6 @@ def run_metrics(service: Service) -> bool:
 def _lacking() -> str:
     try:
         java()
-    except Unavailable:
+    except MissingDependency:
         return "Java 17 or newer"
     return "" if importlib.util.find_spec("pyspark") else "PySpark (make setup brings it)"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ams.app.backup import live_copy
 from ams.core.errors import AmsError
 from ams.storage.folder import Folder
-from ams.storage.log.embedded import Part
+from ams.storage.log.embedded import LogFile
 from simulation.clients import FOREVER, SimClient, Traffic
 from simulation.histories.attempts import Ack, Ending, Outcome, Publish, Seek
 from simulation.histories.history import topic_violations
@@ -53,7 +53,7 @@ class _RetentionHold:
         self._questions: asyncio.Queue[str] | None = None
         self._call(self._begin)
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[LogFile]:
         """Return the files that make up the log now."""
         return list(self._ask("files"))
 
@@ -91,7 +91,7 @@ class _RetentionHold:
         if service is None or service.embedded is None:
             self._answers.put(None)
             return
-        async with service.embedded.kept() as files:
+        async with service.embedded.keep_files() as files:
             while True:
                 try:
                     async with asyncio.timeout(ANSWER_SECONDS):

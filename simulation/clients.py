@@ -124,7 +124,7 @@ class SimClient(Client):
         """Retry a call until it succeeds, and return the document. For the setup and the end of a run."""
         for _ in range(20):
             found, status = await self.ask(self.next_request(), path, body, method=method, allowed=("409", "500"))
-            if found.done:
+            if found.is_done:
                 return found.document
             if status == 409:  # an unanswered request has created it
                 return None

@@ -91,7 +91,7 @@ def met_by_crash(node: "Node") -> Iterator[str]:
     if node.service is not None:
         for opened in node.service.working.opened.all():
             backlog = opened.backlog
-            found = (backlog.out, backlog.waiting, backlog.keys.blocked, len(opened.storing), 0)
+            found = (backlog.out, backlog.waiting, backlog.keys.blocked_messages, len(opened.storing), 0)
             yield from (f"{LEASES}:{name}" for name, count in zip(STATES, found, strict=True) if count)
         if node.service.deliverer.waiting:
             yield f"{LEASES}:{STATES[4]}"

@@ -239,7 +239,7 @@ class GoogleClient:
     async def unary(self, method: str, request: Any) -> Answered:
         """Make a call with one answer."""
         world, name = self.node.world, self._client.next_request()
-        call = await self.opened(method)
+        call = await self.open_call(method)
         started = world.now
         had_faults = self.node.has_disk_faults
         call.send("data", request.SerializeToString())
@@ -272,7 +272,7 @@ class GoogleClient:
         ended = FOREVER if outcome is Outcome.UNKNOWN else world.now
         return Answered(Facts(request=name, started=started, ended=ended, outcome=outcome), answer, code, late)
 
-    async def opened(self, method: str) -> _Call:
+    async def open_call(self, method: str) -> _Call:
         """Begin a call once the service can be reached."""
         while True:
             try:
@@ -362,7 +362,7 @@ class GoogleWorker(Worker):
         """Hold a stream for some seconds, and settle what it brings."""
         assert self.calls is not None
         world = self.calls.node.world
-        call = await self.calls.opened(METHOD)
+        call = await self.calls.open_call(METHOD)
         opened, until = world.now, world.now + self.random.uniform(*STREAM_SECONDS)
         stream = ""
         first = protos.StreamingPullRequest(

@@ -111,8 +111,8 @@ def install_seams(world: World, note: Callable[[LogEvent], None], *, answers_goo
         if answers_google:
             stack.enter_context(mock.patch.multiple(_pubsub, answering=answering, listen=listen))
         # Connections to receivers of push are the world's, and without TLS.
-        stack.enter_context(mock.patch.object(endpoint_connection, "connected", _connect))
-        stack.enter_context(mock.patch.object(endpoint_connection, "secured", _skip_tls))
+        stack.enter_context(mock.patch.object(endpoint_connection, "connect_socket", _connect))
+        stack.enter_context(mock.patch.object(endpoint_connection, "start_tls", _skip_tls))
         stack.enter_context(mock.patch("ams.app.wiring.push.trust"))
         # These two classes bound theirs at definition.
         stack.enter_context(mock.patch.object(FairScheduler.__init__, "__defaults__", (simulated_time.perf_counter,)))

@@ -120,12 +120,12 @@ class Stage:
     def attempts(self, ends: list[float]) -> list[Attempt]:
         """Return the history's attempts. An unanswered one ends at the next crash."""
 
-        def ended(attempt: Attempt) -> float:
+        def end_time(attempt: Attempt) -> float:
             if attempt.ended != FOREVER:
                 return attempt.ended
             return next((end for end in ends if end >= attempt.started), FOREVER)
 
-        return [dataclasses.replace(each, ended=ended(each)) for each in self.history.attempts]
+        return [dataclasses.replace(each, ended=end_time(each)) for each in self.history.attempts]
 
 
 @dataclass
@@ -164,7 +164,7 @@ class Actor:
     async def read_range(self, topic: str, first: int = 0) -> list[dict[str, Any]] | None:
         """Return the messages of a topic from an id on; None without an answer."""
         found, _ = await self.change(f"/topics/{topic}:read?from={first}", None, method="GET")
-        if not found.done:
+        if not found.is_done:
             return None
         return found.document if isinstance(found.document, list) else [found.document] if found.document else []
 
@@ -232,12 +232,12 @@ class Actor:
         lets_in = self.chance.random() < 0.5
         change = {"add" if lets_in else "remove": [f"guest-{self.stage.project}"]}
         changed, _ = await self.client.ask(self.client.next_request(), "/topics/guarded:changeAcl", change)
-        if not changed.done:
+        if not changed.is_done:
             return await asyncio.sleep(self.stage.settling_seconds)
         await asyncio.sleep(self.stage.spreading_seconds)
         body = {"messages": [{"data": "aGk="}]}
         found, status = await guest.ask(guest.next_request(), "/topics/guarded:publish", body, allowed=("403",))
-        if (found.done and not lets_in) or (status == 403 and lets_in):
+        if (found.is_done and not lets_in) or (status == 403 and lets_in):
             self.stage.complain(f"access: {change} was answered, and then a publish of the guest {status}")
         return None
 
@@ -251,7 +251,7 @@ class Actor:
         world, stage = self.stage.node.world, self.stage
         began = world.now
         shown, _ = await self.client.ask(self.client.next_request(), "/topics/brief:offsets", None, method="GET")
-        if not shown.done:
+        if not shown.is_done:
             return
         for each in stage.brief:
             is_young = each.outcome is Outcome.DONE and world.now - each.started < BRIEF_SECONDS - 1
@@ -268,7 +268,7 @@ class Actor:
         """List the resources under a quota: within its limit, and of this project only."""
         for kind, most in self.stage.quotas.items():
             shown, _ = await self.client.ask(self.client.next_request(), f"/{kind}", None, method="GET")
-            if not shown.done:
+            if not shown.is_done:
                 return
             names = [each["name"] for each in shown.document[kind]]
             if len(names) > most:

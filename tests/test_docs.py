@@ -39,7 +39,7 @@ def test_every_setting_has_its_row_in_the_reference() -> None:
     reference = (DOCS / "reference" / "settings.md").read_text()
     rows = [
         f"| `{name}` | {f'`{default}`' if default else ''} | {help_text} |"
-        for name, _variable, default, help_text in Settings().shown()
+        for name, _variable, default, help_text in Settings().display_rows()
     ]
 
     assert [row for row in rows if row not in reference] == []

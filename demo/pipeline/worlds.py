@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from ams.pipeline.definition.plans import read_plan
-from ams.pipeline.job_run import Plan
+from ams.pipeline.job_run import RunPlan
 from ams.pipeline.launcher import RunResult, Setup, start
 from demo.pipeline.samples import Sample, accounting, alarms, cloud, federation, monitoring
 from demo.service import Service
@@ -68,12 +68,12 @@ def tasks(day: date, folder: Path, *, with_database: bool) -> list[Task]:
 WORKERS = 2
 
 
-def planned(task: Task) -> Plan:
+def planned(task: Task) -> RunPlan:
     """Read the options of a job; wrong ones raise here, before the first job runs."""
     return read_plan(task.job, [f"{name}={value}" for name, value in task.options.items()])
 
 
-def work(plan: Plan, service: Service, folder: Path, master: str) -> RunResult:
+def work(plan: RunPlan, service: Service, folder: Path, master: str) -> RunResult:
     """Run a job in its folder, without its output; Ctrl-C ends it after its current batch, and then the demo."""
     source = {"endpoint": service.url, "project": PROJECT, "ca": str(service.ca.absolute())}
     with redirect_stdout(io.StringIO()):

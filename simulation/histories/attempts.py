@@ -149,7 +149,7 @@ def _hand_out_of(ack_id: str) -> HandOutId:
     return read_hand_out(ack_id.rpartition("-")[2])
 
 
-def worked(attempts: Iterable[Attempt], *subscriptions: str) -> int:
+def count_acknowledged(attempts: Iterable[Attempt], *subscriptions: str) -> int:
     """Return the number of messages surely acknowledged, of these subscriptions or, without any, of all."""
     acks = [each for each in attempts if isinstance(each, Settle) and each.verb == ACK]
     acks = [each for each in acks if not subscriptions or each.subscription in subscriptions]

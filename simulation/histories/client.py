@@ -30,7 +30,7 @@ class Tried(NamedTuple):
     refusal: str = ""
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return self.facts["outcome"] is Outcome.DONE
 
 

@@ -39,7 +39,7 @@ def name_of(attributes: Mapping[str, str], data: str) -> str:
     return name if data == _data(name) else f"{name} (altered)"
 
 
-def held(received: Mapping[str, Any]) -> Held:
+def read_lease(received: Mapping[str, Any]) -> Held:
     """Read one of a pull's `receivedMessages`."""
     body = received["message"]
     name = name_of(body.get("attributes", {}), body["data"])

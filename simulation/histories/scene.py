@@ -5,7 +5,7 @@ from typing import Any
 
 from simulation.histories.attempts import Ending, Held
 from simulation.histories.client import Client
-from simulation.histories.payload import held
+from simulation.histories.payload import read_lease
 
 _AUDIT = "{}-audit"  # an unused subscription of each topic, to read all messages at the end
 _BATCH = "2000"
@@ -56,7 +56,7 @@ def _topics(subscriptions: Mapping[str, str]) -> list[str]:
 async def _read_topic(admin: Client, topic: str) -> list[Held]:
     path = f"/subscriptions/{_AUDIT.format(topic)}"
     await admin.must(f"{path}:modifyOffset", {"offset": 0})
-    return [held(each) for each in await read_all(admin, path)]
+    return [read_lease(each) for each in await read_all(admin, path)]
 
 
 async def read_all(admin: Client, path: str) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from simulation.histories.attempts import (
 from simulation.histories.client import LATE, Client, Kind, Tried
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel
-from simulation.histories.payload import held, is_poisoned, keyed_message, leased_message, message
+from simulation.histories.payload import is_poisoned, keyed_message, leased_message, message, read_lease
 
 T = TypeVar("T", bound=Attempt)
 
@@ -67,7 +67,7 @@ class Publisher:
             tried = await self._insist(request, path, body, kind)
         else:
             tried = await self.client.attempt(request, path, body, kind)
-        ids = tuple(int(each) for each in tried.document["messageIds"]) if tried.done else ()
+        ids = tuple(int(each) for each in tried.document["messageIds"]) if tried.is_done else ()
         attempt = Publish(**tried.facts, topic=topic, names=names, ids=ids)
         self.history.add(attempt)
         return attempt
@@ -125,7 +125,7 @@ class Consumer(User):
 
     async def pull(self, size: int, *, wait: bool = False) -> Pull:
         tried = await self.call("pull", {"maxMessages": str(size), "returnImmediately": "false" if wait else "true"})
-        messages = tuple(held(each) for each in tried.document["receivedMessages"]) if tried.done else ()
+        messages = tuple(read_lease(each) for each in tried.document["receivedMessages"]) if tried.is_done else ()
         return self.note(Pull(**tried.facts, subscription=self.subscription, messages=messages))
 
     async def acknowledge(self, last: int) -> Ack:
@@ -156,7 +156,7 @@ class Seeker(User):
     async def turn(self) -> None:
         """Seek once, and at times acknowledge messages from before it."""
         shown = await self.call("offsets", None, method="GET")
-        if not shown.done:
+        if not shown.is_done:
             return
         end = int(shown.document["max"])
         sought = await self.seek(self.random.randint(max(0, end - self.reach), end))
@@ -196,7 +196,7 @@ class Worker(User):
     async def pull(self, most: int, *, wait: bool = False) -> Lease:
         body = {"maxMessages": str(most), "returnImmediately": "false" if wait else "true"}
         tried = await self.call("pull", body)
-        messages = tuple(_to_leased(each) for each in tried.document["receivedMessages"]) if tried.done else ()
+        messages = tuple(_to_leased(each) for each in tried.document["receivedMessages"]) if tried.is_done else ()
         return self.note(Lease(**tried.facts, subscription=self.subscription, messages=messages))
 
     async def _handle(self, messages: Sequence[Leased]) -> None:

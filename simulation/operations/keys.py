@@ -42,7 +42,7 @@ async def publish_again(actor: "Actor") -> None:
     has_others = actor.chance.random() < 0.4
     body = {"messages": [message(f"{actor.client.next_request()}/never")]} if has_others else sent.body
     found, status = await actor.change(f"/topics/{TOPIC}:publish", body, allowed=("409",), idempotency_key=sent.key)
-    if found.done and (has_others or found.document["messageIds"] != sent.ids):
+    if found.is_done and (has_others or found.document["messageIds"] != sent.ids):
         said = f"{found.document['messageIds']}, and {sent.ids} before"
         actor.stage.complain(f"key: {sent.key} with {'other' if has_others else 'the same'} messages got {said}")
     if status == 409 and not has_others:

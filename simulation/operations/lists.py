@@ -26,10 +26,10 @@ async def change(actor: "Actor") -> None:
     if not own.is_made:
         roles = {"project": actor.client.project, "roles": ["publisher"]}
         found, status = await actor.change(f"/members/{name}", {"projects": [roles]}, allowed=("409",))
-        own.is_made = found.done or status == 409
+        own.is_made = found.is_done or status == 409
         return
     shown, _ = await actor.change(f"{PATH}:acl", None, method="GET")
-    if not shown.done:
+    if not shown.is_done:
         return
     version, names = actor.client.etag, shown.document["authorized_users"]
     if not own.listed.see(name in names):

@@ -148,7 +148,7 @@ async def use(actor: "Actor") -> None:
         actor.stage.complain(f"what comes and goes: a pull of {name} was answered {status}")
     if status == 409:
         _judge_refusal(actor, name, own, found.refusal)
-    if not found.done:
+    if not found.is_done:
         return
     if not own.attached.see(True):
         actor.stage.complain(f"detached: {name} was detached, and gives messages")
@@ -157,7 +157,7 @@ async def use(actor: "Actor") -> None:
     if received:
         ids = [each["ackId"] for each in received]
         settled, _ = await actor.change(f"/subscriptions/{name}:acknowledge", {"ackIds": ids}, allowed=("408", "409"))
-        if settled.done:
+        if settled.is_done:
             own.done.update(_name(each) for each in received)
 
 

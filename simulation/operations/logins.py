@@ -44,8 +44,8 @@ async def change(actor: "Actor") -> None:
 async def _make(actor: "Actor", own: Login, user: str) -> None:
     body = {"projects": [{"project": actor.client.project, "roles": [ROLES[0]]}]}
     found, status = await actor.change(f"/members/{user}", body, allowed=("409",))
-    own.is_made = found.done or status == 409
-    if found.done:
+    own.is_made = found.is_done or status == 409
+    if found.is_done:
         own.texts[OWN_TOKEN] = found.document["token"]
         own.good[own.texts[OWN_TOKEN]] = Possible(True)
 
@@ -62,7 +62,7 @@ async def _refresh(actor: "Actor", own: Login, user: str) -> None:
     before = own.texts.get(OWN_TOKEN)
     if before is not None:
         own.good[before].change(found.facts["outcome"], False)
-    if found.done:
+    if found.is_done:
         own.texts[OWN_TOKEN] = found.document["token"]
         own.good[own.texts[OWN_TOKEN]] = Possible(True)
 
@@ -76,10 +76,10 @@ async def _change_named(actor: "Actor", own: Login, user: str) -> None:
     outcome = found.facts["outcome"]
     if wrong := coming.settle(outcome, status, is_there=makes):
         actor.stage.complain(f"what comes and goes: {method} {path} was {wrong}")
-    is_surely_gone = status == 404 or (makes and found.done)
+    is_surely_gone = status == 404 or (makes and found.is_done)
     if name in own.texts and (not makes or is_surely_gone):
         own.good[own.texts[name]].change(Outcome.DONE if is_surely_gone else outcome, False)
-    if found.done and makes:
+    if found.is_done and makes:
         own.texts[name] = found.document["token"]
         own.good[own.texts[name]] = Possible(True)
 

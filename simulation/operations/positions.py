@@ -90,7 +90,7 @@ async def _publish(actor: "Actor", own: Position) -> None:
     request = actor.client.next_request()
     body = {"messages": [message(f"{request}/{place}") for place in range(actor.chance.randint(1, 6))]}
     found, _ = await actor.change(f"/topics/{MOVED_NAME}:publish", body)
-    if found.done:
+    if found.is_done:
         facts = found.facts
         own.stored += [Stored(int(each), facts["started"], facts["ended"]) for each in found.document["messageIds"]]
 
@@ -98,7 +98,7 @@ async def _publish(actor: "Actor", own: Position) -> None:
 async def pull(actor: "Actor", own: Position) -> set[int] | None:
     """Pull once and acknowledge the messages; return the ids, None without an answer."""
     found, _ = await actor.change(f"{_PATH}:pull", {"maxMessages": "40", "returnImmediately": "true"})
-    if not found.done:
+    if not found.is_done:
         return None
     received = found.document["receivedMessages"]
     ids = [int(each["message"]["messageId"]) for each in received]
@@ -110,7 +110,7 @@ async def pull(actor: "Actor", own: Position) -> set[int] | None:
         body = {"ackIds": [each["ackId"] for each in received]}
         settled, _ = await actor.change(f"{_PATH}:acknowledge", body, allowed=("408",))
         sure, maybe = own.place
-        if settled.done:
+        if settled.is_done:
             own.place = Place(sure | set(ids), maybe - set(ids))
         else:
             own.place = Place(sure, (maybe | set(ids)) - sure)

@@ -336,7 +336,7 @@ class Issuers:
     whose: Mapping[str, Principal] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
-    def known(self, token: str) -> Principal | None:
+    def cached_principal(self, token: str) -> Principal | None:
         return None
 
     async def principal(self, token: str) -> Principal:

@@ -103,7 +103,7 @@ async def test_only_so_many_tokens_are_remembered_as_seen(setup: LoginSetup, mon
     for each in shown:
         await setup.logins.principal(each)
 
-    assert [setup.logins.known(each) is None for each in shown] == [True, False, False]
+    assert [setup.logins.cached_principal(each) is None for each in shown] == [True, False, False]
 
 
 async def test_a_token_is_known_without_waiting_as_long_as_all_that_it_stands_on_is_so(setup: LoginSetup) -> None:
@@ -113,8 +113,8 @@ async def test_a_token_is_known_without_waiting_as_long_as_all_that_it_stands_on
 
     async def is_known_again() -> bool:
         """Return whether an admission put a token into the cache that was not there before."""
-        assert logins.known(shown) is None
-        return await logins.principal(shown) is logins.known(shown)
+        assert logins.cached_principal(shown) is None
+        return await logins.principal(shown) is logins.cached_principal(shown)
 
     assert await is_known_again()
     setup.generations += 1
@@ -125,15 +125,15 @@ async def test_a_token_is_known_without_waiting_as_long_as_all_that_it_stands_on
     assert await is_known_again()
 
     setup.registry.invalidations.distrust()
-    assert logins.known(shown) is None
+    assert logins.cached_principal(shown) is None
     await logins.principal(shown)
-    assert logins.known(shown) is None
+    assert logins.cached_principal(shown) is None
     setup.registry.invalidations.forget_all()  # as whoever begins to hear of changes does
     setup.registry.invalidations.trust(FOREVER)
     assert await is_known_again()
 
     assert await setup.registry.bindings.delete(alice.id, BindingName("work"))
-    assert logins.known(shown) is None
+    assert logins.cached_principal(shown) is None
 
 
 async def test_a_token_that_is_known_is_not_from_the_moment_it_expires(setup: LoginSetup) -> None:
@@ -142,9 +142,9 @@ async def test_a_token_that_is_known_is_not_from_the_moment_it_expires(setup: Lo
     principal = await setup.logins.principal(shown)
 
     setup.clock.advance(89_999)  # with the leeway
-    assert setup.logins.known(shown) is principal
+    assert setup.logins.cached_principal(shown) is principal
     setup.clock.advance(1)
-    assert setup.logins.known(shown) is None
+    assert setup.logins.cached_principal(shown) is None
 
 
 async def test_an_identity_that_is_bound_to_nobody_is_refused_with_the_issuers_name(setup: LoginSetup) -> None:
@@ -341,15 +341,15 @@ async def test_what_googles_library_signs_logs_in_as_the_user(keys: KeySetup, an
 async def test_a_token_that_was_seen_costs_no_look_into_the_registry(keys: KeySetup, anna: User) -> None:
     await keys.key(anna)
     token = keys.sign_token()
-    assert keys.logins.known(token) is None
+    assert keys.logins.cached_principal(token) is None
     callers: list[Caller] = []
 
     async def is_known() -> bool:  # a node also hears of its own changes, a moment later, and forgets
         callers.append(await keys.admit(token))
-        return keys.logins.known(token) is not None
+        return keys.logins.cached_principal(token) is not None
 
     await wait_until_async(is_known)
-    first, used, known = callers[-1], len(keys.used), keys.logins.known(token)
+    first, used, known = callers[-1], len(keys.used), keys.logins.cached_principal(token)
 
     assert known.login is first.login
     assert keys.admission.is_still(Bearer(token), first.login)
@@ -411,7 +411,7 @@ async def test_a_look_up_under_way_does_not_revive_a_revoked_key(keys: KeySetup,
         *(keys.logins.principal(token) for _ in range(10)), return_exceptions=True,
     )  # fmt: skip
 
-    assert keys.logins.known(token) is None
+    assert keys.logins.cached_principal(token) is None
     assert await keys.refusal(token)
 
 
@@ -421,7 +421,7 @@ async def test_a_bad_one_is_refused_without_an_issuer(keys: KeySetup, anna: User
     token = keys.sign_token(by=program_keys.private_key("two"))
 
     assert [await keys.refusal(token) for _ in range(2)] == ["The token's signature is wrong"] * 2
-    assert keys.logins.known(token) is None
+    assert keys.logins.cached_principal(token) is None
     assert keys.urls == []
 
 

@@ -16,7 +16,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from ams.app.lifecycle import Running, running, warn_of_plain_http
+from ams.app.lifecycle import RunningService, running, warn_of_plain_http
 from ams.app.push_server import program as push_server
 from ams.app.push_server import service as push_service
 from ams.app.push_server.settings import PushSettings
@@ -59,7 +59,7 @@ def test_an_address_that_others_reach_is_warned_of_without_tls(settings: dict[st
     assert [(each["event"], each["log_level"], each["host"]) for each in said] == expected
 
 
-async def make_topic(run: Running, token: str) -> None:
+async def make_topic(run: RunningService, token: str) -> None:
     async with asking(f"{run.base_url}/v1", token) as client:
         await client.post("/projects/P", json={})
         await client.put("/projects/P/topics/T")
@@ -169,7 +169,7 @@ def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def is_unready_for(
-    reason: str, trouble: Callable[[], contextlib.AbstractContextManager[None]], run: Running
+    reason: str, trouble: Callable[[], contextlib.AbstractContextManager[None]], run: RunningService
 ) -> None:
     async with (httpx.AsyncClient(base_url=run.operations_url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
                 asyncio.timeout(PATIENCE_SECONDS)):  # fmt: skip

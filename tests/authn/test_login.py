@@ -15,11 +15,11 @@ from ams.authn.certificates.trust import TrustFolder
 from ams.authn.certificates.validation import CertificateChecks
 from ams.authn.http.errors import refusal
 from ams.authn.login import RECENT_LOGIN_MS, Login, Services
-from ams.authn.management import AuthMethods, Bindings, ServiceTypes
+from ams.authn.management import AuthMethods, ServiceTypes, SubjectBindings
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
-from ams.authn.values import API_KEY, HEADERS, AuthMethod, Binding, Peer, Presented, ServiceType, ServiceTypeId
+from ams.authn.values import API_KEY, HEADERS, AuthMethod, Peer, Presented, ServiceType, ServiceTypeId, SubjectBinding
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import AmsError, NotFound, RateLimited, ServiceFailed, ServiceTimeout, Unavailable
@@ -94,15 +94,15 @@ class LoginService:
         fields = AuthMethodFields(host="localhost", port=self.world.service.port, headers={"x-api-key": SECRET})
         await AuthMethods(self.store).create(await self.service_type(), fields)
 
-    async def bind(self, certificate: x509.Certificate, name: str = "jane") -> Binding:
+    async def bind(self, certificate: x509.Certificate, name: str = "jane") -> SubjectBinding:
         fields = BindingFields(
             service_uuid=(await self.service_type()).uuid, host="localhost", unique_key="u-1", auth_type="x509",
             auth_identifier=of_certificate(certificate.subject),
         )  # fmt: skip
-        return await Bindings(self.store).create(name, fields)
+        return await SubjectBindings(self.store).create(name, fields)
 
     async def rebind(self, **changes: str) -> None:
-        await Bindings(self.store).update(await self.binding(), BindingFields(**changes))
+        await SubjectBindings(self.store).update(await self.binding(), BindingFields(**changes))
 
     async def ask(self, shown: Credentials | None = None, *, address: str = ADDRESS, host: str = "localhost") -> str:
         leaf = (shown or self.world.jane).certificate
@@ -114,7 +114,7 @@ class LoginService:
         found = refusal(refused.value)
         return found.code, found.message
 
-    async def binding(self, name: str = "jane") -> Binding:
+    async def binding(self, name: str = "jane") -> SubjectBinding:
         found = await self.store.bindings.find(name)
         assert found is not None
         return found
@@ -264,14 +264,14 @@ async def test_a8_an_ambiguous_subject_is_bound_by_its_digest(ready_site: LoginS
     assert (code, said.partition(": ")[0]) == (403, "Your certificate cannot be told from others by its subject")
 
     sha256 = subject_sha256(told.certificate.subject)
-    await Bindings(ready_site.store).update(binding, BindingFields(subject_sha256=sha256))
+    await SubjectBindings(ready_site.store).update(binding, BindingFields(subject_sha256=sha256))
     assert await ready_site.ask(told) == TOKEN
 
 
 async def test_a8_a_binding_with_an_issuer_is_for_certificates_of_that_issuer(ready_site: LoginService) -> None:
     binding = await ready_site.binding()
 
-    await Bindings(ready_site.store).update(binding, BindingFields(issuer="CN=Other CA"))
+    await SubjectBindings(ready_site.store).update(binding, BindingFields(issuer="CN=Other CA"))
     assert await ready_site.error() == (403, "Your certificate is of another issuer than this binding names")
 
     await ready_site.rebind(issuer="CN=Grid CA")
@@ -342,7 +342,7 @@ async def test_an_address_that_failed_often_is_refused_unless_it_logged_in_befor
 @made_with(per_minute=2)
 async def test_failures_of_a_certificate_that_logged_in_before_count(ready_site: LoginService) -> None:
     await ready_site.ask()
-    await Bindings(ready_site.store).delete(await ready_site.binding())
+    await SubjectBindings(ready_site.store).delete(await ready_site.binding())
     assert [(await ready_site.error())[0] for _ in range(3)] == [404, 404, 429]
 
 

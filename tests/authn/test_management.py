@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert, select
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import bindings
-from ams.authn.values import X509, AuthMethod, Binding, BindingId, ServiceType, ServiceTypeId
+from ams.authn.values import X509, AuthMethod, BindingId, ServiceType, ServiceTypeId, SubjectBinding
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import AlreadyExists, NotFound, RegistryUnavailable, Unusable
 from ams.core.names import new_uuid
@@ -464,8 +464,8 @@ async def made_type(service: Service) -> ServiceType:
     return made
 
 
-def a_binding(of: ServiceType, name: str = "b", identifier: str = DN) -> Binding:
-    return Binding(
+def a_binding(of: ServiceType, name: str = "b", identifier: str = DN) -> SubjectBinding:
+    return SubjectBinding(
         uuid=BindingId(new_uuid()), name=name, service_uuid=of.uuid, host=HOST, auth_identifier=identifier,
         unique_key="user", auth_type=X509, created_on=NOW,
     )  # fmt: skip

@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from ams.authn.program import AuthnFolder, Running, connection_limit, running
-from ams.authn.settings import NO_MONGO_NOTE, NO_OIDC_NOTE, AuthnSettings, convert_settings, imported
+from ams.authn.program import AuthnFolder, RunningAuthn, connection_limit, running
+from ams.authn.settings import NO_MONGO_NOTE, NO_OIDC_NOTE, AuthnSettings, convert_settings, import_authn_settings
 from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import Seconds
 from ams.core.supervisor import Supervisor
@@ -133,7 +133,7 @@ def test_a_file_that_cannot_be_read_is_told_in_its_words(tmp_path: Path, content
 
 
 def test_a14_the_import_writes_a_file_that_serves_and_says_what_it_left_out(tmp_path: Path) -> None:
-    found = imported(json.dumps(JSON | {"colour": "blue"}))
+    found = import_authn_settings(json.dumps(JSON | {"colour": "blue"}))
 
     assert found is not None
     assert NO_OIDC_NOTE in found.notes
@@ -144,22 +144,22 @@ def test_a14_the_import_writes_a_file_that_serves_and_says_what_it_left_out(tmp_
 
 
 def test_a9_the_import_says_what_the_service_will_not_start_with_and_takes_no_other_file() -> None:
-    found = imported(json.dumps(JSON | {"trust_unknown_cas": True, "verify_certificate": False}))
+    found = import_authn_settings(json.dumps(JSON | {"trust_unknown_cas": True, "verify_certificate": False}))
     assert found is not None
     assert sum("only with development = true" in note for note in found.notes) == 2
-    assert [imported(text) for text in ("{", "[]", '{"port": 443, "store_host": "x"}')] == [None] * 3
+    assert [import_authn_settings(text) for text in ("{", "[]", '{"port": 443, "store_host": "x"}')] == [None] * 3
 
 
 def test_secrets_are_not_shown() -> None:
     settings = AuthnSettings.load({"service_token": "s3cret", "registry_password": "s3cret"}, NEEDED)
     assert "s3cret" not in repr(settings)
-    assert "s3cret" not in str(settings.shown())
+    assert "s3cret" not in str(settings.display_rows())
 
 
 def test_every_setting_is_in_the_reference() -> None:
     text = Path("docs/reference/authn.md").read_text(encoding="utf-8")
 
-    for name, variable, value, told in AuthnSettings().shown():
+    for name, variable, value, told in AuthnSettings().display_rows():
         default = f"`{value}`" if value else ""
         assert f"| `{name}` | `{variable}` | {default} | {told} |" in text
     assert len(AuthnSettings.fields()) == sum(x.startswith("| `") and "`AMS_AUTHN_" in x for x in text.splitlines())
@@ -175,7 +175,7 @@ def get_page(url: str, ca: str, **headers: str) -> tuple[int, str]:
 
 
 @contextlib.asynccontextmanager
-async def serve_folder(folder: Path, **more: object) -> AsyncIterator[tuple[Running, str]]:
+async def serve_folder(folder: Path, **more: object) -> AsyncIterator[tuple[RunningAuthn, str]]:
     """Run a service in this process, on free ports with its own certificate; yields it, and its CA's file."""
     usual = {"data": str(folder / "data"), "port": 0, "ops_port": 0, "tls_self_signed": True, "client_ca": str(folder)}
     settings = AuthnSettings(**usual | more)  # type: ignore[arg-type]  # tests name settings freely

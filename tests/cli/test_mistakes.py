@@ -127,7 +127,7 @@ def test_a_mistake_is_one_line(prepared_ams: Ams, words: str, code: int, reason:
 CODES: dict[int, list[Exception]] = {
     1: [
         errors.InvalidInput("no"), errors.TooLarge("no"), errors.AckTimeout("ack timeout"), Unusable("port taken"),
-        pipeline.Unavailable("no Java"), pipeline.DataLoss("gone"), pipeline.Failed("no"), typer.Abort(),
+        pipeline.MissingDependency("no Java"), pipeline.DataLoss("gone"), pipeline.Failed("no"), typer.Abort(),
     ],
     2: [
         BadSettings("no port"), BadDocument("file.yaml:1: no"), pipeline.WrongOption("size", "no"),

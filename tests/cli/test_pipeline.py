@@ -12,9 +12,9 @@ from ams.cli.main import COMMANDS
 from ams.cli.output import Format
 from ams.cli.pipeline import hand_over
 from ams.client.bearer import BearerFile
-from ams.client.connection import Connection
+from ams.client.connection import ConnectionSettings
 from ams.pipeline import checkpoint
-from ams.pipeline.checkpoint import Identity, Standing
+from ams.pipeline.checkpoint import Identity, RunPosition
 from ams.tables.snapshot import open_table
 from demo.pipeline.samples.__main__ import ENTRY, NAME
 from tests.cli.conftest import Ams
@@ -66,7 +66,7 @@ def test_a_folder_of_another_definition_or_of_another_run_is_refused(ams: Ams, w
 def test_plans_are_shown_without_the_token(ams: Ams, walls: str, environment: dict[str, str], tmp_path: Path) -> None:
     work = tmp_path / "w"
     work.mkdir()
-    checkpoint.write(work / "progress.json", Standing(batch=3, time="2024-03-05T10:20:30Z", messages=7000, lag=2))
+    checkpoint.write(work / "progress.json", RunPosition(batch=3, time="2024-03-05T10:20:30Z", messages=7000, lag=2))
 
     ran = ams("pipeline", "show", walls, "--work", "w")
     as_json = ams.json("pipeline", "show", "archive", "--set", "topics=[jobs]")
@@ -88,7 +88,7 @@ def test_spark_asks_as_the_command_does_also_by_a_bearer_token(tmp_path: Path) -
     for token, bearer, said in (("mine", None, {"AMS_TOKEN": "mine"}), ("", "xyz", {"AMS_BEARER_TOKEN": "xyz"}),
                                 ("", file, {"AMS_BEARER_TOKEN_FILE": file.path})):  # fmt: skip
         environment = dict(left)
-        at = Connection("http://localhost:1", token, None, None, bearer)
+        at = ConnectionSettings("http://localhost:1", token, None, None, bearer)
         with at.client() as client:
             hand_over(Session(client, at, Format.TABLE), environment)
         assert environment == {"HOME": "/", "AMS_ENDPOINT": "http://localhost:1"} | said

@@ -8,14 +8,14 @@ import pytest
 
 from ams.client import Client, wire
 from ams.client.bearer import MAX_BYTES, BearerFile
-from ams.client.connection import Source, authn_connection, connection, profiles_path, read_profile
+from ams.client.connection import SettingsSource, authn_connection, connection, profiles_path, read_profile
 from ams.client.errors import BadConnection, InvalidInput
 from tests.client.faces import open_client
 from tests.client.stub import Stub
 
-NOTHING = Source()
+NOTHING = SettingsSource()
 ELSEWHERE = "https://ams.example"
-AT_ELSEWHERE = Source(endpoint=ELSEWHERE)
+AT_ELSEWHERE = SettingsSource(endpoint=ELSEWHERE)
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +37,8 @@ IN_USE = f'current = "site"\n[site]\nendpoint = "{OF_PROFILE}"\ntoken = "c"\n[ot
 
 BOTH = {"AMS_ENDPOINT": "https://other.example", "AMS_TOKEN": "b"}
 EMPTY = {"AMS_TOKEN": "", "AMS_PROJECT": "", "AMS_PROFILE": ""}
-AT_A_PORT = Source(endpoint="ams.example:8080")
-BY_FILE = Source(endpoint=ELSEWHERE, token_file="token")
+AT_A_PORT = SettingsSource(endpoint="ams.example:8080")
+BY_FILE = SettingsSource(endpoint=ELSEWHERE, token_file="token")
 PLACES = {
     "options before the environment before the profile": (SITE, AT_ELSEWHERE, "site", BOTH, (ELSEWHERE, "b", "third")),
     "the profile of the environment": (SITE, NOTHING, None, {"AMS_PROFILE": "site"}, (OF_PROFILE, "c", "third")),
@@ -53,7 +53,7 @@ PLACES = {
 
 @pytest.mark.parametrize(("text", "source", "profile", "environment", "expected"), PLACES.values(), ids=PLACES)
 def test_what_a_service_is_asked_with_is_said_in_several_places(
-    folder: Path, text: str, source: Source, profile: str | None, environment: dict[str, str], expected: object
+    folder: Path, text: str, source: SettingsSource, profile: str | None, environment: dict[str, str], expected: object
 ) -> None:
     (folder / "token").write_text("abc\n")
     found = connection(source, profile, profiles(folder, text) | environment)
@@ -75,21 +75,22 @@ def test_the_local_token_goes_to_this_machine_and_by_tls_alone(folder: Path, end
     (folder / "ams-data" / "admin.token").write_text("local-token\n")
     (folder / "ams-data" / "ca.pem").write_text("")
 
-    found = connection(Source(endpoint=endpoint), None, {})
+    found = connection(SettingsSource(endpoint=endpoint), None, {})
 
     assert (found.token, found.ca) == (token, "ams-data/ca.pem" if token else None)
     assert found.endpoint == (endpoint or "https://localhost:8080")
-    assert connection(Source(token="mine", endpoint=endpoint), None, {}).token == "mine"
+    assert connection(SettingsSource(token="mine", endpoint=endpoint), None, {}).token == "mine"
 
 
 @pytest.mark.parametrize(("source", "reason"), [
-    (Source(endpoint=ELSEWHERE, token="a", token_file="b"), "one of them"),
-    (Source(endpoint=ELSEWHERE, token_file="nowhere"), "token file nowhere: No such file"),
-    (Source(endpoint=ELSEWHERE, token_file="binary"), "token file binary does not hold a token"),
-    (NOTHING, "--endpoint"), (Source(endpoint="ftp://ams.example"), "is no endpoint"),
-    (Source(endpoint="https://"), "is no endpoint"), (Source(endpoint="https://[::1"), "is no endpoint"),
+    (SettingsSource(endpoint=ELSEWHERE, token="a", token_file="b"), "one of them"),
+    (SettingsSource(endpoint=ELSEWHERE, token_file="nowhere"), "token file nowhere: No such file"),
+    (SettingsSource(endpoint=ELSEWHERE, token_file="binary"), "token file binary does not hold a token"),
+    (NOTHING, "--endpoint"), (SettingsSource(endpoint="ftp://ams.example"), "is no endpoint"),
+    (SettingsSource(endpoint="https://"), "is no endpoint"),
+    (SettingsSource(endpoint="https://[::1"), "is no endpoint"),
 ])  # fmt: skip
-def test_what_cannot_be_used_is_said_with_the_way_out(folder: Path, source: Source, reason: str) -> None:
+def test_what_cannot_be_used_is_said_with_the_way_out(folder: Path, source: SettingsSource, reason: str) -> None:
     (folder / "binary").write_bytes(b"\xff\x00")
     with pytest.raises(BadConnection, match=reason):
         connection(source, None, {})
@@ -143,7 +144,7 @@ def test_a_profile_says_where_the_certificate_service_is_and_its_file_is_beside_
     (folder / "ams" / "b.key").write_text("key-of-b\n")
 
     assert authn_connection(NOTHING, None, environment).token == "key-of-b"
-    elsewhere = authn_connection(Source(authn_endpoint=ELSEWHERE), None, environment)
+    elsewhere = authn_connection(SettingsSource(authn_endpoint=ELSEWHERE), None, environment)
     assert (elsewhere.endpoint, elsewhere.token) == (ELSEWHERE, "")
 
 
@@ -160,7 +161,7 @@ def test_a_certificate_service_on_this_machine_is_found_and_its_key_stays_here(f
 
     assert (found.endpoint, found.token) == ("https://localhost:8443", "local-key")
     assert found.ca == f"{name}/authn-tls/ca.pem"
-    assert authn_connection(Source(authn_endpoint=ELSEWHERE), None, environment).token == ""
+    assert authn_connection(SettingsSource(authn_endpoint=ELSEWHERE), None, environment).token == ""
 
 
 def sent_credentials(stub: Stub) -> list[tuple[str | None, str | None]]:
@@ -293,9 +294,9 @@ def test_the_environment_names_a_bearer_token_or_its_file(tmp_path: Path) -> Non
 def test_the_first_place_that_has_a_token_of_any_kind_says_who_asks(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("abc\n")
 
-    by_option = connection(Source(endpoint=ELSEWHERE, token="mine"), None, {"AMS_BEARER_TOKEN": "xyz"})
+    by_option = connection(SettingsSource(endpoint=ELSEWHERE, token="mine"), None, {"AMS_BEARER_TOKEN": "xyz"})
     by_file = connection(
-        Source(endpoint=ELSEWHERE, bearer_token_file=str(tmp_path / "token")), None, {"AMS_TOKEN": "t"}
+        SettingsSource(endpoint=ELSEWHERE, bearer_token_file=str(tmp_path / "token")), None, {"AMS_TOKEN": "t"}
     )
 
     assert (by_option.token, by_option.bearer) == ("mine", None)

@@ -231,7 +231,7 @@ def test_limits_and_delays_that_cannot_be_are_refused() -> None:
         with pytest.raises(ValueError, match="at least 1|not negative"):
             Limits(**limits)
     right = Limits(), Limits(concurrency=1), Limits(concurrency=5, prefetch=0)
-    assert [(each.held, each.least_room) for each in right] == [(16, 4), (2, 1), (5, 1)]
+    assert [(each.max_leased, each.least_room) for each in right] == [(16, 4), (2, 1), (5, 1)]
     for delay in (-1, 601):
         with pytest.raises(ValueError, match="0 to 600"):
             RetryLater(delay)

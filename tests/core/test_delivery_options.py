@@ -40,12 +40,12 @@ from ams.core.push_config import (
     GoogleForm,
     PushConfig,
     authority,
-    created,
     google_version,
     is_https,
     is_local_http,
     modify_push_config,
-    verified,
+    new_push_config,
+    verified_config,
 )
 from ams.core.urls import has_credentials, is_http_url, without_credentials
 from ams.storage.registry.tables import subscriptions
@@ -91,7 +91,7 @@ def histories(draw: st.DrawFn) -> PushConfig | None:
     for asked, verify in draw(st.lists(st.tuples(good, st.booleans()), max_size=4)):
         config = modify_push_config(config, asked, secret)
         if verify:
-            config = verified(config)
+            config = verified_config(config)
     return config
 
 
@@ -143,7 +143,7 @@ def test_the_same_again_changes_nothing_but_a_header_asked_for(existing: PushCon
 @given(asks, histories())
 def test_creating_is_changing_a_pull_subscription(asked: AskedPush, existing: PushConfig | None) -> None:
     try:
-        made = created(asked, numbered_secrets())
+        made = new_push_config(asked, numbered_secrets())
     except InvalidInput:
         with pytest.raises(InvalidInput):
             modify_push_config(existing, asked, numbered_secrets())
@@ -153,10 +153,10 @@ def test_creating_is_changing_a_pull_subscription(asked: AskedPush, existing: Pu
 
 
 PULL = None
-AUTO = created(AskedPush(endpoint=URL), lambda: "old")
-OFF = created(AskedPush(endpoint=URL, header_type="disabled"), lambda: "old")
+AUTO = new_push_config(AskedPush(endpoint=URL), lambda: "old")
+OFF = new_push_config(AskedPush(endpoint=URL, header_type="disabled"), lambda: "old")
 OLD = replace(OFF, header_type="")
-CHAT = created(AskedPush(mattermost_url="https://chat.example/hooks/x"), lambda: "old")
+CHAT = new_push_config(AskedPush(mattermost_url="https://chat.example/hooks/x"), lambda: "old")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_the_header_follows_the_table(asked: str, existing: PushConfig | None, r
 ])  # fmt: skip
 def test_the_first_mistake_is_told(asked: AskedPush, at_creation: str, at_change: str) -> None:
     with pytest.raises(InvalidInput) as creating:
-        created(asked, numbered_secrets())
+        new_push_config(asked, numbered_secrets())
     with pytest.raises(InvalidInput) as changing:
         modify_push_config(AUTO, asked, numbered_secrets())
 
@@ -239,10 +239,10 @@ def test_http_goes_to_this_machine_only_and_only_where_that_is_permitted(url: st
 
     assert is_local_http(url) is is_good
     if is_good:
-        assert created(asked, numbered_secrets(), local_http=True).endpoint == url
+        assert new_push_config(asked, numbered_secrets(), local_http=True).endpoint == url
         assert modify_push_config(None, asked, numbered_secrets(), local_http=True).endpoint == url
-    for not_permitted in (lambda: created(asked, numbered_secrets()),
-                          lambda: created(AskedPush(endpoint=url), numbered_secrets())):  # fmt: skip
+    for not_permitted in (lambda: new_push_config(asked, numbered_secrets()),
+                          lambda: new_push_config(AskedPush(endpoint=url), numbered_secrets())):  # fmt: skip
         if not is_https(url):
             with pytest.raises(InvalidInput):
                 not_permitted()
@@ -257,33 +257,33 @@ def test_any_text_is_a_url_or_not(text: str) -> None:
 
 
 def test_secrets_are_not_in_what_is_printed() -> None:
-    assert "s3cret" not in repr(created(AskedPush(endpoint=URL), lambda: "s3cret"))
+    assert "s3cret" not in repr(new_push_config(AskedPush(endpoint=URL), lambda: "s3cret"))
     assert "s3cret" not in repr(AskedPush(mattermost_url="https://chat.example/hooks/s3cret"))
-    assert created(AskedPush(endpoint=URL), lambda: "s3cret").without_secrets().verification_hash == ""
+    assert new_push_config(AskedPush(endpoint=URL), lambda: "s3cret").without_secrets().verification_hash == ""
 
 
 @pytest.mark.parametrize("outstanding", [0, 1, 1000])
 def test_a_parallel_subscription_has_as_many_deliveries_as_asked_and_they_are_never_kept(outstanding: int) -> None:
     asked = AskedPush(endpoint=URL, max_outstanding=outstanding)
-    made = created(asked, numbered_secrets(), parallel=True)
+    made = new_push_config(asked, numbered_secrets(), parallel=True)
 
     assert made.max_outstanding == outstanding
     assert modify_push_config(made, AskedPush(endpoint=URL), numbered_secrets(), parallel=True).max_outstanding == 0
     with pytest.raises(InvalidInput, match=PARALLEL_DEAD_LETTERS):
-        created(replace(asked, dead_letter_topic="dead"), numbered_secrets(), parallel=True)
+        new_push_config(replace(asked, dead_letter_topic="dead"), numbered_secrets(), parallel=True)
 
 
 GOOGLE = AskedPush(endpoint=URL, google=GoogleForm(service_account="a@P.iam.gserviceaccount.com"))
 
 
 def test_googles_form_is_delivered_without_verifying_and_nothing_secret_is_made() -> None:
-    made = created(GOOGLE, numbered_secrets(), parallel=True)
+    made = new_push_config(GOOGLE, numbered_secrets(), parallel=True)
     assert (made.endpoint, made.verified, made.google) == (URL, True, GOOGLE.google)
     assert (made.header_value, made.verification_hash) == ("", "")
 
 
 def test_another_form_of_the_same_endpoint_is_verified_anew_and_counts_as_a_change() -> None:
-    made = modify_push_config(created(GOOGLE, numbered_secrets()), AskedPush(endpoint=URL), numbered_secrets())
+    made = modify_push_config(new_push_config(GOOGLE, numbered_secrets()), AskedPush(endpoint=URL), numbered_secrets())
     back = modify_push_config(made, GOOGLE, numbered_secrets())
 
     assert (made.google, made.verified, made.revision) == (None, False, 1)
@@ -308,7 +308,7 @@ LONG = "https://a.example/" + "a" * 2048
 ])  # fmt: skip
 def test_googles_form_has_rules_of_its_own(endpoint: str, form: GoogleForm, said: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        created(AskedPush(endpoint=endpoint, google=form), numbered_secrets())
+        new_push_config(AskedPush(endpoint=endpoint, google=form), numbered_secrets())
     assert refused.value.message == f"Invalid {said}"
 
 

@@ -105,7 +105,7 @@ MINUTE = 60_000
 def fail_logins(attempts: LoginLimit, address: str, times: int) -> None:
     for _ in range(times):
         attempts.check(address)
-        attempts.failed(address)
+        attempts.count_failure(address)
 
 
 @pytest.mark.parametrize(("failed", "refused", "others"), [
@@ -147,7 +147,7 @@ def test_addresses_without_end_take_no_memory_without_end() -> None:
     attempts = LoginLimit(3, ManualClock())
     fail_logins(attempts, "the oldest", 3)
     for number in range(MAX_ADDRESSES):
-        attempts.failed(str(number))
+        attempts.count_failure(str(number))
     fail_logins(attempts, "the newest", 3)
 
     attempts.check("the oldest")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ams.core.errors import BadDocument, Unusable
 from ams.core.settings import MAX_RETENTION_SECONDS, Bytes, Settings, toml_text
-from ams.core.settings_import import imported
+from ams.core.settings_import import import_configuration
 from ams.core.yaml_tree import MAX_BYTES, MAX_DEPTH, Value, read_tree
 from ams.storage.log.embedded.segment import CLASSES
 
@@ -126,7 +126,7 @@ def test_a_password_in_the_url_of_the_registry_stops_the_start_and_is_not_told(u
 
 def test_what_is_shown_can_be_set_again() -> None:
     settings = Settings(min_free_bytes=Bytes(3 * 2**20))
-    assert load_settings({name: value for name, _, value, _ in settings.shown()}) == settings
+    assert load_settings({name: value for name, _, value, _ in settings.display_rows()}) == settings
 
 
 @given(st.text(st.characters(codec="utf-8")) | st.booleans() | st.integers(-(2**63), 2**63 - 1))
@@ -147,7 +147,7 @@ SAMPLE: dict[str, Any] = {
 
 
 def convert_settings(**given: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    found = imported(json.dumps(given))
+    found = import_configuration(json.dumps(given))
     return tomllib.loads(found.toml), found.notes
 
 
@@ -212,7 +212,7 @@ def test_a_value_that_cannot_be_stops_the_import_in_one_line(given: dict[str, An
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", "7", "[" * 100_000])
 def test_what_is_no_object_is_refused(text: str) -> None:
     with pytest.raises(Unusable, match="this is no JSON"):
-        imported(text)
+        import_configuration(text)
 
 
 def tree(folder: Path, text: str | bytes) -> Value:

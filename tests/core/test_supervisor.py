@@ -83,11 +83,11 @@ async def test_a_failing_way_to_give_up_does_not_keep_the_process_from_ending() 
         raise KeyError
 
     with capture_logs() as lines:
-        watched.failed("disk", PlantedError("with what must not be shown"), give_up)
-        watched.failed("beats", KeyError("x"))
+        watched.report_failure("disk", PlantedError("with what must not be shown"), give_up)
+        watched.report_failure("beats", KeyError("x"))
     await watched.until(asyncio.Event())
 
-    assert watched.failure == "disk failed (Planted)"  # the first one
+    assert watched.failure == "disk failed (PlantedError)"  # the first one
 
     assert [each["event"] for each in lines] == ["part.failed", "part.not_given_up", "part.failed"]
 
@@ -170,7 +170,7 @@ async def test_a_program_that_is_told_to_stop_stops_in_order(end_delays: list[fl
 async def test_a_program_of_which_a_vital_part_fails_stops_in_its_own_time(end_delays: list[float]) -> None:
     program, watched = Program(), Supervisor()
 
-    await run_program(program, lambda _: watched.failed("part", ValueError()), watched)
+    await run_program(program, lambda _: watched.report_failure("part", ValueError()), watched)
 
     assert (program.said, end_delays) == (["stopped in order"], [7])
 

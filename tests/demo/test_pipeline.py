@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.accounting.envelope import Trust
-from ams.pipeline.jobs.accounting.reader import Reader
-from ams.pipeline.jobs.availability.inputs import Options, inputs
+from ams.pipeline.jobs.accounting.envelope import EnvelopeTrust
+from ams.pipeline.jobs.accounting.reader import AccountingReader
+from ams.pipeline.jobs.availability.inputs import AvailabilityOptions, inputs
 from ams.pipeline.report.page import Rows, page
 from ams.tables.table import Table
 from demo.pipeline import boards, worlds
@@ -30,7 +30,7 @@ def test_every_job_takes_what_is_said_to_it_and_works_in_a_folder_of_its_own(tmp
 
 def test_a_seed_makes_the_same_messages_and_the_files_of_monitoring_fit_them(tmp_path: Path) -> None:
     made = list(monitoring.messages(1, DAY, sites=1))
-    found = inputs(Options(**monitoring.files(1, DAY, tmp_path, sites=5)))
+    found = inputs(AvailabilityOptions(**monitoring.files(1, DAY, tmp_path, sites=5)))
 
     assert made == list(monitoring.messages(1, DAY, sites=1)) != list(monitoring.messages(2, DAY, sites=1))
     assert {sample.topic for sample in made} == set(monitoring.TOPICS)
@@ -40,9 +40,9 @@ def test_a_seed_makes_the_same_messages_and_the_files_of_monitoring_fit_them(tmp
 
 def test_records_are_signed_by_their_sites_and_some_sealed_for_the_service(tmp_path: Path) -> None:
     made = list(records.messages(5, DAY, jobs=600, machines=12, encrypted=0.3, keys=str(tmp_path), mishaps=NONE))
-    trust = Trust(str(tmp_path / "ca.pem"), str(tmp_path / "service.key"), str(tmp_path / "service.pem"))
+    trust = EnvelopeTrust(str(tmp_path / "ca.pem"), str(tmp_path / "service.key"), str(tmp_path / "service.pem"))
 
-    found = [(each.topic, record) for each in made for record in Reader(trust, True, NOW)(each.data, {})]
+    found = [(each.topic, record) for each in made for record in AccountingReader(trust, True, NOW)(each.data, {})]
 
     assert {topic for topic, _ in found} == set(records.TOPICS)
     assert not [record for _, record in found if isinstance(record, Broken)]

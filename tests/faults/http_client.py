@@ -124,7 +124,7 @@ class HttpClient(Client):
 
     async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
         found = await self.attempt(self.next_request(), path, body, method=method)
-        assert found.done, f"{method} {path} was not answered with success: {dict(self._traffic.refusals)}"
+        assert found.is_done, f"{method} {path} was not answered with success: {dict(self._traffic.refusals)}"
         return found.document
 
     async def _current_connection(self) -> tuple[Connection, int]:

@@ -226,7 +226,7 @@ def test_what_was_cut_off_by_a_kill_tells_nothing_of_a_service() -> None:
 )
 def test_a_message_that_was_altered_has_another_name(field: str, value: object) -> None:
     body = {**payload.message("p1-1/0"), "messageId": "7"} | {field: value}
-    found = payload.held({"ackId": "projects/P/subscriptions/S:7", "message": body})
+    found = payload.read_lease({"ackId": "projects/P/subscriptions/S:7", "message": body})
 
     assert (found == (7, "p1-1/0")) is (field == "key")  # which no message of these has
 

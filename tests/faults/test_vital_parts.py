@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from ams.app import lifecycle
-from ams.app.lifecycle import Running
+from ams.app.lifecycle import RunningService
 from ams.core.errors import OUTCOME_UNKNOWN, LogUnavailable
 from ams.http import tls
 from ams.http.tls import Certificate
@@ -101,7 +101,7 @@ PARTS = {
 
 
 @asynccontextmanager
-async def serving_with(folder: Path) -> AsyncIterator[tuple[Running, Http]]:
+async def serving_with(folder: Path) -> AsyncIterator[tuple[RunningService, Http]]:
     """Serve with a topic, a subscription, and one leased message."""
     async with running_service(folder / "data") as (run, token), client_of(run, token) as http:
         await http.post("/projects/P", json={})
@@ -112,17 +112,17 @@ async def serving_with(folder: Path) -> AsyncIterator[tuple[Running, Http]]:
         yield run, http
 
 
-def client_of(run: Running, token: str) -> Http:
+def client_of(run: RunningService, token: str) -> Http:
     return Http(base_url=f"{run.base_url}/v1", headers={"x-api-key": token}, trust_env=False, timeout=SECONDS)
 
 
-async def get_readiness(run: Running) -> tuple[int, str]:
+async def get_readiness(run: RunningService) -> tuple[int, str]:
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as http:
         answer = await http.get(run.operations_url + "/readyz")
     return answer.status_code, answer.text.strip()
 
 
-async def find_unready(run: Running) -> tuple[int, str] | None:
+async def find_unready(run: RunningService) -> tuple[int, str] | None:
     return found if (found := await get_readiness(run))[0] != 200 else None
 
 
@@ -185,7 +185,7 @@ async def test_when_the_log_dies_a_pull_that_waits_ends_and_a_copy_of_the_folder
         await publish(http)
         assert (await waiting).status_code == 500
         assert run.service.embedded is not None
-        async with run.service.embedded.kept() as parts:
+        async with run.service.embedded.keep_files() as parts:
             with pytest.raises(LogUnavailable):
                 await parts()
 
@@ -195,7 +195,7 @@ async def test_a_holder_of_push_leases_that_ends_all_the_same_does_not_end_in_si
 ) -> None:
     async with asyncio.timeout(SECONDS), running_service(tmp_path / "data", **PUSH) as (run, _):
         monkeypatch.setattr(Holding, "_round", raise_defect)
-        monkeypatch.setattr(Holding, "_unanswered", raise_defect)
+        monkeypatch.setattr(Holding, "_note_no_answer", raise_defect)
         said = await wait_until_async(lambda: find_unready(run))
         monkeypatch.undo()
 
@@ -286,7 +286,7 @@ async def test_a_round_that_fails_is_counted_and_the_next_one_is_tried(
         assert await get_readiness(run) == (200, "ok")
 
 
-def wake(run: Running) -> None:
+def wake(run: RunningService) -> None:
     assert run.service.embedded is not None
     assert run.service.push.runner is not None
     run.service.embedded._upkeep.rounds.soon()

@@ -23,7 +23,7 @@ from ams.http import messages
 from ams.http.app import App
 from ams.http.asgi import client_address, query_value, usual_address
 from ams.http.errors import refusal, status_of
-from ams.http.hot_routes import Gate
+from ams.http.hot_routes import RequestGate
 from ams.http.limits import ClientLeft
 from ams.http.routes.subscriptions import zulu_time
 from ams.http.routing import Call, page_request, shown_page
@@ -56,7 +56,7 @@ BEARER, BASIC = [(b"authorization", b"bearer b")], [(b"authorization", b"Basic b
     ("key", [], b"key=a%2Bb", "a+b"), ("key", [], b"?&key=q", "q"),
 ])  # fmt: skip
 def test_3_1_where_the_token_is_read(option: str, headers: list[tuple[bytes, bytes]], query: bytes, token: str | None):
-    found = Gate(NONE, option).token(headers, query)
+    found = RequestGate(NONE, option).token(headers, query)
     assert found == token
     assert isinstance(found, Bearer) == (token == "b")  # only such a token may be an issuer's
 

@@ -96,11 +96,11 @@ async def begin_bodies(bodies: Bodies, *asked: tuple[list[int], tuple[str, str]]
 
 async def test_what_is_held_until_it_is_stored_counts_against_what_arrives_but_for_small_bodies() -> None:
     bodies = Bodies(max_body=10 * BIG_BYTES, max_buffered=3 * BIG_BYTES, seconds=60)
-    with bodies.held(b"x" * (2 * BIG_BYTES)), pytest.raises(Overloaded):
+    with bodies.hold_body(b"x" * (2 * BIG_BYTES)), pytest.raises(Overloaded):
         await bodies.read([], send_pieces(BIG_BYTES, BIG_BYTES))
     assert len(await bodies.read([], send_pieces(BIG_BYTES, BIG_BYTES))) == 2 * BIG_BYTES
 
-    with bodies.held(b"x" * (3 * BIG_BYTES), ("A", "a")):
+    with bodies.hold_body(b"x" * (3 * BIG_BYTES), ("A", "a")):
         assert (
             len(await bodies.read([], send_pieces(MAX_UNCOUNTED_BYTES - 1, 1), None, ("B", "b"))) == MAX_UNCOUNTED_BYTES
         )
@@ -149,7 +149,7 @@ async def test_a_body_that_was_ended_gives_its_memory_back_once() -> None:
         with pytest.raises(Overloaded):
             await greedy
 
-    with bodies.held(b"x" * (6 * BIG_BYTES), ("C", "c")), pytest.raises(Overloaded):
+    with bodies.hold_body(b"x" * (6 * BIG_BYTES), ("C", "c")), pytest.raises(Overloaded):
         await bodies.read([], send_pieces(BIG_BYTES, 1), None, ("D", "d"))
 
 
@@ -176,13 +176,16 @@ async def test_a_user_who_asks_in_many_projects_is_one_holder() -> None:
 
 async def test_a_holder_of_requests_that_came_whole_has_as_much_as_it_leaves_free() -> None:
     bodies = Bodies(max_body=10 * BIG_BYTES, max_buffered=4 * BIG_BYTES, seconds=60)
-    with bodies.counted(2 * BIG_BYTES, ("P", "anna")):
+    with bodies.count_request(2 * BIG_BYTES, ("P", "anna")):
         for holders in (("P", "anna"), ("P", "berta"), ("Q", "anna")):
             with pytest.raises(Overloaded):
-                bodies.counted(BIG_BYTES, holders)
-        with bodies.counted(2 * BIG_BYTES, ("Q", "berta")), bodies.counted(MAX_UNCOUNTED_BYTES, ("P", "anna")):
+                bodies.count_request(BIG_BYTES, holders)
+        with (
+            bodies.count_request(2 * BIG_BYTES, ("Q", "berta")),
+            bodies.count_request(MAX_UNCOUNTED_BYTES, ("P", "anna")),
+        ):
             pass
-    with bodies.counted(4 * BIG_BYTES, ("P", "anna")):
+    with bodies.count_request(4 * BIG_BYTES, ("P", "anna")):
         pass
 
 

@@ -17,7 +17,7 @@ from ams.core.errors import AmsError, BadRequest, InvalidInput, TooLarge
 from ams.core.messages import Batch, Message, Stored, message
 from ams.core.names import Offset
 from ams.http import messages
-from ams.http.bodies import BIG_BODY, MAX_ATTRIBUTES, MAX_MEMBERS, MAX_MESSAGES, Reader, first_value, strings
+from ams.http.bodies import BIG_BODY, MAX_ATTRIBUTES, MAX_MEMBERS, MAX_MESSAGES, BodyReader, first_value, strings
 from ams.http.messages import MessageReader, read_ack_ids, read_messages
 from ams.http.openapi import HEADERS
 from ams.wire.base import CamelRequest
@@ -42,7 +42,7 @@ class Outer(CamelRequest):
     many: list[Inner] | None = None
 
 
-READER = Reader(Outer, lambda: InvalidInput("parse error"))
+READER = BodyReader(Outer, lambda: InvalidInput("parse error"))
 
 
 def test_1_2_names_are_read_without_regard_to_case_on_every_level_and_the_last_of_a_name_wins() -> None:
@@ -142,7 +142,7 @@ def test_1_2_null_is_absent_in_a_map_of_texts() -> None:
 
 BatchDescription = tuple[list[Message], int, int, int, int] | str  # messages and their counts, or the text of an error
 
-_reader = Reader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
+_reader = BodyReader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
 
 
 def read_plainly(body: bytes, lenient: bool) -> list[Message]:

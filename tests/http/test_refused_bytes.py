@@ -51,7 +51,7 @@ def bodies() -> Bodies:
 
 def refuse(bodies: Bodies, size: int, holders: Holders = P, error: AmsError | None = None) -> None:
     """Read a body and refuse it, or raise another error."""
-    with contextlib.suppress(AmsError), bodies.held(b"x" * size, holders):
+    with contextlib.suppress(AmsError), bodies.hold_body(b"x" * size, holders):
         raise error or QuotaExceeded("too much")
 
 
@@ -119,7 +119,7 @@ async def test_without_a_project_a_user_pays_and_nobody_for_those_who_are_unknow
 async def test_what_the_service_fails_at_counts_for_nobody(bodies: Bodies, error: Any) -> None:
     with contextlib.suppress(type(error)):
         refuse(bodies, 2 * FREE_REFUSED_BYTES, error=error)
-    with bodies.held(b"x" * 2 * FREE_REFUSED_BYTES, P):
+    with bodies.hold_body(b"x" * 2 * FREE_REFUSED_BYTES, P):
         pass
 
     assert await is_read(bodies, MIB)
@@ -177,7 +177,7 @@ async def test_a_body_that_waits_too_long_is_refused_later(bodies: Bodies, monke
 
 
 async def test_a_request_that_came_as_a_whole_waits_likewise(bodies: Bodies, monkeypatch: pytest.MonkeyPatch) -> None:
-    with contextlib.suppress(InvalidInput), bodies.counted(FREE_REFUSED_BYTES + 40 * MIB, P):
+    with contextlib.suppress(InvalidInput), bodies.count_request(FREE_REFUSED_BYTES + 40 * MIB, P):
         raise InvalidInput("no")
     assert not await bodies.wait_turn(UNPACED_BYTES, P)
     assert not await bodies.wait_turn(MIB, Q)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.app.lifecycle import Running
+from ams.app.lifecycle import RunningService
 from ams.core.clock import Milliseconds
 from ams.core.errors import NotAllowed, TopicGone
 from ams.core.messages import Stored, message
@@ -60,7 +60,7 @@ class View:
 class Client:
     """A client of a service, with a topic `t` and a subscription `s` in a project of its own, `$P`."""
 
-    def __init__(self, run: Running, token: str, project: str) -> None:
+    def __init__(self, run: RunningService, token: str, project: str) -> None:
         self.run, self.token, self.project = run, token, project
         self.http = httpx.AsyncClient(base_url=run.base_url, trust_env=False, timeout=PATIENCE_SECONDS)
 
@@ -105,7 +105,7 @@ _number = itertools.count(1)
 
 
 @contextlib.asynccontextmanager
-async def open_client(run: Running, token: str) -> AsyncIterator[Client]:
+async def open_client(run: RunningService, token: str) -> AsyncIterator[Client]:
     client = Client(run, token, f"watched-{next(_number)}")
     async with client.http:
         await client.ask("POST", "/projects/$P", {})
@@ -120,7 +120,7 @@ async def client(service: InProcessService) -> AsyncIterator[Client]:
         yield client
         await wait_until_async(lambda: client.views == 0)
         unread = client.run.service.deliverer.unread
-        assert unread.left(client.project) == unread.most
+        assert unread.bytes_left(client.project) == unread.most
 
 
 async def test_counts_come_at_once_and_again_when_the_log_grows(client: Client, monkeypatch) -> None:

@@ -9,7 +9,7 @@ from ams.core.clock import ManualClock
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
 from ams.identity.issuers import Discovery, issuer_client
-from ams.identity.keys import Keys
+from ams.identity.keys import IssuerKeyCache
 from ams.outgoing.address_guard import Guard
 from ams.outgoing.client import HttpClient
 from demo.issuer import CLIENT, CLIENT_SECRET, ExampleIssuer
@@ -43,7 +43,7 @@ async def discovery(client: HttpClient, clock: ManualClock) -> AsyncIterator[Dis
 
 
 @pytest.fixture
-async def keys(client: HttpClient, clock: ManualClock) -> AsyncIterator[Keys]:
-    keys = Keys(client, "", clock)
+async def keys(client: HttpClient, clock: ManualClock) -> AsyncIterator[IssuerKeyCache]:
+    keys = IssuerKeyCache(client, "", clock)
     yield keys
     await keys.close()

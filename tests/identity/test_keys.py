@@ -17,7 +17,7 @@ from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.identity.issuers import IssuerFailed
-from ams.identity.keys import KEYS_TTL_MS, NO_GENERATION, REFRESH_MS, Keys, KeySet, KeysState
+from ams.identity.keys import KEYS_TTL_MS, NO_GENERATION, REFRESH_MS, IssuerKeyCache, KeySet, KeysState
 from ams.outgoing.client import HttpClient
 from ams.storage.document_cache import RETRY_MS
 from demo.issuer import DISCOVERY, JWKS, ExampleIssuer, IssuerResponse
@@ -119,7 +119,7 @@ NOT_KNOWN = "The token is signed with a key that is not known yet"
 
 @dataclass
 class IssuerKeys:
-    keys: Keys
+    keys: IssuerKeyCache
     example: ExampleIssuer
     issuer: Issuer
     clock: ManualClock
@@ -161,7 +161,7 @@ class IssuerKeys:
 
 
 @pytest.fixture
-def issuer_keys(keys: Keys, example: ExampleIssuer, issuer: Issuer, clock: ManualClock) -> IssuerKeys:
+def issuer_keys(keys: IssuerKeyCache, example: ExampleIssuer, issuer: Issuer, clock: ManualClock) -> IssuerKeys:
     return IssuerKeys(keys, example, issuer, clock)
 
 
@@ -169,7 +169,7 @@ def issuer_keys(keys: Keys, example: ExampleIssuer, issuer: Issuer, clock: Manua
 def start_keys(example: ExampleIssuer, issuer: Issuer, clock: ManualClock, tmp_path: Path, client: HttpClient) -> Start:
     @asynccontextmanager
     async def open_keys(folder: Path = tmp_path) -> AsyncIterator[IssuerKeys]:
-        keys = Keys(client, str(folder), clock)
+        keys = IssuerKeyCache(client, str(folder), clock)
         yield IssuerKeys(keys, example, issuer, clock)
         await keys.close()
 

@@ -55,7 +55,7 @@ def refusal(token: str, issuer: Issuer = ISSUER, key: jwt.PyJWK | None = None, n
 @pytest.mark.parametrize("algorithm", sorted(tokens.ALGORITHMS))
 def test_a_token_says_what_it_says_whatever_public_key_it_is_signed_with(algorithm: str) -> None:
     token = sign_claims(SAID, algorithm, kid="k1")
-    assert tokens.header(token) == tokens.Header(algorithm, "k1", ISSUER.url)
+    assert tokens.header(token) == tokens.TokenHeader(algorithm, "k1", ISSUER.url)
     assert claims(token, key=public_key(algorithm)) == SAID
 
 

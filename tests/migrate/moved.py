@@ -16,7 +16,7 @@ from ams.core.clock import DAY, Milliseconds
 from ams.core.messages import Stored
 from ams.core.messages import message as made_message
 from ams.core.names import Offset
-from ams.migrate.conversion import Bounds, Converted, MovedTopic
+from ams.migrate.conversion import Converted, KafkaBounds, MovedTopic
 from ams.storage import export_format as lines
 from tests.support.commands import PROCESS
 from tests.support.http_server import QuietHandler, http_server
@@ -46,7 +46,7 @@ def make_converted(*, users: int, topics: int, messages: int, projects: int = 2)
         line = lines.Topic(
             project=project, name=f"topic{number}", authorized=(reader,), tally=tally, retention=30 * DAY
         )
-        found.topics.append(MovedTopic(line, f"{project}.topic{number}", 0, Bounds(first, end, 30 * DAY)))
+        found.topics.append(MovedTopic(line, f"{project}.topic{number}", 0, KafkaBounds(first, end, 30 * DAY)))
         found.subscriptions.append(
             lines.Subscription(project=project, name=f"sub{number}", topic=line.name, offset=first + messages // 2)
         )
@@ -102,7 +102,7 @@ class KafkaStub:
         self.changed: dict[str, dict[int, str]] = {}  # by topic and offset, data that differs
         self.holes: dict[str, set[int]] = {}  # by topic, offsets of unreadable records
 
-    def bounds(self, topic: str) -> Bounds:
+    def bounds(self, topic: str) -> KafkaBounds:
         return self._topics[topic][1].bounds
 
     async def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> AsyncIterator[Sequence[Stored]]:

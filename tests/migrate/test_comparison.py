@@ -14,8 +14,17 @@ from ams.cli.installation import installation
 from ams.client import Client
 from ams.client.errors import Unreachable
 from ams.core.settings import Settings
-from ams.migrate.comparison import EXAMPLE_CHARACTERS, READS, RULES, Answer, Kind, Rule, different, read_of
-from ams.migrate.conversion import Bounds, Converted
+from ams.migrate.comparison import (
+    EXAMPLE_CHARACTERS,
+    READS,
+    RULES,
+    DifferenceKind,
+    Rule,
+    ServiceAnswer,
+    different,
+    read_of,
+)
+from ams.migrate.conversion import Converted, KafkaBounds
 from ams.migrate.requests import Side
 from ams.migrate.verification import Difference, Verified, compare_served, compare_stored, verify
 from ams.storage.export_format import Membership, Subscription, User
@@ -34,8 +43,8 @@ ACTIONS = st.sampled_from([each.action for each in READS])
 STATUSES = st.sampled_from([200, 400, 401, 403, 404, 500])
 
 
-def answer(value: Any, status: int = 200, content_type: str = JSON_TYPE) -> Answer:
-    return Answer(status, content_type, json.dumps(value).encode())
+def answer(value: Any, status: int = 200, content_type: str = JSON_TYPE) -> ServiceAnswer:
+    return ServiceAnswer(status, content_type, json.dumps(value).encode())
 
 
 def diff_paths(action: str, old: Any, new: Any, **options: Any) -> list[str]:
@@ -44,12 +53,12 @@ def diff_paths(action: str, old: Any, new: Any, **options: Any) -> list[str]:
 
 @given(ACTIONS, STATUSES, st.text(), st.binary() | VALUES.map(lambda each: json.dumps(each).encode()))
 def test_what_is_the_same_is_the_same(action: str, status: int, content_type: str, body: bytes) -> None:
-    assert different(action, Answer(status, content_type, body), Answer(status, content_type, body)) == []
+    assert different(action, ServiceAnswer(status, content_type, body), ServiceAnswer(status, content_type, body)) == []
 
 
 @given(ACTIONS, VALUES)
 def test_white_space_and_the_order_of_keys_are_no_difference(action: str, value: Any) -> None:
-    other = Answer(200, JSON_TYPE, json.dumps(_backwards(value), indent=3).encode())
+    other = ServiceAnswer(200, JSON_TYPE, json.dumps(_backwards(value), indent=3).encode())
     assert different(action, answer(value), other, rules=()) == []
 
 
@@ -84,7 +93,9 @@ def test_no_secret_is_shown(action: str, old: Any, new: Any, one: str, other: st
     both = [
         *different(action, answer(olds), answer(news), secrets=(one, other) if known else (), rules=()),
         *different(action, answer({"x": hooks["old"]}), answer({"x": hooks["new"]}), rules=()),
-        *different(action, Answer(404, "", f"no {one}!".encode()), Answer(404, "", other.encode()), rules=()),
+        *different(
+            action, ServiceAnswer(404, "", f"no {one}!".encode()), ServiceAnswer(404, "", other.encode()), rules=()
+        ),
     ]
 
     assert both
@@ -98,8 +109,8 @@ def test_a_kind_is_told_once_with_both_sides() -> None:
     new = {"users": [{"name": f"user{each}", "email": "b@x.example"} for each in range(8)]}
 
     assert different("users:list", answer(old), answer(new)) == [
-        Kind("users[].email", "a@x.example", "b@x.example"),
-        Kind("users[]", "an object, user8", "(missing)"),
+        DifferenceKind("users[].email", "a@x.example", "b@x.example"),
+        DifferenceKind("users[]", "an object, user8", "(missing)"),
     ]
 
 
@@ -112,7 +123,7 @@ def test_of_several_of_a_name_the_nearest_is_compared_and_true_is_not_1() -> Non
 
 @pytest.mark.parametrize("depth", [100, 600, 5000])
 def test_bodies_of_any_depth_are_compared_or_said_to_be_too_deep(depth: int) -> None:
-    one, other = (Answer(200, JSON_TYPE, b'{"a":' * depth + last + b"}" * depth) for last in (b"1", b"2"))
+    one, other = (ServiceAnswer(200, JSON_TYPE, b'{"a":' * depth + last + b"}" * depth) for last in (b"1", b"2"))
     assert len(different("users:list", one, other)) == 1
 
 
@@ -128,8 +139,8 @@ NOW, LATER = "2026-11-20T10:20:30Z", "2026-11-20T10:20:31Z"
 
 EXAMPLES: list[tuple[str, str, Any, Any]] = [
     ("O7", "users:list", answer({}, 401, "text/plain; charset=utf-8"), answer({}, 401)),
-    ("contract 1.3", "users:list", Answer(404, JSON_TYPE, b"404 page not found\n"), answer({"error": {}}, 404)),
-    ("O8", "users:byUUID", Answer(404, JSON_TYPE, b'{"error": {}}{"x": 1}'), answer({"error": {}}, 404)),
+    ("contract 1.3", "users:list", ServiceAnswer(404, JSON_TYPE, b"404 page not found\n"), answer({"error": {}}, 404)),
+    ("O8", "users:byUUID", ServiceAnswer(404, JSON_TYPE, b'{"error": {}}{"x": 1}'), answer({"error": {}}, 404)),
     ("contract 4", "users:list", {"nextPageToken": "NWE="}, {"nextPageToken": "MTI="}),
     ("contract 7", "projects:list", {}, {"projects": []}),
     ("U7", "users:show", {"service_roles": None, "projects": [{"project": "P", "roles": None}]},
@@ -202,8 +213,8 @@ EXAMPLES: list[tuple[str, str, Any, Any]] = [
 ]  # fmt: skip
 
 
-def _as_answer(value: Any) -> Answer:
-    return value if isinstance(value, Answer) else answer(value)
+def _as_answer(value: Any) -> ServiceAnswer:
+    return value if isinstance(value, ServiceAnswer) else answer(value)
 
 
 @pytest.mark.parametrize(("source", "action", "old", "new"), EXAMPLES)
@@ -240,9 +251,9 @@ def test_what_is_only_right_for_some_is_a_difference_for_others() -> None:
     hidden = ("subscriptions:show", answer({"verificationHash": "a"}), answer({"verificationHash": ""}))
 
     assert different(*moved) == []
-    assert different(*moved, still=True) == [Kind("max", "3", "4")]
+    assert different(*moved, still=True) == [DifferenceKind("max", "3", "4")]
     assert different(*hidden) == []
-    assert different(*hidden, admin=True) == [Kind("verificationHash", "(a secret)", "(none)")]
+    assert different(*hidden, admin=True) == [DifferenceKind("verificationHash", "(a secret)", "(none)")]
 
 
 @pytest.mark.parametrize(("target", "action"), [
@@ -318,8 +329,8 @@ async def test_topics_and_positions_that_were_stored_otherwise_are_found(resourc
     same, resources = resources, make_converted(users=20, topics=6, messages=10)
     resources.topics[0].line.name = "gone"
     ends = {
-        1: Bounds(5, 16), 2: Bounds(4, 15, young=5), 3: Bounds(7, 15), 4: Bounds(4, 15, young=4),
-        5: Bounds(4, 15, age=1000, young=4),
+        1: KafkaBounds(5, 16), 2: KafkaBounds(4, 15, young=5), 3: KafkaBounds(7, 15), 4: KafkaBounds(4, 15, young=4),
+        5: KafkaBounds(4, 15, age=1000, young=4),
     }  # fmt: skip
     for number, bounds in ends.items():
         object.__setattr__(resources.topics[number], "bounds", bounds)
@@ -366,8 +377,8 @@ async def test_whole_contents_are_the_same_until_a_message_is_not(
     kept.changed["project1.topic1"] = {7: "b3RoZXI="}
     resources.topics[2].line.name = "gone"
     # of old age the new one dropped 4
-    object.__setattr__(resources.topics[3], "bounds", Bounds(4, 15, age=1000, young=5))
-    object.__setattr__(resources.topics[4], "bounds", Bounds(4, 15, young=4))
+    object.__setattr__(resources.topics[3], "bounds", KafkaBounds(4, 15, age=1000, young=5))
+    object.__setattr__(resources.topics[4], "bounds", KafkaBounds(4, 15, young=4))
     other = await verify_all(moved_service, resources, kept)
     assert [(each.what, each.old.split(",")[0], each.new.split(",")[0]) for each in other.differences] == [
         ("topic project1/topic1", "10 messages", "10 messages"),

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.app.moving.rules import Rules
-from ams.migrate.conversion import Bounds, Converted, convert_documents, kafka_topic
+from ams.app.moving.rules import LineRules
+from ams.migrate.conversion import Converted, KafkaBounds, convert_documents, kafka_topic
 from ams.migrate.documents import Documents, Oddity
 from ams.storage.export_format import FORMAT, Day, End, Header, Log, decode_line, encode_line, kind
 
@@ -49,12 +49,12 @@ def subscription(name: str = "s", **fields: Any) -> dict[str, Any]:
     )
 
 
-def convert_and_check(bounds: dict[str, Bounds] | None = None, **collections: Any) -> Converted:
+def convert_and_check(bounds: dict[str, KafkaBounds] | None = None, **collections: Any) -> Converted:
     """Convert, and check the lines by the rules of an import."""
     given = {"projects": [project()], "users": [user()], **collections}
     known = {kafka_topic(P, name): each for name, each in (bounds or {}).items()}
-    done = convert_documents(Documents(**given), lambda name: known.get(name, Bounds(0, 0)))
-    rules, counts = Rules(), {}
+    done = convert_documents(Documents(**given), lambda name: known.get(name, KafkaBounds(0, 0)))
+    rules, counts = LineRules(), {}
     for number, line in enumerate(lines(done), 1):
         rules.see(decode_line(encode_line(line)), number)
         if not isinstance(line, Header):
@@ -165,13 +165,13 @@ BECOMES: dict[str, tuple[dict[str, Any], Callable[[Converted], Any], Any, list[s
         {"users": [user("bob", created_by=ANN), user("ann", created_by=BOB)]}, lambda done: len(done.users), 2, [],
     ),
     "two topics of a name are one with the newest date and both lists": (
-        {"bounds": {"t": Bounds(0, 5)}, "users": [user(), user("bob")],
+        {"bounds": {"t": KafkaBounds(0, 5)}, "users": [user(), user("bob")],
          "topics": [topic(acl=[ANN], msg_num=3), topic(acl=[BOB, ANN], msg_num=2, created_on=LATER)]},
         lambda done: [(each.line.authorized, each.line.created_on, each.line.tally.messages) for each in done.topics],
         [(("ann", "bob"), round(LATER.timestamp() * 1000), 5)], ["second topic", "access list"],
     ),
     "a subscription beyond the end of a topic that was made again begins at its beginning": (
-        {"bounds": {"t": Bounds(0, 5)}, "topics": [topic(msg_num=5, created_on=LATER)],
+        {"bounds": {"t": KafkaBounds(0, 5)}, "topics": [topic(msg_num=5, created_on=LATER)],
          "subscriptions": [subscription(offset=700)]},
         lambda done: done.subscriptions[0].offset, 0, ["offset"],
     ),
@@ -187,7 +187,7 @@ BECOMES: dict[str, tuple[dict[str, Any], Callable[[Converted], Any], Any, list[s
         ["mattermost", "", "", 1], [],
     ),
     "days are added up and fit what the topic has": (
-        {"bounds": {"t": Bounds(0, 10)}, "topics": [topic(msg_num=10)],
+        {"bounds": {"t": KafkaBounds(0, 10)}, "topics": [topic(msg_num=10)],
          "daily_topic_msg_count": [day(100, 1), day(4, 2), day(3, 2), day(2, 3), day(9, 3, "gone")]},
         lambda done: (done.projects[0].days, done.topics[0].line.days),
         ((Day("2024-05-01", 100, 0), Day("2024-05-02", 7, 0), Day("2024-05-03", 11, 0)),
@@ -258,7 +258,7 @@ def test_a_date_that_is_missing_is_when_the_document_was_made() -> None:
 ])  # fmt: skip
 def test_a_subscription_stands_where_the_original_was(offset: int, expected: int, lost: int, odd: bool) -> None:
     done = convert_and_check(
-        {"t": Bounds(40, 60)}, topics=[topic(msg_num=60)], subscriptions=[subscription(offset=offset)]
+        {"t": KafkaBounds(40, 60)}, topics=[topic(msg_num=60)], subscriptions=[subscription(offset=offset)]
     )
     [one] = done.subscriptions
     assert (one.offset, one.lost) == (expected, lost)
@@ -299,7 +299,7 @@ def test_the_newest_of_several_pending_registrations_goes_over() -> None:
 def test_a_rate_stays_and_one_that_is_none_leaves_the_last_time() -> None:
     def tally(**fields: Any) -> Any:
         return (
-            convert_and_check({"t": Bounds(0, 5)}, topics=[topic(msg_num=5, latest_publish=MADE, **fields)])
+            convert_and_check({"t": KafkaBounds(0, 5)}, topics=[topic(msg_num=5, latest_publish=MADE, **fields)])
             .topics[0]
             .line.tally
         )
@@ -313,7 +313,7 @@ def test_a_rate_stays_and_one_that_is_none_leaves_the_last_time() -> None:
 
 def test_messages_are_kept_as_long_as_kafka_kept_them_and_deadlines_are_cut_to_what_is_allowed() -> None:
     for age, expected in ((3_600_000, 3_600_000), (-1, 365 * 86_400_000), (None, None)):
-        done = convert_and_check({"t": Bounds(0, 5, age)}, topics=[topic(msg_num=5)])
+        done = convert_and_check({"t": KafkaBounds(0, 5, age)}, topics=[topic(msg_num=5)])
         assert done.topics[0].line.retention == expected
     for ack, seconds in ((-5, 0), (0, 0), (600, 600), (86_400, 600), (12.0, 12), (None, 10)):
         done = convert_and_check(topics=[topic()], subscriptions=[subscription(ack=ack)])
@@ -353,4 +353,4 @@ rubbish = st.fixed_dictionaries({
 @given(rubbish)
 def test_whatever_the_documents_hold_what_comes_of_them_can_be_imported(collections: dict[str, Any]) -> None:
     collections["users"] = [user(), *collections["users"]]
-    convert_and_check({"t": Bounds(3, 9)}, **collections)
+    convert_and_check({"t": KafkaBounds(3, 9)}, **collections)

@@ -11,7 +11,7 @@ from ams.core.clock import SystemClock
 from ams.core.errors import Unavailable, Unusable
 from ams.core.messages import Stored, message
 from ams.core.settings import Settings
-from ams.migrate.conversion import NO_MESSAGES, Bounds
+from ams.migrate.conversion import NO_MESSAGES, KafkaBounds
 from ams.migrate.documents import Documents
 from ams.migrate.export_writer import plan
 from ams.migrate.message_copy import TRIES, Copied, Copying
@@ -33,10 +33,10 @@ class Kafka:
         self.first, self.records = 0, list(records)
         self.other_partitions: dict[str, int] = {}
 
-    def bounds(self, topic: str) -> Bounds:
+    def bounds(self, topic: str) -> KafkaBounds:
         if topic != "P.T" or not self.records:
             return NO_MESSAGES
-        return Bounds(self.first, len(self.records), WEEK, self.first)
+        return KafkaBounds(self.first, len(self.records), WEEK, self.first)
 
     async def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> AsyncIterator[Sequence[Stored]]:
         assert self.first <= start

@@ -21,7 +21,7 @@ from ams.core.errors import Unavailable
 from ams.core.messages import Fragment, Stored, message
 from ams.core.runs import Columns
 from ams.migrate import sources
-from ams.migrate.sources import Part, Readers, Record, message_of, part_of, to_stored_messages
+from ams.migrate.sources import DecodedPart, Readers, Record, message_of, part_of, to_stored_messages
 from ams.storage.export_format import Message, decode_line, encode_line
 from tests.support.waiting import wait_until
 
@@ -114,7 +114,7 @@ def time_of(offset: int) -> int:
     return offset * 10 - (500 if offset % 97 == 3 else 0)
 
 
-def read_part(at_once: int, start: int, end: int) -> Part:
+def read_part(at_once: int, start: int, end: int) -> DecodedPart:
     """Return a part that ends early after so many messages; every seventh is unreadable."""
     stop = min(start + at_once, end)
     offsets = [offset for offset in range(start, stop) if offset % 7]
@@ -122,10 +122,10 @@ def read_part(at_once: int, start: int, end: int) -> Part:
     for offset in offsets:
         time = max(time, time_of(offset))
         times.append(time)
-    return Part(Columns(array("q", offsets), times, [Fragment(b'"data":"%d"' % each) for each in offsets]), stop)
+    return DecodedPart(Columns(array("q", offsets), times, [Fragment(b'"data":"%d"' % each) for each in offsets]), stop)
 
 
-def kill_reader(start: int, end: int) -> Part:
+def kill_reader(start: int, end: int) -> DecodedPart:
     os._exit(9)
 
 
@@ -179,7 +179,7 @@ if __name__ == "__main__":
 """
 
 
-def hold_reader(start: int, end: int) -> Part:
+def hold_reader(start: int, end: int) -> DecodedPart:
     print(os.getpid(), flush=True)
     time.sleep(60)
     raise AssertionError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ams.core.errors import Unusable
 from ams.outgoing import address_guard
-from ams.outgoing.address_guard import SLOW_THREADS, THREADS, Guard, Lookups, Refused, networks, trust
+from ams.outgoing.address_guard import SLOW_THREADS, THREADS, AddressRefused, Guard, Lookups, networks, trust
 from tests.support.waiting import wait_until_async
 
 PUBLIC = ["93.184.216.34", "8.8.8.8", "2606:2800:220:1:248:1893:25c8:1946", "2a00:1450:4001:81b::200e"]
@@ -67,7 +67,7 @@ def test_what_is_no_network_stops_the_start(text: str) -> None:
     "host", ["127.0.0.1", "2130706433", "0x7f.1", "0177.1", "127.1", "0", "::1", "::1%lo", "localhost"]
 )
 async def test_every_spelling_of_this_machine_is_refused(host: str) -> None:
-    with pytest.raises(Refused, match="is not a public address"):
+    with pytest.raises(AddressRefused, match="is not a public address"):
         await Guard().addresses(host, 443)
 
 

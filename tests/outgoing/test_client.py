@@ -265,7 +265,7 @@ async def test_what_was_not_sent_at_all_is_told_from_what_may_have_been_done(mon
     async def hang(_self: HttpClient, _url: httpcore.URL) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(HttpClient, "_connected", hang)
+    monkeypatch.setattr(HttpClient, "_connect", hang)
     origin.client = HttpClient(LOOPBACK, connect_seconds=0.01)
     with pytest.raises(NotReached, match="no connection in time"):
         await origin.ask()

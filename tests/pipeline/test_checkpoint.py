@@ -12,11 +12,11 @@ import ams.tables as tables
 from ams.cli.exit_codes import Exit, exit_code
 from ams.client import errors as client
 from ams.pipeline import errors
-from ams.pipeline.checkpoint import Identity, Standing, guard, lock_work_folder, read_standing, write
+from ams.pipeline.checkpoint import Identity, RunPosition, guard, lock_work_folder, read_standing, write
 from ams.pipeline.errors import Busy, ChangedDefinition, Failed, Interrupted, WrongTable
 from ams.pipeline.job_run import root_cause
 from ams.pipeline.launcher import ends_told
-from ams.pipeline.progress import EVERY_SECONDS, Progress
+from ams.pipeline.progress import EVERY_SECONDS, BatchProgress
 
 IDENTITY = Identity(name="walls", project="demo", rows={"source": "topic jobs", "steps": ("a",)}, options={"keep": 3})
 
@@ -89,7 +89,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_where_a_run_got_to_is_remembered(tmp_path: Path) -> None:
     assert read_standing(tmp_path) is None
-    standing = Standing(batch=3, time="2024-03-05T10:20:30Z", messages=7, lag=2)
+    standing = RunPosition(batch=3, time="2024-03-05T10:20:30Z", messages=7, lag=2)
     write(tmp_path / "progress.json", standing)
     assert read_standing(tmp_path) == standing
 
@@ -107,7 +107,7 @@ def report(number: int, start: Any, end: Any, latest: Any, rows: int = 0) -> dic
 
 @pytest.mark.parametrize("start", [None, "null"])
 def test_messages_are_counted_by_their_offsets(start: str | None) -> None:
-    progress = Progress(print)
+    progress = BatchProgress(print)
     progress.begin = {"p/a": 5}
 
     progress.take([report(0, start, '{"p/a": 10}', '{"p/a": 30}', rows=15)])
@@ -118,7 +118,7 @@ def test_messages_are_counted_by_their_offsets(start: str | None) -> None:
 
 
 def test_a_batch_is_counted_once_and_an_empty_one_not_at_all() -> None:
-    progress = Progress(print)
+    progress = BatchProgress(print)
     first = report(0, '{"p/a": 0}', '{"p/a": 10}', '{"p/a": 10}')
 
     assert progress.take([first])
@@ -129,7 +129,7 @@ def test_a_batch_is_counted_once_and_an_empty_one_not_at_all() -> None:
 
 
 def test_other_sources_are_counted_by_their_rows() -> None:
-    progress = Progress(print)
+    progress = BatchProgress(print)
 
     progress.take([report(0, {"logOffset": 0}, {"logOffset": 1}, None, rows=7)])
 
@@ -140,7 +140,7 @@ def test_other_sources_are_counted_by_their_rows() -> None:
 
 def test_progress_is_told_from_time_to_time_with_what_is_left() -> None:
     now, said = [0.0], list[str]()
-    progress = Progress(said.append, clock=lambda: now[0])
+    progress = BatchProgress(said.append, clock=lambda: now[0])
     progress.take([report(0, '{"p/a": 0}', '{"p/a": 1000}', '{"p/a": 3000}')])
     assert said == []
     now[0] = EVERY_SECONDS

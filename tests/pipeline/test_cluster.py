@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from ams.client import Message, wire
-from ams.pipeline.checkpoint import SPARK_LOG, Standing, read_standing
+from ams.pipeline.checkpoint import SPARK_LOG, RunPosition, read_standing
 from local_cluster.spark import SparkCluster
 from tests.faults.pipeline import campaign, egi
 from tests.faults.pipeline.driver import FAILURE_FILE
@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SECONDS = 240
-FIRST_STANDING = Standing(batch=-1, time="", messages=0)  # where a run stands before its first batch
+FIRST_STANDING = RunPosition(batch=-1, time="", messages=0)  # where a run stands before its first batch
 COPY = """\
 source: {topic: plants, max_messages: 40}
 sink: {topic: copy, data: data}

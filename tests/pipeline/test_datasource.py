@@ -12,7 +12,7 @@ from ams.client.errors import NotAllowed, NotFound
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.datasource import AmsDataSource, Places, StreamReader, plain
 from ams.pipeline.errors import DataLoss, WrongOption
-from ams.pipeline.options import EARLIEST, LATEST, Name, Reading, reading
+from ams.pipeline.options import EARLIEST, LATEST, Reading, ResourceName, reading
 from ams.pipeline.range_reader import LostMessages
 from ams.pipeline.service import Service
 from tests.pipeline.garden import Garden, make_messages
@@ -83,7 +83,7 @@ def test_options_are_read_whatever_their_letters() -> None:
         TWO_TOPICS_OPTIONS | {"STARTINGOFFSETS": '{"plants": 7, "meadow/birds": -2}', "FailOnDataLoss": "FALSE"}
     )
 
-    assert found.topics == (Name("garden", "plants"), Name("meadow", "birds"))
+    assert found.topics == (ResourceName("garden", "plants"), ResourceName("meadow", "birds"))
     assert found.starting == {"garden/plants": 7, "meadow/birds": EARLIEST}
     assert found.ending is None
     assert not found.fail_on_data_loss
@@ -119,7 +119,7 @@ def test_what_is_left_out_comes_from_the_environment_and_profiles(folder: Path) 
     found = read_options({"profile": "site", "subscription": "spark"}, environment)
 
     assert (found.access.endpoint, found.access.token) == ("http://site.example", "t0ken")
-    assert found.subscription == Name("garden", "spark")
+    assert found.subscription == ResourceName("garden", "spark")
 
 
 def test_a_ca_file_travels_as_its_text(folder: Path) -> None:

@@ -24,8 +24,8 @@ from ams.pipeline.columns import MESSAGES
 from ams.pipeline.datasource import plain
 from ams.pipeline.errors import DataLoss
 from ams.pipeline.messages import MESSAGE
-from ams.pipeline.options import Access, Name
-from ams.pipeline.range_reader import Fetch, LostMessages, Part, limit_ends, parts
+from ams.pipeline.options import Access, ResourceName
+from ams.pipeline.range_reader import Fetch, LostMessages, OffsetRange, limit_ends, parts
 from ams.pipeline.service import Service
 from tests.client.conftest import stub as stub
 from tests.client.stub import CUT, Reply, Stub
@@ -34,8 +34,8 @@ from tests.pipeline.garden import Garden, make_messages
 RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=5)
 
 
-def offsets(ranges: list[tuple[int, int]]) -> tuple[list[Name], dict[str, int], dict[str, int]]:
-    topics = [Name("p", f"t{number}") for number in range(len(ranges))]
+def offsets(ranges: list[tuple[int, int]]) -> tuple[list[ResourceName], dict[str, int], dict[str, int]]:
+    topics = [ResourceName("p", f"t{number}") for number in range(len(ranges))]
     starts = {str(topic): start for topic, (start, _) in zip(topics, ranges, strict=True)}
     return topics, starts, {str(topic): sum(each) for topic, each in zip(topics, ranges, strict=True)}
 
@@ -100,7 +100,9 @@ def answer(*pieces: Sequence[int], stop: int | None = None, end: int = 10, first
 def read_part(stub: Stub, stop: int = 10, *, fail: bool = True, seconds: float = 5.0) -> pa.Table:
     access = Access(endpoint=stub.url, token="t", ca=None, retry_seconds=seconds)
     with Service(access) as service:
-        batches = Fetch(service, Part(Name("garden", "plants"), 0, stop), fail_on_data_loss=fail).batches()
+        batches = Fetch(
+            service, OffsetRange(ResourceName("garden", "plants"), 0, stop), fail_on_data_loss=fail
+        ).batches()
         return pa.Table.from_batches(batches, schema=MESSAGE)
 
 

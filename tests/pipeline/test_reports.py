@@ -20,14 +20,16 @@ from ams.pipeline.job_run import Run
 from ams.pipeline.jobs import metrics
 from ams.pipeline.jobs.archive import archive_table, with_date
 from ams.pipeline.report.page import Figure, Rows, Section, page, put
-from ams.pipeline.report.plots import Span, board, stacked_bars, timelines
+from ams.pipeline.report.plots import PlotSpan, board, stacked_bars, timelines
 from tests.pipeline.jobs.recorded import recorded_run, rows_of
 
 MIDNIGHT = datetime(2024, 3, 5, tzinfo=UTC)
 DRAWINGS = {
     "stacked bars": lambda: stacked_bars({"atlas": [175e3, 2.0], "<cms>": [0.5, 0.0]}, ["SITE-A", "SITE-B"], "hours"),
     "a board": lambda: board({"SITE-A": [99.5, nan], "SITE-B": [0.0, 100.0]}, ["5 March", "6 March"]),
-    "timelines": lambda: timelines({"ce01.example.org": [Span(MIDNIGHT, MIDNIGHT + timedelta(hours=3), "CRITICAL")]}),
+    "timelines": lambda: timelines(
+        {"ce01.example.org": [PlotSpan(MIDNIGHT, MIDNIGHT + timedelta(hours=3), "CRITICAL")]}
+    ),
     "nothing": lambda: stacked_bars({}, [], "hours"),
 }
 
@@ -161,15 +163,15 @@ def test_a_month_without_messages_has_a_page_too() -> None:
 
 def test_a_month_that_is_none_is_refused() -> None:
     with pytest.raises(WrongOption, match=re.escape("option month: 'May' is no month such as 2024-03")):
-        metrics.Options(month="May")
+        metrics.MetricsOptions(month="May")
     with pytest.raises(WrongOption, match="is no month"):
-        metrics.Options(month="9999-12")
+        metrics.MetricsOptions(month="9999-12")
     with pytest.raises(WrongOption, match="option topics: names no topic"):
-        metrics.Options(topics=())
+        metrics.MetricsOptions(topics=())
 
 
 def report(job: Run, archive: Path, month: str) -> list[tuple[object, ...]]:
-    metrics.run(job, metrics.Options(month=month, archive=str(archive)))
+    metrics.run(job, metrics.MetricsOptions(month=month, archive=str(archive)))
     return rows_of(job, "usage", "month, topic, date::VARCHAR, messages, bytes")
 
 

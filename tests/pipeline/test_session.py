@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.pipeline.errors import Unavailable, WrongOption
+from ams.pipeline.errors import MissingDependency, WrongOption
 from ams.pipeline.java import archive_options, java
 from ams.pipeline.session import name_python, of_cluster
 
@@ -50,7 +50,7 @@ def fake_java(folder: Path, version: str) -> dict[str, str]:
     ("what?", "is Java of an unknown version; Spark needs"),
 ])  # fmt: skip
 def test_an_old_java_is_refused(tmp_path: Path, version: str, said: str) -> None:
-    with pytest.raises(Unavailable, match=said):
+    with pytest.raises(MissingDependency, match=said):
         java(fake_java(tmp_path / "jdk", version))
 
 
@@ -61,7 +61,7 @@ def test_a_java_that_is_new_enough_is_taken(tmp_path: Path, version: str) -> Non
 
 def test_no_java_is_one_clear_error(tmp_path: Path) -> None:
     for named, where in ({"JAVA_HOME": str(tmp_path)}, f" in {tmp_path}"), ({"PATH": str(tmp_path)}, ""):
-        with pytest.raises(Unavailable, match=f"there is no Java{where}; Spark needs Java 17"):
+        with pytest.raises(MissingDependency, match=f"there is no Java{where}; Spark needs Java 17"):
             java(named)
 
 

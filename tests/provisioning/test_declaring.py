@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.provisioning.declarations import Change, Existing, Fields, Key, Kind, Step
-from ams.provisioning.endpoints import Declaration, VanishedResources, declare, judge, refusal, removals, vanished
+from ams.provisioning.declarations import Existing, Fields, ResourceKey, ResourceKind, Step, StepSign
+from ams.provisioning.endpoints import Declaration, VanishedResources, declare, find_vanished, judge, refusal, removals
 from ams.provisioning.gocdb import Endpoint
 from ams.provisioning.plan import Target, plan
 from tests.provisioning.listings import APEL, CLOUD, endpoint, expected_endpoints, site
@@ -27,14 +27,14 @@ def existing_state(
     """Return the state of a target; bindings are names, certificates and uuids of users."""
     uuids = {name: uuid for name, (uuid, _, _) in members.items()}
     names = {uuid: name for name, uuid in uuids.items()}
-    fields: dict[Key, Fields] = {Key(Kind.TOPIC, "p", topic): {} for topic in topics}
+    fields: dict[ResourceKey, Fields] = {ResourceKey(ResourceKind.TOPIC, "p", topic): {} for topic in topics}
     for name, (_, roles, _) in members.items():
-        fields[Key(Kind.MEMBER, "p", name)] = {"roles": tuple(roles)}
+        fields[ResourceKey(ResourceKind.MEMBER, "p", name)] = {"roles": tuple(roles)}
     for topic in {topic for _, _, lists in members.values() for topic in lists}:
         users = tuple(name for name, (_, _, lists) in members.items() if topic in lists)
-        fields[Key(Kind.PUBLISHERS, "p", topic)] = {"users": users}
+        fields[ResourceKey(ResourceKind.PUBLISHERS, "p", topic)] = {"users": users}
     for name, (dn, uuid) in bindings.items():
-        fields[Key(Kind.BINDING, "", name)] = binding(dn, uuid, names.get(uuid, ""))
+        fields[ResourceKey(ResourceKind.BINDING, "", name)] = binding(dn, uuid, names.get(uuid, ""))
     return Existing(fields, uuids=uuids)
 
 
@@ -51,28 +51,31 @@ def state_after(existing: Existing, steps: Iterable[Step]) -> Existing:
     return Existing(fields, uuids=uuids)
 
 
-def _do(step: Step, fields: dict[Key, Fields], uuids: dict[str, str]) -> None:
+def _do(step: Step, fields: dict[ResourceKey, Fields], uuids: dict[str, str]) -> None:
     key, kind, before = step.key, step.key.kind, fields.get(step.key)
-    if kind in (Kind.PUBLISHERS, Kind.CONSUMERS):
+    if kind in (ResourceKind.PUBLISHERS, ResourceKind.CONSUMERS):
         users, on = step.fields["users"], (before or {"users": ()})["users"]
-        if step.change is Change.REMOVE:
+        if step.change is StepSign.REMOVE:
             fields[key] = {"users": tuple(user for user in on if user not in users)}
         else:
             assert not set(users) & set(on)
             fields[key] = {"users": (*on, *users)}
         return
-    assert (before is None) is (step.change is Change.ADD)
-    if step.change is Change.REMOVE:
+    assert (before is None) is (step.change is StepSign.ADD)
+    if step.change is StepSign.REMOVE:
         del fields[key]
-    elif kind is Kind.BINDING:
-        dns = {each["auth_identifier"] for other, each in fields.items() if other.kind is Kind.BINDING}
+    elif kind is ResourceKind.BINDING:
+        dns = {each["auth_identifier"] for other, each in fields.items() if other.kind is ResourceKind.BINDING}
         assert step.fields.get("auth_identifier") not in dns
         assert step.fields.get("user", "") in {"", *uuids}
         fields[key] = {**(before or {}), **step.fields, "unique_key": uuids.get(step.fields.get("user", ""), "")}
     else:
-        assert kind is not Kind.SUBSCRIPTION or Key(Kind.TOPIC, "p", step.fields["topic"]) in fields
+        assert (
+            kind is not ResourceKind.SUBSCRIPTION
+            or ResourceKey(ResourceKind.TOPIC, "p", step.fields["topic"]) in fields
+        )
         fields[key] = step.fields
-        if kind is Kind.MEMBER:
+        if kind is ResourceKind.MEMBER:
             uuids[key.name] = f"uuid-of-{key.name}"
 
 
@@ -92,37 +95,39 @@ def plan_listed(existing: Existing, *listed) -> list[Step]:
     return plan(declare_listed(existing, *listed).declared({}), existing)
 
 
-def key_in_project(kind: str, name: str) -> Key:
-    return Key(Kind(kind), "p", name)
+def key_in_project(kind: str, name: str) -> ResourceKey:
+    return ResourceKey(ResourceKind(kind), "p", name)
 
 
-def binding_key(name: str) -> Key:
-    return Key(Kind.BINDING, "", name)
+def binding_key(name: str) -> ResourceKey:
+    return ResourceKey(ResourceKind.BINDING, "", name)
 
 
 BOUND_HERE = {"service_uuid": TARGET.service_uuid, "host": TARGET.host}
-LISTED_NOW = Step(Change.ADD, key_in_project("publishers", "gLite-APEL"), {"users": (NAME,)})
-JOINED = [Step(Change.ADD, key_in_project("member", NAME), {"roles": (PUBLISHER,), "email": "grid@example.org"}, LABEL),
-          Step(Change.ADD, binding_key(NAME), {**BOUND_HERE, "auth_identifier": DN, "user": NAME}, LABEL)]  # fmt: skip
+LISTED_NOW = Step(StepSign.ADD, key_in_project("publishers", "gLite-APEL"), {"users": (NAME,)})
+JOINED = [Step(StepSign.ADD, key_in_project("member", NAME), {"roles": (PUBLISHER,), "email": "grid@example.org"},
+    LABEL),
+          Step(StepSign.ADD, binding_key(NAME), {**BOUND_HERE, "auth_identifier": DN, "user": NAME},
+              LABEL)]  # fmt: skip
 MADE_ANEW = existing_state({NAME: member("new", PUBLISHER, topics=["gLite-APEL"])}, {NAME: (DN, "old")}, ["gLite-APEL"])
 PLANNED = {
     "a new endpoint gets a user, a binding and its place on the list": (TOPICS, [HOST], [*JOINED, LISTED_NOW]),
     "a certificate that is bound keeps its binding and its user": (
         existing_state({"jane": member("u1", PUBLISHER)}, {"laptop": (DN, "u1")}, ["gLite-APEL"]), [HOST],
-        [Step(Change.ADD, key_in_project("publishers", "gLite-APEL"), {"users": ("jane",)})],
+        [Step(StepSign.ADD, key_in_project("publishers", "gLite-APEL"), {"users": ("jane",)})],
     ),
     "two endpoints with one certificate share a user": (
         TOPICS, [HOST, endpoint("ce.example.org", service_type=CLOUD)],
         [*JOINED, LISTED_NOW,
-         Step(Change.ADD, key_in_project("publishers", "eu-egi-cloud-accounting"), {"users": (NAME,)})],
+         Step(StepSign.ADD, key_in_project("publishers", "eu-egi-cloud-accounting"), {"users": (NAME,)})],
     ),
     "A22: a binding of a user who was made anew is pointed at the new one": (
-        MADE_ANEW, [HOST], [Step(Change.ALTER, binding_key(NAME), {"user": NAME}, LABEL)],
+        MADE_ANEW, [HOST], [Step(StepSign.ALTER, binding_key(NAME), {"user": NAME}, LABEL)],
     ),
     "a new certificate of a host moves its binding": (
         state_after(TOPICS, plan_listed(TOPICS, HOST)),
         [endpoint("ce.example.org", dn="/C=GR/O=New/CN=ce.example.org")],
-        [Step(Change.ALTER, binding_key(NAME), {"auth_identifier": "CN=ce.example.org,O=New,C=GR"}, LABEL)],
+        [Step(StepSign.ALTER, binding_key(NAME), {"auth_identifier": "CN=ce.example.org,O=New,C=GR"}, LABEL)],
     ),
     "somebody else's binding is not given another user": (
         existing_state({}, {"laptop": (DN, "who")}, ["gLite-APEL"]), [HOST], [],
@@ -198,8 +203,8 @@ def test_a22_what_was_done_once_leaves_nothing_to_do(existing: Existing, listed_
 
     def all_steps(now: Existing) -> list[Step]:
         made = declare(wanted, now, TARGET, role=PUBLISHER, consumer="reader")
-        gone = removals(vanished(judged, now, made.users, own_topics=own_topics), now, "p")
-        return plan(made.declared(gone), now)
+        gone = removals(find_vanished(judged, now, made.users, own_topics=own_topics), now, "p")
+        return plan(made.to_declared(gone), now)
 
     assert all_steps(state_after(existing, all_steps(existing))) == []
 
@@ -208,14 +213,14 @@ def test_a22_what_was_done_once_leaves_nothing_to_do(existing: Existing, listed_
 @given(states(), LISTED)
 def test_nobody_loses_what_provisioning_did_not_give(existing: Existing, listed_gocdb: list) -> None:
     made = declare_listed(existing, *listed_gocdb)
-    gone = removals(vanished({APEL: judge(listed_gocdb, site)}, existing, made.users), existing, "p")
-    later = state_after(existing, plan(made.declared(gone), existing))
+    gone = removals(find_vanished({APEL: judge(listed_gocdb, site)}, existing, made.users), existing, "p")
+    later = state_after(existing, plan(made.to_declared(gone), existing))
 
-    for name in {"reader", "jane"} & existing.of(Kind.MEMBER).keys():
-        assert name in later.of(Kind.MEMBER)
-        for topic, fields in existing.of(Kind.PUBLISHERS).items():
-            assert name not in fields["users"] or name in later.of(Kind.PUBLISHERS)[topic]["users"]
-    assert ("laptop" in later.of(Kind.BINDING)) == ("laptop" in existing.of(Kind.BINDING))
+    for name in {"reader", "jane"} & existing.of(ResourceKind.MEMBER).keys():
+        assert name in later.of(ResourceKind.MEMBER)
+        for topic, fields in existing.of(ResourceKind.PUBLISHERS).items():
+            assert name not in fields["users"] or name in later.of(ResourceKind.PUBLISHERS)[topic]["users"]
+    assert ("laptop" in later.of(ResourceKind.BINDING)) == ("laptop" in existing.of(ResourceKind.BINDING))
 
 
 ENDPOINTS = [endpoint(f"{letter}.example.org") for letter in "abcdef"]
@@ -224,7 +229,7 @@ FULL = state_after(_TOPICS, plan_listed(_TOPICS, *ENDPOINTS))
 
 
 def vanished_resources(existing: Existing, *listed, service_type: str = APEL) -> VanishedResources:
-    return vanished({service_type: judge(listed, site)}, existing, {})
+    return find_vanished({service_type: judge(listed, site)}, existing, {})
 
 
 def test_a22_who_is_listed_but_not_served_has_not_vanished() -> None:
@@ -247,7 +252,7 @@ def test_a22_other_types_and_other_peoples_users_are_not_looked_at() -> None:
 ], ids=["one of six", "a listing did not come", "unreadable", "empty", "too many", "more than half"])  # fmt: skip
 def test_a22_nobody_is_removed_when_the_listing_is_doubtful(listed: list, said: dict, told: str) -> None:
     judged = {APEL: judge(listed, site)}
-    found = refusal(vanished(judged, FULL, {}), judged, **{"whole": True, "most": 5, **said})
+    found = refusal(find_vanished(judged, FULL, {}), judged, **{"whole": True, "most": 5, **said})
     assert (told in found) if told else found == ""
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ams.core.errors import BadDocument
 from ams.core.yaml_tree import read_tree
-from ams.provisioning.declarations import Declared, Fields, Key, Kind
+from ams.provisioning.declarations import Declared, Fields, ResourceKey, ResourceKind
 from ams.provisioning.document import push_fields, read_documents
 from ams.provisioning.plan import same_push
 
@@ -64,36 +64,44 @@ def test_everything_that_can_be_declared_is_read_with_its_line(tmp_path: Path) -
     found = read_texts(tmp_path, GARDEN)
 
     assert found.fields == {
-        Key(Kind.USER, "", "keeper"): {"email": "keeper@site.example", "service_roles": ("admin_viewer",)},
-        Key(Kind.PROJECT, "", "garden"): {
+        ResourceKey(ResourceKind.USER, "", "keeper"): {"email": "keeper@site.example",
+            "service_roles": ("admin_viewer",)},
+        ResourceKey(ResourceKind.PROJECT, "", "garden"): {
             "description": "What grows", "retention": 604_800,
             "quotas": {"topics": 50, "schemaBytes": 2**24, "members": 0},
         },
-        Key(Kind.MEMBER, "garden", "sensor"): {"roles": ("publisher",)},
-        Key(Kind.MEMBER, "garden", "keeper"): {"roles": ()},
-        Key(Kind.SCHEMA, "garden", "reading"): {
+        ResourceKey(ResourceKind.MEMBER, "garden", "sensor"): {"roles": ("publisher",)},
+        ResourceKey(ResourceKind.MEMBER, "garden", "keeper"): {"roles": ()},
+        ResourceKey(ResourceKind.SCHEMA, "garden", "reading"): {
             "type": "json", "schema": {"type": "object"}, "attributes": {"required": ["unit"]},
         },
-        Key(Kind.SCHEMA, "garden", "grams"): {"type": "avro", "schema": {"type": "int"}, "attributes": {}},
-        Key(Kind.SCHEMA, "garden", "ounces"): {
+        ResourceKey(ResourceKind.SCHEMA, "garden", "grams"): {"type": "avro", "schema": {"type": "int"},
+            "attributes": {}},
+        ResourceKey(ResourceKind.SCHEMA, "garden", "ounces"): {
             "type": "protobuf", "schema": {"definition": "message A {}"}, "attributes": {},
         },
-        Key(Kind.TOPIC, "garden", "readings"): {"schema": "reading", "retention": 43_200, "access": ("sensor",)},
-        Key(Kind.TOPIC, "garden", "plain"): {},
-        Key(Kind.TOPIC, "garden", "bare"): {"schema": "", "retention": 0, "access": ()},
-        Key(Kind.SUBSCRIPTION, "garden", "watering"): {
+        ResourceKey(ResourceKind.TOPIC, "garden", "readings"): {"schema": "reading", "retention": 43_200,
+            "access": ("sensor",)},
+        ResourceKey(ResourceKind.TOPIC, "garden", "plain"): {},
+        ResourceKey(ResourceKind.TOPIC, "garden", "bare"): {"schema": "", "retention": 0, "access": ()},
+        ResourceKey(ResourceKind.SUBSCRIPTION, "garden", "watering"): {
             "topic": "readings", "ackDeadline": 60, "access": ("keeper",),
             "push": {"type": "http_endpoint", "pushEndpoint": "https://pump.example/in", "maxMessages": 5},
         },
-        Key(Kind.SUBSCRIPTION, "garden", "pulled"): {"topic": "plain", "push": {}},
+        ResourceKey(ResourceKind.SUBSCRIPTION, "garden", "pulled"): {"topic": "plain", "push": {}},
     }  # fmt: skip
     assert found.projects == ["garden"]
-    assert {kind for _, kind in found.sections} == {Kind.MEMBER, Kind.SCHEMA, Kind.TOPIC, Kind.SUBSCRIPTION}
+    assert {kind for _, kind in found.sections} == {
+        ResourceKind.MEMBER,
+        ResourceKind.SCHEMA,
+        ResourceKind.TOPIC,
+        ResourceKind.SUBSCRIPTION,
+    }
     assert {str(each.target) for each in found.references} == {
         "schema garden/reading", "topic garden/readings", "topic garden/plain", "member garden/sensor",
         "member garden/keeper",
     }  # fmt: skip
-    place = found.places[Key(Kind.SUBSCRIPTION, "garden", "watering")]
+    place = found.places[ResourceKey(ResourceKind.SUBSCRIPTION, "garden", "watering")]
     assert GARDEN.splitlines()[place.line - 1] == "      watering:"
     [place] = [each.place for each in found.references if each.target.name == "reading"]
     assert "schema: reading" in GARDEN.splitlines()[place.line - 1]
@@ -104,8 +112,11 @@ def test_several_files_are_one_declaration(tmp_path: Path) -> None:
                        "projects: {garden: {retention: 365d, topics: {b: }}, shed: }")  # fmt: skip
 
     assert found.projects == ["garden", "shed"]
-    assert found.fields[Key(Kind.PROJECT, "", "garden")] == {"description": "What grows", "retention": 31_536_000}
-    assert {key.name for key in found.fields if key.kind is Kind.TOPIC} == {"a", "b"}
+    assert found.fields[ResourceKey(ResourceKind.PROJECT, "", "garden")] == {
+        "description": "What grows",
+        "retention": 31_536_000,
+    }
+    assert {key.name for key in found.fields if key.kind is ResourceKind.TOPIC} == {"a", "b"}
 
 
 def test_two_files_cannot_say_the_same_thing(tmp_path: Path) -> None:
@@ -175,12 +186,12 @@ def test_options_are_read_as_the_service_shows_them(tmp_path: Path) -> None:
     )
     found = read_texts(tmp_path, text)
 
-    assert found.fields[Key(Kind.SUBSCRIPTION, "garden", "s")] == {
+    assert found.fields[ResourceKey(ResourceKind.SUBSCRIPTION, "garden", "s")] == {
         "topic": "a", "type": "parallel", "retryPolicy": {"minimumBackoff": "0.500s", "maximumBackoff": "600s"},
         "deadLetterPolicy": {"deadLetterTopic": "b", "maxDeliveryAttempts": 5}, "filter": "attributes:a",
         "retainAckedMessages": True, "expirationPolicy": {"ttl": "86400s"}, "messageRetentionDuration": "",
     }  # fmt: skip
-    assert Key(Kind.TOPIC, "garden", "b") in {each.target for each in found.references}
+    assert ResourceKey(ResourceKind.TOPIC, "garden", "b") in {each.target for each in found.references}
 
 
 METHODS = "service_types: {{a: {{hosts: [h], auth_methods: {{{}}}}}}}"

@@ -14,7 +14,7 @@ from ams.client.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed,
 from ams.client.wire import Call
 from ams.core.errors import BadSettings
 from ams.core.quotas import QUOTAS
-from ams.provisioning.declarations import Change, Existing, Fields, Key, Kind, Step
+from ams.provisioning.declarations import Existing, Fields, ResourceKey, ResourceKind, Step, StepSign
 from ams.provisioning.execution import LIST_ROUNDS, ROUNDS, CarryingOut, carry_out, change_list
 from tests.provisioning.conftest import Project
 
@@ -22,101 +22,114 @@ P = "/v1/projects/p"
 SUBSCRIPTION = f"{P}/subscriptions/n"
 
 
-def calls_of_step(change: Change, kind: Kind, name: str, **fields: Any) -> list[tuple[str, str, Any]]:
+def calls_of_step(change: StepSign, kind: ResourceKind, name: str, **fields: Any) -> list[tuple[str, str, Any]]:
     """Return method, path and body of each call of a step in project p; access lists contain a worker."""
-    project = "" if kind in (Kind.USER, Kind.PROJECT) else "p"
+    project = "" if kind in (ResourceKind.USER, ResourceKind.PROJECT) else "p"
     made: list[tuple[str, str, Any]] = []
 
     def ask(call: Call[Any]) -> Any:
         made.append((call.method, call.path, json.loads(call.body) if call.body else None))
         return call.read(b'{"authorized_users":["worker"]}') if call.path.endswith(":acl") else None
 
-    CarryingOut(ask, print).do(Step(change, Key(kind, project, name), fields))
+    CarryingOut(ask, print).do(Step(change, ResourceKey(kind, project, name), fields))
     return made
 
 
-ADD, ALTER, REMOVE = Change.ADD, Change.ALTER, Change.REMOVE
+ADD, ALTER, REMOVE = StepSign.ADD, StepSign.ALTER, StepSign.REMOVE
 
 PUSH: Fields = {"type": "http_endpoint", "pushEndpoint": "https://a.example", "base64Decode": False}
 SET: Fields = {
     "deadLetterPolicy": {"deadLetterTopic": "d", "maxDeliveryAttempts": 5}, "expirationPolicy": {"ttl": "1s"},
 }  # fmt: skip
-ALTERED: list[tuple[Kind, Fields, tuple[str, str, Any]]] = [
-    (Kind.USER, {"email": "a@site.example"}, ("PUT", "/v1/users/n", {"email": "a@site.example"})),
-    (Kind.PROJECT, {"description": "d"}, ("PUT", "/v1/projects/n", {"description": "d"})),
-    (Kind.PROJECT, {"quotas": {"topics": 5}}, ("POST", "/v1/projects/n:modifyQuotas", {"quotas": {
+ALTERED: list[tuple[ResourceKind, Fields, tuple[str, str, Any]]] = [
+    (ResourceKind.USER, {"email": "a@site.example"}, ("PUT", "/v1/users/n", {"email": "a@site.example"})),
+    (ResourceKind.PROJECT, {"description": "d"}, ("PUT", "/v1/projects/n", {"description": "d"})),
+    (ResourceKind.PROJECT, {"quotas": {"topics": 5}}, ("POST", "/v1/projects/n:modifyQuotas", {"quotas": {
         **dict.fromkeys(QUOTAS), "topics": 5}})),
-    (Kind.PROJECT, {"retention": 60}, ("POST", "/v1/projects/n:modifyRetention", {"retentionSeconds": 60})),
-    (Kind.MEMBER, {"roles": ("r",)}, ("PUT", f"{P}/members/n", {"projects": [{"project": "p", "roles": ["r"]}]})),
-    (Kind.SCHEMA, {"schema": {"a": 1}}, ("PUT", f"{P}/schemas/n", {"schema": {"a": 1}})),
-    (Kind.TOPIC, {"schema": "x"}, ("POST", f"{P}/topics/n:attachSchema", {"schema": "projects/p/schemas/x"})),
-    (Kind.TOPIC, {"schema": ""}, ("POST", f"{P}/topics/n:detachSchema", None)),
-    (Kind.TOPIC, {"retention": 0}, ("POST", f"{P}/topics/n:modifyRetention", {"retentionSeconds": 0})),
-    (Kind.TOPIC, {"access": ("u",)}, ("POST", f"{P}/topics/n:modifyAcl", {"authorized_users": ["u"]})),
-    (Kind.SUBSCRIPTION, {"access": ()}, ("POST", f"{SUBSCRIPTION}:modifyAcl", {"authorized_users": []})),
-    (Kind.SUBSCRIPTION, {"push": PUSH}, ("POST", f"{SUBSCRIPTION}:modifyPushConfig", {"pushConfig": PUSH})),
-    (Kind.SUBSCRIPTION, {"ackDeadline": 0}, ("POST", f"{SUBSCRIPTION}:modifyAckDeadline", {"ackDeadlineSeconds": 0})),
-    (Kind.SUBSCRIPTION, SET, ("POST", f"{SUBSCRIPTION}:update", SET)),
-    (Kind.SUBSCRIPTION, {"retryPolicy": {}, "retainAckedMessages": False, "messageRetentionDuration": ""},
+    (ResourceKind.PROJECT, {"retention": 60}, ("POST", "/v1/projects/n:modifyRetention", {"retentionSeconds": 60})),
+    (ResourceKind.MEMBER, {"roles": ("r",)},
+        ("PUT", f"{P}/members/n", {"projects": [{"project": "p", "roles": ["r"]}]})),
+    (ResourceKind.SCHEMA, {"schema": {"a": 1}}, ("PUT", f"{P}/schemas/n", {"schema": {"a": 1}})),
+    (ResourceKind.TOPIC, {"schema": "x"}, ("POST", f"{P}/topics/n:attachSchema", {"schema": "projects/p/schemas/x"})),
+    (ResourceKind.TOPIC, {"schema": ""}, ("POST", f"{P}/topics/n:detachSchema", None)),
+    (ResourceKind.TOPIC, {"retention": 0}, ("POST", f"{P}/topics/n:modifyRetention", {"retentionSeconds": 0})),
+    (ResourceKind.TOPIC, {"access": ("u",)}, ("POST", f"{P}/topics/n:modifyAcl", {"authorized_users": ["u"]})),
+    (ResourceKind.SUBSCRIPTION, {"access": ()}, ("POST", f"{SUBSCRIPTION}:modifyAcl", {"authorized_users": []})),
+    (ResourceKind.SUBSCRIPTION, {"push": PUSH}, ("POST", f"{SUBSCRIPTION}:modifyPushConfig", {"pushConfig": PUSH})),
+    (ResourceKind.SUBSCRIPTION, {"ackDeadline": 0},
+        ("POST", f"{SUBSCRIPTION}:modifyAckDeadline", {"ackDeadlineSeconds": 0})),
+    (ResourceKind.SUBSCRIPTION, SET, ("POST", f"{SUBSCRIPTION}:update", SET)),
+    (ResourceKind.SUBSCRIPTION, {"retryPolicy": {}, "retainAckedMessages": False, "messageRetentionDuration": ""},
      ("POST", f"{SUBSCRIPTION}:update",
       {"retryPolicy": None, "retainAckedMessages": False, "messageRetentionDuration": None})),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "fields", "call"), ALTERED)
-def test_each_field_has_its_call(kind: Kind, fields: Fields, call: tuple[str, str, Any]) -> None:
+def test_each_field_has_its_call(kind: ResourceKind, fields: Fields, call: tuple[str, str, Any]) -> None:
     assert calls_of_step(ALTER, kind, "n", **fields) == [call]
 
 
 HOOK: Fields = {"type": "mattermost", "mattermostUrl": "https://chat.example"}
 OPTIONS = {"filter": "attributes:a", "retryPolicy": {"minimumBackoff": "1s", "maximumBackoff": "2s"}}
 ON_T = {"topic": "projects/p/topics/t"}
-MADE: dict[str, tuple[Kind, Fields, list[tuple[str, str, Any]]]] = {
-    "a project, and then its retention": (Kind.PROJECT, {"description": "d", "retention": 60}, [
+MADE: dict[str, tuple[ResourceKind, Fields, list[tuple[str, str, Any]]]] = {
+    "a project, and then its retention": (ResourceKind.PROJECT, {"description": "d", "retention": 60}, [
         ("POST", "/v1/projects/n", {"description": "d"}),
         ("POST", "/v1/projects/n:modifyRetention", {"retentionSeconds": 60})]),
-    "a topic, and then what its making cannot say": (Kind.TOPIC, {"retention": 60, "access": ("u",)}, [
+    "a topic, and then what its making cannot say": (ResourceKind.TOPIC, {"retention": 60, "access": ("u",)}, [
         ("PUT", f"{P}/topics/n", None),
         ("POST", f"{P}/topics/n:modifyRetention", {"retentionSeconds": 60}),
         ("POST", f"{P}/topics/n:modifyAcl", {"authorized_users": ["u"]})]),
-    "a topic without what is so from the beginning": (Kind.TOPIC, {"schema": "", "retention": 0, "access": ()}, [
+    "a topic without what is so from the beginning": (ResourceKind.TOPIC, {"schema": "", "retention": 0, "access": ()},
+        [
         ("PUT", f"{P}/topics/n", None)]),
     "a subscription without what is so from the beginning": (
-        Kind.SUBSCRIPTION, {"topic": "t", "push": {}, "access": (), "type": "ordered"}, [("PUT", SUBSCRIPTION, ON_T)]),
+        ResourceKind.SUBSCRIPTION, {"topic": "t", "push": {}, "access": (), "type": "ordered"},
+        [("PUT", SUBSCRIPTION, ON_T)]),
     "a subscription with its push, whose worker stays on the access list": (
-        Kind.SUBSCRIPTION, {"topic": "t", "ackDeadline": 5, "push": HOOK, "access": ("u",)}, [
+        ResourceKind.SUBSCRIPTION, {"topic": "t", "ackDeadline": 5, "push": HOOK, "access": ("u",)}, [
             ("PUT", SUBSCRIPTION, {**ON_T, "ackDeadlineSeconds": 5, "pushConfig": HOOK}),
             ("GET", f"{SUBSCRIPTION}:acl", None),
             ("POST", f"{SUBSCRIPTION}:modifyAcl", {"authorized_users": ["u", "worker"]})]),
-    "a parallel subscription": (Kind.SUBSCRIPTION, {
+    "a parallel subscription": (ResourceKind.SUBSCRIPTION, {
         "topic": "t", "type": "parallel", "expirationPolicy": {}, **OPTIONS}, [
             ("PUT", SUBSCRIPTION, {**ON_T, "type": "parallel", **OPTIONS})]),
     "a deadline of 0 after the making, which takes it as nothing said": (
-        Kind.SUBSCRIPTION, {"topic": "t", "ackDeadline": 0}, [
+        ResourceKind.SUBSCRIPTION, {"topic": "t", "ackDeadline": 0}, [
             ("PUT", SUBSCRIPTION, {**ON_T, "ackDeadlineSeconds": 0}),
             ("POST", f"{SUBSCRIPTION}:modifyAckDeadline", {"ackDeadlineSeconds": 0})]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "fields", "calls"), MADE.values(), ids=MADE)
-def test_a_new_resource_is_made_then_given_more(kind: Kind, fields: Fields, calls: list[tuple[str, str, Any]]) -> None:
+def test_a_new_resource_is_made_then_given_more(
+    kind: ResourceKind, fields: Fields, calls: list[tuple[str, str, Any]]
+) -> None:
     assert calls_of_step(ADD, kind, "n", **fields) == calls
 
 
 def test_push_is_altered_after_the_access_list_on_which_it_puts_its_worker() -> None:
-    made = calls_of_step(ALTER, Kind.SUBSCRIPTION, "n", ackDeadline=5, push={"type": "mattermost"}, access=("u",))
+    made = calls_of_step(
+        ALTER, ResourceKind.SUBSCRIPTION, "n", ackDeadline=5, push={"type": "mattermost"}, access=("u",)
+    )
     verbs = [path.rpartition("/n")[2] for _, path, _ in made]
     assert verbs == [":modifyAckDeadline", ":modifyAcl", ":modifyPushConfig"]
 
 
 def test_what_may_be_removed_has_its_call() -> None:
-    assert calls_of_step(REMOVE, Kind.MEMBER, "n") == [("POST", f"{P}/members/n:remove", None)]
-    for kind, path in ((Kind.SCHEMA, "schemas/n"), (Kind.TOPIC, "topics/n"), (Kind.SUBSCRIPTION, "subscriptions/n")):
+    assert calls_of_step(REMOVE, ResourceKind.MEMBER, "n") == [("POST", f"{P}/members/n:remove", None)]
+    for kind, path in (
+        (ResourceKind.SCHEMA, "schemas/n"),
+        (ResourceKind.TOPIC, "topics/n"),
+        (ResourceKind.SUBSCRIPTION, "subscriptions/n"),
+    ):
         assert calls_of_step(REMOVE, kind, "n") == [("DELETE", f"{P}/{path}", None)]
 
 
 STEPS = [
-    Step(Change.ADD, Key(Kind.TOPIC, "p", "t"), {"retention": 60}), Step(Change.ADD, Key(Kind.TOPIC, "p", "u"), {}),
+    Step(StepSign.ADD, ResourceKey(ResourceKind.TOPIC, "p", "t"), {"retention": 60}),
+    Step(StepSign.ADD, ResourceKey(ResourceKind.TOPIC, "p", "u"), {}),
 ]  # fmt: skip
 
 
@@ -158,10 +171,11 @@ class Ams:
 
 def test_a24_who_could_not_join_is_kept_off_the_list_that_the_others_get_on() -> None:
     ams = Ams(refused="bad")
-    steps = [Step(Change.ADD, Key(Kind.MEMBER, "p", "bad"), {"roles": ("publisher",)}, "one"),
-             Step(Change.ADD, Key(Kind.BINDING, "", "bad"), {"user": "bad"}, "one"),
-             Step(Change.ADD, Key(Kind.MEMBER, "p", "good"), {"roles": ("publisher",)}, "two"),
-             Step(Change.ADD, Key(Kind.PUBLISHERS, "p", "shared"), {"users": ("bad", "good")})]  # fmt: skip
+    steps = [Step(StepSign.ADD, ResourceKey(ResourceKind.MEMBER, "p", "bad"), {"roles": ("publisher",)}, "one"),
+             Step(StepSign.ADD, ResourceKey(ResourceKind.BINDING, "", "bad"), {"user": "bad"}, "one"),
+             Step(StepSign.ADD, ResourceKey(ResourceKind.MEMBER, "p", "good"), {"roles": ("publisher",)}, "two"),
+             Step(StepSign.ADD, ResourceKey(ResourceKind.PUBLISHERS, "p", "shared"),
+                 {"users": ("bad", "good")})]  # fmt: skip
 
     outcome = CarryingOut(ams, print, each_alone=True).run(steps)
 
@@ -185,7 +199,7 @@ def test_a_new_member_asks_for_nothing_that_is_refused(user: Exception | None, a
             raise user
         return SimpleNamespace(uuid="u")
 
-    CarryingOut(ask, print).do(Step(ADD, Key(Kind.MEMBER, "p", "n"), {"roles": ("publisher",)}))
+    CarryingOut(ask, print).do(Step(ADD, ResourceKey(ResourceKind.MEMBER, "p", "n"), {"roles": ("publisher",)}))
 
     assert found == asked
 
@@ -205,21 +219,21 @@ def test_a_binding_of_a_user_who_was_no_member_before_is_left_as_it_is() -> None
         asked.append(f"{call.method} {call.path}")
         return SimpleNamespace(uuid="u")
 
-    binding = Key(Kind.BINDING, "", "b")
+    binding = ResourceKey(ResourceKind.BINDING, "", "b")
     existing = Existing({binding: {"auth_identifier": "CN=x", "unique_key": "u", "user": ""}})
     find_user = functools.partial(wire.get_member, "p")
     carrying_out = CarryingOut(ask, print, existing=existing, find_user=find_user, each_alone=True)
 
-    outcome = carrying_out.run([Step(Change.ALTER, binding, {"user": "adopted"})])
+    outcome = carrying_out.run([Step(StepSign.ALTER, binding, {"user": "adopted"})])
 
     assert (outcome.done, outcome.failed) == ([], [])
     assert asked == ["GET /v1/projects/p/members/adopted"]
 
 
-TOPIC = Step(Change.ADD, Key(Kind.TOPIC, "p", "t"), {"access": ("m",)})
-MEMBER = Step(Change.ADD, Key(Kind.MEMBER, "p", "m"), {"roles": ("publisher",)})
+TOPIC = Step(StepSign.ADD, ResourceKey(ResourceKind.TOPIC, "p", "t"), {"access": ("m",)})
+MEMBER = Step(StepSign.ADD, ResourceKey(ResourceKind.MEMBER, "p", "m"), {"roles": ("publisher",)})
 TAKEN = AlreadyExists("Topic already exists", 409)
-GONE = Step(Change.REMOVE, Key(Kind.TOPIC, "p", "old"), {})
+GONE = Step(StepSign.REMOVE, ResourceKey(ResourceKind.TOPIC, "p", "old"), {})
 
 
 class Service:
@@ -241,7 +255,7 @@ class Service:
 def test_what_somebody_else_made_does_not_end_it_and_what_differs_then_is_done() -> None:
     said: list[str] = []
     service = Service({"PUT": TAKEN, "DELETE": NotFound("Topic doesn't exist", 404)})
-    plans = iter([[Step(Change.ALTER, TOPIC.key, TOPIC.fields)], []])
+    plans = iter([[Step(StepSign.ALTER, TOPIC.key, TOPIC.fields)], []])
 
     carry_out([TOPIC, GONE], service, KeptTokens(None), lambda: next(plans), said.append)
 
@@ -298,7 +312,7 @@ def replace_acl(project: Project, *users: str) -> Callable[[], None]:
 def test_a26_somebody_elses_list_that_came_after_ours_gets_our_users_too(project: Project, users: list[str]) -> None:
     ours, other, _ = users
     ask = interrupt_after(project, ":modifyAcl", 2, replace_acl(project, other))
-    change_list(ask, Key(Kind.PUBLISHERS, project.name, SHARED), add=[ours])
+    change_list(ask, ResourceKey(ResourceKind.PUBLISHERS, project.name, SHARED), add=[ours])
     assert project.on_list(SHARED) == sorted([ours, other])
 
 
@@ -307,7 +321,7 @@ def test_a26_a_list_that_was_changed_after_it_was_read_is_not_replaced(project: 
     replace_acl(project, other)()
     ask = interrupt_after(project, ":acl", 1, replace_acl(project, other, third))
 
-    change_list(ask, Key(Kind.PUBLISHERS, project.name, SHARED), add=[ours])
+    change_list(ask, ResourceKey(ResourceKind.PUBLISHERS, project.name, SHARED), add=[ours])
 
     assert project.on_list(SHARED) == sorted([ours, other, third])
 
@@ -316,12 +330,12 @@ def test_a26_a_list_that_others_change_all_the_time_is_told(project: Project, us
     ours, other, _ = users
     ask = interrupt_after(project, ":modifyAcl", LIST_ROUNDS, replace_acl(project, other))
     with pytest.raises(Unavailable):
-        change_list(ask, Key(Kind.PUBLISHERS, project.name, SHARED), add=[ours])
+        change_list(ask, ResourceKey(ResourceKind.PUBLISHERS, project.name, SHARED), add=[ours])
 
 
 def test_a26_users_of_others_stay_on_the_list_but_for_who_left_the_project(project: Project, users: list[str]) -> None:
     ours, other, third = users
-    publishers = Key(Kind.PUBLISHERS, project.name, SHARED)
+    publishers = ResourceKey(ResourceKind.PUBLISHERS, project.name, SHARED)
     replace_acl(project, other, third)()
     change_list(project.client.call, publishers, add=[ours], remove=[third])
     assert project.on_list(SHARED) == sorted([ours, other])

@@ -29,7 +29,7 @@ from ams.core.messages import Stored
 from ams.core.names import Offset
 from ams.core.settings import Settings
 from ams.pubsub.consumer_calls import takes_long_errors
-from ams.pubsub.messages import messages_to_publish, received
+from ams.pubsub.messages import messages_to_publish, received_messages
 from ams.pubsub.requests import read
 from ams.service.parallel.pulls import LeaseBatch
 from ams.web.http2_relay import peer_name
@@ -495,6 +495,6 @@ def test_what_is_said_of_a_very_long_name_is_short(world: World) -> None:
 def test_messages_of_an_answer_are_in_the_order_in_which_they_were_leased() -> None:
     stored = [Stored(Offset(each), Milliseconds(0), messages.message("aGk=", {}).fragment) for each in range(5)]
 
-    found = received([LeaseBatch("1.a", 1, stored[:3]), LeaseBatch("2.b", 2, stored[3:])], with_attempt=True)
+    found = received_messages([LeaseBatch("1.a", 1, stored[:3]), LeaseBatch("2.b", 2, stored[3:])], with_attempt=True)
 
     assert [each.ack_id for each in found] == ["0-1.a", "1-1.a", "2-1.a", "3-2.b", "4-2.b"]

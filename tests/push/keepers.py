@@ -10,10 +10,10 @@ from ams.core.clock import ManualClock
 from ams.core.messages import Fragment, message
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.attempts import WorkerDependencies
-from ams.push.report import Tally
+from ams.push.report import DeliveryTally
 from ams.push.sender import EndpointAnswer, Headers
 from ams.push.upstream import HandOuts, NotTaken, Pulled, Target, UpstreamError, Verdict
-from ams.push.worker import Worker
+from ams.push.worker import DeliveryWorker
 from ams.wire.push import Failure, WorkerState
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
@@ -198,13 +198,13 @@ class Bench:
         self.upstream, self.sender = upstream, sender
         self.clock = ManualClock()
         self.naps = Naps(self.clock)
-        self.notes = Tally()
-        self.gone: list[Worker] = []
-        self.worker: Worker
+        self.notes = DeliveryTally()
+        self.gone: list[DeliveryWorker] = []
+        self.worker: DeliveryWorker
 
-    def make_worker(self, of: Target, random: float = 0.5) -> Worker:
+    def make_worker(self, of: Target, random: float = 0.5) -> DeliveryWorker:
         means = WorkerDependencies(self.upstream, self.sender, self.clock, lambda: random, self.notes, self.naps)
-        return Worker(of, means, self.gone.append)
+        return DeliveryWorker(of, means, self.gone.append)
 
     @property
     def state(self) -> WorkerState:

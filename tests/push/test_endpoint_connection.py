@@ -16,9 +16,16 @@ import pytest
 from ams.core.errors import Overloaded
 from ams.core.names import ProjectId
 from ams.outgoing import address_guard
-from ams.outgoing.address_guard import Guard, Refused, Resolver, networks
-from ams.push.endpoint_connection import Connection, Connector, Endpoint, Progress, Unreachable, secured
-from ams.push.endpoint_connection import connected as connected_socket
+from ams.outgoing.address_guard import AddressRefused, Guard, Resolver, networks
+from ams.push.endpoint_connection import (
+    AttemptProgress,
+    Connector,
+    Endpoint,
+    EndpointConnection,
+    Unreachable,
+    start_tls,
+)
+from ams.push.endpoint_connection import connect_socket as connected_socket
 from ams.push.endpoints import MAX_CHECKS, MAX_CHECKS_OF_PROJECT, CheckFailed, CheckSlots, EndpointCheck
 from tests.support.loop_time import pass_loop_time
 from tests.support.memory import in_a_process
@@ -35,14 +42,16 @@ class ChangingResolver:
         return self.answers.pop(0)
 
 
-async def connect_receiver(receiving: Receiving, resolve: Resolver, allowed: str = "127.0.0.1/32") -> Connection:
+async def connect_receiver(
+    receiving: Receiving, resolve: Resolver, allowed: str = "127.0.0.1/32"
+) -> EndpointConnection:
     connector = Connector(Guard(networks(allowed, "push_allow"), resolve), trust(receiving.ca))
     until = asyncio.get_running_loop().time() + 5
-    return await connector.connect(Endpoint("receiver.example", receiving.port), Progress(), until)
+    return await connector.connect(Endpoint("receiver.example", receiving.port), AttemptProgress(), until)
 
 
-async def ask_status(connection: Connection) -> int:
-    reply = await connection.ask("POST", "/ok", [], b"{}", keep=0, progress=Progress())
+async def ask_status(connection: EndpointConnection) -> int:
+    reply = await connection.ask("POST", "/ok", [], b"{}", keep=0, progress=AttemptProgress())
     await connection.abort()
     return reply.status
 
@@ -54,7 +63,7 @@ async def test_a_name_is_resolved_once_and_refused_when_it_changes_to_a_refused_
 
     assert resolve.answers == [["127.0.0.2"]]
     assert receiving.requests("/ok")[0].headers["host"] == f"receiver.example:{receiving.port}"
-    with pytest.raises(Refused, match=r"^receiver.example is not a public address$"):
+    with pytest.raises(AddressRefused, match=r"^receiver.example is not a public address$"):
         await connect_receiver(receiving, resolve)
 
 
@@ -69,7 +78,7 @@ async def test_a_silent_address_leaves_time_for_the_next(receiving: Receiving, m
     connector = Connector(
         Guard(networks("127.0.0.0/8", "push_allow"), ChangingResolver(["127.0.0.1", "127.0.0.2"])), trust(receiving.ca)
     )
-    until, progress = asyncio.get_running_loop().time() + 2 * PATIENCE_SECONDS, Progress()
+    until, progress = asyncio.get_running_loop().time() + 2 * PATIENCE_SECONDS, AttemptProgress()
     connecting = asyncio.create_task(connector.connect(Endpoint("receiver.example", swallowing), progress, until))
     await wait_until_async(lambda: progress.step == "connecting")
 
@@ -104,7 +113,7 @@ async def _sent_traced(folder: Path) -> tuple[int, int]:
     body, over = bytes(16 * 2**20), threading.Event()
     with receiver(folder, lambda _: _wait(over)) as silent:
         plain = await connected_socket(ipaddress.ip_address("127.0.0.1"), silent.port)
-        stream = await secured(plain, trust(silent.ca), "localhost")
+        stream = await start_tls(plain, trust(silent.ca), "localhost")
         await stream._wire.write(b"POST / HTTP/1.1\r\n\r\n")
         tracemalloc.start()
         try:

@@ -15,10 +15,10 @@ from ams.core.names import Offset
 from ams.core.push_config import EXPONENTIAL, GoogleForm
 from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, PARALLEL_ELSEWHERE, STOPPED
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
-from ams.push.upstream import Away, HandOut, NotTaken, Pulled, Target, UpstreamError, Verdict
+from ams.push.upstream import Away, NotTaken, Pulled, PushHandOut, Target, UpstreamError, Verdict
 from ams.service.parallel.backlog import Backlog, Settling
-from ams.service.parallel.message_state import Rules
-from ams.storage.cursors.acks import Progress
+from ams.service.parallel.message_state import RetryRules
+from ams.storage.cursors.acks import AckProgress
 from tests.push.keepers import (
     OK_ANSWER,
     Bench,
@@ -44,8 +44,8 @@ class BacklogHandOuts:
     ) -> None:
         self.key, self.clock = key, clock
         self.messages = messages
-        rules = Rules(most_attempts=attempts)
-        progress = Progress(Offset(0), 1, 1, BitMap64(), {}, None)
+        rules = RetryRules(most_attempts=attempts)
+        progress = AckProgress(Offset(0), 1, 1, BitMap64(), {}, None)
         self.backlog = Backlog(progress, "abcdef", rules, end=Offset(0), grace_until=Milliseconds(0))
         self.dead: dict[int, Verdict] = {}
         self.waits: list[int] = []  # backoffs of failed messages
@@ -62,7 +62,7 @@ class BacklogHandOuts:
         self.messages += count
         self._changed.set()
 
-    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
+    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[PushHandOut]:
         if self.failing["lease"]:
             raise self.failing["lease"].pop(0)
         self._note_stored(self.backlog.expire(self.clock.monotonic()))
@@ -82,10 +82,10 @@ class BacklogHandOuts:
                 found.append(offset)
         return found
 
-    def _give_offsets(self, attempt: int, offsets: list[Offset]) -> HandOut:
+    def _give_offsets(self, attempt: int, offsets: list[Offset]) -> PushHandOut:
         deadline = Milliseconds(self.clock.monotonic() + 10_000)
         text = self.backlog.give(offsets, attempt, 10 * len(offsets), deadline, "push")
-        return HandOut(text, attempt, [self.message(each) for each in offsets])
+        return PushHandOut(text, attempt, [self.message(each) for each in offsets])
 
     def message(self, offset: int) -> Pulled:
         return make_pulled(offset, key=self.key(offset))
@@ -105,11 +105,11 @@ class BacklogHandOuts:
         finally:
             self._waiting -= 1
 
-    async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
+    async def extend(self, target: Target, hand_out: PushHandOut, seconds: int) -> None:
         now = self.clock.monotonic()
         _check_taken(self.backlog.extend(_ids(hand_out), Milliseconds(now + 1000 * seconds), now))
 
-    async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
+    async def acknowledge(self, target: Target, hand_out: PushHandOut) -> None:
         await asyncio.sleep(0)
         if self.failing["acknowledge"]:
             raise self.failing["acknowledge"].pop(0)
@@ -117,7 +117,7 @@ class BacklogHandOuts:
         self._note_stored(settling)
         _check_taken(settling.late)
 
-    async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
+    async def fail(self, target: Target, hand_out: PushHandOut, wait: Milliseconds, verdict: Verdict) -> None:
         self.waits.append(wait)
         settling = self.backlog.nack(_ids(hand_out), self.clock.monotonic(), wait)
         self._note_stored(settling)
@@ -127,7 +127,7 @@ class BacklogHandOuts:
         self.backlog.failures.dead = []
         _check_taken(settling.late)
 
-    def release(self, target: Target, hand_out: HandOut) -> None:
+    def release(self, target: Target, hand_out: PushHandOut) -> None:
         self.backlog.release(_ids(hand_out), self.clock.monotonic())
         self._changed.set()
 
@@ -139,7 +139,7 @@ class BacklogHandOuts:
         self._changed.set()
 
 
-def _ids(hand_out: HandOut) -> dict[str, list[Offset]]:
+def _ids(hand_out: PushHandOut) -> dict[str, list[Offset]]:
     return {hand_out.text: [Offset(each.offset) for each in hand_out.messages]}
 
 

@@ -14,7 +14,14 @@ import pytest
 from ams.core.errors import BadSettings, RegistryUnavailable
 from ams.core.push_config import PushConfig
 from ams.core.supervisor import Supervisor
-from ams.push.rpc.client import MAX_CONCURRENT_CALLS, UNAVAILABLE, DrivenPushServer, Driving, GrpcPushServer, Outcome
+from ams.push.rpc.client import (
+    MAX_CONCURRENT_CALLS,
+    UNAVAILABLE,
+    CallOutcome,
+    DrivenPushServer,
+    Driving,
+    GrpcPushServer,
+)
 from ams.push.rpc.wire import PushServerAddress, trust
 from ams.push.upstream import Target
 from tests.service.interference import fail_calls
@@ -315,9 +322,9 @@ async def test_a_push_server_that_is_away_is_not_asked_about_each_subscription()
     class AwayServer(GrpcPushServer):
         asked = 0
 
-        async def look(self, path: str) -> Outcome:
+        async def look(self, path: str) -> CallOutcome:
             self.asked += 1
-            return Outcome(grpc.StatusCode.UNAVAILABLE, "nobody is there")
+            return CallOutcome(grpc.StatusCode.UNAVAILABLE, "nobody is there")
 
     server = AwayServer(PushServerAddress(host="127.0.0.1", port=1, tls=False))
     driving = Driving(server, WantedTargets([target(f"s{number}") for number in range(100)]))

@@ -17,11 +17,13 @@ DAY = 24 * 3_600_000
 SUCCESS, FAILURE = [True], [False]
 
 
-def state_after(policy: retry.Policy, outcomes: Iterable[bool]) -> retry.History:
-    state = retry.History()
+def state_after(policy: retry.Policy, outcomes: Iterable[bool]) -> retry.FailureHistory:
+    state = retry.FailureHistory()
     for ok in outcomes:
         state = (
-            retry.after_success(policy, state) if ok else retry.failed(policy, state, retry_after=None, random=0.5)[0]
+            retry.after_success(policy, state)
+            if ok
+            else retry.next_backoff(policy, state, retry_after=None, random=0.5)[0]
         )
     return state
 
@@ -48,7 +50,7 @@ def test_slowstart_goes_as_the_contract_tabulates(outcomes: list[bool], delays: 
     ),
 ], ids=["P14: by its period up to a minute", "a period above a minute is kept", "double up to an hour"])  # fmt: skip
 def test_delays_grow_with_failures(policy: retry.Policy, failures: tuple[int, ...], delays: list[int]) -> None:
-    assert [retry.longest_delay(policy, retry.History(count)) for count in failures] == delays
+    assert [retry.longest_delay(policy, retry.FailureHistory(count)) for count in failures] == delays
 
 
 @pytest.mark.parametrize(("policy", "delays"), [
@@ -56,7 +58,7 @@ def test_delays_grow_with_failures(policy: retry.Policy, failures: tuple[int, ..
 ], ids=["P14: fifteen percent up or down", "anywhere below the bound"])  # fmt: skip
 def test_delays_that_are_waited_differ_by_chance(policy: str, delays: list[int]) -> None:
     waits = [
-        retry.failed(retry.Policy(policy, 1000), retry.History(), retry_after=None, random=each)[1]
+        retry.next_backoff(retry.Policy(policy, 1000), retry.FailureHistory(), retry_after=None, random=each)[1]
         for each in (0, 0.5, 0.9999)
     ]
 
@@ -65,7 +67,7 @@ def test_delays_that_are_waited_differ_by_chance(policy: str, delays: list[int])
 
 @given(POLICIES, OUTCOMES, RANDOM_SHARES)
 def test_a_delay_is_near_its_policy_below_its_cap(policy: retry.Policy, outcomes: list[bool], random: float) -> None:
-    state, delay = retry.failed(policy, state_after(policy, outcomes), retry_after=None, random=random)
+    state, delay = retry.next_backoff(policy, state_after(policy, outcomes), retry_after=None, random=random)
 
     most = {SLOWSTART: retry.SLOWSTART_MOST, EXPONENTIAL: retry.EXPONENTIAL_MOST}
     assert 0 < retry.longest_delay(policy, state) <= most.get(policy.type, max(policy.period, retry.LINEAR_MOST))
@@ -76,8 +78,8 @@ def test_a_delay_is_near_its_policy_below_its_cap(policy: retry.Policy, outcomes
 @given(POLICIES, OUTCOMES, st.floats(-10, 10**9), RANDOM_SHARES)
 def test_p17_a_retry_waits_as_asked(policy: retry.Policy, outcomes: list[bool], seconds: float, random: float) -> None:
     before = state_after(policy, outcomes)
-    without = retry.failed(policy, before, retry_after=None, random=random)
-    state, delay = retry.failed(policy, before, retry_after=seconds, random=random)
+    without = retry.next_backoff(policy, before, retry_after=None, random=random)
+    state, delay = retry.next_backoff(policy, before, retry_after=seconds, random=random)
 
     assert delay >= max(without[1], int(1000 * min(seconds, retry.RETRY_AFTER_MOST)))
     assert delay <= max(without[1], 1000 * min(max(seconds, 0), retry.RETRY_AFTER_MOST) * (1 + retry.JITTER))

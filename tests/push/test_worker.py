@@ -15,10 +15,10 @@ from ams.core.clock import Milliseconds
 from ams.core.push_config import EXPONENTIAL, LINEAR, MATTERMOST, SLOWSTART
 from ams.http.routes.push import MAX_STATE_BYTES
 from ams.push import worker as worker_module
-from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, Report, text
+from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, WorkerReport, text
 from ams.push.retry import MAX_BYTES
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
-from ams.push.upstream import Away, Gone, Pulled, Refused, UpstreamError
+from ams.push.upstream import Away, Gone, Pulled, UpstreamError, UpstreamRefused
 from ams.wire.push import WorkerState
 from tests.push.keepers import (
     OK_ANSWER,
@@ -156,7 +156,7 @@ async def test_a_delivery_has_so_many_messages(
         id="ten minutes for acknowledgements that cannot be stored",
     ),
     pytest.param(
-        1, [], {"pull": [Refused("Push functionality is currently disabled")] * 6},
+        1, [], {"pull": [UpstreamRefused("Push functionality is currently disabled")] * 6},
         {"retry_policy": EXPONENTIAL, "retry_period": 1}, [60, 120, 240, 480, 600, 600],
         id="P21: from a minute to ten for what only a change can repair",
     ),
@@ -355,14 +355,14 @@ async def test_p4_a_defect_is_logged_once_without_its_text_and_the_worker_goes_o
 
 
 async def test_a_defect_beside_the_cycle_is_logged_and_the_worker_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    failures, waiting = [KeyError("planted")], Report.waiting
+    failures, waiting = [KeyError("planted")], WorkerReport.waiting
 
-    def breaks_once(report: Report, until: Milliseconds | None) -> None:
+    def breaks_once(report: WorkerReport, until: Milliseconds | None) -> None:
         if failures:
             raise failures.pop()
         waiting(report, until)
 
-    monkeypatch.setattr(Report, "waiting", breaks_once)
+    monkeypatch.setattr(WorkerReport, "waiting", breaks_once)
     with capture_logs() as logs:
         async with run_worker(2, ScriptedSender(ERROR, OK_ANSWER)) as bench:
             await bench.idle()
@@ -479,7 +479,7 @@ FAILURES = st.sampled_from([
     EndpointAnswer(429, "", 5.0), EndpointAnswer(302, ""), SendFailed("reset"), CircuitOpen(1.0),
     RuntimeError("a defect"),
 ])  # fmt: skip
-TROUBLES = st.lists(st.sampled_from([None, Away("away"), Refused("refused"), TAKEN_LATE]), max_size=6)
+TROUBLES = st.lists(st.sampled_from([None, Away("away"), UpstreamRefused("refused"), TAKEN_LATE]), max_size=6)
 POLICIES = st.sampled_from([LINEAR, SLOWSTART, EXPONENTIAL])
 
 

@@ -20,7 +20,7 @@ from ams.core.clock import ManualClock
 from ams.core.telemetry import metrics_of
 from ams.push import lease_holder, report
 from ams.push.lease_holder import Holding, LeaseReply
-from ams.push.report import RETRYING, SEND, Tally
+from ams.push.report import RETRYING, SEND, DeliveryTally
 from ams.push.sender import EndpointAnswer, Headers
 from ams.push.upstream import Away, Gone, Pulled, Target, Verdict
 from ams.push.workers import LeaseGuard, Workers
@@ -60,7 +60,7 @@ async def test_what_is_wanted_is_delivered_and_what_is_wanted_no_more_is_not() -
     async with run_workers(1) as bench:
         bench.workers.follow([TARGET_1, TARGET_2])
         await wait_until_async(lambda: bench.upstream.waiting == 2)
-        assert bench.workers.held() == {"1", "2"}
+        assert bench.workers.held_subscriptions() == {"1", "2"}
 
         bench.workers.follow([TARGET_2])
         await wait_until_async(lambda: bench.workers.paths() == {OTHER_PATH})
@@ -106,10 +106,10 @@ async def test_what_is_finished_still_is_held() -> None:
         await bench.follow_in_flight(TARGET_1)
         bench.workers.follow([])
 
-        assert bench.workers.held() == {"1"}
+        assert bench.workers.held_subscriptions() == {"1"}
         assert bench.workers.state(PATH) is None
         bench.sender.open.set()
-        await wait_until_async(lambda: not bench.workers.held())
+        await wait_until_async(lambda: not bench.workers.held_subscriptions())
 
 
 async def test_p6_a_late_end_of_a_worker_does_not_end_the_next_one_of_its_path() -> None:
@@ -127,10 +127,10 @@ async def test_p6_a_late_end_of_a_worker_does_not_end_the_next_one_of_its_path()
         bench.workers.follow([TARGET_1])
         await wait_until_async(lambda: bench.upstream.waiting)
         bench.workers.follow([replace(TARGET_1, id="new")])
-        await wait_until_async(lambda: bench.workers.held() == {"new"})
+        await wait_until_async(lambda: bench.workers.held_subscriptions() == {"new"})
         await some_turns()
 
-        assert bench.workers.held() == {"new"}
+        assert bench.workers.held_subscriptions() == {"new"}
         assert bench.workers.paths() == {PATH}
         assert bench.workers.state(PATH) is not None
 
@@ -141,7 +141,7 @@ async def test_a_subscription_that_is_gone_is_forgotten_until_it_is_wanted_again
         bench.workers.activate(TARGET_1)
         await wait_until_async(lambda: not bench.workers.paths())
         assert bench.workers.state(PATH) is None
-        assert bench.workers.held() == set()
+        assert bench.workers.held_subscriptions() == set()
 
         bench.workers.follow([TARGET_1])
         await wait_until_async(lambda: bench.upstream.position() == 1)
@@ -177,7 +177,7 @@ async def test_stopping_shortens_what_drains_already() -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await bench.workers.stop(0.01)
 
-        assert not bench.workers.held()
+        assert not bench.workers.held_subscriptions()
         assert bench.upstream.acknowledged == []
 
 
@@ -203,7 +203,7 @@ async def test_subscriptions_without_an_identity_are_told_of_by_path_only() -> N
         await wait_until_async(lambda: bench.upstream.position() == 1)
 
         assert bench.workers.take_changes() == {}
-        assert bench.workers.held() == set()
+        assert bench.workers.held_subscriptions() == set()
         assert [state.delivered for state in bench.workers.states().values()] == [1]
 
 
@@ -253,14 +253,14 @@ def test_every_wanted_subscription_is_delivered_by_one_worker(steps: list[tuple[
         sender.open.set()
         last = steps[-1][0]
 
-        await wait_until_async(lambda: workers.held() == {each.id for each in last})
+        await wait_until_async(lambda: workers.held_subscriptions() == {each.id for each in last})
         await wait_until_async(lambda: all(upstream.position(each.path) == 40 for each in last))
         async with asyncio.timeout(PATIENCE_SECONDS):
             await workers.stop()
 
         assert sender.most_of_one <= 1
         assert not workers.paths()
-        assert not workers.held()
+        assert not workers.held_subscriptions()
 
     asyncio.run(run_steps())
 
@@ -415,11 +415,11 @@ STATES = {S: WorkerState(last_success=1_700_000_000_500),
           R: WorkerState(phase=RETRYING, last_failure=Failure(1_700_000_001_000, SEND, "no"))}  # fmt: skip
 
 
-def show_reports(tally: Tally) -> str:
-    of_s, of_r = report.Report(S, tally), report.Report(R, tally)
+def show_reports(tally: DeliveryTally) -> str:
+    of_s, of_r = report.WorkerReport(S, tally), report.WorkerReport(R, tally)
     of_s.note_attempt(Attempt(0, 3, 200, 250, 100))
     of_r.note_attempt(Attempt(0, 1, 500, 750, 100, "HTTP 500"))
-    of_s.delivered(3, 0, 0)
+    of_s.record_delivery(3, 0, 0)
     of_r.dead_lettered()
     of_r.late(Failure(0, SEND, "late"))
     gauges, counters = report.gauges(STATES, by_path=tally.by_path), report.counters(tally)
@@ -428,7 +428,7 @@ def show_reports(tally: Tally) -> str:
 
 
 def test_all_subscriptions_together_are_told_by_default() -> None:
-    text = show_reports(Tally())
+    text = show_reports(DeliveryTally())
 
     for line in (
         'ams_push_subscriptions{state="active"} 1.0', 'ams_push_subscriptions{state="retrying"} 1.0',
@@ -441,7 +441,7 @@ def test_all_subscriptions_together_are_told_by_default() -> None:
 
 
 def test_each_subscription_is_told_apart_where_names_may_be_shown() -> None:
-    lines = show_reports(Tally(by_path=True)).splitlines()
+    lines = show_reports(DeliveryTally(by_path=True)).splitlines()
 
     assert 'ams_push_delivered_messages_total{project="P",subscription="S"} 3.0' in lines
     assert 'ams_push_dead_letters_total{project="P",subscription="R"} 1.0' in lines

@@ -14,7 +14,7 @@ from ams.core.clock import publish_time
 from ams.core.errors import Conflict, QuotaExceeded, RateLimited, TooLarge
 from ams.core.messages import Message, message, parse
 from ams.core.names import TopicId, TopicName
-from ams.core.push_config import AskedPush, PushConfig, created
+from ams.core.push_config import AskedPush, PushConfig, new_push_config
 from ams.core.quotas import PUBLISH_BYTES, STORED_BYTES
 from ams.push.upstream import Verdict
 from ams.service.dead_letters import MAX_REASON, DeadLetters, NotNext
@@ -25,7 +25,7 @@ from tests.service.interference import interrupt_call
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 
 DEAD_LETTER_TOPIC = "dead"
-CONFIG = created(
+CONFIG = new_push_config(
     AskedPush(mattermost_url="https://chat.example/hooks/x", dead_letter_topic=DEAD_LETTER_TOPIC), lambda: "secret"
 )
 VERDICT = Verdict("Bad Request", 5, 400)

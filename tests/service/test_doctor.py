@@ -18,11 +18,11 @@ from ams.core.issuer import Issuer
 from ams.core.names import SubscriptionId, TopicId, new_topic_id, topic_id_text
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.core.retention_clock import RetentionClock
-from ams.identity.keys import Keys
+from ams.identity.keys import IssuerKeyCache
 from ams.outgoing.address_guard import Guard
 from ams.outgoing.client import HttpClient
 from ams.push.report import RETRYING, STOPPED
-from ams.service.doctor import Diagnosis, Doctor, Standing
+from ams.service.doctor import Diagnosis, Doctor, SubscriptionState
 from ams.service.issuers import Issuers
 from ams.service.push.assignment import Assignment
 from ams.service.push.configurations import NoPushServer, Pushing, PushServer, PushWatcher
@@ -64,7 +64,7 @@ async def look(use_cases: UseCases) -> Diagnosis:
     return await doctor_of(use_cases).look(use_cases.caller, SUB)
 
 
-async def standing_of(use_cases: UseCases) -> Standing:
+async def standing_of(use_cases: UseCases) -> SubscriptionState:
     return (await look(use_cases)).standing
 
 
@@ -81,7 +81,7 @@ async def test_a_topic_made_again_is_looked_at_from_its_beginning(use_cases: Use
 
     standing = await standing_of(use_cases)
 
-    assert (standing.current, standing.backlog, standing.lost) == (0, 2, 0)
+    assert (standing.current, standing.backlog, standing.lost_messages) == (0, 2, 0)
 
 
 async def test_a_pull_is_known_after_it_was_stored_and_an_acknowledgement_too(use_cases: UseCases) -> None:
@@ -347,7 +347,7 @@ async def test_an_issuer_that_does_not_give_its_keys_is_told(use_cases: UseCases
     there = Issuer("there", "http://127.0.0.1:9", audiences=("ams",))
     away = replace(there, name="away")
     # Its guard forbids connections to the loopback.
-    keys = Keys(HttpClient(Guard()), str(tmp_path / "issuers"), ManualClock())
+    keys = IssuerKeyCache(HttpClient(Guard()), str(tmp_path / "issuers"), ManualClock())
     with pytest.raises(TokenRefused):
         await keys.key(away, None, "RS256")
 
@@ -364,7 +364,7 @@ async def test_an_issuer_that_does_not_give_its_keys_is_told(use_cases: UseCases
 @pytest.mark.parametrize(("minutes", "wrong"), [(2, False), (90, True)])
 async def test_a_backup_that_keeps_retention_waiting_is_told(use_cases: UseCases, minutes: int, wrong: bool) -> None:
     doctor = replace(service_doctor_of(use_cases), copied_for=use_cases.engines.log.kept_for)
-    async with use_cases.engines.log.kept():
+    async with use_cases.engines.log.keep_files():
         use_cases.engines.clock.advance(minutes * 60_000)
         [found] = await doctor.look()
 

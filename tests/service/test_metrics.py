@@ -18,14 +18,22 @@ from ams.core.names import topic_id_text
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.service import metrics
-from ams.service.history import HISTORY_MINUTES, MINUTE_MS, History, HistoryRequest, MeasuredHistory, Values, _series
+from ams.service.history import (
+    HISTORY_MINUTES,
+    MINUTE_MS,
+    HistoryRequest,
+    MeasuredHistory,
+    MetricsHistory,
+    Values,
+    _series,
+)
 from ams.service.metrics import NEVER, Metrics, Usage, _va_metrics, average, rate
 from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
 from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
 from ams.storage.registry.counts import Rate
-from ams.storage.registry.history import FileHistory, Row
+from ams.storage.registry.history import FileHistory, HistoryRow
 from ams.wire.service import Point, ProjectUsage
 from tests.support.administration import age_leases, open_registry_at
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
@@ -112,11 +120,11 @@ class Watch:
         self.cases, self.path = cases, path
         self.history = self.new()
 
-    def new(self) -> History:
+    def new(self) -> MetricsHistory:
         engines = self.cases.engines
         store = FileHistory(str(self.path))
         retention_clock = RetentionClock(engines.clock)
-        return History(engines.registry, engines.log, engines.cursors, engines.clock, retention_clock, store)
+        return MetricsHistory(engines.registry, engines.log, engines.cursors, engines.clock, retention_clock, store)
 
     async def minute(self, publish: int = 0, *, measured: bool = True) -> None:
         if publish:
@@ -285,9 +293,9 @@ async def test_a_file_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:
     path.write_bytes(b"no database" * 1000)
 
     store = FileHistory(str(path))
-    await store.write([Row("a", 1, b"x")], 0)
+    await store.write([HistoryRow("a", 1, b"x")], 0)
 
-    assert await store.read(["a"], 0) == [Row("a", 1, b"x")]
+    assert await store.read(["a"], 0) == [HistoryRow("a", 1, b"x")]
 
 
 class FillingDisk(FreeSpace):
@@ -300,16 +308,16 @@ class FillingDisk(FreeSpace):
 async def test_while_the_disk_has_little_space_old_rows_go_and_no_new_ones_are_written(tmp_path: Path) -> None:
     disk = FillingDisk(Disk(), "/", 0)
     store = FileHistory(str(tmp_path / "history.db"), disk)
-    await store.write([Row("a", 1, b"old")], 0)
+    await store.write([HistoryRow("a", 1, b"old")], 0)
 
     disk.is_full = True
     with pytest.raises(Unavailable, match="^The history cannot be written: full$"):
-        await store.write([Row("a", 9, b"new")], 5)
+        await store.write([HistoryRow("a", 9, b"new")], 5)
     assert await store.read(["a"], 0) == []
 
     disk.is_full = False
-    await store.write([Row("a", 9, b"new")], 5)
-    assert await store.read(["a"], 0) == [Row("a", 9, b"new")]
+    await store.write([HistoryRow("a", 9, b"new")], 5)
+    assert await store.read(["a"], 0) == [HistoryRow("a", 9, b"new")]
 
 
 @pytest.mark.postgres
@@ -318,9 +326,9 @@ async def test_of_several_nodes_one_measures_and_another_takes_over(postgres_url
         one, other, history = Duty(registry), Duty(registry), registry.history()
 
         assert [await one.is_own(), await other.is_own(), await one.is_own()] == [True, False, True]
-        await history.write([Row("a", 60, b"x"), Row("a", 0, b"old")], 0)
-        await history.write([Row("a", 60, b"xy")], 30)
-        assert await history.read(["a", "b"], 0) == [Row("a", 60, b"xy")]
+        await history.write([HistoryRow("a", 60, b"x"), HistoryRow("a", 0, b"old")], 0)
+        await history.write([HistoryRow("a", 60, b"xy")], 30)
+        assert await history.read(["a", "b"], 0) == [HistoryRow("a", 60, b"xy")]
 
         await age_leases(registry, 200_000)
         assert [await other.is_own(), await one.is_own()] == [True, False]

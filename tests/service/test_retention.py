@@ -120,7 +120,7 @@ async def test_losses_are_told_before_anybody_met_them_and_not_twice_after(use_c
     subscription = await use_cases.subscription()
     await lose(use_cases, 3)
     assert (await losses_of(use_cases).of(subscription), await total(use_cases)) == (3, 3)
-    assert await use_cases.engines.cursors.lost(subscription.id, {}) == 0, "nothing moves"
+    assert await use_cases.engines.cursors.lost_messages(subscription.id, {}) == 0, "nothing moves"
 
     await use_cases.deliverer().pull(subscription, 1, wait=False)
     assert (await losses_of(use_cases).of(subscription), await total(use_cases)) == (3, 3)

@@ -12,7 +12,7 @@ from ams.core.offsets import ranges_of
 from ams.core.parallel_options import ParallelOptions
 from ams.core.retention_clock import RetentionClock
 from ams.service.subscription_offsets import Snapshots
-from ams.storage.cursors.acks import Change
+from ams.storage.cursors.acks import AckUpdate
 from ams.storage.registry.records import Subscription
 from ams.wire.subscriptions import Offsets
 from tests.service.interference import interrupt_call
@@ -85,7 +85,7 @@ async def subscription(engines: Engines, caller: Caller) -> Subscription:
         engines.clock.advance(DAY)
     taken = await engines.cursors.take_over(made.id, topic.id)
     done = ((0, 1), (2, 4))
-    assert await engines.cursors.settle(made.id, taken.epoch, taken.run, Change(done))
+    assert await engines.cursors.settle(made.id, taken.epoch, taken.run, AckUpdate(done))
     return made
 
 

@@ -18,11 +18,11 @@ from ams.access.permissions import SELF, SERVICE_ADMIN
 from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, RegistryUnavailable
 from ams.core.issuer import Issuer
-from ams.identity.keys import Keys
+from ams.identity.keys import IssuerKeyCache
 from ams.outgoing.address_guard import Guard
 from ams.outgoing.client import HttpClient
 from ams.service import users as users_module
-from ams.service.issuers import Bindings, Issuers
+from ams.service.issuers import IdentityBindings, Issuers
 from ams.service.users import MAX_EXPIRY, Tokens, TokenUses, Users, create_first_admin
 from ams.storage.registry.records import User, UserDetails
 from ams.storage.registry.registry import Registry
@@ -218,12 +218,12 @@ WORK, URL = "work", "https://issuer.example/realm"
 
 
 @pytest.fixture
-async def bindings(registry: Registry, anna: User) -> Bindings:
-    return Bindings(registry)
+async def bindings(registry: Registry, anna: User) -> IdentityBindings:
+    return IdentityBindings(registry)
 
 
 async def test_who_was_renamed_manages_nothing_of_whoever_has_the_name_now(
-    bindings: Bindings, tokens: Tokens, registry: Registry, anna: User
+    bindings: IdentityBindings, tokens: Tokens, registry: Registry, anna: User
 ) -> None:
     """The name may have gone to another user since this user was admitted by it."""
     admission, path = Admission(registry), {"user": ANNA}
@@ -244,7 +244,7 @@ async def test_who_was_renamed_manages_nothing_of_whoever_has_the_name_now(
     *(("work", URL, subject) for subject in ("", "4" * 256, "47\n11", "\ud800")),
 ])  # fmt: skip
 async def test_what_can_be_no_identity_is_refused(
-    bindings: Bindings, root: Caller, name: str, issuer: str, subject: str
+    bindings: IdentityBindings, root: Caller, name: str, issuer: str, subject: str
 ) -> None:
     with pytest.raises(InvalidInput):
         await bindings.create(root, ANNA, name, issuer, subject)
@@ -252,7 +252,7 @@ async def test_what_can_be_no_identity_is_refused(
 
 
 async def test_nobody_becomes_a_service_admin_by_a_binding_who_is_none(
-    bindings: Bindings, root: Caller, registry: Registry
+    bindings: IdentityBindings, root: Caller, registry: Registry
 ) -> None:
     boss = await make_user(registry, "boss", None, SERVICE_ADMIN)
     lesser = replace(root, full_view=False)
@@ -264,7 +264,7 @@ async def test_nobody_becomes_a_service_admin_by_a_binding_who_is_none(
         await bindings.delete(lesser, boss.name, WORK)
 
 
-async def test_users_and_bindings_that_are_not_there_are_not_found(bindings: Bindings, root: Caller) -> None:
+async def test_users_and_bindings_that_are_not_there_are_not_found(bindings: IdentityBindings, root: Caller) -> None:
     nobody = "nobody"
     for call in (
         bindings.list(root, nobody), bindings.create(root, nobody, WORK, URL, "4711"),
@@ -282,14 +282,14 @@ OPAQUE = replace(SITE, introspect="opaque", client_id="ams", client_secret="a se
 
 
 @pytest.fixture
-async def keys(tmp_path: Path) -> AsyncIterator[Keys]:
-    keys = Keys(HttpClient(Guard()), str(tmp_path / "issuers"), ManualClock())
+async def keys(tmp_path: Path) -> AsyncIterator[IssuerKeyCache]:
+    keys = IssuerKeyCache(HttpClient(Guard()), str(tmp_path / "issuers"), ManualClock())
     yield keys
     await keys.close()
 
 
 @pytest.fixture
-def issuers(registry: Registry, keys: Keys) -> Issuers:
+def issuers(registry: Registry, keys: IssuerKeyCache) -> Issuers:
     return Issuers(registry, [EGI], keys)
 
 
@@ -365,7 +365,7 @@ async def test_whom_to_believe_is_for_service_admins_alone(issuers: Issuers, roo
 
 
 async def test_one_that_the_settings_come_to_name_counts_no_more(
-    issuers: Issuers, root: Caller, registry: Registry, keys: Keys
+    issuers: Issuers, root: Caller, registry: Registry, keys: IssuerKeyCache
 ) -> None:
     await issuers.create(root, SITE)
     later = Issuers(registry, [EGI, replace(SITE, name="elsewhere")], keys)

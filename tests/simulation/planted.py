@@ -28,7 +28,7 @@ from ams.service.parallel.hand_out_ids import HandOutIds, RestartGrace
 from ams.service.parallel.message_state import KeyQueue
 from ams.storage.cursors import embedded
 from ams.storage.cursors.embedded import EmbeddedCursors
-from ams.storage.cursors.embedded_rows import Group, encode_group
+from ams.storage.cursors.embedded_rows import CursorChangeGroup, encode_group
 from ams.storage.database.invalidation import PRINCIPAL, SCHEMA, Invalidations
 from ams.storage.database.sqlite import Commits
 from ams.storage.log.embedded import EmbeddedLog, state
@@ -58,7 +58,7 @@ def lost_sync() -> Planted:
 
 def early_acknowledgement() -> Planted:
     """Acknowledgements of ordered subscriptions are answered before they are on disk."""
-    joined = EmbeddedCursors._joined
+    joined = EmbeddedCursors._join_group
 
     def early(cursors: EmbeddedCursors) -> "asyncio.Future[None]":
         joined(cursors)
@@ -73,8 +73,8 @@ def stale_cursors() -> Planted:
     """One group of cursors in five is not written, without an error."""
     numbers = itertools.count(1)
 
-    def some(group: Group, before: Any, lost: int) -> bytes:
-        return encode_group(group if next(numbers) % 5 else Group(), before, lost)
+    def some(group: CursorChangeGroup, before: Any, lost: int) -> bytes:
+        return encode_group(group if next(numbers) % 5 else CursorChangeGroup(), before, lost)
 
     return replace(embedded, "encode_group", some)
 
@@ -103,7 +103,7 @@ def dropped_wake_up() -> Planted:
 
 def id_of_an_earlier_lease() -> Planted:
     """An old id settles its message although another lease holds it now."""
-    named = HandOutIds.named
+    named = HandOutIds.find_leases
 
     def lenient(own: HandOutIds, ids: Any, now: Milliseconds) -> Any:
         found = named(own, ids, now)
@@ -327,7 +327,7 @@ def answers_turned_round() -> Planted:
     """Google's clients get messages in the wrong order."""
     from ams.pubsub import messages  # here, as it imports gRPC
 
-    received = messages.received
+    received = messages.received_messages
     return replace(messages, "received", lambda lots, **named: received(lots, **named)[::-1])
 
 
@@ -338,7 +338,7 @@ def refused_and_stored() -> Planted:
 
 def half_a_backup() -> Planted:
     """A backup has only half of each growing file."""
-    kept = EmbeddedLog.kept
+    kept = EmbeddedLog.keep_files
 
     @contextlib.asynccontextmanager
     async def halve_files(log: EmbeddedLog) -> AsyncIterator[Any]:

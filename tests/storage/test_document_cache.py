@@ -168,7 +168,7 @@ async def test_after_a_failure_the_next_fetch_waits(site: DocumentSite) -> None:
     site.published["a"] = "a1"
     site.clock.advance(1)
     assert await papers.document("a") == "a1"
-    assert papers.known("a").failure is None
+    assert papers.cached_state("a").failure is None
 
 
 async def test_a_failed_refresh_leaves_the_document_as_good_as_it_was(site: DocumentSite) -> None:
@@ -182,12 +182,12 @@ async def test_a_failed_refresh_leaves_the_document_as_good_as_it_was(site: Docu
         assert await papers.document("a") == "a1"
         await finish_background()
     assert site.fetches["a"] == 3
-    assert isinstance(papers.known("a").failure, SiteUnavailable)
+    assert isinstance(papers.cached_state("a").failure, SiteUnavailable)
 
     site.clock.advance(GOOD - FRESH - REFRESH_RETRY)
     with pytest.raises(SiteUnavailable):
         await papers.document("a")
-    assert papers.known("a").document == "a1", "it may say something nevertheless"
+    assert papers.cached_state("a").document == "a1", "it may say something nevertheless"
 
 
 async def test_one_that_expired_before_it_came_is_not_fetched_each_time(site: DocumentSite) -> None:
@@ -204,8 +204,8 @@ async def test_what_lacks_something_is_fetched_once_in_a_while(site: DocumentSit
     papers = site.cache()
     await papers.get("a")
     site.published["a"] = "a2"
-    assert await papers.get_newer("a") is papers.known("a")
-    assert papers.known("a").document == "a2"
+    assert await papers.get_newer("a") is papers.cached_state("a")
+    assert papers.cached_state("a").document == "a2"
     assert await papers.get_newer("a") is None
     assert site.fetches["a"] == 2
 
@@ -290,7 +290,7 @@ async def test_files_are_the_owners_and_spare_a_fetch_or_stand_in_for_one_that_f
     del site.published["a"]
     papers = site.cache(folder=folder)
     assert await papers.document("a") == "a2"
-    assert isinstance(papers.known("a").failure, SiteUnavailable)
+    assert isinstance(papers.cached_state("a").failure, SiteUnavailable)
     assert (site.fetches["a"], papers.file_errors) == (3, [])
 
 
@@ -337,7 +337,7 @@ async def test_what_is_forgotten_is_in_no_memory_or_file_also_when_it_comes_in_l
     await papers.document("a")
     papers.forget("a")
     papers.forget("a")
-    assert (papers.known("a").document, names(tmp_path)) == (None, [])
+    assert (papers.cached_state("a").document, names(tmp_path)) == (None, [])
 
     site.held = asyncio.Event()
     waiting = asyncio.create_task(papers.document("a"))
@@ -345,7 +345,7 @@ async def test_what_is_forgotten_is_in_no_memory_or_file_also_when_it_comes_in_l
     papers.forget("a")
     site.held.set()
     assert await waiting == "a1"
-    assert (papers.known("a").document, names(tmp_path)) == (None, [])
+    assert (papers.cached_state("a").document, names(tmp_path)) == (None, [])
 
 
 async def test_upkeep_fetches_what_is_stale_and_forgets_what_is_not_used(site: DocumentSite, tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ async def test_upkeep_fetches_what_is_stale_and_forgets_what_is_not_used(site: D
     site.published |= {"a": "a2", "b": "b1"}
     site.clock.advance(FRESH)
     await papers.refresh_due()
-    assert [papers.known(name).document for name in "ab"] == ["a2", "b1"]
+    assert [papers.cached_state(name).document for name in "ab"] == ["a2", "b1"]
 
     site.clock.advance(UNUSED - FRESH)
     await papers.document("b")

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 
 from ams.authn.http.app import AuthnApp
-from ams.authn.http.authentication import AmsUsers, Gate
+from ams.authn.http.authentication import AmsUsers, ManagementGate
 from ams.authn.http.routes import Handlers
-from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
+from ams.authn.management import AuthMethods, ManagementKeys, ServiceTypes, SubjectBindings
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.values import PEER, X509, Peer
@@ -118,9 +118,9 @@ async def open_service(
     clock, trail = ManualClock(), KeptTrail()
     store = await Store.open(url, KEY, clock=clock, space=space)
     handlers = Handlers(
-        gate=Gate(store, MANAGEMENT_KEY, LoginLimit(failures, clock), users), store=store, audit=audit,
+        gate=ManagementGate(store, MANAGEMENT_KEY, LoginLimit(failures, clock), users), store=store, audit=audit,
         service_types=ServiceTypes(store, settings or AuthnSettings()), auth_methods=AuthMethods(store),
-        bindings=Bindings(store), keys=Keys(store), login=LoginOf(store),
+        bindings=SubjectBindings(store), keys=ManagementKeys(store), login=LoginOf(store),
     )  # fmt: skip
     app = AuthnApp(handlers, trail, clock, **more)
 

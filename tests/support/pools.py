@@ -14,9 +14,9 @@ class CountedPool(Pool):
     def __init__(self) -> None:
         super().__init__(1)
 
-    def done(self, *args: Any, **others: Any) -> Any:
+    def run_job(self, *args: Any, **others: Any) -> Any:
         self.tasks += 1
-        return super().done(*args, **others)
+        return super().run_job(*args, **others)
 
 
 class FailingPool(Pool):
@@ -29,7 +29,7 @@ class FailingPool(Pool):
     def is_ready(self, size: int = 0) -> bool:
         return True
 
-    def done(self, *_: Any, **__: Any) -> Any:
+    def run_job(self, *_: Any, **__: Any) -> Any:
         raise self._error
 
 

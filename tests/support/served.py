@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from ams.app.lifecycle import Running, running
+from ams.app.lifecycle import RunningService, running
 from ams.core.clock import ManualClock, SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
@@ -28,7 +28,7 @@ WORKER_TOKEN = "the-token-of-the-push-worker"
 class InProcessService:
     """A running service, its clock and the token of its first administrator."""
 
-    run: Running
+    run: RunningService
     token: str
     clock: ManualClock
     loop: asyncio.AbstractEventLoop

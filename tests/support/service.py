@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from ams.app.lifecycle import Running, running
+from ams.app.lifecycle import RunningService, running
 from ams.core.clock import Clock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
@@ -171,7 +171,7 @@ def _ready_lines(process: subprocess.Popen[str]) -> tuple[str, str]:
 @contextlib.asynccontextmanager
 async def running_service(
     data: Path, *, clock: Clock | None = None, **settings: object
-) -> AsyncIterator[tuple[Running, str]]:
+) -> AsyncIterator[tuple[RunningService, str]]:
     """Run a service in this process on free ports; yields it and the first administrator's token."""
     chosen = {"data": str(data), "port": 0, "ops_port": 0, "min_free_bytes": 0, "reserve_bytes": 0}
     chosen |= shape.settings(data) | settings

@@ -92,14 +92,14 @@ def test_a_merge_of_files_that_another_run_took_is_refused(root: str, monkeypatc
     results = table(root)
     for number in range(2):
         results.replace([*write(results, [(number, MONDAY)]), *write(results, [(number, MONDAY)])])
-    rewritten = upkeep._merged
+    rewritten = upkeep._merge_files
 
     def rewrite_slowly(*arguments: object) -> object:
         found = rewritten(*arguments)  # type: ignore[arg-type]
         results.replace([])
         return found
 
-    monkeypatch.setattr(upkeep, "_merged", rewrite_slowly)
+    monkeypatch.setattr(upkeep, "_merge_files", rewrite_slowly)
 
     with pytest.raises(WrongTable, match="was changed while its files were merged; nothing of that was stored"):
         merge(root)
@@ -108,13 +108,13 @@ def test_a_merge_of_files_that_another_run_took_is_refused(root: str, monkeypatc
 
 def test_a_merge_and_a_batch_at_once_both_happen(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     append_batches(root, 2)
-    rewritten = upkeep._merged
+    rewritten = upkeep._merge_files
 
     def rewrite_slowly(*arguments: object) -> object:
         append(table(root), 2, [(2, MONDAY)])
         return rewritten(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(upkeep, "_merged", rewrite_slowly)
+    monkeypatch.setattr(upkeep, "_merge_files", rewrite_slowly)
 
     assert merge(root) == 2
     assert contents(root) == {(number, MONDAY): 1 for number in range(3)}

@@ -18,11 +18,21 @@ from ams.validation.cost import (
     Extent,
     Loads,
     OverBudget,
-    Watch,
+    WorkTimer,
     count_looks,
 )
 from ams.validation.json_schema import JsonSchema
-from ams.validation.long_checks import DATA, MAX_WAITING, MESSAGE, PAYLOAD, Checker, LongChecks, Piece, Refusal, Task
+from ams.validation.long_checks import (
+    DATA,
+    MAX_WAITING,
+    MESSAGE,
+    PAYLOAD,
+    Checker,
+    InvalidPiece,
+    LongChecks,
+    Piece,
+    Task,
+)
 from ams.validation.references import References
 from ams.workers import Pool
 from tests.support.loop_time import pass_loop_time
@@ -165,7 +175,7 @@ def test_a_watch_counts_what_its_thread_works(monkeypatch: pytest.MonkeyPatch) -
     worked, passed = [10.0], [70.0]
     monkeypatch.setattr("time.thread_time", lambda: worked[0])
     monkeypatch.setattr("time.perf_counter", lambda: passed[0])
-    watch = Watch(INLINE_UNITS)
+    watch = WorkTimer(INLINE_UNITS)
 
     passed[0] += 0.0015
     assert not watch.is_over()
@@ -217,7 +227,7 @@ async def impatient_checks(pool: Pool, checks: LongChecks) -> LongChecks:
 
 async def test_every_refused_piece_is_told_or_the_first(checks: LongChecks) -> None:
     said = "data is not valid,(root): Invalid type. Expected: number, given: string"
-    first, third = (Refusal(number, f"Message {number} {said}") for number in (1, 3))
+    first, third = (InvalidPiece(number, f"Message {number} {said}") for number in (1, 3))
     assert await checks.check("P", NUMBERS) == [first, third]
     assert await checks.check("P", task({"type": "number"}, *NUMBERS.pieces, every=False)) == [first]
 
@@ -229,7 +239,7 @@ async def test_all_forms_of_pieces_are_checked() -> None:
 
     assert Checker().check(Task("json", '{"type":"number"}', attributes, pieces, True)) == []
     assert Checker().check(Task("json", None, '{"closed":true}', pieces, True)) == [
-        Refusal(2, "Message 2 attributes are not valid,site: is not allowed")
+        InvalidPiece(2, "Message 2 attributes are not valid,site: is not allowed")
     ]
 
 

@@ -14,7 +14,7 @@ from ams.core.errors import InvalidInput
 from ams.core.messages import message
 from ams.validation import compile_schema
 from ams.validation.compiled import AttributeRules, decode_data
-from ams.validation.cost import INLINE_UNITS, LARGE_BYTES, Budget, OverBudget, Watch
+from ams.validation.cost import INLINE_UNITS, LARGE_BYTES, Budget, OverBudget, WorkTimer
 from ams.validation.json_schema import JsonSchema
 from ams.validation.references import NO_TARGET, References
 
@@ -245,7 +245,7 @@ PAYLOADS = DOCUMENTS.map(lambda value: json.dumps(value).encode()) | st.binary(m
 def test_documents_allowed_at_once_are_valid_but_not_the_next(schema: dict[str, Any], documents: list[bytes]) -> None:
     compiled = JsonSchema(schema)
 
-    count = compiled.allowed(documents, Watch(INLINE_UNITS * 1000))
+    count = compiled.count_valid(documents, WorkTimer(INLINE_UNITS * 1000))
 
     for each in documents[:count]:
         compiled.check(0, each, Budget())
@@ -260,7 +260,7 @@ def test_documents_allowed_at_once_are_valid_but_not_the_next(schema: dict[str, 
 def test_only_short_and_shallow_documents_are_found_allowed_in_no_time(odd: str) -> None:
     usual = json.dumps(nest_lists(8, "x" * 1000)).encode()
     documents = [usual, usual, odd.encode(errors="surrogatepass"), usual]
-    assert JsonSchema({}).allowed(documents, Watch(INLINE_UNITS * 1000)) == 2
+    assert JsonSchema({}).count_valid(documents, WorkTimer(INLINE_UNITS * 1000)) == 2
 
 
 @pytest.mark.parametrize("schema", [
@@ -269,13 +269,13 @@ def test_only_short_and_shallow_documents_are_found_allowed_in_no_time(odd: str)
 ])  # fmt: skip
 def test_what_may_take_long_for_a_schema_is_never_found_allowed_in_no_time(schema: dict[str, Any]) -> None:
     documents = [b"[" + b",".join([b"1"] * size) + b"]" for size in (1, 2500)]
-    assert JsonSchema(schema).allowed(documents, Watch(INLINE_UNITS * 1000)) == 1
+    assert JsonSchema(schema).count_valid(documents, WorkTimer(INLINE_UNITS * 1000)) == 1
 
 
 def test_no_more_is_found_allowed_when_the_time_is_up() -> None:
     """A text too short for the schema as a whole needs no look at the clock."""
     documents = [b" " * (LARGE_BYTES // 4 - 2) + b"{}"] * 100
-    assert JsonSchema({}).allowed(documents, Watch(0)) == 4
+    assert JsonSchema({}).count_valid(documents, WorkTimer(0)) == 4
 
 
 DOUBLINGS = 60  # a schema with 2^60 steps would keep the service busy for longer than anybody lives

@@ -52,7 +52,7 @@ def take_memory(_parts: Sequence[memoryview]) -> Sequence[bytes]:
 async def run_job(
     pool: Pool, job: Job, *parts: bytes, project: str = "P", seconds: float = 60.0, long: bool = False
 ) -> Sequence[bytes]:
-    async with pool.done(project, job, parts, seconds=seconds, long=long) as made:
+    async with pool.run_job(project, job, parts, seconds=seconds, long=long) as made:
         return [bytes(each) for each in made]
 
 

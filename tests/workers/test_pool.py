@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from ams.workers import NoWorker, Pool, TaskFailed
-from ams.workers.pool import MAX_JOB_BYTES, Worker
+from ams.workers.pool import MAX_JOB_BYTES, WorkerProcess
 from ams.workers.program import SHARED_BYTES, Job
 from tests.support.loop_time import pass_loop_time
 from tests.support.waiting import some_turns, wait_until_async
@@ -69,7 +69,7 @@ async def test_all_but_one_worker_are_ended_when_they_were_idle_for_long(pool: P
     begun: list[str] = []
 
     async def process_of(project: str) -> int:
-        async with pool.done(project, jobs.process, [], seconds=60) as [made]:
+        async with pool.run_job(project, jobs.process, [], seconds=60) as [made]:
             begun.append(project)
             await wait_until_async(lambda: len(begun) == 2)  # who waits for the other one keeps its own
             return int(bytes(made))
@@ -151,11 +151,11 @@ async def test_long_tasks_leave_a_worker_for_the_others(pool: Pool, tmp_path: Pa
 
 
 async def test_without_processes_there_is_no_worker_and_later_there_is(pool: Pool, monkeypatch: pytest.MonkeyPatch):
-    async def refuse_worker() -> Worker:
+    async def refuse_worker() -> WorkerProcess:
         raise OSError("no process can be begun")
 
     with monkeypatch.context() as context, capture_logs() as logs:
-        context.setattr(Worker, "begun", refuse_worker)
+        context.setattr(WorkerProcess, "start", refuse_worker)
         with pytest.raises(NoWorker):
             await run_job(pool, jobs.reverse, b"ab")
         assert not pool.is_ready()

@@ -2,10 +2,10 @@
 
 import sys
 
-from ams.cli.main import COMMANDS, Entry, main
+from ams.cli.main import COMMANDS, CommandEntry, main
 
 NAME = "sample"
-ENTRY = Entry("demo.pipeline.samples.worlds:sample", "Publish a made-up day of one of EGI's services.")
+ENTRY = CommandEntry("demo.pipeline.samples.worlds:sample", "Publish a made-up day of one of EGI's services.")
 
 if __name__ == "__main__":
     COMMANDS[NAME] = ENTRY

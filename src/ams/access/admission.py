@@ -248,7 +248,7 @@ class Admission:
     def _cached_principal(self, token: str) -> Principal | None:
         """Return the cached result of `_principal`, or None if it is not cached. Raises as `_principal`."""
         if isinstance(token, Bearer) and self._is_of_issuer(token):
-            principal = None if self._logins is None else self._logins.known(token)
+            principal = None if self._logins is None else self._logins.cached_principal(token)
         else:
             principal = self._registry.users.known_principal(token)
         return None if principal is None else self._check_expiry(principal)

@@ -57,9 +57,9 @@ class KeyLogins:
 
         registry.invalidations.on(PRINCIPAL, forget)
 
-    def known(self, token: str) -> Principal | None:
+    def cached_principal(self, token: str) -> Principal | None:
         """Return the cached result of `principal`, or None if it is not cached. It may have expired."""
-        return self._principals.known(token_digest(token))
+        return self._principals.find_cached(token_digest(token))
 
     async def principal(self, token: str) -> Principal | None:
         """Return the owner of the key that signed a token; None: not a key of ours. Raises `TokenRefused`."""
@@ -98,11 +98,11 @@ class Logins:
     _seen: dict[int, _CachedLogin] = field(default_factory=dict)
     _first_logins: SingleFlight[tuple[str, str], Principal] = field(default_factory=SingleFlight)
 
-    def known(self, token: str) -> Principal | None:
+    def cached_principal(self, token: str) -> Principal | None:
         """Return the cached result of `principal`, or None if some part of it is not cached."""
-        verified = self.verifier.known(token)
+        verified = self.verifier.cached_result(token)
         if verified is None:
-            return self.keys.known(token)
+            return self.keys.cached_principal(token)
         seen = self._seen.get(id(verified))
         if seen is None or seen.verified is not verified:
             return None

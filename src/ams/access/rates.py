@@ -149,7 +149,7 @@ class QuotaSlots:
         self.name, self._rules = name, rules
         self._share = FairShare[ProjectId](capacity)
 
-    def used(self, project: ProjectId) -> int:
+    def usage_of(self, project: ProjectId) -> int:
         """Return how many slots a project uses."""
         return self._share.held_by(project)
 
@@ -159,7 +159,7 @@ class QuotaSlots:
 
     def take(self, project: Project) -> None:
         """Take a slot. Raises `QuotaExceeded`, and takes none, above the quota."""
-        used = self.used(project.id)
+        used = self.usage_of(project.id)
         if self._rules.limit(project.quotas, self.name):
             self._rules.check(project.quotas, self.name, used + 1)
         elif not self._share.room(project.id):
@@ -171,7 +171,7 @@ class QuotaSlots:
         self._share.give_back(project)
 
     @contextlib.contextmanager
-    def taken(self, project: Project) -> Generator[None]:
+    def hold_slot(self, project: Project) -> Generator[None]:
         """Hold a slot while the block runs. Raises as `take`."""
         self.take(project)
         try:

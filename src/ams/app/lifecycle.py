@@ -124,7 +124,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningService:
     """A service that answers."""
 
     service: Service
@@ -134,7 +134,9 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | None = None) -> AsyncIterator[Running]:
+async def running(
+    settings: Settings, supervisor: Supervisor, *, clock: Clock | None = None
+) -> AsyncIterator[RunningService]:
     """Serve until the block ends, then stop in order. `supervisor` knows when the block should end by itself.
 
     The operations port opens first and closes last: a waiting start reports there what it waits for. Order of the stop:
@@ -161,7 +163,7 @@ async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | 
         await stack.enter_async_context(state.data.running(supervisor))
         state.service = made
         try:
-            yield Running(made, base_url, url_of("http", aside), pubsub)
+            yield RunningService(made, base_url, url_of("http", aside), pubsub)
         finally:
             state.draining = True
             await asyncio.sleep(max(settings.drain_seconds, FAILED_SECONDS if supervisor.failure else 0))
@@ -262,7 +264,7 @@ def warn_of_plain_http(settings: Settings) -> None:
         logger.warning("no_tls", host=settings.host, remedy=remedy)
 
 
-def _announce(settings: Settings, run: Running) -> None:
+def _announce(settings: Settings, run: RunningService) -> None:
     folder = run.service.folder
     warn_of_plain_http(settings)
     if settings.tls_self_signed:

@@ -159,7 +159,9 @@ class Login:
             self.failures.attempts.check(attempt.address)
         return fingerprint, subject
 
-    async def _find_binding(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.Binding:
+    async def _find_binding(
+        self, subject: Subject, service_type: values.ServiceType, host: str
+    ) -> values.SubjectBinding:
         """Return the binding of a subject; refuse another subject with the same normal form (15, A8)."""
         binding = await self._binding(subject, service_type, host)
         if binding.issuer and binding.issuer != subject.issuer:
@@ -179,7 +181,7 @@ class Login:
             )
         return binding
 
-    async def _binding(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.Binding:
+    async def _binding(self, subject: Subject, service_type: values.ServiceType, host: str) -> values.SubjectBinding:
         return existing(
             await self.store.bindings.for_login(subject.name, service_type.uuid, host, values.X509), values.BINDING_GONE
         )
@@ -198,7 +200,7 @@ class Login:
 
         return await self._asking.result(asked, ask)
 
-    def _note(self, binding: values.Binding) -> None:
+    def _note(self, binding: values.SubjectBinding) -> None:
         """Store the login in the background, at most once a minute (15, A5)."""
         now = self.clock.wall()
         if _is_within(MINUTE, self._noted.get(binding.uuid), now):
@@ -209,7 +211,7 @@ class Login:
             self._notes.add(task)
             task.add_done_callback(self._notes.discard)
 
-    async def _store_login(self, binding: values.Binding, at: Milliseconds) -> None:
+    async def _store_login(self, binding: values.SubjectBinding, at: Milliseconds) -> None:
         try:
             await self.store.bindings.note_login(binding.uuid, at, None)
         except errors.AmsError as error:  # the login itself succeeded; another will be stored in a minute
@@ -220,7 +222,7 @@ class Login:
         self.results[result_of(code)] += 1
         record = self.failures.note_refusal
         if code < 500 and not isinstance(error, errors.RateLimited):
-            record = self.failures.failed
+            record = self.failures.record_failure
             self._trusted.discard(attempt.fingerprint)
         await record(
             attempt.address,

@@ -251,32 +251,36 @@ def _checked_method(method: values.AuthMethod) -> values.AuthMethod:
     return method
 
 
-class Bindings:
+class SubjectBindings:
     """Bindings by name."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def get(self, name: str) -> values.Binding:
+    async def get(self, name: str) -> values.SubjectBinding:
         """Return a binding. Raises `NotFound`."""
         return existing(await self._store.bindings.find(name), values.BINDING_GONE)
 
-    async def of_host(self, service_type: values.ServiceType, host: str, page: PageRequest) -> Page[values.Binding]:
+    async def of_host(
+        self, service_type: values.ServiceType, host: str, page: PageRequest
+    ) -> Page[values.SubjectBinding]:
         """Return the bindings of one host, oldest first. Raises `NotFound` for the host."""
         require_host_of(service_type, host)
         return await self._store.bindings.page(page, service_type.uuid, host)
 
-    async def of_identifier(self, service_type: values.ServiceType, host: str, identifier: str) -> values.Binding:
+    async def of_identifier(
+        self, service_type: values.ServiceType, host: str, identifier: str
+    ) -> values.SubjectBinding:
         """Return the binding of a certificate's subject. Raises `NotFound` for an unknown host or unbound subject."""
         require_host_of(service_type, host)
         found = await self._store.bindings.for_login(identifier, service_type.uuid, host, values.X509)
         return await self.get(found.name if found else "")
 
-    async def create(self, name: str, fields: BindingFields) -> values.Binding:
+    async def create(self, name: str, fields: BindingFields) -> values.SubjectBinding:
         """Create a binding. Raises `Unprocessable`, `NotFound`, `AlreadyExists`, in the order of contract 7."""
         said: dict[str, Any] = {each: getattr(fields, each) or "" for each in BindingFields.__struct_fields__}
         said["name"] = name
-        made = values.Binding(**said, uuid=values.BindingId(new_uuid()), created_on=self._store.clock.wall())
+        made = values.SubjectBinding(**said, uuid=values.BindingId(new_uuid()), created_on=self._store.clock.wall())
         _require_fields(BINDING, made, *_BINDING_FIELDS)
         made = _checked_binding(made, await self._store.service_types.find_by_uuid(made.service_uuid))
         _require_name(BINDING, name)
@@ -284,11 +288,11 @@ class Bindings:
         return made
 
     async def update(
-        self, found: values.Binding, fields: BindingFields, expected: Precondition = ANY_VERSION
-    ) -> values.Binding:
+        self, found: values.SubjectBinding, fields: BindingFields, expected: Precondition = ANY_VERSION
+    ) -> values.SubjectBinding:
         """Change the given fields, `unique_key` too (15, A1). Raises as `create`, and `ChangedMeanwhile`."""
 
-        def change(present: values.Binding, types: Types) -> values.Binding:
+        def change(present: values.SubjectBinding, types: Types) -> values.SubjectBinding:
             expected.seen_by(without_logins).check(lambda: present)
             changed = _apply_fields(present, fields)
             if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
@@ -301,18 +305,18 @@ class Bindings:
 
         return await self._store.bindings.change(found.name, self._store.clock.wall(), change)
 
-    async def delete(self, found: values.Binding, expected: Precondition = ANY_VERSION) -> None:
+    async def delete(self, found: values.SubjectBinding, expected: Precondition = ANY_VERSION) -> None:
         """Delete a binding. Raises `NotFound`, `ChangedMeanwhile`."""
         if not await self._store.bindings.delete(found.name, expected.seen_by(without_logins)):
             raise NotFound(values.BINDING_GONE)
 
 
-def without_logins(binding: values.Binding) -> values.Binding:
+def without_logins(binding: values.SubjectBinding) -> values.SubjectBinding:
     """Return the part of a binding that has a version: logins do not change it."""
     return replace(binding, last_auth=None)
 
 
-def _checked_binding(binding: values.Binding, service_type: values.ServiceType | None) -> values.Binding:
+def _checked_binding(binding: values.SubjectBinding, service_type: values.ServiceType | None) -> values.SubjectBinding:
     service_type = existing(service_type, values.SERVICE_TYPE_GONE)
     require_host_of(service_type, binding.host)
     require_supported("Auth type", binding.auth_type, service_type.auth_types)
@@ -324,15 +328,18 @@ def _checked_binding(binding: values.Binding, service_type: values.ServiceType |
         raise _invalid_error(BINDING, "issuer", "Allowed: a distinguished name, or nothing") from None
 
 
-class Keys:
+class ManagementKeys:
     """Keys by name."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def create(self, name: str, scope: str | None) -> tuple[values.Key, str]:
+    async def create(self, name: str, scope: str | None) -> tuple[values.ManagementKey, str]:
         """Create a key. Returns it and its secret, shown only here. Raises `Unprocessable`, `AlreadyExists`."""
-        made, secret = values.Key(name=name, scope=scope or "", created_on=self._store.clock.wall()), new_token()
+        made, secret = (
+            values.ManagementKey(name=name, scope=scope or "", created_on=self._store.clock.wall()),
+            new_token(),
+        )
         _require_fields(KEY, made, "name", "scope")
         require_supported("scope", made.scope, (values.READ, values.WRITE))
         _require_name(KEY, name)

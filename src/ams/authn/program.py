@@ -20,13 +20,13 @@ import structlog
 
 from ams.authn.certificates.validation import CertificateChecks
 from ams.authn.http.app import AuthnApp
-from ams.authn.http.authentication import AmsUsers, Gate
+from ams.authn.http.authentication import AmsUsers, ManagementGate
 from ams.authn.http.errors import refusal
 from ams.authn.http.proxies import Relaying
-from ams.authn.http.routes import Call, Handlers
+from ams.authn.http.routes import AuthnCall, Handlers
 from ams.authn.http.tls import AskingContext, Front
 from ams.authn.login import LOGIN_SECONDS, Login, Services
-from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
+from ams.authn.management import AuthMethods, ManagementKeys, ServiceTypes, SubjectBindings
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
@@ -168,15 +168,15 @@ async def assemble(
     attempts = LoginLimit(settings.failed_logins_per_minute, clock)
     users = AmsUsers(settings.ams_endpoint, settings.ams_ca or None) if settings.ams_endpoint else None
 
-    async def audit_page(asked: Call, actions: Collection[str]) -> object:
+    async def audit_page(asked: AuthnCall, actions: Collection[str]) -> object:
         filters = event_filter({name: asked.parameter(name) for name in FILTERS}, actions)
         page = asked.page()
         return await listing(engines.records, filters, page.size, page.token)
 
     handlers = Handlers(
-        gate=Gate(store, management_key, attempts, users), store=store, login=login, audit=audit_page,
-        service_types=ServiceTypes(store, settings), auth_methods=AuthMethods(store), bindings=Bindings(store),
-        keys=Keys(store),
+        gate=ManagementGate(store, management_key, attempts, users), store=store, login=login, audit=audit_page,
+        service_types=ServiceTypes(store, settings), auth_methods=AuthMethods(store), bindings=SubjectBindings(store),
+        keys=ManagementKeys(store),
     )  # fmt: skip
     deadline = settings.server_write_timeout * DEADLINE_SHARE
     app: Application = AuthnApp(
@@ -318,7 +318,7 @@ class AuthnFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningAuthn:
     """A certificate service that answers."""
 
     base_url: str
@@ -329,7 +329,7 @@ class Running:
 @contextlib.asynccontextmanager
 async def running(
     settings: AuthnSettings, supervisor: Supervisor, *, clock: Clock | None = None
-) -> AsyncIterator[Running]:
+) -> AsyncIterator[RunningAuthn]:
     """Serve until the block ends, then stop in order: no new connections, requests in flight, then the engines."""
     figures = AuthnFigures(supervisor)
     async with contextlib.AsyncExitStack() as stack:
@@ -345,7 +345,7 @@ async def running(
         figures.data = DataCheck([settings.data], [folder.database] if settings.registry == "sqlite" else [])
         await stack.enter_async_context(figures.data.running(supervisor))
         try:
-            yield Running(url_of("https", api), url_of("http", aside), folder)
+            yield RunningAuthn(url_of("https", api), url_of("http", aside), folder)
         finally:
             figures.draining = True
 
@@ -377,7 +377,7 @@ async def serve(settings: AuthnSettings) -> None:
         supervisor.check()
 
 
-def _announce(settings: AuthnSettings, run: Running) -> None:
+def _announce(settings: AuthnSettings, run: RunningAuthn) -> None:
     if connection_limit(settings) < settings.max_connections:
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         logger.info("max_connections", lowered_to=connection_limit(settings), open_files=open_files)

@@ -68,7 +68,7 @@ class AuthnImported(NamedTuple):
     notes: tuple[str, ...]
 
 
-def imported(text: str) -> Imported | None:
+def import_authn_settings(text: str) -> Imported | None:
     """Convert the reference's configuration to our TOML; None for another file. Raises `Unusable`."""
     try:
         given = json.loads(text)

@@ -61,7 +61,7 @@ class AuthMethod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
+class SubjectBinding:
     """A certificate's subject on one host of a service type, and its user there (contract 7)."""
 
     uuid: BindingId
@@ -83,7 +83,7 @@ READ, WRITE = "read", "write"  # scopes of a key; write includes read (15, A15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class ManagementKey:
     """A named key of the management interface. Its secret is shown once and not stored."""
 
     name: str

@@ -15,9 +15,9 @@ from ams.cli.exit_codes import Usage, file_named
 from ams.cli.output import document, emit, note, printable
 from ams.cli.secret_file import check_place, secret_file
 from ams.client import wire
-from ams.client.connection import Source, authn_connection
+from ams.client.connection import SettingsSource, authn_connection
 from ams.core.settings import environment
-from ams.provisioning.declarations import Ask, Change, Declared, Kind, Step
+from ams.provisioning.declarations import Ask, Declared, ResourceKind, Step, StepSign
 from ams.provisioning.document import TOKEN_FILE, read_documents
 from ams.provisioning.execution import both, carry_out, secrets
 from ams.provisioning.plan import PlanOptions, plan, read_existing
@@ -52,7 +52,7 @@ def apply(
     Applied again, there is nothing to do. Service types and bindings are made on the certificate service.
     """
     declared = read_documents(file)
-    named = Source(authn_endpoint=authn_endpoint, authn_key_file=authn_key_file)
+    named = SettingsSource(authn_endpoint=authn_endpoint, authn_key_file=authn_key_file)
     with _services(session, declared, named) as ask:
 
         def make_plan(again: bool = True) -> list[Step]:
@@ -70,7 +70,10 @@ def apply(
             if not yes:
                 _confirm(session)
             _check_secrets(steps)
-            makes_users = any(each.change is Change.ADD and each.key.kind in (Kind.USER, Kind.MEMBER) for each in steps)
+            makes_users = any(
+                each.change is StepSign.ADD and each.key.kind in (ResourceKind.USER, ResourceKind.MEMBER)
+                for each in steps
+            )
             with tokens_to(tokens if makes_users else None) as kept:
                 carry_out(steps, ask, kept, make_plan, lambda text: note(printable(text)))
             made = kept.made
@@ -96,7 +99,7 @@ def lost_tokens(declared: Declared, steps: Sequence[Step]) -> Iterator[str]:
     """Yield a warning for each existing named token without a file here: lost, or kept on another machine."""
     made = {step.key for step in steps}
     for key, fields in declared.fields.items():
-        if key.kind is Kind.TOKEN and key not in made and not os.path.exists(fields[TOKEN_FILE]):
+        if key.kind is ResourceKind.TOKEN and key not in made and not os.path.exists(fields[TOKEN_FILE]):
             path = fields[TOKEN_FILE]
             remedy = f"ams token revoke {key.name} --user {key.project}, and apply again"
             yield f"{key} was made before, and {path} is not here; if it is lost: {remedy}"
@@ -125,7 +128,7 @@ def _check_secrets(steps: Sequence[Step]) -> None:
 
 
 @contextmanager
-def _services(session: Session, declared: Declared, named: Source) -> Iterator[Ask]:
+def _services(session: Session, declared: Declared, named: SettingsSource) -> Iterator[Ask]:
     """Yield the client of both services; the certificate service is contacted only for files that concern it."""
     if not declared.concerns_authn:
         yield session.call

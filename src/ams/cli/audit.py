@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from ams.cli.arguments import option
-from ams.cli.command import Columns, OptionSet, Page, Session, table, with_options
+from ams.cli.command import Columns, OptionSet, PageOptions, Session, table, with_options
 from ams.cli.exit_codes import Usage
 from ams.cli.extras import require_extras
 from ams.cli.output import emit, json_line
@@ -17,7 +17,7 @@ from ams.wire.actions import RECORDED
 Event = wire.AuditEvent
 
 
-class Result(StrEnum):
+class AuditResult(StrEnum):
     """Result of an audited request."""
 
     DONE = "done"
@@ -34,7 +34,7 @@ class Filters(OptionSet):
     actor: Annotated[str, option("Only what this user or key did.", metavar="NAME")] = ""
     action: Annotated[str, option("Only actions that begin so: topics: or users:create.")] = ""
     address: Annotated[str, option("Only what came from this address.")] = ""
-    result: Annotated[Result | None, option("Only what ended so.")] = None
+    result: Annotated[AuditResult | None, option("Only what ended so.")] = None
 
     @property
     def texts(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ File = Annotated[
 
 
 @with_options
-def audit(session: Session, filters: Filters, *, file: File = "", page: Page) -> None:
+def audit(session: Session, filters: Filters, *, file: File = "", page: PageOptions) -> None:
     """Show who did which change, and who failed to log in, newest first; for service_admin. Times are UTC.
 
     Who published or consumed messages is not in it.
@@ -58,7 +58,7 @@ def audit(session: Session, filters: Filters, *, file: File = "", page: Page) ->
 
 
 def show(
-    session: Session, filters: Filters, file: str, page: Page, recorded_actions: Callable[[], Collection[str]]
+    session: Session, filters: Filters, file: str, page: PageOptions, recorded_actions: Callable[[], Collection[str]]
 ) -> None:
     """Print events of the service, or of a file, oldest first.
 
@@ -69,10 +69,10 @@ def show(
         found = session.fetch_pages("events", page, lambda each: wire.list_events(**filters.texts, **each.query))
         session.show(found, _table(found.events))
         return
-    if page != Page():
+    if page != PageOptions():
         raise Usage("a file has no pages")
     require_extras("service")
-    from ams.storage.audit.event import shown
+    from ams.storage.audit.event import wire_line
     from ams.storage.audit.records import event_filter, matches
     from ams.storage.audit.trail import events_in
 
@@ -82,7 +82,7 @@ def show(
         for event in events_in(file):
             actions.add(event.action)  # older versions may have recorded others
             if matches(asked, event):
-                lines.append(shown(event))
+                lines.append(wire_line(event))
     except OSError as error:
         raise Unusable(f"{file}: {error.strerror}") from error
     event_filter(filters.texts, actions)
@@ -106,5 +106,5 @@ def _table(events: Sequence[Event]) -> str:
 
 
 def _format_result(event: Event) -> str:
-    ended = event.result if event.result == Result.DONE else f"{event.result} ({event.code}: {event.reason})"
+    ended = event.result if event.result == AuditResult.DONE else f"{event.result} ({event.code}: {event.reason})"
     return ended if event.times == 1 else f"{ended}, {event.times} times"

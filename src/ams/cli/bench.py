@@ -18,13 +18,13 @@ from typing import Annotated
 import msgspec
 
 from ams.cli.arguments import option
-from ams.cli.command import Group, OptionSet, Session
+from ams.cli.command import CommandGroup, OptionSet, Session
 from ams.cli.output import note
 from ams.client import Client, Message
 from ams.client.client import Subscription, Topic
 from ams.client.errors import ClientError
 
-app = Group(
+app = CommandGroup(
     "ams bench publish --seconds 10 --connections 8 --batch 100",
     "ams bench consume --messages 100000",
     "ams bench roundtrip --seconds 5 -o json",
@@ -48,7 +48,7 @@ Connections = Annotated[int, option("Callers at a time, each with a connection."
 OfTopic = Annotated[str | None, option("Publish to this topic, which stays.", metavar="TOPIC")]
 
 
-class Result(msgspec.Struct, frozen=True):
+class BenchResult(msgspec.Struct, frozen=True):
     """Result of a benchmark; times in milliseconds, of requests, or of messages for a round trip."""
 
     what: str
@@ -68,7 +68,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Tally:
+class CallTally:
     """Counts of all callers; thread-safe."""
 
     size: int
@@ -103,12 +103,12 @@ class Tally:
                 self.stopped.set()  # the number of messages would never be reached
         self.stopped.wait(0.1)
 
-    def result(self, what: str) -> Result:
+    def result(self, what: str) -> BenchResult:
         """Return what was measured."""
         seconds = max(time.perf_counter() - self.began, 1e-9)
         times = sorted(each * 1000 for each in self.took) or [0.0]
         cuts = quantiles(times, n=1000, method="inclusive") if len(times) > 1 else times * 999
-        return Result(
+        return BenchResult(
             what=what,
             messages=self.messages,
             bytes=self.messages * self.size,
@@ -134,7 +134,7 @@ def publish(
     with _topic(session, topic) as to:
         request = [Message(os.urandom(load.size)) for _ in range(batch)]
 
-        def caller(client: Client, tally: Tally) -> None:
+        def caller(client: Client, tally: CallTally) -> None:
             place = client.project(session.project).topic(to.name)
             while not tally.is_over:
                 began = time.perf_counter()
@@ -157,7 +157,7 @@ def consume(session: Session, load: Load, batch: Batch = 100) -> None:
         for start in range(0, count, 1000):
             to.publish(request[: count - start])
 
-        def caller(client: Client, tally: Tally) -> None:
+        def caller(client: Client, tally: CallTally) -> None:
             place = client.project(session.project).subscription(of.name)
             while not tally.is_over and tally.messages < count:
                 began = time.perf_counter()
@@ -178,7 +178,7 @@ def roundtrip(session: Session, load: Load) -> None:
     with _topic(session, None) as to, _subscription(session, to) as of:
         message = Message(os.urandom(load.size))
 
-        def caller(client: Client, tally: Tally) -> None:
+        def caller(client: Client, tally: CallTally) -> None:
             place = client.project(session.project).topic(to.name)
             arrived, taken = threading.Event(), threading.Event()
 
@@ -214,9 +214,9 @@ def roundtrip(session: Session, load: Load) -> None:
 
 
 def _measure(
-    session: Session, what: str, load: Load, connections: int, caller: Callable[[Client, Tally], None]
+    session: Session, what: str, load: Load, connections: int, caller: Callable[[Client, CallTally], None]
 ) -> None:
-    tally = Tally(load.size, load.messages, time.perf_counter() + load.seconds)
+    tally = CallTally(load.size, load.messages, time.perf_counter() + load.seconds)
 
     def run() -> None:
         with session.at.client() as client:
@@ -241,7 +241,7 @@ def _measure(
 
 
 @contextmanager
-def _stopping(tally: Tally) -> Iterator[None]:
+def _stopping(tally: CallTally) -> Iterator[None]:
     """Let SIGINT and SIGTERM end the measurement, not the program, so that it cleans up and reports."""
     before = {each: signal.signal(each, lambda *_: tally.stopped.set()) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -251,7 +251,7 @@ def _stopping(tally: Tally) -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _fields(result: Result) -> dict[str, str]:
+def _fields(result: BenchResult) -> dict[str, str]:
     if sys.stderr.isatty():
         print(file=sys.stderr)
     times = (f"{name} {getattr(result, name):,.1f}" for name in ("p50", "p90", "p99", "p999", "max"))

@@ -30,7 +30,7 @@ from ams.cli.arguments import Output, option, project_names
 from ams.cli.exit_codes import Usage
 from ams.cli.output import Format, columns, emit, fields, note, write
 from ams.client import Client, Retry, wire
-from ams.client.connection import OPTION, Connection, Source, connection
+from ams.client.connection import OPTION, ConnectionSettings, SettingsSource, connection
 from ams.client.errors import ClientError, NotAuthenticated
 from ams.client.wire import Call
 from ams.core.settings import environment
@@ -61,7 +61,7 @@ class OptionSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(OptionSet):
+class PageOptions(OptionSet):
     """Page of a list (contract 4)."""
 
     page_size: Annotated[int, option("So many at a time; 0: as many as there are.", min=0)] = 0
@@ -93,10 +93,10 @@ class SessionOptions(OptionSet):
     output: Output = Format.TABLE
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SettingsSource:
         """The settings of the connection."""
         names = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca")
-        return Source(place=OPTION, **{name: getattr(self, name) for name in names})
+        return SettingsSource(place=OPTION, **{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Session(OptionSet):
     """A client, its project, and the output format."""
 
     client: Client
-    at: Connection  # without a token only status and version work
+    at: ConnectionSettings  # without a token only status and version work
     output: Format
     profile: str | None = None  # the named one
     anonymous: str = _ANONYMOUS  # error if the service requires a token and there is none
@@ -148,14 +148,14 @@ class Session(OptionSet):
         """Print a result: as JSON, or as text or fields for people."""
         write(self.output, result, text if isinstance(text, str) else fields(text))
 
-    def done(self, text: str) -> None:
+    def confirm(self, text: str) -> None:
         """Confirm work that has no result: a note for people, an empty object for programs."""
         if self.for_programs:
             emit("{}")
         else:
             note(text)
 
-    def fetch_pages(self, items: str, page: Page, ask: Callable[[Page], Call[T]]) -> T:
+    def fetch_pages(self, items: str, page: PageOptions, ask: Callable[[PageOptions], Call[T]]) -> T:
         """Return one page, or all pages as one; `items` is the list's field in the answer.
 
         Prints on stderr how to get the next page, unless the output is JSON, which has its token.
@@ -177,7 +177,7 @@ class Session(OptionSet):
         return msgspec.structs.replace(found, **{items: every})  # type: ignore[type-var]  # every answer is a Struct
 
 
-class Group(typer.Typer):
+class CommandGroup(typer.Typer):
     """A group of commands; without its own help it has that of the overview."""
 
     def __init__(self, *lines: str, help: str | None = None) -> None:  # noqa: A002  # as Typer calls it
@@ -214,12 +214,12 @@ class Group(typer.Typer):
     ) -> Callable[[F], F]:
         """Add a command that prints a list as a table; `items` is the list's field in the answer.
 
-        With a `Page` parameter it gets one page or all.
+        With a `PageOptions` parameter it gets one page or all.
         """
 
         def write_table(session: Session, ask: Callable[..., Call[Any]], values: Mapping[str, Any]) -> None:
-            pages = [key for key, value in values.items() if isinstance(value, Page)]
-            page = values[pages[0]] if pages else Page()
+            pages = [key for key, value in values.items() if isinstance(value, PageOptions)]
+            page = values[pages[0]] if pages else PageOptions()
             found = session.fetch_pages(items, page, lambda each: ask(**dict.fromkeys(pages, each)))
             result = shown(found) if shown else found
             session.show(result, table(columns, getattr(result, items)))
@@ -231,7 +231,7 @@ class Group(typer.Typer):
 
         def confirm(session: Session, ask: Callable[..., Call[None]], values: Mapping[str, Any]) -> None:
             session.call(ask())
-            session.done(text.format(session=session, **values))
+            session.confirm(text.format(session=session, **values))
 
         return self._asks(name, confirm)
 

@@ -10,14 +10,14 @@ from typing import Annotated, NamedTuple
 import typer
 
 from ams.cli.arguments import SubscriptionName, argument, option, topic_names
-from ams.cli.command import Group, OptionSet, Session
+from ams.cli.command import CommandGroup, OptionSet, Session
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import data_text
 from ams.cli.output import columns, emit, json_line, printable, short_name
 from ams.client import wire
 from ams.client.errors import Conflict, InvalidInput, NotAllowed, NotFound
 
-app = Group("ams dead list watering", "ams dead show watering 3", "ams dead redrive watering 3 4")
+app = CommandGroup("ams dead list watering", "ams dead show watering 3", "ams dead redrive watering 3 4")
 
 _ID = re.compile("[0-9]{1,18}")
 AT_ONCE = 500  # messages that are read at once
@@ -29,7 +29,7 @@ _GIVEN = frozenset((*(_PREFIX + name for name in _NAMES), *(f"CloudPubSubDeadLet
 
 
 @dataclass(frozen=True, slots=True)
-class Source(OptionSet):
+class DeadLetterSource(OptionSet):
     """Topic of the dead letters, and the subscription to read it through."""
 
     topic: Annotated[str, option("Another dead letter topic.", "--from", metavar="TOPIC", complete=topic_names)] = ""
@@ -84,7 +84,7 @@ def list_(
     subscription: SubscriptionName,
     *,
     limit: Annotated[int, option("The newest so many.", "--limit", min=1)] = 100,
-    source: Source,
+    source: DeadLetterSource,
 ) -> None:
     """List the dead letters of a subscription, the newest first."""
     found = list(islice(_dead_letters(session, subscription, source).newest(), limit))
@@ -96,7 +96,7 @@ def show(
     session: Session,
     subscription: SubscriptionName,
     number: Annotated[int, typer.Argument(metavar="ID", min=0, help="Id in that topic.", show_default=False)],
-    source: Source,
+    source: DeadLetterSource,
 ) -> None:
     """Show a dead letter: why it is one, and the message as it was published."""
     found = _dead_letters(session, subscription, source).one(number)
@@ -126,7 +126,7 @@ def redrive(
     unverified: Annotated[
         bool, option("Also those that are not, or not surely, what was published.", "--unverified")
     ] = False,
-    source: Source,
+    source: DeadLetterSource,
 ) -> None:
     """Publish dead letters again as they were; asked again, each is still published once.
 
@@ -189,7 +189,7 @@ def _publish_again(letters: _DeadLetters, letter: wire.ReadMessage, target: str)
     return published.message_ids[0], before
 
 
-def _dead_letters(session: Session, subscription: str, source: Source) -> _DeadLetters:
+def _dead_letters(session: Session, subscription: str, source: DeadLetterSource) -> _DeadLetters:
     """Return the place of dead letters. Raises `Usage` if the subscription has no dead letter topic."""
     if source.topic:
         return _DeadLetters(session, subscription, source.topic, source.through)

@@ -18,7 +18,7 @@ from ams.cli.output import Format, columns, document, emit, note, printable, wri
 from ams.core.clock import SystemClock
 from ams.core.errors import Damaged, Unusable
 from ams.core.settings import Settings, environment, flag
-from ams.core.settings_import import imported
+from ams.core.settings_import import import_configuration
 
 if TYPE_CHECKING:
     from ams.app.backup import Manifest
@@ -259,8 +259,8 @@ def list_settings(
     """
     if context.invoked_subcommand is not None:
         return
-    rows = Settings.load({}, environment(), config, lambda line: note(f"ams: {printable(line)}")).shown()
-    usual = {name: default for name, _, default, _ in Settings().shown()}
+    rows = Settings.load({}, environment(), config, lambda line: note(f"ams: {printable(line)}")).display_rows()
+    usual = {name: default for name, _, default, _ in Settings().display_rows()}
     objects = [
         {"name": name, "flag": flag(name), "variable": variable, "value": value, "default": usual[name], "help": text}
         for name, variable, value, text in rows
@@ -278,12 +278,12 @@ def import_settings(
     The TOML goes to stdout or to a new file; what has no counterpart is listed on stderr. It holds the secrets of the
     original.
     """
-    from ams.authn.settings import imported as authn_settings
+    from ams.authn.settings import import_authn_settings as authn_settings
 
     try:
         with open(file, encoding="utf-8") as opened:
             text = opened.read()
-        found = authn_settings(text) or imported(text)
+        found = authn_settings(text) or import_configuration(text)
     except (OSError, UnicodeDecodeError, Unusable) as error:
         raise Usage(f"{file}: {getattr(error, 'strerror', None) or error}") from error
     if output is None:

@@ -11,7 +11,7 @@ import msgspec
 
 from ams.cli import rights
 from ams.cli.arguments import Output, argument, binding_names, issuer_names, option, user_names
-from ams.cli.command import Columns, Group, Session, table
+from ams.cli.command import Columns, CommandGroup, Session, table
 from ams.cli.exit_codes import Usage
 from ams.cli.output import Format, write
 from ams.cli.secret_file import secret_of
@@ -20,13 +20,13 @@ from ams.client.errors import NotFound
 from ams.client.wire import Call
 from ams.client.wire.users import MASK
 
-app = Group(
+app = CommandGroup(
     "ams issuers set checkin --url https://issuer.example --audience ams --create-users"
     " --role garden=publisher=urn:mace:issuer.example:group:garden",
     "ams issuers show checkin",
     "ams issuers check issuers.toml",
 )
-bindings = Group(
+bindings = CommandGroup(
     "ams bindings create checkin --user jane --issuer https://issuer.example --subject 4f9c@issuer.example",
     "ams bindings list --user jane",
 )

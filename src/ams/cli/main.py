@@ -19,7 +19,7 @@ EXIT_CODES = (
 """`ams.cli.exit_codes.Exit` as help text, a literal: the overview must not load the errors."""
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command: its module, and its line in the overview."""
 
     target: str  # `module:name` of a Typer app or a function
@@ -27,54 +27,54 @@ class Entry(NamedTuple):
 
 
 SERVICE_COMMANDS = {
-    "serve": Entry("ams.cli.serve:serve_command", "Run the service."),
-    "push": Entry("ams.cli.serve:push_command", "Deliver to push endpoints, for a service elsewhere."),
-    "authn serve": Entry("ams.cli.serve:authn_serve_command", "Run the certificate service."),
+    "serve": CommandEntry("ams.cli.serve:serve_command", "Run the service."),
+    "push": CommandEntry("ams.cli.serve:push_command", "Deliver to push endpoints, for a service elsewhere."),
+    "authn serve": CommandEntry("ams.cli.serve:authn_serve_command", "Run the certificate service."),
 }
 """Commands whose options are settings: each target makes a click command."""
 
 COMMANDS = {
-    "check": Entry("ams.cli.installation:check", "Verify a data folder and say what it holds."),
-    "settings": Entry("ams.cli.installation:settings", "List the settings of the service, or import others."),
-    "backup": Entry("ams.cli.installation:backup", "Copy a data folder, also while its service runs."),
-    "restore": Entry("ams.cli.installation:restore_command", "Make a data folder of a backup."),
-    "export": Entry("ams.cli.installation:export_command", "Write all a stopped service holds into a file."),
-    "import": Entry("ams.cli.installation:import_command", "Fill a new installation from an export."),
-    "migrate": Entry("ams.cli.migrate:app", "Move here from the reference implementation."),
-    "projects": Entry("ams.cli.projects:app", "Projects, which share topics and subscriptions."),
-    "users": Entry("ams.cli.users:app", "Users of the service."),
-    "token": Entry("ams.cli.tokens:app", "Named tokens: with an end and with rights of their own."),
-    "bindings": Entry("ams.cli.issuers:bindings", "Bindings: by which identities at issuers a user logs in."),
-    "issuers": Entry("ams.cli.issuers:app", "OpenID Connect issuers whose tokens are accepted."),
-    "members": Entry("ams.cli.users:members", "Members of the project, and their roles in it."),
-    "registrations": Entry("ams.cli.users:registrations", "Who asked to become a user, and what was decided."),
-    "topics": Entry("ams.cli.topics:app", "Topics, and who may publish to them."),
-    "schemas": Entry("ams.cli.schemas:app", "Schemas: what messages must be."),
-    "subs": Entry("ams.cli.subscriptions:app", "Subscriptions, where they stand, and who may consume."),
-    "snapshots": Entry("ams.cli.subscriptions:snapshots", "Snapshots of where parallel subscriptions stand."),
-    "acl": Entry("ams.cli.rights:app", "Access lists of topics and subscriptions."),
-    "apply": Entry("ams.cli.apply:apply", "Make the service hold what files declare."),
-    "admin": Entry("ams.cli.users:admin", "Tokens of users, and the key they are stored under."),
-    "publish": Entry("ams.cli.messages:publish", "Publish messages."),
-    "pull": Entry("ams.cli.messages:pull", "Get the next messages of a subscription."),
-    "ack": Entry("ams.cli.messages:ack", "Acknowledge pulled messages."),
-    "work": Entry("ams.cli.work:work", "Run a program for each message of a parallel subscription."),
-    "tail": Entry("ams.cli.messages:tail", "Follow a topic."),
-    "dead": Entry("ams.cli.dead_letters:app", "Dead letters: messages that an endpoint refused too often."),
-    "provision": Entry("ams.cli.provision:app", "Users, bindings and access lists of what GOCDB lists."),
-    "authn": Entry("ams.cli.authn:app", "The certificate service, and who logs in with what."),
-    "audit": Entry("ams.cli.audit:audit", "Show who did which change, and who failed to log in."),
-    "doctor": Entry("ams.cli.status:doctor", "Say why nothing arrives."),
-    "top": Entry("ams.cli.top:top", "Show topics and subscriptions while they work."),
-    "open": Entry("ams.cli.tokens:open_", "Open the console in a browser, logged in."),
-    "bench": Entry("ams.cli.bench:app", "Measure how fast a service is, from here."),
-    "metrics": Entry("ams.cli.status:metrics", "Counters of projects, topics and subscriptions, and usage."),
-    "status": Entry("ams.cli.status:status", "Show how the service is."),
-    "version": Entry("ams.cli.status:version", "Show the versions of this program and of the service."),
-    "archive": Entry("ams.cli.pipeline:archive", "Keep topics in a Delta table, without Spark."),
-    "pipeline": Entry("ams.cli.pipeline:app", "Jobs on Spark over the topics of a project."),
-    "profile": Entry("ams.cli.profiles:app", "Profiles: services to talk to, by name."),
-    "completion": Entry("ams.cli.arguments:completion", "Print the script that completes commands in a shell."),
+    "check": CommandEntry("ams.cli.installation:check", "Verify a data folder and say what it holds."),
+    "settings": CommandEntry("ams.cli.installation:settings", "List the settings of the service, or import others."),
+    "backup": CommandEntry("ams.cli.installation:backup", "Copy a data folder, also while its service runs."),
+    "restore": CommandEntry("ams.cli.installation:restore_command", "Make a data folder of a backup."),
+    "export": CommandEntry("ams.cli.installation:export_command", "Write all a stopped service holds into a file."),
+    "import": CommandEntry("ams.cli.installation:import_command", "Fill a new installation from an export."),
+    "migrate": CommandEntry("ams.cli.migrate:app", "Move here from the reference implementation."),
+    "projects": CommandEntry("ams.cli.projects:app", "Projects, which share topics and subscriptions."),
+    "users": CommandEntry("ams.cli.users:app", "Users of the service."),
+    "token": CommandEntry("ams.cli.tokens:app", "Named tokens: with an end and with rights of their own."),
+    "bindings": CommandEntry("ams.cli.issuers:bindings", "Bindings: by which identities at issuers a user logs in."),
+    "issuers": CommandEntry("ams.cli.issuers:app", "OpenID Connect issuers whose tokens are accepted."),
+    "members": CommandEntry("ams.cli.users:members", "Members of the project, and their roles in it."),
+    "registrations": CommandEntry("ams.cli.users:registrations", "Who asked to become a user, and what was decided."),
+    "topics": CommandEntry("ams.cli.topics:app", "Topics, and who may publish to them."),
+    "schemas": CommandEntry("ams.cli.schemas:app", "Schemas: what messages must be."),
+    "subs": CommandEntry("ams.cli.subscriptions:app", "Subscriptions, where they stand, and who may consume."),
+    "snapshots": CommandEntry("ams.cli.subscriptions:snapshots", "Snapshots of where parallel subscriptions stand."),
+    "acl": CommandEntry("ams.cli.rights:app", "Access lists of topics and subscriptions."),
+    "apply": CommandEntry("ams.cli.apply:apply", "Make the service hold what files declare."),
+    "admin": CommandEntry("ams.cli.users:admin", "Tokens of users, and the key they are stored under."),
+    "publish": CommandEntry("ams.cli.messages:publish", "Publish messages."),
+    "pull": CommandEntry("ams.cli.messages:pull", "Get the next messages of a subscription."),
+    "ack": CommandEntry("ams.cli.messages:ack", "Acknowledge pulled messages."),
+    "work": CommandEntry("ams.cli.work:work", "Run a program for each message of a parallel subscription."),
+    "tail": CommandEntry("ams.cli.messages:tail", "Follow a topic."),
+    "dead": CommandEntry("ams.cli.dead_letters:app", "Dead letters: messages that an endpoint refused too often."),
+    "provision": CommandEntry("ams.cli.provision:app", "Users, bindings and access lists of what GOCDB lists."),
+    "authn": CommandEntry("ams.cli.authn:app", "The certificate service, and who logs in with what."),
+    "audit": CommandEntry("ams.cli.audit:audit", "Show who did which change, and who failed to log in."),
+    "doctor": CommandEntry("ams.cli.status:doctor", "Say why nothing arrives."),
+    "top": CommandEntry("ams.cli.top:top", "Show topics and subscriptions while they work."),
+    "open": CommandEntry("ams.cli.tokens:open_", "Open the console in a browser, logged in."),
+    "bench": CommandEntry("ams.cli.bench:app", "Measure how fast a service is, from here."),
+    "metrics": CommandEntry("ams.cli.status:metrics", "Counters of projects, topics and subscriptions, and usage."),
+    "status": CommandEntry("ams.cli.status:status", "Show how the service is."),
+    "version": CommandEntry("ams.cli.status:version", "Show the versions of this program and of the service."),
+    "archive": CommandEntry("ams.cli.pipeline:archive", "Keep topics in a Delta table, without Spark."),
+    "pipeline": CommandEntry("ams.cli.pipeline:app", "Jobs on Spark over the topics of a project."),
+    "profile": CommandEntry("ams.cli.profiles:app", "Profiles: services to talk to, by name."),
+    "completion": CommandEntry("ams.cli.arguments:completion", "Print the script that completes commands in a shell."),
 }
 
 ALIASES = {"topic": "topics", "sub": "subs", "profiles": "profile", "tokens": "token"}
@@ -163,7 +163,7 @@ def _overview(
     """Publish and consume messages, and run the service that carries them."""
 
 
-def _import_entry(entry: Entry) -> Any:
+def _import_entry(entry: CommandEntry) -> Any:
     module, _, attribute = entry.target.partition(":")
     return getattr(importlib.import_module(module), attribute)
 

@@ -177,7 +177,7 @@ def ack(
     with saying_of_push(session, subscription):
         session.call(wire.acknowledge(session.project, subscription, [whole]))
     offset, hand_out, _ = whole.rpartition(":")[2].partition("-")
-    session.done(f"acknowledged {offset}" if hand_out else f"acknowledged up to {offset}")
+    session.confirm(f"acknowledged {offset}" if hand_out else f"acknowledged up to {offset}")
 
 
 @contextmanager

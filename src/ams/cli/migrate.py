@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
-from ams.cli.command import Group, OptionSet, Session, with_options
+from ams.cli.command import CommandGroup, OptionSet, Session, with_options
 from ams.cli.exit_codes import Exit, Usage, file_named
 from ams.cli.extras import require_extras
 from ams.cli.installation import Config, installation, progress, settings_of
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from ams.migrate.cutover import Move, Proxy
     from ams.migrate.documents import Oddity
     from ams.migrate.rollback import Returned
-    from ams.migrate.shadow import Report, Shadow
-    from ams.migrate.sources import Source as OldSource
+    from ams.migrate.shadow import Shadow, ShadowReport
+    from ams.migrate.sources import ReferenceSource as OldSource
     from ams.migrate.verification import Verified
 
 T = TypeVar("T")
 
-app = Group(
+app = CommandGroup(
     "ams migrate plan --mongodb mongodb://db.example:27017 --kafka kafka.example:9092",
     "ams migrate export all.jsonl.gz --mongodb mongodb://db.example:27017 --kafka kafka.example:9092",
 )
@@ -77,7 +77,7 @@ def shadow(
     own = Side(old, "" if listen is not None else environment().get(OLD_TOKEN, ""), old_ca)
     other = Side(session.client.endpoint, "" if listen is not None else session.at.token, session.at.ca)
 
-    async def compare() -> "Report":
+    async def compare() -> "ShadowReport":
         async with own, other:
             await own.reach()
             await other.reach()
@@ -118,7 +118,7 @@ def _at_a_signal(end: Callable[[], object]) -> None:
         asyncio.get_running_loop().add_signal_handler(each, end)
 
 
-def _shadow_document(report: "Report") -> object:
+def _shadow_document(report: "ShadowReport") -> object:
     return {
         "routes": {
             action: {"asked": each.asked, "same": each.same, "different": each.different}
@@ -134,7 +134,7 @@ def _shadow_document(report: "Report") -> object:
     }
 
 
-def _shadow_text(report: "Report") -> str:
+def _shadow_text(report: "ShadowReport") -> str:
     counted = [
         (action, str(each.asked), str(each.same), str(each.different)) for action, each in sorted(report.routes.items())
     ]
@@ -155,7 +155,7 @@ def _shadow_text(report: "Report") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Source(OptionSet):
+class ReferenceOptions(OptionSet):
     """Databases of the reference."""
 
     mongodb: MongoDB = field(default="", repr=False)  # it may hold a password
@@ -183,7 +183,7 @@ Strict = Annotated[bool, option("End with an error if anything does not go over 
 
 @app.command()
 @with_options
-def plan(source: Source, *, strict: Strict = False, output: Output = Format.TABLE) -> None:
+def plan(source: ReferenceOptions, *, strict: Strict = False, output: Output = Format.TABLE) -> None:
     """Say what there is, and what of it does not go over as it is. Nothing is changed."""
     asyncio.run(_migrate(source, "", strict, output))
 
@@ -192,7 +192,7 @@ def plan(source: Source, *, strict: Strict = False, output: Output = Format.TABL
 @with_options
 def export(
     file: Annotated[str, argument("FILE", "New file; .gz compresses it, - is stdout.")],
-    source: Source,
+    source: ReferenceOptions,
     *,
     strict: Strict = False,
     output: Output = Format.TABLE,
@@ -206,7 +206,9 @@ def export(
 
 @app.command()
 @with_options
-def copy(source: Source, data: DataFolder = DATA_FOLDER, config: Config = None, output: Output = Format.TABLE) -> None:
+def copy(
+    source: ReferenceOptions, data: DataFolder = DATA_FOLDER, config: Config = None, output: Output = Format.TABLE
+) -> None:
     """Copy messages into a new installation, while the old service goes on; run again, it copies what came since.
 
     Nothing is served of it before `ams migrate cut`.
@@ -222,7 +224,7 @@ def copy(source: Source, data: DataFolder = DATA_FOLDER, config: Config = None, 
 @with_options
 def cut(
     session: Session,
-    source: Source,
+    source: ReferenceOptions,
     data: DataFolder = DATA_FOLDER,
     config: Config = None,
     *,
@@ -260,7 +262,7 @@ def cut(
 @with_options
 def back(
     session: Session,
-    source: Source,
+    source: ReferenceOptions,
     *,
     old: Annotated[str, option("The old service, past the proxy (token: AMS_MIGRATE_TOKEN).", metavar="URL")],
     haproxy: HaProxySocket = "",
@@ -325,7 +327,7 @@ def _step(step: str) -> None:
     note(f"ams: {step}")
 
 
-def _move(source: Source, data: str, config: str | None) -> "Move":
+def _move(source: ReferenceOptions, data: str, config: str | None) -> "Move":
     require_extras("migrate")
     from ams.migrate.cutover import Move
 
@@ -337,7 +339,7 @@ def _move(source: Source, data: str, config: str | None) -> "Move":
 @with_options
 def verify(
     session: Session,
-    source: Source,
+    source: ReferenceOptions,
     *,
     old: Annotated[
         str, option("The old service, to be asked the same (token: AMS_MIGRATE_TOKEN).", "--old", metavar="URL")
@@ -378,7 +380,7 @@ def verify(
 app.does("authn")(migrate_authn)
 
 
-async def _migrate(source: Source, file: str, strict: bool, output: Format) -> None:
+async def _migrate(source: ReferenceOptions, file: str, strict: bool, output: Format) -> None:
     async with source.old_source() as old:
         from ams.migrate.export_writer import plan as planned
         from ams.migrate.export_writer import seconds_to_copy

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ams.cli.arguments import option
-from ams.cli.authn.bulk import Outcome, Report, refuse_record
+from ams.cli.authn.bulk import RecordOutcome, RecordReport, refuse_record
 from ams.cli.authn.importer import KINDS, NOT_COMPARED, OldBinding, OldDatabase, bring_in, reference_of
 from ams.cli.authn.session import AuthnSession
 from ams.cli.command import OptionSet
@@ -46,7 +46,7 @@ class OldDatabases(OptionSet):
         option("A host of the AMS that has moved, repeatable; absent: all hosts of type ams.", "--ams-host"),
     ] = None
 
-    def read(self) -> tuple[OldDatabase, list[Report], Mapping[str, str]]:
+    def read(self) -> tuple[OldDatabase, list[RecordReport], Mapping[str, str]]:
         """Return the old database, reports of unreadable documents, and user names by old uuids."""
         require_extras("migrate")
         from ams.migrate.conversion import user_names
@@ -88,8 +88,8 @@ def migrate_authn(
         note(f"ams: {printable(line)}")
     if stops:
         raise typer.Exit(Exit.REFUSED)
-    expected = {each.place for each in planned if each.outcome is Outcome.REFUSED}
-    unexpected = [each for each in done if each.outcome is Outcome.REFUSED and each.place not in expected]
+    expected = {each.place for each in planned if each.outcome is RecordOutcome.REFUSED}
+    unexpected = [each for each in done if each.outcome is RecordOutcome.REFUSED and each.place not in expected]
     if unexpected:
         raise InvalidInput(f"the service refused {len(unexpected)} records")
 
@@ -108,7 +108,7 @@ class _Following:
         self._old_names = {each.place: each.name for each in old.service_types}
         self._old_names |= {each.place: each.name for each in old.bindings}
         self._remarks: dict[str, str] = {}
-        self.left_out: list[Report] = []
+        self.left_out: list[RecordReport] = []
 
     def follow_user(self, old: OldBinding) -> OldBinding | None:
         is_here = self._hosts is None or old.host in self._hosts
@@ -127,23 +127,23 @@ class _Following:
         self._remarks[old.place] = f"user {name} has the new uuid {now}"
         return replace(old, unique_key=now)
 
-    def add_remarks(self, report: Report) -> Report:
+    def add_remarks(self, report: RecordReport) -> RecordReport:
         was = self._old_names.get(report.place, report.name)
         renamed = f"was called {was!r}" if was != report.name else ""
         remarks = [each for each in (report.text, renamed, self._remarks.get(report.place)) if each]
         return replace(report, text="; ".join(remarks))
 
 
-def _is_odd(report: Report) -> bool:
-    return report.outcome is Outcome.REFUSED or report.text not in ("", NOT_COMPARED)
+def _is_odd(report: RecordReport) -> bool:
+    return report.outcome is RecordOutcome.REFUSED or report.text not in ("", NOT_COMPARED)
 
 
-def _tell(session: AuthnSession, found: Sequence[Report], *, applied: bool) -> None:
+def _tell(session: AuthnSession, found: Sequence[RecordReport], *, applied: bool) -> None:
     odd = [each for each in found if _is_odd(each)]
     kinds = Counter(each.place.partition("#")[0] for each in found)
     outcomes = Counter(each.outcome for each in found)
     counts = {kind: kinds[kind] for kind in KINDS}
-    became = {("left out" if each is Outcome.REFUSED else str(each)): outcomes[each] for each in Outcome}
+    became = {("left out" if each is RecordOutcome.REFUSED else str(each)): outcomes[each] for each in RecordOutcome}
     shown = {**counts, **{name: count for name, count in became.items() if count}, "not as it was": len(odd)}
     text = fields({name.replace("_", " "): f"{count:,}" for name, count in shown.items()})
     if odd:
@@ -153,5 +153,5 @@ def _tell(session: AuthnSession, found: Sequence[Report], *, applied: bool) -> N
     session.show({"counts": counts, "outcomes": became, "details": details, "applied": applied}, text)
 
 
-def _outcome_text(report: Report) -> str:
-    return f"is left out: {report.text}" if report.outcome is Outcome.REFUSED else report.text
+def _outcome_text(report: RecordReport) -> str:
+    return f"is left out: {report.text}" if report.outcome is RecordOutcome.REFUSED else report.text

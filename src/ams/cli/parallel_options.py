@@ -11,7 +11,7 @@ from ams.cli.output import short_name
 from ams.client import wire
 
 
-class Kind(StrEnum):
+class SubscriptionType(StrEnum):
     """The types of subscriptions."""
 
     ORDERED = "ordered"
@@ -30,7 +30,7 @@ class Redelivery(OptionSet):
     max_attempts: Annotated[int, option("How often that is, 5 to 100; the service's is 5.", min=0)] = 0
 
     @property
-    def said(self) -> dict[str, Any]:
+    def given_fields(self) -> dict[str, Any]:
         """The fields that are set; raises `Usage` for what is no duration."""
         said: dict[str, Any] = {}
         if self.retry_min or self.retry_max:
@@ -52,7 +52,7 @@ class Keeping(OptionSet):
     retention: Annotated[str, option("How long messages are kept for it, 10m to 31d.", metavar="DURATION")] = ""
 
     @property
-    def said(self) -> dict[str, Any]:
+    def given_fields(self) -> dict[str, Any]:
         """The fields that are set; raises `Usage` for what is no duration."""
         fields = {
             "enable_exactly_once_delivery": self.exactly_once,
@@ -89,7 +89,7 @@ def _span(text: str) -> str | None:
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
 
 
-def shown(subscription: wire.Subscription) -> dict[str, str]:
+def parallel_fields(subscription: wire.Subscription) -> dict[str, str]:
     """Return the fields of a parallel subscription for people; empty for an ordered one."""
     if not subscription.type:
         return {}

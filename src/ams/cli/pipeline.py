@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ams.cli.arguments import Output, argument, option, pairs, seconds_said, time_of, topic_names
-from ams.cli.command import Group, Session, examples, with_options
+from ams.cli.command import CommandGroup, Session, examples, with_options
 from ams.cli.exit_codes import Exit, Usage
 from ams.cli.extras import require_extras
 from ams.cli.output import Format, columns, fields, note, printable, write
@@ -24,10 +24,10 @@ from ams.client.connection import TOKEN_VARIABLES
 from ams.pipeline.errors import CheckFailed, PipelineError, StoreFailed, WrongDefinition, WrongTable
 
 if TYPE_CHECKING:
-    from ams.pipeline.job_run import Plan
+    from ams.pipeline.job_run import RunPlan
 
-app = Group()
-tables = Group(
+app = CommandGroup()
+tables = CommandGroup(
     "ams pipeline table history ams-pipeline/accounting/results/sites",
     "ams pipeline table restore ams-pipeline/accounting/results/sites 2024-03-05",
     "ams pipeline table merge archive --partition date=2024-03-04",
@@ -139,7 +139,7 @@ def list_jobs(
     write(output, found, columns(headers, rows))
 
 
-def _plan(target: str, settings: list[str] | None) -> "Plan":
+def _plan(target: str, settings: list[str] | None) -> "RunPlan":
     require_extras("spark")
     from ams.pipeline.definition.plans import read_plan
 
@@ -152,7 +152,7 @@ def _plan(target: str, settings: list[str] | None) -> "Plan":
         raise Usage(f"{error.file}: {count} {'mistake' if count == 1 else 'mistakes'}; nothing was started") from error
 
 
-def _folder(plan: "Plan", work: str | None) -> Path:
+def _folder(plan: "RunPlan", work: str | None) -> Path:
     return Path(os.path.abspath(work or os.path.join(WORK_FOLDER, plan.name)))
 
 

@@ -6,7 +6,7 @@ import sys
 from typing import Annotated
 
 from ams.cli.arguments import Output, argument, option
-from ams.cli.command import Group
+from ams.cli.command import CommandGroup
 from ams.cli.exit_codes import Usage, file_named
 from ams.cli.output import Format, columns, fields, note, write
 from ams.client.connection import CURRENT, Profiles, endpoint_of, profiles_path, read_profiles
@@ -14,7 +14,7 @@ from ams.core.names import is_name
 from ams.core.settings import environment, toml_text
 from ams.storage.files import Disk, write_whole
 
-app = Group(
+app = CommandGroup(
     "ams profile set site --endpoint https://ams.example --project garden --token-stdin < site.token",
     "ams profile use site",
 )

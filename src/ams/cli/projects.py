@@ -4,14 +4,14 @@ from contextlib import suppress
 from typing import Annotated
 
 from ams.cli.arguments import Duration, ProjectName, argument, option, pairs, retention_seconds, retention_text
-from ams.cli.command import Columns, Group, Session, facts
+from ams.cli.command import Columns, CommandGroup, Session, facts
 from ams.cli.exit_codes import Usage
 from ams.client import wire
 from ams.client.errors import NotAllowed
 from ams.client.wire import Call, Projects
 from ams.core.settings import size_number
 
-app = Group('ams projects create garden --description "What grows"', "ams projects list -o json")
+app = CommandGroup('ams projects create garden --description "What grows"', "ams projects list -o json")
 
 _FIELDS: Columns = {
     "project": "name",

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from ams.cli.arguments import option
-from ams.cli.command import Group, OptionSet, SessionOptions, with_options
+from ams.cli.command import CommandGroup, OptionSet, SessionOptions, with_options
 from ams.cli.exit_codes import Exit, Usage
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.client import Client
-from ams.client.connection import TOKEN_VARIABLES, Connection, Source, authn_connection, connection
+from ams.client.connection import TOKEN_VARIABLES, ConnectionSettings, SettingsSource, authn_connection, connection
 from ams.client.errors import NoService
 from ams.client.transport import beside, host
 from ams.core.errors import BadSettings
@@ -23,11 +23,11 @@ from ams.provisioning.endpoints import LeftOut, Reason
 from ams.provisioning.execution import both
 from ams.provisioning.gocdb import Feed, sites_address
 from ams.provisioning.plan import find_target
-from ams.provisioning.provision import Report, RunOptions, as_object, cells, provision
+from ams.provisioning.provision import ProvisionReport, RunOptions, as_object, cells, provision
 
 PUBLIC_FEED = "https://goc.egi.eu/gocdbpi/public/?method=get_service_endpoint&service_type={{service-type}}"
 
-app = Group(
+app = CommandGroup(
     "ams provision gocdb --service-type gLite-APEL --project accounting --dry-run",
     "ams provision gocdb --feed endpoints.xml --sites sites.xml --service-type gLite-APEL -p accounting",
     "ams provision cloud-info -c ams-create-users-cloud-info.cfg --remove",
@@ -124,7 +124,10 @@ def _provision_options(
     if not service_types:
         raise Usage("which endpoints? name their types with --service-type")
     at = _authn(
-        Source(authn_endpoint=authn_endpoint, authn_key_file=authn_key_file, authn_ca=authn_ca), profile, ini, found
+        SettingsSource(authn_endpoint=authn_endpoint, authn_key_file=authn_key_file, authn_ca=authn_ca),
+        profile,
+        ini,
+        found,
     )
     return ProvisionOptions(
         ini=ini,
@@ -186,7 +189,7 @@ def _run_provision(given: ProvisionOptions, options: RunOptions) -> None:
         raise typer.Exit(Exit.REFUSED)
 
 
-def _text(report: Report, options: RunOptions) -> str:
+def _text(report: ProvisionReport, options: RunOptions) -> str:
     rows = [cells(step) for step in report.steps]
     parts = [columns(("STEP", "WHAT", "WITH"), rows)] if rows and options.dry_run else []
     if not rows:
@@ -218,7 +221,7 @@ def _count_and_names(names: Sequence[str]) -> str:
     return f"{len(names)}: {', '.join(names)}" if names else "0"
 
 
-def _as_object(report: Report, options: RunOptions) -> dict[str, Any]:
+def _as_object(report: ProvisionReport, options: RunOptions) -> dict[str, Any]:
     vanished = report.vanished
     return {
         "applied": not options.dry_run,
@@ -244,7 +247,7 @@ def _left_out(left_out: LeftOut, *, reason: bool = False) -> dict[str, str]:
     return place | ({"reason": left_out.reason.value} if reason else {}) | {"text": left_out.text}
 
 
-def _or_of_file(asked: Source, ini: Ini) -> Source:
+def _or_of_file(asked: SettingsSource, ini: Ini) -> SettingsSource:
     """Return the options, with the file's values for settings that are neither in them nor in the environment."""
     given = environment()
     token = asked.token or asked.token_file or asked.bearer_token_file or any(map(given.get, TOKEN_VARIABLES))
@@ -256,7 +259,7 @@ def _or_of_file(asked: Source, ini: Ini) -> Source:
     )
 
 
-def _authn(asked: Source, profile: str | None, ini: Ini, ams: Connection) -> Connection:
+def _authn(asked: SettingsSource, profile: str | None, ini: Ini, ams: ConnectionSettings) -> ConnectionSettings:
     """Return the connection to the certificate service; the AMS token is its key only on the host of AMS."""
     given = environment()
     key = asked.authn_key_file or given.get("AMS_AUTHN_KEY") or given.get("AMS_AUTHN_KEY_FILE")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Annotated, NamedTuple
 
 from ams.cli.arguments import MemberNames, Resource, argument, member_names, option
-from ams.cli.command import Group, Session
+from ams.cli.command import CommandGroup, Session
 from ams.cli.exit_codes import Usage
 from ams.cli.output import columns
 from ams.client import wire
@@ -17,7 +17,9 @@ from ams.client.errors import NotFound
 from ams.client.wire import Call
 from ams.core.rights import ANY, CONSUME, PUBLISH, is_resource
 
-app = Group("ams acl show topics/readings", "ams acl add subs/watering sprinkler", "ams acl set topics/readings --none")
+app = CommandGroup(
+    "ams acl show topics/readings", "ams acl add subs/watering sprinkler", "ams acl set topics/readings --none"
+)
 
 ALL_RIGHTS = "all of the user's"  # shown for a token without reduced rights
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ams.cli.arguments import AttributePairs, SchemaName, TopicName, option, pairs
-from ams.cli.command import Group, Session
+from ams.cli.command import CommandGroup, Session
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import content_of
 from ams.cli.output import columns, document, fields, short_name, text_block
@@ -15,14 +15,14 @@ from ams.client import wire
 from ams.client.wire import Call
 from ams.wire.projects import DEFINITION, DESCRIPTOR
 
-app = Group(
+app = CommandGroup(
     "ams schemas create reading --file reading.json",
     "ams schemas dry-run reading readings --messages 1000",
     "ams schemas validate reading --data '{}'",
 )
 
 
-class Kind(StrEnum):
+class SchemaLanguage(StrEnum):
     """The languages of schemas."""
 
     JSON = "json"
@@ -56,7 +56,7 @@ def create(
     schema: SchemaName,
     file: File = None,
     attributes: Attributes = None,
-    kind: Annotated[Kind, option("What payloads are.", "--type")] = Kind.JSON,
+    kind: Annotated[SchemaLanguage, option("What payloads are.", "--type")] = SchemaLanguage.JSON,
 ) -> Call[wire.Schema]:
     """Make a schema of payloads (--file), of attributes (--attributes), or of both."""
     if file is None and attributes is None:
@@ -97,7 +97,7 @@ def update(
     schema: SchemaName,
     file: File = None,
     attributes: Attributes = None,
-    kind: Annotated[Kind | None, option("What payloads are.", "--type")] = None,
+    kind: Annotated[SchemaLanguage | None, option("What payloads are.", "--type")] = None,
     rename: Annotated[str, option("The new name.", metavar="NAME")] = "",
     no_attributes: Annotated[bool, option("Allow any attributes.", "--no-attributes")] = False,
 ) -> Call[wire.Schema]:
@@ -134,12 +134,12 @@ def validate(
     asked = session.call(wire.get_schema(session.project, schema))
     if asked.attributes:
         call = wire.validate_message(session.project, schema, wire.message(payload, attributes))
-    elif asked.type in (Kind.AVRO, Kind.PROTOBUF):
+    elif asked.type in (SchemaLanguage.AVRO, SchemaLanguage.PROTOBUF):
         call = wire.validate_datum(session.project, schema, payload)
     else:
         call = wire.validate_document(session.project, schema, payload)
     session.call(call)
-    session.done(f"schema {schema} allows it")
+    session.confirm(f"schema {schema} allows it")
 
 
 def _dry_run_text(done: wire.DryRun) -> str:
@@ -160,11 +160,11 @@ def dry_run(
 
 
 def _parts(
-    file: str | None, attributes: str | None, kind: Kind | None
+    file: str | None, attributes: str | None, kind: SchemaLanguage | None
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     if file == attributes == "-":
         raise Usage("standard input can be one of --file and --attributes")
-    if kind is Kind.PROTOBUF and file is not None:
+    if kind is SchemaLanguage.PROTOBUF and file is not None:
         return {DEFINITION: content_of(file).decode(errors="replace")}, _object(attributes)
     return _object(file), _object(attributes)
 

@@ -7,7 +7,7 @@ import typer
 
 from ams import __version__
 from ams.cli.arguments import SubscriptionName, TopicName, argument, option, project_names, subscription_names
-from ams.cli.command import Group, Session, with_options
+from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.output import columns, fields, json_line, printable, short_name
 from ams.client import wire
 from ams.client.errors import NotAllowed, NotAuthenticated, NotFound
@@ -15,7 +15,7 @@ from ams.client.wire import Call
 from ams.core.clock import Milliseconds, span_text
 from ams.core.settings import duration_text
 
-metrics = Group()
+metrics = CommandGroup()
 
 Start = Annotated[str, option("First day, YYYY-MM-DD; default 1970-01-01.", "--from", metavar="DAY")]
 End = Annotated[str, option("Last day, YYYY-MM-DD, included; default today.", "--to", metavar="DAY")]

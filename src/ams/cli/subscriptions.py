@@ -6,23 +6,23 @@ from typing import Annotated
 import typer
 
 from ams.cli.arguments import SubscriptionName, argument, option, snapshot_names, time_of, topic_names, whole_seconds
-from ams.cli.command import Columns, Group, Page, Session, table
+from ams.cli.command import Columns, CommandGroup, PageOptions, Session, table
 from ams.cli.exit_codes import Usage
 from ams.cli.output import emit, fields, json_line, note, short_name
-from ams.cli.parallel_options import Keeping, Kind, Redelivery, Unset, shown, unset
+from ams.cli.parallel_options import Keeping, Redelivery, SubscriptionType, Unset, parallel_fields, unset
 from ams.cli.rights import SUBSCRIPTION, NoUsers, Users
 from ams.cli.top import counts
 from ams.client import wire
 from ams.client.errors import ClientError
 from ams.client.wire import Call
 
-app = Group(
+app = CommandGroup(
     "ams subs create watering --topic readings --ack-deadline 60",
     "ams subs offsets watering",
     "ams subs seek watering --to oldest",
 )
 
-snapshots = Group("ams snapshots create before-upgrade workers", "ams snapshots list")
+snapshots = CommandGroup("ams snapshots create before-upgrade workers", "ams snapshots list")
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 """Before and after every message."""
@@ -45,7 +45,7 @@ def _fields(subscription: wire.Subscription) -> dict[str, str]:
         "hash": str(push.get("verificationHash", "")) if waits else "",
         "dead letters": f"to {topic} after {push.get('maxDeliveryAttempts')} attempts" if topic else "",
         "push status": subscription.push_status,
-        **shown(subscription),
+        **parallel_fields(subscription),
     }
 
 
@@ -58,7 +58,9 @@ def create(
     ] = "",
     topic: Annotated[str, option("The same as TOPIC.", complete=topic_names)] = "",
     ack_deadline: Annotated[int | None, option("Seconds to acknowledge in; the service's is 10.")] = None,
-    kind: Annotated[Kind, option("The options below are for parallel ones alone.", "--type")] = Kind.ORDERED,
+    kind: Annotated[
+        SubscriptionType, option("The options below are for parallel ones alone.", "--type")
+    ] = SubscriptionType.ORDERED,
     *,
     redelivery: Redelivery,
     filter_: Annotated[str, option("Deliver only what it matches, such as attributes:lang.", "--filter")] = "",
@@ -69,12 +71,15 @@ def create(
     if bool(topic) == bool(topic_too):
         raise Usage(f"name one topic: ams subs create {subscription} TOPIC, or --topic TOPIC")
     options = wire.ParallelOptions(
-        filter=filter_ or None, enable_message_ordering=ordering or None, **redelivery.said, **keeping.said
+        filter=filter_ or None,
+        enable_message_ordering=ordering or None,
+        **redelivery.given_fields,
+        **keeping.given_fields,
     )
-    if kind is Kind.ORDERED and options != wire.ParallelOptions():
+    if kind is SubscriptionType.ORDERED and options != wire.ParallelOptions():
         raise Usage("those are options of a parallel subscription: give --type parallel")
     there = session.client.project(session.project).subscription(subscription)
-    parallel = options if kind is Kind.PARALLEL else None
+    parallel = options if kind is SubscriptionType.PARALLEL else None
     made = there.create(topic or topic_too, ack_deadline=ack_deadline, parallel=parallel)
     session.show(made, _fields(made))
 
@@ -84,7 +89,7 @@ def update(
     session: Session, subscription: SubscriptionName, redelivery: Redelivery, keeping: Keeping, taken_back: Unset = None
 ) -> Call[wire.Subscription]:
     """Change options of a parallel subscription; the others stay."""
-    said = redelivery.said | keeping.said
+    said = redelivery.given_fields | keeping.given_fields
     none = unset(taken_back)
     if said.keys() & none.keys():
         raise Usage("what is set cannot be --unset too")
@@ -102,7 +107,7 @@ def update(
         "CREATED": "created_on",
     },
 )
-def list_(session: Session, page: Page) -> Call[wire.Subscriptions]:
+def list_(session: Session, page: PageOptions) -> Call[wire.Subscriptions]:
     """List the subscriptions of the project, newest first."""
     return wire.list_subscriptions(session.project, **page.query)
 
@@ -350,7 +355,7 @@ def create_snapshot(session: Session, snapshot: SnapshotName, subscription: Subs
         "EXPIRES": "expire_time",
     },
 )
-def list_snapshots(session: Session, page: Page) -> Call[wire.Snapshots]:
+def list_snapshots(session: Session, page: PageOptions) -> Call[wire.Snapshots]:
     """List the snapshots of the project, newest first."""
     return wire.list_snapshots(session.project, **page.query)
 

@@ -23,7 +23,7 @@ from ams.cli.arguments import (
     user_names,
     whole_seconds,
 )
-from ams.cli.command import Group, Session, with_options
+from ams.cli.command import CommandGroup, Session, with_options
 from ams.cli.exit_codes import Usage
 from ams.cli.output import emit, note
 from ams.cli.secret_file import new_file, secret_file
@@ -31,7 +31,7 @@ from ams.client import wire
 from ams.client.errors import NotFound
 from ams.client.wire import Call
 
-app = Group(
+app = CommandGroup(
     "ams token create sensor-7 --publish readings --expires-in 90d --to-file sensor-7.token",
     "ams token create sensor-8 --publish readings --google-file sensor-8.json",
     "ams token list --user sensor",
@@ -150,7 +150,7 @@ def revoke(session: Session, name: TokenName, user: User = None) -> None:
     """Take a named token away: it is dead at once."""
     owner = session.owner(user)
     session.call(wire.revoke_token(owner, name))
-    session.done(f"token {name} of {owner} revoked")
+    session.confirm(f"token {name} of {owner} revoked")
 
 
 def _create_key(session: Session, wanted: Callable[..., Call[wire.NamedToken]], path: str) -> None:

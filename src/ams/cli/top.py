@@ -21,7 +21,7 @@ import httpx
 import msgspec
 
 from ams.cli.arguments import option
-from ams.cli.command import Page, Session, with_options
+from ams.cli.command import PageOptions, Session, with_options
 from ams.cli.exit_codes import Usage
 from ams.cli.output import columns, emit, json_line, note, printable, short_name
 from ams.client import wire
@@ -50,7 +50,7 @@ class Order(StrEnum):
 KEYS = {each.value[0]: each for each in Order}  # keys that choose an order: its first letter
 
 
-class Row(msgspec.Struct, frozen=True):
+class ViewRow(msgspec.Struct, frozen=True):
     """Current row of a topic or a subscription; rates are messages per second."""
 
     topic: str
@@ -67,7 +67,7 @@ class Picture(msgspec.Struct, frozen=True):
     """All rows at one moment."""
 
     time: str
-    rows: Sequence[Row]
+    rows: Sequence[ViewRow]
 
 
 @with_options
@@ -88,7 +88,7 @@ def top(
     topics, of_topic = _names(session, match)
     if not topics and not of_topic:
         raise Usage(f"no topic or subscription of {session.project} has a name like {match!r}")
-    watch = Watch(session, topics, of_topic)
+    watch = ViewWatch(session, topics, of_topic)
     drawn = sys.stdout.isatty() and sys.stdin.isatty() and not session.for_programs and not once
     if not drawn:
         _write(session, watch, sort, every, once=once)
@@ -105,7 +105,7 @@ def top(
 
 def _names(session: Session, match: str) -> tuple[list[str], dict[str, str]]:
     """Return topics, and topics by subscription, up to the limit of a view; prints what was left out."""
-    every = Page(every=True)
+    every = PageOptions(every=True)
     found = session.fetch_pages("topics", every, lambda page: wire.list_topics(session.project, **page.query))
     topics = [short_name(each.name) for each in found.topics]
     listed = session.fetch_pages(
@@ -125,7 +125,7 @@ class _Ended(NamedTuple):
     error: Exception
 
 
-class Watch:
+class ViewWatch:
     """Counts of a view, which a thread follows."""
 
     def __init__(self, session: Session, topics: Sequence[str], of_topic: Mapping[str, str]) -> None:
@@ -171,12 +171,12 @@ class Watch:
             return Picture("", [])
         found = self.now
         topics = [
-            Row(name, messages=each.messages, published=self._rate(lambda c: c.topics[name].messages))  # noqa: B023
+            ViewRow(name, messages=each.messages, published=self._rate(lambda c: c.topics[name].messages))  # noqa: B023
             for name, each in found.topics.items()
         ]
         rates = {row.topic: row.published for row in topics}
         subscriptions = [
-            Row(
+            ViewRow(
                 self._of_topic.get(name, ""), name, None, each.lag, each.oldest_unacked_seconds,
                 rates.get(self._of_topic.get(name, ""), 0.0),
                 self._rate(lambda c: c.subscriptions[name].current),  # noqa: B023
@@ -184,7 +184,7 @@ class Watch:
             )
             for name, each in found.subscriptions.items()
         ]  # fmt: skip
-        values: dict[Order, Callable[[Row], float]] = {
+        values: dict[Order, Callable[[ViewRow], float]] = {
             Order.LAG: lambda row: row.lag or 0,
             Order.AGE: lambda row: row.oldest_unacked_seconds or 0,
             Order.IN: lambda row: row.published,
@@ -231,7 +231,7 @@ def _age(seconds: int | None) -> str:
     return f"{seconds}s"
 
 
-def _write(session: Session, watch: Watch, sort: Order, every: float, *, once: bool) -> None:
+def _write(session: Session, watch: ViewWatch, sort: Order, every: float, *, once: bool) -> None:
     watch.take(None)
     while True:
         if watch.trouble:
@@ -245,7 +245,7 @@ def _write(session: Session, watch: Watch, sort: Order, every: float, *, once: b
             emit("")
 
 
-def _draw(project: str, watch: Watch, sort: Order) -> None:
+def _draw(project: str, watch: ViewWatch, sort: Order) -> None:
     size = shutil.get_terminal_size()
     keys = ", ".join(f"{letter} {order}" for letter, order in KEYS.items())
     said = watch.trouble or f"first: {sort}"

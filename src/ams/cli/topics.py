@@ -15,7 +15,7 @@ from ams.cli.arguments import (
     subscription_names,
     time_of,
 )
-from ams.cli.command import Columns, Group, Page, Session
+from ams.cli.command import Columns, CommandGroup, PageOptions, Session
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import MessageFilter, show_lines
 from ams.cli.output import short_name
@@ -23,7 +23,7 @@ from ams.cli.rights import TOPIC, NoUsers, Users
 from ams.client import wire
 from ams.client.wire import Call, TopicOffsets
 
-app = Group("ams topics create readings", "ams topics list --all -o json", "ams topics set-acl readings sensor")
+app = CommandGroup("ams topics create readings", "ams topics list --all -o json", "ams topics set-acl readings sensor")
 
 Subscription = Annotated[
     str, option("Subscription to the topic, for consumers.", complete=subscription_names, show_default=False)
@@ -59,7 +59,7 @@ def create(
         "SCHEMA": lambda each: short_name(each.schema),
     },
 )
-def list_(session: Session, page: Page) -> Call[wire.Topics]:
+def list_(session: Session, page: PageOptions) -> Call[wire.Topics]:
     """List the topics of the project, newest first."""
     return wire.list_topics(session.project, **page.query)
 

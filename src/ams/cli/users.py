@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from ams.cli.arguments import MemberName, UserName, argument, option, project_names
-from ams.cli.command import Columns, Group, OptionSet, Page, Session, facts
+from ams.cli.command import Columns, CommandGroup, OptionSet, PageOptions, Session, facts
 from ams.cli.exit_codes import Usage
 from ams.cli.installation import rotate_key
 from ams.cli.output import note
@@ -15,15 +15,15 @@ from ams.client import wire
 from ams.client.errors import NotAuthenticated
 from ams.client.wire import Call
 
-app = Group(
+app = CommandGroup(
     "ams users create sensor --email sensor@site.example --role garden=publisher",
     "ams users update sensor --organization Greenhouse",
     "ams users list --member-of garden --all",
 )
-members = Group("ams members create sensor --role publisher", "ams members update sensor --role consumer")
-registrations = Group()
-tokens = Group(help="Tokens of users.")
-admin = Group()
+members = CommandGroup("ams members create sensor --role publisher", "ams members update sensor --role consumer")
+registrations = CommandGroup()
+tokens = CommandGroup(help="Tokens of users.")
+admin = CommandGroup()
 admin.add_typer(tokens, name="tokens")
 admin.command()(rotate_key)
 
@@ -49,7 +49,7 @@ class Person(OptionSet):
     description: Annotated[str | None, option("What the user is for.")] = None
 
 
-class Status(StrEnum):
+class RegistrationStatus(StrEnum):
     """Status of a registration."""
 
     PENDING = "pending"
@@ -99,7 +99,7 @@ def list_(
     session: Session,
     *,
     member_of: Annotated[str, option("Only its members.", metavar="PROJECT", complete=project_names)] = "",
-    page: Page,
+    page: PageOptions,
 ) -> Call[wire.Users]:
     """List users, newest first."""
     return wire.list_users(project=member_of, details=True, **page.query)
@@ -161,7 +161,7 @@ def _details(
 
 
 @members.lists("users", _COLUMNS, shown=_without_tokens)
-def list_members(session: Session, page: Page) -> Call[wire.Users]:
+def list_members(session: Session, page: PageOptions) -> Call[wire.Users]:
     """List the members, newest user first."""
     return wire.list_members(session.project, details=True, **page.query)
 
@@ -243,7 +243,7 @@ def register(session: Session, user: UserName, person: Person) -> Call[wire.Regi
 )
 def list_registrations(
     session: Session,
-    status: Annotated[Status | None, option("Only these.")] = None,
+    status: Annotated[RegistrationStatus | None, option("Only these.")] = None,
     user: Annotated[str, option("Only those for this name.", metavar="USER")] = "",
     email: Annotated[str, option("Only those with this address.")] = "",
     organization: Annotated[str, option("Only those of this organization.")] = "",

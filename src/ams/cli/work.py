@@ -20,7 +20,7 @@ from ams.cli.command import PATIENCE, Session, with_options
 from ams.cli.exit_codes import Usage
 from ams.cli.messages import publish_time_of, saying_of_push
 from ams.cli.output import emit, json_line, note, printable, short_name
-from ams.cli.parallel_options import Kind
+from ams.cli.parallel_options import SubscriptionType
 from ams.client import ReceivedMessage, RetryLater, wire
 from ams.client.errors import ClientError, Conflict
 from ams.client.messages import MAX_DELAY
@@ -63,7 +63,7 @@ def work(
         raise Usage(f"there is no program {command[0]!r}")
     with saying_of_push(session, subscription):
         found = session.patient.call(wire.get_subscription(session.project, subscription))
-        if found.type != Kind.PARALLEL:
+        if found.type != SubscriptionType.PARALLEL:
             raise Conflict(
                 f"{subscription} is an ordered subscription, whose messages are for one consumer, one after the other;"
                 f" make a parallel one beside it: ams subs create {subscription}-work {short_name(found.topic)}"

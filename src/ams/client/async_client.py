@@ -136,7 +136,7 @@ class AsyncClient:
             except (StopIteration, Closed):
                 return
             if isinstance(step, Deliver):
-                if self._connections.closed:
+                if self._connections.is_closed:
                     return
                 yield step.message
 

@@ -32,7 +32,7 @@ OPTION, VARIABLE = "an option", "a variable"  # places of settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SettingsSource:
     """Settings from one place; None for an absent one."""
 
     endpoint: str | None = None
@@ -59,7 +59,7 @@ class Profiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ConnectionSettings:
     """The settings of a connection."""
 
     endpoint: str
@@ -77,11 +77,11 @@ class Connection:
         return Client(self.endpoint, self.token, bearer=self.bearer, ca=self.ca, timeout=timeout, retry=None)
 
 
-def connection(options: Source, profile: str | None, environment: Mapping[str, str]) -> Connection:
+def connection(options: SettingsSource, profile: str | None, environment: Mapping[str, str]) -> ConnectionSettings:
     """Resolve a connection. Raises `BadConnection` if there is no endpoint or a place cannot be read."""
     sources = _sources(options, profile, environment, "endpoint")
     token_file, ca = os.path.join(LOCAL_FOLDER, "admin.token"), os.path.join(LOCAL_FOLDER, "ca.pem")
-    local = Source(token_file=token_file, ca=ca) if os.path.exists(token_file) and os.path.exists(ca) else None
+    local = SettingsSource(token_file=token_file, ca=ca) if os.path.exists(token_file) and os.path.exists(ca) else None
     endpoint = endpoint_of(_first(sources, "endpoint") or ("https://localhost:8080" if local else None))
     if local and _is_local(endpoint):
         sources.append(local)
@@ -91,10 +91,12 @@ def connection(options: Source, profile: str | None, environment: Mapping[str, s
         bearer = BearerFile(os.path.abspath(login.bearer_token_file))
         bearer()  # raises before any request
     project, ca_file = _first(sources, "project"), _first(sources, "ca")
-    return Connection(endpoint, _secret([login], "token"), project, ca_file, bearer, _place_of(login))
+    return ConnectionSettings(endpoint, _secret([login], "token"), project, ca_file, bearer, _place_of(login))
 
 
-def authn_connection(options: Source, profile: str | None, environment: Mapping[str, str]) -> Connection:
+def authn_connection(
+    options: SettingsSource, profile: str | None, environment: Mapping[str, str]
+) -> ConnectionSettings:
     """Resolve a connection to the certificate service; its token is a management key.
 
     Without a CA file of its own, that of AMS is used. Raises `BadConnection` if there is no endpoint or a place cannot
@@ -109,16 +111,18 @@ def authn_connection(options: Source, profile: str | None, environment: Mapping[
     if local and _is_local(endpoint):
         sources.append(local)
     ca = _first(sources, "authn_ca") or _first(sources, "ca")
-    return Connection(endpoint, _secret(sources, "authn_key"), None, ca)
+    return ConnectionSettings(endpoint, _secret(sources, "authn_key"), None, ca)
 
 
-def _sources(options: Source, profile: str | None, environment: Mapping[str, str], endpoint: str) -> list[Source]:
+def _sources(
+    options: SettingsSource, profile: str | None, environment: Mapping[str, str], endpoint: str
+) -> list[SettingsSource]:
     """Return the options, the variables, and the named profile or, without an `endpoint`, the one in use.
 
     An explicit endpoint must not get a profile's token. Each field has a variable: `AMS_ENDPOINT`, `AMS_TOKEN`, ...
     """
     said = {name: environment.get(f"AMS_{name.upper()}") or None for name in (*KEYS, "bearer_token")}
-    sources = [options, Source(place=VARIABLE, **said)]
+    sources = [options, SettingsSource(place=VARIABLE, **said)]
     path = profiles_path(environment)
     name = profile or environment.get("AMS_PROFILE")
     if not name and not _first(sources, endpoint):
@@ -126,11 +130,11 @@ def _sources(options: Source, profile: str | None, environment: Mapping[str, str
     return [*sources, read_profile(path, name)] if name else sources
 
 
-def _local_authn() -> Source | None:
+def _local_authn() -> SettingsSource | None:
     for folder in ("ams-authn", LOCAL_FOLDER):  # its own folder, or AMS's
         key, ca = os.path.join(folder, "authn.key"), os.path.join(folder, "authn-tls", "ca.pem")
         if os.path.exists(key):
-            return Source(authn_key_file=key, authn_ca=ca if os.path.exists(ca) else None)
+            return SettingsSource(authn_key_file=key, authn_ca=ca if os.path.exists(ca) else None)
     return None
 
 
@@ -151,12 +155,12 @@ def _is_local(endpoint: str) -> bool:
     return endpoint.startswith("https:") and host(endpoint) in LOOPBACK
 
 
-def _first(sources: list[Source], field: str) -> str | None:
+def _first(sources: list[SettingsSource], field: str) -> str | None:
     values: list[str | None] = [getattr(source, field) for source in sources]
     return next((value for value in values if value), None)
 
 
-def _login(sources: list[Source]) -> Source:
+def _login(sources: list[SettingsSource]) -> SettingsSource:
     for source in sources:
         bearer = source.bearer_token or source.bearer_token_file
         if bearer and (source.token or source.token_file):
@@ -165,10 +169,10 @@ def _login(sources: list[Source]) -> Source:
             raise BadConnection("a bearer token and a bearer token file were given in one place; give one of them")
         if bearer or source.token or source.token_file:
             return source
-    return Source()
+    return SettingsSource()
 
 
-def _place_of(source: Source) -> str:
+def _place_of(source: SettingsSource) -> str:
     for kind in ("token", "bearer_token"):
         said, path = getattr(source, kind), getattr(source, f"{kind}_file")
         if path:
@@ -178,7 +182,7 @@ def _place_of(source: Source) -> str:
     return ""
 
 
-def _secret(sources: list[Source], field: str) -> str:
+def _secret(sources: list[SettingsSource], field: str) -> str:
     what = "token" if field == "token" else "key"
     for source in sources:
         said, path = getattr(source, field), getattr(source, f"{field}_file")
@@ -208,12 +212,12 @@ def profiles_path(environment: Mapping[str, str]) -> str:
     return os.path.join(config, "ams", "profiles.toml")
 
 
-def read_profile(path: str, name: str) -> Source:
+def read_profile(path: str, name: str) -> SettingsSource:
     """Read one profile. Raises `BadConnection` if it is missing or invalid."""
     table = _check_profile(path, name, _toml(path).get(name))
     folder = os.path.dirname(path)
     files = {key: os.path.join(folder, os.path.expanduser(table[key])) for key in _FILES if key in table}
-    return Source(**(table | files), place=f"profile {name}")
+    return SettingsSource(**(table | files), place=f"profile {name}")
 
 
 def read_profiles(path: str) -> Profiles:

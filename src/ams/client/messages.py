@@ -142,7 +142,7 @@ class Limits:
             raise ValueError("seconds are not negative")
 
     @property
-    def held(self) -> int:
+    def max_leased(self) -> int:
         """Maximum number of leased messages."""
         return self.concurrency + self._ahead
 

@@ -193,7 +193,7 @@ class Connections:
         self._sending = 0
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """True if nothing is sent any more."""
         return self._closing.is_set()
 
@@ -229,7 +229,7 @@ class Connections:
 
     def _send(self, call: Call[Any]) -> Outcome:
         with self._lock:
-            if self.closed:
+            if self.is_closed:
                 raise Closed("the client is closed")
             self._sending += 1
         try:
@@ -257,7 +257,7 @@ class AsyncConnections:
         self._sending = 0
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """True if nothing is sent any more."""
         return self._closing.is_set()
 
@@ -291,7 +291,7 @@ class AsyncConnections:
         raise Closed("the client is closed")
 
     async def _send(self, call: Call[Any]) -> Outcome:
-        if self.closed:
+        if self.is_closed:
             raise Closed("the client is closed")
         self._sending += 1
         try:

@@ -168,7 +168,7 @@ class AsyncWorker:
         while not self._stop.is_set():
             if self._taken == self._limits.max_messages:
                 return
-            room = self._limits.held - len(self._held)
+            room = self._limits.max_leased - len(self._held)
             if room < self._limits.least_room:
                 await self._some_freed()
                 continue
@@ -304,7 +304,7 @@ class AsyncWorker:
         while True:
             if self._limits.stop is not None and self._limits.stop.is_set():
                 self._stop.set()
-            if self._connections.closed:
+            if self._connections.is_closed:
                 raise Closed("the client is closed")
             await asyncio.sleep(STOP_CHECK_SECONDS)
 
@@ -378,7 +378,7 @@ class Worker:
         worker = AsyncWorker(connections, self._plans, *self._place, threads.handle, self._limits)
 
         async def close_when_closed() -> None:
-            while not self._connections.closed:  # noqa: ASYNC110  # by any thread
+            while not self._connections.is_closed:  # noqa: ASYNC110  # by any thread
                 await asyncio.sleep(STOP_CHECK_SECONDS)
             await connections.close()
 

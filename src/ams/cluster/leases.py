@@ -69,19 +69,19 @@ class Holdings(NamedTuple):
     leaving: frozenset[str] = frozenset()  # other holders that only finish what they hold
 
 
-class Share(NamedTuple):
+class LeaseShare(NamedTuple):
     """Result of `share`."""
 
     assigned: Subscriptions
     leases: Subscriptions  # not for other holders: the share, and what the holder is still finishing
 
 
-def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Holdings, *, gives: bool = True) -> Share:
+def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Holdings, *, gives: bool = True) -> LeaseShare:
     """Return the share of a holder; without `gives` it gets only what it holds or held before."""
     taken: Subscriptions = frozenset().union(*standing.others.values())
     held = heartbeat.held - taken
     if heartbeat.leaving:
-        return Share(frozenset(), held)
+        return LeaseShare(frozenset(), held)
     free = wanted - taken - held
     own = -len((held | standing.own) & wanted), heartbeat.holder
     others = [(-len(has & wanted), name) for name, has in standing.others.items() if name not in standing.leaving]
@@ -89,7 +89,7 @@ def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Holdings, *, gi
     quota = least + (sorted([own, *others]).index(own) < larger)
     kept = _first(quota, held & wanted)
     given = _first(quota - len(kept), free & standing.own, free - standing.own if gives else ())
-    return Share(frozenset(kept + given), held.union(given))
+    return LeaseShare(frozenset(kept + given), held.union(given))
 
 
 def _first(most: int, *sets: Iterable[SubscriptionId]) -> list[SubscriptionId]:

@@ -101,6 +101,8 @@ class _Held(contextlib.AbstractContextManager[None], Generic[Holder]):
         self._count(self._holder, -self._size)
 
 
-def held(count: Callable[[Holder, int], None], holder: Holder, size: int) -> contextlib.AbstractContextManager[None]:
+def hold_bytes(
+    count: Callable[[Holder, int], None], holder: Holder, size: int
+) -> contextlib.AbstractContextManager[None]:
     """Count bytes for a holder while the block runs; few bytes are not counted."""
     return _Held(count, holder, size) if size > MAX_UNCOUNTED_BYTES else _NOT_COUNTED

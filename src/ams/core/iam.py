@@ -8,7 +8,7 @@ import msgspec
 USER = "user:"
 
 
-class Binding(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class RoleBinding(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A role and its members, under a condition if there is one."""
 
     role: str
@@ -16,7 +16,7 @@ class Binding(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     condition: Mapping[str, str] = {}  # `expression`, and so on; empty: none
 
 
-Bindings = tuple[Binding, ...]
+Bindings = tuple[RoleBinding, ...]
 
 
 class Policy(NamedTuple):
@@ -36,13 +36,13 @@ def lines(policy: Policy | None) -> tuple[str, ...]:
     )
 
 
-def split(bindings: Iterable[Binding], role: str, known: Collection[str]) -> Policy:
+def split(bindings: Iterable[RoleBinding], role: str, known: Collection[str]) -> Policy:
     """Split bindings: users of `known` with the role of the access list, and bindings without effect.
 
     Conditions are not evaluated, so bindings with a condition have no effect.
     """
     users: dict[str, None] = {}
-    others: dict[tuple[str, str], tuple[Binding, dict[str, None]]] = {}
+    others: dict[tuple[str, str], tuple[RoleBinding, dict[str, None]]] = {}
     for each in bindings:
         is_list = each.role == role and not each.condition
         listed = [name for name in each.members if is_list and name.startswith(USER) and name[len(USER) :] in known]

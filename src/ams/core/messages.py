@@ -205,7 +205,7 @@ class Stored(NamedTuple):
     fragment: Fragment
 
 
-class _Body(msgspec.Struct, rename="camel"):
+class _PublishBody(msgspec.Struct, rename="camel"):
     data: str
     attributes: Mapping[str, str] = {}
     ordering_key: str = ""
@@ -243,7 +243,7 @@ def quoted_base64(data: bytes, attributes: Mapping[str, str] | None) -> Fragment
 
 def parse(fragment: bytes) -> Message:
     """Parse a fragment."""
-    body = msgspec.json.decode(b"{" + fragment + b"}", type=_Body)
+    body = msgspec.json.decode(b"{" + fragment + b"}", type=_PublishBody)
     return Message(body.attributes, body.data, Fragment(fragment), body.ordering_key)
 
 

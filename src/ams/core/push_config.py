@@ -124,7 +124,9 @@ class PushConfig:
         return replace(self, endpoint=endpoint, mattermost_url=hook)
 
 
-def created(asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False) -> PushConfig:
+def new_push_config(
+    asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False
+) -> PushConfig:
     """Return a new subscription's configuration. Raises `InvalidInput` in the order of HTTP contract 13.2."""
     if asked.google is not None:
         return _in_googles_form(asked.endpoint, asked.google, local_http)
@@ -151,7 +153,7 @@ def modify_push_config(
     return replace(_stored_config(kept, asked, secret), revision=revision)
 
 
-def verified(config: PushConfig) -> PushConfig:
+def verified_config(config: PushConfig) -> PushConfig:
     """Return the configuration after its endpoint proved consent; nothing else changes (17.2, A10)."""
     return replace(config, verified=True)
 

@@ -68,7 +68,7 @@ class LoginLimit:
         if self._rate is not None and not self._rate.allows(_holder(address)):
             raise RateLimited("Too many failed logins")
 
-    def failed(self, address: str) -> None:
+    def count_failure(self, address: str) -> None:
         """Count a failure of an address."""
         self.failures += 1
         # Concurrent failures count only up to the limit.

@@ -132,7 +132,7 @@ class SettingsTable:
         """Yield all possible mistakes: whether each was made, and the line to report."""
         yield from ()
 
-    def shown(self) -> list[tuple[str, str, str, str]]:
+    def display_rows(self) -> list[tuple[str, str, str, str]]:
         """Return rows for people: name, environment variable, value (secrets masked), help."""
         return [
             (each.name, self.variable(each.name), _display(each, getattr(self, each.name)), each.metadata["help"])

@@ -50,7 +50,7 @@ def _facilities(value: Any) -> str:
 _CONVERTERS: Mapping[str, Callable[[Any], str]] = {"log_level": _level, "log_facilities": _facilities}
 
 
-def imported(text: str) -> Imported:
+def import_configuration(text: str) -> Imported:
     """Convert a configuration file of the reference. Raises `Unusable` if it is no JSON object or has bad values."""
     try:
         read = json.loads(text)

@@ -54,7 +54,7 @@ class Supervisor:
             except BaseException as error:  # any exception ends the thread
                 # RuntimeError: the loop is closed, so nothing waits any more.
                 with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(self.failed, part, error, give_up)
+                    loop.call_soon_threadsafe(self.report_failure, part, error, give_up)
 
         return threading.Thread(target=run_watched, name=name, daemon=True)
 
@@ -69,14 +69,14 @@ class Supervisor:
                 return
             error = task.exception()
             if error is not None:
-                self.failed(part, error, give_up)
+                self.report_failure(part, error, give_up)
             elif not may_end:
-                self.failed(part, PartFailed(f"{part} returned"), give_up)
+                self.report_failure(part, PartFailed(f"{part} returned"), give_up)
 
         task.add_done_callback(check_end)
         return task
 
-    def failed(self, part: str, error: BaseException, give_up: GiveUp = _do_nothing) -> None:
+    def report_failure(self, part: str, error: BaseException, give_up: GiveUp = _do_nothing) -> None:
         """Report that a vital part has failed. Runs on the event loop."""
         logger.critical("part.failed", part=part, kind=type(error).__name__, exc_info=error)
         if self.failure is None:

@@ -27,8 +27,8 @@ from ams.core.versions import read_if_match, strong_etag, version_of
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
 from ams.http.audit import AuditedRequest, Auditor, shown_path
 from ams.http.errors import refusal
-from ams.http.forwarding import Answer, Forwarder, Relayed
-from ams.http.hot_routes import FastRoutes, Gate
+from ams.http.forwarding import Forwarder, OwnerAnswer, Relayed
+from ams.http.hot_routes import FastRoutes, RequestGate
 from ams.http.limits import RECHECK_AFTER_SECONDS, Bodies, ClientLeft
 from ams.http.openapi import encode_description
 from ams.http.routing import Call, Handler, Streamed, StreamedResponse, Versioned
@@ -66,7 +66,7 @@ class App:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: RequestGate,
         bodies: Bodies,
         unread: UnreadAnswers,
         fast: FastRoutes,
@@ -122,7 +122,7 @@ class App:
             await send(start)
             await send({"type": "http.response.body", "body": body})
             return
-        with self._unread.held(project_of(scope), len(body)):
+        with self._unread.hold_answer(project_of(scope), len(body)):
             await send(start)
             await send({"type": "http.response.body", "body": body})
 
@@ -144,7 +144,7 @@ class App:
             if event.get("more_body"):  # an answer in pieces counts as a whole
                 await send(event)
                 return
-            with self._unread.held(project, len(event.get("body", b""))):
+            with self._unread.hold_answer(project, len(event.get("body", b""))):
                 await send(event)
 
         try:
@@ -201,9 +201,9 @@ class App:
                 if audited.action:
                     audited.caller = await self._gate.admit_from(request.scope, action.name, request.path_params)
                 made = await self._handle(action, handler, request, audited)
-                if isinstance(made, Answer):
+                if isinstance(made, OwnerAnswer):
                     audited.action = None  # the subscription's owner has recorded it
-            if isinstance(made, Answer):
+            if isinstance(made, OwnerAnswer):
                 return Response(made.body, media_type=JSON_TYPE)
             project = project_of(request.scope)
             if isinstance(made, Streamed):
@@ -220,7 +220,7 @@ class App:
 
     async def _handle(
         self, action: Action, handler: Handler, request: Request, audited: AuditedRequest
-    ) -> tuple[bytes, dict[str, str]] | Streamed | Answer:
+    ) -> tuple[bytes, dict[str, str]] | Streamed | OwnerAnswer:
         headers, query = request.scope["headers"], request.scope["query_string"]
         names, caller = request.path_params, audited.caller
         token = self._gate.token(headers, query)
@@ -238,7 +238,7 @@ class App:
             read = await self._bodies.read(headers, request.receive, action.most, holders)
             if not action.is_open and time.monotonic() - began > RECHECK_AFTER_SECONDS:
                 await self._gate.admit_again(action.name, names, headers, query)
-            holding.enter_context(self._bodies.held(read, holders))
+            holding.enter_context(self._bodies.hold_body(read, holders))
             return read
 
         def leave_unrecorded() -> None:
@@ -251,7 +251,7 @@ class App:
             if self._forwarder is None:
                 return _body_of(await handler(call))
             made = await self._forwarder.run(lambda: handler(call), request.scope, lambda: read)
-            if not isinstance(made, Answer):
+            if not isinstance(made, OwnerAnswer):
                 return _body_of(made)
         if made.status != 200:
             raise Relayed(made)

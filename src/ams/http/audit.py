@@ -21,7 +21,7 @@ from ams.core.telemetry import REQUEST
 from ams.http.asgi import Application, Event, Receive, Send, client_address
 from ams.http.errors import refusal
 from ams.http.forwarding import Relayed
-from ams.http.hot_routes import Gate
+from ams.http.hot_routes import RequestGate
 from ams.http.limits import ClientLeft
 from ams.outgoing.address_guard import Network
 from ams.storage.audit.event import new_event
@@ -103,7 +103,7 @@ class Auditor:
     """Writes requests to the audit trail."""
 
     def __init__(
-        self, trail: Trail, logins: FailedLogins, gate: Gate, clock: Clock, proxies: Sequence[Network] = ()
+        self, trail: Trail, logins: FailedLogins, gate: RequestGate, clock: Clock, proxies: Sequence[Network] = ()
     ) -> None:
         self._trail, self._logins, self._gate, self._clock = trail, logins, gate, clock
         self._proxies = proxies
@@ -151,7 +151,7 @@ class Auditor:
         except RateLimited as limited:
             await self._logins.note_refusal(address, code=refusal(limited).code, reason=limited.message, **said)
             return limited
-        await self._logins.failed(address, code=refusal(error).code, reason=error.message, **said)
+        await self._logins.record_failure(address, code=refusal(error).code, reason=error.message, **said)
         return error
 
     def _address(self, scope: MutableMapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ YIELD_BYTES = 512 * 1024
 """Messages, and their bytes, of a big body parsed here or taken from a worker between two yields to the event loop."""
 
 
-class Reader(Generic[T]):
+class BodyReader(Generic[T]):
     """Parses bodies of one type: first with exact names, then in any letter case. Unknown names are ignored."""
 
     def __init__(self, shape: type[T], refusal: Callable[[], AmsError]) -> None:
@@ -144,7 +144,7 @@ def bad_request() -> BadRequest:
 
 def read_access_list(body: bytes, refusal: str) -> list[str]:
     """Return the names in a modifyAcl body. Raises `InvalidInput` with `refusal`, also without the field."""
-    names = Reader(NewAccessList, lambda: InvalidInput(refusal)).read(body).authorized_users
+    names = BodyReader(NewAccessList, lambda: InvalidInput(refusal)).read(body).authorized_users
     if names is None:
         raise InvalidInput(refusal)
     return names
@@ -152,7 +152,7 @@ def read_access_list(body: bytes, refusal: str) -> list[str]:
 
 def read_access_change(body: bytes, refusal: str) -> tuple[list[str], list[str]]:
     """Return the names that a changeAcl body adds and removes. Raises `InvalidInput` with `refusal`."""
-    change = Reader(AccessListChange, lambda: InvalidInput(refusal)).read(body)
+    change = BodyReader(AccessListChange, lambda: InvalidInput(refusal)).read(body)
     if change.add is None and change.remove is None:
         raise InvalidInput(refusal)
     return change.add or [], change.remove or []
@@ -193,8 +193,8 @@ class _BigMessage(CamelRequest, frozen=True):
     publish_time: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_big_publish = Reader(_BigPublishBody, lambda: InvalidInput("Invalid Message Arguments"))
-_big_message = Reader(_BigMessage, lambda: InvalidInput("Invalid Message Arguments"))
+_big_publish = BodyReader(_BigPublishBody, lambda: InvalidInput("Invalid Message Arguments"))
+_big_message = BodyReader(_BigMessage, lambda: InvalidInput("Invalid Message Arguments"))
 _each = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 
 

@@ -62,7 +62,7 @@ class Lane:
         if request.method != b"POST":
             return AsgiExchange(connection, self.asgi, request)
         head, length, request_id, keys = _split(request)
-        admitted = self.fast.known(head)
+        admitted = self.fast.cached_head(head)
         if admitted is not None and self._is_for_lane(connection, request, admitted, length):
             return LaneExchange(self, connection, request, admitted, head, request_id, keys)
         is_offered = length and request.keep_alive and not _EXCLUDED_FIELDS.intersection([name for name, _ in head[1:]])
@@ -313,7 +313,7 @@ class LaneExchange:
     async def _send_rest(self, body: bytes, at: int) -> None:
         project = cast("str", self._admitted.holders[0])
         try:
-            with self._lane.unread.held(project, len(body)):
+            with self._lane.unread.hold_answer(project, len(body)):
                 await self._connection.write_rest(body, at)
         except asyncio.CancelledError:  # unread until the service stopped
             self.keep_alive = False

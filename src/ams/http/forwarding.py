@@ -25,7 +25,7 @@ _PART_OF_MEMORY = 4  # with little memory for answers, a large one is fetched on
 logger = structlog.get_logger("ams.http")
 
 
-class Answer(NamedTuple):
+class OwnerAnswer(NamedTuple):
     """Answer of the owner."""
 
     status: int
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 class Relayed(Exception):
     """Another node's answer that is not a 200."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: OwnerAnswer) -> None:
         super().__init__(f"another node answered {answer.status}")
         self.answer = answer
 
@@ -66,14 +66,14 @@ class Forwarder:
         left: Callable[[], Gone] | None = None,
         *,
         most: int = 0,
-    ) -> T | Answer:
+    ) -> T | OwnerAnswer:
         """Return the result of `act` here, or the answer of the node that owns its subscription.
 
         If a node is down, or denies its ownership, the owner is looked up once more. The answer has about `most` bytes.
         `left` watches for the client's disconnect, which cancels the request. Raises as `act`, and `Unavailable` if the
         outcome is unknown.
         """
-        asked: dict[str, Answer | None] = {}
+        asked: dict[str, OwnerAnswer | None] = {}
         while True:
             try:
                 return await act()
@@ -96,7 +96,7 @@ class Forwarder:
 
     async def _ask_owner(
         self, owner: OwnedElsewhere, scope: MutableMapping[str, Any], body: bytes, left: Callable[[], Gone] | None
-    ) -> Answer | None:
+    ) -> OwnerAnswer | None:
         """Return the owner's answer; None if it is unreachable. Raises `owner` if it must not be asked."""
         asking = self._client.ask(self._request(owner, scope, body))
         watch = left() if left else None
@@ -113,7 +113,7 @@ class Forwarder:
             if watch:
                 watch.cancel()
         headers = [(name.lower(), value) for name, value in answer.headers if name.lower() in _RETURNED_HEADERS]
-        return Answer(answer.status, answer.body, headers)
+        return OwnerAnswer(answer.status, answer.body, headers)
 
     def _request(self, owner: OwnedElsewhere, scope: MutableMapping[str, Any], body: bytes) -> httpcore.Request:
         given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]

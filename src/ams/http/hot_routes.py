@@ -32,7 +32,7 @@ from ams.core.names import (
 from ams.http import messages
 from ams.http.asgi import Receive, query_value
 from ams.http.bodies import BIG_BODY
-from ams.http.forwarding import Answer, Forwarder, Relayed
+from ams.http.forwarding import Forwarder, OwnerAnswer, Relayed
 from ams.http.limits import RECHECK_AFTER_SECONDS, SMALL_BODY, Bodies, Holders, watch_disconnect
 from ams.service.delivery import Deliverer, Gone
 from ams.service.parallel.assembly import ParallelSubscriptions
@@ -51,7 +51,7 @@ HEAD_KEY, COUNTED_KEY = "ams.head", "ams.counted"
 for its rate."""
 
 
-class Gate:
+class RequestGate:
     """Admits requests."""
 
     def __init__(
@@ -135,7 +135,7 @@ class Gate:
         """Return the name of the token's user, with any roles; None without a known user."""
         return await self._admission.name_of(self.token(headers, query))
 
-    def known(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
+    def cached_caller(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
         """Return the cached result of `who`, or None if it is not cached. Raises `TokenRefused`."""
         token = self.token(headers, query)
         return self._admission.known_user(token) if token else None
@@ -178,7 +178,7 @@ def check_names(action: str, names: Mapping[str, str]) -> None:
 _UNCLEAN_PARTS = ("", ".", "..")  # parts of an unclean path (contract 1.3), not found here
 
 
-class Call(NamedTuple):
+class HotCall(NamedTuple):
     """One request on a hot route."""
 
     action: str
@@ -237,7 +237,7 @@ class FastRoutes:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: RequestGate,
         bodies: Bodies,
         publisher: Publisher,
         deliverer: Deliverer,
@@ -255,7 +255,7 @@ class FastRoutes:
         self._puller, self._settler = working.puller, working.settler
         self._forwarder, self._invalidations, self._strict = forwarder, invalidations, strict
         self._messages = messages.MessageReader(workers)
-        self._routes: dict[tuple[str, str], tuple[str, str, Callable[[Call], Awaitable[bytes]]]] = {
+        self._routes: dict[tuple[str, str], tuple[str, str, Callable[[HotCall], Awaitable[bytes]]]] = {
             ("topics", "publish"): ("topic", "topics:publish", self._publish),
             ("subscriptions", "pull"): ("subscription", "subscriptions:pull", self._pull),
             ("subscriptions", "acknowledge"): ("subscription", "subscriptions:acknowledge", self._acknowledge),
@@ -275,12 +275,12 @@ class FastRoutes:
             return None
         return self._answer_route(route, parts[3], name, scope, receive)
 
-    def known(self, head: Head) -> Admitted | None:
+    def cached_head(self, head: Head) -> Admitted | None:
         """Return the cached data of a head, or None.
 
         Call `is_still` before any work: rights may change until the body is complete.
         """
-        found = self._heads.known(head)
+        found = self._heads.find_cached(head)
         return found if found is not None and found.generation == self._invalidations.generation else None
 
     def is_still(self, admitted: Admitted) -> bool:
@@ -291,7 +291,7 @@ class FastRoutes:
 
     async def _answer_route(
         self,
-        route: tuple[str, str, Callable[[Call], Awaitable[bytes]]],
+        route: tuple[str, str, Callable[[HotCall], Awaitable[bytes]]],
         project: str,
         name: str,
         scope: dict[str, Any],
@@ -301,9 +301,9 @@ class FastRoutes:
         names = {"project": project, variable: name}
         generation = self._invalidations.generation
         caller = await self.gate.admit_from(scope, action, names)
-        return await handler(Call(action, names, name, caller, generation, scope, receive))
+        return await handler(HotCall(action, names, name, caller, generation, scope, receive))
 
-    def _remember(self, call: Call, act: Act, *, is_pull: bool = False, waits_once: bool = True) -> None:
+    def _remember(self, call: HotCall, act: Act, *, is_pull: bool = False, waits_once: bool = True) -> None:
         """Cache an admitted request, if its connection offers a head as key."""
         scope = call.scope
         head: Head | None = (scope.get("state") or {}).get(HEAD_KEY)
@@ -321,10 +321,10 @@ class FastRoutes:
         )  # fmt: skip
         self._heads.put(head, admitted)
 
-    async def _admitted_again(self, call: Call) -> Caller:
+    async def _admitted_again(self, call: HotCall) -> Caller:
         return await self.gate.admit_again(call.action, call.names, call.scope["headers"], call.scope["query_string"])
 
-    async def _publish(self, call: Call) -> bytes:
+    async def _publish(self, call: HotCall) -> bytes:
         """Store messages at the end of a topic, all or none."""
         headers, name = call.scope["headers"], TopicName(call.name)
         topic = await self._publisher.topic(call.caller, name)
@@ -338,7 +338,7 @@ class FastRoutes:
         # A topic's schema refuses data that is not base64 itself, with its own text (contract 15.3).
         act = partial(self._store, topic, call.project, not is_strict or topic.schema is not None)
         self._remember(call, act if topic.schema is None else partial(self._store_allowed, topic, topic.schema))
-        with self.bodies.held(body, call.holders):
+        with self.bodies.hold_body(body, call.holders):
             return await act(body, key)
 
     async def _store_allowed(self, topic: Topic, schema: AttachedSchema, body: bytes, key: str | None) -> bytes:
@@ -347,7 +347,7 @@ class FastRoutes:
         if not self._publisher.validators.allow_now(schema, received):
             raise NotOnLane
         appended = await self._publisher.publish(topic, received, key=key, is_allowed=True)
-        return messages.published(appended.first, appended.count)
+        return messages.encode_published(appended.first, appended.count)
 
     async def _store(self, topic: Topic, project: str, is_lenient: bool, body: bytes, key: str | None) -> bytes:
         if len(body) <= BIG_BODY:
@@ -355,9 +355,9 @@ class FastRoutes:
         else:
             received = await self._messages.read(body, lenient=is_lenient, project=project)
         appended = await self._publisher.publish(topic, received, key=key, project=project)
-        return messages.published(appended.first, appended.count)
+        return messages.encode_published(appended.first, appended.count)
 
-    async def _pull(self, call: Call) -> bytes:
+    async def _pull(self, call: HotCall) -> bytes:
         subscription = await self._deliverer.to_pull(call.caller, SubscriptionName(call.name))
         began = time.monotonic()
         body = await self.bodies.read(call.scope["headers"], call.receive, SMALL_BODY)
@@ -371,7 +371,7 @@ class FastRoutes:
         most = self._deliverer.max_bytes
         return _unless_refused(await self._forwarder.run(pull_answer, call.scope, lambda: body, left, most=most))
 
-    async def _pull_now(self, call: Call, subscription: Subscription, body: bytes) -> bytes:
+    async def _pull_now(self, call: HotCall, subscription: Subscription, body: bytes) -> bytes:
         try:
             return await self._give(subscription, call.project, call.caller, body)
         except NotOnLane:
@@ -401,10 +401,10 @@ class FastRoutes:
             raise NotOnLane
         return messages.lease_answer(ack_prefix(project, subscription.name), lots)
 
-    async def _pull_later(self, call: Call, subscription: Subscription, body: bytes) -> bytes:
+    async def _pull_later(self, call: HotCall, subscription: Subscription, body: bytes) -> bytes:
         """Wait for messages, timeout or disconnect; check rights after each wait."""
         until = asyncio.get_running_loop().time() + self._deliverer.wait_seconds
-        with self._waiting_pulls.taken(call.caller.here):
+        with self._waiting_pulls.hold_slot(call.caller.here):
             left = watch_disconnect(call.receive)
             try:
                 while await self._wait(call, subscription, until, left):
@@ -417,15 +417,15 @@ class FastRoutes:
                 left.cancel()
         return messages.pull_answer("", ())
 
-    async def _wait(self, call: Call, subscription: Subscription, until: float, left: Gone) -> bool:
+    async def _wait(self, call: HotCall, subscription: Subscription, until: float, left: Gone) -> bool:
         if subscription.parallel is None:
             return await self._deliverer.wait(subscription, until, left)
         return await self._puller.wait(subscription, ProjectName(call.project), holder_of(call.caller), until, left)
 
-    async def _to_pull_again(self, call: Call) -> Subscription:
+    async def _to_pull_again(self, call: HotCall) -> Subscription:
         return await self._deliverer.to_pull(await self._admitted_again(call), SubscriptionName(call.name))
 
-    async def _acknowledge(self, call: Call) -> bytes:
+    async def _acknowledge(self, call: HotCall) -> bytes:
         """Acknowledge everything up to the largest id; on a parallel subscription, each id."""
         caller = call.caller
         began = time.monotonic()
@@ -433,7 +433,7 @@ class FastRoutes:
         if time.monotonic() - began > RECHECK_AFTER_SECONDS:
             caller = await self._admitted_again(call)
         prefix = ack_prefix(call.project, call.name)
-        with self.bodies.held(body, call.holders):
+        with self.bodies.hold_body(body, call.holders):
             if await self._deliverer.is_parallel(caller, SubscriptionName(call.name)):
                 each = await self._messages.each_ack_id(prefix, body)
                 subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
@@ -467,7 +467,7 @@ class FastRoutes:
         return b"{}"
 
 
-def _unless_refused(answer: bytes | Answer) -> bytes:
+def _unless_refused(answer: bytes | OwnerAnswer) -> bytes:
     """Return the body of a 200, from here or another node. Raises `Relayed` for another answer of a node."""
     if isinstance(answer, bytes):
         return answer

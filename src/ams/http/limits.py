@@ -161,7 +161,7 @@ class Bodies:
         if is_coded and body:
             body = await self._decode_gzip(body, limit, holders)
         if len(body) > MAX_UNCOUNTED_BYTES:
-            with self.held(body, holders):
+            with self.hold_body(body, holders):
                 await self._turns(_sender(holders))
         return body
 
@@ -220,11 +220,11 @@ class Bodies:
                 raise _too_many() from None
             raise BadRequest("Request took too long to arrive") from None
 
-    def held(self, body: bytes, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
+    def hold_body(self, body: bytes, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a body during its work, because waiting for the disk takes memory too. Notes a refusal."""
         return self._hold_bytes(holders, len(body))
 
-    def counted(self, size: int, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
+    def count_request(self, size: int, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a request during its work. Raises `Overloaded` if it would leave less memory than it takes."""
         if size > MAX_UNCOUNTED_BYTES and size > self._share.room(*holders):
             raise _too_many()

@@ -36,7 +36,7 @@ from ams.core.messages import (
 )
 from ams.core.names import Offset, ack_offsets
 from ams.core.runs import runs_of
-from ams.http.bodies import BIG_BODY, YIELD_BYTES, YIELD_MESSAGES, Reader, check_attributes, holds_few, slices_of
+from ams.http.bodies import BIG_BODY, YIELD_BYTES, YIELD_MESSAGES, BodyReader, check_attributes, holds_few, slices_of
 from ams.service.parallel.pulls import LeaseBatch
 from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
@@ -52,10 +52,10 @@ _COUNTS = struct.Struct("<QQQQ")
 """Of a `Batch`: bytes of the fragments and of the largest of them, data bytes, messages that are not base64."""
 _ids: Callable[[memoryview], list[str] | None] = msgspec.msgpack.Decoder(list[str] | None).decode
 
-_publish = Reader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
-_one = Reader(PublishedMessage, lambda: InvalidInput("Invalid Message Arguments"))
-_pull = Reader(PullBody, lambda: InvalidInput("Invalid Pull Parameters Arguments"))
-_acknowledge = Reader(AckBody, lambda: InvalidInput("Invalid ack parameter"))
+_publish = BodyReader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
+_one = BodyReader(PublishedMessage, lambda: InvalidInput("Invalid Message Arguments"))
+_pull = BodyReader(PullBody, lambda: InvalidInput("Invalid Pull Parameters Arguments"))
+_acknowledge = BodyReader(AckBody, lambda: InvalidInput("Invalid ack parameter"))
 
 
 class MessageReader:
@@ -76,7 +76,7 @@ class MessageReader:
         if self._pool is not None and self._pool.is_ready(len(body)):
             parts = b"lenient" if lenient else b"", body
             with contextlib.suppress(NoWorker, TaskFailed):
-                async with self._pool.done(project, read_messages, parts, seconds=_WORKER_SECONDS) as made:
+                async with self._pool.run_job(project, read_messages, parts, seconds=_WORKER_SECONDS) as made:
                     return await _take_batch(*made)
         async with self._one_at_a_time:
             messages: list[Message] = []
@@ -101,7 +101,7 @@ class MessageReader:
         if self._pool is not None and self._pool.is_ready(len(body)):
             parts = prefix.encode(), body
             with contextlib.suppress(NoWorker, TaskFailed):
-                async with self._pool.done(project, read_ack_ids, parts, seconds=_WORKER_SECONDS) as [found]:
+                async with self._pool.run_job(project, read_ack_ids, parts, seconds=_WORKER_SECONDS) as [found]:
                     return _ids(found)
         async with self._one_at_a_time:
             ids = ack_ids(body)
@@ -329,7 +329,7 @@ def idempotency_key(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
 # The answers of hot routes are joined by hand, as described in `ams.wire.messages`.
 
 
-def published(first: int, count: int) -> bytes:
+def encode_published(first: int, count: int) -> bytes:
     """Return the answer of a publish: the ids in request order."""
     if count == 1:
         return b'{"messageIds":["%d"]}' % first

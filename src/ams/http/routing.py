@@ -65,7 +65,7 @@ class StreamedResponse(Response):
         """Answer a request. Raises `Overloaded` if too many answers are unread."""
         pieces = self._streamed.pieces
         self._unread.check(self._project, self._streamed.held)
-        with self._unread.held(self._project, self._streamed.held):
+        with self._unread.hold_answer(self._project, self._streamed.held):
             try:
                 await self._send_pieces(pieces, scope, receive, send)
             finally:
@@ -194,7 +194,7 @@ def page_request(call: Call) -> PageRequest:
     return PageRequest(most, call.parameter("pageToken") or "")
 
 
-def shown(kind: type[S], source: object, /, **more: Any) -> S:
+def wire_record(kind: type[S], source: object, /, **more: Any) -> S:
     """Return a record for the wire: fields are its attributes of the same name, or in `more`."""
     fields = kind.__struct_fields__
     return kind(**{name: getattr(source, name) for name in fields if name not in more}, **more)

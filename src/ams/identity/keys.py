@@ -190,7 +190,7 @@ class _File(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_File)
 
 
-class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
+class IssuerKeyCache(DocumentCache[_Source, Issuer, FetchedKeys]):
     """JWKS cache by issuer, refreshed ahead. `folder` stores them across restarts; empty: not stored."""
 
     def __init__(self, client: HttpClient, folder: str, clock: Clock, discovery: Discovery | None = None) -> None:
@@ -223,7 +223,7 @@ class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
         It is the generation of the key that `key` returned, if nothing was awaited since. Starts a background refresh
         on the running event loop when keys are due.
         """
-        state, now = self.known(issuer), self._clock.monotonic()
+        state, now = self.cached_state(issuer), self._clock.monotonic()
         if state.document is None or not state.is_good(now):
             return NO_GENERATION
         if now >= state.refresh_at:
@@ -232,7 +232,7 @@ class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
 
     def state(self, issuer: Issuer) -> KeysState:
         """Return the state of the keys, without fetching."""
-        state = self.known(issuer)
+        state = self.cached_state(issuer)
         keys, oddities, _, fetched_on = state.document or _NO_KEYS
         failure = self.away(issuer) or "; ".join(oddities[:MAX_FAULTS])
         if not state.is_good(self._clock.monotonic()):
@@ -241,7 +241,7 @@ class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
 
     def away(self, issuer: Issuer) -> str:
         """Return why the last fetch from the issuer failed; empty if it succeeded or never ran."""
-        return str(self.known(issuer).failure or "")
+        return str(self.cached_state(issuer).failure or "")
 
     def forget(self, issuer: Issuer) -> None:
         """Forget the keys of a changed or deleted issuer, stored ones included."""

@@ -31,7 +31,7 @@ _BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
 _UNSAFE_CHARACTERS = re.compile(r'[^\x20-\x7e]|["\\]')
 
 
-class Header(NamedTuple):
+class TokenHeader(NamedTuple):
     """Algorithm (one of `ALGORITHMS`), key and issuer that a token names. Not verified yet."""
 
     algorithm: str
@@ -45,7 +45,7 @@ def digest(token: str) -> bytes:
     return hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
-def header(token: str) -> Header:
+def header(token: str) -> TokenHeader:
     """Parse the header that selects a token's key. Raises `TokenRefused` for faults that no key could mend."""
     head, payload, _ = _parts(token)
     parameters, said = _parameters(head), _object(payload, "payload")
@@ -55,7 +55,7 @@ def header(token: str) -> Header:
     algorithm, kid = _algorithm(parameters), parameters.get("kid")
     if kid is not None and not (isinstance(kid, str) and _is_plain(kid, MAX_TEXT_LENGTH)):
         raise TokenRefused("The token's kid cannot be read")
-    return Header(algorithm, kid, issuer_url)
+    return TokenHeader(algorithm, kid, issuer_url)
 
 
 def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, leeway: float) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ from ams.core.errors import TokenRefused
 from ams.core.issuer import MAX_TEXT_LENGTH, Entitlement, Issuer, RoleRule, Verified, read_entitlement
 from ams.identity import tokens
 from ams.identity.issuers import Introspection
-from ams.identity.keys import Keys
+from ams.identity.keys import IssuerKeyCache
 from ams.storage.database.invalidation import Cache
 
 ACTIVE_TTL_SECONDS = 60  # how long an issuer's answer that a token is active is cached
@@ -55,7 +55,7 @@ class Verifier:
     """Verifies tokens of issuers."""
 
     issuers: IssuerSource
-    keys: Keys
+    keys: IssuerKeyCache
     introspection: Introspection
     clock: Clock
     leeway_seconds: float
@@ -65,9 +65,9 @@ class Verifier:
         kept = INACTIVE_TTL_SECONDS * 1000
         self._refused: ExpiringCache[bytes, bool] = ExpiringCache(MOST_REFUSED, kept, self.clock.monotonic)
 
-    def known(self, token: str) -> Verified | None:
+    def cached_result(self, token: str) -> Verified | None:
         """Return the cached result of `verify` if it is still valid, or None if it is not cached."""
-        remembered = self.cache.known(tokens.digest(token))
+        remembered = self.cache.find_cached(tokens.digest(token))
         return None if remembered is None or not self._is_good(remembered) else remembered.verified
 
     async def verify(self, token: str) -> Verified:

@@ -1,7 +1,7 @@
 """Compares the answers of two services to one request, except documented differences. Pure: no I/O.
 
-Answers are compared as JSON, field by field. A difference is a `Kind`, named by its path (`users[].roles`), whatever
-the values are. `RULES` lists the accepted differences, with reasons and documentation. Kinds hold no secrets.
+Answers are compared as JSON, field by field. A difference is a `DifferenceKind`, named by its path (`users[].roles`),
+whatever the values are. `RULES` lists the accepted differences, with reasons and documentation. Kinds hold no secrets.
 """
 
 import itertools
@@ -61,7 +61,7 @@ def read_of(target: str) -> Read | None:
     return next((read for pattern, read in _PATTERNS if pattern.fullmatch(path)), None)
 
 
-class Answer(NamedTuple):
+class ServiceAnswer(NamedTuple):
     """Answer of a service."""
 
     status: int
@@ -69,7 +69,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Kind(NamedTuple):
+class DifferenceKind(NamedTuple):
     """A kind of difference, with a short example without secrets."""
 
     where: str
@@ -296,14 +296,14 @@ RULES: Sequence[Rule] = (
 
 def different(
     action: str,
-    old: Answer,
-    new: Answer,
+    old: ServiceAnswer,
+    new: ServiceAnswer,
     *,
     still: bool = False,
     admin: bool = False,
     secrets: Collection[str] = (),
     rules: Sequence[Rule] = RULES,
-) -> list[Kind]:
+) -> list[DifferenceKind]:
     """Return the differences between two answers that no rule accepts, each kind once.
 
     Args:
@@ -312,7 +312,7 @@ def different(
         secrets: Texts to mask, such as the caller's token.
     """
     held = [each for each in rules if not ((each.only == "moving" and still) or (each.only == "others" and admin))]
-    kinds: dict[tuple[str, bool, bool], Kind] = {}
+    kinds: dict[tuple[str, bool, bool], DifferenceKind] = {}
     try:
         leaves = list(_answers(old, new))
     except RecursionError:
@@ -320,7 +320,7 @@ def different(
     for leaf in leaves:
         key = (leaf.where, leaf.old is MISSING, leaf.new is MISSING)
         if key not in kinds and not any(_is_right(each, action, leaf) for each in held):
-            kinds[key] = Kind(_mask_secrets(leaf.where, secrets), *_example_of(leaf, secrets))
+            kinds[key] = DifferenceKind(_mask_secrets(leaf.where, secrets), *_example_of(leaf, secrets))
     return list(kinds.values())
 
 
@@ -343,7 +343,7 @@ def _is_right(rule: Rule, action: str, leaf: _Leaf) -> bool:
     )
 
 
-def _answers(old: Answer, new: Answer) -> Iterator[_Leaf]:
+def _answers(old: ServiceAnswer, new: ServiceAnswer) -> Iterator[_Leaf]:
     if old.status != new.status:
         yield _Leaf("status", old.status, new.status)
         return

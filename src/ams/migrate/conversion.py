@@ -46,7 +46,7 @@ _DECIDED: Mapping[str, Literal["accepted", "declined"]] = {"accepted": "accepted
 MAX_COUNT = 2**53  # larger numbers are invalid
 
 
-class Bounds(NamedTuple):
+class KafkaBounds(NamedTuple):
     """Bounds of a topic in Kafka: the oldest kept offset, and the end."""
 
     first: int
@@ -56,7 +56,7 @@ class Bounds(NamedTuple):
     """First offset within the retention: Kafka drops older messages later, this service at once."""
 
 
-NO_MESSAGES = Bounds(0, 0)
+NO_MESSAGES = KafkaBounds(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class MovedTopic:
     line: Topic
     kafka: str  # the name of its topic in Kafka
     bytes: int
-    bounds: Bounds
+    bounds: KafkaBounds
 
     @property
     def what(self) -> str:
@@ -111,7 +111,7 @@ def kept_for(age: int | None) -> int:
     return age if age is not None and 0 < age <= LONGEST_AGE else LONGEST_AGE
 
 
-def convert_documents(documents: Documents, bounds: Callable[[str], Bounds]) -> Converted:
+def convert_documents(documents: Documents, bounds: Callable[[str], KafkaBounds]) -> Converted:
     """Convert documents; `bounds` returns the bounds of a Kafka topic."""
     return _Conversion(documents, bounds).run()
 
@@ -124,7 +124,7 @@ def user_names(users: Sequence[Document]) -> Mapping[str, str]:
 
 
 class _Conversion:
-    def __init__(self, documents: Documents, bounds: Callable[[str], Bounds]) -> None:
+    def __init__(self, documents: Documents, bounds: Callable[[str], KafkaBounds]) -> None:
         self._documents, self._bounds = documents, bounds
         self._done = Converted()
         self.users: dict[str, str] = {}  # names of converted users, by old uuid; both of two with one name

@@ -22,9 +22,9 @@ from ams.app.moving.exporter import Installation, Progress
 from ams.client import Client, wire
 from ams.client.errors import ClientError, NotAllowed, NotAuthenticated
 from ams.core.errors import Unusable
-from ams.migrate.export_writer import Plan, plan
+from ams.migrate.export_writer import MovePlan, plan
 from ams.migrate.message_copy import Copied, Copying
-from ams.migrate.sources import Source
+from ams.migrate.sources import ReferenceSource
 from ams.migrate.verification import Difference, compare_served, compare_stored
 from ams.storage.files import Disk, write_whole
 
@@ -135,7 +135,7 @@ class Steps:
 class Move:
     """Source and target of a move."""
 
-    old: Callable[[], AbstractAsyncContextManager[Source]]  # opens the old data
+    old: Callable[[], AbstractAsyncContextManager[ReferenceSource]]  # opens the old data
     new: Callable[[], AbstractAsyncContextManager[Installation]]
     """Opens the stopped installation that becomes the new service."""
     folder: str  # the data folder of that installation
@@ -154,18 +154,18 @@ class NewService:
 class Cut(NamedTuple):
     """Result of a cut."""
 
-    plan: Plan
+    plan: MovePlan
     copied: Copied
     seconds: float  # how long clients were held
 
 
-async def copy(move: Move, progress: Progress) -> tuple[Plan, Copied]:
+async def copy(move: Move, progress: Progress) -> tuple[MovePlan, Copied]:
     """Copy new messages while the old service runs. Raises `Unusable`, `Unavailable`."""
     async with move.new() as target, move.old() as old:
         return await _round(old, Copying(target, move.folder, old.messages, progress))
 
 
-async def _round(old: Source, copying: Copying) -> tuple[Plan, Copied]:
+async def _round(old: ReferenceSource, copying: Copying) -> tuple[MovePlan, Copied]:
     documents = await old.documents()
     found = plan(documents, old.messages)
     return found, await copying.round(found)
@@ -203,7 +203,7 @@ async def cut(move: Move, service: NewService, steps: Steps, progress: Progress,
         return Cut(found, copied, time.monotonic() - began)
 
 
-async def _check_still(old: Source, found: Plan) -> None:
+async def _check_still(old: ReferenceSource, found: MovePlan) -> None:
     await old.messages.look()
     for topic in found.found.topics:
         if old.messages.bounds(topic.kafka).end != topic.bounds.end:

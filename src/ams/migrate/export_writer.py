@@ -11,7 +11,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Unavailable
 from ams.core.messages import Stored, message
 from ams.core.names import Offset
-from ams.migrate.conversion import Bounds, Converted, MovedTopic, convert_documents
+from ams.migrate.conversion import Converted, KafkaBounds, MovedTopic, convert_documents
 from ams.migrate.documents import Documents, Oddity
 from ams.migrate.sources import Kafka
 from ams.storage.export_format import FORMAT, End, Header, Line, Log, encode_line, encoded_message, kind
@@ -22,7 +22,7 @@ Progress = Callable[[int, int | None], None]  # called with finished messages an
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MovePlan:
     """Data of a move."""
 
     found: Converted
@@ -34,7 +34,7 @@ class Plan:
         return Counter(kind(each) for each in self.found.lines())
 
 
-def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], Bounds] | None = None) -> Plan:
+def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], KafkaBounds] | None = None) -> MovePlan:
     """Plan a move, read only. Raises `Unavailable` if the database or the brokers do not fit."""
     if not documents.users and not documents.projects:
         raise Unavailable("there are neither users nor projects in the old database: is its name right?")
@@ -49,10 +49,10 @@ def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], Bounds] | N
                     "partitions", f"Kafka topic {name}", f"{count} messages outside partition 0 had no ids, and stay"
                 )
             )
-    return Plan(found, sum(topic.bounds.end - topic.bounds.first for topic in found.topics))
+    return MovePlan(found, sum(topic.bounds.end - topic.bounds.first for topic in found.topics))
 
 
-async def seconds_to_copy(plan: Plan, kafka: Kafka) -> int:
+async def seconds_to_copy(plan: MovePlan, kafka: Kafka) -> int:
     """Estimate the time of the first copy by reading messages of the largest topic. Raises `Unavailable`."""
     largest = max(plan.found.topics, key=lambda each: each.bounds.end - each.bounds.first, default=None)
     if largest is None or not plan.messages:
@@ -64,7 +64,7 @@ async def seconds_to_copy(plan: Plan, kafka: Kafka) -> int:
     return math.ceil(STORING_FACTOR * (time.perf_counter() - began) * plan.messages / (end - first))
 
 
-async def write(plan: Plan, kafka: Kafka, path: str, progress: Progress) -> Mapping[str, int]:
+async def write(plan: MovePlan, kafka: Kafka, path: str, progress: Progress) -> Mapping[str, int]:
     """Write the export to a new file; return lines by kind. Raises `Unusable`, `Unavailable`."""
     counts: Counter[str] = Counter()
     with writing(path) as file:

@@ -21,9 +21,9 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
 from ams.core.messages import Stored
 from ams.core.names import Offset, TopicId, topic_id, topic_id_text
-from ams.migrate.conversion import NAMESPACE, Bounds, MovedTopic
+from ams.migrate.conversion import NAMESPACE, KafkaBounds, MovedTopic
 from ams.migrate.documents import Oddity
-from ams.migrate.export_writer import Plan, stand_in, unreadable, unreadable_end
+from ams.migrate.export_writer import MovePlan, stand_in, unreadable, unreadable_end
 from ams.migrate.requests import each_of
 from ams.migrate.sources import Kafka
 from ams.storage.export_format import Topic
@@ -103,7 +103,7 @@ class Copying:
         self._is_filled = False  # an earlier cut stored users, topics and offsets
         self._done = self._expected = 0
 
-    async def bounds(self) -> Callable[[str], Bounds]:
+    async def bounds(self) -> Callable[[str], KafkaBounds]:
         """Return a function from Kafka topic to bounds: copied messages stay when Kafka drops them."""
         oldest: dict[str, int] = {}
         for place, bounds in (await self._log.all_bounds()).items():
@@ -111,7 +111,7 @@ class Copying:
             if note is not None:
                 oldest[note.kafka] = bounds.oldest
 
-        def kept_bounds(topic: str) -> Bounds:
+        def kept_bounds(topic: str) -> KafkaBounds:
             there = self._source.bounds(topic)
             if there.first == there.end:  # Kafka keeps nothing, so copied messages are too old too
                 return there
@@ -119,15 +119,15 @@ class Copying:
 
         return kept_bounds
 
-    async def round(self, plan: Plan) -> Copied:
+    async def round(self, plan: MovePlan) -> Copied:
         """Copy new messages only. Raises `Unusable`, `Unavailable`."""
         await self._look()
         copied = await self._copy_topics(plan, at_end=False)
         if copied.messages >= RESTART_MESSAGES:
-            await self._log.loaded()
+            await self._log.end_load()
         return copied
 
-    async def finish(self, plan: Plan) -> Copied:
+    async def finish(self, plan: MovePlan) -> Copied:
         """Copy the remaining messages, then users, topics and offsets in one transaction.
 
         Replaces the data of an earlier, failed cut. Raises `Unusable` if messages were published since.
@@ -158,7 +158,7 @@ class Copying:
         if others:
             raise Unusable(f"the log holds {len(others)} topics of somebody else: move into a new installation")
 
-    async def _copy_topics(self, plan: Plan, *, at_end: bool) -> Copied:
+    async def _copy_topics(self, plan: MovePlan, *, at_end: bool) -> Copied:
         topics = plan.found.topics
         await self._make({self._unused_topic_id(each): each for each in topics if not self._places(each)})
         self._expected, self._done = plan.messages, 0

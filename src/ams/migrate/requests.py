@@ -13,7 +13,7 @@ from ams.client.errors import AlreadyExists, ClientError, InvalidInput, NotAllow
 from ams.client.transport import base, failure, fits_header, httpx_arguments, trust
 from ams.client.wire.call import Call
 from ams.core.errors import Unavailable
-from ams.migrate.comparison import Answer
+from ams.migrate.comparison import ServiceAnswer
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -84,7 +84,7 @@ async def each_of(items: Iterable[S], work: Callable[[S], Awaitable[T]], at_once
     return [done[number] for number in sorted(done)]
 
 
-class TooLarge(Exception):
+class AnswerTooLarge(Exception):
     """The answer is too large to compare."""
 
 
@@ -118,17 +118,17 @@ class Side:
                 return
         raise NotAuthenticated(f"{self.endpoint} does not know the token it is asked with", 401, "UNAUTHORIZED")
 
-    async def ask(self, target: str, headers: Mapping[str, str] | None) -> Answer:
-        """Send a GET with a client's headers, or with our token. Raises `Unreachable`, `TooLarge`."""
+    async def ask(self, target: str, headers: Mapping[str, str] | None) -> ServiceAnswer:
+        """Send a GET with a client's headers, or with our token. Raises `Unreachable`, `AnswerTooLarge`."""
         return await (self.ask_as(target, self.token) if headers is None else self._get(target, headers))
 
-    async def ask_as(self, target: str, token: str) -> Answer:
-        """Send a GET with a token. Raises `Unreachable`, `TooLarge`."""
+    async def ask_as(self, target: str, token: str) -> ServiceAnswer:
+        """Send a GET with a token. Raises `Unreachable`, `AnswerTooLarge`."""
         if self._in_query or not fits_header(token):
             return await self._get(f"{target}{'&' if '?' in target else '?'}key={quote(token, safe='')}", {})
         return await self._get(target, {"x-api-key": token})
 
-    async def _get(self, target: str, headers: Mapping[str, str]) -> Answer:
+    async def _get(self, target: str, headers: Mapping[str, str]) -> ServiceAnswer:
         url = self._http.base_url.copy_with(raw_path=quote(target, safe=_SAFE).encode())
         try:
             async with self._http.stream("GET", url, headers=headers) as came:
@@ -136,7 +136,7 @@ class Side:
                 async for part in came.aiter_bytes():
                     body += part
                     if len(body) > MAX_COMPARED_BYTES:
-                        raise TooLarge
-                return Answer(came.status_code, came.headers.get("content-type", ""), bytes(body))
+                        raise AnswerTooLarge
+                return ServiceAnswer(came.status_code, came.headers.get("content-type", ""), bytes(body))
         except httpx.HTTPError as error:
             raise failure(error, self.endpoint) from None

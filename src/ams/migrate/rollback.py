@@ -19,9 +19,9 @@ from ams.core.messages import parse
 from ams.migrate.conversion import MovedTopic
 from ams.migrate.cutover import Steps, Tell, holding, run_command
 from ams.migrate.documents import Oddity
-from ams.migrate.export_writer import Plan, plan
+from ams.migrate.export_writer import MovePlan, plan
 from ams.migrate.requests import OldService, each_of
-from ams.migrate.sources import Source
+from ams.migrate.sources import ReferenceSource
 from ams.storage.export_format import Subscription
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class _Since(NamedTuple):
 
 
 async def back(
-    source: Callable[[], AbstractAsyncContextManager[Source]],
+    source: Callable[[], AbstractAsyncContextManager[ReferenceSource]],
     old: OldService,
     new: Client,
     steps: Steps,
@@ -74,7 +74,9 @@ async def back(
 
 
 class _Returning:
-    def __init__(self, new: Client, old: OldService, source: Source, found: Plan, progress: Progress) -> None:
+    def __init__(
+        self, new: Client, old: OldService, source: ReferenceSource, found: MovePlan, progress: Progress
+    ) -> None:
         self._new, self._old = new, old
         self._source = source
         self._found = found.found

@@ -19,8 +19,8 @@ from urllib.parse import parse_qs, urlsplit
 from ams.client.errors import Unreachable
 from ams.http.asgi import Receive, Send, answer
 from ams.http.operations import small_server
-from ams.migrate.comparison import Kind, Read, different, read_of
-from ams.migrate.requests import MAX_COMPARED_BYTES, MAX_REQUESTS, Side, TooLarge
+from ams.migrate.comparison import DifferenceKind, Read, different, read_of
+from ams.migrate.requests import MAX_COMPARED_BYTES, MAX_REQUESTS, AnswerTooLarge, Side
 from ams.web.server import listen, url_of
 
 MAX_WAITING_REQUESTS = 100  # queue of requests; mirrored ones beyond it are skipped
@@ -34,7 +34,7 @@ _ESCAPED = re.compile("#([0-9A-F]{2})")  # haproxy's escapes
 OWN_CLIENT = "<HTTPCLIENT>"
 
 
-class Request(NamedTuple):
+class ShadowRequest(NamedTuple):
     """A request for both services."""
 
     read: Read
@@ -43,7 +43,7 @@ class Request(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class RouteTally:
     """Counts of one route's requests."""
 
     asked: int = 0
@@ -52,23 +52,23 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Report:
+class ShadowReport:
     """Result of a comparison."""
 
-    routes: dict[str, Tally] = field(default_factory=dict)  # by action
-    differences: dict[str, list[tuple[Kind, int]]] = field(default_factory=dict)
+    routes: dict[str, RouteTally] = field(default_factory=dict)  # by action
+    differences: dict[str, list[tuple[DifferenceKind, int]]] = field(default_factory=dict)
     """By action: kinds, each with a number of answers."""
     passed_over: Counter[str] = field(default_factory=Counter)  # reasons for skipped requests
     left_out: int = 0  # by sampling
 
     @property
-    def asked(self) -> int:
+    def compared_requests(self) -> int:
         """Number of compared requests."""
         return sum(each.asked for each in self.routes.values())
 
-    def count(self, action: str, kinds: Iterable[Kind]) -> None:
+    def count(self, action: str, kinds: Iterable[DifferenceKind]) -> None:
         """Add the result of one request."""
-        tally = self.routes.setdefault(action, Tally())
+        tally = self.routes.setdefault(action, RouteTally())
         kinds = list(kinds)
         tally.asked += 1
         tally.same += not kinds
@@ -92,11 +92,13 @@ class Shadow:
     share: float = 1.0  # random share of requests to send
     most: int | None = None  # maximum number of compared requests
     patient: bool = False  # go on while a service is away
-    report: Report = field(default_factory=Report)
+    report: ShadowReport = field(default_factory=ShadowReport)
     _begun: int = 0
     _without_answer: int = 0
 
-    def request_to_compare(self, method: str, target: str, headers: Mapping[str, str] | None = None) -> Request | None:
+    def request_to_compare(
+        self, method: str, target: str, headers: Mapping[str, str] | None = None
+    ) -> ShadowRequest | None:
         """Return the request to compare; None if it is skipped, which is counted with the reason."""
         read = read_of(target)
         reason = _reason(method, target, read, headers)
@@ -106,11 +108,11 @@ class Shadow:
         if self.share < 1.0 and random.random() >= self.share:  # noqa: S311 - a sample
             self.report.left_out += 1
             return None
-        return Request(read, target, headers)
+        return ShadowRequest(read, target, headers)
 
-    async def run(self, requests: AsyncIterator[Request]) -> Report:
+    async def run(self, requests: AsyncIterator[ShadowRequest]) -> ShadowReport:
         """Compare all requests, up to `most`. Raises `Unreachable` if a service goes away."""
-        ready: asyncio.Queue[Request | None] = asyncio.Queue(MAX_REQUESTS)
+        ready: asyncio.Queue[ShadowRequest | None] = asyncio.Queue(MAX_REQUESTS)
 
         async def work() -> None:
             while (request := await ready.get()) is not None:
@@ -131,13 +133,13 @@ class Shadow:
             raise failed.exceptions[0] from None
         return self.report
 
-    async def _compare(self, request: Request) -> None:
+    async def _compare(self, request: ShadowRequest) -> None:
         try:
             kinds = await self._different(request)
             if kinds:  # state may have changed between the two answers
                 again = {each.place for each in await self._different(request)}
                 kinds = [each for each in kinds if each.place in again]
-        except TooLarge:
+        except AnswerTooLarge:
             self.report.passed_over[f"an answer of more than {MAX_COMPARED_BYTES >> 20} MiB"] += 1
             return
         except Unreachable:
@@ -149,7 +151,7 @@ class Shadow:
         self._without_answer = 0
         self.report.count(request.read.action, kinds)
 
-    async def _different(self, request: Request) -> list[Kind]:
+    async def _different(self, request: ShadowRequest) -> list[DifferenceKind]:
         parts = urlsplit(request.target)
         headers = {} if request.headers is None and parse_qs(parts.query).get("key") else request.headers
         old, new = await asyncio.gather(*(each.ask(request.target, headers) for each in (self.old, self.new)))
@@ -172,7 +174,7 @@ def _reason(method: str, target: str, read: Read | None, headers: Mapping[str, s
     return ""
 
 
-def _tokens(request: Request) -> list[str]:
+def _tokens(request: ShadowRequest) -> list[str]:
     parts = urlsplit(request.target)
     said = [each.partition("=")[2] for each in parts.query.split("&") if each.startswith("key=")]
     said += parse_qs(parts.query).get("key", [])
@@ -203,7 +205,7 @@ def request_of(line: str) -> Logged | None:
     return Logged(found["method"], target)
 
 
-async def logged_requests(shadow: Shadow, file: int) -> AsyncIterator[Request]:
+async def logged_requests(shadow: Shadow, file: int) -> AsyncIterator[ShadowRequest]:
     """Yield the requests to compare from a log: a file, or a pipe that still grows."""
     async for line in _lines(file):
         found = request_of(line)
@@ -241,10 +243,12 @@ _HEADERS = (b"x-api-key", b"authorization")
 
 
 @contextlib.asynccontextmanager
-async def copies(shadow: Shadow, port: int, stop: asyncio.Event) -> AsyncIterator[tuple[str, AsyncIterator[Request]]]:
+async def copies(
+    shadow: Shadow, port: int, stop: asyncio.Event
+) -> AsyncIterator[tuple[str, AsyncIterator[ShadowRequest]]]:
     """Take mirrored requests on a loopback port, each answered at once. Yields the URL and the requests."""
     sock = listen("127.0.0.1", port, "port")
-    waiting: asyncio.Queue[Request] = asyncio.Queue(MAX_WAITING_REQUESTS)
+    waiting: asyncio.Queue[ShadowRequest] = asyncio.Queue(MAX_WAITING_REQUESTS)
 
     async def take(scope: Mapping[str, Any], _receive: Receive, send: Send) -> None:
         headers = {
@@ -258,7 +262,7 @@ async def copies(shadow: Shadow, port: int, stop: asyncio.Event) -> AsyncIterato
             waiting.put_nowait(request)
         await answer(send, 202, b"", [])
 
-    async def queued_requests() -> AsyncIterator[Request]:
+    async def queued_requests() -> AsyncIterator[ShadowRequest]:
         stopping = asyncio.ensure_future(stop.wait())
         try:
             while not (stop.is_set() and waiting.empty()):

@@ -33,7 +33,7 @@ from ams.core.errors import Unavailable
 from ams.core.messages import Stored, message, quoted_base64
 from ams.core.names import Offset
 from ams.core.runs import Columns
-from ams.migrate.conversion import NO_MESSAGES, Bounds, kept_for, milliseconds
+from ams.migrate.conversion import NO_MESSAGES, KafkaBounds, kept_for, milliseconds
 from ams.migrate.documents import Documents, read_documents
 from ams.storage.export_format import Message
 
@@ -49,7 +49,7 @@ FETCH_WAIT_MS = 10  # wait at the end of a topic; the consumer fetches nothing e
 _decode = msgspec.json.Decoder().decode
 
 
-class Part(NamedTuple):
+class DecodedPart(NamedTuple):
     """Messages that a process returns."""
 
     messages: Columns
@@ -62,13 +62,13 @@ class Readers:
     def __init__(self) -> None:
         self._pool = ProcessPoolExecutor(_PROCESSES, multiprocessing.get_context("spawn"), _begin)
 
-    async def batches(self, read: Callable[[int, int], Part], start: int, end: int, earliest: int) -> Batches:
+    async def batches(self, read: Callable[[int, int], DecodedPart], start: int, end: int, earliest: int) -> Batches:
         """Yield the messages from `start` up to `end`, in order, none with a time before `earliest`."""
         loop = asyncio.get_running_loop()
         bounds = deque((first, min(first + PART_MESSAGES, end)) for first in range(start, end, PART_MESSAGES))
-        under_way: deque[tuple[int, asyncio.Future[Part]]] = deque()
+        under_way: deque[tuple[int, asyncio.Future[DecodedPart]]] = deque()
 
-        def begin(first: int, last: int) -> asyncio.Future[Part]:
+        def begin(first: int, last: int) -> asyncio.Future[DecodedPart]:
             return loop.run_in_executor(self._pool, read, first, last)
 
         try:
@@ -113,7 +113,7 @@ def _begin() -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-async def part_of(batches: Batches, end: int) -> Part:
+async def part_of(batches: Batches, end: int) -> DecodedPart:
     """Return the first part of the messages up to `end`."""
     messages, size = Columns(array("q"), array("q"), []), 0
     async with aclosing(batches):
@@ -121,8 +121,8 @@ async def part_of(batches: Batches, end: int) -> Part:
             messages.extend(Columns.of(batch))
             size += sum(len(each.fragment) for each in batch)
             if size >= PART_BYTES:
-                return Part(messages, messages.offsets[-1] + 1)
-    return Part(messages, end)
+                return DecodedPart(messages, messages.offsets[-1] + 1)
+    return DecodedPart(messages, end)
 
 
 class Kafka:
@@ -133,7 +133,7 @@ class Kafka:
         self._consumers: list[AIOKafkaConsumer] = []
         self._idle: list[AIOKafkaConsumer] = []
         self._readers: Readers | None = None
-        self._bounds: dict[str, Bounds] = {}
+        self._bounds: dict[str, KafkaBounds] = {}
         self.other_partitions: dict[str, int] = {}  # messages in other partitions, which nobody can read, by topic
 
     async def __aenter__(self) -> "Kafka":
@@ -150,7 +150,7 @@ class Kafka:
             with contextlib.suppress(KafkaError):
                 await each.stop()
 
-    def bounds(self, topic: str) -> Bounds:
+    def bounds(self, topic: str) -> KafkaBounds:
         """Return a topic's bounds; a topic without messages does not exist."""
         return self._bounds.get(topic, NO_MESSAGES)
 
@@ -185,7 +185,7 @@ class Kafka:
             first, end, since = firsts[each], ends[each], young.get(each)
             if each.partition == 0:
                 young_offset = end if since is None else since.offset
-                self._bounds[each.topic] = Bounds(first, end, ages.get(each.topic), young_offset)
+                self._bounds[each.topic] = KafkaBounds(first, end, ages.get(each.topic), young_offset)
             elif end > first:
                 self.other_partitions[each.topic] = self.other_partitions.get(each.topic, 0) + end - first
 
@@ -248,7 +248,7 @@ class Kafka:
             self._idle.append(consumer)
 
 
-def read_part(servers: str, topic: str, start: int, end: int) -> Part:
+def read_part(servers: str, topic: str, start: int, end: int) -> DecodedPart:
     """Read a part of a topic; runs in a child process."""
     running, kafka = _of_process(servers)
     return running.run(part_of(kafka.read(topic, start, end), end))
@@ -375,7 +375,7 @@ def _moment(said: Any) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ReferenceSource:
     """The open reference. All methods raise `Unavailable`, which names no secret."""
 
     mongodb: str = field(repr=False)
@@ -390,7 +390,7 @@ class Source:
 
 
 @contextlib.asynccontextmanager
-async def old_source(mongodb: str, database: str, kafka: str) -> AsyncIterator[Source]:
+async def old_source(mongodb: str, database: str, kafka: str) -> AsyncIterator[ReferenceSource]:
     """Open the reference at these addresses until the block ends."""
     async with Kafka(kafka) as messages:
-        yield Source(mongodb, database, messages)
+        yield ReferenceSource(mongodb, database, messages)

@@ -18,8 +18,8 @@ from ams.client.transport import fits_header
 from ams.core.clock import SystemClock, publish_time
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.migrate.comparison import different, read_of
-from ams.migrate.conversion import Bounds, Converted, MovedTopic, kept_for
-from ams.migrate.requests import MAX_REQUESTS, Side, TooLarge, each_of
+from ams.migrate.conversion import Converted, KafkaBounds, MovedTopic, kept_for
+from ams.migrate.requests import MAX_REQUESTS, AnswerTooLarge, Side, each_of
 from ams.migrate.sources import Kafka
 from ams.storage.cursors.base import TopicOffset
 from ams.storage.export_format import Subscription, User
@@ -106,7 +106,7 @@ async def _compare_answers(target: str, what: str, token: str, old: Side, new: S
         return []
     try:
         one, other = await asyncio.gather(*(side.ask_as(target, token or side.token) for side in (old, new)))
-    except TooLarge:
+    except AnswerTooLarge:
         return [Difference(what, "an answer that is too large to compare", "")]
     secrets = (token, old.token, new.token)
     kinds = different(read.action, one, other, still=True, admin=True, secrets=secrets)
@@ -129,7 +129,7 @@ async def compare_stored(found: Converted, stored: Installation, kafka: Kafka) -
         log = logs.get((topic.line.project, topic.line.name))
         if log is None or log not in bounds:
             return Difference(topic.what, _bounds(topic.bounds), MISSING)
-        has = Bounds(*bounds[log])
+        has = KafkaBounds(*bounds[log])
         if has.end == topic.bounds.end and not await _lacks(topic, has.first, kafka):
             return None
         return Difference(topic.what, _bounds(topic.bounds), _bounds(has))
@@ -228,7 +228,7 @@ def _places(client: Client, subscriptions: Sequence[Subscription]) -> Iterator[D
     yield from filter(None, _each(subscriptions, compare))
 
 
-def _bounds(bounds: Bounds) -> str:
+def _bounds(bounds: KafkaBounds) -> str:
     return f"{bounds.first} to {bounds.end}"
 
 
@@ -265,12 +265,12 @@ def _new(topic: MovedTopic, oldest: int, client: Client) -> "_Sum":
     return new
 
 
-class _Body(msgspec.Struct):
+class _MessageBody(msgspec.Struct):
     data: str
     attributes: Mapping[str, str] = {}
 
 
-_bodies = msgspec.json.Decoder(list[_Body]).decode
+_bodies = msgspec.json.Decoder(list[_MessageBody]).decode
 _lines = msgspec.json.Encoder(order="deterministic").encode_lines
 
 

@@ -52,7 +52,7 @@ _REFUSED_NETWORKS = tuple(
 )
 
 
-class Refused(Exception):
+class AddressRefused(Exception):
     """The guard refuses the connection; the text may be shown to clients."""
 
 
@@ -80,11 +80,11 @@ class Guard:
         return address.is_global and not address.is_multicast and not any(address in each for each in _REFUSED_NETWORKS)
 
     async def addresses(self, host: str, port: int) -> Sequence[Address]:
-        """Return the permitted addresses of a host. Raises `Refused` if there are none, `OSError` without addresses."""
+        """Return the permitted addresses of a host. Raises `AddressRefused` without one, `OSError` without any."""
         found = [ipaddress.ip_address(each) for each in await self._resolve(host, port)]
         permitted = [each for each in found if self.permits(each)]
         if not permitted:
-            raise Refused(f"{host} is not a public address")
+            raise AddressRefused(f"{host} is not a public address")
         return permitted
 
 

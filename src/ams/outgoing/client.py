@@ -19,7 +19,7 @@ import httpcore
 
 import ams
 from ams.core.urls import has_credentials
-from ams.outgoing.address_guard import Address, Guard, Refused, trust
+from ams.outgoing.address_guard import Address, AddressRefused, Guard, trust
 
 PORTS = {b"http": 80, b"https": 443}  # default ports
 MAX_BODY_BYTES = 20 * 1024 * 1024
@@ -164,7 +164,7 @@ class HttpClient:
         async with self._limit_request():
             while True:
                 request = new_request(method, _parse_url(url), [_IDENTITY_CODING, *encoded], body, closes=True)
-                connection = await self._connected(request.url)
+                connection = await self._connect(request.url)
                 try:
                     return (await connection.exchange(request, self._most_bytes, only_good=True)).body
                 except _Redirected as error:
@@ -182,7 +182,7 @@ class HttpClient:
         try:
             async with asyncio.timeout(self._seconds):
                 yield
-        except (OSError, ValueError, Refused, httpcore.ProtocolError, RequestFailed) as error:
+        except (OSError, ValueError, AddressRefused, httpcore.ProtocolError, RequestFailed) as error:
             self.failures += 1
             if isinstance(error, RequestFailed):
                 raise
@@ -212,15 +212,15 @@ class HttpClient:
     async def _take_or_connect(self, url: httpcore.URL) -> "_Connection":
         try:
             async with asyncio.timeout(self._connect_seconds) as limit:
-                return await self._connected(url)
+                return await self._connect(url)
         except TimeoutError as error:
             if limit.expired():
                 raise NotReached("no connection in time") from error
             raise
-        except (OSError, Refused) as error:
+        except (OSError, AddressRefused) as error:
             raise NotReached(str(error) or type(error).__name__) from error
 
-    async def _connected(self, url: httpcore.URL) -> "_Connection":
+    async def _connect(self, url: httpcore.URL) -> "_Connection":
         """Connect to the first permitted address that answers; each attempt gets half of the remaining time."""
         assert url.port is not None
         host, seconds = url.host.decode("latin-1"), self._seconds
@@ -236,7 +236,7 @@ class HttpClient:
         if tls_name and self._tls is None:
             self._tls = trust()
         loop = asyncio.get_running_loop()
-        reader = _Reader(loop=loop)
+        reader = _CountingReader(loop=loop)
         transport, protocol = await loop.create_connection(
             lambda: asyncio.StreamReaderProtocol(reader, loop=loop),
             str(address),
@@ -260,7 +260,7 @@ def _parse_url(url: str) -> httpcore.URL:
     )
 
 
-class _Reader(asyncio.StreamReader):
+class _CountingReader(asyncio.StreamReader):
     received = 0
 
     def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # the loop gives nothing else
@@ -271,7 +271,7 @@ class _Reader(asyncio.StreamReader):
 class _Connection(httpcore.AsyncNetworkStream):
     """A connection with httpcore's interface, for one request at a time. The caller enforces timeouts."""
 
-    def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: _CountingReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._read = 0
         self._before = 0  # bytes received before the last request

@@ -40,7 +40,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """All other options that results depend on. A change can be accepted where the job allows it."""
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class RunPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Position of a run."""
 
     batch: int
@@ -133,9 +133,9 @@ def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> Non
         write(work / DEFINITION, identity)
 
 
-def read_standing(work: Path) -> Standing | None:
+def read_standing(work: Path) -> RunPosition | None:
     """Return the position of the last run in a folder; None before its first batch."""
-    return read(work / PROGRESS, Standing)
+    return read(work / PROGRESS, RunPosition)
 
 
 def read_begun(work: Path) -> Collection[str]:

@@ -21,9 +21,9 @@ from pyspark.sql.types import StructType
 from ams.client import wire
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.options import EARLIEST, LATEST, Name, Positions, Reading, reading
-from ams.pipeline.range_reader import Fetch, Part, limit_ends, parts, remade, report_data_loss
-from ams.pipeline.service import Bounds, Service
+from ams.pipeline.options import EARLIEST, LATEST, Positions, Reading, ResourceName, reading
+from ams.pipeline.range_reader import Fetch, OffsetRange, limit_ends, parts, remade, report_data_loss
+from ams.pipeline.service import ReadBounds, Service
 from ams.pipeline.sink.writer import BatchWriter, StreamWriter
 
 Offsets = dict[str, int]  # offsets by `PROJECT/TOPIC`, as they stand in checkpoints and in the progress of queries
@@ -34,7 +34,7 @@ class Places:
 
     def __init__(self, service: Service, reading: Reading) -> None:
         self._service, self._reading = service, reading
-        self.topics: Sequence[Name] = reading.topics
+        self.topics: Sequence[ResourceName] = reading.topics
         self.ids: dict[str, str] = {}
         """Topic ids by name, as last seen; names without an id from the service are absent."""
         if not reading.topics:
@@ -48,7 +48,7 @@ class Places:
             assert self._reading.subscription is not None, "topics or a subscription"
             self.topics = (self._service.topic_of(self._reading.subscription),)
 
-    def bounds(self) -> dict[Name, Bounds]:
+    def bounds(self) -> dict[ResourceName, ReadBounds]:
         """Ask for the bounds of each topic."""
         found = {topic: self._service.bounds(topic, self._reading.through) for topic in self.topics}
         self.ids = {str(topic): bounds.id for topic, bounds in found.items() if bounds.id}
@@ -85,19 +85,19 @@ class Places:
         return found
 
 
-class _Reader:
+class _PartitionReader:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         part = partition.value
-        if not isinstance(part, Part):  # Spark plans an empty read as one partition without a value
+        if not isinstance(part, OffsetRange):  # Spark plans an empty read as one partition without a value
             return
         with Service(self.reading.access) as service:
             yield from Fetch(service, part, self.reading.through, self.reading.fail_on_data_loss).batches()
 
 
-class BatchReader(_Reader, DataSourceReader):
+class BatchReader(_PartitionReader, DataSourceReader):
     """Reads once."""
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -123,7 +123,7 @@ def _remade(before: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]
     return frozenset(topic for topic, known in before.items() if now.get(topic, known) != known)
 
 
-class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_PartitionReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream. `latestOffset` learns that a batch is done; Spark calls `commit` only one batch later."""
 
     def __init__(self, reading: Reading) -> None:
@@ -181,7 +181,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Return the ranges of a batch."""
         self._begun = True
         ends, ids = plain(end), end[IDS]
-        topics = [Name(*topic.split("/")) for topic in ends]  # a retried batch has the topics of its first try
+        topics = [ResourceName(*topic.split("/")) for topic in ends]  # a retried batch has the topics of its first try
         starts = self._from(plain(start), ends, _remade(start[IDS], ids))
         ranges = parts(starts, ends, topics, self.reading.min_partitions, ids)
         return [InputPartition(each) for each in ranges]

@@ -16,7 +16,7 @@ class PipelineError(AmsError):
     """Base class of all errors that the pipeline raises."""
 
 
-class Unavailable(PipelineError):
+class MissingDependency(PipelineError):
     """A dependency is not installed; the message says what to install."""
 
 

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from ams.pipeline.errors import Unavailable
+from ams.pipeline.errors import MissingDependency
 
 MIN_JAVA_VERSION = 17
 INSTALL = (
@@ -20,17 +20,17 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def java(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the Java that Spark will use, with its version. Raises `Unavailable` if absent or too old."""
+    """Return the Java that Spark will use, with its version. Raises `MissingDependency` if absent or too old."""
     home = environment.get("JAVA_HOME")
     program = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environment.get("PATH"))
     try:
         asked = subprocess.run([program or "/no/java", "-version"], capture_output=True, text=True, check=False)  # noqa: S603  # the user's own Java
     except OSError:
-        raise Unavailable(f"there is no Java{f' in {home}' if home else ''}; {INSTALL}") from None
+        raise MissingDependency(f"there is no Java{f' in {home}' if home else ''}; {INSTALL}") from None
     found = _VERSION.search(asked.stderr)
     if found is None or int(found[1]) < MIN_JAVA_VERSION:
         version = found[0].partition('"')[2].rstrip('"') if found else "of an unknown version"
-        raise Unavailable(f"{program} is Java {version}; {INSTALL}")
+        raise MissingDependency(f"{program} is Java {version}; {INSTALL}")
     return f"{program}: {asked.stderr}"
 
 

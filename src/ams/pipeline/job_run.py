@@ -19,11 +19,11 @@ from pyspark.sql.types import StructType
 
 from ams.client import errors as client
 from ams.pipeline import checkpoint, errors
-from ams.pipeline.checkpoint import CHECKPOINT, QUARANTINE, Counted, Expected, Standing
+from ams.pipeline.checkpoint import CHECKPOINT, QUARANTINE, Counted, Expected, RunPosition
 from ams.pipeline.columns import BROKEN
 from ams.pipeline.errors import Broken, Interrupted, WrongTable
-from ams.pipeline.options import Name, is_pattern
-from ams.pipeline.progress import Progress
+from ams.pipeline.options import ResourceName, is_pattern
+from ams.pipeline.progress import BatchProgress
 from ams.pipeline.service import open_service
 from ams.pipeline.session import is_local, make_active
 from ams.pipeline.tables import KEPT_RESULTS, Table
@@ -132,7 +132,7 @@ class Run:
     """Set to end the run after the current batch."""
     say: Callable[[str], None] = to_stderr
     skip_lost: bool = False  # warn and go on if unread messages expired
-    progress: Progress = field(init=False)
+    progress: BatchProgress = field(init=False)
     _expected: Expected = field(init=False)
     _query: str = ""
     _added: Counter[str] = field(default_factory=Counter)
@@ -140,7 +140,7 @@ class Run:
     _failure: BaseException | None = None
 
     def __post_init__(self) -> None:
-        self.progress = Progress(self.say)
+        self.progress = BatchProgress(self.say)
         self._expected = checkpoint.read_expected(self.work)
 
     def topic(self, *names: str, **options: str) -> DataFrame:
@@ -160,7 +160,7 @@ class Run:
             given["topicPattern" if any(map(is_pattern, names)) else "topic"] = ",".join(names)
         if "topic" in given and given.get("startingOffsets") == "earliest" and not (self.work / CHECKPOINT).exists():
             with open_service(self.source) as (service, project):
-                for topic in (Name(project, name) for name in names if "/" not in name):
+                for topic in (ResourceName(project, name) for name in names if "/" not in name):
                     self.progress.begin[str(topic)] = service.bounds(topic).first
         return make_active(self.spark).readStream.format("ams").options(**given).load()
 
@@ -281,12 +281,12 @@ class Run:
             return
         messages = (before.messages if before else 0) + last.messages
         time = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        standing = Standing(batch=last.number, time=time, messages=messages, lag=last.lag)
+        standing = RunPosition(batch=last.number, time=time, messages=messages, lag=last.lag)
         checkpoint.write(self.work / checkpoint.PROGRESS, standing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """A validated run, ready to start."""
 
     name: str

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from ams.pipeline.checkpoint import SPARK_LOG, Counted, Identity, guard, lock_work_folder
 from ams.pipeline.errors import Failed, Interrupted
-from ams.pipeline.job_run import KILLED, Plan, Run, Source, Stopped, root_cause, to_stderr, why_removed
+from ams.pipeline.job_run import KILLED, Run, RunPlan, Source, Stopped, root_cause, to_stderr, why_removed
 from ams.pipeline.progress import told_by_signals
 from ams.pipeline.session import local_session
 
@@ -58,7 +58,7 @@ class RunResult:
         return "\n".join([line, *held])
 
 
-def start(plan: Plan, setup: Setup) -> RunResult:
+def start(plan: RunPlan, setup: Setup) -> RunResult:
     """Run a plan to its end, or until SIGTERM or Ctrl-C; a second signal exits at once with code 130.
 
     Raises `Busy`, `ChangedDefinition`, the `ClientError` or `PipelineError` that ended the run, and `Interrupted` if
@@ -110,7 +110,7 @@ def ends_told(name: str, stopping: threading.Event, log: Path) -> Iterator[None]
 
 
 @contextmanager
-def _session(plan: Plan, setup: Setup) -> Iterator[SparkSession]:
+def _session(plan: RunPlan, setup: Setup) -> Iterator[SparkSession]:
     settings = {**setup.settings, **({"spark.master": setup.master} if setup.master else {})}
     log = None if setup.debug else setup.work / SPARK_LOG
     with _stderr_in(log) if log else nullcontext():

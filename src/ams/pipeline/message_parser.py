@@ -38,7 +38,7 @@ class ParsedMessages(NamedTuple):
 
 
 @contextmanager
-def parsed(
+def parse_messages(
     messages: DataFrame, parse: Parse, schema: StructType, level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER
 ) -> Iterator[ParsedMessages]:
     """Parse messages (`columns.CONTENT`) into records with the columns of `schema`, kept until the block ends."""

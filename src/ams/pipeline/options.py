@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from ams.client.bearer import Bearer
-from ams.client.connection import Source, connection
+from ams.client.connection import SettingsSource, connection
 from ams.client.errors import BadConnection, NoService
 from ams.core.names import is_name, is_resource_name
 from ams.pipeline.errors import WrongOption
@@ -25,7 +25,7 @@ _MAX_DIGITS = 18  # of a whole number that Java can hold
 RETRY_SECONDS = 60.0
 
 
-class Name(NamedTuple):
+class ResourceName(NamedTuple):
     """A topic or a subscription by its project and name."""
 
     project: str
@@ -95,7 +95,7 @@ class RawOptions:
 
     def access(self, environment: Mapping[str, str] = os.environ) -> tuple[Access, str | None]:
         """Return the access, and the project in use if any."""
-        asked = Source(
+        asked = SettingsSource(
             endpoint=self.text("endpoint"),
             token=self.text("token"),
             token_file=self.text("tokenFile"),
@@ -123,9 +123,9 @@ class RawOptions:
         return access, found.project
 
 
-def names(option: str, text: str, project: str | None) -> tuple[Name, ...]:
+def names(option: str, text: str, project: str | None) -> tuple[ResourceName, ...]:
     """Read comma-separated names, each `PROJECT/NAME` or `NAME` of the project in use."""
-    found: list[Name] = []
+    found: list[ResourceName] = []
     for each in (each.strip() for each in text.split(",")):
         before, slash, name = each.rpartition("/")
         owner = before if slash else project
@@ -133,7 +133,7 @@ def names(option: str, text: str, project: str | None) -> tuple[Name, ...]:
             raise WrongOption("project", f"is needed for {option} {quote_short(each)}, which does not name its project")
         if not is_name(owner) or not is_resource_name(name):
             raise WrongOption(option, f"{quote_short(each)} is no name and no PROJECT/NAME")
-        found.append(Name(owner, name))
+        found.append(ResourceName(owner, name))
     doubled = [each for each in found if found.count(each) > 1]
     if doubled:
         raise WrongOption(option, f"{doubled[0]} stands there twice")
@@ -185,10 +185,10 @@ class Reading:
     """Options of a source."""
 
     access: Access
-    topics: tuple[Name, ...]  # empty for a subscription or patterns
+    topics: tuple[ResourceName, ...]  # empty for a subscription or patterns
     patterns: tuple[str, ...] = ()
     project: str  # project of the patterns; empty if none is in use
-    subscription: Name | None
+    subscription: ResourceName | None
     starting: Positions | datetime | None  # None: the default
     ending: Positions | datetime | None  # of a batch; None: at the end
     max_offsets: int | None
@@ -230,7 +230,9 @@ def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.envi
     )
 
 
-def _selected_names(given: RawOptions, project: str | None) -> tuple[tuple[Name, ...], Name | None, tuple[str, ...]]:
+def _selected_names(
+    given: RawOptions, project: str | None
+) -> tuple[tuple[ResourceName, ...], ResourceName | None, tuple[str, ...]]:
     said = [option for option in ("topic", "topicPattern", "subscription") if given.text(option)]
     if len(said) > 1:
         raise WrongOption(said[-1], "give a subscription, topics, or a pattern, only one of them")
@@ -252,7 +254,7 @@ def _selected_names(given: RawOptions, project: str | None) -> tuple[tuple[Name,
     return (), found[0], ()
 
 
-def _start_or_end(given: RawOptions, which: str, topics: Collection[Name]) -> Positions | datetime | None:
+def _start_or_end(given: RawOptions, which: str, topics: Collection[ResourceName]) -> Positions | datetime | None:
     offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
     positions = _positions(given, offsets, topics)
     text = given.text(timestamp)
@@ -272,7 +274,7 @@ def _start_or_end(given: RawOptions, which: str, topics: Collection[Name]) -> Po
 _END_WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
-def _positions(given: RawOptions, option: str, topics: Collection[Name]) -> Positions | None:
+def _positions(given: RawOptions, option: str, topics: Collection[ResourceName]) -> Positions | None:
     text = given.text(option)
     if text is None:
         return None

@@ -17,7 +17,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class FinishedBatch:
     """A finished batch."""
 
     number: int
@@ -25,14 +25,14 @@ class Batch:
     lag: int | None  # None if the source does not say
 
 
-def _batch_of(told: Mapping[str, Any], begin: Mapping[str, int]) -> Batch:
+def _batch_of(told: Mapping[str, Any], begin: Mapping[str, int]) -> FinishedBatch:
     """Read a progress report by its offsets: Spark's own counts miss cached rows and count others twice."""
     sources: Sequence[Mapping[str, Any]] = told.get("sources") or ()
     names = ("startOffset", "endOffset", "latestOffset")
     starts, ends, latest = ([_numbers(each.get(name)) for each in sources] for name in names)
     # Spark reports the start of a first batch as the text "null".
     read = _span([begin or None if start is None else start for start in starts], ends)
-    return Batch(
+    return FinishedBatch(
         number=int(told.get("batchId", 0)),
         messages=int(told.get("numInputRows", 0)) if read is None else read,
         lag=_span(ends, latest),
@@ -57,7 +57,7 @@ def _numbers(offset: Any) -> dict[str, int] | None:
 
 
 @dataclass(slots=True)
-class Progress:
+class BatchProgress:
     """Counts finished batches and reports them from time to time."""
 
     say: Callable[[str], None]
@@ -65,7 +65,7 @@ class Progress:
     begin: dict[str, int] = field(default_factory=dict)  # start offsets of topics never read, by `PROJECT/TOPIC`
     batches: int = 0
     messages: int = 0
-    last: Batch | None = None
+    last: FinishedBatch | None = None
     _begun: float = field(default=0.0)
     _told: float = field(default=0.0)
 
@@ -86,7 +86,7 @@ class Progress:
             self.count(each)
         return bool(new)
 
-    def count(self, batch: Batch) -> None:
+    def count(self, batch: FinishedBatch) -> None:
         """Add a batch."""
         self.batches += 1
         self.messages += batch.messages
@@ -97,7 +97,7 @@ class Progress:
 
     def line(self) -> str:
         """Return the progress in one line."""
-        batch = self.last or Batch(0, 0, None)
+        batch = self.last or FinishedBatch(0, 0, None)
         rate = self.messages / self.seconds if self.seconds > 0 else 0.0
         parts = [f"batch {batch.number}", f"messages {self.messages:,}", f"{rate:,.0f}/s"]
         if batch.lag is not None:
@@ -111,7 +111,7 @@ class Progress:
 def told_by_signals(stopping: threading.Event, say: Callable[[str], None]) -> Iterator[Callable[[], None]]:
     """Set `stopping` at the first signal, exit at the second. Yields a function that installs the handlers again."""
 
-    def told(number: int, _frame: FrameType | None) -> None:
+    def note_signal(number: int, _frame: FrameType | None) -> None:
         if stopping.is_set():
             os._exit(130)
         stopping.set()
@@ -119,7 +119,7 @@ def told_by_signals(stopping: threading.Event, say: Callable[[str], None]) -> It
 
     def listen() -> None:
         for each in _SIGNALS:
-            signal.signal(each, told)
+            signal.signal(each, note_signal)
 
     before = [signal.getsignal(each) for each in _SIGNALS]
     listen()

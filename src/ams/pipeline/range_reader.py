@@ -15,8 +15,8 @@ from ams.client.messages import data_of
 from ams.client.wire import ReadMessage
 from ams.pipeline.errors import DataLoss
 from ams.pipeline.messages import MESSAGE
-from ams.pipeline.options import Name
-from ams.pipeline.service import Bounds, Patience, Service
+from ams.pipeline.options import ResourceName
+from ams.pipeline.service import Patience, ReadBounds, Service
 
 T = TypeVar("T")
 
@@ -47,10 +47,10 @@ def report_data_loss(what: str, *, fail: bool) -> None:
     warnings.warn(text, LostMessages, stacklevel=2)
 
 
-class Part(NamedTuple):
+class OffsetRange(NamedTuple):
     """A range of a topic: offsets from `start`, before `stop`."""
 
-    topic: Name
+    topic: ResourceName
     start: int
     stop: int
     id: str = ""  # topic id; empty if the service does not tell
@@ -59,15 +59,17 @@ class Part(NamedTuple):
 def parts(
     starts: Mapping[str, int],
     ends: Mapping[str, int],
-    topics: Sequence[Name],
+    topics: Sequence[ResourceName],
     least: int | None,
     ids: Mapping[str, str] | None = None,
-) -> list[Part]:
+) -> list[OffsetRange]:
     """Return the ranges between offsets, split evenly into at least `least` parts if there are enough messages."""
-    ranges = [Part(topic, starts[str(topic)], ends[str(topic)], (ids or {}).get(str(topic), "")) for topic in topics]
+    ranges = [
+        OffsetRange(topic, starts[str(topic)], ends[str(topic)], (ids or {}).get(str(topic), "")) for topic in topics
+    ]
     whole = [each for each in ranges if each.start < each.stop]
     total = sum(each.stop - each.start for each in whole)
-    found: list[Part] = []
+    found: list[OffsetRange] = []
     for each in whole:  # pieces in proportion to its messages, rounded up
         size = each.stop - each.start
         pieces = min(size, max(1, -(-(least or 1) * size // total)))
@@ -98,7 +100,7 @@ _decode_lines = msgspec.json.Decoder(ReadMessage).decode_lines
 
 
 def _arrow(chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
-    body = _Body(chunks)
+    body = _ChunkStream(chunks)
     try:
         with pa.ipc.open_stream(pa.PythonFile(body, mode="r")) as stream:
             yield from stream
@@ -108,7 +110,7 @@ def _arrow(chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
         raise Unreachable("an answer was cut off between two batches")
 
 
-class _Body:
+class _ChunkStream:
     closed = False
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
@@ -152,7 +154,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         raise Unreachable("an answer was cut off within a line")
 
 
-def _as_messages(batch: pa.RecordBatch, topic: Name) -> pa.RecordBatch:
+def _as_messages(batch: pa.RecordBatch, topic: ResourceName) -> pa.RecordBatch:
     columns = {
         **dict(zip(batch.schema.names, batch.columns, strict=True)),
         "project": pa.repeat(pa.scalar(topic.project), batch.num_rows),
@@ -167,7 +169,7 @@ class Fetch:
     """Reads one part in order, each offset once; resumes after the last message when an answer was cut."""
 
     service: Service
-    part: Part
+    part: OffsetRange
     subscription: str = ""
     fail_on_data_loss: bool = True
     _at: int = -1
@@ -214,7 +216,7 @@ class Fetch:
         else:
             self._finish(told)
 
-    def _finish(self, told: Bounds) -> None:
+    def _finish(self, told: ReadBounds) -> None:
         """Continue after the answer, which may hold less than the request."""
         if told.next == told.first:
             self._pass_over(told.end)

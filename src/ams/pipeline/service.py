@@ -15,14 +15,14 @@ from ams.client import Client, Retry, transport, wire
 from ams.client.errors import ClientError, NotAms, NotFound, refusal
 from ams.client.plans import may_send_again, seconds_asked
 from ams.client.wire.call import Call
-from ams.pipeline.options import Access, Name, RawOptions
+from ams.pipeline.options import Access, RawOptions, ResourceName
 
 T = TypeVar("T")
 
 ANSWER_SECONDS = 30.0  # read timeout
 
 
-class Bounds(NamedTuple):
+class ReadBounds(NamedTuple):
     """Bounds of an answer to a read, and of its topic."""
 
     first: int  # first offset; for an empty read, the oldest kept
@@ -93,7 +93,7 @@ class Service:
         """Send a call and return its decoded answer."""
         return self._client.call(call)
 
-    def bounds(self, topic: Name, subscription: str = "") -> Bounds:
+    def bounds(self, topic: ResourceName, subscription: str = "") -> ReadBounds:
         """Ask for a topic's bounds by an empty read; consumers name their subscription."""
         patience = Patience(self.access.retry_seconds)
         while True:
@@ -103,37 +103,37 @@ class Service:
             except ClientError as error:
                 patience.after(error)
 
-    def offset_at(self, topic: Name, moment: datetime, subscription: str = "") -> int:
+    def offset_at(self, topic: ResourceName, moment: datetime, subscription: str = "") -> int:
         """Ask for the offset of the first message published at `moment` or later; the end if there is none."""
         return self.call(wire.topic_time_to_offset(topic.project, topic.name, moment, subscription=subscription)).offset
 
-    def topics(self, project: str, patterns: Sequence[str] = ("*",)) -> list[Name]:
+    def topics(self, project: str, patterns: Sequence[str] = ("*",)) -> list[ResourceName]:
         """Ask for the topics of a project that match one of the patterns (`*`, `?`)."""
-        found: list[Name] = []
+        found: list[ResourceName] = []
         token = ""
         while True:
             page = self.call(wire.list_topics(project, page_size=1000, page_token=token))
-            found += [Name(project, each.name.rpartition("/")[2]) for each in page.topics]
+            found += [ResourceName(project, each.name.rpartition("/")[2]) for each in page.topics]
             token = page.next_page_token
             if not token:
                 return [each for each in found if any(fnmatchcase(each.name, pattern) for pattern in patterns)]
 
-    def topic_of(self, subscription: Name) -> Name:
+    def topic_of(self, subscription: ResourceName) -> ResourceName:
         """Ask for a subscription's topic. Raises `NotFound` if either is gone."""
         resource = self.call(wire.get_subscription(*subscription)).topic
         if "/" not in resource:
             raise NotFound(f"the topic of subscription {subscription} was deleted")
         parts = resource.split("/")
-        return Name(parts[-3], parts[-1])
+        return ResourceName(parts[-3], parts[-1])
 
-    def move(self, subscription: Name, offset: int) -> None:
+    def move(self, subscription: ResourceName, offset: int) -> None:
         """Move a subscription's offset, forward or back. Idempotent, so it is retried."""
         self.call(replace(wire.modify_offset(*subscription, offset), repeatable=True))
 
     @contextlib.contextmanager
     def read(
-        self, topic: Name, numbers: Mapping[str, int], subscription: str, accept: str = "*/*"
-    ) -> Iterator[tuple[httpx.Response, Bounds]]:
+        self, topic: ResourceName, numbers: Mapping[str, int], subscription: str, accept: str = "*/*"
+    ) -> Iterator[tuple[httpx.Response, ReadBounds]]:
         """Read messages (`from`, `to`, `max`), without retries. Raises `ClientError`, also within the block."""
         query: dict[str, int | str] = {**numbers, **({"subscription": subscription} if subscription else {})}
         path = wire.read_topic(topic.project, topic.name).path
@@ -145,6 +145,6 @@ class Service:
                 if not all(each.isdecimal() for each in told):
                     raise NotAms(f"{answer.url.host} does not answer as AMS: a range without its bounds")
                 first, following, end = map(int, told)
-                yield answer, Bounds(first, following, end, answer.headers.get("ams-topic-id", ""))
+                yield answer, ReadBounds(first, following, end, answer.headers.get("ams-topic-id", ""))
         except httpx.HTTPError as error:
             raise transport.failure(error, self.access.endpoint) from None

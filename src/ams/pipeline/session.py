@@ -39,7 +39,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 def local_session(
     name: str, *, cores: int = 2, memory: str = "1g", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start a local Spark with `cores` parallel tasks, each tried up to three times. Raises `Unavailable`."""
+    """Start a local Spark with `cores` parallel tasks, each tried up to three times. Raises `MissingDependency`."""
     said = settings or {}
     master = said.get("spark.master", f"local[{cores},3]")
     chosen = {**SETTINGS, **(LOOPBACK if is_local(master) else of_cluster(master)), **said}

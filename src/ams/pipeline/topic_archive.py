@@ -18,10 +18,10 @@ from ams.client.errors import NotAms, NotFound
 from ams.pipeline.checkpoint import hold_lock
 from ams.pipeline.errors import WrongTable
 from ams.pipeline.messages import ARCHIVE, PARTITIONS, with_date
-from ams.pipeline.options import Name, is_pattern
-from ams.pipeline.progress import Batch, Progress
-from ams.pipeline.range_reader import Fetch, LostMessages, Part, limit_ends, remade, report_data_loss
-from ams.pipeline.service import Bounds, Service
+from ams.pipeline.options import ResourceName, is_pattern
+from ams.pipeline.progress import BatchProgress, FinishedBatch
+from ams.pipeline.range_reader import Fetch, LostMessages, OffsetRange, limit_ends, remade, report_data_loss
+from ams.pipeline.service import ReadBounds, Service
 from ams.tables import log, upkeep
 from ams.tables.files import Partition, batch_name
 from ams.tables.location import Location
@@ -58,11 +58,11 @@ class Archiver:
     wanted: ArchiveOptions
     stopping: threading.Event  # ends the work between two batches
     say: Callable[[str], None]
-    topics: set[Name] = field(default_factory=set)  # that had messages to store
+    topics: set[ResourceName] = field(default_factory=set)  # that had messages to store
     files: int = 0  # files written, including files merged since
 
     def __post_init__(self) -> None:
-        self.progress = Progress(self.say)
+        self.progress = BatchProgress(self.say)
         self._query = f"{_QUERY}{self.wanted.project}"
         self._table = Table(self.location, ARCHIVE, PARTITIONS)
 
@@ -110,12 +110,12 @@ class Archiver:
                 if self._names() == names:  # else one was deleted meanwhile: go on with the others
                     raise
 
-    def _names(self) -> list[Name]:
+    def _names(self) -> list[ResourceName]:
         patterns = [each for each in self.wanted.topics if is_pattern(each)]
-        names = {Name(self.wanted.project, each) for each in self.wanted.topics if each not in patterns}
+        names = {ResourceName(self.wanted.project, each) for each in self.wanted.topics if each not in patterns}
         return sorted(names.union(self.service.topics(self.wanted.project, patterns) if patterns else ()))
 
-    def _batch(self, topics: Mapping[Name, Bounds]) -> bool:
+    def _batch(self, topics: Mapping[ResourceName, ReadBounds]) -> bool:
         # Read each time: the table has the position, even if another writer moved it.
         snapshot = self._table.snapshot() if self._table.exists() else None
         number = snapshot.batch + 1 if snapshot else 0
@@ -123,7 +123,7 @@ class Archiver:
             starts = {name: self._start(snapshot, name, there) for name, there in topics.items()}
             ends = {name: max(topics[name].end, start) for name, start in starts.items()}
             stops = limit_ends(starts, ends, self.wanted.batch_messages)
-            parts = [Part(name, starts[name], stop, topics[name].id) for name, stop in stops.items()]
+            parts = [OffsetRange(name, starts[name], stop, topics[name].id) for name, stop in stops.items()]
             parts = [part for part in parts if part.start < part.stop]
             if not parts:
                 return False
@@ -134,10 +134,10 @@ class Archiver:
             self.files += len(files)
             self.topics |= {part.topic for part in parts}
             lag = sum(ends.values()) - sum(stops.values())
-            self.progress.count(Batch(number, sum(each.rows for each in files), lag))
+            self.progress.count(FinishedBatch(number, sum(each.rows for each in files), lag))
         return True
 
-    def _start(self, snapshot: TableVersion | None, topic: Name, there: Bounds) -> int:
+    def _start(self, snapshot: TableVersion | None, topic: ResourceName, there: ReadBounds) -> int:
         """Return the offset to read a topic from. Reports messages that are known to be lost."""
         if not there.id:
             raise NotAms("the service is of a version that does not tell the ids of topics; it is too old for this")
@@ -165,7 +165,7 @@ class Archiver:
             self.say(f"archive: merged {merged} files")
 
 
-def _place(topic: Name, known: str) -> str:
+def _place(topic: ResourceName, known: str) -> str:
     return f"{topic} {known}"
 
 

@@ -41,7 +41,7 @@ SECRETS = ("access_key", "headers", "client_secret")
 """Fields whose values are never shown, so they cannot be compared."""
 
 
-class Kind(StrEnum):
+class ResourceKind(StrEnum):
     """Kinds of resources, in order of dependency."""
 
     USER = "user"
@@ -60,14 +60,14 @@ class Kind(StrEnum):
     BINDING = "binding"
 
 
-AUTHN_KINDS = frozenset({Kind.SERVICE_TYPE, Kind.AUTH_METHOD, Kind.BINDING})
+AUTHN_KINDS = frozenset({ResourceKind.SERVICE_TYPE, ResourceKind.AUTH_METHOD, ResourceKind.BINDING})
 """Kinds of the certificate service; after those of AMS, because bindings name AMS users."""
 
 
-class Key(NamedTuple):
+class ResourceKey(NamedTuple):
     """Names a resource. `project` is its parent: a project, service type or user; empty for one without."""
 
-    kind: Kind
+    kind: ResourceKind
     project: str
     name: str
 
@@ -79,7 +79,7 @@ class Reference(NamedTuple):
     """A place that names another resource, which must be declared or exist."""
 
     place: FileLine
-    target: Key
+    target: ResourceKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +89,18 @@ class Declared:
     When a step fails, the rest for the same owner is not tried. With `in_order`, the order is not that of kinds.
     """
 
-    fields: Mapping[Key, Fields] = field(default_factory=dict)
-    places: Mapping[Key, FileLine] = field(default_factory=dict)
+    fields: Mapping[ResourceKey, Fields] = field(default_factory=dict)
+    places: Mapping[ResourceKey, FileLine] = field(default_factory=dict)
     references: Sequence[Reference] = ()
-    sections: frozenset[tuple[str, Kind]] = frozenset()
-    owners: Mapping[Key, str] = field(default_factory=dict)
-    gone: Mapping[Key, Fields] = field(default_factory=dict)
+    sections: frozenset[tuple[str, ResourceKind]] = frozenset()
+    owners: Mapping[ResourceKey, str] = field(default_factory=dict)
+    gone: Mapping[ResourceKey, Fields] = field(default_factory=dict)
     in_order: bool = False
 
     @property
     def projects(self) -> list[str]:
         """The names of the declared projects."""
-        return [key.name for key in self.fields if key.kind is Kind.PROJECT]
+        return [key.name for key in self.fields if key.kind is ResourceKind.PROJECT]
 
     @property
     def concerns_authn(self) -> bool:
@@ -113,11 +113,11 @@ class Declared:
 class Existing:
     """Existing resources, as far as they were read; `caller` is the token's user, empty without one."""
 
-    fields: Mapping[Key, Fields] = field(default_factory=dict)
+    fields: Mapping[ResourceKey, Fields] = field(default_factory=dict)
     caller: str = ""
     uuids: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, kind: Kind) -> dict[str, Fields]:
+    def of(self, kind: ResourceKind) -> dict[str, Fields]:
         """Return the resources of a kind by name; all must have the same parent."""
         return {key.name: fields for key, fields in self.fields.items() if key.kind is kind}
 
@@ -125,7 +125,7 @@ class Existing:
 NOTHING = Existing()
 
 
-class Change(StrEnum):
+class StepSign(StrEnum):
     """The sign of a step in a plan."""
 
     ADD = "+"
@@ -137,8 +137,8 @@ class Change(StrEnum):
 class Step:
     """One resource to make, alter or remove, for one owner or several; `fields` are those to set."""
 
-    change: Change
-    key: Key
+    change: StepSign
+    key: ResourceKey
     fields: Fields
     owner: str = ""
 

@@ -22,7 +22,7 @@ from ams.core.rights import is_resource
 from ams.core.settings import retention_seconds, size_number
 from ams.core.yaml_tree import FileLine, Value, bad, read_capped, read_tree
 from ams.provisioning import parallel
-from ams.provisioning.declarations import Declared, Fields, Key, Kind, Reference
+from ams.provisioning.declarations import Declared, Fields, Reference, ResourceKey, ResourceKind
 from ams.wire.projects import DEFINITION
 
 ALL = "all"  # a token with all rights of its user
@@ -296,7 +296,9 @@ _PUSH: Mapping[str, Readers] = {
 }
 
 NAME_RULE = f"1 to {MAX_NAME} letters, digits, - and _"  # rule for names of AMS, for people
-_RESOURCES = frozenset({Kind.SCHEMA, Kind.TOPIC, Kind.SUBSCRIPTION})  # which clients of Google's may have named
+_RESOURCES = frozenset(
+    {ResourceKind.SCHEMA, ResourceKind.TOPIC, ResourceKind.SUBSCRIPTION}
+)  # which clients of Google's may have named
 
 
 def read_documents(paths: Iterable[str]) -> Declared:
@@ -306,29 +308,31 @@ def read_documents(paths: Iterable[str]) -> Declared:
         root = read_tree(path)
         if root:
             reading.document(root, "" if path == "-" else os.path.dirname(path))
-    return reading.declared()
+    return reading.read_declared()
 
 
 class _Reading:
     def __init__(self) -> None:
-        self._fields: dict[Key, Fields] = {}
-        self._places: dict[Key, FileLine] = {}
+        self._fields: dict[ResourceKey, Fields] = {}
+        self._places: dict[ResourceKey, FileLine] = {}
         self._references: list[Reference] = []
-        self._sections: set[tuple[str, Kind]] = set()
+        self._sections: set[tuple[str, ResourceKind]] = set()
         self._bound: list[tuple[FileLine, str]] = []  # AMS users in bindings
         self._token_files: dict[str, FileLine] = {}
 
-    def declared(self) -> Declared:
+    def read_declared(self) -> Declared:
         # A binding needs its user, which a project may declare as a member.
-        members = {key.name: key for key in reversed(self._fields) if key.kind is Kind.MEMBER}
-        bound = [Reference(place, members.get(user, Key(Kind.USER, "", user))) for place, user in self._bound]
+        members = {key.name: key for key in reversed(self._fields) if key.kind is ResourceKind.MEMBER}
+        bound = [
+            Reference(place, members.get(user, ResourceKey(ResourceKind.USER, "", user))) for place, user in self._bound
+        ]
         return Declared(self._fields, self._places, [*self._references, *bound], frozenset(self._sections))
 
     def document(self, root: Value, folder: str) -> None:
         said = root.mapping(("users", "projects", "issuers", "service_types", "bindings"))
         for name, value in _section(said, "users"):
             self._user(name, value, folder)
-        for key, value in self._resources(said, "issuers", "", Kind.ISSUER):
+        for key, value in self._resources(said, "issuers", "", ResourceKind.ISSUER):
             readers = {**ISSUER, "client_secret": lambda where: _where(where, folder)}
             self._add(key, value, _fields(value, readers, "an issuer says its {}", ("url",)))
         for name, value in _section(said, "projects"):
@@ -336,17 +340,17 @@ class _Reading:
         for name, value in _section(said, "service_types", authn.is_name, authn.NAME_RULE):
             self._service_type(name, value, folder)
         if "bindings" in said:
-            self._sections.add(("", Kind.BINDING))
+            self._sections.add(("", ResourceKind.BINDING))
         for name, value in _section(said, "bindings", authn.is_name, authn.NAME_RULE):
             self._binding(name, value)
 
     def _user(self, name: str, value: Value, folder: str) -> None:
         said = value.mapping((*USER, "bindings", "tokens"))
-        self._add(Key(Kind.USER, "", name), value, _read_fields(said, USER))
-        for key, each in self._resources(said, "bindings", name, Kind.IDENTITY):
+        self._add(ResourceKey(ResourceKind.USER, "", name), value, _read_fields(said, USER))
+        for key, each in self._resources(said, "bindings", name, ResourceKind.IDENTITY):
             readers = {"issuer": Value.text, "subject": Value.text}
             self._add(key, each, _fields(each, readers, "a binding of a user says its {}", tuple(readers)))
-        for key, each in self._resources(said, "tokens", name, Kind.TOKEN):
+        for key, each in self._resources(said, "tokens", name, ResourceKind.TOKEN):
             file_name = {TOKEN_FILE: lambda where: os.path.join(folder, where.text())}
             missing = "a token says the {} that gets it when it is made"
             found = _fields(each, {**file_name, **_TOKEN}, missing, (TOKEN_FILE,))
@@ -360,67 +364,67 @@ class _Reading:
         said = value.mapping((*SERVICE_TYPE, "auth_methods"))
         if "hosts" not in said or not said["hosts"].values():
             raise bad(value.place, "a service type names its hosts")
-        self._add(Key(Kind.SERVICE_TYPE, "", name), value, _read_fields(said, SERVICE_TYPE))
+        self._add(ResourceKey(ResourceKind.SERVICE_TYPE, "", name), value, _read_fields(said, SERVICE_TYPE))
         if "auth_methods" not in said:
             return
-        self._sections.add((name, Kind.AUTH_METHOD))
+        self._sections.add((name, ResourceKind.AUTH_METHOD))
         for host, each in said["auth_methods"].mapping().items():
             if host not in said["hosts"].texts():
                 raise bad(each.place, f"{host} is no host of service type {name}")
-            self._add(Key(Kind.AUTH_METHOD, name, host), each, _auth_method(each, folder))
+            self._add(ResourceKey(ResourceKind.AUTH_METHOD, name, host), each, _auth_method(each, folder))
 
     def _binding(self, name: str, value: Value) -> None:
         found = _fields(value, _BINDING, "a binding says its {}", ("service_type", "host", "auth_identifier"))
         if ("user" in found) == ("unique_key" in found):
             raise bad(value.place, "a binding says its user, of AMS, or the unique_key of one elsewhere")
         said = value.mapping()
-        self._add(Key(Kind.BINDING, "", name), value, {each: found[each] for each in said})
-        service_type = Key(Kind.SERVICE_TYPE, "", found["service_type"])
+        self._add(ResourceKey(ResourceKind.BINDING, "", name), value, {each: found[each] for each in said})
+        service_type = ResourceKey(ResourceKind.SERVICE_TYPE, "", found["service_type"])
         self._references.append(Reference(said["service_type"].place, service_type))
         if "user" in found:
             self._bound.append((said["user"].place, found["user"]))
 
     def _project(self, project: str, value: Value, folder: str) -> None:
         said = value.mapping((*PROJECT, "members", "schemas", "topics", "subscriptions"))
-        key, found = Key(Kind.PROJECT, "", project), _read_fields(said, PROJECT)
+        key, found = ResourceKey(ResourceKind.PROJECT, "", project), _read_fields(said, PROJECT)
         before = self._fields.get(key, {})
         for name in found.keys() & before.keys():  # each field in only one of several files
             raise bad(value.place, f"{name} of {key} is declared already, at {self._places[key]}")
         self._fields[key] = {**before, **found}
         self._places.setdefault(key, value.place)
-        for key, each in self._resources(said, "members", project, Kind.MEMBER):
+        for key, each in self._resources(said, "members", project, ResourceKind.MEMBER):
             self._add(key, each, _member_fields(each))
-        for key, each in self._resources(said, "schemas", project, Kind.SCHEMA):
+        for key, each in self._resources(said, "schemas", project, ResourceKind.SCHEMA):
             self._add(key, each, _schema_fields(each, folder))
-        for key, each in self._resources(said, "topics", project, Kind.TOPIC):
+        for key, each in self._resources(said, "topics", project, ResourceKind.TOPIC):
             self._add(key, each, _fields(each, _TOPIC))
             self._refer(project, each)
-        for key, each in self._resources(said, "subscriptions", project, Kind.SUBSCRIPTION):
+        for key, each in self._resources(said, "subscriptions", project, ResourceKind.SUBSCRIPTION):
             found = _fields(each, _SUBSCRIPTION, "a subscription must name its {}", ("topic",))
             parallel.check_type(each.mapping(), found)
             self._add(key, each, found)
             self._refer(project, each)
 
     def _resources(
-        self, said: Mapping[str, Value], section: str, project: str, kind: Kind
-    ) -> Iterable[tuple[Key, Value]]:
+        self, said: Mapping[str, Value], section: str, project: str, kind: ResourceKind
+    ) -> Iterable[tuple[ResourceKey, Value]]:
         if section in said:
             self._sections.add((project, kind))
         is_one = is_resource_name if kind in _RESOURCES else is_name
-        return [(Key(kind, project, name), value) for name, value in _section(said, section, is_one)]
+        return [(ResourceKey(kind, project, name), value) for name, value in _section(said, section, is_one)]
 
     def _refer(self, project: str, value: Value) -> None:
         said = value.mapping()
         push = said["push"].mapping() if "push" in said else {}
-        named = [(said.get("topic"), Kind.TOPIC), (said.get("schema"), Kind.SCHEMA)]
+        named = [(said.get("topic"), ResourceKind.TOPIC), (said.get("schema"), ResourceKind.SCHEMA)]
         letters = said["deadLetterPolicy"].mapping() if "deadLetterPolicy" in said else {}
-        named += [(each.get("deadLetterTopic"), Kind.TOPIC) for each in (push, letters)]
-        named += [(user, Kind.MEMBER) for user in said["access"].values()] if "access" in said else []
+        named += [(each.get("deadLetterTopic"), ResourceKind.TOPIC) for each in (push, letters)]
+        named += [(user, ResourceKind.MEMBER) for user in said["access"].values()] if "access" in said else []
         for each, kind in named:
             if each is not None and not each.is_null:
-                self._references.append(Reference(each.place, Key(kind, project, each.text())))
+                self._references.append(Reference(each.place, ResourceKey(kind, project, each.text())))
 
-    def _add(self, key: Key, value: Value, found: Fields) -> None:
+    def _add(self, key: ResourceKey, value: Value, found: Fields) -> None:
         if key in self._fields:
             raise bad(value.place, f"{key} is declared already, at {self._places[key]}")
         self._fields[key] = found

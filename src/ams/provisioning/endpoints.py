@@ -12,7 +12,7 @@ from enum import StrEnum
 from ams.core.distinguished_names import normalise_name
 from ams.core.errors import ServiceFailed
 from ams.core.names import is_name
-from ams.provisioning.declarations import Declared, Existing, Fields, Key, Kind
+from ams.provisioning.declarations import Declared, Existing, Fields, ResourceKey, ResourceKind
 from ams.provisioning.gocdb import Endpoint, Site
 from ams.provisioning.plan import Target
 
@@ -176,18 +176,18 @@ def _replace_dots(text: str) -> str:
 class Declaration:
     """Declared resources, endpoints and topics that failed, and users by certificate."""
 
-    fields: dict[Key, Fields] = field(default_factory=dict)
-    owners: dict[Key, str] = field(default_factory=dict)
+    fields: dict[ResourceKey, Fields] = field(default_factory=dict)
+    owners: dict[ResourceKey, str] = field(default_factory=dict)
     failed: list[LeftOut] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     users: dict[str, str] = field(default_factory=dict)
 
-    def add(self, key: Key, fields: Fields, owner: str) -> None:
+    def add(self, key: ResourceKey, fields: Fields, owner: str) -> None:
         """Declare a resource; the first endpoint that needs it owns it."""
         if key not in self.fields:
             self.fields[key], self.owners[key] = fields, owner
 
-    def declared(self, gone: Mapping[Key, Fields]) -> Declared:
+    def to_declared(self, gone: Mapping[ResourceKey, Fields]) -> Declared:
         """Return it for a plan, with the resources to remove."""
         return Declared(self.fields, owners=self.owners, gone=gone, in_order=True)
 
@@ -218,10 +218,10 @@ class _Bound:
     """Bindings and members after all declarations so far."""
 
     def __init__(self, existing: Existing) -> None:
-        bindings = existing.of(Kind.BINDING)
+        bindings = existing.of(ResourceKind.BINDING)
         self.dns = {name: each["auth_identifier"] for name, each in bindings.items()}
         self.names = {dn: name for name, dn in self.dns.items()}
-        self.members = {name: each["roles"] for name, each in existing.of(Kind.MEMBER).items()}
+        self.members = {name: each["roles"] for name, each in existing.of(ResourceKind.MEMBER).items()}
         self.users = {name: each["user"] for name, each in bindings.items()}  # empty for no member
 
     def move(self, binding: str, dn: str) -> None:
@@ -240,7 +240,9 @@ def _serve(each: ServedEndpoint, bound: _Bound, made: Declaration, target: Targe
         return
     user = user or binding or each.name
     if user not in bound.members:
-        made.add(Key(Kind.MEMBER, target.project, user), {"roles": (role,), "email": each.email}, endpoint)
+        made.add(
+            ResourceKey(ResourceKind.MEMBER, target.project, user), {"roles": (role,), "email": each.email}, endpoint
+        )
         bound.members[user] = (role,)
     elif role not in bound.members[user]:
         made.failed.append(LeftOut(each.endpoint, Reason.FAILED, f"{user} is a member without the role {role}"))
@@ -248,14 +250,14 @@ def _serve(each: ServedEndpoint, bound: _Bound, made: Declaration, target: Targe
     bound.move(binding, each.dn)
     bound.users[binding] = user
     fields = {"service_uuid": target.service_uuid, "host": target.host, "auth_identifier": each.dn, "user": user}
-    made.add(Key(Kind.BINDING, "", binding), fields, endpoint)
+    made.add(ResourceKey(ResourceKind.BINDING, "", binding), fields, endpoint)
     made.users[each.dn] = user
 
 
 def _give_topics(
     served: Sequence[ServedEndpoint], existing: Existing, made: Declaration, project: str, consumer: str
 ) -> None:
-    topics, subscriptions = existing.of(Kind.TOPIC), existing.of(Kind.SUBSCRIPTION)
+    topics, subscriptions = existing.of(ResourceKind.TOPIC), existing.of(ResourceKind.SUBSCRIPTION)
     allowed: dict[str, dict[str, None]] = {}
     owners: dict[str, ServedEndpoint] = {}
     for each in served:
@@ -269,8 +271,8 @@ def _give_topics(
             continue
         endpoint = str(owner.endpoint) if owner else ""
         if topic not in topics:
-            made.add(Key(Kind.TOPIC, project, topic), {}, endpoint)
-        made.add(Key(Kind.PUBLISHERS, project, topic), {"users": tuple(users)}, endpoint)
+            made.add(ResourceKey(ResourceKind.TOPIC, project, topic), {}, endpoint)
+        made.add(ResourceKey(ResourceKind.PUBLISHERS, project, topic), {"users": tuple(users)}, endpoint)
         if owner:
             _give_subscription(owner, subscriptions.get(owner.subscription), made, project, consumer)
 
@@ -281,13 +283,13 @@ def _give_subscription(
     endpoint, name = str(each.endpoint), each.subscription
     if there is None:
         fields = {"topic": each.topic, "ackDeadline": ACK_DEADLINE_SECONDS}
-        made.add(Key(Kind.SUBSCRIPTION, project, name), fields, endpoint)
+        made.add(ResourceKey(ResourceKind.SUBSCRIPTION, project, name), fields, endpoint)
     elif there["topic"] != each.topic:
         said = f"subscription {name} is one to {there['topic'] or 'a topic that is gone'}"
         made.failed.append(LeftOut(each.endpoint, Reason.FAILED, said))
         return
     if consumer:
-        made.add(Key(Kind.CONSUMERS, project, name), {"users": (consumer,)}, endpoint)
+        made.add(ResourceKey(ResourceKind.CONSUMERS, project, name), {"users": (consumer,)}, endpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,11 +312,11 @@ class VanishedResources:
         return list(dict.fromkeys([*self.users, *self.bindings, *(user for _, user in self.entries)]))
 
 
-def vanished(
+def find_vanished(
     judged: Mapping[str, JudgedListing], existing: Existing, serving: Mapping[str, str], *, own_topics: bool = False
 ) -> VanishedResources:
     """Compare listings, by service type, with what exists; `serving`: the user of each certificate after the plan."""
-    members, bindings = existing.of(Kind.MEMBER), existing.of(Kind.BINDING)
+    members, bindings = existing.of(ResourceKind.MEMBER), existing.of(ResourceKind.BINDING)
     names = {name for each in judged.values() for name in each.names}
     dns = {dn for each in judged.values() for dn in each.dns}
     prefixes = tuple(_replace_dots(each) + SEPARATOR for each in judged)
@@ -324,7 +326,7 @@ def vanished(
     users = sorted((gone & members.keys()) - _in_use(dns, existing, serving))
     if own_topics:
         listed = {topic for each in judged.values() for topic in each.topics}
-        unlisted = sorted(existing.of(Kind.TOPIC).keys() - listed)
+        unlisted = sorted(existing.of(ResourceKind.TOPIC).keys() - listed)
         topics = tuple(topic for topic in unlisted if topic.startswith("SITE_") and "_ENDPOINT_" in topic)
         return VanishedResources(tuple(users), tuple(unbound), topics=topics, provisioned=len(of_types))
     entries = [each for name, found in judged.items() for each in _entries(name, found, existing, serving, users)]
@@ -332,7 +334,7 @@ def vanished(
 
 
 def _in_use(dns: Collection[str], existing: Existing, serving: Mapping[str, str]) -> set[str]:
-    now = {each["user"] for each in existing.of(Kind.BINDING).values() if each["auth_identifier"] in dns}
+    now = {each["user"] for each in existing.of(ResourceKind.BINDING).values() if each["auth_identifier"] in dns}
     return now | {serving[dn] for dn in dns if dn in serving}
 
 
@@ -341,7 +343,7 @@ def _entries(
 ) -> list[tuple[str, str]]:
     topic = _replace_dots(service_type)
     staying = found.names | _in_use(found.dns, existing, serving) | set(gone)
-    on_list = existing.of(Kind.PUBLISHERS).get(topic, {"users": ()})["users"]
+    on_list = existing.of(ResourceKind.PUBLISHERS).get(topic, {"users": ()})["users"]
     return [(topic, name) for name in sorted(on_list) if is_of_endpoint(name) and name not in staying]
 
 
@@ -360,13 +362,18 @@ def refusal(found: VanishedResources, judged: Mapping[str, JudgedListing], *, wh
     return ""
 
 
-def removals(found: VanishedResources, existing: Existing, project: str) -> dict[Key, Fields]:
+def removals(found: VanishedResources, existing: Existing, project: str) -> dict[ResourceKey, Fields]:
     """Return the resources to remove: a plan takes logins first, then rights."""
-    bindings = existing.of(Kind.BINDING)
-    gone: dict[Key, Fields] = {Key(Kind.BINDING, "", name): {} for name in found.bindings if bindings[name]["user"]}
+    bindings = existing.of(ResourceKind.BINDING)
+    gone: dict[ResourceKey, Fields] = {
+        ResourceKey(ResourceKind.BINDING, "", name): {} for name in found.bindings if bindings[name]["user"]
+    }
     for key, fields in existing.fields.items():
-        if key.kind in (Kind.PUBLISHERS, Kind.CONSUMERS):
-            named = {*found.users, *(user for topic, user in found.entries if key == (Kind.PUBLISHERS, project, topic))}
+        if key.kind in (ResourceKind.PUBLISHERS, ResourceKind.CONSUMERS):
+            named = {
+                *found.users,
+                *(user for topic, user in found.entries if key == (ResourceKind.PUBLISHERS, project, topic)),
+            }
             off = tuple(sorted(named.intersection(fields["users"])))
             gone |= {key: {"users": off}} if off else {}
-    return gone | {Key(Kind.MEMBER, project, user): {} for user in found.users}
+    return gone | {ResourceKey(ResourceKind.MEMBER, project, user): {} for user in found.users}

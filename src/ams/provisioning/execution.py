@@ -14,7 +14,17 @@ from ams.core.errors import BadSettings
 from ams.core.quotas import QUOTAS
 from ams.core.settings import environment
 from ams.provisioning import parallel
-from ams.provisioning.declarations import NOTHING, SECRETS, Ask, Change, Existing, Fields, Key, Kind, Step
+from ams.provisioning.declarations import (
+    NOTHING,
+    SECRETS,
+    Ask,
+    Existing,
+    Fields,
+    ResourceKey,
+    ResourceKind,
+    Step,
+    StepSign,
+)
 from ams.provisioning.document import ALL, ISSUER, TOKEN_FILE
 
 ROUNDS, LIST_ROUNDS = 4, 5  # maximum tries of a plan, and of an access list, under concurrent changes
@@ -33,7 +43,7 @@ class Tokens(Protocol):
 
 
 @dataclass(slots=True)
-class Outcome:
+class PlanOutcome:
     """Done and failed steps; `overtaken`: others changed the state since it was read, so plan again."""
 
     done: list[Step] = field(default_factory=list)
@@ -86,9 +96,9 @@ class CarryingOut:
     def __post_init__(self) -> None:
         self._uuids = dict(self.existing.uuids)
 
-    def run(self, steps: Sequence[Step]) -> Outcome:
+    def run(self, steps: Sequence[Step]) -> PlanOutcome:
         """Do all steps that can be done."""
-        outcome = Outcome()
+        outcome = PlanOutcome()
         broken: set[str] = set()
         for number, step in enumerate(steps):
             if step.owner in broken:
@@ -118,7 +128,7 @@ class CarryingOut:
         """Do a step; raise `Overtaken` or a `ClientError`."""
         self._changed = False
         try:
-            if step.change is not Change.REMOVE:
+            if step.change is not StepSign.REMOVE:
                 self._MAKING[step.key.kind](self, step, step.key.project, step.key.name, step.fields)
             elif step.key.kind in _LISTS:
                 change_list(self._send, step.key, remove=step.fields["users"])
@@ -129,16 +139,16 @@ class CarryingOut:
                 raise
             raise Overtaken from error
         except errors.NotFound as error:
-            if step.change is not Change.REMOVE:
+            if step.change is not StepSign.REMOVE:
                 raise
             raise Overtaken from error
 
     def _is_there(self, step: Step) -> bool:
         """Return whether the resource exists now; else another one has its identity, URL or name."""
         found: Any
-        if step.key.kind is Kind.IDENTITY:
+        if step.key.kind is ResourceKind.IDENTITY:
             found = self.ask(wire.list_bindings(step.key.project)).bindings
-        elif step.key.kind is Kind.ISSUER:
+        elif step.key.kind is ResourceKind.ISSUER:
             found = self.ask(wire.list_issuers()).issuers
         else:
             return True
@@ -151,7 +161,7 @@ class CarryingOut:
 
     def _user(self, step: Step, _parent: str, name: str, said: Fields) -> None:
         details = wire.UserDetails(**said)
-        if step.change is Change.ADD:
+        if step.change is StepSign.ADD:
             self._keep(self._send(wire.create_user(name, details)))
         else:
             self._send(wire.update_user(name, details))
@@ -162,7 +172,7 @@ class CarryingOut:
             self.tokens.keep(user)
 
     def _member(self, step: Step, project: str, name: str, said: Fields) -> None:
-        if step.change is Change.ALTER:
+        if step.change is StepSign.ALTER:
             self._send(wire.update_member(project, name, said["roles"]))
             return
         try:
@@ -200,7 +210,7 @@ class CarryingOut:
 
     def _project(self, step: Step, _parent: str, name: str, said: Fields) -> None:
         description = said.get("description", "")
-        if step.change is Change.ADD:
+        if step.change is StepSign.ADD:
             self._send(wire.create_project(name, description))
         elif description:
             self._send(wire.update_project(name, description=description))
@@ -213,11 +223,11 @@ class CarryingOut:
 
     def _schema(self, step: Step, project: str, name: str, said: Fields) -> None:
         parts = {"kind": said.get("type", ""), "attributes": said.get("attributes")}
-        send = wire.create_schema if step.change is Change.ADD else wire.update_schema
+        send = wire.create_schema if step.change is StepSign.ADD else wire.update_schema
         self._send(send(project, name, said.get("schema"), **parts))
 
     def _topic(self, step: Step, project: str, name: str, said: Fields) -> None:
-        if step.change is Change.ADD:
+        if step.change is StepSign.ADD:
             self._send(wire.create_topic(project, name, schema=said.get("schema", "")))
         elif said.get("schema"):
             self._send(wire.attach_schema(project, name, said["schema"]))
@@ -229,7 +239,7 @@ class CarryingOut:
             self._send(wire.modify_topic_acl(project, name, said["access"]))
 
     def _subscription(self, step: Step, project: str, name: str, said: Fields) -> None:
-        if step.change is Change.ADD:
+        if step.change is StepSign.ADD:
             self._new_subscription(project, name, said)
             return
         if "ackDeadline" in said:
@@ -247,7 +257,7 @@ class CarryingOut:
         deadline, access, push = said.get("ackDeadline"), said.get("access"), _push_config(said)
         # With its push configuration, or not at all: as a pull subscription it would be another (HTTP contract 9.3).
         call = wire.create_subscription(
-            project, name, said["topic"], ack_deadline=deadline, push=push, parallel=parallel.made(said)
+            project, name, said["topic"], ack_deadline=deadline, push=push, parallel=parallel.options_to_create(said)
         )
         self._send(call)
         if deadline == 0:
@@ -268,7 +278,7 @@ class CarryingOut:
                 project, role, entitlement = text.split("=", 2)  # the entitlement may hold any sign
                 rules.setdefault((entitlement, project), []).append(role)
             said["roles"] = [wire.RoleRule(entitlement=each[0], project=each[1], roles=rules[each]) for each in rules]
-        if step.change is Change.ADD:
+        if step.change is StepSign.ADD:
             self._send(wire.create_issuer(wire.Issuer(name=name, **said)))
         else:
             there = self._send(wire.get_issuer(name).with_version())
@@ -276,7 +286,7 @@ class CarryingOut:
             self._send(wire.update_issuer(wire.Issuer(name=name, **(before | said))).if_match(there.version))
 
     def _identity(self, step: Step, user: str, name: str, said: Fields) -> None:
-        if step.change is Change.ALTER:
+        if step.change is StepSign.ALTER:
             self._send(wire.delete_binding(user, name))
         self._send(wire.create_binding(user, name, said["issuer"], said["subject"]))
 
@@ -288,7 +298,7 @@ class CarryingOut:
         call = wire.create_token(user, name, expires_on=said.get("expires_on", ""), rights=rights)
         assert self.tokens is not None
         with self.tokens.file(said[TOKEN_FILE]) as keep:
-            if step.change is Change.ALTER:
+            if step.change is StepSign.ALTER:
                 # The service checks last whether the name is taken. So it refuses a bad new token here, while the
                 # one in use is still good.
                 with suppress(errors.Conflict):
@@ -299,7 +309,7 @@ class CarryingOut:
             keep(self._send(call).token)
 
     def _service_type(self, step: Step, _parent: str, name: str, said: Fields) -> None:
-        if step.change is Change.ADD:
+        if step.change is StepSign.ADD:
             rest = {each: value for each, value in said.items() if each not in ("hosts", "type")}
             self._send(authn.create_service_type(name, said["hosts"], kind=said.get("type", "ams"), **rest))
         else:
@@ -307,7 +317,7 @@ class CarryingOut:
 
     def _auth_method(self, step: Step, service_type: str, name: str, said: Fields) -> None:
         said = {**said, **secrets(said)}
-        if step.change is Change.ADD:
+        if step.change is StepSign.ADD:
             self._send(authn.create_auth_method(service_type, name, said.pop("port"), **said))
         else:
             self._send(authn.update_auth_method(service_type, name, authn.AuthMethodFields(**said)))
@@ -321,7 +331,7 @@ class CarryingOut:
             if user not in self._uuids:  # looked up now: an earlier step may have made the user
                 self._uuids[user] = self._send(self.find_user(user)).uuid
             said["unique_key"] = self._uuids[user]
-        if step.change is Change.ADD:
+        if step.change is StepSign.ADD:
             self._send(authn.create_binding(name, **said))
             return
         there = self.existing.fields.get(step.key, {})
@@ -334,38 +344,38 @@ class CarryingOut:
         if users:
             change_list(self._send, step.key, add=users)
 
-    _MAKING: ClassVar[Mapping[Kind, Callable[["CarryingOut", Step, str, str, Fields], None]]] = {
-        Kind.USER: _user,
-        Kind.PROJECT: _project,
-        Kind.MEMBER: _member,
-        Kind.SCHEMA: _schema,
-        Kind.TOPIC: _topic,
-        Kind.PUBLISHERS: _entries,
-        Kind.SUBSCRIPTION: _subscription,
-        Kind.CONSUMERS: _entries,
-        Kind.ISSUER: _issuer,
-        Kind.IDENTITY: _identity,
-        Kind.TOKEN: _token,
-        Kind.SERVICE_TYPE: _service_type,
-        Kind.AUTH_METHOD: _auth_method,
-        Kind.BINDING: _binding,
+    _MAKING: ClassVar[Mapping[ResourceKind, Callable[["CarryingOut", Step, str, str, Fields], None]]] = {
+        ResourceKind.USER: _user,
+        ResourceKind.PROJECT: _project,
+        ResourceKind.MEMBER: _member,
+        ResourceKind.SCHEMA: _schema,
+        ResourceKind.TOPIC: _topic,
+        ResourceKind.PUBLISHERS: _entries,
+        ResourceKind.SUBSCRIPTION: _subscription,
+        ResourceKind.CONSUMERS: _entries,
+        ResourceKind.ISSUER: _issuer,
+        ResourceKind.IDENTITY: _identity,
+        ResourceKind.TOKEN: _token,
+        ResourceKind.SERVICE_TYPE: _service_type,
+        ResourceKind.AUTH_METHOD: _auth_method,
+        ResourceKind.BINDING: _binding,
     }
 
 
-_REMOVING: Mapping[Kind, Callable[[str, str], Call[Any]]] = {
-    Kind.MEMBER: wire.remove_member,
-    Kind.SCHEMA: wire.delete_schema,
-    Kind.TOPIC: wire.delete_topic,
-    Kind.SUBSCRIPTION: wire.delete_subscription,
-    Kind.ISSUER: lambda _, name: wire.delete_issuer(name),
-    Kind.IDENTITY: wire.delete_binding,
-    Kind.TOKEN: wire.revoke_token,
-    Kind.AUTH_METHOD: authn.delete_auth_method,
-    Kind.BINDING: lambda _, name: authn.delete_binding(name),
+_REMOVING: Mapping[ResourceKind, Callable[[str, str], Call[Any]]] = {
+    ResourceKind.MEMBER: wire.remove_member,
+    ResourceKind.SCHEMA: wire.delete_schema,
+    ResourceKind.TOPIC: wire.delete_topic,
+    ResourceKind.SUBSCRIPTION: wire.delete_subscription,
+    ResourceKind.ISSUER: lambda _, name: wire.delete_issuer(name),
+    ResourceKind.IDENTITY: wire.delete_binding,
+    ResourceKind.TOKEN: wire.revoke_token,
+    ResourceKind.AUTH_METHOD: authn.delete_auth_method,
+    ResourceKind.BINDING: lambda _, name: authn.delete_binding(name),
 }
 _LISTS = {
-    Kind.PUBLISHERS: (wire.get_topic_acl, wire.modify_topic_acl),
-    Kind.CONSUMERS: (wire.get_subscription_acl, wire.modify_subscription_acl),
+    ResourceKind.PUBLISHERS: (wire.get_topic_acl, wire.modify_topic_acl),
+    ResourceKind.CONSUMERS: (wire.get_subscription_acl, wire.modify_subscription_acl),
 }
 
 
@@ -397,10 +407,10 @@ def _push_config(said: Fields) -> wire.PushConfig | None:
 
 def _to_be_set(step: Step, field: str) -> bool:
     # A new resource has nothing set, which need not be said.
-    return field in step.fields and bool(step.change is Change.ALTER or step.fields[field])
+    return field in step.fields and bool(step.change is StepSign.ALTER or step.fields[field])
 
 
-def change_list(ask: Ask, key: Key, *, add: Collection[str] = (), remove: Collection[str] = ()) -> None:
+def change_list(ask: Ask, key: ResourceKey, *, add: Collection[str] = (), remove: Collection[str] = ()) -> None:
     """Add users to and remove users from an access list that others change too. Raises a `ClientError`.
 
     It only reads and replaces whole lists, which any AMS can do (authn contract 15, A26). The list is read, replaced

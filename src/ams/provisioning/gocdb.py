@@ -62,7 +62,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class GocdbPage(Generic[T]):
     """One answer; `next` is the address of the next page, perhaps relative, and empty on the last one."""
 
     items: Sequence[T]
@@ -133,7 +133,7 @@ class Feed:
             raise answer
         return answer
 
-    def _items(self, address: str, read: Callable[[bytes], Page[T]]) -> Iterator[T]:
+    def _items(self, address: str, read: Callable[[bytes], GocdbPage[T]]) -> Iterator[T]:
         seen: set[str] = set()
         while address:
             if address in seen or len(seen) >= MAX_PAGES:
@@ -212,17 +212,17 @@ def _trust(ca: str, cert: str, key: str) -> ssl.SSLContext:
     return context
 
 
-def read_endpoints(body: bytes) -> Page[Endpoint]:
+def read_endpoints(body: bytes) -> GocdbPage[Endpoint]:
     """Read a page of `get_service_endpoint`; raise `ServiceFailed` for anything else."""
     return _page(body, "SERVICE_ENDPOINT", _endpoint)
 
 
-def read_sites(body: bytes) -> Page[Site]:
+def read_sites(body: bytes) -> GocdbPage[Site]:
     """Read a page of `get_site`; raise `ServiceFailed` for anything else."""
     return _page(body, "SITE", _site)
 
 
-def _page(body: bytes, tag: str, read: Callable[[Element], T]) -> Page[T]:
+def _page(body: bytes, tag: str, read: Callable[[Element], T]) -> GocdbPage[T]:
     try:
         root = fromstring(body, forbid_dtd=True)
     except (ParseError, DefusedXmlException, ValueError, LookupError):  # the last two: of encodings
@@ -231,7 +231,9 @@ def _page(body: bytes, tag: str, read: Callable[[Element], T]) -> Page[T]:
         said = " ".join((root.text or "").split())[:200]
         raise ServiceFailed(f"GOCDB answered <{root.tag[:40]}>{f': {said}' if said else ''}")
     link = root.find(_NEXT)
-    return Page([read(element) for element in root.iterfind(tag)], "" if link is None else link.get("href", "").strip())
+    return GocdbPage(
+        [read(element) for element in root.iterfind(tag)], "" if link is None else link.get("href", "").strip()
+    )
 
 
 def _endpoint(element: Element) -> Endpoint:

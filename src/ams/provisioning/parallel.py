@@ -122,7 +122,7 @@ def existing(subscription: wire.Subscription, topic: str) -> Fields:
     }
 
 
-def made(said: Fields) -> wire.ParallelOptions | None:
+def options_to_create(said: Fields) -> wire.ParallelOptions | None:
     """Return the options to make a subscription with; None for an ordered one."""
     return msgspec.convert(_body(said), wire.ParallelOptions) if said.get("type") == parallel_options.PARALLEL else None
 

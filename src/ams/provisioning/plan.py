@@ -15,7 +15,17 @@ from ams.client.wire.users import OF_SETTINGS
 from ams.core.errors import BadSettings
 from ams.core.yaml_tree import bad
 from ams.provisioning import parallel
-from ams.provisioning.declarations import SECRETS, Ask, Change, Declared, Existing, Fields, Key, Kind, Step
+from ams.provisioning.declarations import (
+    SECRETS,
+    Ask,
+    Declared,
+    Existing,
+    Fields,
+    ResourceKey,
+    ResourceKind,
+    Step,
+    StepSign,
+)
 from ams.provisioning.document import ALL, ISSUER, KEY_ID, SERVICE_TYPE, TOKEN_FILE, USER
 from ams.wire.projects import DESCRIPTOR
 
@@ -23,8 +33,8 @@ T = TypeVar("T")
 _PAGE = 500  # resources per page
 _BINDING_FIELDS = ("host", "auth_identifier", "unique_key", "auth_type", "issuer")
 """Fields of a binding with the same form in files and in the API."""
-_ORDER = list(Kind)
-_REPLACED_KINDS = (Kind.IDENTITY, Kind.TOKEN)
+_ORDER = list(ResourceKind)
+_REPLACED_KINDS = (ResourceKind.IDENTITY, ResourceKind.TOKEN)
 """Kinds that cannot be altered, only removed and made again: all their fields are needed."""
 _IS_KEY = "is a key, which is made by ams token create --google-file and never declared: give the token another name"
 _DIFFERS = {"expires_on": "another end", "rights": "other rights"}
@@ -50,15 +60,15 @@ def plan(declared: Declared, existing: Existing, options: PlanOptions = PlanOpti
     keys = declared.fields if in_order else sorted(declared.fields, key=lambda key: _ORDER.index(key.kind))
     steps = [step for key in keys if (step := _step(key, declared, existing, options))]
     last_first = sorted(removed, key=lambda key: (-_ORDER.index(key.kind), key))
-    return steps + [Step(Change.REMOVE, key, removed[key]) for key in last_first]
+    return steps + [Step(StepSign.REMOVE, key, removed[key]) for key in last_first]
 
 
-def _step(key: Key, declared: Declared, existing: Existing, options: PlanOptions) -> Step | None:
+def _step(key: ResourceKey, declared: Declared, existing: Existing, options: PlanOptions) -> Step | None:
     wanted = _wanted_fields(key, declared, existing)
     found = existing.fields.get(key)
     owner = declared.owners.get(key, "")
     if found is None:
-        return Step(Change.ADD, key, wanted, owner)
+        return Step(StepSign.ADD, key, wanted, owner)
     if KEY_ID in found:
         raise bad(declared.places[key], f"{key} {_IS_KEY}")
     changed = {
@@ -71,28 +81,28 @@ def _step(key: Key, declared: Declared, existing: Existing, options: PlanOptions
         raise bad(declared.places[key], f"{key} {impossible}")
     if changed and key.kind in _REPLACED_KINDS:
         changed = {**found, **wanted}
-    return Step(Change.ALTER, key, changed, owner) if changed else None
+    return Step(StepSign.ALTER, key, changed, owner) if changed else None
 
 
-def _impossible(kind: Kind, changed: Fields, found: Fields, options: PlanOptions) -> str:
+def _impossible(kind: ResourceKind, changed: Fields, found: Fields, options: PlanOptions) -> str:
     if not changed:
         return ""
-    if kind is Kind.TOKEN:
+    if kind is ResourceKind.TOKEN:
         differs = " and ".join(_DIFFERS[name] for name in changed)
         remedy = "give --renew-tokens to revoke it and make it anew"
         return "" if options.renew_tokens else f"is there with {differs}: {remedy}"
-    if kind is Kind.ISSUER and found.get("source") == OF_SETTINGS:
+    if kind is ResourceKind.ISSUER and found.get("source") == OF_SETTINGS:
         return f"is of the service's settings (issuers_file), where its {', '.join(changed)} must be changed"
     fixed = _impossible_change(kind, changed, found)
     return fixed and f"{fixed}; delete it first"
 
 
-def _impossible_change(kind: Kind, changed: Fields, found: Fields) -> str:
-    if kind is Kind.SERVICE_TYPE and "type" in changed:
+def _impossible_change(kind: ResourceKind, changed: Fields, found: Fields) -> str:
+    if kind is ResourceKind.SERVICE_TYPE and "type" in changed:
         return f"is of type {found['type']}, and a service type cannot change its type"
     if "topic" in changed:
         return f"is on topic {found['topic']}, and a subscription cannot change its topic"
-    fixed = [name for name in parallel.IMMUTABLE_FIELDS if kind is Kind.SUBSCRIPTION and name in changed]
+    fixed = [name for name in parallel.IMMUTABLE_FIELDS if kind is ResourceKind.SUBSCRIPTION and name in changed]
     if fixed:
         return f"has another {', '.join(fixed)}, which a subscription cannot change"
     if changed.get("schema") == {}:
@@ -100,7 +110,7 @@ def _impossible_change(kind: Kind, changed: Fields, found: Fields) -> str:
     return ""
 
 
-def _wanted_fields(key: Key, declared: Declared, existing: Existing) -> Fields:
+def _wanted_fields(key: ResourceKey, declared: Declared, existing: Existing) -> Fields:
     """Return the declared fields. Members without a role stay on a list, as push workers do (HTTP contract 13.5)."""
     wanted = declared.fields[key]
     if "users" in wanted:
@@ -109,7 +119,7 @@ def _wanted_fields(key: Key, declared: Declared, existing: Existing) -> Fields:
     if "access" not in wanted:
         return wanted
     listed = existing.fields.get(key, {}).get("access", ())
-    members = {user: Key(Kind.MEMBER, key.project, user) for user in listed}
+    members = {user: ResourceKey(ResourceKind.MEMBER, key.project, user) for user in listed}
     without_role = {user for user, member in members.items() if existing.fields.get(member) == {"roles": ()}}
     kept = {user for user in without_role if members[user] not in declared.fields}
     return {**wanted, "access": tuple(sorted({*wanted["access"], *kept}))}
@@ -141,7 +151,7 @@ def _holds(existing: object, declared: object) -> bool:
     return existing == declared
 
 
-def _surplus(declared: Declared, existing: Existing) -> dict[Key, Fields]:
+def _surplus(declared: Declared, existing: Existing) -> dict[ResourceKey, Fields]:
     return {
         key: {}
         for key, fields in existing.fields.items()
@@ -151,13 +161,13 @@ def _surplus(declared: Declared, existing: Existing) -> dict[Key, Fields]:
     }
 
 
-def _is_never_pruned(key: Key, fields: Fields, caller: str) -> bool:
+def _is_never_pruned(key: ResourceKey, fields: Fields, caller: str) -> bool:
     """Return whether a resource is never pruned: the caller, members without a role, keys, issuers of the settings."""
-    if key.kind is Kind.MEMBER:
+    if key.kind is ResourceKind.MEMBER:
         return key.name == caller or fields == {"roles": ()}
-    if key.kind is Kind.TOKEN:
+    if key.kind is ResourceKind.TOKEN:
         return KEY_ID in fields
-    return key.kind is Kind.ISSUER and fields.get("source") == OF_SETTINGS
+    return key.kind is ResourceKind.ISSUER and fields.get("source") == OF_SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,68 +199,74 @@ class _State:
         except NotAuthenticated:
             return ""
 
-    def everything(self) -> Iterator[tuple[Key, Fields]]:
+    def everything(self) -> Iterator[tuple[ResourceKey, Fields]]:
         for key in self._declared.fields:
-            if key.kind is Kind.USER:
+            if key.kind is ResourceKind.USER:
                 yield from self._user(key)
-        if ("", Kind.ISSUER) in self._kinds:
+        if ("", ResourceKind.ISSUER) in self._kinds:
             for issuer in self._ask(wire.list_issuers()).issuers:
-                yield Key(Kind.ISSUER, "", issuer.name), existing_issuer(issuer)
+                yield ResourceKey(ResourceKind.ISSUER, "", issuer.name), existing_issuer(issuer)
         for project in self._declared.projects:
             yield from self._project(project)
         if self._declared.concerns_authn:
             # All service types; of the rest, the resources of declared ones.
             types = self._ask(authn.list_service_types()).service_types
             for each in types:
-                yield Key(Kind.SERVICE_TYPE, "", each.name), _declared_fields(each, SERVICE_TYPE)
+                yield ResourceKey(ResourceKind.SERVICE_TYPE, "", each.name), _declared_fields(each, SERVICE_TYPE)
             names = {each.uuid: each.name for each in types}
-            if any(kind is Kind.AUTH_METHOD for _, kind in self._kinds):
+            if any(kind is ResourceKind.AUTH_METHOD for _, kind in self._kinds):
                 for method in self._ask(authn.list_auth_methods()).auth_methods:
                     fields = {"port": method.port, "headers": tuple(method.headers)}
-                    yield Key(Kind.AUTH_METHOD, names.get(method.service_uuid, ""), method.host), fields
-            if ("", Kind.BINDING) in self._kinds:
+                    yield ResourceKey(ResourceKind.AUTH_METHOD, names.get(method.service_uuid, ""), method.host), fields
+            if ("", ResourceKind.BINDING) in self._kinds:
                 yield from self._bindings(names)
 
-    def _bindings(self, names: Mapping[str, str]) -> Iterator[tuple[Key, Fields]]:
+    def _bindings(self, names: Mapping[str, str]) -> Iterator[tuple[ResourceKey, Fields]]:
         # Bindings that are declared, or of declared service types, and the users that are bound.
-        bindings = [fields for key, fields in self._declared.fields.items() if key.kind is Kind.BINDING]
+        bindings = [fields for key, fields in self._declared.fields.items() if key.kind is ResourceKind.BINDING]
         bound = {fields["user"] for fields in bindings if "user" in fields}
         uuids = {}
         for name in sorted(bound):
             user = self._call_or_none(wire.get_user(name))
             if user:
                 uuids[name] = user.uuid
-                if Key(Kind.USER, "", name) not in self._declared.fields:
-                    yield Key(Kind.USER, "", name), {}
+                if ResourceKey(ResourceKind.USER, "", name) not in self._declared.fields:
+                    yield ResourceKey(ResourceKind.USER, "", name), {}
         for binding in self._ask(authn.list_bindings()).bindings:
-            key = Key(Kind.BINDING, "", binding.name)
+            key = ResourceKey(ResourceKind.BINDING, "", binding.name)
             service_type = names.get(binding.service_uuid, "")
             declared = self._declared.fields.get(key)
-            if declared is None and Key(Kind.SERVICE_TYPE, "", service_type) not in self._declared.fields:
+            if (
+                declared is None
+                and ResourceKey(ResourceKind.SERVICE_TYPE, "", service_type) not in self._declared.fields
+            ):
                 continue
             wanted = (declared or {}).get("user", "")
             stands_for = wanted if wanted and uuids.get(wanted) == binding.unique_key else ""
             yield key, {"service_type": service_type, "user": stands_for, **_declared_fields(binding, _BINDING_FIELDS)}
 
-    def _user(self, key: Key) -> Iterator[tuple[Key, Fields]]:
+    def _user(self, key: ResourceKey) -> Iterator[tuple[ResourceKey, Fields]]:
         """Read a user, its bindings and tokens; a binding that a first login made counts only if it is declared."""
         user = self._call_or_none(wire.get_user(key.name))
         if not user:
             return
         yield key, _declared_fields(user, USER)
-        if (user.name, Kind.IDENTITY) in self._kinds:
+        if (user.name, ResourceKind.IDENTITY) in self._kinds:
             for binding in self._ask(wire.list_bindings(user.name)).bindings:
-                identity = Key(Kind.IDENTITY, user.name, binding.name)
+                identity = ResourceKey(ResourceKind.IDENTITY, user.name, binding.name)
                 if not binding.by_login or identity in self._declared.fields:
                     yield identity, {"issuer": binding.issuer, "subject": binding.subject}
-        if (user.name, Kind.TOKEN) in self._kinds:
+        if (user.name, ResourceKind.TOKEN) in self._kinds:
             for token in self._ask(wire.list_tokens(user.name)).tokens:
                 rights = {f"{each.action}={each.resource}" for each in token.rights or ()}
                 reduced = ALL if token.rights is None else tuple(sorted(rights))
                 said = {"expires_on": token.expires_on, "rights": reduced}
-                yield Key(Kind.TOKEN, user.name, token.name), said | ({KEY_ID: token.key_id} if token.key_id else {})
+                yield (
+                    ResourceKey(ResourceKind.TOKEN, user.name, token.name),
+                    said | ({KEY_ID: token.key_id} if token.key_id else {}),
+                )
 
-    def _project(self, name: str) -> Iterator[tuple[Key, Fields]]:
+    def _project(self, name: str) -> Iterator[tuple[ResourceKey, Fields]]:
         project = self._call_or_none(wire.get_project(name))
         if not project:
             return
@@ -260,40 +276,40 @@ class _State:
             "quotas": dict(project.quotas),
         }
         strict = {} if project.strict_data is None else {"strictData": project.strict_data}
-        yield Key(Kind.PROJECT, "", name), fields | strict
+        yield ResourceKey(ResourceKind.PROJECT, "", name), fields | strict
         readers = {
-            Kind.MEMBER: self._members,
-            Kind.SCHEMA: self._schemas,
-            Kind.TOPIC: self._topics,
-            Kind.SUBSCRIPTION: self._subscriptions,
+            ResourceKind.MEMBER: self._members,
+            ResourceKind.SCHEMA: self._schemas,
+            ResourceKind.TOPIC: self._topics,
+            ResourceKind.SUBSCRIPTION: self._subscriptions,
         }
         for kind, read in readers.items():
             if (name, kind) in self._kinds:
                 yield from read(name)
 
-    def _members(self, project: str) -> Iterator[tuple[Key, Fields]]:
+    def _members(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
         for user in self._users(project):
             roles = [role for each in user.projects if each.project == project for role in each.roles]
-            yield Key(Kind.MEMBER, project, user.name), {"roles": tuple(sorted(roles))}
+            yield ResourceKey(ResourceKind.MEMBER, project, user.name), {"roles": tuple(sorted(roles))}
 
-    def _schemas(self, project: str) -> Iterator[tuple[Key, Fields]]:
+    def _schemas(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
         for schema in self._ask(wire.list_schemas(project)).schemas:
             made = DESCRIPTOR if schema.type == "protobuf" else ""  # by the service, of what is declared
             content = {name: part for name, part in schema.schema.items() if name != made}
             fields = {"type": schema.type, "schema": content, "attributes": schema.attributes}
-            yield Key(Kind.SCHEMA, project, short_name(schema.name)), fields
+            yield ResourceKey(ResourceKind.SCHEMA, project, short_name(schema.name)), fields
 
-    def _topics(self, project: str) -> Iterator[tuple[Key, Fields]]:
+    def _topics(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
         pages = self._pages(functools.partial(wire.list_topics, project))
         for topic in (each for page in pages for each in page.topics):
-            key = Key(Kind.TOPIC, project, short_name(topic.name))
+            key = ResourceKey(ResourceKind.TOPIC, project, short_name(topic.name))
             fields = {"schema": short_name(topic.schema), "retention": topic.retention_seconds}
             yield key, fields | self._access(key, wire.get_topic_acl)
 
-    def _subscriptions(self, project: str) -> Iterator[tuple[Key, Fields]]:
+    def _subscriptions(self, project: str) -> Iterator[tuple[ResourceKey, Fields]]:
         pages = self._pages(functools.partial(wire.list_subscriptions, project))
         for subscription in (each for page in pages for each in page.subscriptions):
-            key = Key(Kind.SUBSCRIPTION, project, short_name(subscription.name))
+            key = ResourceKey(ResourceKind.SUBSCRIPTION, project, short_name(subscription.name))
             letters = subscription.dead_letter_policy
             fields = {
                 "topic": short_name(subscription.topic),
@@ -303,7 +319,7 @@ class _State:
             }
             yield key, fields | self._access(key, wire.get_subscription_acl)
 
-    def _access(self, key: Key, ask_for: Callable[[str, str], Call[wire.Acl]]) -> dict[str, Any]:
+    def _access(self, key: ResourceKey, ask_for: Callable[[str, str], Call[wire.Acl]]) -> dict[str, Any]:
         # Only if declared: each list costs a request.
         if "access" not in self._declared.fields.get(key, {}):
             return {}
@@ -311,21 +327,23 @@ class _State:
 
     def of_target(self, target: Target, bindings: Iterable[authn.Binding]) -> Existing:
         project = target.project
-        fields: dict[Key, Fields] = {**dict(self._subscriptions(project)), **dict(self._topics(project))}
-        entries: dict[Key, list[str]] = {}
+        fields: dict[ResourceKey, Fields] = {**dict(self._subscriptions(project)), **dict(self._topics(project))}
+        entries: dict[ResourceKey, list[str]] = {}
         users = self._users(project)
         for user in users:
             here = [each for each in user.projects if each.project == project]
             roles = {role for each in here for role in each.roles}
-            fields[Key(Kind.MEMBER, project, user.name)] = {"roles": tuple(sorted(roles))}
-            lists = [(Kind.PUBLISHERS, topic) for each in here for topic in each.topics]
-            lists += [(Kind.CONSUMERS, name) for each in here for name in each.subscriptions]
+            fields[ResourceKey(ResourceKind.MEMBER, project, user.name)] = {"roles": tuple(sorted(roles))}
+            lists = [(ResourceKind.PUBLISHERS, topic) for each in here for topic in each.topics]
+            lists += [(ResourceKind.CONSUMERS, name) for each in here for name in each.subscriptions]
             for kind, name in lists:
-                entries.setdefault(Key(kind, project, short_name(name)), []).append(user.name)
+                entries.setdefault(ResourceKey(kind, project, short_name(name)), []).append(user.name)
         names = {user.uuid: user.name for user in users}
         for binding in bindings:
             bound = {"service_uuid": binding.service_uuid, "user": names.get(binding.unique_key, "")}
-            fields[Key(Kind.BINDING, "", binding.name)] = bound | _declared_fields(binding, _BINDING_FIELDS)
+            fields[ResourceKey(ResourceKind.BINDING, "", binding.name)] = bound | _declared_fields(
+                binding, _BINDING_FIELDS
+            )
         fields |= {key: {"users": tuple(on)} for key, on in entries.items()}
         return Existing(fields, uuids={user.name: user.uuid for user in users})
 

@@ -8,7 +8,7 @@ from typing import Any
 from ams.client import wire
 from ams.core.errors import ServiceFailed
 from ams.provisioning import endpoints
-from ams.provisioning.declarations import Ask, Change, Existing, Fields, Key, Kind, Step
+from ams.provisioning.declarations import Ask, Existing, Fields, ResourceKey, ResourceKind, Step, StepSign
 from ams.provisioning.execution import ROUNDS, CarryingOut
 from ams.provisioning.gocdb import Feed
 from ams.provisioning.plan import Target, plan, read_target
@@ -29,7 +29,7 @@ class RunOptions:
 
 
 @dataclass(slots=True)
-class Report:
+class ProvisionReport:
     """Result of a run; `faults` are about several endpoints, `kept` says why nothing was removed."""
 
     judged: dict[str, endpoints.JudgedListing] = field(default_factory=dict)
@@ -47,13 +47,15 @@ class Report:
     @property
     def users_created(self) -> list[str]:
         """Users who joined the project."""
-        return [step.key.name for step in self.steps if (step.change, step.key.kind) == (Change.ADD, Kind.MEMBER)]
+        return [
+            step.key.name for step in self.steps if (step.change, step.key.kind) == (StepSign.ADD, ResourceKind.MEMBER)
+        ]
 
     @property
     def bindings_updated(self) -> list[str]:
         """Bindings that got another certificate or user."""
-        altered = (step.key for step in self.steps if step.change is Change.ALTER)
-        return list(dict.fromkeys(key.name for key in altered if key.kind is Kind.BINDING))
+        altered = (step.key for step in self.steps if step.change is StepSign.ALTER)
+        return list(dict.fromkeys(key.name for key in altered if key.kind is ResourceKind.BINDING))
 
     @property
     def well(self) -> bool:
@@ -61,9 +63,11 @@ class Report:
         return not (self.failed or self.faults or self.kept)
 
 
-def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: Callable[[str], None]) -> Report:
+def provision(
+    feed: Feed, ask: Ask, target: Target, options: RunOptions, note: Callable[[str], None]
+) -> ProvisionReport:
     """Provision GOCDB's endpoints; `note` gets the progress. Raises a `ClientError` that ends the run."""
-    report = Report()
+    report = ProvisionReport()
     for service_type in options.service_types:
         try:
             listed = feed.endpoints(service_type)
@@ -84,7 +88,7 @@ def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: C
         report.failed = [*listed_failures, *made.failed]
         report.faults = [*listed_faults, *made.faults]
         gone = _find_removals(report, existing, options, made.users, target.project, whole=not listed_faults)
-        steps = plan(made.declared(gone), existing)
+        steps = plan(made.to_declared(gone), existing)
         if options.dry_run:
             report.steps = steps
             return report
@@ -98,9 +102,15 @@ def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: C
 
 
 def _find_removals(
-    report: Report, existing: Existing, options: RunOptions, serving: Mapping[str, str], project: str, *, whole: bool
-) -> Mapping[Key, Fields]:
-    report.vanished = found = endpoints.vanished(report.judged, existing, serving, own_topics=options.own_topics)
+    report: ProvisionReport,
+    existing: Existing,
+    options: RunOptions,
+    serving: Mapping[str, str],
+    project: str,
+    *,
+    whole: bool,
+) -> Mapping[ResourceKey, Fields]:
+    report.vanished = found = endpoints.find_vanished(report.judged, existing, serving, own_topics=options.own_topics)
     if not options.remove:
         return {}
     report.kept = endpoints.refusal(found, report.judged, whole=whole, most=options.max_removals) if found.who else ""
@@ -108,7 +118,7 @@ def _find_removals(
 
 
 def _note_failures(
-    report: Report, served: Sequence[endpoints.ServedEndpoint], failures: Sequence[tuple[Step, str]]
+    report: ProvisionReport, served: Sequence[endpoints.ServedEndpoint], failures: Sequence[tuple[Step, str]]
 ) -> None:
     owners = {str(each.endpoint): each for each in served}
     for step, text in failures:
@@ -119,25 +129,25 @@ def _note_failures(
             report.failed.append(endpoints.LeftOut(owner.endpoint, endpoints.Reason.FAILED, f"{words(step)}: {text}"))
 
 
-_VERBS: Mapping[Kind, tuple[str, str, str]] = {
-    Kind.MEMBER: ("join", "", "leave"),
-    Kind.BINDING: ("bind", "alter", "unbind"),
-    Kind.TOPIC: ("make", "", ""),
-    Kind.SUBSCRIPTION: ("make", "", ""),
-    Kind.PUBLISHERS: ("allow", "allow", "disallow"),
-    Kind.CONSUMERS: ("allow", "allow", "disallow"),
+_VERBS: Mapping[ResourceKind, tuple[str, str, str]] = {
+    ResourceKind.MEMBER: ("join", "", "leave"),
+    ResourceKind.BINDING: ("bind", "alter", "unbind"),
+    ResourceKind.TOPIC: ("make", "", ""),
+    ResourceKind.SUBSCRIPTION: ("make", "", ""),
+    ResourceKind.PUBLISHERS: ("allow", "allow", "disallow"),
+    ResourceKind.CONSUMERS: ("allow", "allow", "disallow"),
 }
-_LIST_OF = {Kind.PUBLISHERS: Kind.TOPIC, Kind.CONSUMERS: Kind.SUBSCRIPTION}
+_LIST_OF = {ResourceKind.PUBLISHERS: ResourceKind.TOPIC, ResourceKind.CONSUMERS: ResourceKind.SUBSCRIPTION}
 
 
 def cells(step: Step) -> tuple[str, str, str]:
     """Return the verb of a step, its object and the rest, for people."""
     kind, name, said = step.key.kind, step.key.name, step.fields
-    does = _VERBS[kind][list(Change).index(step.change)]
-    if kind is Kind.MEMBER:
+    does = _VERBS[kind][list(StepSign).index(step.change)]
+    if kind is ResourceKind.MEMBER:
         return does, name, said.get("email", "")
-    if kind is Kind.BINDING:
-        user = f"user {said['user']}" if step.change is Change.ALTER and "user" in said else ""
+    if kind is ResourceKind.BINDING:
+        user = f"user {said['user']}" if step.change is StepSign.ALTER and "user" in said else ""
         return does, name, ", ".join(each for each in (said.get("auth_identifier", ""), user) if each)
     rest = f"to topic {said['topic']}" if "topic" in said else ", ".join(said.get("users", ()))
     return does, f"{_LIST_OF.get(kind, kind)} {name}", rest
@@ -154,7 +164,7 @@ def as_object(step: Step) -> dict[str, Any]:
     kind, name, said = step.key.kind, step.key.name, step.fields
     does, _, _ = cells(step)
     found: dict[str, Any] = {"step": does, "endpoint": step.owner}
-    if kind is Kind.MEMBER:
+    if kind is ResourceKind.MEMBER:
         found |= {"user": name, "email": said.get("email")}
     elif kind in _LIST_OF:
         found |= {"kind": _LIST_OF[kind], "name": name, "users": said["users"]}

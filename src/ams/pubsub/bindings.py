@@ -20,7 +20,7 @@ WHOLE = "*"  # the body is the request
 _FIELD = re.compile(r"\{([a-z_.]+)=([^}]+)\}")
 
 
-class Binding(NamedTuple):
+class RouteBinding(NamedTuple):
     """HTTP route of a method."""
 
     rpc: str
@@ -33,17 +33,17 @@ class Binding(NamedTuple):
     shape: str  # the whole path, a `*` for each name
 
 
-def _bind(rpc: str, http: str, template: str, answer: Message, body: str = "") -> Binding:
+def _bind(rpc: str, http: str, template: str, answer: Message, body: str = "") -> RouteBinding:
     before, field, pattern, after = _FIELD.split(template)
-    return Binding(rpc, http, template, answer, body, field, pattern, before + pattern + after)
+    return RouteBinding(rpc, http, template, answer, body, field, pattern, before + pattern + after)
 
 
-def _bind_all(rpc: str, http: str, verb: str, answer: Message, body: str = "") -> Iterator[Binding]:
+def _bind_all(rpc: str, http: str, verb: str, answer: Message, body: str = "") -> Iterator[RouteBinding]:
     for kind in (_TOPIC, _SUBSCRIPTION, _SNAPSHOT, _SCHEMA):
         yield _bind(rpc, http, f"{{resource={kind}}}:{verb}", answer, body)
 
 
-BINDINGS: Sequence[Binding] = (
+BINDINGS: Sequence[RouteBinding] = (
     _bind("CreateTopic", "PUT", f"{{name={_TOPIC}}}", pb.Topic, WHOLE),
     _bind("UpdateTopic", "PATCH", f"{{topic.name={_TOPIC}}}", pb.Topic, WHOLE),
     _bind("Publish", "POST", f"{{topic={_TOPIC}}}:publish", pb.PublishResponse, WHOLE),
@@ -86,7 +86,7 @@ BINDINGS: Sequence[Binding] = (
 )
 
 
-ROUTES: Mapping[str, Mapping[str, Binding]] = {
+ROUTES: Mapping[str, Mapping[str, RouteBinding]] = {
     shape: {each.http: each for each in BINDINGS if each.shape == shape} for shape in {each.shape for each in BINDINGS}
 }
 """Bindings by the shape of their paths and the method of HTTP."""
@@ -100,7 +100,7 @@ def shape_of(path: str) -> str:
     return "/".join("*" if at % 2 else part for at, part in enumerate(parts)) + colon + verb
 
 
-def field_in(binding: Binding, path: str) -> str:
+def field_in(binding: RouteBinding, path: str) -> str:
     """Return the field that is in a path of this binding's shape."""
     names = path.rpartition(":")[0] if ":" in binding.shape else path
     return "/".join(names.split("/")[: binding.pattern.count("/") + 1])
@@ -168,7 +168,7 @@ def _description(requests: tuple[tuple[str, Any], ...]) -> Mapping[str, object]:
     }
 
 
-def _names(binding: Binding) -> list[str]:
+def _names(binding: RouteBinding) -> list[str]:
     """Return the place of a method: its resources, outermost first, and its name."""
     path, _, verb = binding.shape.partition(":")
     parts = path.split("/")
@@ -176,7 +176,7 @@ def _names(binding: Binding) -> list[str]:
     return [*parts[::2], verb or ("list" if is_list else _METHODS.get(binding.http, "get"))]
 
 
-def _method(binding: Binding, request: Any, name: str) -> Mapping[str, object]:
+def _method(binding: RouteBinding, request: Any, name: str) -> Mapping[str, object]:
     shown = binding.field.rpartition(".")[2]
     pattern = binding.pattern.replace("*", "[^/]+")
     in_path = {"type": "string", "location": "path", "required": True, "pattern": f"^{pattern}$"}
@@ -195,11 +195,11 @@ def _method(binding: Binding, request: Any, name: str) -> Mapping[str, object]:
     }
 
 
-def _body(binding: Binding, request: Any) -> Any:
+def _body(binding: RouteBinding, request: Any) -> Any:
     return request if binding.body == WHOLE else request.fields_by_name[binding.body].message_type
 
 
-def _query_fields(binding: Binding, request: Any, before: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
+def _query_fields(binding: RouteBinding, request: Any, before: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
     for field in request.fields:
         if not before and field.name in (binding.field, binding.body):
             continue

@@ -19,11 +19,11 @@ from ams.core.names import ProjectName, UserName
 from ams.core.telemetry import REQUEST, SCOPE
 from ams.http.asgi import project_of, usual_address
 from ams.http.audit import AuditedRequest, Auditor
-from ams.http.hot_routes import Gate
+from ams.http.hot_routes import RequestGate
 from ams.http.limits import Bodies, ClientLeft
 from ams.outgoing.address_guard import Network
-from ams.pubsub.errors import Missing, Refusal, current_task, end, forget, refusal
-from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.errors import CallRefusal, Missing, current_task, end, forget, refusal
+from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.forwarding import Relays
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import MOST_PAYLOAD, Context, Headers, Scope, first_of, read, scope_of
@@ -42,11 +42,11 @@ _NOBODY = Caller(None, None, frozenset(), False, None)
 logger = structlog.get_logger("ams.pubsub")
 
 
-class Call(NamedTuple):
+class PubsubCall(NamedTuple):
     """An admitted call."""
 
     caller: Caller
-    name: Name  # of its resource
+    name: PubsubName  # of its resource
     context: Context
     action: str
     may: Callable[[str], Awaitable[Caller]]  # checks the rights for an action on it, without counting a request
@@ -67,8 +67,8 @@ class Rpc(NamedTuple):
     name: str
     request: Any
     action: str | Callable[[Message], str]  # action to authorise; empty: the method checks by itself
-    about: Callable[[Message], Name]  # reads the resource of a request; raises `InvalidInput`
-    act: Callable[[Call, Any], Awaitable[Message]]
+    about: Callable[[Message], PubsubName]  # reads the resource of a request; raises `InvalidInput`
+    act: Callable[[PubsubCall, Any], Awaitable[Message]]
     is_change: bool = False  # True if it is audited
 
     @property
@@ -81,12 +81,12 @@ ChangeRpc = partial(Rpc, is_change=True)
 
 
 class EmulatorDoor:
-    """`Gate` of the emulator: every client on this machine is an administrator; projects are made when first named."""
+    """`RequestGate` of the emulator: each client on this machine is an administrator; first use makes a project."""
 
     def __init__(self, registry: Registry, projects: Projects) -> None:
         self._registry, self._projects = registry, projects
 
-    def known(self, headers: Headers, query: bytes) -> str | None:
+    def cached_caller(self, headers: Headers, query: bytes) -> str | None:
         """Return the id of the caller, who is no user."""
         return ""
 
@@ -119,7 +119,7 @@ class Calls:
 
     def __init__(
         self,
-        door: Gate | EmulatorDoor,
+        door: RequestGate | EmulatorDoor,
         auditor: Auditor,
         bodies: Bodies,
         new_id: Callable[[], bytes],
@@ -142,7 +142,7 @@ class Calls:
         most = max(most, 2)
         self._logins, self._calls, self._streams = FairShare[str](most), FairShare[str](most), FairShare[str](most)
 
-    async def admit(self, context: Context, scope: Scope, action: str, name: Name) -> Call:
+    async def admit(self, context: Context, scope: Scope, action: str, name: PubsubName) -> PubsubCall:
         """Admit a call. Raises as `Admission.admit`, and `RateLimited`."""
         variable = {_VARIABLES[name.kind]: name.leaf} if name.kind else {}
         names = {"project": name.project, **variable}
@@ -158,7 +158,7 @@ class Calls:
         else:
             await self._door.know(scope["headers"], scope["query_string"])
             caller = _NOBODY
-        return Call(caller, name, context, action, may)
+        return PubsubCall(caller, name, context, action, may)
 
     def unary(self, service: str, rpc: Rpc) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a method with one request and one answer.
@@ -201,7 +201,7 @@ class Calls:
         project = project_of(scope)
         if rpc.only_reads:  # a refusal here would make clients repeat a change
             self._unread.check(project, len(found))
-        held.enter_context(self._unread.held(project, len(found)))
+        held.enter_context(self._unread.hold_answer(project, len(found)))
         return found
 
     def stream(
@@ -222,10 +222,10 @@ class Calls:
         return grpc.stream_stream_rpc_method_handler(answer, None, _serialize)
 
     async def _login(self, scope: Scope) -> str:
-        """Authenticate the caller; return its id. Raises as `Gate.who`, `Overloaded` with too many logins."""
+        """Authenticate the caller; return its id. Raises as `RequestGate.who`, `Overloaded` with too many logins."""
         if self._only_proxies and not is_within(usual_address(scope["client"][0]), self._proxies):
             raise NotAuthenticated(PLAIN)
-        known = self._door.known(scope["headers"], scope["query_string"])
+        known = self._door.cached_caller(scope["headers"], scope["query_string"])
         if known is not None:
             return known
         with self._logins.hold_slot(scope["address"], TOO_MANY_LOGINS):
@@ -241,7 +241,7 @@ class Calls:
                 call = await self.admit(context, scope, action, name)
                 audited.caller = call.caller
                 size, holders = request.ByteSize(), (name.project, call.caller.user)
-                with self._bodies.counted(size, holders):
+                with self._bodies.count_request(size, holders):
                     is_late = await self._bodies.wait_turn(size, holders)
                     if is_late and action:
                         call = call._replace(caller=await call.again())
@@ -273,9 +273,9 @@ class Calls:
     async def _fail(self, context: Context, error: Exception, scope: Scope, *, on_stream: bool = False) -> NoReturn:
         if isinstance(error, grpc.aio.AbortError):  # the call is ended already
             raise error
-        await end(context, await self.refused(error, scope, on_stream=on_stream))
+        await end(context, await self.log_refusal(error, scope, on_stream=on_stream))
 
-    async def refused(self, error: Exception, scope: Scope, *, on_stream: bool = False) -> Refusal:
+    async def log_refusal(self, error: Exception, scope: Scope, *, on_stream: bool = False) -> CallRefusal:
         """Log an error; return the refusal that ends the call."""
         error = await self._auditor.turned_away(error, scope)
         if not isinstance(error, AmsError):

@@ -11,7 +11,7 @@ from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
 from ams.pubsub import messages
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import Call, Rpc
+from ams.pubsub.calls import PubsubCall, Rpc
 from ams.pubsub.errors import PERMANENT, UNORDERED, FailedAckIds
 from ams.pubsub.fields import OF_SUBSCRIPTION
 from ams.pubsub.protos import Message
@@ -39,7 +39,7 @@ class Leases:
     def __init__(self, deliverer: Deliverer, working: ParallelSubscriptions) -> None:
         self.deliverer, self.working = deliverer, working
 
-    async def subscription(self, call: Call) -> Subscription:
+    async def subscription(self, call: PubsubCall) -> Subscription:
         """Return a parallel subscription that the caller may consume. Raises `NotFound`, `Conflict`, `NotAllowed`."""
         found = await find_subscription(self.deliverer.registry, call.caller, SubscriptionName(call.name.leaf))
         if found.is_detached:
@@ -52,19 +52,23 @@ class Leases:
             raise Conflict(ORDERED)
         return found
 
-    async def acknowledge(self, call: Call, subscription: Subscription, ids: Sequence[str]) -> None:
+    async def acknowledge(self, call: PubsubCall, subscription: Subscription, ids: Sequence[str]) -> None:
         """Acknowledge messages. Late ids are ignored; with exactly-once delivery they raise `FailedAckIds`."""
         settle = partial(self.working.settler.acknowledge, subscription, call.project)
         await self._settle(call, subscription, ids, settle)
 
-    async def extend(self, call: Call, subscription: Subscription, ids: Sequence[str], seconds: int) -> None:
+    async def extend(self, call: PubsubCall, subscription: Subscription, ids: Sequence[str], seconds: int) -> None:
         """Let leases end in so many `seconds`; 0 is a nack. Late ids as for `acknowledge`."""
         holder = holder_of(call.caller)
         settle = partial(self.working.settler.extend, subscription, call.project, seconds=seconds, holder=holder)
         await self._settle(call, subscription, ids, settle)
 
     async def _settle(
-        self, call: Call, subscription: Subscription, ids: Sequence[str], settle: Callable[[AckIds], Awaitable[None]]
+        self,
+        call: PubsubCall,
+        subscription: Subscription,
+        ids: Sequence[str],
+        settle: Callable[[AckIds], Awaitable[None]],
     ) -> None:
         """Settle each id independently. Raises `InvalidInput` for an unreadable id, before anything is done."""
         left = _read_ids(ids)
@@ -130,7 +134,7 @@ class LeasingRpcs:
             ),
         ]
 
-    async def pull(self, call: Call, request: Message) -> Message:
+    async def pull(self, call: PubsubCall, request: Message) -> Message:
         if request.max_messages <= 0:
             raise InvalidInput("You have passed an invalid argument to the service (argument=max_messages).")
         subscription = await self._leases.subscription(call)
@@ -147,21 +151,21 @@ class LeasingRpcs:
 
         lots = await lease()
         if waits and not lots:
-            with self._waiting.taken(call.caller.here):
+            with self._waiting.hold_slot(call.caller.here):
                 while not lots and await working.puller.wait(subscription, call.project, holder, until):
                     subscription = await self._leases.subscription(call._replace(caller=await call.again()))
                     lots = await lease()
         options = subscription.parallel
         counts = options is not None and options.dead_letter_policy is not None
-        return pb.PullResponse(received_messages=messages.received(lots, with_attempt=counts))
+        return pb.PullResponse(received_messages=messages.received_messages(lots, with_attempt=counts))
 
-    async def acknowledge(self, call: Call, request: Message) -> Message:
+    async def acknowledge(self, call: PubsubCall, request: Message) -> Message:
         check_ids(request, request.ack_ids)
         subscription = await self._leases.subscription(call)
         await self._leases.acknowledge(call, subscription, request.ack_ids)
         return pb.Empty()
 
-    async def modify_deadline(self, call: Call, request: Message) -> Message:
+    async def modify_deadline(self, call: PubsubCall, request: Message) -> Message:
         check_seconds(request.ack_deadline_seconds)
         check_ids(request, request.ack_ids)
         subscription = await self._leases.subscription(call)

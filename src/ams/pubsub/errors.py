@@ -94,7 +94,7 @@ class FailedAckIds(errors.AckTimeout):
         self.code = Code.INVALID_ARGUMENT if gone >= set(asked) else Code.ABORTED
 
 
-class Refusal(NamedTuple):
+class CallRefusal(NamedTuple):
     """Code, text and metadata that end a call."""
 
     code: grpc.StatusCode
@@ -102,7 +102,7 @@ class Refusal(NamedTuple):
     metadata: tuple[tuple[str, bytes], ...] = ()
 
 
-def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) -> Refusal:
+def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) -> CallRefusal:
     """Return the refusal for an error; `leaf` is the last part of the resource name.
 
     A stream never ends with RESOURCE_EXHAUSTED, which clients interpret in opposite ways. Every refusal has details:
@@ -111,7 +111,7 @@ def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) ->
     code, text = _code_and_text(error, leaf, on_stream=on_stream)
     text = text[:MOST_TEXT]
     named = error.named if isinstance(error, FailedAckIds) else {}
-    return Refusal(code, text, ((DETAILS, _details(code, text, named)),))
+    return CallRefusal(code, text, ((DETAILS, _details(code, text, named)),))
 
 
 def _code_and_text(error: BaseException, leaf: str, *, on_stream: bool) -> tuple[grpc.StatusCode, str]:
@@ -150,7 +150,7 @@ def current_task() -> "asyncio.Task[Any]":
     return task
 
 
-async def end(context: "grpc.aio.ServicerContext[Any, Any]", refused: Refusal) -> NoReturn:
+async def end(context: "grpc.aio.ServicerContext[Any, Any]", refused: CallRefusal) -> NoReturn:
     """End a call with an error.
 
     gRPC keeps the exception with the call, and its traceback keeps the frames with the request and the call: a

@@ -28,7 +28,7 @@ _KEY = r"[^\W\dA-Z_][\w-]{0,62}"
 _LABEL_KEY, _LABEL_VALUE = re.compile(_KEY), re.compile(r"[\w-]{0,63}")
 
 
-class Name(NamedTuple):
+class PubsubName(NamedTuple):
     """A resource name, read."""
 
     project: str
@@ -41,11 +41,11 @@ class Name(NamedTuple):
         return f"projects/{self.project}/{self.kind}/{self.leaf}" if self.kind else f"projects/{self.project}"
 
 
-def read_name(text: str, *kinds: str) -> Name:
+def read_name(text: str, *kinds: str) -> PubsubName:
     """Read the name of a resource of one of these kinds, of a project without any; raise `InvalidInput`."""
     parts = text.split("/")
     if len(parts) == 2 and not kinds and parts[0] == "projects" and is_name(parts[1]):
-        return Name(parts[1], "", parts[1])
+        return PubsubName(parts[1], "", parts[1])
     if (
         len(parts) == 4
         and parts[0] == "projects"
@@ -53,11 +53,11 @@ def read_name(text: str, *kinds: str) -> Name:
         and is_name(parts[1])
         and is_resource_name(parts[3])
     ):
-        return Name(parts[1], parts[2], parts[3])
+        return PubsubName(parts[1], parts[2], parts[3])
     raise _invalid(text)
 
 
-def name_at(path: str, *kinds: str) -> Callable[[Message], Name]:
+def name_at(path: str, *kinds: str) -> Callable[[Message], PubsubName]:
     """Return a function that reads the name in a field of requests, as `read_name` does."""
     text = attrgetter(path)
     return lambda request: read_name(text(request), *kinds)
@@ -66,7 +66,7 @@ def name_at(path: str, *kinds: str) -> Callable[[Message], Name]:
 OF_PROJECT, OF_SUBSCRIPTION = name_at("project"), name_at("subscription", SUBSCRIPTIONS)
 
 
-def check_new_name(name: Name) -> None:
+def check_new_name(name: PubsubName) -> None:
     """Raise `InvalidInput` unless a new resource may have this name."""
     if not is_google_name(name.leaf):
         raise _invalid(name.path)

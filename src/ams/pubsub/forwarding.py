@@ -9,7 +9,7 @@ import grpc
 from ams.cluster.ownership import OwnerRequests
 from ams.core.errors import Overloaded, OwnedElsewhere
 from ams.core.names import SubscriptionId
-from ams.pubsub.errors import DETAILS, Refusal, end
+from ams.pubsub.errors import DETAILS, CallRefusal, end
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import AGENT, MOST_ANSWER, MOST_REQUEST, Context, client_of
 
@@ -102,7 +102,7 @@ class Relays:
         if code is grpc.StatusCode.UNAVAILABLE:
             self._requests.doubt(SubscriptionId(elsewhere.subscription))
         metadata = tuple((name, value) for name, value in trailing or () if name == DETAILS)
-        await end(context, Refusal(code, details or "", metadata))
+        await end(context, CallRefusal(code, details or "", metadata))
 
 
 async def _write(context: Context, answer: bytes, seconds: int) -> None:

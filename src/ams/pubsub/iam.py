@@ -13,14 +13,14 @@ from typing import NamedTuple
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUBLISHER
 from ams.core import errors
-from ams.core.iam import USER, Binding, Bindings, Policy
+from ams.core.iam import USER, Bindings, Policy, RoleBinding
 from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserId
 from ams.core.versions import ANY_VERSION, Precondition, version_of
 from ams.pubsub import fields
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import Call, ChangeRpc, Rpc
+from ams.pubsub.calls import ChangeRpc, PubsubCall, Rpc
 from ams.pubsub.errors import NotSupported
-from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.protos import Message
 from ams.service.lookup import require_found
 from ams.service.schemas import Schemas
@@ -115,12 +115,12 @@ class IamRpcs:
             Rpc("TestIamPermissions", pb.TestIamPermissionsRequest, "", _resource, self.test),
         ]
 
-    async def get(self, call: Call, request: Message) -> Message:
+    async def get(self, call: PubsubCall, request: Message) -> Message:
         version = request.options.requested_policy_version
         _check_version(version, "requested_policy_version")
         return _show_policy(_KINDS[call.name.kind].role, await self._policy(call), version)
 
-    async def set(self, call: Call, request: Message) -> Message:
+    async def set(self, call: PubsubCall, request: Message) -> Message:
         kind, etag = _KINDS[call.name.kind], request.policy.etag
         before = await self._policy(call)
         expected = Precondition(frozenset({etag.decode("latin-1")})) if etag else ANY_VERSION
@@ -136,7 +136,7 @@ class IamRpcs:
             raise errors.ChangedMeanwhile(_CHANGED) from None
         return _show_policy(kind.role, require_found(after, errors.NotFound()), _CONDITIONS)
 
-    async def test(self, call: Call, request: Message) -> Message:
+    async def test(self, call: PubsubCall, request: Message) -> Message:
         """Return which of the permissions the caller has; none for a missing resource."""
         kind = _KINDS[call.name.kind]
         unknown = [each for each in request.permissions if each not in kind.permissions]
@@ -145,7 +145,7 @@ class IamRpcs:
         has = [each for each in dict.fromkeys(request.permissions) if await self._has(call, kind, each)]
         return pb.TestIamPermissionsResponse(permissions=has)
 
-    async def _has(self, call: Call, kind: _Kind, permission: str) -> bool:
+    async def _has(self, call: PubsubCall, kind: _Kind, permission: str) -> bool:
         try:
             caller = await call.may(kind.permissions[permission])
             authorized = await self._access_list(caller, call.name)
@@ -157,7 +157,7 @@ class IamRpcs:
             return False
         return True
 
-    async def _access_list(self, caller: Caller, name: Name) -> frozenset[UserId]:
+    async def _access_list(self, caller: Caller, name: PubsubName) -> frozenset[UserId]:
         """Return the access list of a resource, empty for kinds without one. Raises `NotFound`."""
         if name.kind == TOPICS:
             return (await self._topics.show(caller, TopicName(name.leaf))).authorized
@@ -169,7 +169,7 @@ class IamRpcs:
             await self._schemas.show(caller, SchemaName(name.leaf))
         return frozenset()
 
-    async def _policy(self, call: Call) -> Policy:
+    async def _policy(self, call: PubsubCall) -> Policy:
         await self._access_list(call.caller, call.name)
         found = await self._registry.policies.find(call.name.kind, call.caller.here.id, call.name.leaf)
         return require_found(found, errors.NotFound())
@@ -230,13 +230,13 @@ def _bindings(policy: Message) -> Bindings:
         condition = {field.name: value for field, value in each.condition.ListFields()}
         if each.HasField("condition") and not each.condition.expression:
             raise errors.InvalidInput("A condition has an expression (argument=policy.bindings.condition).")
-        found.append(Binding(each.role, tuple(each.members), condition))
+        found.append(RoleBinding(each.role, tuple(each.members), condition))
     if sum(len(each.members) for each in found) > _MOST_MEMBERS or policy.ByteSize() > _MOST_BYTES:
         raise errors.InvalidInput(f"A policy has at most {_MOST_MEMBERS} members and {_MOST_BYTES} bytes.")
     return tuple(found)
 
 
-def _resource(request: Message) -> Name:
+def _resource(request: Message) -> PubsubName:
     return fields.read_name(request.resource, *_KINDS)
 
 

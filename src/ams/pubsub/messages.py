@@ -67,7 +67,7 @@ def _bad_attribute(key: int, value: int) -> InvalidInput:
     return InvalidInput(f"An attribute {what} is too long: it has {size} bytes, and at most {most} are allowed.")
 
 
-def received(lots: Sequence[LeaseBatch], *, with_attempt: bool) -> list[protos.Message]:
+def received_messages(lots: Sequence[LeaseBatch], *, with_attempt: bool) -> list[protos.Message]:
     """Return messages as they are received; `with_attempt` says of each how often it was delivered."""
     found = []
     for hand_out, delivery, stored in lots:

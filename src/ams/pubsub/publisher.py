@@ -7,9 +7,9 @@ from ams.core.errors import InvalidInput, NotFound
 from ams.core.names import SchemaName, SubscriptionName, TopicName
 from ams.pubsub import fields, messages, resources
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import Call, ChangeRpc, Rpc
+from ams.pubsub.calls import ChangeRpc, PubsubCall, Rpc
 from ams.pubsub.errors import Missing
-from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.protos import Message
 from ams.pubsub.schemas import ENCODINGS
 from ams.service.publishing import Publisher
@@ -53,7 +53,7 @@ class PublisherRpcs:
             ),
         ]
 
-    async def create(self, call: Call, topic: Message) -> Message:
+    async def create(self, call: PubsubCall, topic: Message) -> Message:
         """Make a topic."""
         fields.check_new_name(call.name)
         fields.refuse(topic, resources.TOPIC_REFUSED)
@@ -66,7 +66,7 @@ class PublisherRpcs:
         made = await self._topics.create(call.caller, name, schema, use, labels=labels, retention=kept)
         return resources.topic_message(call.project, made)
 
-    async def update(self, call: Call, request: Message) -> Message:
+    async def update(self, call: PubsubCall, request: Message) -> Message:
         changed = fields.mask(request, "Topic", resources.TOPIC_FIELDS, resources.TOPIC_CHANGES)
         fields.refuse(request.topic, resources.TOPIC_REFUSED)
         name = TopicName(call.name.leaf)
@@ -83,11 +83,11 @@ class PublisherRpcs:
             topic = await self._retention.of_topic(call.caller, name, (retention or 0) // 1000)
         return resources.topic_message(call.project, topic)
 
-    async def get(self, call: Call, request: Message) -> Message:
+    async def get(self, call: PubsubCall, request: Message) -> Message:
         topic = await self._topics.show(call.caller, TopicName(call.name.leaf))
         return resources.topic_message(call.project, topic)
 
-    async def _asked_schema(self, call: Call, topic: Message) -> tuple[str, SchemaUse]:
+    async def _asked_schema(self, call: PubsubCall, topic: Message) -> tuple[str, SchemaUse]:
         """Return the schema a request wants for a topic, and its use; raise `InvalidInput`, `Missing`."""
         settings = topic.schema_settings
         if not topic.HasField("schema_settings") or not settings.ByteSize():
@@ -107,31 +107,31 @@ class PublisherRpcs:
             raise Missing(leaf) from None
         return settings.schema, SchemaUse(encoding, first, last)
 
-    async def list(self, call: Call, request: Message) -> Message:
+    async def list(self, call: PubsubCall, request: Message) -> Message:
         page = await self._topics.list(call.caller, fields.page_request(request))
         shown = [resources.topic_message(call.project, each) for each in page.items]
         return pb.ListTopicsResponse(topics=shown, next_page_token=page.next_token)
 
-    async def list_subscriptions(self, call: Call, request: Message) -> Message:
+    async def list_subscriptions(self, call: PubsubCall, request: Message) -> Message:
         topic, wanted = TopicName(call.name.leaf), fields.page_request(request)
         page = await self._topics.attached_subscriptions(call.caller, topic, wanted)
-        shown = [Name(call.project, SUBSCRIPTIONS, each).path for each in page.items]
+        shown = [PubsubName(call.project, SUBSCRIPTIONS, each).path for each in page.items]
         return pb.ListTopicSubscriptionsResponse(subscriptions=shown, next_page_token=page.next_token)
 
-    async def list_snapshots(self, call: Call, request: Message) -> Message:
+    async def list_snapshots(self, call: PubsubCall, request: Message) -> Message:
         page = await self._snapshots.of_topic(call.caller, TopicName(call.name.leaf), fields.page_request(request))
-        shown = [Name(call.project, SNAPSHOTS, each).path for each in page.items]
+        shown = [PubsubName(call.project, SNAPSHOTS, each).path for each in page.items]
         return pb.ListTopicSnapshotsResponse(snapshots=shown, next_page_token=page.next_token)
 
-    async def delete(self, call: Call, request: Message) -> Message:
+    async def delete(self, call: PubsubCall, request: Message) -> Message:
         await self._topics.delete(call.caller, TopicName(call.name.leaf))
         return pb.Empty()
 
-    async def detach(self, call: Call, request: Message) -> Message:
+    async def detach(self, call: PubsubCall, request: Message) -> Message:
         await self._subscriptions.detach(call.caller, SubscriptionName(call.name.leaf))
         return pb.DetachSubscriptionResponse()
 
-    async def publish(self, call: Call, request: Message) -> Message:
+    async def publish(self, call: PubsubCall, request: Message) -> Message:
         topic = await self._publisher.topic(call.caller, TopicName(call.name.leaf))
         appended = await self._publisher.publish(
             topic, messages.messages_to_publish(request, self._most_bytes), project=call.project, is_measured=True

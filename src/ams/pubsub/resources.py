@@ -19,7 +19,7 @@ from ams.core.names import ProjectName, revision_id
 from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.core.push_config import GOOGLE_VERSION, HTTP_ENDPOINT, AskedPush, GoogleForm, PushConfig, google_version
 from ams.pubsub import fields, protos
-from ams.pubsub.fields import DELETED_SCHEMA, DELETED_TOPIC, SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.fields import DELETED_SCHEMA, DELETED_TOPIC, SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.protos import Message
 from ams.storage.registry.records import AttachedSchema, Snapshot, Subscription, Topic
 
@@ -54,7 +54,7 @@ SUBSCRIPTION_REFUSED = {
 
 def topic_message(project: str, topic: Topic) -> Message:
     """Show a topic."""
-    shown = protos.Topic(name=Name(project, TOPICS, topic.name).path, labels=topic.labels, state="ACTIVE")
+    shown = protos.Topic(name=PubsubName(project, TOPICS, topic.name).path, labels=topic.labels, state="ACTIVE")
     if topic.retention is not None:
         shown.message_retention_duration.CopyFrom(fields.duration(topic.retention))
     if topic.schema is not None:
@@ -66,7 +66,7 @@ def topic_message(project: str, topic: Topic) -> Message:
 
 def _schema_settings(project: str, attached: AttachedSchema) -> Message:
     return protos.SchemaSettings(
-        schema=Name(project, SCHEMAS, attached.name).path,
+        schema=PubsubName(project, SCHEMAS, attached.name).path,
         encoding=attached.encoding or 0,
         **{
             f"{end}_revision_id": revision_id(attached.id, number)
@@ -85,8 +85,8 @@ def subscription_message(project: str, subscription: Subscription, topic: Topic 
     """Show a subscription; `topic` is None when that is gone."""
     options = subscription.parallel or ParallelOptions()
     shown = protos.Subscription(
-        name=Name(project, SUBSCRIPTIONS, subscription.name).path,
-        topic=Name(project, TOPICS, topic.name).path if topic else DELETED_TOPIC,
+        name=PubsubName(project, SUBSCRIPTIONS, subscription.name).path,
+        topic=PubsubName(project, TOPICS, topic.name).path if topic else DELETED_TOPIC,
         ack_deadline_seconds=min(max(subscription.ack_deadline_seconds, MIN_ACK_DEADLINE), MAX_ACK_DEADLINE),
         retain_acked_messages=options.retain_acked_messages,
         message_retention_duration=fields.duration(options.message_retention or USUAL_RETENTION),
@@ -102,7 +102,7 @@ def subscription_message(project: str, subscription: Subscription, topic: Topic 
     if options.expiration_ttl is not None:
         shown.expiration_policy.ttl.CopyFrom(fields.duration(options.expiration_ttl))
     if options.dead_letter_policy is not None:
-        shown.dead_letter_policy.dead_letter_topic = Name(project, TOPICS, options.dead_letter_policy.topic).path
+        shown.dead_letter_policy.dead_letter_topic = PubsubName(project, TOPICS, options.dead_letter_policy.topic).path
         shown.dead_letter_policy.max_delivery_attempts = options.dead_letter_policy.max_attempts
     if options.retry_policy is not None:
         shown.retry_policy.minimum_backoff.CopyFrom(fields.duration(options.retry_policy.minimum_backoff))
@@ -204,8 +204,8 @@ def _dead_letters(project: ProjectName, asked: Message) -> DeadLetterPolicy | No
 def snapshot_message(project: str, snapshot: Snapshot) -> Message:
     """Show a snapshot."""
     return protos.Snapshot(
-        name=Name(project, SNAPSHOTS, snapshot.name).path,
-        topic=Name(project, TOPICS, snapshot.topic).path,
+        name=PubsubName(project, SNAPSHOTS, snapshot.name).path,
+        topic=PubsubName(project, TOPICS, snapshot.topic).path,
         expire_time=fields.timestamp(snapshot.expires_on),
         labels=snapshot.labels,
     )

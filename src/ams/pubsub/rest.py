@@ -22,9 +22,9 @@ from ams.http.app import REQUEST_ID, good_id
 from ams.http.asgi import JSON, Receive, Send, answer, query_value
 from ams.http.limits import Bodies, ClientLeft, watch_disconnect
 from ams.outgoing.address_guard import Network
-from ams.pubsub.bindings import ROUTES, WHOLE, Binding, describe, field_in, shape_of
+from ams.pubsub.bindings import ROUTES, WHOLE, RouteBinding, describe, field_in, shape_of
 from ams.pubsub.calls import Calls, Rpc
-from ams.pubsub.errors import DETAILS, Refusal, current_task, refusal
+from ams.pubsub.errors import DETAILS, CallRefusal, current_task, refusal
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import API_KEY, MOST_REQUEST, USUAL_KEY, Scope, note_address, read, usual_headers
 from ams.pubsub.transcoding import BadPayload, fill, read_json, read_query, show
@@ -65,7 +65,7 @@ _STOPPING = "The service is stopping"  # the only cause of a cancellation while 
 _BROWSER = "Pages of browsers are not let in where nobody needs a token"
 
 
-class Answer(NamedTuple):
+class RestAnswer(NamedTuple):
     """An answer as it goes out."""
 
     code: int
@@ -77,7 +77,7 @@ class Answer(NamedTuple):
 class _EndedElsewhere(Exception):
     """Another node has refused the call."""
 
-    def __init__(self, refused: Refusal) -> None:
+    def __init__(self, refused: CallRefusal) -> None:
         self.refused = refused
 
 
@@ -103,7 +103,7 @@ class RestContext:
 
     async def abort(self, code: grpc.StatusCode, text: str, metadata: Any) -> NoReturn:
         """End the call as another node ended it."""
-        raise _EndedElsewhere(Refusal(code, text, metadata))
+        raise _EndedElsewhere(CallRefusal(code, text, metadata))
 
 
 class Rest:
@@ -145,14 +145,14 @@ class Rest:
                 found = await self._refusal(error if isinstance(error, Exception) else Overloaded(_STOPPING), scope)
             await answer(send, found.code, found.body, [found.media, *found.headers, (REQUEST_ID, request_id)])
 
-    async def _answer(self, scope: Scope, receive: Receive, held: contextlib.ExitStack) -> Answer:
+    async def _answer(self, scope: Scope, receive: Receive, held: contextlib.ExitStack) -> RestAnswer:
         path, http = scope["path"], scope["method"]
         if self._is_open and any(name == b"origin" for name, _ in scope["headers"]):
             raise NotAllowed(_BROWSER)
         if path in DISCOVERY and http == "GET":
             return self._description(scope)
         if path == "/" and http == "GET":  # health check of the emulator
-            return Answer(200, b"Ok\n", media=_TEXT)
+            return RestAnswer(200, b"Ok\n", media=_TEXT)
         shape = shape_of(path.removeprefix(_PREFIX)) if path.startswith(_PREFIX) else ""
         bindings = ROUTES.get(shape)
         if bindings is None:
@@ -166,7 +166,9 @@ class Rest:
             return _error(405, "UNIMPLEMENTED", text, headers=[(b"allow", allowed.encode())])
         return await self._call(binding, scope, receive, held)
 
-    async def _call(self, binding: Binding, scope: Scope, receive: Receive, held: contextlib.ExitStack) -> Answer:
+    async def _call(
+        self, binding: RouteBinding, scope: Scope, receive: Receive, held: contextlib.ExitStack
+    ) -> RestAnswer:
         service, rpc = self._rpcs[binding.rpc]
         in_numbers = False
 
@@ -177,7 +179,7 @@ class Rest:
             if rpc.name == "Pull":  # it may wait; other methods are completed even if the client has left
                 held.enter_context(_cancelled_when_left(receive, scope))
             in_numbers = _shows_numbers(scope["query_string"])
-            with self._bodies.held(body, holders):
+            with self._bodies.hold_body(body, holders):
                 return _request(binding, rpc, scope, body, self._calls.most_payload)
 
         def to_json(found: bytes) -> bytes:
@@ -187,7 +189,7 @@ class Rest:
         context: Any = RestContext(scope)
         body = await self._calls.answer(rpc, method, context, scope, held, take, to_json)
         self._calls.count("OK")
-        return Answer(200, body)
+        return RestAnswer(200, body)
 
     async def _read_body(self, scope: Scope, receive: Receive, holders: Sequence[str]) -> bytes:
         try:
@@ -198,19 +200,19 @@ class Rest:
             most = min(MOST_REQUEST, self._bodies.most)
             raise TooLarge(f"Request payload size exceeds the limit: {most} bytes.") from None
 
-    async def _refusal(self, error: Exception, scope: Scope) -> Answer:
+    async def _refusal(self, error: Exception, scope: Scope) -> RestAnswer:
         if isinstance(error, _EndedElsewhere):
             found = _envelope(error.refused)
         else:
-            found = refusal_of(error, await self._calls.refused(error, scope))
+            found = refusal_of(error, await self._calls.log_refusal(error, scope))
         self._calls.count(msgspec.json.decode(found.body)["error"]["status"])
         return found
 
-    def _description(self, scope: Scope) -> Answer:
+    def _description(self, scope: Scope) -> RestAnswer:
         if parse_qs(_decode(scope["query_string"])).get("version", ["v1"]) != ["v1"]:
             return _error(404, "NOT_FOUND", "Only the version v1 is there.")
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
-        return Answer(200, msgspec.json.encode(describe(f"{self._scheme}://{host}/", self._requests)))
+        return RestAnswer(200, msgspec.json.encode(describe(f"{self._scheme}://{host}/", self._requests)))
 
 
 @contextlib.contextmanager
@@ -230,7 +232,7 @@ def _cancelled_when_left(receive: Receive, scope: Scope) -> Iterator[None]:
         left.cancel()
 
 
-def _request(binding: Binding, rpc: Rpc, scope: Scope, body: bytes, most: int) -> Message:
+def _request(binding: RouteBinding, rpc: Rpc, scope: Scope, body: bytes, most: int) -> Message:
     """Return the request of a method, with the limits of gRPC. Raises `BadPayload`, and as `read`."""
     request = rpc.request()
     if binding.body:
@@ -257,14 +259,14 @@ def _decode(query: bytes) -> str:
     return query.decode("latin-1")
 
 
-def refusal_of(error: Exception, refused: Refusal | None = None) -> Answer:
+def refusal_of(error: Exception, refused: CallRefusal | None = None) -> RestAnswer:
     """Return the answer for an error; `refused` is the refusal of its call."""
     refused = refused or refusal(error)
     details = [{"@type": _BAD_REQUEST, "fieldViolations": [error.violation]}] if isinstance(error, BadPayload) else []
     return _envelope(refused, details, http_errors.refusal(error).headers)
 
 
-def _envelope(refused: Refusal, details: Sequence[object] = (), headers: Sequence[Header] = ()) -> Answer:
+def _envelope(refused: CallRefusal, details: Sequence[object] = (), headers: Sequence[Header] = ()) -> RestAnswer:
     said = next((value for name, value in refused.metadata if name == DETAILS), b"")
     found = json_format.MessageToDict(status_pb2.Status.FromString(said)).get("details", [])
     status = STATUS.get(refused.code, 500)
@@ -273,6 +275,6 @@ def _envelope(refused: Refusal, details: Sequence[object] = (), headers: Sequenc
 
 def _error(
     status: int, word: str, text: str, *, details: Sequence[object] = (), headers: Sequence[Header] = ()
-) -> Answer:
+) -> RestAnswer:
     error = {"code": status, "message": text, "status": word, **({"details": details} if details else {})}
-    return Answer(status, msgspec.json.encode({"error": error}), headers)
+    return RestAnswer(status, msgspec.json.encode({"error": error}), headers)

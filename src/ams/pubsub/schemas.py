@@ -12,10 +12,10 @@ from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.names import SchemaName, is_resource_name, revision_id
 from ams.pubsub import fields
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import Call, ChangeRpc, Rpc
+from ams.pubsub.calls import ChangeRpc, PubsubCall, Rpc
 from ams.pubsub.consumer_calls import MAX_RESPONSE_BYTES
 from ams.pubsub.errors import Missing
-from ams.pubsub.fields import SCHEMAS, Name
+from ams.pubsub.fields import SCHEMAS, PubsubName
 from ams.pubsub.messages import in_answers
 from ams.pubsub.protos import Message
 from ams.service.schemas import Schemas
@@ -57,17 +57,17 @@ class SchemaRpcs:
             Rpc("ValidateMessage", pb.ValidateMessageRequest, check, _parent, self.validate_message),
         ]
 
-    async def create(self, call: Call, request: Message) -> Message:
+    async def create(self, call: PubsubCall, request: Message) -> Message:
         fields.check_new_name(call.name)
         details = _details(request.schema)
         return _show_schema(call, await self._schemas.create(call.caller, SchemaName(call.name.leaf), details), _FULL)
 
-    async def get(self, call: Call, request: Message) -> Message:
+    async def get(self, call: PubsubCall, request: Message) -> Message:
         """Show a schema at its newest revision, or at the one in the name."""
         _, _, revision = request.name.partition("@")
         return _show_schema(call, await self._find(call, call.name.leaf, revision), _view(request, _FULL))
 
-    async def list(self, call: Call, request: Message) -> Message:
+    async def list(self, call: PubsubCall, request: Message) -> Message:
         wanted, view = fields.page_request(request), _view(request, _BASIC)
         if wanted.token and not is_resource_name(wanted.token):
             raise InvalidInput("Invalid page token")
@@ -76,7 +76,7 @@ class SchemaRpcs:
         shown = [_show_schema(call, each, view) for each in found[:size]]
         return _fill(pb.ListSchemasResponse(), shown, found, lambda last: last.name)
 
-    async def list_revisions(self, call: Call, request: Message) -> Message:
+    async def list_revisions(self, call: PubsubCall, request: Message) -> Message:
         wanted, view = fields.page_request(request), _view(request, _BASIC)
         token = wanted.token
         if token and not (token.isascii() and token.isdigit() and len(token) <= _MOST_DIGITS):
@@ -87,7 +87,7 @@ class SchemaRpcs:
         shown = [_show_schema(call, each, view) for each in found[:size]]
         return _fill(pb.ListSchemaRevisionsResponse(), shown, found, lambda last: str(last.revision))
 
-    async def commit(self, call: Call, request: Message) -> Message:
+    async def commit(self, call: PubsubCall, request: Message) -> Message:
         schema = await self._schemas.show(call.caller, SchemaName(call.name.leaf))
         details = _details(request.schema)
         if schema.content.type != details.type:
@@ -95,27 +95,27 @@ class SchemaRpcs:
         await self._check_room(call, schema.name)
         return _show_schema(call, await self._schemas.update(call.caller, schema, details), _FULL)
 
-    async def roll_back(self, call: Call, request: Message) -> Message:
+    async def roll_back(self, call: PubsubCall, request: Message) -> Message:
         old = await self._find(call, call.name.leaf, _said_revision(request.revision_id))
         await self._check_room(call, old.name)
         return _show_schema(call, await self._schemas.roll_back(call.caller, old.name, old.revision), _FULL)
 
-    async def delete_revision(self, call: Call, request: Message) -> Message:
+    async def delete_revision(self, call: PubsubCall, request: Message) -> Message:
         revision = _said_revision(request.name.partition("@")[2] or request.revision_id)
         old = await self._find(call, call.name.leaf, revision)
         return _show_schema(call, await self._schemas.delete_revision(call.caller, old.name, old.revision), _FULL)
 
-    async def delete(self, call: Call, request: Message) -> Message:
+    async def delete(self, call: PubsubCall, request: Message) -> Message:
         await self._schemas.delete(call.caller, SchemaName(call.name.leaf))
         return pb.Empty()
 
-    async def validate(self, call: Call, request: Message) -> Message:
+    async def validate(self, call: PubsubCall, request: Message) -> Message:
         if request.schema.name:
             fields.read_name(request.schema.name, SCHEMAS)
         await self._schemas.check(call.caller.here.id, _content(request.schema))
         return pb.ValidateSchemaResponse()
 
-    async def validate_message(self, call: Call, request: Message) -> Message:
+    async def validate_message(self, call: PubsubCall, request: Message) -> Message:
         """Validate the data of a message by a schema, stored or not."""
         encoding = ENCODINGS.get(request.encoding)
         if encoding is None:
@@ -130,7 +130,7 @@ class SchemaRpcs:
         await self._schemas.validate_payload(call.caller, content, request.message, encoding)
         return pb.ValidateMessageResponse()
 
-    async def _find(self, call: Call, leaf: str, revision: str = "") -> Schema:
+    async def _find(self, call: PubsubCall, leaf: str, revision: str = "") -> Schema:
         name = SchemaName(leaf)
         try:
             if not revision:
@@ -139,15 +139,15 @@ class SchemaRpcs:
         except NotFound:
             raise Missing(f"{leaf}@{revision}" if revision else leaf) from None
 
-    async def _check_room(self, call: Call, name: SchemaName) -> None:
+    async def _check_room(self, call: PubsubCall, name: SchemaName) -> None:
         if len(await self._schemas.revisions(call.caller, name)) >= MAX_REVISIONS_TRIED:
             raise Conflict(f"A schema has at most {MAX_REVISIONS_TRIED} revisions: delete one first.")
 
 
-def _show_schema(call: Call, schema: Schema, view: int) -> Message:
+def _show_schema(call: PubsubCall, schema: Schema, view: int) -> Message:
     content = schema.content
     return pb.Schema(
-        name=Name(call.project, SCHEMAS, schema.name).path,
+        name=PubsubName(call.project, SCHEMAS, schema.name).path,
         type_=_TYPES.get(content.type, _NO_TYPE),
         definition=_definition(content) if view == _FULL else "",
         revision_id=revision_id(schema.id, schema.revision),
@@ -212,9 +212,9 @@ def _said_revision(identity: str) -> str:
     return identity
 
 
-def _name_of(request: Message) -> Name:
+def _name_of(request: Message) -> PubsubName:
     return fields.read_name(request.name.partition("@")[0], SCHEMAS)
 
 
-def _read_new_name(request: Message) -> Name:
+def _read_new_name(request: Message) -> PubsubName:
     return fields.read_name(f"{request.parent}/{SCHEMAS}/{request.schema_id}", SCHEMAS)

@@ -23,7 +23,7 @@ from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overload
 from ams.core.names import Offset, SubscriptionId
 from ams.http.limits import ClientLeft
 from ams.pubsub import fields, messages, protos
-from ams.pubsub.calls import Call, Calls
+from ams.pubsub.calls import Calls, PubsubCall
 from ams.pubsub.consumer_calls import MAX_RESPONSE_BYTES, Leases, check_seconds, check_size
 from ams.pubsub.errors import UNORDERED, FailedAckIds
 from ams.pubsub.fields import SUBSCRIPTIONS
@@ -91,7 +91,7 @@ class Streams:
             spread = self._spreads[subscription.id] = _Spread(self._leases, call, subscription)
         spread.add(stream)
         try:
-            with self._slots.taken(call.caller.here):
+            with self._slots.hold_slot(call.caller.here):
                 await stream.run(spread, first)
         finally:
             spread.remove(stream)
@@ -124,7 +124,7 @@ class _LeasedMessages(NamedTuple):
 class _Spread:
     """The task that pulls for all streams of a subscription on this node, and serves them in turn."""
 
-    def __init__(self, leases: Leases, call: Call, subscription: Subscription) -> None:
+    def __init__(self, leases: Leases, call: PubsubCall, subscription: Subscription) -> None:
         self.subscription, self._leases = subscription, leases
         self._path = call.name.path
         self._project = call.project
@@ -197,7 +197,7 @@ class _Spread:
             await self._sooner.wait()
         await self.look()
         working, unread = self._leases.working, self._leases.deliverer.unread
-        left = unread.left(self._project)
+        left = unread.bytes_left(self._project)
         if not left:
             await asyncio.sleep(PAUSE_SECONDS)
             return
@@ -250,7 +250,7 @@ class _Spread:
 
 
 class _Stream:
-    def __init__(self, leases: Leases, call: Call, context: Context, first: Message) -> None:
+    def __init__(self, leases: Leases, call: PubsubCall, context: Context, first: Message) -> None:
         self._leases, self._call, self._context = leases, call, context
         self.holder = holder_of(call.caller)
         self.seconds: int = first.stream_ack_deadline_seconds
@@ -376,12 +376,12 @@ class _Stream:
     async def _send(self, given: _LeasedMessages) -> None:
         options = given.subscription.parallel
         counts = options is not None and options.dead_letter_policy is not None
-        received = messages.received(given.lots, with_attempt=counts)
+        received = messages.received_messages(given.lots, with_attempt=counts)
         for group in messages.in_answers(received, LARGE_RESPONSE_BYTES):
             size = sum([each.ByteSize() for each in group])
             if size > LARGE_RESPONSE_BYTES:
                 self._note_large(given.subscription, group[0], size)
-            with self._leases.deliverer.unread.held(self._call.project, size):
+            with self._leases.deliverer.unread.hold_answer(self._call.project, size):
                 await self._write(given.subscription, group)
 
     def _note_large(self, subscription: Subscription, received: Message, size: int) -> None:

@@ -12,9 +12,9 @@ from ams.core.parallel_options import DeadLetterPolicy
 from ams.core.push_config import AskedPush
 from ams.pubsub import fields, resources
 from ams.pubsub import protos as pb
-from ams.pubsub.calls import Call, ChangeRpc, Rpc
+from ams.pubsub.calls import ChangeRpc, PubsubCall, Rpc
 from ams.pubsub.errors import Missing
-from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, PubsubName
 from ams.pubsub.protos import Message
 from ams.pubsub.resources import ORDERED, read_push, require_account
 from ams.service.lookup import require_found
@@ -64,7 +64,7 @@ class SubscriberRpcs:
             ChangeRpc("Seek", pb.SeekRequest, "subscriptions:seek", OF_SUBSCRIPTION, self.seek),
         ]
 
-    async def create(self, call: Call, asked: Message) -> Message:
+    async def create(self, call: PubsubCall, asked: Message) -> Message:
         """Make a parallel subscription at the present end of a topic."""
         fields.check_new_name(call.name)
         fields.refuse(asked, resources.SUBSCRIPTION_REFUSED)
@@ -78,7 +78,7 @@ class SubscriberRpcs:
         made = await self._subscriptions.create(
             call.caller,
             SubscriptionName(call.name.leaf),
-            Name(call.project, TOPICS, topic).path,
+            PubsubName(call.project, TOPICS, topic).path,
             wanted.ack_deadline_seconds,
             push=push,
             options=wanted.options,
@@ -87,10 +87,10 @@ class SubscriberRpcs:
         )
         return resources.subscription_message(call.project, made, found)
 
-    async def get(self, call: Call, request: Message) -> Message:
+    async def get(self, call: PubsubCall, request: Message) -> Message:
         return await self._show(call, await self._find(call))
 
-    async def update(self, call: Call, request: Message) -> Message:
+    async def update(self, call: PubsubCall, request: Message) -> Message:
         changed = fields.mask(request, "Subscription", resources.SUBSCRIPTION_FIELDS, resources.SUBSCRIPTION_CHANGES)
         fields.refuse(request.subscription, resources.SUBSCRIPTION_REFUSED)
         before = await self._find(call)
@@ -123,7 +123,7 @@ class SubscriberRpcs:
             after = await self._pushing.modify(call.caller, name, push)
         return resources.subscription_message(call.project, after, topic)
 
-    async def modify_push(self, call: Call, request: Message) -> Message:
+    async def modify_push(self, call: PubsubCall, request: Message) -> Message:
         """Deliver a subscription to another endpoint; an empty configuration makes it a pull subscription."""
         subscription = await self._find(call)
         options = subscription.parallel
@@ -133,16 +133,16 @@ class SubscriberRpcs:
         await self._pushing.modify(call.caller, subscription.name, push)
         return pb.Empty()
 
-    async def list(self, call: Call, request: Message) -> Message:
+    async def list(self, call: PubsubCall, request: Message) -> Message:
         page = await self._subscriptions.list(call.caller, fields.page_request(request))
         shown = [await self._show(call, each) for each in page.items]
         return pb.ListSubscriptionsResponse(subscriptions=shown, next_page_token=page.next_token)
 
-    async def delete(self, call: Call, request: Message) -> Message:
+    async def delete(self, call: PubsubCall, request: Message) -> Message:
         await self._subscriptions.delete(call.caller, SubscriptionName(call.name.leaf))
         return pb.Empty()
 
-    async def create_snapshot(self, call: Call, request: Message) -> Message:
+    async def create_snapshot(self, call: PubsubCall, request: Message) -> Message:
         fields.check_new_name(call.name)
         subscription = fields.name_in(request.subscription, call.project, SUBSCRIPTIONS)
         with _about(subscription):
@@ -152,11 +152,11 @@ class SubscriberRpcs:
         )
         return resources.snapshot_message(call.project, made)
 
-    async def get_snapshot(self, call: Call, request: Message) -> Message:
+    async def get_snapshot(self, call: PubsubCall, request: Message) -> Message:
         found, _ = await self._snapshots.show(call.caller, SnapshotName(call.name.leaf))
         return resources.snapshot_message(call.project, found)
 
-    async def update_snapshot(self, call: Call, request: Message) -> Message:
+    async def update_snapshot(self, call: PubsubCall, request: Message) -> Message:
         known = frozenset(pb.Snapshot.DESCRIPTOR.fields_by_name)
         changed = fields.mask(request, "Snapshot", known, frozenset({"labels", "expire_time"}))
         wanted = fields.merge(pb.Snapshot(), request.snapshot, request.update_mask)
@@ -167,16 +167,16 @@ class SubscriberRpcs:
             after = await self._snapshots.set_labels(call.caller, name, labels)
         return resources.snapshot_message(call.project, after)
 
-    async def list_snapshots(self, call: Call, request: Message) -> Message:
+    async def list_snapshots(self, call: PubsubCall, request: Message) -> Message:
         page = await self._snapshots.list(call.caller, fields.page_request(request))
         shown = [resources.snapshot_message(call.project, each) for each in page.items]
         return pb.ListSnapshotsResponse(snapshots=shown, next_page_token=page.next_token)
 
-    async def delete_snapshot(self, call: Call, request: Message) -> Message:
+    async def delete_snapshot(self, call: PubsubCall, request: Message) -> Message:
         await self._snapshots.delete(call.caller, SnapshotName(call.name.leaf))
         return pb.Empty()
 
-    async def seek(self, call: Call, request: Message) -> Message:
+    async def seek(self, call: PubsubCall, request: Message) -> Message:
         name, target = SubscriptionName(call.name.leaf), request.WhichOneof("target")
         if target == "time":
             await self._seeker.seek_time(call.caller, name, fields.moment(request.time))
@@ -189,10 +189,10 @@ class SubscriberRpcs:
             raise InvalidInput("You have passed an invalid argument to the service (argument=target).")
         return pb.SeekResponse()
 
-    async def _find(self, call: Call) -> Subscription:
+    async def _find(self, call: PubsubCall) -> Subscription:
         return await self._subscriptions.show(call.caller, SubscriptionName(call.name.leaf))
 
-    async def _check_push(self, call: Call, subscription: Subscription, push: AskedPush | None) -> None:
+    async def _check_push(self, call: PubsubCall, subscription: Subscription, push: AskedPush | None) -> None:
         """Raise the errors of a change of the push configuration, before anything is changed."""
         if subscription.parallel is None:
             raise Conflict(ORDERED)
@@ -203,16 +203,16 @@ class SubscriberRpcs:
         require_account(call.caller, call.project, push, subscription.push)
         await self._pushing.for_creation(call.caller, subscription.topic, push, parallel=True)
 
-    async def _show(self, call: Call, subscription: Subscription) -> Message:
+    async def _show(self, call: PubsubCall, subscription: Subscription) -> Message:
         return resources.subscription_message(call.project, subscription, await self._topic_of(subscription))
 
     async def _topic_of(self, subscription: Subscription) -> Topic | None:
         return await self._registry.topics.find(subscription.project_id, subscription.topic)
 
-    async def _require_topic(self, call: Call, topic: str) -> Topic:
+    async def _require_topic(self, call: PubsubCall, topic: str) -> Topic:
         return require_found(await self._registry.topics.find(call.caller.here.id, TopicName(topic)), Missing(topic))
 
-    async def _require_letters(self, call: Call, policy: DeadLetterPolicy | None) -> None:
+    async def _require_letters(self, call: PubsubCall, policy: DeadLetterPolicy | None) -> None:
         if policy is not None:
             await self._require_topic(call, policy.topic)
 
@@ -226,14 +226,14 @@ def _about(leaf: str) -> Iterator[None]:
         raise Missing(leaf) from error
 
 
-def _new(asked: Message) -> Name:
+def _new(asked: Message) -> PubsubName:
     """Return the name of a new subscription; a random one if the request has none."""
     if asked.name:
         return fields.read_name(asked.name, SUBSCRIPTIONS)
     return fields.read_name(asked.topic, TOPICS)._replace(kind=SUBSCRIPTIONS, leaf=f"sub-{secrets.token_hex(8)}")
 
 
-def _new_snapshot(request: Message) -> Name:
+def _new_snapshot(request: Message) -> PubsubName:
     if request.name:
         return fields.read_name(request.name, SNAPSHOTS)
     subscription = fields.read_name(request.subscription, SUBSCRIPTIONS)

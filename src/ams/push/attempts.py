@@ -16,9 +16,9 @@ from ams.core.messages import decoded_data, parse
 from ams.core.push_config import DEFAULT_OUTSTANDING, MATTERMOST
 from ams.push import retry
 from ams.push.delivery import PREFIX, Deliveries, GoogleDeliveries
-from ams.push.report import CONSUME, SEND, Report, Tally
+from ams.push.report import CONSUME, SEND, DeliveryTally, WorkerReport
 from ams.push.sender import EndpointAnswer, HttpSender, NotAsked, SendFailed
-from ams.push.upstream import Gone, Pulled, Refused, Target, Upstream, UpstreamError
+from ams.push.upstream import Gone, Pulled, Target, Upstream, UpstreamError, UpstreamRefused
 from ams.wire.push import Attempt, Failure
 
 MAX_BYTES = 300  # of a detail, as UTF-8
@@ -143,12 +143,12 @@ class WorkerDependencies(NamedTuple):
     sender: HttpSender
     clock: Clock
     random: Callable[[], float]  # in [0, 1)
-    tally: Tally
+    tally: DeliveryTally
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep  # waits for so many seconds
     token: Callable[[Target], str] = attrgetter("identity_token")  # returns the present identity token of a target
 
 
-class Outcome(NamedTuple):
+class AttemptOutcome(NamedTuple):
     """Result of a request."""
 
     answer: EndpointAnswer | None  # None: there was none
@@ -160,7 +160,7 @@ class Outcome(NamedTuple):
 class DeliveryAttempts:
     """Sends messages of one target and reports the outcome, without secrets. Raises `ValueError` for a bad target."""
 
-    def __init__(self, target: Target, means: WorkerDependencies, report: Report) -> None:
+    def __init__(self, target: Target, means: WorkerDependencies, report: WorkerReport) -> None:
         self._target, self._means, self._report = target, means, report
         self._path = target.path
         self._deliveries = Deliveries(target)
@@ -173,7 +173,7 @@ class DeliveryAttempts:
         """Maximum concurrent deliveries."""
         self.most = self._deliveries.most  # messages of one delivery
 
-    async def send(self, messages: Sequence[Pulled], *, attempt: int, limit: float) -> Outcome:
+    async def send(self, messages: Sequence[Pulled], *, attempt: int, limit: float) -> AttemptOutcome:
         """Send messages; `attempt` from 1, `limit` in seconds. Raises `NotAsked` if nothing was sent."""
         means = self._means
         now, began = means.clock.wall(), means.clock.monotonic()
@@ -199,7 +199,7 @@ class DeliveryAttempts:
         self._report.note_attempt(
             Attempt(now, len(messages), status, took, len(delivery.body), truncate(error, MAX_ERROR))
         )
-        return Outcome(answer, error, took, delivery.undecodable)
+        return AttemptOutcome(answer, error, took, delivery.undecodable)
 
     def note_refusal(self, messages: Sequence[Pulled], answer: EndpointAnswer, error: str, advice: str = "") -> str:
         """Report a refusal, with advice if any; return the endpoint's text."""
@@ -209,17 +209,17 @@ class DeliveryAttempts:
         failure = self._failure(SEND, said, answer.status)
         if advice:
             failure = msgspec.structs.replace(failure, detail=f"{failure.detail} ({advice})")
-        self._report.failed(failure, reason)
+        self._report.record_failure(failure, reason)
         return said
 
     def note_endpoint_gone(self, answer: EndpointAnswer) -> None:
         """Report that the endpoint is gone (410)."""
-        self._report.stopped(self._failure(SEND, ENDPOINT_GONE, answer.status))
+        self._report.record_stop(self._failure(SEND, ENDPOINT_GONE, answer.status))
 
     def note_not_asked(self, reason: NotAsked) -> int:
         """Report that the endpoint was not asked; return the milliseconds until it may be."""
         if self._report.failure is None or self._report.failure.what != SEND:
-            self.failed(SEND, str(reason))
+            self.report_failure(SEND, str(reason))
         # Jitter: all subscriptions of the endpoint got the same `Retry-After`.
         return max(_MIN_CIRCUIT_WAIT_MS, int(1000 * reason.seconds * (1 + retry.JITTER * self._means.random())))
 
@@ -227,13 +227,13 @@ class DeliveryAttempts:
         """Report a late acknowledgement, which is not the endpoint's fault (P15)."""
         self._report.late(self._failure(what, LATE))
 
-    def failed(self, what: str, detail: str) -> None:
+    def report_failure(self, what: str, detail: str) -> None:
         """Report any other failure."""
-        self._report.failed(self._failure(what, detail))
+        self._report.record_failure(self._failure(what, detail))
 
     def defect(self, what: str, error: Exception) -> None:
         """Report a defect; log its type and place once. Its text may hold secrets."""
-        self.failed(what, f"unexpected {type(error).__name__}")
+        self.report_failure(what, f"unexpected {type(error).__name__}")
         if type(error) in self._defects:
             return
         self._defects.add(type(error))
@@ -250,11 +250,11 @@ class DeliveryAttempts:
 class TargetCycle:
     """Base of the delivery loops; raises `ValueError` for a bad target."""
 
-    def __init__(self, target: Target, means: WorkerDependencies, report: Report) -> None:
+    def __init__(self, target: Target, means: WorkerDependencies, report: WorkerReport) -> None:
         self._target, self._means, self._report = target, means, report
         self._tries = DeliveryAttempts(target, means, report)
         self._policy = retry.policy_of(target.config)
-        self._history = retry.History()
+        self._history = retry.FailureHistory()
         self.batch = retry.first_batch(self._tries.most)  # maximum messages of the next delivery
         self.gone = False  # the subscription is deleted
         self.stopped = False  # the endpoint is gone (410)
@@ -262,15 +262,17 @@ class TargetCycle:
     def _succeed(self) -> None:
         self._history = retry.after_success(self._policy, self._history)
 
-    def _accept(self, count: int, outcome: Outcome, limit: float) -> None:
+    def _accept(self, count: int, outcome: AttemptOutcome, limit: float) -> None:
         self._succeed()
-        self._report.delivered(count, outcome.undecodable, self._means.clock.wall())
+        self._report.record_delivery(count, outcome.undecodable, self._means.clock.wall())
         self.batch = retry.batch_after(
             self.batch, self._tries.most, messages=count, seconds=outcome.milliseconds / 1000, limit=limit
         )
 
     def _wait(self, asked: float | None = None) -> int:
-        self._history, wait = retry.failed(self._policy, self._history, retry_after=asked, random=self._means.random())
+        self._history, wait = retry.next_backoff(
+            self._policy, self._history, retry_after=asked, random=self._means.random()
+        )
         return wait
 
     def _wait_after(self, error: Exception, what: str) -> int | None:
@@ -279,12 +281,12 @@ class TargetCycle:
             logger.info("push.gone", subscription=self._target.path)
             self.gone = True
             return None
-        if isinstance(error, Refused):
-            self._tries.failed(what, str(error))
+        if isinstance(error, UpstreamRefused):
+            self._tries.report_failure(what, str(error))
             self._history, wait = retry.note_refusal(self._history, random=self._means.random())
             return wait
         if isinstance(error, UpstreamError):
-            self._tries.failed(what, str(error))
+            self._tries.report_failure(what, str(error))
             most = retry.AWAY_MOST if what == CONSUME else retry.UNSTORED_MOST
             self._history, wait = retry.after_outage(self._policy, self._history, most, random=self._means.random())
             return wait

@@ -46,7 +46,7 @@ class Unreachable(Exception):
 
 
 @dataclass(slots=True)
-class Progress:
+class AttemptProgress:
     """Present step of an attempt, for the text of a timeout."""
 
     step: str = "waiting for others to be done"  # text that follows `while`
@@ -91,12 +91,12 @@ class Stream(httpcore.AsyncNetworkStream):
 
     def __init__(self, wire: "_Wire") -> None:
         self._wire = wire
-        self._progress = Progress()
+        self._progress = AttemptProgress()
         self._left = 0
         self._unsent = b""
         self.heard = False  # True if anything was received since `begin`
 
-    def begin(self, max_bytes: int, progress: Progress) -> None:
+    def begin(self, max_bytes: int, progress: AttemptProgress) -> None:
         """Begin a request; the head of its answer may have `max_bytes`."""
         self._progress = progress
         self._left = max_bytes
@@ -152,7 +152,7 @@ class Stream(httpcore.AsyncNetworkStream):
         self._wire.transport.close()
 
 
-async def connected(address: Address, port: int) -> socket.socket:
+async def connect_socket(address: Address, port: int) -> socket.socket:
     """Connect to an address. Raises `Unreachable`. The caller sets a timeout."""
     try:
         with contextlib.ExitStack() as made:
@@ -168,7 +168,7 @@ async def connected(address: Address, port: int) -> socket.socket:
         raise Unreachable(socket_error_text(error)) from error
 
 
-async def secured(plain: socket.socket, trust: ssl.SSLContext, host: str) -> Stream:
+async def start_tls(plain: socket.socket, trust: ssl.SSLContext, host: str) -> Stream:
     """Start TLS with `host`. Raises `Unreachable`. The socket is closed with the stream, or on failure."""
     try:
         _, wire = await asyncio.get_running_loop().create_connection(
@@ -275,7 +275,7 @@ class Reply(NamedTuple):
     cut: str  # why the body is incomplete; empty: it is complete
 
 
-class Connection:
+class EndpointConnection:
     """A connection to one endpoint, for one request at a time."""
 
     def __init__(self, endpoint: Endpoint, stream: Stream) -> None:
@@ -293,7 +293,7 @@ class Connection:
         body: bytes,
         *,
         keep: int,
-        progress: Progress,
+        progress: AttemptProgress,
         closes: bool = False,
     ) -> Reply:
         """Send a request; return the answer with at most `keep` bytes of its body. Raises `Unreachable`."""
@@ -345,8 +345,8 @@ class Connector:
         self._guard, self._trust = guard, trust
         self._next_tls = 0.0  # loop time
 
-    async def connect(self, endpoint: Endpoint, progress: Progress, until: float) -> Connection:
-        """Connect to the first permitted address that answers. Raises `Refused` or `Unreachable`.
+    async def connect(self, endpoint: Endpoint, progress: AttemptProgress, until: float) -> EndpointConnection:
+        """Connect to the first permitted address that answers. Raises `AddressRefused` or `Unreachable`.
 
         The addresses share the time until `until` (loop time): a silent one leaves half of it for the next.
         """
@@ -356,7 +356,7 @@ class Connector:
         plain = await _connect_first(addresses, endpoint.port, until)
         if endpoint.is_plain:
             _, wire = await asyncio.get_running_loop().create_connection(_Wire, sock=plain)
-            return Connection(endpoint, Stream(wire))
+            return EndpointConnection(endpoint, Stream(wire))
         progress.step = "agreeing on TLS"
         # Turns are moments in time, not a lock: a slow connection delays no other one.
         now = asyncio.get_running_loop().time()
@@ -368,7 +368,7 @@ class Connector:
             except BaseException:
                 plain.close()
                 raise
-        return Connection(endpoint, await secured(plain, self._trust, endpoint.host))
+        return EndpointConnection(endpoint, await start_tls(plain, self._trust, endpoint.host))
 
     async def _addresses(self, endpoint: Endpoint) -> Sequence[Address]:
         if endpoint.is_plain:  # no DNS: the name must not lead elsewhere
@@ -387,7 +387,7 @@ async def _connect_first(addresses: Sequence[Address], port: int, until: float) 
     for address in others:
         try:
             async with asyncio.timeout((until - loop.time()) / 2):
-                return await connected(address, port)
+                return await connect_socket(address, port)
         except (TimeoutError, Unreachable):
             continue
-    return await connected(last, port)
+    return await connect_socket(last, port)

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from ams.core.backoff import Backoff
 from ams.core.errors import Overloaded
 from ams.core.names import ProjectId
-from ams.outgoing.address_guard import Guard, Refused
-from ams.push.endpoint_connection import Connection, Connector, Endpoint, Place, Progress, Unreachable
+from ams.outgoing.address_guard import AddressRefused, Guard
+from ams.push.endpoint_connection import AttemptProgress, Connector, Endpoint, EndpointConnection, Place, Unreachable
 
 HASH_PATH = "/ams_verification_hash"  # at the root of the endpoint's host (HTTP contract 13.4)
 CHECK_SECONDS = 5.0  # for everything: finding the address, connecting, and the whole answer
@@ -69,7 +69,7 @@ class EndpointCheck:
 
     async def check(self, host: str, port: int, expected: str) -> None:
         """Check that `host` answers exactly the expected text. Raises `CheckFailed`."""
-        progress = Progress()
+        progress = AttemptProgress()
         try:
             async with asyncio.timeout(self._seconds):
                 until = asyncio.get_running_loop().time() + self._seconds
@@ -81,7 +81,7 @@ class EndpointCheck:
                     await connection.abort()
         except TimeoutError:
             raise CheckFailed(f"No answer within {self._seconds:g} seconds, while {progress.step}") from None
-        except (Refused, Unreachable) as error:
+        except (AddressRefused, Unreachable) as error:
             raise CheckFailed(str(error)) from error
         if reply.status != 200:
             raise CheckFailed("Wrong response status code")
@@ -159,8 +159,8 @@ class Endpoints:
     def __init__(self, *, idle_seconds: float = IDLE_SECONDS, max_idle: int = MAX_IDLE) -> None:
         self._idle_seconds, self._max_idle = idle_seconds, max_idle
         self._standings: dict[Endpoint, EndpointState] = {}
-        self._idle: dict[Connection, None] = {}  # of all places, longest idle first
-        self._idle_at: defaultdict[Place, list[Connection]] = defaultdict(list)  # the one used last is last
+        self._idle: dict[EndpointConnection, None] = {}  # of all places, longest idle first
+        self._idle_at: defaultdict[Place, list[EndpointConnection]] = defaultdict(list)  # the one used last is last
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -182,7 +182,7 @@ class Endpoints:
             standing = self._standings[endpoint] = EndpointState()
         return standing
 
-    def take(self, endpoint: Endpoint) -> Connection | None:
+    def take(self, endpoint: Endpoint) -> EndpointConnection | None:
         """Return an idle connection for an endpoint that is still usable; None: there is none."""
         while idle := self._idle_at.get(endpoint.place):
             connection = idle[-1]
@@ -192,7 +192,7 @@ class Endpoints:
             connection.close()
         return None
 
-    def keep(self, connection: Connection) -> None:
+    def keep(self, connection: EndpointConnection) -> None:
         """Keep an idle connection for a while."""
         if self._is_closed:
             connection.close()
@@ -225,11 +225,11 @@ class Endpoints:
                 return
             self._drop(connection)
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: EndpointConnection) -> None:
         self._remove(connection)
         connection.close()
 
-    def _remove(self, connection: Connection) -> None:
+    def _remove(self, connection: EndpointConnection) -> None:
         del self._idle[connection]
         place = connection.endpoint.place
         self._idle_at[place].remove(connection)

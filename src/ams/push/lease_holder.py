@@ -98,15 +98,15 @@ class Holding:
                 self._workers.hold_until(None)
                 return
             except Unanswered as error:
-                pause = await self._unanswered(str(error))
+                pause = await self._note_no_answer(str(error))
             except TimeoutError:
-                pause = await self._unanswered("no answer in time")
+                pause = await self._note_no_answer("no answer in time")
             except Exception as error:  # a defect must not end the heartbeats for good
                 if log_failure is not None:
                     log_failure("push leases")
                 else:
                     logger.exception("background.failed", work="push leases")
-                pause = await self._unanswered(f"unexpected {type(error).__name__}")
+                pause = await self._note_no_answer(f"unexpected {type(error).__name__}")
             finally:
                 for each in settled:
                     each.set_result(None)
@@ -131,7 +131,9 @@ class Holding:
         changes = self._workers.take_changes()
         sent = asyncio.get_running_loop().time()
         try:
-            reply = await self._heartbeat(Heartbeat(self._holder, self._workers.held(), changes, self._leaving))
+            reply = await self._heartbeat(
+                Heartbeat(self._holder, self._workers.held_subscriptions(), changes, self._leaving)
+            )
         except BaseException:
             self._workers.put_back(changes)
             raise
@@ -151,7 +153,7 @@ class Holding:
         async with asyncio.timeout(seconds):
             return await self._ask(heartbeat)
 
-    async def _unanswered(self, reason: str) -> float:
+    async def _note_no_answer(self, reason: str) -> float:
         """Continue until shortly before the lease ends; return the seconds until the next try."""
         self._missed()
         logger.warning("push.beat_not_answered", reason=reason)

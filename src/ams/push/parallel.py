@@ -13,11 +13,11 @@ import structlog
 
 from ams.core.clock import Milliseconds
 from ams.push import retry
-from ams.push.attempts import Outcome, TargetCycle, WorkerDependencies
+from ams.push.attempts import AttemptOutcome, TargetCycle, WorkerDependencies
 from ams.push.delivery import google_seconds, seconds
-from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, Report
+from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, WorkerReport
 from ams.push.sender import EndpointAnswer, NotAsked
-from ams.push.upstream import Gone, HandOut, NotTaken, Target, Verdict
+from ams.push.upstream import Gone, NotTaken, PushHandOut, Target, Verdict
 
 logger = structlog.get_logger("ams.push")
 
@@ -27,7 +27,7 @@ _SPARE_SECONDS = 10  # by which a lease outlives a delivery, to store the outcom
 class ParallelCycle(TargetCycle):
     """Delivers a target with concurrent deliveries; raises `ValueError` for a bad target."""
 
-    def __init__(self, target: Target, means: WorkerDependencies, report: Report) -> None:
+    def __init__(self, target: Target, means: WorkerDependencies, report: WorkerReport) -> None:
         if means.upstream.hand_outs is None:
             raise ValueError(PARALLEL_ELSEWHERE)
         super().__init__(target, means, report)
@@ -92,7 +92,7 @@ class ParallelCycle(TargetCycle):
         """Maximum concurrent deliveries; one as a probe after the endpoint has failed."""
         return 1 if self._history.failures else self._tries.at_once
 
-    async def _lease(self) -> list[HandOut]:
+    async def _lease(self) -> list[PushHandOut]:
         """Lease messages for one delivery, or for several if their attempts differ; give back the excess."""
         found = await self._hand_outs.lease(self._target, max_messages=self.batch, max_bytes=retry.MAX_BYTES)
         room = 0 if self._ended.is_set() else self._room - len(self._under_way)
@@ -110,7 +110,7 @@ class ParallelCycle(TargetCycle):
             first.cancel()
             end.cancel()
 
-    def _start(self, hand_out: HandOut) -> None:
+    def _start(self, hand_out: PushHandOut) -> None:
         def over(delivery: asyncio.Task[None]) -> None:
             self._under_way.discard(delivery)
             self._report.changed = True
@@ -121,7 +121,7 @@ class ParallelCycle(TargetCycle):
         delivery.add_done_callback(over)
         self._report.changed = True
 
-    async def _run(self, hand_out: HandOut) -> None:
+    async def _run(self, hand_out: PushHandOut) -> None:
         wave = self._wave
         try:
             await self._deliver(hand_out, wave)
@@ -134,7 +134,7 @@ class ParallelCycle(TargetCycle):
         finally:
             self._hand_outs.release(self._target, hand_out)  # settled messages stay settled
 
-    async def _deliver(self, hand_out: HandOut, wave: int) -> bool:
+    async def _deliver(self, hand_out: PushHandOut, wave: int) -> bool:
         """Send messages, in halves when they are refused together; return whether to go on."""
         messages, is_google = hand_out.messages, self._target.config.google is not None
         limit = google_seconds(self._target) if is_google else seconds(self._means.upstream.patience(self._target))
@@ -154,7 +154,7 @@ class ParallelCycle(TargetCycle):
         self.batch = retry.half_batch(len(messages))
         answer = outcome.answer
         if answer is None:
-            self._tries.failed(SEND, outcome.error)
+            self._tries.report_failure(SEND, outcome.error)
             self._blame_endpoint(wave)
             return False
         if answer.status == retry.GONE:
@@ -176,11 +176,11 @@ class ParallelCycle(TargetCycle):
         self._count_refusal(wave)
         return wave == self._wave
 
-    async def _nack(self, hand_out: HandOut, wave: int, outcome: Outcome) -> bool:
+    async def _nack(self, hand_out: PushHandOut, wave: int, outcome: AttemptOutcome) -> bool:
         """Count a failure of a message after any bad outcome, as Google's clients expect."""
         answer = outcome.answer
         if answer is None:
-            self._tries.failed(SEND, outcome.error)
+            self._tries.report_failure(SEND, outcome.error)
             await self._fail(hand_out, 0, outcome.error)
             self._blame_endpoint(wave)
             return False
@@ -192,7 +192,7 @@ class ParallelCycle(TargetCycle):
             self._count_refusal(wave)
         return wave == self._wave
 
-    async def _fail(self, hand_out: HandOut, status: int, said: str) -> None:
+    async def _fail(self, hand_out: PushHandOut, status: int, said: str) -> None:
         wait = retry.message_wait(self._policy, hand_out.attempt, random=self._means.random())
         verdict = Verdict(said, hand_out.attempt, status)
         await self._hand_outs.fail(self._target, hand_out, Milliseconds(wait), verdict)

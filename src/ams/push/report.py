@@ -48,7 +48,7 @@ class Sums:
 
 
 @dataclass(slots=True)
-class Tally:
+class DeliveryTally:
     """Counters of all deliveries of a process since it started, for its metrics (push contract 15, P25)."""
 
     by_path: bool = False  # whether each subscription is counted by itself
@@ -62,7 +62,7 @@ class Tally:
         return self.total, self.each.setdefault(path, Sums())
 
 
-class Report:
+class WorkerReport:
     """State and counters of one worker. Times are milliseconds since the epoch."""
 
     __slots__ = (
@@ -70,7 +70,7 @@ class Report:
         "_tally", "_undecodable", "changed",
     )  # fmt: skip
 
-    def __init__(self, path: str, tally: Tally) -> None:
+    def __init__(self, path: str, tally: DeliveryTally) -> None:
         self._path, self._tally = path, tally
         self._sums = Sums()
         self._attempts: deque[Attempt] = deque(maxlen=MAX_ATTEMPTS_KEPT)
@@ -97,7 +97,7 @@ class Report:
             else:
                 sums.succeeded += 1
 
-    def delivered(self, messages: int, undecodable: int, now: int) -> None:
+    def record_delivery(self, messages: int, undecodable: int, now: int) -> None:
         """Record acknowledged messages; clears the failure."""
         self._undecodable += undecodable
         self._last_success = now
@@ -115,13 +115,13 @@ class Report:
         """Record a late acknowledgement."""
         for sums in self._sums_to_update():
             sums.late += 1
-        self.failed(failure)
+        self.record_failure(failure)
 
     def _sums_to_update(self) -> tuple[Sums, ...]:
         self.changed = True
         return (self._sums, *self._tally.of(self._path))
 
-    def failed(self, failure: Failure, reason: str = "") -> None:
+    def record_failure(self, failure: Failure, reason: str = "") -> None:
         """Record a failure; `reason` replaces its detail in the log."""
         if self._failure is None:
             logger.warning(
@@ -134,10 +134,10 @@ class Report:
         self._failure = self._last_failure = failure
         self.changed = True
 
-    def stopped(self, failure: Failure) -> None:
+    def record_stop(self, failure: Failure) -> None:
         """Record that delivery has stopped, and why."""
         self._stopped = True
-        self.failed(failure)
+        self.record_failure(failure)
 
     def note_recovery(self) -> None:
         """Clear the failure; the last one stays known (P5)."""
@@ -193,7 +193,7 @@ def gauges(states: States, *, by_path: bool) -> Iterator[Figure]:
     yield Figure("ams_push_last_failure_seconds", "When a delivery last failed, since the epoch.", failed)
 
 
-def counters(tally: Tally) -> Iterator[Figure]:
+def counters(tally: DeliveryTally) -> Iterator[Figure]:
     """Yield what only grows while the process runs."""
     for name, (help_text, value) in _COUNTED.items():
         if tally.by_path:

@@ -54,7 +54,7 @@ class Policy(NamedTuple):
     period: int  # milliseconds; slowstart has no use for it
 
 
-class History(NamedTuple):
+class FailureHistory(NamedTuple):
     """Failures so far."""
 
     failures: int = 0  # in a row
@@ -67,17 +67,21 @@ def policy_of(config: PushConfig) -> Policy:
     return Policy(config.retry_policy, min(period, MAX_PERIOD_MS))
 
 
-def after_success(policy: Policy, state: History) -> History:
+def after_success(policy: Policy, state: FailureHistory) -> FailureHistory:
     """Return the state after a delivery, or after a pull that found nothing."""
     if policy.type != SLOWSTART:
-        return state if not state.failures else History()
+        return state if not state.failures else FailureHistory()
     last = SLOWSTART_FIRST if state.failures else max(state.last // 2, SLOWSTART_LEAST)
-    return state if not state.failures and last == state.last else History(0, last)
+    return state if not state.failures and last == state.last else FailureHistory(0, last)
 
 
-def failed(policy: Policy, state: History, *, retry_after: float | None, random: float) -> tuple[History, int]:
+def next_backoff(
+    policy: Policy, state: FailureHistory, *, retry_after: float | None, random: float
+) -> tuple[FailureHistory, int]:
     """Return the state after a failure, and the milliseconds to wait; `retry_after`: seconds the endpoint asked for."""
-    state = History(state.failures + 1, min(state.last * 2, SLOWSTART_MOST) if policy.type == SLOWSTART else state.last)
+    state = FailureHistory(
+        state.failures + 1, min(state.last * 2, SLOWSTART_MOST) if policy.type == SLOWSTART else state.last
+    )
     if policy.type == EXPONENTIAL:
         delay = int(longest_delay(policy, state) * random)  # full jitter
     else:
@@ -89,13 +93,13 @@ def failed(policy: Policy, state: History, *, retry_after: float | None, random:
     return state, max(delay, asked)
 
 
-def after_outage(policy: Policy, state: History, most: int, *, random: float) -> tuple[History, int]:
+def after_outage(policy: Policy, state: FailureHistory, most: int, *, random: float) -> tuple[FailureHistory, int]:
     """Return state and wait after a failure of the upstream; the wait is at most `most`."""
-    after, wait = failed(policy, state, retry_after=None, random=random)
+    after, wait = next_backoff(policy, state, retry_after=None, random=random)
     return (after, wait) if wait <= most else (state, _add_jitter(most, random))
 
 
-def note_refusal(state: History, *, random: float) -> tuple[History, int]:
+def note_refusal(state: FailureHistory, *, random: float) -> tuple[FailureHistory, int]:
     """Return state and wait after a failure that only a change of rights or settings repairs."""
     nominal = min(REFUSED_FIRST << min(state.failures, 8), REFUSED_MOST)
     return state._replace(failures=state.failures + 1), _add_jitter(nominal, random)
@@ -104,11 +108,11 @@ def note_refusal(state: History, *, random: float) -> tuple[History, int]:
 def message_wait(policy: Policy, failures: int, *, random: float) -> int:
     """Retry backoff: return milliseconds for a message of a parallel subscription after this many failures."""
     last = min(SLOWSTART_FIRST << min(failures - 1, 32), SLOWSTART_MOST)
-    _, wait = failed(policy, History(failures - 1, last), retry_after=None, random=random)
+    _, wait = next_backoff(policy, FailureHistory(failures - 1, last), retry_after=None, random=random)
     return min(wait, MESSAGE_MOST)
 
 
-def longest_delay(policy: Policy, state: History) -> int:
+def longest_delay(policy: Policy, state: FailureHistory) -> int:
     """Return the delay in milliseconds after the failures of `state`, before jitter."""
     if policy.type == SLOWSTART:
         return state.last

@@ -17,8 +17,16 @@ from urllib.parse import urlsplit
 
 from ams.core.clock import Clock, SystemClock
 from ams.core.push_config import authority, is_https, is_local_http
-from ams.outgoing.address_guard import Guard, Refused
-from ams.push.endpoint_connection import Connection, Connector, Endpoint, Progress, Reply, Unreachable, one_line
+from ams.outgoing.address_guard import AddressRefused, Guard
+from ams.push.endpoint_connection import (
+    AttemptProgress,
+    Connector,
+    Endpoint,
+    EndpointConnection,
+    Reply,
+    Unreachable,
+    one_line,
+)
 from ams.push.endpoints import CLOSED, IDLE_SECONDS, Endpoints, EndpointState
 
 Headers = Sequence[tuple[str, str]]
@@ -94,7 +102,7 @@ class HttpSender:
         standing = self._endpoints.of(endpoint, self._now())
         self._check(standing)
         standing.allow(at_once)
-        progress = Progress()
+        progress = AttemptProgress()
         standing.users += 1
         try:
             async with asyncio.timeout(seconds) as limit, standing.slots:
@@ -102,7 +110,7 @@ class HttpSender:
                 reply = await self._send_through_circuit(standing, delivery, progress, limit)
         except TimeoutError:
             raise SendFailed(f"No answer within {seconds:g} seconds, while {progress.step}") from None
-        except (Refused, Unreachable) as error:
+        except (AddressRefused, Unreachable) as error:
             raise SendFailed(str(error)) from error
         finally:
             standing.users -= 1
@@ -126,13 +134,13 @@ class HttpSender:
             raise CircuitOpen(standing.circuit.wait(now))
 
     async def _send_through_circuit(
-        self, standing: EndpointState, delivery: _Delivery, progress: Progress, limit: asyncio.Timeout
+        self, standing: EndpointState, delivery: _Delivery, progress: AttemptProgress, limit: asyncio.Timeout
     ) -> Reply:
         before = standing.circuit
         begun = standing.circuit = before.begins(self._now())
         try:
             reply = await self._ask_endpoint(standing, delivery, progress)
-        except (asyncio.CancelledError, Refused) as error:
+        except (asyncio.CancelledError, AddressRefused) as error:
             if isinstance(error, asyncio.CancelledError) and limit.expired():
                 self._note_failure(standing)
             elif standing.circuit is begun:  # no news of the endpoint: another request may probe it
@@ -144,7 +152,7 @@ class HttpSender:
         standing.circuit = standing.circuit.after_success()
         return reply
 
-    async def _ask_endpoint(self, standing: EndpointState, delivery: _Delivery, progress: Progress) -> Reply:
+    async def _ask_endpoint(self, standing: EndpointState, delivery: _Delivery, progress: AttemptProgress) -> Reply:
         kept = self._endpoints.take(delivery.endpoint)
         if kept is not None:
             try:
@@ -155,7 +163,7 @@ class HttpSender:
         connection = await self._connector.connect(delivery.endpoint, progress, delivery.until)
         return await self._send_on(connection, delivery, progress)
 
-    async def _send_on(self, connection: Connection, delivery: _Delivery, progress: Progress) -> Reply:
+    async def _send_on(self, connection: EndpointConnection, delivery: _Delivery, progress: AttemptProgress) -> Reply:
         try:
             reply = await connection.ask(
                 "POST", delivery.endpoint.target, delivery.headers, delivery.body, keep=TEXT_BYTES, progress=progress

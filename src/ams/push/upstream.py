@@ -57,7 +57,7 @@ class Gone(UpstreamError):
     """The subscription, or its project, is deleted."""
 
 
-class Refused(UpstreamError):
+class UpstreamRefused(UpstreamError):
     """It fails until rights, the topic or the service's settings are changed."""
 
 
@@ -69,14 +69,14 @@ class NotTaken(UpstreamError):
     """The acknowledgement is late, as after its deadline or a seek: the messages are redelivered."""
 
 
-class HandOut(NamedTuple):
+class PushHandOut(NamedTuple):
     """Messages that were leased together, or some of them."""
 
     text: str  # id of the lease in the upstream
     attempt: int  # delivery attempt of each message, from 1
     messages: Sequence[Pulled]
 
-    def part(self, begin: int, end: int) -> "HandOut":
+    def part(self, begin: int, end: int) -> "PushHandOut":
         """Return some of them."""
         return self._replace(messages=self.messages[begin:end])
 
@@ -87,26 +87,26 @@ class HandOuts(Protocol):
     All calls but `release` raise `UpstreamError`. One message of an ordering key is leased at a time, in order.
     """
 
-    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
+    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[PushHandOut]:
         """Lease available messages, at most so many, and at most so many bytes, but at least one message."""
 
     async def wait(self, target: Target) -> None:
         """Wait until there may be messages to lease."""
 
-    async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
+    async def extend(self, target: Target, hand_out: PushHandOut, seconds: int) -> None:
         """Let the leases end in so many seconds. Raises `NotTaken` if they have expired."""
 
-    async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
+    async def acknowledge(self, target: Target, hand_out: PushHandOut) -> None:
         """Acknowledge each; durable when it returns. Raises `NotTaken` if some have expired; the others are done."""
 
-    async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
+    async def fail(self, target: Target, hand_out: PushHandOut, wait: Milliseconds, verdict: Verdict) -> None:
         """Count a failure of each. Raises as `acknowledge`.
 
         They are redelivered by the subscription's retry policy, or after `wait` if it has none. A message without
         attempts left becomes a dead letter.
         """
 
-    def release(self, target: Target, hand_out: HandOut) -> None:
+    def release(self, target: Target, hand_out: PushHandOut) -> None:
         """End the leases without counting a failure."""
 
 

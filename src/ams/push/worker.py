@@ -13,10 +13,10 @@ import structlog
 
 from ams.core.push_config import MATTERMOST
 from ams.push import retry
-from ams.push.attempts import Outcome, TargetCycle, WorkerDependencies
+from ams.push.attempts import AttemptOutcome, TargetCycle, WorkerDependencies
 from ams.push.delivery import seconds
 from ams.push.parallel import ParallelCycle
-from ams.push.report import ACKNOWLEDGE, CONSUME, SEND, Report
+from ams.push.report import ACKNOWLEDGE, CONSUME, SEND, WorkerReport
 from ams.push.sender import CircuitOpen
 from ams.push.upstream import NotTaken, Pulled, Target, Verdict
 from ams.wire.push import Failure, WorkerState
@@ -31,7 +31,7 @@ DEFECT_SECONDS = 10.0  # pause of a worker after an unexpected exception
 class _Cycle(TargetCycle):
     outstanding: int | None = None  # there is one delivery at a time
 
-    def __init__(self, target: Target, means: WorkerDependencies, report: Report) -> None:
+    def __init__(self, target: Target, means: WorkerDependencies, report: WorkerReport) -> None:
         super().__init__(target, means, report)
         self._refusals = retry.Refusals(target.config)
         self._stage = CONSUME
@@ -93,11 +93,11 @@ class _Cycle(TargetCycle):
         self._accept(len(messages), outcome, limit)
         return None
 
-    async def _not_accepted(self, messages: Sequence[Pulled], outcome: Outcome) -> int | None:
+    async def _not_accepted(self, messages: Sequence[Pulled], outcome: AttemptOutcome) -> int | None:
         self.batch = retry.half_batch(len(messages))
         answer = outcome.answer
         if answer is None:
-            self._tries.failed(self._stage, outcome.error)
+            self._tries.report_failure(self._stage, outcome.error)
             return self._wait()
         if answer.status == retry.GONE:
             self.stopped = True
@@ -125,20 +125,20 @@ class _Cycle(TargetCycle):
         """Do nothing: a delivery ends with the task of the worker."""
 
 
-class Worker:
+class DeliveryWorker:
     """Delivers one target until it is drained, its subscription is deleted, or its endpoint is gone (410)."""
 
-    def __init__(self, target: Target, means: WorkerDependencies, gone: Callable[["Worker"], None]) -> None:
+    def __init__(self, target: Target, means: WorkerDependencies, gone: Callable[["DeliveryWorker"], None]) -> None:
         self.target, self._means = target, means
         self._tell_gone = gone
-        self.report = Report(target.path, means.tally)
+        self.report = WorkerReport(target.path, means.tally)
         self._task: asyncio.Task[None] | None = None
         self._ending = False
         self._cycle: _Cycle | ParallelCycle | None = None
         try:
             self._cycle = (ParallelCycle if target.is_parallel else _Cycle)(target, means, self.report)
         except ValueError as error:
-            self.report.stopped(Failure(means.clock.wall(), SEND, str(error)))
+            self.report.record_stop(Failure(means.clock.wall(), SEND, str(error)))
 
     def start(self, after: float = 0.0) -> None:
         """Start in so many seconds."""

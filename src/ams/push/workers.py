@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from ams.core.clock import Clock, Milliseconds
 from ams.core.names import SubscriptionId
 from ams.push.attempts import WorkerDependencies
-from ams.push.report import Tally
+from ams.push.report import DeliveryTally
 from ams.push.sender import HttpSender
-from ams.push.upstream import Away, HandOut, HandOuts, Pulled, Target, Upstream, Verdict
-from ams.push.worker import Worker
+from ams.push.upstream import Away, HandOuts, Pulled, PushHandOut, Target, Upstream, Verdict
+from ams.push.worker import DeliveryWorker
 from ams.wire.push import WorkerState
 
 LEASE_OVER = "the lease of this process is over"
@@ -65,27 +65,27 @@ class _LeasedHandOuts:
     def __init__(self, hand_outs: HandOuts, require: Callable[[], None]) -> None:
         self._hand_outs, self._require = hand_outs, require
 
-    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
+    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[PushHandOut]:
         self._require()
         return await self._hand_outs.lease(target, max_messages=max_messages, max_bytes=max_bytes)
 
     async def wait(self, target: Target) -> None:
         await self._hand_outs.wait(target)
 
-    async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
+    async def extend(self, target: Target, hand_out: PushHandOut, seconds: int) -> None:
         self._require()  # again after the call: a delivery follows it
         await self._hand_outs.extend(target, hand_out, seconds)
         self._require()
 
-    async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
+    async def acknowledge(self, target: Target, hand_out: PushHandOut) -> None:
         self._require()
         await self._hand_outs.acknowledge(target, hand_out)
 
-    async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
+    async def fail(self, target: Target, hand_out: PushHandOut, wait: Milliseconds, verdict: Verdict) -> None:
         self._require()
         await self._hand_outs.fail(target, hand_out, wait, verdict)
 
-    def release(self, target: Target, hand_out: HandOut) -> None:
+    def release(self, target: Target, hand_out: PushHandOut) -> None:
         self._hand_outs.release(target, hand_out)
 
 
@@ -100,17 +100,19 @@ class Workers:
         random: Callable[[], float],
         *,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        tally: Tally | None = None,
+        tally: DeliveryTally | None = None,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         self._upstream = LeaseGuard(upstream)
-        self._means = WorkerDependencies(self._upstream, sender, clock, random, tally or Tally(), sleep, self._token)
+        self._means = WorkerDependencies(
+            self._upstream, sender, clock, random, tally or DeliveryTally(), sleep, self._token
+        )
         self._drain_seconds = drain_seconds
         self._wanted: dict[str, Target] = {}
         self._paths: dict[str, str] = {}  # of wanted targets, by the identity of the subscription
-        self._running: dict[str, Worker] = {}  # by path; draining ones too
+        self._running: dict[str, DeliveryWorker] = {}  # by path; draining ones too
         self._busy: set[str] = set()  # identities of what runs
-        self._draining: set[Worker] = set()
+        self._draining: set[DeliveryWorker] = set()
         self._drains: set[asyncio.Task[None]] = set()
 
     def follow(self, targets: Iterable[Target]) -> None:
@@ -156,7 +158,7 @@ class Workers:
         while self._drains:
             await asyncio.wait(self._drains)
 
-    def held(self) -> frozenset[SubscriptionId]:
+    def held_subscriptions(self) -> frozenset[SubscriptionId]:
         """Return subscriptions whose workers run or drain here: no other process may deliver these."""
         return frozenset(map(SubscriptionId, self._busy))
 
@@ -200,7 +202,7 @@ class Workers:
         newest = self._wanted.get(target.path)
         return newest.identity_token if newest is not None and newest == target else target.identity_token
 
-    def _is_wanted(self, worker: Worker) -> bool:
+    def _is_wanted(self, worker: DeliveryWorker) -> bool:
         return self._wanted.get(worker.target.path) == worker.target
 
     def _is_free(self, target: Target) -> bool:
@@ -211,13 +213,13 @@ class Workers:
             self._start(target, 0.0)
 
     def _start(self, target: Target, after: float) -> None:
-        worker = Worker(target, self._means, self._on_gone)
+        worker = DeliveryWorker(target, self._means, self._on_gone)
         self._running[target.path] = worker
         if target.id:
             self._busy.add(target.id)
         worker.start(after)
 
-    def _drain(self, worker: Worker, seconds: float) -> None:
+    def _drain(self, worker: DeliveryWorker, seconds: float) -> None:
         async def finish() -> None:
             await worker.drain(seconds)
             self._on_ended(worker)
@@ -227,12 +229,12 @@ class Workers:
         self._drains.add(drain)
         drain.add_done_callback(self._drains.discard)
 
-    def _on_gone(self, worker: Worker) -> None:
+    def _on_gone(self, worker: DeliveryWorker) -> None:
         if self._is_wanted(worker) and self._running.get(worker.target.path) is worker:
             self._forget(worker.target.path)
         self._on_ended(worker)
 
-    def _on_ended(self, worker: Worker) -> None:
+    def _on_ended(self, worker: DeliveryWorker) -> None:
         """Start a worker that waited for the end of this one."""
         target = worker.target
         self._draining.discard(worker)

@@ -17,7 +17,7 @@ from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded, TopicGone
-from ams.core.fair_share import MAX_UNCOUNTED_BYTES, FairShare, held
+from ams.core.fair_share import MAX_UNCOUNTED_BYTES, FairShare, hold_bytes
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.core.runs import runs_of, sizes
@@ -45,18 +45,18 @@ class UnreadAnswers:
         self.most = most  # bytes of all of them
         self._share = FairShare[str](most)
 
-    def left(self, project: str) -> int:
+    def bytes_left(self, project: str) -> int:
         """Return the bytes that an answer of a project may have now."""
         return self._share.room(project)
 
     def check(self, project: str, size: int) -> None:
         """Raise `Overloaded` for an answer that is too large now."""
-        if size > MAX_UNCOUNTED_BYTES and size > self.left(project):
+        if size > MAX_UNCOUNTED_BYTES and size > self.bytes_left(project):
             raise _too_many_unread()
 
     def within(self, project: str, messages: Sequence[Stored]) -> Sequence[Stored]:
         """Return as many of the first messages as fit the share. Raises `Overloaded` if not even one fits."""
-        left = self.left(project)
+        left = self.bytes_left(project)
         for count, message in enumerate(messages):
             left -= len(message.fragment)
             if left < 0:
@@ -65,9 +65,9 @@ class UnreadAnswers:
                 return messages[:count]
         return messages
 
-    def held(self, project: str | None, size: int) -> contextlib.AbstractContextManager[None]:
+    def hold_answer(self, project: str | None, size: int) -> contextlib.AbstractContextManager[None]:
         """Count an answer until it is sent; None: it is not sent to any client."""
-        return contextlib.nullcontext() if project is None else held(self._count, project, size)
+        return contextlib.nullcontext() if project is None else hold_bytes(self._count, project, size)
 
     def _count(self, project: str, size: int) -> None:
         self._share.add(size, project)
@@ -267,11 +267,11 @@ class Deliverer:
         self, subscription: Subscription, topic: TopicId, max_messages: int, max_bytes: int, project: str | None
     ) -> Sequence[Stored]:
         """Read from the cursor and record the hand-out; retry if the cursor was moved meanwhile."""
-        expected = self.cursors.expected(subscription.id, topic)
+        expected = self.cursors.cached_position(subscription.id, topic)
         while True:
             position = expected or await self.cursors.position(subscription.id, topic)
             at, expected = (position.offset if expected else None), None  # it is tried once
-            most = max_bytes if project is None else max(min(max_bytes, self.unread.left(project)), 1)
+            most = max_bytes if project is None else max(min(max_bytes, self.unread.bytes_left(project)), 1)
             messages = await self.log.read(topic, position.offset, max_messages=max_messages, max_bytes=most)
             is_next = bool(messages) and runs_of(messages)[0].first == position.offset
             if at is not None and not is_next and await self.cursors.position(subscription.id, topic) != position:
@@ -288,10 +288,12 @@ class Deliverer:
                 await follow_retention(self.cursors, subscription, position, runs_of(messages)[0].first)
             else:
                 size, data_bytes = sizes(messages)
-                if project is not None and size > self.unread.left(project):  # others took what there was meanwhile
+                if project is not None and size > self.unread.bytes_left(
+                    project
+                ):  # others took what there was meanwhile
                     messages = self.unread.within(project, messages)
                     size, data_bytes = sizes(messages)
-                with self.unread.held(project, size):
+                with self.unread.hold_answer(project, size):
                     end = runs_of(messages)[-1].end
                     if await self.cursors.hand_out(subscription.id, position.generation, end, at):
                         self.counts.note_pull(subscription.id, len(messages), data_bytes)

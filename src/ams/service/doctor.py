@@ -32,7 +32,7 @@ NEARLY_LOST_PART = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SubscriptionState:
     """Backlog and activity of a subscription."""
 
     bounds: Bounds
@@ -62,12 +62,12 @@ class Standing:
         return max(self.position.offset - self.bounds.end, 0)
 
     @property
-    def lost(self) -> int:
+    def lost_messages(self) -> int:
         """Messages that retention removed before they were acknowledged, also those that no pull has noticed yet."""
         return self.position.lost + self.current - self.position.offset
 
     @property
-    def handed(self) -> int:
+    def outstanding_messages(self) -> int:
         """Messages handed out and not acknowledged."""
         if self.underway is not None:
             return self.underway.leased
@@ -79,7 +79,7 @@ class Diagnosis:
     """Facts of a subscription, and findings, wrong ones first; `standing` is None without a topic."""
 
     subscription: Subscription
-    standing: Standing | None
+    standing: SubscriptionState | None
     findings: Sequence[Finding]
 
     @property
@@ -140,7 +140,7 @@ class Doctor:
         streams = self.working.streams[subscription.id]
         return [*found, *findings(opened, names_holders=caller.sees_push_secrets, streams=streams)]
 
-    async def _standing(self, caller: Caller, subscription: Subscription, topic: Topic) -> Standing | None:
+    async def _standing(self, caller: Caller, subscription: Subscription, topic: Topic) -> SubscriptionState | None:
         try:
             position = await self.cursors.position(subscription.id, topic.id)
             bounds = await self.log.bounds(topic.id)
@@ -154,10 +154,10 @@ class Doctor:
                 opened = await self.working.opened.here(subscription.id) if self.working else None
             pulls = await self.counting.subscription(subscription.id)
             oldest, end = max(position.offset, bounds.oldest), bounds.end
-            return Standing(
+            return SubscriptionState(
                 bounds,
                 position,
-                await self.cursors.handed(subscription.id),
+                await self.cursors.newest_hand_out(subscription.id),
                 self._ago(pulls.rate.last),
                 self._ago(self.counting.acknowledged_at(subscription.id)),
                 retention,
@@ -173,7 +173,7 @@ class Doctor:
         return None if moment is None else Milliseconds(max(self.clock.wall() - moment, 0))
 
 
-def _findings(subscription: Subscription, standing: Standing | None) -> Iterator[Finding]:
+def _findings(subscription: Subscription, standing: SubscriptionState | None) -> Iterator[Finding]:
     if standing is None:
         yield Finding(True, f"Its topic {subscription.topic} is gone: make it again, or delete the subscription.")
         return
@@ -189,8 +189,8 @@ def _findings(subscription: Subscription, standing: Standing | None) -> Iterator
     if standing.ahead:
         count = _messages(standing.ahead)
         yield Finding(True, f"It stands past the end of its topic and will miss the next {count}: move it to the end.")
-    if standing.lost:
-        yield Finding(True, f"Retention took {_messages(standing.lost)} before they were acknowledged.")
+    if standing.lost_messages:
+        yield Finding(True, f"Retention took {_messages(standing.lost_messages)} before they were acknowledged.")
 
 
 def _push_findings(status: PushStatus) -> Iterator[Finding]:
@@ -208,15 +208,15 @@ def _push_findings(status: PushStatus) -> Iterator[Finding]:
     yield Finding(False, "Its messages are pushed to an endpoint: only push workers and service_admins may pull.")
 
 
-def _backlog_findings(subscription: Subscription, standing: Standing) -> Iterator[Finding]:
+def _backlog_findings(subscription: Subscription, standing: SubscriptionState) -> Iterator[Finding]:
     waiting = f"{_messages(standing.backlog)} {'waits' if standing.backlog == 1 else 'wait'}"
     pulled = standing.pulled_ago
     if subscription.push is None and pulled is None:
         yield Finding(True, f"{waiting}, and nobody has pulled since the service started.")
     elif subscription.push is None and pulled is not None and pulled > IDLE_MS:
         yield Finding(True, f"{waiting}, and the last pull was {span_text(pulled)} ago.")
-    if subscription.push is None and standing.hand_out is not None and standing.handed:
-        yield _hand_out_finding(subscription.ack_deadline_seconds, standing.hand_out.ago, standing.handed)
+    if subscription.push is None and standing.hand_out is not None and standing.outstanding_messages:
+        yield _hand_out_finding(subscription.ack_deadline_seconds, standing.hand_out.ago, standing.outstanding_messages)
     if standing.oldest_backlog_age is not None and standing.oldest_backlog_age > NEARLY_LOST_PART * standing.retention:
         left = span_text(Milliseconds(max(standing.retention - standing.oldest_backlog_age, 0)))
         yield Finding(True, f"The oldest waiting message will be gone by retention in {left}.")

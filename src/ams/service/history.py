@@ -27,7 +27,7 @@ from ams.service.lookup import check_names, find_subscription, find_topic
 from ams.service.retention import lag_of, oldest_time
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
-from ams.storage.registry.history import HistoryStore, Row
+from ams.storage.registry.history import HistoryRow, HistoryStore
 from ams.storage.registry.registry import Registry
 
 SERVICE = "service"
@@ -81,7 +81,7 @@ class MeasuredHistory:
 
 
 @dataclass(slots=True)
-class History:
+class MetricsHistory:
     """Measures values each minute, and returns them."""
 
     registry: Registry
@@ -223,7 +223,7 @@ class History:
     async def _write(self) -> None:
         keys, self._unwritten = self._unwritten, set()
         try:
-            rows = [Row(name, hour, bytes(self._rows[name, hour])) for name, hour in keys]
+            rows = [HistoryRow(name, hour, bytes(self._rows[name, hour])) for name, hour in keys]
             await self.store.write(rows, self.retention_clock.wall() // MINUTE_MS - HISTORY_MINUTES)
         except BaseException:
             self._unwritten |= keys

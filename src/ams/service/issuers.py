@@ -11,7 +11,7 @@ from ams.access.admission import Caller
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
 from ams.core.issuer import Issuer, validate
 from ams.core.names import BindingName, IssuerName, UserName, checked_name
-from ams.identity.keys import Keys, KeysState
+from ams.identity.keys import IssuerKeyCache, KeysState
 from ams.service.lookup import find_managed_user, find_user, require_found
 from ams.storage.registry.records import Binding
 from ams.storage.registry.registry import Registry
@@ -36,7 +36,7 @@ class ListedIssuer(NamedTuple):
 class Issuers:
     """Accepted token issuers. An issuer from the settings overrides one with the same name or URL."""
 
-    def __init__(self, registry: Registry, given: Sequence[Issuer], keys: Keys) -> None:
+    def __init__(self, registry: Registry, given: Sequence[Issuer], keys: IssuerKeyCache) -> None:
         """`given` are those of the settings."""
         self._registry, self._keys = registry, keys
         self._given = tuple(given)
@@ -138,7 +138,7 @@ def _require(result: T | None) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class Bindings:
+class IdentityBindings:
     """Bindings of identities to users."""
 
     registry: Registry

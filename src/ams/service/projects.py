@@ -217,7 +217,7 @@ quota_logger = structlog.get_logger("ams.quotas")
 
 
 class _Counted(Protocol):
-    def used(self, project: ProjectId, /) -> int: ...
+    def usage_of(self, project: ProjectId, /) -> int: ...
 
     def share(self, project: ProjectId, /) -> int | None: ...
 
@@ -234,11 +234,11 @@ class QuotaUse:
 
     async def show(self, caller: Caller) -> ProjectQuotas:
         """Return the quotas of the caller's project, and their use."""
-        return ProjectQuotas(self._quotas(caller.here, await self._registry.quotas.used(caller.here.id)))
+        return ProjectQuotas(self._quotas(caller.here, await self._registry.quotas.quota_usage(caller.here.id)))
 
     async def change(self, caller: Caller, changes: Mapping[str, int | None]) -> ProjectQuotas:
         """Change quotas for requests from now on; None restores the default. Raises `InvalidInput`, `NotFound`."""
-        used = await self._registry.quotas.used(caller.here.id)  # first: after the change nothing may fail
+        used = await self._registry.quotas.quota_usage(caller.here.id)  # first: after the change nothing may fail
         changed = await self._registry.projects.change_quotas(caller.here.id, changes, caller.expected)
         project = require_found(changed, NotFound(NO_PROJECT))
         self._stored.follow(project.id, project.quotas)
@@ -267,7 +267,7 @@ class QuotaUse:
         rules, found = self._registry.quotas.rules, []
         for name in QUOTAS:
             limit, counted = rules.limit(project.quotas, name), self._in_memory.get(name)
-            used = in_registry.get(name) if counted is None else counted.used(project.id)
+            used = in_registry.get(name) if counted is None else counted.usage_of(project.id)
             share = None if counted is None or limit else counted.share(project.id)
             found.append(Quota(name, limit, rules.defaults[name], used, share))
         return found

@@ -160,7 +160,7 @@ class Losses:
         if topic is not None:
             with contextlib.suppress(NotFound):
                 oldest = (await self.log.bounds(topic.id)).oldest
-        return await self.cursors.lost(subscription.id, {topic.id: oldest} if topic and oldest else {})
+        return await self.cursors.lost_messages(subscription.id, {topic.id: oldest} if topic and oldest else {})
 
     async def settle(self, subscription: Subscription) -> None:
         """Store the losses of a subscription before it moves or is deleted. Does nothing without its topic."""

@@ -20,7 +20,7 @@ from ams.core.names import (
 )
 from ams.core.quotas import REVISION_BYTES, SCHEMA_BYTES
 from ams.service.lookup import find_topic, require_found
-from ams.service.validators import Candidate, Validators, compiled
+from ams.service.validators import Candidate, Validators, compile_schema
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Schema, SchemaContent
 from ams.storage.registry.registry import Registry
@@ -131,7 +131,7 @@ class Schemas:
         if content.payload is None and content.type != "json":
             raise InvalidInput("A schema of attributes alone has the type json")
         content = await self._validators.add_descriptor(project, content)
-        await compiled(content)
+        await compile_schema(content)
         return content
 
     async def validate_payload(self, caller: Caller, content: SchemaContent, payload: bytes, encoding: str) -> None:

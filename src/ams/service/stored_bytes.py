@@ -56,7 +56,7 @@ class StoredBytes:
         self._measured_at = clock.monotonic() - UNLIMITED_MEASURE_MS
         self.rounds = Ticker("stored bytes", MEASURE_SECONDS, self.measure, partial(logger.warning, "stored.unknown"))
 
-    def used(self, project: ProjectId) -> int:
+    def usage_of(self, project: ProjectId) -> int:
         """Return the approximate bytes of a project's messages."""
         return self._share.held_by(project)
 
@@ -110,7 +110,7 @@ class StoredBytes:
         is_limited = self._measured is not None or any(self._limits.values())
         if not is_limited and self._clock.monotonic() - self._measured_at < UNLIMITED_MEASURE_MS:
             return
-        stored = await self._log.stored(self._topics)
+        stored = await self._log.stored_bytes(self._topics)
         self._topics = {topic: self._topics[topic] for topic in stored}
         share = FairShare[ProjectId](UNLIMITED if capacity is None else capacity)
         for topic, size in stored.items():

@@ -178,7 +178,7 @@ class Seeker:
         return Offsets(
             bounds.oldest, max(bounds.end, current), current,
             backlog.done.above - backlog.done.count(Offset(0), current), len(backlog.leases),
-            backlog.waiting, backlog.keys.blocked,
+            backlog.waiting, backlog.keys.blocked_messages,
         )  # fmt: skip
 
 

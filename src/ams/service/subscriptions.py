@@ -145,7 +145,7 @@ class Subscriptions:
         except AmsError:
             await self._cursors.drop(identity)
             raise
-        await self._pushing.created(made)
+        await self._pushing.start_delivery(made)
         return made
 
     async def change(
@@ -318,7 +318,7 @@ class Expiry:
         if snapshots:
             expiry_logger.info("snapshots.expired", snapshots=snapshots)
         expiring = await self._registry.subscriptions.expiring()
-        used = {each.id: self._used(each) for each in expiring}
+        used = {each.id: self._last_use(each) for each in expiring}
         self._noted = {each: when for each, when in self._noted.items() if each in used}
         late = {each.id: used[each.id] for each in expiring if used[each.id] - each.noted >= STORE_USES_MS}
         await self._registry.subscriptions.note_uses(late)
@@ -329,7 +329,7 @@ class Expiry:
 
     async def _remove_unused(self, each: Expiring, now: Milliseconds) -> None:
         since = Milliseconds(now - each.ttl - EXPIRY_MARGIN)
-        if self._used(each) >= since:
+        if self._last_use(each) >= since:
             return
         project, name = each.title
         if not await self._subscriptions.delete_unused(project, each.id, since):
@@ -340,7 +340,7 @@ class Expiry:
         event = new_event(self._clock.wall(), "ams", "subscriptions:delete", path, actor=EXPIRY_ACTOR, reason=reason)
         await self._trail.record(event)
 
-    def _used(self, each: Expiring) -> Milliseconds:
+    def _last_use(self, each: Expiring) -> Milliseconds:
         pulls = self._counts.pulled.get(each.id)
         known = (pulls.last if pulls else None, self._counts.acknowledged_at.get(each.id), self._noted.get(each.id))
         return Milliseconds(max(each.used, *[moment or 0 for moment in known]))

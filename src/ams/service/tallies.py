@@ -184,7 +184,7 @@ class Counting:
     @contextlib.asynccontextmanager
     async def last_days(self, topic: Topic) -> AsyncIterator[Sequence[TallyStep]]:
         """Yield the uncounted days of a topic that is being deleted; publishing is blocked meanwhile."""
-        async with self._log.held(topic.id), self._turn:
+        async with self._log.hold_appends(topic.id), self._turn:
             known = await self._registry.tallies.of([topic.id])
             advances = await self._advances(known, {})
             yield advances
@@ -222,7 +222,7 @@ class Counting:
     async def subscription(self, subscription: SubscriptionId) -> Tally:
         """Return the messages handed out of a subscription."""
         async with self._turn:
-            stored = await self._registry.tallies.pulled(subscription)
+            stored = await self._registry.tallies.delivery_tally(subscription)
             pulls = self._counts.pulled.get(subscription)
         return stored if pulls is None else _with_pulls(stored, pulls)
 

@@ -29,8 +29,8 @@ from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_SCHEMA
 from ams.validation import Compiled, compile_stored
 from ams.validation.compiled import PROTOBUF
-from ams.validation.cost import INLINE_UNITS, Budget, OverBudget, Watch
-from ams.validation.long_checks import DATA, MESSAGE, PAYLOAD, TASK_SECONDS, LongChecks, Piece, Refusal, Task
+from ams.validation.cost import INLINE_UNITS, Budget, OverBudget, WorkTimer
+from ams.validation.long_checks import DATA, MESSAGE, PAYLOAD, TASK_SECONDS, InvalidPiece, LongChecks, Piece, Task
 from ams.validation.protobuf import definition_of, is_compiled, with_descriptor
 
 MAX_COMPILED = 2**26  # bytes of memory for compiled revisions: thousands of usual ones, a few of the largest
@@ -67,12 +67,12 @@ class Validators:
         """Return True if a schema allows all messages, by a fast check; after False call `check`."""
         if schema.encoding:
             return False
-        compiled = self._compiled.known((schema.id, schema.revision, ""))
-        return compiled is not None and compiled.allowed(messages, Watch(INLINE_UNITS)) == len(messages)
+        compiled = self._compiled.find_cached((schema.id, schema.revision, ""))
+        return compiled is not None and compiled.count_valid(messages, WorkTimer(INLINE_UNITS)) == len(messages)
 
     async def ask(self, project: ProjectId, schema: SchemaId, revision: int, candidates: Sequence[Candidate]) -> None:
         """Check candidates in order: cheap ones here, the others in worker processes. Raises as `of` and `check`."""
-        compiled = self._compiled.known((schema, revision, "")) or await self.of(schema, revision)
+        compiled = self._compiled.find_cached((schema, revision, "")) or await self.of(schema, revision)
         done = check_some(compiled, candidates)
         if done == len(candidates):
             return
@@ -110,15 +110,15 @@ class Validators:
         *,
         every: bool = False,
         encoding: str = "",
-    ) -> Sequence[Refusal]:
+    ) -> Sequence[InvalidPiece]:
         """Return the first refused piece, or every one; raise `NotFound`, and as `LongChecks.check`."""
         stored = require_found(await self._registry.schemas.revision(schema, revision), NotFound(NO_SCHEMA))
         return await self._long_checks.check(project, _task(stored.content, pieces, every, encoding))
 
     async def ask_content(self, project: ProjectId, content: SchemaContent, payload: bytes, encoding: str) -> None:
-        """Validate one payload, as number 0, by a schema that need not be stored. Raises as `compiled` and `check`."""
+        """Validate one payload, number 0, by a schema that may be unstored. Raises as `compile_schema` and `check`."""
         content = await self.add_descriptor(project, content)
-        asked = await compiled(content, encoding)
+        asked = await compile_schema(content, encoding)
         try:
             asked.check_payload(0, payload, Budget(INLINE_UNITS))
         except OverBudget:
@@ -152,12 +152,12 @@ class Validators:
         if not encoding:  # else older ones are asked too
             self._compiled.discard_where(lambda key, _: key[0] == schema and key[1] < revision and not key[2])
         try:
-            return await compiled(stored.content, encoding)
+            return await compile_schema(stored.content, encoding)
         except (InvalidInput, msgspec.DecodeError):
             raise Unusable("Could not load schema for topic") from None
 
 
-async def compiled(content: SchemaContent, encoding: str = "") -> Compiled:
+async def compile_schema(content: SchemaContent, encoding: str = "") -> Compiled:
     """Compile a revision; raise `InvalidInput` that says why it cannot be."""
     return await asyncio.to_thread(compile_stored, content.type, content.payload, content.attributes, encoding)
 
@@ -171,8 +171,8 @@ def check_some(compiled: Compiled, candidates: Sequence[Candidate]) -> int:
     done = 0
     units: float = INLINE_UNITS
     if isinstance(candidates, Batch):
-        watch = Watch(units)
-        done = compiled.allowed(candidates, watch)
+        watch = WorkTimer(units)
+        done = compiled.count_valid(candidates, watch)
         if done == len(candidates):
             return done
         units = watch.units_left()

@@ -109,7 +109,7 @@ class DocumentCache(Generic[Key, Source, Document]):
         self._upkeep: asyncio.Task[None] | None = None
         self.changes = 0  # number of times a document was set or replaced
 
-    def known(self, source: Source) -> DocumentState[Document]:
+    def cached_state(self, source: Source) -> DocumentState[Document]:
         """Return the state of a document without fetching it."""
         return self.states.get(self._key_of(source)) or DocumentState()
 
@@ -128,7 +128,7 @@ class DocumentCache(Generic[Key, Source, Document]):
 
     async def get_newer(self, source: Source) -> DocumentState[Document] | None:
         """Fetch a newer edition of a document and return its state; None if the next fetch must wait."""
-        state, now = self.known(source), self._now()
+        state, now = self.cached_state(source), self._now()
         if state.is_resting(now) and self._key_of(source) not in self._fetching:
             return None
         state.retry_at = now + self.retry_ms  # before the fetch, so that concurrent callers cause only one

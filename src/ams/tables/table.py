@@ -25,7 +25,7 @@ _UNANSWERED_TRIES = 5
 _PAUSE_SECONDS = 0.2  # before the first retry without an answer; doubles each time
 
 
-class Change(NamedTuple):
+class TableChange(NamedTuple):
     """The files that a commit adds and removes."""
 
     what: str  # for the history: `append`, `merge`
@@ -37,7 +37,7 @@ class Change(NamedTuple):
 
 def commit(
     location: Location,
-    change: Callable[[TableVersion], Change | None],
+    change: Callable[[TableVersion], TableChange | None],
     fit: Callable[[TableVersion], bool] = lambda _: False,
 ) -> bool:
     """Commit the change that `change` returns for the newest version, to stable storage; False if it returns None.
@@ -76,7 +76,7 @@ def commit(
     raise WrongTable(f"{location} is changed by others all the time; nothing was stored") from lost
 
 
-def _write(snapshot: TableVersion, change: Change, mark: str | None) -> None:
+def _write(snapshot: TableVersion, change: TableChange, mark: str | None) -> None:
     check_files(snapshot.location, change.add)
     now = round(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [
@@ -146,7 +146,7 @@ class Table:
         """
         kept = {query: batch, **(numbers or {})}
 
-        def change(snapshot: TableVersion) -> Change | None:
+        def change(snapshot: TableVersion) -> TableChange | None:
             if snapshot.query != query:
                 way_on = "give another folder, or that checkpoint"
                 raise WrongTable(f"{self.location} was written from another checkpoint; {way_on}")
@@ -155,7 +155,7 @@ class Table:
                     f"{self.location} knows batch {snapshot.batch} already, and this is batch {batch}: the checkpoint "
                     "is older than the table; give another folder, or the newer checkpoint"
                 )
-            return None if batch == snapshot.batch else Change("append", files, numbers=kept)
+            return None if batch == snapshot.batch else TableChange("append", files, numbers=kept)
 
         self._make_ready(files, query)
         return commit(self.location, change, self._add_missing_columns)
@@ -167,10 +167,10 @@ class Table:
         """
         old = None if partitions is None else [*partitions, *(file.partition for file in files)]
 
-        def change(snapshot: TableVersion) -> Change:
+        def change(snapshot: TableVersion) -> TableChange:
             if snapshot.query:
                 raise WrongTable(f"{self.location} takes batches of a query; its rows are not replaced")
-            return Change("replace", files, snapshot.select(old))
+            return TableChange("replace", files, snapshot.select(old))
 
         self._make_ready(files, None)
         commit(self.location, change, self._add_missing_columns)

@@ -12,7 +12,7 @@ from ams.tables import files as parquet
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
 from ams.tables.snapshot import TableVersion, open_table
-from ams.tables.table import Change, commit
+from ams.tables.table import TableChange, commit
 
 FILE_BYTES = 256 * 2**20
 _TOGETHER_BYTES = 2**30  # merged before each commit
@@ -34,7 +34,7 @@ def merge(
     snapshot = open_table(location)
     gone, added, removed = 0, list[File](), list[File]()
     for some in _worth_merging(snapshot.select(partitions), file_bytes, order):
-        added += _merged(snapshot, some)
+        added += _merge_files(snapshot, some)
         removed += some
         if sum(file.size for file in removed) >= _TOGETHER_BYTES:
             gone += _exchange(location, added, removed)
@@ -87,12 +87,12 @@ def restore(location: Location | str, at: int | datetime) -> TableVersion:
     location = Location.of(location)
     old = open_table(location, at).files
 
-    def change(snapshot: TableVersion) -> Change | None:
+    def change(snapshot: TableVersion) -> TableChange | None:
         now = {file.path for file in snapshot.files}
         lacking = [file for file in old if file.path not in now]
         kept = {file.path for file in old}
         extra = [file for file in snapshot.files if file.path not in kept]
-        return Change("restore", lacking, extra) if lacking or extra else None
+        return TableChange("restore", lacking, extra) if lacking or extra else None
 
     commit(location, change)
     return open_table(location)
@@ -130,7 +130,7 @@ def history(location: Location | str, limit: int | None = None) -> Iterator[Hist
 
 
 @dataclass
-class Report:
+class TableReport:
     """Result of `check`."""
 
     files: int = 0
@@ -141,11 +141,11 @@ class Report:
     """Files that no commit names, of failed attempts or a running batch; `vacuum` removes old ones."""
 
 
-def check(location: Location | str) -> Report:
+def check(location: Location | str) -> TableReport:
     """Read every file whole and compare its rows and size with the log."""
     location = Location.of(location)
     snapshot = open_table(location)
-    report = Report()
+    report = TableReport()
     for file in snapshot.files:
         report.files, report.rows, report.size = report.files + 1, report.rows + file.rows, report.size + file.size
         try:
@@ -181,7 +181,7 @@ def _place(file: File, order: str | None) -> tuple[Any, ...]:
     return (least is None, 0 if least is None else least, -1 if file.batch is None else file.batch, file.path)
 
 
-def _merged(snapshot: TableVersion, files: Sequence[File]) -> list[File]:
+def _merge_files(snapshot: TableVersion, files: Sequence[File]) -> list[File]:
     newest = max((file.batch for file in files if file.batch is not None), default=None)
     name = "merged" if newest is None else f"merged-{newest:06d}"
     rows = snapshot.batches(files=files)
@@ -192,11 +192,11 @@ def _merged(snapshot: TableVersion, files: Sequence[File]) -> list[File]:
 
 
 def _exchange(location: Location, added: Sequence[File], removed: Sequence[File]) -> int:
-    def change(snapshot: TableVersion) -> Change:
+    def change(snapshot: TableVersion) -> TableChange:
         here = {file.path for file in snapshot.files}
         if not all(file.path in here for file in removed):
             raise WrongTable(f"{location} was changed while its files were merged; nothing of that was stored")
-        return Change("merge", added, removed, is_other_rows=False)
+        return TableChange("merge", added, removed, is_other_rows=False)
 
     commit(location, change)
     return len(removed)

@@ -25,7 +25,7 @@ from ams.validation.cost import (
     MAX_DEPTH,
     MESSAGE_UNITS,
     Budget,
-    Watch,
+    WorkTimer,
     matcher,
     pattern_work,
 )
@@ -98,11 +98,11 @@ class Compiled:
     attributes: AttributeRules | None
     memory: int = 0
 
-    def allowed(self, batch: Batch, watch: Watch) -> int:
+    def count_valid(self, batch: Batch, watch: WorkTimer) -> int:
         """Return how many leading messages are certainly valid, as far as quick checks can tell."""
         if self.attributes is not None or not isinstance(self.payload, JsonSchema):
             return 0
-        return self.payload.allowed(batch.payloads(), watch)
+        return self.payload.count_valid(batch.payloads(), watch)
 
     def check(self, index: int, message: Message, budget: Budget) -> None:
         """Check message number `index`. Raises `InvalidInput` with its faults, `TooMuch` over the budget."""

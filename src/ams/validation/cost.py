@@ -76,7 +76,7 @@ class Budget:
             self._look_at = max(self._left - _UNITS_PER_LOOK, 0)
 
 
-class Watch:
+class WorkTimer:
     """Timer for this thread's work. Call it after each step; steps must be short."""
 
     def __init__(self, units: float) -> None:
@@ -300,7 +300,7 @@ class Loads:
         parts = list(schemas_in(schema))
         depths = _DEPTHS if any("$ref" in part for part in parts) else _DEPTHS[-1:]
         self._weights = [(depth, Weights(*(effort.at(depth) for effort in efforts))) for depth in depths]
-        self._quoted = max((len(msgspec.json.encode(each)) for each in _quoted(schema)), default=0)
+        self._quoted = max((len(msgspec.json.encode(each)) for each in _compared_values(schema)), default=0)
         self.looks: int = self._weights[-1][1].looks  # most looks at one place at any depth
         self.divides = self._weights[-1][1].dividing > 0  # True if numbers are divided, or compared digit by digit
         self.branches = any(key in part for part in parts for key in _BRANCHES)
@@ -325,7 +325,7 @@ def work_of_reading(document: bytes, values: int, *, divides: bool) -> int:
     return values + len(document) // 16
 
 
-def _quoted(schema: dict[str, Any]) -> Iterator[object]:
+def _compared_values(schema: dict[str, Any]) -> Iterator[object]:
     for part in schemas_in(schema):
         yield from (part[key] for key in ("const", "enum", "pattern", "format") if key in part)
         names = [part.get("required"), *_values(part.get("dependencies"))]

@@ -65,7 +65,7 @@ class JsonSchema:
         if self._loads.looks > MAX_LOOKS:
             raise InvalidInput("Schema would take too long to check: its parts refer to each other too often")
 
-    def allowed(self, documents: Iterable[bytes], watch: cost.Watch) -> int:
+    def count_valid(self, documents: Iterable[bytes], watch: cost.WorkTimer) -> int:
         """Return how many leading documents are certainly valid, as far as quick checks can tell.
 
         Each is too short and shallow to be slow, and `watch` limits the time of all. So none needs an estimate.

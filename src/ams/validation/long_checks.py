@@ -48,7 +48,7 @@ class Task(msgspec.Struct, array_like=True):
     encoding: str = ""
 
 
-class Refusal(NamedTuple):
+class InvalidPiece(NamedTuple):
     """An invalid piece and the reason."""
 
     number: int
@@ -61,7 +61,7 @@ class Checker:
     def __init__(self) -> None:
         self._compiled: LruCache[tuple[str, str | None, str | None, str], Compiled] = LruCache(_MAX_CACHED_REVISIONS)
 
-    def check(self, task: Task) -> list[Refusal]:
+    def check(self, task: Task) -> list[InvalidPiece]:
         """Return the refused pieces."""
         key = (task.type, task.payload, task.attributes, task.encoding)
         compiled, refused = self._compiled.get(key), []
@@ -72,7 +72,7 @@ class Checker:
             try:
                 _check(compiled, piece)
             except InvalidInput as error:
-                refused.append(Refusal(piece.index, error.message))
+                refused.append(InvalidPiece(piece.index, error.message))
                 if not task.all:
                     break
         return refused
@@ -89,7 +89,7 @@ def _check(compiled: Compiled, piece: Piece) -> None:
 
 _checker = cache(Checker)
 _task = msgspec.msgpack.Decoder(Task).decode
-_refusals = msgspec.msgpack.Decoder(list[Refusal]).decode
+_refusals = msgspec.msgpack.Decoder(list[InvalidPiece]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -106,7 +106,7 @@ class LongChecks:
         self._pool, self._seconds = pool, seconds
         self._tasks: Counter[Hashable] = Counter()
 
-    async def check(self, project: Hashable, task: Task) -> Sequence[Refusal]:
+    async def check(self, project: Hashable, task: Task) -> Sequence[InvalidPiece]:
         """Return the refused pieces; only the first unless `task.all`. Raises `InvalidInput`, `Overloaded`."""
         try:
             return _refusals(await self._run_job(project, check_pieces, _encode(task), self._seconds, _NO_CHECKER_TEXT))
@@ -130,7 +130,7 @@ class LongChecks:
             raise Overloaded("Too many messages of this project wait for a long check")
         self._tasks[project] += 1
         try:
-            async with self._pool.done(project, job, [part], seconds=seconds, long=True) as [made]:
+            async with self._pool.run_job(project, job, [part], seconds=seconds, long=True) as [made]:
                 return bytes(made)
         except NoWorker:
             raise Overloaded("The service is stopping" if self._pool.is_closed else unavailable) from None

@@ -12,7 +12,7 @@ JSON: Header = (b"content-type", JSON_TYPE.encode())
 CLOSE_HEADER: Header = (b"connection", b"close")
 
 
-class Refusal(Protocol):
+class RefusalAnswer(Protocol):
     """An error on the wire; its body is JSON."""
 
     @property
@@ -37,7 +37,7 @@ def answer_head(status: int, fields: Iterable[Header]) -> bytes:
     return b"".join(parts)
 
 
-def closing_answer(refusal: Refusal, *, is_to_head: bool = False) -> bytes:
+def closing_answer(refusal: RefusalAnswer, *, is_to_head: bool = False) -> bytes:
     """Return an answer that closes the connection; without a body for HEAD."""
     fields = [JSON, (b"content-length", b"%d" % len(refusal.body)), CLOSE_HEADER, *refusal.headers]
     return answer_head(refusal.code, fields) + (b"" if is_to_head else refusal.body)

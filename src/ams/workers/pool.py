@@ -16,7 +16,7 @@ import structlog
 
 from ams.core import errors
 from ams.core.errors import AmsError
-from ams.workers.program import LENGTH, READY, SHARED_BYTES, Answer, Job, Part, Task, frame, name_of, parts_in
+from ams.workers.program import LENGTH, READY, SHARED_BYTES, Job, JobAnswer, Part, Task, frame, name_of, parts_in
 
 MAX_WORKERS = 4
 MAX_JOB_BYTES = SHARED_BYTES // 4  # larger tasks are not worth a worker; leaves room for a larger result
@@ -29,7 +29,7 @@ _PASSED_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 """Only these environment variables are passed on, so that a worker knows no secrets of the service."""
 _KEPT_MEMORY_BYTES = 2**24  # shared memory that a worker keeps; the rest is freed after a large task
 _COPY_BYTES = 2**20  # bytes copied before yielding to the event loop
-_decode = msgspec.msgpack.Decoder(Answer).decode
+_decode = msgspec.msgpack.Decoder(JobAnswer).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 logger = structlog.get_logger("ams.workers")
@@ -43,14 +43,14 @@ class TaskFailed(Exception):
     """A task exceeded its time or memory, or its processes were killed."""
 
 
-class Worker:
-    """A worker process and its shared memory. `begun` starts one."""
+class WorkerProcess:
+    """A worker process and its shared memory. `start` starts one."""
 
     def __init__(self, process: asyncio.subprocess.Process, memory: mmap.mmap) -> None:
         self._process, self._memory = process, memory
 
     @classmethod
-    async def begun(cls) -> "Worker":
+    async def start(cls) -> "WorkerProcess":
         """Start a process and wait until it is ready. Raises `OSError`, `EOFError` or `TimeoutError`."""
         handle = os.memfd_create("ams-worker", os.MFD_CLOEXEC)
         try:
@@ -135,9 +135,9 @@ class Pool:
         self._turns: dict[tuple[Hashable, bool], tuple[asyncio.Lock, int]] = {}
         """Lock of each project and its number of tasks."""
         self._next = asyncio.Lock()  # held by the task that gets the next free worker
-        self._idle: dict[Worker, asyncio.TimerHandle] = {}
+        self._idle: dict[WorkerProcess, asyncio.TimerHandle] = {}
         """Idle workers with the timer that ends each; the last one is used first."""
-        self._workers: dict[Worker, asyncio.Task[None]] = {}  # ready workers and the task that watches each
+        self._workers: dict[WorkerProcess, asyncio.Task[None]] = {}  # ready workers and the task that watches each
         self._starting: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -153,7 +153,7 @@ class Pool:
         return bool(self._workers)
 
     @contextlib.asynccontextmanager
-    async def done(
+    async def run_job(
         self, project: Hashable, job: Job, parts: Sequence[Part], *, seconds: float, long: bool = False
     ) -> AsyncIterator[Sequence[memoryview]]:
         """Run a job; its result is valid until the block ends. Cancellation kills the job.
@@ -195,7 +195,9 @@ class Pool:
             if tasks > 1:
                 self._turns[key] = lock, tasks - 1
 
-    async def _run_job(self, job: str, parts: Sequence[Part], seconds: float) -> tuple[Worker, Sequence[memoryview]]:
+    async def _run_job(
+        self, job: str, parts: Sequence[Part], seconds: float
+    ) -> tuple[WorkerProcess, Sequence[memoryview]]:
         for _ in range(_ATTEMPTS):
             worker = await self._take()
             try:
@@ -216,7 +218,7 @@ class Pool:
                 raise
         raise TaskFailed
 
-    async def _take(self) -> Worker:
+    async def _take(self) -> WorkerProcess:
         async with self._next:
             while not self._idle:
                 self._begin_another()
@@ -228,13 +230,13 @@ class Pool:
             timer.cancel()
             return worker
 
-    def _give_back(self, worker: Worker) -> None:
+    def _give_back(self, worker: WorkerProcess) -> None:
         if worker in self._workers:
             worker.forget()
             self._idle[worker] = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._let_go, worker)
             self._changed.set()
 
-    def _let_go(self, worker: Worker) -> None:
+    def _let_go(self, worker: WorkerProcess) -> None:
         if len(self._workers) > 1 and self._remove_worker(worker):
             ending = asyncio.get_running_loop().create_task(worker.end())
             self._ending.add(ending)
@@ -252,7 +254,7 @@ class Pool:
 
     async def _begin(self) -> None:
         try:
-            worker = await Worker.begun()
+            worker = await WorkerProcess.start()
         except (OSError, EOFError) as error:
             self._not_before = asyncio.get_running_loop().time() + _RESTART_SECONDS
             logger.warning("worker.not_begun", reason=str(error) or type(error).__name__)
@@ -265,18 +267,18 @@ class Pool:
         self._starting.discard(starting)
         self._changed.set()
 
-    async def _watch(self, worker: Worker) -> None:
+    async def _watch(self, worker: WorkerProcess) -> None:
         """Remove a worker that ended by itself; the next task that needs one starts another."""
         code = await worker.wait_for_end()
         if self._remove_worker(worker):
             logger.warning("worker.ended", reason="it ended by itself", code=code)
             await worker.end()
 
-    async def _end(self, worker: Worker) -> None:
+    async def _end(self, worker: WorkerProcess) -> None:
         if self._remove_worker(worker):
             await worker.end()
 
-    def _remove_worker(self, worker: Worker) -> bool:
+    def _remove_worker(self, worker: WorkerProcess) -> bool:
         """Remove a worker; return whether it was in the pool."""
         known = self._workers.pop(worker, None) is not None
         if timer := self._idle.pop(worker, None):

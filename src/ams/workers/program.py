@@ -39,7 +39,7 @@ class Task(msgspec.Struct, array_like=True):
     sizes: Sequence[int]
 
 
-class Answer(msgspec.Struct, array_like=True):
+class JobAnswer(msgspec.Struct, array_like=True):
     """Sizes of the result parts of a function, or its error."""
 
     sizes: Sequence[int] = ()
@@ -81,16 +81,16 @@ def serve(source: BinaryIO, sink: BinaryIO, memory: memoryview) -> None:
         sink.flush()
 
 
-def _answer(task: Task, memory: memoryview) -> Answer:
+def _answer(task: Task, memory: memoryview) -> JobAnswer:
     try:
         made = _job(task.job)(parts_in(memory, task.sizes))
     except AmsError as error:
-        return Answer((), type(error).__name__, error.message)
+        return JobAnswer((), type(error).__name__, error.message)
     start, sizes = 0, [len(part) for part in made]
     for part, size in zip(made, sizes, strict=True):
         memory[start : start + size] = part
         start += size
-    return Answer(sizes)
+    return JobAnswer(sizes)
 
 
 @lru_cache

@@ -13,7 +13,7 @@ from ams.app.lifecycle import running
 from ams.app.moving.exporter import Installation
 from ams.app.wiring.engines import open_engines
 from ams.core.clock import DAY, Clock, ManualClock, Milliseconds, day_of, day_text, publish_time
-from ams.core.iam import Binding
+from ams.core.iam import RoleBinding
 from ams.core.issuer import Issuer, RoleRule
 from ams.core.messages import message
 from ams.core.names import Offset, SubscriptionId, new_topic_id, new_uuid
@@ -184,7 +184,7 @@ async def _make_as_google(opened: Installation) -> None:
     await opened.cursors.create(subscription, topic, Offset(1))
     options = ParallelOptions(dead_letter_policy=DeadLetterPolicy(GOOGLES, 5))
     await registry.subscriptions.create(subscription, project.id, GOOGLES, GOOGLES, 10, options=options)
-    bindings = (Binding("roles/pubsub.viewer", ("group:ops@example.com",), {"expression": "true"}),)
+    bindings = (RoleBinding("roles/pubsub.viewer", ("group:ops@example.com",), {"expression": "true"}),)
     for kind in ("topics", "subscriptions", "schemas"):
         await registry.policies.set(kind, project.id, GOOGLES, "", bindings, ANY_VERSION)
 

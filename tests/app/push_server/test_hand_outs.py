@@ -13,7 +13,7 @@ from ams.app.push_server.upstream import LongPoller, Poller
 from ams.client import AsyncClient, Client, Message, wire
 from ams.core.clock import Milliseconds
 from ams.core.push_config import PushConfig
-from ams.push.upstream import Gone, HandOut, NotTaken, Target, UpstreamError, Verdict
+from ams.push.upstream import Gone, NotTaken, PushHandOut, Target, UpstreamError, Verdict
 from tests.support.served import WORKER_TOKEN, InProcessService, in_process_service
 from tests.support.waiting import wait_until_async
 
@@ -42,11 +42,11 @@ class LeaseSetup:
         topic = self.admin.project("P").topic("T")
         await asyncio.to_thread(topic.publish, [Message(each) for each in payloads])
 
-    async def lease(self, most: int = 10, size: int = 2**20) -> Sequence[HandOut]:
+    async def lease(self, most: int = 10, size: int = 2**20) -> Sequence[PushHandOut]:
         await self.hand_outs.close()
         return await self.hand_outs.lease(TARGET, max_messages=most, max_bytes=size)
 
-    async def fail(self, hand_out: HandOut, attempts: int = 1) -> None:
+    async def fail(self, hand_out: PushHandOut, attempts: int = 1) -> None:
         await self.hand_outs.fail(TARGET, hand_out, Milliseconds(3000), REFUSED._replace(attempts=attempts))
 
     async def current(self) -> int:
@@ -69,7 +69,7 @@ async def lease_setup(service: InProcessService, request: pytest.FixtureRequest)
         admin.call(wire.delete_project("P"))
 
 
-def attempts_and_offsets(hand_outs: Sequence[HandOut]) -> list[tuple[int, int]]:
+def attempts_and_offsets(hand_outs: Sequence[PushHandOut]) -> list[tuple[int, int]]:
     return [(hand_out.attempt, each.offset) for hand_out in hand_outs for each in hand_out.messages]
 
 

@@ -139,16 +139,16 @@ def test_a_bad_configuration_ends_with_1(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_no_secret_is_shown() -> None:
     settings = PushSettings.load({}, NEEDED)
-    assert "secret" not in str(settings.shown())
+    assert "secret" not in str(settings.display_rows())
     assert "secret" not in repr(settings)
-    assert [name for name, *_ in settings.shown()] == [each.name for each in PushSettings.fields()]
+    assert [name for name, *_ in settings.display_rows()] == [each.name for each in PushSettings.fields()]
 
 
 def test_every_setting_of_the_push_server_has_its_row_in_the_reference() -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "push.md").read_text()
     rows = [
         f"| `{name}` | `{variable}` | {f'`{default}`' if default else ''} | {text} |"
-        for name, variable, default, text in PushSettings().shown()
+        for name, variable, default, text in PushSettings().display_rows()
     ]
 
     assert [row for row in rows if row not in page] == []

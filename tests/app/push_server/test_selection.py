@@ -19,7 +19,7 @@ from ams.core.names import SubscriptionId
 from ams.core.push_config import GoogleForm, PushConfig
 from ams.core.supervisor import Supervisor
 from ams.push import lease_holder
-from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
+from ams.push.upstream import Away, Gone, NotTaken, Pulled, Target, UpstreamError, UpstreamRefused, Verdict
 from ams.wire.push import WorkerState
 from tests.app.push_server.keepers import TargetTable
 from tests.support.reference_ams import TOKEN, ReferenceAms, error, reference_ams
@@ -214,18 +214,18 @@ async def test_a_service_that_knows_no_leases_any_more_is_followed_by_profile(re
 def test_p26_a_service_that_is_away_for_long_is_told_and_one_failure_is_not() -> None:
     condition = Condition(OK)
     for _ in range(10):
-        condition.missed()
-        condition.reached()
+        condition.note_failure()
+        condition.note_success()
     for _ in range(MAX_FAILURES - 1):
-        condition.missed()
+        condition.note_failure()
     assert condition.is_ok
-    condition.missed()
+    condition.note_failure()
     assert condition.text == NO_WORKER_TEXT
 
     for _ in range(MIN_SUCCESSES - 1):
-        condition.reached()
+        condition.note_success()
     assert not condition.is_ok
-    condition.reached()
+    condition.note_success()
     assert condition.is_ok
 
 
@@ -319,18 +319,19 @@ async def test_a_service_that_cannot_say_when_is_asked_less_and_less_often(refer
 @pytest.mark.parametrize(("answer", "kind"), [
     (error(404, "project doesn't exist", "NOT_FOUND"), Gone),
     (error(404, "Subscription doesn't exist", "NOT_FOUND"), Gone),
-    (error(404, "Topic doesn't exist", "NOT_FOUND"), Refused), (error(401, "Unauthorized", "UNAUTHORIZED"), Refused),
-    (error(403, "Access to this resource is forbidden", "FORBIDDEN"), Refused),
-    (error(409, "Push functionality is currently disabled", "CONFLICT"), Refused),
-    (error(409, "Subscription's topic doesn't exist", "CONFLICT"), Refused),
+    (error(404, "Topic doesn't exist", "NOT_FOUND"), UpstreamRefused),
+    (error(401, "Unauthorized", "UNAUTHORIZED"), UpstreamRefused),
+    (error(403, "Access to this resource is forbidden", "FORBIDDEN"), UpstreamRefused),
+    (error(409, "Push functionality is currently disabled", "CONFLICT"), UpstreamRefused),
+    (error(409, "Subscription's topic doesn't exist", "CONFLICT"), UpstreamRefused),
     (error(409, "Message is not the next one of the subscription", "CONFLICT"), NotTaken),
-    (error(400, "Invalid Pull Parameters Arguments", "INVALID_ARGUMENT"), Refused),
+    (error(400, "Invalid Pull Parameters Arguments", "INVALID_ARGUMENT"), UpstreamRefused),
     (error(500, "Backend Error", "INTERNAL_SERVER_ERROR"), Away), (error(503, "busy", "UNAVAILABLE"), Away),
     ((502, "<html>bad gateway"), Away), ((404, "404 page not found"), Away),
 ])  # fmt: skip
 def test_p21_a_failed_pull_is_told_by_what_can_be_done_about_it(answer: tuple[int, str], kind: type[UpstreamError]):
     assert kind_of(client_errors.refusal(answer[0], answer[1].encode())) is kind
-    assert kind_of(client_errors.Untrusted("x")) is Refused
+    assert kind_of(client_errors.Untrusted("x")) is UpstreamRefused
 
 
 async def test_an_answer_that_is_none_is_told_without_the_token(reference: ReferenceAms) -> None:

@@ -165,10 +165,10 @@ async def test_a_server_that_starts_answers_nothing_but_its_state(path: str) -> 
         assert await server.ask(path, activation()) == ("INTERNAL", UNABLE)
         assert await server.ask(STATUS) == ("INTERNAL", f"{UNABLE}.")
 
-        server.condition.missed()
+        server.condition.note_failure()
         assert await server.ask(STATUS) == ("INTERNAL", f"{UNABLE}.{NO_WORKER_TEXT}")
 
-        server.condition.reached()
+        server.condition.note_success()
         assert await server.ask(STATUS) == ("OK", "")
 
 
@@ -179,7 +179,7 @@ async def test_a_change_while_a_watch_sends_its_answer_is_sent_next() -> None:
 
     first = await anext(watching)
     for _ in range(3):
-        condition.missed()
+        condition.note_failure()
     second = await asyncio.wait_for(anext(watching), 60)
 
     assert [first.status, second.status] == [1, 2]
@@ -189,7 +189,7 @@ async def test_a_watch_gets_every_change(push_server: Server) -> None:
     watching = push_server.channel.unary_stream(WATCH)(b"", timeout=60)
     seen = [await watching.read()]
     for _ in range(3):
-        push_server.condition.missed()
+        push_server.condition.note_failure()
     seen.append(await watching.read())
     watching.cancel()
 

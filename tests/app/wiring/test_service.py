@@ -19,7 +19,7 @@ from google.cloud import pubsub_v1
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from structlog.testing import capture_logs
 
-from ams.app.lifecycle import Running
+from ams.app.lifecycle import RunningService
 from ams.app.wiring import engines, put_in_order, service
 from ams.app.wiring.engines import open_engines, retry_until_available
 from ams.app.wiring.identity import Identity, identity_of, trusted_by
@@ -46,7 +46,7 @@ from tests.support.waiting import wait_until_async
 
 
 @contextlib.asynccontextmanager
-async def start_service(data: Path, **settings: Any) -> AsyncIterator[tuple[Running, httpx.AsyncClient]]:
+async def start_service(data: Path, **settings: Any) -> AsyncIterator[tuple[RunningService, httpx.AsyncClient]]:
     async with (running_service(data, **settings) as (run, token),
                 asking(f"{run.base_url}/v1/projects/P", token) as client):  # fmt: skip
         await client.post(f"{run.base_url}/v1/projects/P", json={})

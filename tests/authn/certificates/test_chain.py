@@ -23,7 +23,7 @@ from ams.authn.certificates.certificate import (
     subject_sha256,
     unrepresentable,
 )
-from ams.authn.certificates.trust import Trust, TrustFolder, verified_chain
+from ams.authn.certificates.trust import TrustFolder, TrustStore, verified_chain
 from ams.authn.values import Presented
 from ams.core.clock import Milliseconds
 from ams.core.distinguished_names import normalise_name, of_certificate
@@ -231,7 +231,7 @@ def test_one_trust_judges_at_each_time_as_one_that_was_read_for_it(
         assert (said == BELIEVED) == is_good
 
 
-def verdict(trust: Trust, leaf: Credentials, shown: list[bytes], time: datetime.datetime) -> str:
+def verdict(trust: TrustStore, leaf: Credentials, shown: list[bytes], time: datetime.datetime) -> str:
     try:
         verified_chain(read_leaf(leaf.certificate), shown, trust, Milliseconds(int(time.timestamp() * 1000)))
     except CertificateRefused as error:

@@ -57,7 +57,7 @@ def relay_identity(names: Sequence[str], judge: Callable[[Presented], None] = la
     class Failures(FailedLogins):
         def __init__(self) -> None: ...
 
-        async def failed(self, address: str, *, code: int, reason: str, **_: Any) -> None:
+        async def record_failure(self, address: str, *, code: int, reason: str, **_: Any) -> None:
             if refused is not None:
                 refused.append((reason, code))
 

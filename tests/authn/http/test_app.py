@@ -271,7 +271,7 @@ class UsersOfAms:
     def __init__(self) -> None:
         self.away = False
 
-    async def named(self, token: str) -> tuple[str, bool] | None:
+    async def find_user(self, token: str) -> tuple[str, bool] | None:
         if self.away:
             raise ServiceFailed("AMS cannot be asked whose key this is")
         return {"of-an-admin": ("ada", True), "of-a-user": ("ben", False)}.get(token)
@@ -370,10 +370,10 @@ async def test_what_ams_says_is_kept_for_a_while(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(users, "_ask", ask)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     for _ in range(2):
-        assert await users.named("t") == ("ada", True)
-        assert await users.named("other") is None
+        assert await users.find_user("t") == ("ada", True)
+        assert await users.find_user("other") is None
     now[0] += 10
-    await users.named("t")
+    await users.find_user("t")
     assert asked == ["t", "other", "t"]
 
 
@@ -383,11 +383,11 @@ async def test_a_real_ams_says_whose_a_token_is(tmp_path: Path) -> None:
         rights = {"rights": [{"action": "*", "resource": "*"}]}
         reduced = ams.ask("POST", "/users/admin/tokens/reduced", rights)["token"]
         users = AmsUsers(ams.run.base_url)
-        admin = await users.named(ams.token)
+        admin = await users.find_user(ams.token)
         assert admin is not None
         assert admin[1]
-        assert await users.named(ben) == ("ben", False)
-        assert await users.named(reduced) == ("admin", False)
-        assert await users.named("0" * 64) is None
+        assert await users.find_user(ben) == ("ben", False)
+        assert await users.find_user(reduced) == ("admin", False)
+        assert await users.find_user("0" * 64) is None
     with pytest.raises(ServiceFailed):
-        await AmsUsers("https://127.0.0.1:1").named("token")  # no refusal
+        await AmsUsers("https://127.0.0.1:1").find_user("token")  # no refusal

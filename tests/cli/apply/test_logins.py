@@ -12,7 +12,7 @@ from ams.client import wire
 from ams.client.errors import AlreadyExists, InvalidInput
 from ams.client.wire import Call
 from ams.core.errors import BadDocument
-from ams.provisioning.declarations import Change, Declared, Existing, Fields, Key, Kind, Step
+from ams.provisioning.declarations import Declared, Existing, Fields, ResourceKey, ResourceKind, Step, StepSign
 from ams.provisioning.document import read_documents
 from ams.provisioning.execution import CarryingOut, carry_out
 from ams.provisioning.plan import PlanOptions, existing_issuer, plan
@@ -41,8 +41,11 @@ issuers:
     roles:
       - {{entitlement: "{ENTITLEMENT}", project: garden, roles: [publisher, consumer]}}
 """
-ISSUER, SENSOR = Key(Kind.ISSUER, "", "checkin"), Key(Kind.USER, "", "sensor")
-IDENTITY, TOKEN = Key(Kind.IDENTITY, "sensor", "checkin"), Key(Kind.TOKEN, "sensor", "field")
+ISSUER, SENSOR = ResourceKey(ResourceKind.ISSUER, "", "checkin"), ResourceKey(ResourceKind.USER, "", "sensor")
+IDENTITY, TOKEN = (
+    ResourceKey(ResourceKind.IDENTITY, "sensor", "checkin"),
+    ResourceKey(ResourceKind.TOKEN, "sensor", "field"),
+)
 
 
 def read_text_as_file(folder: Path, text: str = TEXT) -> Declared:
@@ -55,7 +58,7 @@ def existing_state(source: str = "registry", **token: Any) -> Existing:
         name="checkin", url=URL, audiences=["ams"], client_secret="***", create_users=True, source="registry",
         roles=[wire.RoleRule(entitlement=ENTITLEMENT, project="garden", roles=["consumer", "publisher"])],
     )  # fmt: skip
-    fields: dict[Key, Fields] = {
+    fields: dict[ResourceKey, Fields] = {
         SENSOR: {}, ISSUER: {**existing_issuer(issuer), "source": source}, IDENTITY: {"issuer": URL, "subject": "s-7"},
         TOKEN: {"expires_on": "2999-05-01T00:00:00Z", "rights": (PUBLISHING,)} | token,
     }  # fmt: skip
@@ -67,10 +70,10 @@ def test_the_plan_of_an_empty_service_makes_issuers_before_what_needs_them_and_s
 
     steps = plan(read_text_as_file(tmp_path), Existing())
 
-    assert [(s.change, s.key) for s in steps] == [(Change.ADD, e) for e in (SENSOR, ISSUER, IDENTITY, TOKEN)]
+    assert [(s.change, s.key) for s in steps] == [(StepSign.ADD, e) for e in (SENSOR, ISSUER, IDENTITY, TOKEN)]
     assert "s3cret" not in "\n".join(lines(steps))
     [secret] = plan(read_text_as_file(tmp_path), existing_state(), PlanOptions(set_secrets=True))
-    assert secret == Step(Change.ALTER, ISSUER, {"client_secret": {"file": str(tmp_path / "secret")}})
+    assert secret == Step(StepSign.ALTER, ISSUER, {"client_secret": {"file": str(tmp_path / "secret")}})
 
 
 NOTHING, PRUNE, RENEW = PlanOptions(), PlanOptions(prune=True), PlanOptions(renew_tokens=True)
@@ -78,16 +81,16 @@ EVERYTHING = PlanOptions(prune=True, renew_tokens=True)
 KEY = existing_state(key_id="00" * 20)
 OTHERS = "users: {sensor: {tokens: {}, bindings: {checkin: {issuer: 'https://issuer.example', subject: s-7}}}}"
 WITHOUT = "users: {sensor: {bindings: {}, tokens: {}}}\nissuers: {}"
-REMOVED = [Step(Change.REMOVE, TOKEN, {}), Step(Change.REMOVE, IDENTITY, {})]
+REMOVED = [Step(StepSign.REMOVE, TOKEN, {}), Step(StepSign.REMOVE, IDENTITY, {})]
 OTHER_AUDIENCE = TEXT.replace("[ams]", "[other]")
 
 
 @pytest.mark.parametrize(("text", "existing", "options", "steps"), [
     (TEXT, existing_state(), NOTHING, []), (TEXT, existing_state(), EVERYTHING, []), (OTHERS, KEY, EVERYTHING, []),
     (TEXT, existing_state("settings"), NOTHING, []),
-    (OTHER_AUDIENCE, existing_state("registry"), NOTHING, [Step(Change.ALTER, ISSUER, {"audiences": ("other",)})]),
+    (OTHER_AUDIENCE, existing_state("registry"), NOTHING, [Step(StepSign.ALTER, ISSUER, {"audiences": ("other",)})]),
     (WITHOUT, existing_state(), NOTHING, []),
-    (WITHOUT, existing_state(), PRUNE, [*REMOVED, Step(Change.REMOVE, ISSUER, {})]),
+    (WITHOUT, existing_state(), PRUNE, [*REMOVED, Step(StepSign.REMOVE, ISSUER, {})]),
     (WITHOUT, existing_state("settings"), PRUNE, REMOVED), ("users: {sensor: {}}", existing_state(), PRUNE, []),
 ], ids=[
     "all is there", "all is there and anything may be done", "a key is no declared token",
@@ -105,7 +108,7 @@ def test_a_token_that_differs_is_made_anew_when_that_is_asked_for_and_what_is_no
         ("users: {sensor: {tokens: {field: {token_file: f, expires_on: ~}}}}", existing_state(), ""),
     ):
         [step] = plan(read_text_as_file(tmp_path, text), existing, RENEW)
-        assert (step.change, step.key) == (Change.ALTER, TOKEN)
+        assert (step.change, step.key) == (StepSign.ALTER, TOKEN)
         assert (step.fields["rights"], step.fields["expires_on"]) == ((PUBLISHING,), end)
 
 
@@ -134,7 +137,7 @@ def test_an_issuer_keeps_what_is_not_declared_when_it_is_altered(tmp_path: Path)
         sent.append(call)
         return wire.Versioned(found, '"7"')
 
-    CarryingOut(ask, print).do(Step(Change.ALTER, ISSUER, {"audiences": ("ams",)}))
+    CarryingOut(ask, print).do(Step(StepSign.ALTER, ISSUER, {"audiences": ("ams",)}))
     looked, put = sent
 
     assert (looked.path, put.method, put.headers) == ("/v1/issuers/checkin", "PUT", {"If-Match": '"7"'})
@@ -160,7 +163,7 @@ def test_a_token_made_anew_is_revoked_first_and_its_secret_goes_to_the_file(tmp_
     service = Service(AlreadyExists("Token already exists", 409), None, made)
     fields = {"token_file": str(tmp_path / "field.token"), "expires_on": "", "rights": "all"}
 
-    carry_out([Step(Change.ALTER, TOKEN, fields)], service, KeptTokens(None), list, print)
+    carry_out([Step(StepSign.ALTER, TOKEN, fields)], service, KeptTokens(None), list, print)
 
     path = "/v1/users/sensor/tokens/field"
     assert service.asked == [f"POST {path}", f"DELETE {path}", f"POST {path}"]
@@ -173,7 +176,7 @@ def test_a_token_that_cannot_be_made_anew_is_not_revoked(tmp_path: Path) -> None
     fields = {"token_file": str(tmp_path / "field.token"), "expires_on": "", "rights": ("topics:publsh=*",)}
 
     with pytest.raises(InvalidInput, match="publsh"):
-        carry_out([Step(Change.ALTER, TOKEN, fields)], service, KeptTokens(None), list, print)
+        carry_out([Step(StepSign.ALTER, TOKEN, fields)], service, KeptTokens(None), list, print)
 
     assert service.asked == ["POST /v1/users/sensor/tokens/field"]
     assert not list(tmp_path.iterdir())
@@ -182,7 +185,7 @@ def test_a_token_that_cannot_be_made_anew_is_not_revoked(tmp_path: Path) -> None
 def test_tokens_whose_files_are_not_there_are_named(tmp_path: Path) -> None:
     said = read_text_as_file(tmp_path)
 
-    assert list(lost_tokens(said, [Step(Change.ADD, TOKEN, {})])) == []
+    assert list(lost_tokens(said, [Step(StepSign.ADD, TOKEN, {})])) == []
     assert list(lost_tokens(said, [])) == [
         f"token sensor/field was made before, and {tmp_path}/field.token is not here; "
         "if it is lost: ams token revoke field --user sensor, and apply again"
@@ -193,7 +196,7 @@ def test_tokens_whose_files_are_not_there_are_named(tmp_path: Path) -> None:
 
 def test_an_identity_that_somebody_else_has_ends_it_with_the_reason() -> None:
     service = Service(AlreadyExists("Identity is already bound to a user", 409), wire.Bindings(bindings=[]))
-    step = Step(Change.ADD, IDENTITY, {"issuer": URL, "subject": "s"})
+    step = Step(StepSign.ADD, IDENTITY, {"issuer": URL, "subject": "s"})
     with pytest.raises(AlreadyExists, match="Identity is already bound"):
         carry_out([step], service, KeptTokens(None), list, print)
 

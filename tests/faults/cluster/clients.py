@@ -59,7 +59,7 @@ class FrontClient(Client):
         give_up = time.monotonic() + 3 * PATIENCE_SECONDS
         while True:
             found, call = await self._once(self.next_request(), path, body, method, {})
-            if found.done:
+            if found.is_done:
                 return found.document
             assert call.has_failed, f"{method} {path} was answered {call.status} {call.text}"
             assert time.monotonic() < give_up, f"{method} {path} was not answered with success: {call}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from simulation.histories import parallel_scene as parallel
 from simulation.histories import scene
-from simulation.histories.attempts import Ending, worked
+from simulation.histories.attempts import Ending, count_acknowledged
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import ParallelEnding, TakeOvers, violations, with_more_attempts
 from tests.faults.cluster import calls as judges
@@ -126,7 +126,7 @@ class Run:
             self._fault.name, requests=len({call.request for call in calls}), failed=len(failed),
             in_flight=sum(judges.was_in_flight(call, self.course) for call in failed),
             longest=max(call.seconds for call in calls if not call.what.startswith("library")), back=back,
-            worked=worked(self.history.attempts, *(each.name for each in self._kinds))
+            worked=count_acknowledged(self.history.attempts, *(each.name for each in self._kinds))
             + self._streams.acknowledged_count,
             streamed=self._streams.acknowledged_count, taken_over=owners + self._streams.taken_over,
             sent_again=self._library.count_repeats(ending.topics[self.names.library]),

@@ -41,8 +41,8 @@ from simulation.histories.attempts import (
     Lease,
     Outcome,
     Settle,
+    count_acknowledged,
     run_of,
-    worked,
 )
 from simulation.histories.client import PROJECT, Client, Kind
 from simulation.histories.history import History
@@ -395,7 +395,7 @@ class Streams:
     @property
     def acknowledged_count(self) -> int:
         """Return how many messages were surely acknowledged."""
-        return worked(as_told(self.kinds, self._history.attempts), *(each.name for each in self.kinds))
+        return count_acknowledged(as_told(self.kinds, self._history.attempts), *(each.name for each in self.kinds))
 
     @property
     def taken_over(self) -> int:

@@ -98,7 +98,7 @@ class PushCampaign:
             number += MESSAGES_PER_PUBLISH
             body = {"messages": [message(name) for name in names]}
             tried = await client.attempt(client.next_request(), f"/topics/{pushed.name}:publish", body)
-            ids = tuple(int(each) for each in tried.document["messageIds"]) if tried.done else ()
+            ids = tuple(int(each) for each in tried.document["messageIds"]) if tried.is_done else ()
             self._publishes.append(Publish(**tried.facts, topic=pushed.name, names=tuple(names), ids=ids))
             await asyncio.sleep(PUBLISH_SECONDS)
         client.close()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ams.core.yaml_tree import MAX_BYTES
 from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.errors import PipelineError, WrongDefinition, WrongOption
-from ams.pipeline.job_run import Plan
+from ams.pipeline.job_run import RunPlan
 
 GOOD_DEFINITION = """\
 source:
@@ -37,7 +37,7 @@ sink:
 """
 
 
-def plan(folder: Path, text: str, *settings: str) -> Plan:
+def plan(folder: Path, text: str, *settings: str) -> RunPlan:
     (folder / "sites.csv").write_text("site,country\nA,NL\nB,FR\n")
     file = folder / "walls.yaml"
     file.write_text(text)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import Broken, WrongOption, WrongTable
 from ams.pipeline.jobs.alarm_messages import NOT_TAKEN, STATUSES, TAKEN, parse
-from ams.pipeline.jobs.alarms import Options, run
+from ams.pipeline.jobs.alarms import AlarmOptions, run
 from ams.pipeline.report.page import page
 from demo.pipeline.boards import alarm_sections, open_rows
 from demo.pipeline.samples import Mishaps
@@ -149,7 +149,7 @@ def test_a_name_that_is_too_long_for_an_index_is_broken() -> None:
 
 MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
 FIRST_PART = 40
-OPTIONS = Options(topics=TOPICS)
+OPTIONS = AlarmOptions(topics=TOPICS)
 
 
 @pytest.mark.long
@@ -197,9 +197,9 @@ def test_a_database_without_an_address_is_a_wrong_option(tmp_path: Path, monkeyp
     not_started: Any = recorded_run(None, tmp_path)  # type: ignore[arg-type]  # Spark is not asked
 
     with pytest.raises(WrongOption, match="option database: .*set AMS_PIPELINE_DATABASE"):
-        run(not_started, Options())
+        run(not_started, AlarmOptions())
     with pytest.raises(WrongOption, match="option database: leave the password out"):
-        run(not_started, Options(database="postgresql://me:secret@127.0.0.1:1/x"))
+        run(not_started, AlarmOptions(database="postgresql://me:secret@127.0.0.1:1/x"))
 
 
 class Rows(NamedTuple):

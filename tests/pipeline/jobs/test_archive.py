@@ -27,15 +27,15 @@ from ams.pipeline.job_run import Run
 from ams.pipeline.jobs import replay as replay_job
 from ams.pipeline.jobs import schema_check
 from ams.pipeline.jobs.archive import (
+    ArchiveJobOptions,
     CheckOptions,
-    Options,
     Selection,
     archive_table,
+    gap_text,
     read_archive,
     run,
     run_check,
     steps,
-    told,
     with_date,
 )
 from ams.pipeline.service import Service
@@ -51,7 +51,7 @@ def test_gaps_and_doubles_are_told(spark: SparkSession) -> None:
     offsets = [("meadow", "plants", number) for number in (0, 1, 3, 4, 4, 9)] + [("meadow", "stones", 5)]
     rows = steps(spark.createDataFrame(offsets, "project string, topic string, offset long")).collect()
 
-    assert sorted(told((row.project, row.topic, row.previous, row.offset)) for row in rows) == [
+    assert sorted(gap_text((row.project, row.topic, row.previous, row.offset)) for row in rows) == [
         "meadow/plants: offset 2 is missing", "meadow/plants: offset 4 is there twice",
         "meadow/plants: offsets 5 to 8 are missing",
     ]  # fmt: skip
@@ -68,7 +68,7 @@ def test_a_project_is_archived_merged_and_checked(
 
     def archive(**options: Any) -> None:
         job = Run(spark, tmp_path / "work", garden.options)
-        run(job, Options(path=str(path), batch_messages=3, **options))
+        run(job, ArchiveJobOptions(path=str(path), batch_messages=3, **options))
 
     odd = Message(bytes(range(256)), {"naïve": "☃", "": "x=y"})
     garden.topic("plants", [odd, *make_messages(4)])
@@ -120,7 +120,7 @@ def check_finds(spark: SparkSession, path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(("make", "reason"), [
-    (lambda: Options(topics=()), "option topics: names no topic"),
+    (lambda: ArchiveJobOptions(topics=()), "option topics: names no topic"),
     (lambda: read_plan("archive", ["file_mib=0"]), "option file_mib: Expected int >= 1"),
     (lambda: read_plan("archive", ["batch_messages=0"]), "option batch_messages: Expected int >= 1"),
     (lambda: CheckOptions(archive="a", first="May"), "option first: 'May' is no day such as 2024-03-05"),
@@ -131,7 +131,7 @@ def test_options_that_cannot_be_name_themselves(make: Callable[[], object], reas
 
 
 def by_spark(spark: SparkSession, garden: Garden, path: Path) -> None:
-    run(Run(spark, path.parent / "work", garden.options), Options(path=str(path), batch_messages=3))
+    run(Run(spark, path.parent / "work", garden.options), ArchiveJobOptions(path=str(path), batch_messages=3))
 
 
 def without_spark(garden: Garden, path: Path) -> None:
@@ -168,7 +168,7 @@ def test_both_write_the_same_rows_and_neither_into_the_table_of_the_other(
         run_check(Run(spark, tmp_path / "checking", {}), CheckOptions(archive=str(path)))
         again = Run(spark, tmp_path / f"replay-{path.name}", garden.options)
         target = {"to": f"again-{path.name}", "create_topics": True}
-        replay_job.run(again, replay_job.Options(archive=str(path), topic=f"{garden.name}/plants", **target))
+        replay_job.run(again, replay_job.ReplayOptions(archive=str(path), topic=f"{garden.name}/plants", **target))
         assert again.progress.messages == 8
     capsys.readouterr()
     with pytest.raises(WrongTable, match="is written by `ams archive`, whose place is in the table"):
@@ -190,13 +190,13 @@ REPLAY_OPTIONS = {"archive": "a", "topic": "GARDEN/plants", "to": "again"}
 ])  # fmt: skip
 def test_what_cannot_be_replayed_is_told(options: dict[str, object], said: str) -> None:
     with pytest.raises(WrongOption, match=said):
-        replay_job.Options(**{**REPLAY_OPTIONS, **options})
+        replay_job.ReplayOptions(**{**REPLAY_OPTIONS, **options})
     with pytest.raises(WrongOption, match="option slice: Expected int >= 1"):
         read_plan("replay", [*(f"{name}={value}" for name, value in REPLAY_OPTIONS.items()), "slice=0"])
 
 
 def test_progress_is_kept_and_of_one_replay_only(tmp_path: Path) -> None:
-    progress = replay_job.Progress(replay="r/1", messages=5, start=0, stop=9, next=3, begun=1.0)
+    progress = replay_job.ReplayProgress(replay="r/1", messages=5, start=0, stop=9, next=3, begun=1.0)
     assert replay_job.read_progress(tmp_path / "work", "r/1") is None
 
     replay_job.keep(tmp_path / "work", progress)
@@ -207,7 +207,7 @@ def test_progress_is_kept_and_of_one_replay_only(tmp_path: Path) -> None:
 
 
 def test_a_replay_that_was_left_too_long_ago_is_refused() -> None:
-    hour_ago = replay_job.Progress(replay="r/1", messages=5, start=0, stop=9, next=3, begun=time.time() - 3600)
+    hour_ago = replay_job.ReplayProgress(replay="r/1", messages=5, start=0, stop=9, next=3, begun=time.time() - 3600)
 
     replay_job.refuse_stale(hour_ago, 4000)
     replay_job.refuse_stale(msgspec.structs.replace(hour_ago, next=9), 100)
@@ -222,7 +222,7 @@ def test_a_range_is_published_again_in_order_and_marked(spark: SparkSession, gar
     archive_table(spark, str(tmp_path / "archive")).append(with_date(messages.repartition(2)), 0, "query")
     third = garden.client.call(wire.read_topic(garden.name, "plants", start=3, most=1))[0].publish_time
     told: dict[str, Any] = {"archive": str(tmp_path / "archive"), "topic": f"{garden.name}/plants", "to": "again"}
-    options = replay_job.Options(**told, start=third, to_offset=7, slice=3, create_topics=True)
+    options = replay_job.ReplayOptions(**told, start=third, to_offset=7, slice=3, create_topics=True)
     replay = Run(spark, tmp_path / "work", garden.options)
 
     replay_job.run(replay, options)
@@ -250,7 +250,7 @@ READING = {
     "required": ["site"],
 }  # fmt: skip
 ATTRIBUTES = {"required": ["origin"], "patterns": {"origin": "^[A-Z]+$"}}
-RULES = schema_check.Rules("json", json.dumps(READING), json.dumps(ATTRIBUTES))
+RULES = schema_check.SchemaParts("json", json.dumps(READING), json.dumps(ATTRIBUTES))
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["site", "celsius", "other"]), inner),
@@ -258,7 +258,7 @@ JSON = st.recursive(
 )
 
 
-def of_the_service(rules: schema_check.Rules, offset: int, data: bytes, attributes: dict[str, str]) -> str | None:
+def of_the_service(rules: schema_check.SchemaParts, offset: int, data: bytes, attributes: dict[str, str]) -> str | None:
     compiled = compile_stored(rules.type, rules.payload, rules.attributes)
     try:
         compiled.check(offset, message(b64encode(data).decode(), attributes), Budget())
@@ -280,7 +280,7 @@ def test_a_datum_of_avro_is_read_as_the_service_reads_it() -> None:
     datum = io.BytesIO()
     schemaless_writer(datum, schema, {"site": "athens"})
 
-    with schema_check.Verdicts(schema_check.Rules("avro", json.dumps(schema), None)) as verdicts:
+    with schema_check.Verdicts(schema_check.SchemaParts("avro", json.dumps(schema), None)) as verdicts:
         assert verdicts.refusal(0, datum.getvalue(), {}) is None
         refusal = verdicts.refusal(3, datum.getvalue() + b"x", {})
         assert refusal == "Message 3 is not valid.1 bytes left over after the datum"
@@ -297,7 +297,7 @@ def test_a_file_in_protocol_buffers_says_what_payloads_must_be(tmp_path: Path) -
 
 def test_what_takes_long_is_checked_apart() -> None:
     """A list of unique items is compared for longer than other messages may wait."""
-    rules = schema_check.Rules("json", json.dumps({"uniqueItems": True, "items": {"type": "integer"}}), None)
+    rules = schema_check.SchemaParts("json", json.dumps({"uniqueItems": True, "items": {"type": "integer"}}), None)
     large = json.dumps([{"n": number} for number in range(60_000)]).encode()
 
     with schema_check.Verdicts(rules) as verdicts:
@@ -331,7 +331,7 @@ def test_a_file_that_is_no_schema_is_refused(tmp_path: Path, content: Any, reaso
 
 def test_options_of_a_schema_that_cannot_be_name_themselves() -> None:
     with pytest.raises(WrongOption, match="option schema: give a schema by its name, or files, one of the two"):
-        schema_check.Options(archive="a")
+        schema_check.SchemaCheckOptions(archive="a")
     with pytest.raises(WrongOption, match="option type: Invalid enum value 'xml'"):
         read_plan("schema-check", ["archive=a", "file=f", "type=xml"])
     with pytest.raises(WrongOption, match="option most: Expected int >= 0"):
@@ -351,7 +351,7 @@ def test_a_schema_is_held_against_an_archive(
     capsys.readouterr()
 
     with pytest.raises(CheckFailed, match="3 of 4 messages would be refused"):
-        schema_check.run(job, schema_check.Options(archive=archive, schema="star", most=2))
+        schema_check.run(job, schema_check.SchemaCheckOptions(archive=archive, schema="star", most=2))
 
     dry_run = garden.client.call(wire.dry_run(garden.name, "star", "stars"))
     assert dry_run.reasons[0].reason == "Message 1 data is not valid,(root): magnitude is required"
@@ -363,5 +363,5 @@ def test_a_schema_is_held_against_an_archive(
 
     (tmp_path / "any.json").write_text(json.dumps({"title": "anything"}))
     with pytest.raises(CheckFailed, match="1 of 4 messages would be refused"):
-        schema_check.run(job, schema_check.Options(archive=archive, file=str(tmp_path / "any.json")))
+        schema_check.run(job, schema_check.SchemaCheckOptions(archive=archive, file=str(tmp_path / "any.json")))
     assert "secret" not in capsys.readouterr().out

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import Broken, WrongOption
 from ams.pipeline.jobs.cloud import ldif, parse
-from ams.pipeline.jobs.cloud.job import Options, run
+from ams.pipeline.jobs.cloud.job import CloudOptions, run
 from ams.pipeline.jobs.cloud.parse import MAX_NAME, description
 from demo.pipeline.samples import NONE, Mishaps
 from demo.pipeline.samples.cloud import messages
@@ -329,7 +329,7 @@ def test_what_cannot_be_read_says_why(data: bytes, reason: str) -> None:
 MISHAPS = Mishaps(late=0.2, doubled=0.2, broken=0.1)
 SPOILT_PARTS = (b"no colon", b"hello", b"\xff", b",X=", b": X=", b'"Id"', b"_ie")
 NOW = datetime(2024, 3, 6, 7, tzinfo=UTC)
-OPTIONS = Options(now=NOW.isoformat())
+OPTIONS = CloudOptions(now=NOW.isoformat())
 
 
 @pytest.mark.long
@@ -360,9 +360,9 @@ def test_the_latest_description_of_each_site_counts_in_any_order(spark: SparkSes
 
 def test_what_cannot_be_is_a_wrong_option() -> None:
     with pytest.raises(WrongOption, match="option now: 'noon' is no time"):
-        Options(now="noon")
+        CloudOptions(now="noon")
     with pytest.raises(WrongOption, match="option stale_hours"):
-        Options(stale_hours=0)
+        CloudOptions(stale_hours=0)
 
 
 def sites(job: Any) -> list[tuple[Any, ...]]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.federation import Options, run
+from ams.pipeline.jobs.federation import FederationOptions, run
 from ams.pipeline.jobs.federation_messages import NOT_TAKEN, TAKEN, parse, redact_payload
 from demo.pipeline.samples import Mishaps, Sample
 from demo.pipeline.samples.federation import ANSWERS, KEYCLOAK, messages
@@ -139,8 +139,8 @@ def test_the_state_of_deployments_follows_from_what_was_said_in_whatever_order_i
     one = recorded_run(spark, tmp_path / "one", told)
     two = recorded_run(spark, tmp_path / "two", shuffled[:70], [*shuffled[70:], *told[:20]])
 
-    run(one, Options())
-    run(two, Options())
+    run(one, FederationOptions())
+    run(two, FederationOptions())
 
     expected = versions_of(told)
     assert rows_of(one, "versions", STATE) == expected
@@ -179,7 +179,7 @@ def test_a_service_told_of_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     ]
     job = recorded_run(spark, tmp_path, store_samples(told, every=timedelta(seconds=10)))
 
-    run(job, Options(configurations=(KEYCLOAK,), answers=(ANSWERS,)))
+    run(job, FederationOptions(configurations=(KEYCLOAK,), answers=(ANSWERS,)))
 
     assert rows_of(job, "versions", "version, deployment_type, state, seconds, deployer, error") == [
         (0, None, "unknown", None, "east", None), (1, "create", "deployed", 40, "west", None),

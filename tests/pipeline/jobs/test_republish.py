@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from ams.client import Message, wire
 from ams.pipeline.job_run import Run, quarantine_of
 from ams.pipeline.jobs.base import read_options
-from ams.pipeline.jobs.republish import Options, Rule, run
+from ams.pipeline.jobs.republish import RepublishOptions, Rule, run
 from tests.pipeline.garden import Garden
 
 
@@ -24,7 +24,7 @@ from tests.pipeline.garden import Garden
     ({"topics": ["a"], "default": ["b"], "batch_messages": 0}, "option batch_messages: Expected"),
 ])  # fmt: skip
 def test_rules_that_cannot_be_are_told(options: dict[str, object], said: str) -> None:
-    read, wrong = read_options(Options, options)
+    read, wrong = read_options(RepublishOptions, options)
     assert read is None
     assert [each for each in wrong if said in str(each)]
 
@@ -47,7 +47,7 @@ MESSAGES = [
 @pytest.mark.long
 def test_rules_decide_where_each_message_goes(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
     garden.topic("in", MESSAGES[:5], MESSAGES[5:])
-    options = Options(topics=("in",), rules=RULES, default=("rest",), create_topics=True, origin=True)
+    options = RepublishOptions(topics=("in",), rules=RULES, default=("rest",), create_topics=True, origin=True)
 
     run(Run(spark, tmp_path, garden.options), options)
 
@@ -77,7 +77,7 @@ def test_what_the_schema_of_a_topic_refuses_is_set_aside_and_the_rest_goes_on(
     garden.topic("in", [*messages, Message(b'{"n": "x"}'), Message(b"no JSON"), Message(b'{"n": 5}')])
 
     begun = Run(spark, tmp_path, garden.options)
-    run(begun, Options(topics=("in",), default=("strict", "loose"), create_topics=True, origin=True))
+    run(begun, RepublishOptions(topics=("in",), default=("strict", "loose"), create_topics=True, origin=True))
 
     assert _read_topics(garden) == {
         "strict": ['{"n": 0}', '{"n": 1}', '{"n": 2}', '{"n": 5}'],

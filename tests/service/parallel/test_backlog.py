@@ -20,27 +20,27 @@ from ams.core.names import Offset
 from ams.service.parallel import hand_out_ids
 from ams.service.parallel.backlog import DEAD_LETTER_RETRY_MS, Backlog, Settling
 from ams.service.parallel.hand_out_ids import FinalIds
-from ams.service.parallel.message_state import Done, Failures, KeyConsumer, Rules
-from ams.storage.cursors.acks import Mark, Progress
+from ams.service.parallel.message_state import Done, Failures, KeyConsumer, RetryRules
+from ams.storage.cursors.acks import AckProgress, Mark
 from tests.service.parallel.site import group_ids
 
 DEADLINE = 1000  # milliseconds of a lease
-RULES = Rules(200, 3000)
+RULES = RetryRules(200, 3000)
 GRACE = 2000  # until then ids of the previous run are valid
 PREVIOUS_HAND_OUT = "1.1.2.1.abcdef"  # a hand-out of the previous run
 NOW = 1
 END_OF_TIME_MS = 2**40
 
 
-def after_a_restart(rules: Rules = RULES) -> Backlog:
+def after_a_restart(rules: RetryRules = RULES) -> Backlog:
     """Return a subscription of four messages in its third run; all may be on lease from the run before."""
-    progress = Progress(0, 1, 3, BitMap64(), {}, None)
+    progress = AckProgress(0, 1, 3, BitMap64(), {}, None)
     return Backlog(progress, "abcdef", rules, end=4, grace_until=GRACE)
 
 
 def exactly_once() -> Backlog:
     """Return a subscription of unleased messages, with exactly-once delivery."""
-    progress = Progress(0, 1, 3, BitMap64(), {}, None)
+    progress = AckProgress(0, 1, 3, BitMap64(), {}, None)
     rules = RULES._replace(exactly_once=True)
     return Backlog(progress, "abcdef", rules, end=0, grace_until=0)
 
@@ -148,7 +148,7 @@ class BacklogMachine(RuleBasedStateMachine):
         """Drop memory-only state; a change that is being written may be lost: here, it is."""
         self.run_number += 1
         floor = self._floor()
-        progress = Progress(
+        progress = AckProgress(
             floor, self.epoch, self.run_number, BitMap64([each for each in self.done if each >= floor]),
             {each: count for each, count in self.failures.items() if each not in self.done and each >= floor}, None,
             {each: mark for each, mark in self.taken_back.items() if each not in self.done and each >= floor},
@@ -532,7 +532,7 @@ TestWalk = BacklogMachine.TestCase
 
 
 END = 40
-PROGRESS_FROM_FLOOR = Progress(3, 0, 1, BitMap64([5, 7]), {})
+PROGRESS_FROM_FLOOR = AckProgress(3, 0, 1, BitMap64([5, 7]), {})
 
 
 def spans_of_offsets() -> st.SearchStrategy[list[Offset]]:
@@ -701,7 +701,7 @@ def test_what_was_finished_before_exactly_once_delivery_began_is_known_to_nobody
 
 
 def test_what_was_finished_before_a_restart_is_believed_while_leases_of_then_may_last() -> None:
-    progress = Progress(2, 1, 3, BitMap64([3]), {}, None)
+    progress = AckProgress(2, 1, 3, BitMap64([3]), {}, None)
     rules = RULES._replace(exactly_once=True)
     backlog = Backlog(progress, "abcdef", rules, end=4, grace_until=GRACE)
     ids = {"1.1.2.7.abcdef": [1, 3]}
@@ -711,7 +711,7 @@ def test_what_was_finished_before_a_restart_is_believed_while_leases_of_then_may
 
 
 def test_only_the_newer_finishers_are_remembered_and_older_ids_are_refused_then() -> None:
-    known = FinalIds(Progress(0, 1, 3, BitMap64(), {}, None), 0)
+    known = FinalIds(AckProgress(0, 1, 3, BitMap64(), {}, None), 0)
     half = hand_out_ids.MAX_REMEMBERED_IDS // 2
 
     def is_final_id(offset: int, number: int, attempt: int = 1) -> bool:
@@ -753,7 +753,7 @@ def test_a_message_in_the_dead_letter_topic_is_given_to_nobody_when_that_could_n
 
 
 def test_retention_forgets_failures_of_what_it_takes_and_no_others() -> None:
-    failures = Failures({Offset(each): each + 1 for each in range(4)}, Rules(most_attempts=9))
+    failures = Failures({Offset(each): each + 1 for each in range(4)}, RetryRules(most_attempts=9))
     for each in (1, 3):
         failures.queue_dead_letter(Offset(each))
     failures.stored_dead_letters.update(map(Offset, (0, 2)))

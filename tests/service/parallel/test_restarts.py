@@ -13,7 +13,7 @@ from ams.core.retention_clock import RetentionClock
 from ams.service.parallel.open_subscriptions import MAX_LEASE_MS
 from ams.service.subscription_offsets import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
-from ams.storage.cursors.acks import Change
+from ams.storage.cursors.acks import AckUpdate
 from tests.service.parallel.site import (
     DEAD_LETTER_POLICY,
     LEASE_PASSED_MS,
@@ -142,7 +142,7 @@ async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgott
     subscription = await site.subscription()
     topic = await site.topic()
     progress = await site.engines.cursors.take_over(subscription.id, topic.id)
-    done = Change([(1, 2), (3, 5)])
+    done = AckUpdate([(1, 2), (3, 5)])
     assert await site.engines.cursors.settle(subscription.id, progress.epoch, progress.run, done)
     assert await site.offsets() == [0]
     await site.publish(2, 3, 4)

@@ -9,7 +9,7 @@ import pytest
 from ams.core.errors import OwnedElsewhere
 from ams.core.names import SubscriptionId
 from ams.core.parallel_options import ParallelOptions, RetryPolicy
-from ams.push.upstream import Away, Gone, HandOut, NotTaken, Target, Verdict
+from ams.push.upstream import Away, Gone, NotTaken, PushHandOut, Target, Verdict
 from ams.service.push.runner import HOLDER, EngineHandOuts
 from tests.push.keepers import target
 from tests.service.parallel.site import ParallelSite
@@ -24,15 +24,15 @@ class Leasing:
         self.site, self.target = site, of
         self.hand_outs = EngineHandOuts(site.engines.registry, site.working)
 
-    async def lease(self, most: int = 10) -> Sequence[HandOut]:
+    async def lease(self, most: int = 10) -> Sequence[PushHandOut]:
         return await self.hand_outs.lease(self.target, max_messages=most, max_bytes=2**20)
 
-    async def lease_published(self, *numbers: int) -> HandOut:
+    async def lease_published(self, *numbers: int) -> PushHandOut:
         await self.site.publish(*numbers)
         (hand_out,) = await self.lease()
         return hand_out
 
-    async def fail(self, hand_out: HandOut, wait: int = 3000) -> None:
+    async def fail(self, hand_out: PushHandOut, wait: int = 3000) -> None:
         await self.hand_outs.fail(self.target, hand_out, wait, REFUSAL)
 
 
@@ -44,7 +44,7 @@ async def leasing(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
         yield Leasing(site, target("/projects/P/subscriptions/s", identity=identity, parallel=True))
 
 
-def offsets(hand_outs: Sequence[HandOut]) -> list[int]:
+def offsets(hand_outs: Sequence[PushHandOut]) -> list[int]:
     return [each.offset for hand_out in hand_outs for each in hand_out.messages]
 
 

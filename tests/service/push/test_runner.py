@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.core.push_config import AskedPush, created
+from ams.core.push_config import AskedPush, new_push_config
 from ams.core.quotas import STORED_BYTES
 from ams.push.upstream import Away, Gone, Verdict
 from ams.service.dead_letters import DeadLetters
@@ -208,7 +208,9 @@ async def test_a_dead_letter_without_room_is_tried_again_later_and_the_worker_is
     async with open_use_cases(tmp_path) as made:
         engines = made.engines
         await engines.topics.create(made.caller, "dead")
-        config = created(AskedPush(mattermost_url="https://chat.example/hooks/x", dead_letter_topic="dead"), str)
+        config = new_push_config(
+            AskedPush(mattermost_url="https://chat.example/hooks/x", dead_letter_topic="dead"), str
+        )
         here = made.caller.here.id
         await engines.registry.subscriptions.change_push(here, SUBSCRIPTION, lambda _: config, None)
         stored = StoredBytes(engines.registry, engines.log, engines.clock)

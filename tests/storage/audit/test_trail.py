@@ -21,7 +21,7 @@ from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable
 from ams.core.rate import LoginLimit
 from ams.core.supervisor import Supervisor
 from ams.http.audit import CUT_SHORT_REASON
-from ams.storage.audit.event import FAILED, REFUSED, decode_event, moment, result_of, written
+from ams.storage.audit.event import FAILED, REFUSED, decode_event, encode_event, moment, result_of
 from ams.storage.audit.records import AuditRecords
 from ams.storage.audit.trail import (
     MAX_EVENTS_PER_ADDRESS,
@@ -211,12 +211,12 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 @given(actor=TEXT, resource=TEXT, reason=TEXT, at=st.integers(-(10**9), 10**9), times=st.integers(1, 10**6))
 def test_what_is_written_is_one_line_and_read_back(actor: str, resource: str, reason: str, at: int, times: int) -> None:
     one = event(at, actor=actor, resource=resource, reason=reason, times=times)
-    assert decode_event(written(one)) == one
-    assert written(one).count(b"\n") == 1
+    assert decode_event(encode_event(one)) == one
+    assert encode_event(one).count(b"\n") == 1
 
 
 def test_times_are_those_of_rfc_3339() -> None:
-    assert b'"time":"2023-11-14T22:13:20.005Z"' in written(event(5))
+    assert b'"time":"2023-11-14T22:13:20.005Z"' in encode_event(event(5))
     assert moment("2023-11-14T22:13:20.005Z") == moment("2023-11-14T23:13:20.005+01:00") == NOON + 5
     assert moment("2023-11-14") == moment("2023-11-14T00:00:00") == moment("2023-11-14T00:00:00Z")
 
@@ -226,7 +226,7 @@ def test_the_file_is_for_the_owner_only_and_after_a_torn_line_the_next_one_is_wh
     LineFile(path).append(first)
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     with Path(path).open("ab") as file:
-        file.write(written(second)[:40])
+        file.write(encode_event(second)[:40])
 
     LineFile(path).append(third)
 
@@ -240,7 +240,7 @@ def test_the_file_is_for_the_owner_only_and_after_a_torn_line_the_next_one_is_wh
 def test_a_line_that_somebody_else_wrote_and_no_table_takes_is_passed_by(path: str, said: dict[str, object]) -> None:
     """It would block all later lines."""
     one = event()
-    Path(path).write_bytes(json.dumps(json.loads(written(one)) | said).encode() + b"\n" + written(one))
+    Path(path).write_bytes(json.dumps(json.loads(encode_event(one)) | said).encode() + b"\n" + encode_event(one))
     assert list(events_in(path)) == [one]
 
 
@@ -285,7 +285,7 @@ class Refusals:
     async def login(self, address: str, times: int = 1, actor: str = "") -> None:
         logins = FailedLogins("ams", self.trail, LoginLimit(0, ManualClock()), ManualClock())
         for _ in range(times):
-            await logins.failed(address, code=401, reason="Unauthorized", resource="/users", actor=actor)
+            await logins.record_failure(address, code=401, reason="Unauthorized", resource="/users", actor=actor)
         assert logins.failures == times
 
     def list_refusals(self) -> list[tuple[str, str, str, int, int]]:

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from ams.core.errors import AmsError, SubscriptionGone
 from ams.core.names import Offset, SubscriptionId, TopicId, new_uuid
 from ams.core.offsets import Range
-from ams.storage.cursors.acks import Change, CursorStore, Horizon, Mark, Progress
+from ams.storage.cursors.acks import AckProgress, AckUpdate, CursorStore, Horizon, Mark
 from tests.storage.cursors.stores import OTHER_TOPIC, TOPIC
 
 
@@ -57,7 +57,7 @@ class NaiveCursor:
         return self.floor, self.run, self.done, self.failures, self.horizon, self.taken_back, self.lost
 
 
-def facts_of(progress: Progress, lost: int) -> tuple[object, ...]:
+def facts_of(progress: AckProgress, lost: int) -> tuple[object, ...]:
     """Return the facts of a progress, as `NaiveCursor.facts` does of the model."""
     done, failures, taken_back = set(progress.done), dict(progress.failures), dict(progress.taken_back)
     return progress.floor, progress.run, done, failures, progress.horizon, taken_back, lost
@@ -72,7 +72,7 @@ class Deed(NamedTuple):
     is_for_the_gone: bool = False  # whether it also succeeds for a deleted subscription
 
 
-def settle(change: Change, late_epoch: int = 0, late_run: int = 0) -> Deed:
+def settle(change: AckUpdate, late_epoch: int = 0, late_run: int = 0) -> Deed:
     """Settle a change with an epoch and a run that are so many too old."""
 
     def expect(model: NaiveCursor) -> object:
@@ -167,7 +167,7 @@ def lose_below(oldest: Offset) -> Deed:
     def expect(model: NaiveCursor) -> object:
         return model.lost + (model.lost_below(oldest) if model.topic == TOPIC else 0)
 
-    return Deed(f"lost below {oldest}", lambda store, sub, _: store.lost(sub, {TOPIC: oldest}), expect)
+    return Deed(f"lost below {oldest}", lambda store, sub, _: store.lost_messages(sub, {TOPIC: oldest}), expect)
 
 
 def create(offset: Offset) -> Deed:
@@ -218,7 +218,7 @@ async def follow_plan(
         assert await apply_deed(deed, asked, subscription, model) == expect_answer(deed, model), deed.name
         if not model.is_gone:
             progress = await looked_at.progress(subscription)
-            assert facts_of(progress, await looked_at.lost(subscription, {})) == model.facts()
+            assert facts_of(progress, await looked_at.lost_messages(subscription, {})) == model.facts()
             assert progress.epoch == model.epoch
     await asked.drop(subscription)
 
@@ -230,7 +230,7 @@ counts: st.SearchStrategy[Mapping[Offset, int]] = st.dictionaries(offsets, st.in
 horizons = st.builds(Horizon, offsets, st.integers(0, 2**45))
 marks = st.dictionaries(offsets, st.builds(Mark, st.integers(1, 3), st.integers(1, 5)), max_size=4)
 changes = st.builds(
-    Change, st.lists(ranges, max_size=4), st.one_of(st.just({}), counts), st.one_of(st.none(), horizons),
+    AckUpdate, st.lists(ranges, max_size=4), st.one_of(st.just({}), counts), st.one_of(st.none(), horizons),
     st.one_of(st.just({}), marks),
 )  # fmt: skip
 in_time = st.builds(settle, changes, st.just(0), st.just(0))

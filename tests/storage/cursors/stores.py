@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.names import Offset, TopicId
-from ams.storage.cursors.acks import Change, CursorStore, Progress
+from ams.storage.cursors.acks import AckProgress, AckUpdate, CursorStore
 from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.cursors.postgresql import PostgresCursors
 from ams.storage.cursors.postgresql_rows import DatabaseTime
@@ -73,9 +73,9 @@ class StandingTime(DatabaseTime):
         return moment
 
 
-def make_change(*ranges: tuple[int, int]) -> Change:
-    return Change([(begin, end) for begin, end in ranges])
+def make_change(*ranges: tuple[int, int]) -> AckUpdate:
+    return AckUpdate([(begin, end) for begin, end in ranges])
 
 
-async def settle(cursors: CursorStore, taken: Progress, change: Change) -> bool:
+async def settle(cursors: CursorStore, taken: AckProgress, change: AckUpdate) -> bool:
     return await cursors.settle(SUB, taken.epoch, taken.run, change)

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ams.core.errors import AckTimeout, AmsError, InvalidInput
 from ams.storage.cursors import base
-from ams.storage.cursors.base import MAX_HANDED, Cursor, Grace, HandOut
+from ams.storage.cursors.base import MAX_HANDED, Cursor, CursorHandOut, Grace
 
 TOPIC = b"t" * 16
 OTHER = b"o" * 16
@@ -112,7 +112,7 @@ class CursorMachine(RuleBasedStateMachine):
         super().__init__()
         self.cursor = Cursor(TOPIC, 0)
         self.now = 0
-        self.batches: list[HandOut] = []
+        self.batches: list[CursorHandOut] = []
         self.acknowledged = 0
 
     @rule(milliseconds=st.integers(0, 6_000))
@@ -124,7 +124,7 @@ class CursorMachine(RuleBasedStateMachine):
         end = self.cursor.offset + count
         self.cursor = base.hand_out(self.cursor, end, self.now)
         if count:
-            self.batches.append(HandOut(end, self.now))
+            self.batches.append(CursorHandOut(end, self.now))
 
     @precondition(lambda self: self.batches)
     @rule(data=st.data())

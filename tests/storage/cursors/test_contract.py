@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 from ams.core.errors import InvalidInput, SubscriptionGone
 from ams.core.names import TopicId
 from ams.core.offsets import ranges_of
-from ams.storage.cursors.acks import Change, CursorStore, Horizon
+from ams.storage.cursors.acks import AckUpdate, CursorStore, Horizon
 from ams.storage.cursors.base import Cursors
 from tests.storage.cursors import naive
 from tests.storage.cursors.naive import (
@@ -35,7 +35,8 @@ async def pull_to(cursors: Cursors, end: int) -> None:
 async def test_an_unknown_subscription_is_not_found(store: Store) -> None:
     unknown = "nobody"
     for call in (
-        store.cursors.position(unknown, TOPIC), store.cursors.lost(unknown, {}), store.cursors.retain(unknown, 0, 1),
+        store.cursors.position(unknown, TOPIC), store.cursors.lost_messages(unknown, {}),
+        store.cursors.retain(unknown, 0, 1),
         store.cursors.hand_out(unknown, 0, 1), store.cursors.acknowledge(unknown, 1, DEADLINE),
         store.cursors.seek(unknown, TOPIC, 1), store.cursors.take_over(unknown, TOPIC), store.cursors.progress(unknown),
         store.cursors.settle(unknown, 0, 1, make_change((0, 1))), store.cursors.restore(unknown, TOPIC, 1, BitMap64()),
@@ -144,14 +145,18 @@ async def test_a_caller_that_leaves_does_not_disturb_the_others(store: Store) ->
 async def test_what_retention_took_is_told_without_moving_anything(store: Store) -> None:
     other = "sub-2"
     await store.cursors.create(other, TOPIC, 5)
-    assert (await store.cursors.lost(SUB, {}), await store.cursors.lost_in_all({})) == (0, 0)
+    assert (await store.cursors.lost_messages(SUB, {}), await store.cursors.lost_in_all({})) == (0, 0)
     for subscription in (SUB, other):
         position = await store.cursors.position(subscription, TOPIC)
         await store.cursors.retain(subscription, position.generation, 7)
 
     cursors = await store.restart()
 
-    assert (await cursors.lost(SUB, {}), await cursors.lost(other, {}), await cursors.lost_in_all({})) == (7, 2, 9)
+    assert (
+        await cursors.lost_messages(SUB, {}),
+        await cursors.lost_messages(other, {}),
+        await cursors.lost_in_all({}),
+    ) == (7, 2, 9)
     assert (await cursors.position(SUB, TOPIC)).offset == 7
 
 
@@ -160,7 +165,7 @@ async def test_what_nobody_has_met_yet_is_lost_too(store: Store) -> None:
     await store.cursors.create("sub-2", TOPIC, 5)
 
     for oldest, lost in (({}, 0), ({elsewhere: 90}, 0), ({TOPIC: 4}, 4), ({TOPIC: 7}, 7)):
-        assert await store.cursors.lost(SUB, oldest) == lost
+        assert await store.cursors.lost_messages(SUB, oldest) == lost
     assert await store.cursors.lost_in_all({TOPIC: 7}) == 7 + 2
     assert (await store.cursors.position(SUB, TOPIC)).lost == 0
 
@@ -230,7 +235,7 @@ async def test_a_caller_that_leaves_does_not_disturb_others_that_settle(store: S
 async def test_what_is_done_already_is_done(store: Store) -> None:
     taken = await store.cursors.take_over(SUB, TOPIC)
     assert await asyncio.gather(*(settle(store.cursors, taken, make_change((3, 4))) for _ in range(5))) == [True] * 5
-    assert await settle(store.cursors, taken, Change())
+    assert await settle(store.cursors, taken, AckUpdate())
     assert ranges_of((await (await store.restart()).progress(SUB)).done) == [(3, 4)]
 
 
@@ -252,13 +257,13 @@ HORIZON = Horizon(8, 1_790_000_000_000)
 def make_step(*ranges: tuple[int, int], late_epoch: int = 0, late_run: int = 0, **failed: int) -> tuple[Deed, bool]:
     """Return a change with settled messages and with failures, named as in `m5=4`."""
     failures = {int(name[1:]): times for name, times in failed.items()}
-    return naive.settle(Change(make_change(*ranges).done, failures), late_epoch, late_run), False
+    return naive.settle(AckUpdate(make_change(*ranges).done, failures), late_epoch, late_run), False
 
 
 NAMED_PLANS: Mapping[str, list[tuple[Deed, bool]]] = {
     "what is done in any order survives": [TAKE_OVER, make_step((4, 6)), make_step((9, 10), (0, 2)), make_step((2, 3))],
     "failures and the horizon survive until what they are of is done": [
-        TAKE_OVER, (naive.settle(Change((), {3: 1, 5: 4}, HORIZON)), False),
+        TAKE_OVER, (naive.settle(AckUpdate((), {3: 1, 5: 4}, HORIZON)), False),
         make_step((0, 4), m5=5, m2=9), LAST_LOOK, TAKE_OVER, make_step((4, 9)),
     ],
     "a run that another follows stores nothing": [

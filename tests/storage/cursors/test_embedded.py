@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, InvalidInput, LogUnavailable, Unusable
 from ams.core.names import SubscriptionId, new_topic_id, new_uuid
 from ams.core.offsets import ranges_of
-from ams.storage.cursors.acks import Change
+from ams.storage.cursors.acks import AckUpdate
 from ams.storage.log.embedded import check
 from tests.storage.cursors.naive import Deed, NaiveCursor, apply_deed, expect_answer, facts_of, plans
 from tests.storage.cursors.stores import DEADLINE, SUB, TOPIC, CursorsInLog, cursors_in, make_change, settle
@@ -115,7 +115,7 @@ async def test_what_is_done_past_the_end_is_forgotten_and_said(
     await settle(
         disk_cursors.cursors,
         await disk_cursors.cursors.take_over(SUB, TOPIC),
-        Change(make_change((40, 70)).done, {65: 1}),
+        AckUpdate(make_change((40, 70)).done, {65: 1}),
     )
 
     for end in (60, 100):
@@ -292,7 +292,7 @@ async def follow_plan_on_disk(kept: DiskCursors, plan: list[tuple[Deed, bool]]) 
         if model.is_gone:
             continue
         progress = await kept.cursors.progress(subscription)
-        assert facts_of(progress, await kept.cursors.lost(subscription, {})) == model.facts()
+        assert facts_of(progress, await kept.cursors.lost_messages(subscription, {})) == model.facts()
         model.epoch = progress.epoch  # a seek that failed raises it, in memory
     await kept.cursors.drop(subscription)
 
@@ -309,7 +309,7 @@ async def test_a_disk_full_at_times_keeps_all_answered(
     async def consumer(first: int) -> None:
         for at in range(first, 1_000, 10):
             try:
-                assert await settle(cursors, taken, Change(make_change((at, at + 1)).done, {0: at}))
+                assert await settle(cursors, taken, AckUpdate(make_change((at, at + 1)).done, {0: at}))
             except CursorsUnavailable:
                 await asyncio.sleep(0)
             else:
@@ -386,7 +386,7 @@ async def test_what_is_done_in_the_group_in_which_a_subscription_is_made_again_i
     disk_cursors: DiskCursors,
 ) -> None:
     taken = await disk_cursors.cursors.take_over(SUB, TOPIC)
-    await settle(disk_cursors.cursors, taken, Change(make_change((3, 9)).done, {1: 2}))
+    await settle(disk_cursors.cursors, taken, AckUpdate(make_change((3, 9)).done, {1: 2}))
     await asyncio.gather(
         disk_cursors.cursors.create(SUB, TOPIC, 1), settle(disk_cursors.cursors, taken, make_change((5, 6)))
     )

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from ams.core.names import Offset
 from ams.core.offsets import bitmap_of
 from ams.storage.cursors import acks, entries
-from ams.storage.cursors.acks import Change, Horizon, Mark, Progress
-from ams.storage.cursors.entries import Entry, StoredProgress
+from ams.storage.cursors.acks import AckProgress, AckUpdate, Horizon, Mark
+from ams.storage.cursors.entries import CursorEntry, StoredProgress
 from tests.storage.cursors.naive import NaiveCursor, changes, offsets, settle
 
-PROGRESS = Progress(
+PROGRESS = AckProgress(
     7, 3, 2, bitmap_of([(9, 12), (70_000, 70_001), (2**40, 2**40 + 500)]), {8: 1, 300: 12},
     Horizon(2**40 + 600, 1_790_000_000_123), {8: Mark(2, 70), 12: Mark(2, 70), 13: Mark(2, 70), 300: Mark(1, 5)},
 )  # fmt: skip
@@ -30,26 +30,26 @@ DELTA = bytes.fromhex(
 
 def test_an_image_of_this_version_stays_readable_and_is_written_so() -> None:
     start = acks.empty_progress(PROGRESS.floor, PROGRESS.epoch, PROGRESS.run)
-    assert entries.replay_entries(start, [Entry(5, IMAGE)]) == StoredProgress(PROGRESS, 1, 5)
+    assert entries.replay_entries(start, [CursorEntry(5, IMAGE)]) == StoredProgress(PROGRESS, 1, 5)
     assert entries.image(PROGRESS) == IMAGE
 
 
 def test_a_delta_of_this_version_stays_readable_and_is_written_so() -> None:
     start = acks.empty_progress(PROGRESS.floor, PROGRESS.epoch, PROGRESS.run)
-    assert entries.replay_entries(start, [Entry(5, DELTA)]) == StoredProgress(PROGRESS, 1, 5, len(DELTA))
+    assert entries.replay_entries(start, [CursorEntry(5, DELTA)]) == StoredProgress(PROGRESS, 1, 5, len(DELTA))
     assert entries.delta(start, PROGRESS) == DELTA
 
 
 @given(every=st.lists(st.tuples(changes, st.sampled_from(["", "", "", "seek", "reopen"])), max_size=20))
-def test_what_is_written_after_each_change_is_read_as_it_was(every: list[tuple[Change, str]]) -> None:
+def test_what_is_written_after_each_change_is_read_as_it_was(every: list[tuple[AckUpdate, str]]) -> None:
     kept = StoredProgress(acks.empty_progress(0, 0, 1))
-    stored: list[Entry] = []
+    stored: list[CursorEntry] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entries, "MAX_DELTAS", 4)
         for change, what in every:
-            progress = acks.settled(kept.progress, change)
+            progress = acks.apply_update(kept.progress, change)
             if what == "seek":  # of the cursor alone, as in PostgreSQL
-                progress = acks.sought(progress, 5, progress.epoch + 1)
+                progress = acks.apply_seek(progress, 5, progress.epoch + 1)
                 kept = entries.replay_entries(progress, stored)
                 assert kept.progress == progress
                 continue
@@ -68,11 +68,13 @@ def test_what_is_written_after_each_change_is_read_as_it_was(every: list[tuple[C
 
 def test_an_image_takes_the_place_of_all_entries_before() -> None:
     start = acks.empty_progress(0, 0, 1)
-    before = acks.settled(start, Change([(4, 6)], {1: 1}))
+    before = acks.apply_update(start, AckUpdate([(4, 6)], {1: 1}))
     after = start._replace(failures={1: 2})
     delta = entries.delta(start, before)
 
-    assert entries.replay_entries(start, [Entry(1, delta), Entry(2, entries.image(after))]).progress == after
+    assert (
+        entries.replay_entries(start, [CursorEntry(1, delta), CursorEntry(2, entries.image(after))]).progress == after
+    )
 
 
 def test_when_all_is_done_nothing_is_kept_but_the_row_of_the_cursor() -> None:
@@ -85,7 +87,7 @@ def test_a_subscription_that_is_worked_on_in_order_writes_no_entries() -> None:
     kept = StoredProgress(acks.empty_progress(0, 0, 1))
 
     for end in range(10, 100, 10):
-        write = entries.next_write(kept, acks.settled(kept.progress, Change([(kept.progress.floor, end)])))
+        write = entries.next_write(kept, acks.apply_update(kept.progress, AckUpdate([(kept.progress.floor, end)])))
         assert (write.clears, write.entry) == (False, None)
         kept = write.after
 
@@ -95,7 +97,7 @@ def test_an_image_is_written_when_there_are_many_bytes_of_deltas() -> None:
     sizes = []
     for part in range(12):
         odd = [(at, at + 1) for at in range(part * 100_000 + 1, part * 100_000 + 40_000, 2)]
-        write = entries.next_write(kept, acks.settled(kept.progress, Change(odd)))
+        write = entries.next_write(kept, acks.apply_update(kept.progress, AckUpdate(odd)))
         assert write.entry is not None
         kept = write.after
         sizes.append(kept.size)
@@ -110,30 +112,30 @@ def test_one_wrong_bit_is_an_error(entry: bytes, place: int, bit: int) -> None:
     data = bytearray(entry)
     data[place % len(data)] ^= 1 << bit
     with pytest.raises(ValueError, match="checksum|another version"):
-        entries.replay_entries(acks.empty_progress(7, 0, 1), [Entry(1, bytes(data))])
+        entries.replay_entries(acks.empty_progress(7, 0, 1), [CursorEntry(1, bytes(data))])
 
 
 @given(data=st.binary(max_size=60))
 def test_garbage_is_an_error(data: bytes) -> None:
     for entry in (data, b"\x03" + data, b"\x03" + zlib.crc32(data).to_bytes(4, "little") + data):
         with pytest.raises(ValueError):
-            entries.replay_entries(acks.empty_progress(0, 0, 1), [Entry(1, entry)])
+            entries.replay_entries(acks.empty_progress(0, 0, 1), [CursorEntry(1, entry)])
 
 
 @pytest.mark.parametrize("kind", ["01", "09"], ids=["older", "newer"])
 def test_an_entry_of_another_version_is_an_error_that_says_so(kind: str) -> None:
     with pytest.raises(ValueError, match=f"kind {kind}, which another version wrote"):
-        entries.replay_entries(acks.empty_progress(7, 3, 1), [Entry(1, bytes.fromhex(kind) + IMAGE[1:])])
+        entries.replay_entries(acks.empty_progress(7, 3, 1), [CursorEntry(1, bytes.fromhex(kind) + IMAGE[1:])])
 
 
 @given(every=st.lists(changes, max_size=6), end=offsets)
-def test_beyond_the_end_nothing_is_done(every: list[Change], end: Offset) -> None:
+def test_beyond_the_end_nothing_is_done(every: list[AckUpdate], end: Offset) -> None:
     progress, model = acks.empty_progress(0, 0, 1), NaiveCursor(run=1)
     for change in every:
-        progress = acks.settled(progress, change)
+        progress = acks.apply_update(progress, change)
         settle(change).expect(model)
 
-    ended = acks.ended(progress, end)
+    ended = acks.drop_from(progress, end)
 
     assert ended.floor == min(model.floor, end)
     assert set(ended.done) == {each for each in model.done if each < end}

@@ -14,12 +14,12 @@ from ams.core.names import TopicId
 from ams.storage import postgresql
 from ams.storage.cursors import acks, base
 from ams.storage.cursors import postgresql_rows as rows
-from ams.storage.cursors.acks import Progress
-from ams.storage.cursors.base import Cursor, HandOut
+from ams.storage.cursors.acks import AckProgress
+from ams.storage.cursors.base import Cursor, CursorHandOut
 from ams.storage.cursors.entries import StoredProgress
 from ams.storage.cursors.mover import CursorCall, Step, apply_calls
 from ams.storage.cursors.postgresql import PostgresCursors
-from ams.storage.cursors.postgresql_rows import SERIES_VERSIONS, DatabaseTime, Standing, TableRow
+from ams.storage.cursors.postgresql_rows import SERIES_VERSIONS, CursorStanding, DatabaseTime, TableRow
 from local_cluster.ports import free_port
 from simulation.histories.attempts import Outcome
 from tests.storage.cursors.law import Trial
@@ -33,7 +33,7 @@ on_postgresql = pytest.mark.parametrize("shared_url", ["postgresql"], indirect=T
 
 async def consume_batches(node: PostgresCursors, times: int) -> None:
     for _ in range(times):
-        position = node.expected(SUB, TOPIC) or await node.position(SUB, TOPIC)
+        position = node.cached_position(SUB, TOPIC) or await node.position(SUB, TOPIC)
         assert await node.hand_out(SUB, position.generation, position.offset + 10, position.offset)
         await node.acknowledge(SUB, position.offset + 9, DEADLINE)
 
@@ -46,12 +46,12 @@ async def test_a_cursor_moved_by_another_node_is_not_handed_out(nodes: Nodes, is
         await two.seek(SUB, TOPIC, 30)
     else:
         await consume_batches(two, 1)
-    late = one.expected(SUB, TOPIC)
+    late = one.cached_position(SUB, TOPIC)
     moved = await two.position(SUB, TOPIC)
 
     assert not await one.hand_out(SUB, late.generation, 90, late.offset)
 
-    assert one.expected(SUB, TOPIC) is None
+    assert one.cached_position(SUB, TOPIC) is None
     assert await one.position(SUB, TOPIC) == moved
     with pytest.raises(InvalidInput):
         await one.acknowledge(SUB, 89, DEADLINE)
@@ -286,7 +286,7 @@ async def test_damaged_entries_harm_no_other(nodes: Nodes, connection: "postgres
 
     assert isinstance(damaged, Damaged)
     assert f"subscription {SUB} an entry that does not match its checksum" in str(damaged)
-    assert isinstance(sound, Progress)
+    assert isinstance(sound, AckProgress)
     with pytest.raises(Damaged):
         await two.progress(SUB)
     assert await two.lost_in_all({TOPIC: 1}) == 2
@@ -299,7 +299,7 @@ async def test_a_late_statement_does_nothing(nodes: Nodes, connection: "postgres
     taken = await nodes[0].take_over(SUB, TOPIC)
     time = DatabaseTime(SystemClock())
     before = (await rows.read_standings(connection, time, [SUB]))[SUB]
-    progress = acks.settled(taken, make_change((3, 4)))
+    progress = acks.apply_update(taken, make_change((3, 4)))
     after = TableRow(before.value._replace(progress=progress), before.version + 1)
 
     assert await rows.write_standings(connection, time, {SUB: (before, after)}, -0.5) == {}
@@ -311,9 +311,9 @@ async def test_a_late_statement_does_nothing(nodes: Nodes, connection: "postgres
 
 async def test_a_change_that_was_perhaps_stored_is_unknown_when_the_run_is_over(postgres_url: str) -> None:
     progress = acks.empty_progress(0, 0, 3)
-    row = TableRow(Standing(TOPIC, 0, progress, StoredProgress(progress)), 70)
+    row = TableRow(CursorStanding(TOPIC, 0, progress, StoredProgress(progress)), 70)
     future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    call: CursorCall[Standing] = CursorCall(lambda standing: (standing, False), 0.0, future, refused=False)
+    call: CursorCall[CursorStanding] = CursorCall(lambda standing: (standing, False), 0.0, future, refused=False)
 
     assert apply_calls(row, [call]).outcomes == [False]
     call.unsure = True
@@ -323,7 +323,7 @@ async def test_a_change_that_was_perhaps_stored_is_unknown_when_the_run_is_over(
 
 
 NOW = 1_000
-ROW = TableRow(Cursor(TOPIC, 5, handed=(HandOut(10, NOW),)), 70)
+ROW = TableRow(Cursor(TOPIC, 5, handed=(CursorHandOut(10, NOW),)), 70)
 
 
 def call(step: Step, **words: Any) -> CursorCall:

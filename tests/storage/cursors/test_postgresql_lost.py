@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable
 from ams.core.names import SubscriptionId
 from ams.storage import postgresql
-from ams.storage.cursors.acks import Change, Progress
+from ams.storage.cursors.acks import AckProgress, AckUpdate
 from ams.storage.cursors.postgresql import PostgresCursors
 from local_cluster.link import Link
 from local_cluster.postgres import Postgres
@@ -115,7 +115,7 @@ async def test_a_server_killed_and_started_again_loses_nothing_and_fails_no_call
 
         async def settle_next() -> None:
             at = next(messages)
-            if await settle(node, taken, Change(make_change((at, at + 1)).done, {0: at})):
+            if await settle(node, taken, AckUpdate(make_change((at, at + 1)).done, {0: at})):
                 settled.add(at)
 
         async with clients_of(trial, stores), run_clients([settle_next] * 3):
@@ -218,12 +218,12 @@ class SplitNodes:
             self.link.cut()
         return calling
 
-    async def wait_for_seek(self) -> Progress:
+    async def wait_for_seek(self) -> AckProgress:
         """Wait until another node's seek is visible on the server."""
         await wait_until_async(self._is_sought)
         return await self.near.progress(SUB)
 
-    async def wait_for_settling(self) -> Progress:
+    async def wait_for_settling(self) -> AckProgress:
         """Wait until another node's change is visible on the server."""
         await wait_until_async(self._is_settled)
         return await self.near.progress(SUB)
@@ -277,7 +277,9 @@ async def test_a_change_whose_answer_is_lost_is_told_as_unknown(
 
 async def test_what_was_settled_while_the_answer_was_lost_is_settled_once_and_answered(split_nodes: SplitNodes) -> None:
     taken = await split_nodes.far.take_over(SUB, TOPIC)
-    settling = await split_nodes.lose_answer(settle(split_nodes.far, taken, Change(make_change((3, 5)).done, {1: 1})))
+    settling = await split_nodes.lose_answer(
+        settle(split_nodes.far, taken, AckUpdate(make_change((3, 5)).done, {1: 1}))
+    )
     await split_nodes.wait_for_settling()
     split_nodes.link.restore()
 

@@ -75,7 +75,7 @@ def ask_handed() -> Deed:
         newest = cursor.handed[-1] if cursor.handed else None
         return cursor, newest and Outstanding(newest.end, now - newest.time)
 
-    return Deed("handed", lambda store, sub: store.handed(sub), expect)
+    return Deed("handed", lambda store, sub: store.newest_hand_out(sub), expect)
 
 
 generations = st.integers(0, 2)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ams.storage.database.invalidation import TOPIC, Cache, Invalidation, Invalidations, Trust
+from ams.storage.database.invalidation import TOPIC, Cache, CacheValidity, Invalidation, Invalidations
 
 
 def answer(value: str | None) -> Callable[[], Awaitable[str | None]]:
@@ -47,17 +47,17 @@ async def test_an_entry_that_had_its_time_goes_and_fills_under_way_stay() -> Non
 
 
 async def test_what_is_known_is_what_a_hit_would_be() -> None:
-    trust = Trust()
+    trust = CacheValidity()
     cache: Cache[str, str] = Cache(2, trust=trust)
-    assert cache.known("a") is None
+    assert cache.find_cached("a") is None
     for key in ("a", "b"):
         await cache.find(key, answer(key.upper()))
 
-    assert cache.known("a") == "A"
+    assert cache.find_cached("a") == "A"
     await cache.find("c", answer("C"))
-    assert (cache.known("a"), cache.known("b")) == ("A", None)  # the use counted
+    assert (cache.find_cached("a"), cache.find_cached("b")) == ("A", None)  # the use counted
     trust.until = 0.0
-    assert cache.known("a") is None
+    assert cache.find_cached("a") is None
 
 
 async def test_a_hit_neither_fills_nor_suspends() -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, create_engine
 
 from ams.authn.store.tables import AUTHN
 from ams.core.errors import Unusable
-from ams.storage.database.schema import Schema, create, migrate, prepare
+from ams.storage.database.schema import DatabaseSchema, create, migrate, prepare
 from ams.storage.registry.tables import REGISTRY
 from tests.support.administration import ENGINES
 
@@ -48,8 +48,8 @@ def connection(dialect: str) -> Iterator[Connection]:
 
 
 @pytest.fixture(params=[REGISTRY, AUTHN], ids=lambda schema: schema.what)
-def schema(request: pytest.FixtureRequest) -> Schema:
-    found: Schema = request.param
+def schema(request: pytest.FixtureRequest) -> DatabaseSchema:
+    found: DatabaseSchema = request.param
     return found
 
 
@@ -76,7 +76,9 @@ CATALOGUES = """
 """
 
 
-def test_migrations_give_the_tables_a_new_database_gets(connection: Connection, dialect: str, schema: Schema) -> None:
+def test_migrations_give_the_tables_a_new_database_gets(
+    connection: Connection, dialect: str, schema: DatabaseSchema
+) -> None:
     migrate(connection, schema)
     migrated = describe_tables(connection)
     connection.rollback()
@@ -87,27 +89,27 @@ def test_migrations_give_the_tables_a_new_database_gets(connection: Connection, 
     assert migrated == created
 
 
-def test_migrations_leave_nothing_to_do(connection: Connection, schema: Schema) -> None:
+def test_migrations_leave_nothing_to_do(connection: Connection, schema: DatabaseSchema) -> None:
     migrate(connection, schema)
     tables = [schema.tables, schema.outcomes.metadata] if connection.dialect.name == "postgresql" else [schema.tables]
     context = MigrationContext.configure(connection, opts={"version_table": schema.version})
     assert compare_metadata(context, tables) == []
 
 
-def test_the_head_is_the_newest_migration(schema: Schema) -> None:
+def test_the_head_is_the_newest_migration(schema: DatabaseSchema) -> None:
     config = Config()
     config.set_main_option("script_location", schema.migrations)
     assert ScriptDirectory.from_config(config).get_current_head() == schema.head
 
 
-def test_a_database_of_an_older_version_is_migrated(connection: Connection, schema: Schema) -> None:
+def test_a_database_of_an_older_version_is_migrated(connection: Connection, schema: DatabaseSchema) -> None:
     connection.exec_driver_sql(f"CREATE TABLE {schema.version} (version_num VARCHAR(32) NOT NULL)")
     prepare(connection, schema)
     assert set(schema.tables.tables) <= set(describe_tables(connection))
     assert connection.exec_driver_sql(f"SELECT version_num FROM {schema.version}").scalar() == schema.head
 
 
-def test_a_database_of_a_newer_version_is_refused(connection: Connection, schema: Schema) -> None:
+def test_a_database_of_a_newer_version_is_refused(connection: Connection, schema: DatabaseSchema) -> None:
     create(connection, schema)
     connection.exec_driver_sql(f"UPDATE {schema.version} SET version_num = '9999'")
     with pytest.raises(Unusable, match="newer version"):
@@ -117,14 +119,16 @@ def test_a_database_of_a_newer_version_is_refused(connection: Connection, schema
 @pytest.mark.parametrize(
     ("schema", "table"), [(REGISTRY, "letters"), (AUTHN, "authn_letters")], ids=["registry", "certificate service"]
 )
-def test_somebody_elses_database_is_refused(connection: Connection, schema: Schema, table: str) -> None:
+def test_somebody_elses_database_is_refused(connection: Connection, schema: DatabaseSchema, table: str) -> None:
     connection.exec_driver_sql(f"CREATE TABLE {table} (text TEXT)")
     with pytest.raises(Unusable, match="belongs to something else"):
         prepare(connection, schema)
 
 
 @pytest.mark.parametrize("first", [REGISTRY, AUTHN], ids=lambda schema: schema.what)
-def test_registry_and_certificate_service_share_a_database_in_any_order(connection: Connection, first: Schema) -> None:
+def test_registry_and_certificate_service_share_a_database_in_any_order(
+    connection: Connection, first: DatabaseSchema
+) -> None:
     second = AUTHN if first is REGISTRY else REGISTRY
     for each in (first, second, first, second):
         prepare(connection, each)

@@ -109,7 +109,7 @@ async def test_what_was_revoked_of_an_identity_is_dead_everywhere(nodes: tuple[R
     async def are_dead() -> bool:
         tokens = [await two.users.principal(each) for each in named]
         identities = [await two.bindings.principal(issuer.url, subject) for subject in "ab"]
-        return not any((*tokens, *identities, logins.known(signed), *await two.issuers.all()))
+        return not any((*tokens, *identities, logins.cached_principal(signed), *await two.issuers.all()))
 
     await wait_until_async(are_dead)
 

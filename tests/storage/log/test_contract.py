@@ -124,7 +124,7 @@ async def test_a_held_topic_has_its_final_totals_and_appends_go_on_after_the_blo
     before = [asyncio.ensure_future(log.append(topic, make_messages(n, 1))) for n in range(20)]
     await asyncio.sleep(0)
 
-    async with log.held(topic):
+    async with log.hold_appends(topic):
         assert (await log.totals(topic)).messages == 20
         meanwhile = [asyncio.ensure_future(log.append(topic, texts("a"), key=key)) for key in (None, "k")]
         await log.append(await new_topic(log), texts("another topic is free"))
@@ -137,16 +137,16 @@ async def test_a_held_topic_has_its_final_totals_and_appends_go_on_after_the_blo
 async def test_what_topics_take_grows_with_what_is_published(log: Log):
     one, other, gone = await new_topic(log), await new_topic(log), new_topic_id()
     await log.append(one, make_messages(0, 10, size=1000))
-    before = await log.stored([one, other, gone])
+    before = await log.stored_bytes([one, other, gone])
     assert before[other] == 0
     assert before[one] >= 10 * 750
     assert gone not in before
     await log.append(one, make_messages(10, 10, size=1000))
-    assert (await log.stored([one]))[one] > 1.5 * before[one]
+    assert (await log.stored_bytes([one]))[one] > 1.5 * before[one]
 
 
 async def test_what_waits_for_a_topic_that_is_dropped_meanwhile_is_not_stored(log: Log, topic: TopicId):
-    async with log.held(topic):
+    async with log.hold_appends(topic):
         meanwhile = [asyncio.ensure_future(log.append(topic, texts("a"), key=key)) for key in (None, "k")]
         await asyncio.sleep(0)
         await log.drop(topic)
@@ -160,20 +160,20 @@ async def test_a_topic_is_held_by_one_at_a_time_and_an_unknown_one_by_anyone(log
     topic, order = await new_topic(log), []
 
     async def hold(name: str) -> None:
-        async with log.held(topic):
+        async with log.hold_appends(topic):
             order.append(f"{name} begins")
             await asyncio.sleep(0)
             order.append(f"{name} ends")
 
     await asyncio.gather(hold("a"), hold("b"))
-    async with log.held(new_topic_id()):
+    async with log.hold_appends(new_topic_id()):
         assert order == ["a begins", "a ends", "b begins", "b ends"]
 
 
 async def test_a_hold_given_up_while_appends_are_under_way_holds_nothing(log: Log, topic: TopicId):
     appends = [asyncio.ensure_future(log.append(topic, make_messages(n, 1))) for n in range(5)]
     await asyncio.sleep(0)
-    holding = asyncio.ensure_future(log.held(topic).__aenter__())
+    holding = asyncio.ensure_future(log.hold_appends(topic).__aenter__())
     await asyncio.sleep(0)
     holding.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -170,7 +170,7 @@ async def test_what_was_loaded_is_sealed_when_that_is_said_and_gone_at_once_past
     async with engine.open_log() as log:
         await log.create(topic, DAY)
         await log.load(topic, in_hundreds(messages[:200]))
-        await log.loaded()
+        await log.end_load()
         assert engine.disk.paths(".idx")
         await log.load(topic, in_hundreds(messages[200:]))
 

@@ -17,7 +17,7 @@ from ams.core.clock import ManualClock
 from ams.core.errors import Conflict, InvalidInput, SubscriptionGone, Unusable
 from ams.core.issuer import Issuer
 from ams.core.names import SubscriptionId, new_topic_id, new_uuid
-from ams.core.push_config import AskedPush, PushConfig, created
+from ams.core.push_config import AskedPush, PushConfig, new_push_config
 from ams.push.delivery import new_secret
 from ams.storage.database.database import sqlite_url
 from ams.storage.export_format import encode_line
@@ -94,7 +94,7 @@ async def test_whose_a_token_or_an_identity_is_needs_an_index_only_however_many_
 
 NEW_KEY = b"n" * 32
 SUB = "s"
-ENDPOINT = created(AskedPush(endpoint="https://receiver.example/in"), lambda: "x")
+ENDPOINT = new_push_config(AskedPush(endpoint="https://receiver.example/in"), lambda: "x")
 ISSUER = Issuer("i", "https://i.example", audiences=("ams",), client_id="ams", client_secret="hunter2 of the tests")
 
 
@@ -171,7 +171,7 @@ async def test_what_is_secret_is_not_shown_by_accident(registry: Registry) -> No
 
 
 HOUR = 3_600_000
-HOOK = created(AskedPush(mattermost_url="https://chat.example/hooks/x"), lambda: "x")
+HOOK = new_push_config(AskedPush(mattermost_url="https://chat.example/hooks/x"), lambda: "x")
 
 
 def require_nothing(_config: PushConfig | None) -> None:

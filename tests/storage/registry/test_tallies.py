@@ -63,7 +63,7 @@ async def test_a_deleted_topic_leaves_days_of_its_project(registry: Registry, pr
 
 async def test_pulls_of_a_subscription_that_is_gone_are_left_out(registry: Registry) -> None:
     await registry.tallies.store([], {"gone": Tally(1, 1, RATE)})
-    assert await registry.tallies.pulled("gone") == Tally()
+    assert await registry.tallies.delivery_tally("gone") == Tally()
 
 
 async def test_a_restarted_topic_counts_from_nothing(registry: Registry, project: Project, topic: Topic) -> None:
@@ -92,8 +92,8 @@ async def test_of_many_at_once_only_as_many_are_made_as_the_quota_allows(
     made = await asyncio.gather(*(make(registry, project, f"n{n}") for n in range(8)), return_exceptions=True)
 
     assert sum(isinstance(each, QuotaExceeded) for each in made) == 5
-    assert (await registry.quotas.used(project.id))[quota] == limit
-    assert await registry.quotas.all_used() == {project.id: await registry.quotas.used(project.id)}
+    assert (await registry.quotas.quota_usage(project.id))[quota] == limit
+    assert await registry.quotas.all_used() == {project.id: await registry.quotas.quota_usage(project.id)}
     first = next(f"n{n}" for n in range(8) if not isinstance(made[n], Exception))
     with pytest.raises(AlreadyExists):  # said first: whoever asks for what is there learns that it is
         await make(registry, project, first)
@@ -101,7 +101,7 @@ async def test_of_many_at_once_only_as_many_are_made_as_the_quota_allows(
 
 async def test_revisions_count_until_they_are_deleted(registry: Registry, project: Project) -> None:
     schema = await registry.schemas.create(project.id, "x", SchemaContent("json", '"é"', '{"a":1}'))
-    assert (await registry.quotas.used(project.id))[SCHEMA_BYTES] == 4 + 7 + REVISION_BYTES
+    assert (await registry.quotas.quota_usage(project.id))[SCHEMA_BYTES] == 4 + 7 + REVISION_BYTES
     await registry.projects.change_quotas(project.id, {SCHEMA_BYTES: 13 + 2 * REVISION_BYTES})
     changed = await registry.schemas.update(schema, content=ANY_SCHEMA)
     with pytest.raises(QuotaExceeded, match=r"^Quota schemaBytes of the project is exceeded: its limit is 525$"):
@@ -122,12 +122,12 @@ async def test_users_made_in_a_project_count_until_they_are_elsewhere(registry: 
     one, two = await make("one"), await make("two")
     assert await registry.users.remove_member(one, project.id)
     assert await registry.users.remove_member(two, project.id)
-    assert (await registry.quotas.used(project.id))[MEMBERS] == 2
+    assert (await registry.quotas.quota_usage(project.id))[MEMBERS] == 2
     assert (await registry.quotas.all_used())[project.id][MEMBERS] == 2
     with pytest.raises(QuotaExceeded):
         await make("three")
 
     await registry.users.add_member(one, other.id, ["consumer"])
     await registry.users.delete(two)
-    assert (await registry.quotas.used(project.id))[MEMBERS] == 0
+    assert (await registry.quotas.quota_usage(project.id))[MEMBERS] == 0
     await make("three")

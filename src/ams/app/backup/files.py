@@ -31,7 +31,7 @@ def _do_nothing() -> None:
     pass
 
 
-class Entry(msgspec.Struct, frozen=True):
+class BackupEntry(msgspec.Struct, frozen=True):
     """A file of a backup."""
 
     name: str  # path within the folder
@@ -49,7 +49,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     taken: str  # the moment it shows, UTC
     taken_ms: Milliseconds
     token_key: bool  # True: it has the key that decrypts the stored tokens
-    files: Sequence[Entry]
+    files: Sequence[BackupEntry]
 
     @property
     def bytes(self) -> int:
@@ -97,7 +97,7 @@ def lock_database(path: str) -> Iterator[None]:
 
 def copy_file(
     source: str, folder: str, name: str, length: int | None = None, get_on: Callable[[], None] = _do_nothing
-) -> Entry:
+) -> BackupEntry:
     """Copy a file, or its first `length` bytes, durably to `folder`/`name`, and return its entry.
 
     `get_on` is called after each slice. Raises `OSError`, and `Unusable` if the file is shorter than `length`.
@@ -119,15 +119,15 @@ def copy_file(
             disk.close(target)
     if length is not None and copied < length:
         raise Unusable(f"{source} ends at {copied} instead of {length}; `ams check` tells more")
-    return Entry(name, copied, digest.hexdigest())
+    return BackupEntry(name, copied, digest.hexdigest())
 
 
-def entry_of(folder: str, name: str) -> Entry:
+def entry_of(folder: str, name: str) -> BackupEntry:
     """Sync an existing file and return its entry."""
     with open(os.path.join(folder, name), "rb+") as file:
         digest = hashlib.file_digest(file, "sha256")
         os.fsync(file.fileno())
-        return Entry(name, file.tell(), digest.hexdigest())
+        return BackupEntry(name, file.tell(), digest.hexdigest())
 
 
 def sync_folders(folder: str) -> None:

@@ -28,8 +28,8 @@ from ams import __version__
 from ams.app.backup.files import (
     FORMAT,
     MANIFEST,
+    BackupEntry,
     DatabaseCopy,
-    Entry,
     Manifest,
     copy_file,
     draft,
@@ -42,7 +42,7 @@ from ams.core.clock import Clock, Milliseconds, SystemClock, publish_time
 from ams.core.errors import Unusable
 from ams.storage.files import NEW, Disk, write_whole
 from ams.storage.folder import MARKER, VERSION, Folder, is_in_use, is_ours
-from ams.storage.log.embedded import Part, parts_in
+from ams.storage.log.embedded import LogFile, parts_in
 
 SECRETS = ("token.key", "admin.token", "server.key", "authn.key", "authn.seal", "authn-tls/server.key")
 """Files that grant access by themselves; left out on demand."""
@@ -57,7 +57,7 @@ class _Moment:
     time: Milliseconds
     registry: DatabaseCopy
     authn: DatabaseCopy | None  # the certificate service's, of another moment
-    parts: Sequence[Part]
+    parts: Sequence[LogFile]
 
 
 def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None = None) -> Manifest:
@@ -99,7 +99,7 @@ class _LockedFolder:
 
     folder: Folder
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[LogFile]:
         return parts_in(self.folder.log)
 
     def confirm(self) -> None:
@@ -153,7 +153,7 @@ def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
 
 def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_key: bool) -> Manifest:
     """Copy everything. The marker, which makes it a data folder, is written last."""
-    files: list[Entry] = []
+    files: list[BackupEntry] = []
     for name, snapshot in ((_DATABASE, moment.registry), (_AUTHN_DATABASE, moment.authn)):
         if snapshot is not None:
             snapshot.write_to(os.path.join(path, name), source.get_on)
@@ -179,7 +179,7 @@ def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_k
     return made
 
 
-def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> Iterator[Entry]:
+def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> Iterator[BackupEntry]:
     for name in (*sorted(os.listdir(folder.path)), *_names_in(folder, _AUTHN_TLS)):
         is_database = name.startswith((_DATABASE, _AUTHN_DATABASE))
         is_secret = name.startswith(SECRETS) and not with_key

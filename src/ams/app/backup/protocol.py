@@ -24,7 +24,7 @@ from typing import Any
 import structlog
 
 from ams.core.errors import AmsError, Unusable
-from ams.storage.log.embedded import EmbeddedLog, Part
+from ams.storage.log.embedded import EmbeddedLog, LogFile
 
 SOCKET = "control"  # file name in the data folder
 ANSWER_SECONDS = 60  # timeout of an answer: the service may have to finish an index first
@@ -34,7 +34,7 @@ SAID_EVERY_SECONDS = 5.0  # between two `keep` of a copy in progress
 
 logger = structlog.get_logger("ams.backup")
 
-_Files = Callable[[], Awaitable[Sequence[Part]]]
+_Files = Callable[[], Awaitable[Sequence[LogFile]]]
 
 
 @contextlib.asynccontextmanager
@@ -70,7 +70,7 @@ async def _answer(
 ) -> None:
     began = time.monotonic()
     try:
-        async with log.kept() as files:
+        async with log.keep_files() as files:
             logger.info("backup.begun")
             await _answer_requests(reader, writer, files, silent_seconds)
     except TimeoutError:
@@ -131,9 +131,9 @@ class KeptFiles:
         if time.monotonic() - self._said >= SAID_EVERY_SECONDS:
             self.confirm()
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[LogFile]:
         """Return the files of the log at this moment. Raises `Unusable` as `confirm`."""
-        return [Part(name, length) for name, length in self._ask("files")["files"]]
+        return [LogFile(name, length) for name, length in self._ask("files")["files"]]
 
     def close(self) -> None:
         """Let the service delete files again."""

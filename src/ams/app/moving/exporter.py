@@ -71,7 +71,7 @@ class _Exporting:
         for topic in topics:
             await self._write_log(topic, retentions.get(topic.id))
         standings = await self._standings({(each.project_id, each.name): each.id for each in topics})
-        there = [await self._cursors.lost(each, {}) for each in await self._cursors.subscriptions()]
+        there = [await self._cursors.lost_messages(each, {}) for each in await self._cursors.subscriptions()]
         self._write([Lost(messages=await self._cursors.lost_in_all({}) - sum(there))])
         await self._registry.export_lines(self._write, standings, with_secrets=self._with_secrets)
         self._file.write(encode_line(End(counts=dict(self._counts))))
@@ -108,7 +108,7 @@ class _Exporting:
             if place is None:  # a detached subscription has no position
                 found[each.id] = CursorPosition(0, 0)
                 continue
-            lost = await self._cursors.lost(each.id, {})
+            lost = await self._cursors.lost_messages(each.id, {})
             if place.topic != topic:
                 found[each.id] = CursorPosition(0, lost)
                 continue

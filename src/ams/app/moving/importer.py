@@ -13,7 +13,7 @@ from typing import IO, TypeVar
 
 from ams.app.moving.exporter import Installation, Progress
 from ams.app.moving.files import lines, reading
-from ams.app.moving.rules import Rules, validate_lines
+from ams.app.moving.rules import LineRules, validate_lines
 from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
 from ams.core.messages import Stored
@@ -34,7 +34,7 @@ _CONCURRENT_CREATIONS = 1000  # logs and cursors created concurrently, to share 
 
 def check(path: str, progress: Progress) -> Mapping[str, int]:
     """Validate every line of a file. Returns the number of lines of each kind. Raises `Unusable`."""
-    rules, done, expected = Rules(), 0, None
+    rules, done, expected = LineRules(), 0, None
     with reading(path) as file:
         for line in validate_lines(lines(file, path), path, rules):
             if isinstance(line, Header):
@@ -67,7 +67,7 @@ class _Importing:
     ) -> None:
         self._target, self._progress, self._messages_only = target, progress, messages_only
         self._log = target.log
-        self._rules = Rules()
+        self._rules = LineRules()
         self._lines = _Lines(validate_lines(lines(file, path), path, self._rules))
         self._expected: int | None = None
         self._done = 0

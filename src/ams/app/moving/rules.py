@@ -75,7 +75,7 @@ class _Log(NamedTuple):
     id: str | None
 
 
-class Rules:
+class LineRules:
     """Validates lines in sequence; `see` raises `InvalidInput` for an invalid one."""
 
     def __init__(self) -> None:
@@ -319,7 +319,7 @@ class Rules:
             seen.add(name)
 
 
-def validate_lines(numbered: Iterable[Numbered], path: str, rules: Rules) -> Iterator[AnyLine]:
+def validate_lines(numbered: Iterable[Numbered], path: str, rules: LineRules) -> Iterator[AnyLine]:
     """Yield valid lines. Raises `Unusable` for the first invalid one, and for a file without its end."""
     for number, line in numbered:
         try:

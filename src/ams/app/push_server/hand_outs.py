@@ -13,7 +13,7 @@ from ams.app.push_server.upstream import LongPoller, Poller, Received, as_pulled
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.core.clock import Milliseconds
-from ams.push.upstream import HandOut, NotTaken, Target, Verdict
+from ams.push.upstream import NotTaken, PushHandOut, Target, Verdict
 
 CLOSE_SECONDS = 2.0  # to give back leases at the end
 
@@ -37,9 +37,9 @@ class HttpHandOuts:
         self._unsettled: dict[_Place, set[int]] = {}  # offsets not acknowledged, failed or released, as far as known
         self._under_way: set[asyncio.Task[Any]] = set()  # requests that continue after their callers have left
 
-    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
+    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[PushHandOut]:
 
-        def give_up(leasing: "asyncio.Task[Sequence[HandOut]]") -> None:
+        def give_up(leasing: "asyncio.Task[Sequence[PushHandOut]]") -> None:
             if not leasing.cancelled() and leasing.exception() is None:
                 for each in leasing.result():
                     self.release(target, each)
@@ -52,7 +52,7 @@ class HttpHandOuts:
             leasing.add_done_callback(give_up)
             raise
 
-    async def _lease(self, target: Target, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
+    async def _lease(self, target: Target, max_messages: int, max_bytes: int) -> Sequence[PushHandOut]:
         with _translate_errors():
             received = (await self._client.call(pull_call(target, max_messages))).received_messages
         if received:
@@ -64,12 +64,12 @@ class HttpHandOuts:
             self.release(target, each)
         return self._hand_outs(target, received[:count])
 
-    def _hand_outs(self, target: Target, received: Sequence[Received]) -> Sequence[HandOut]:
+    def _hand_outs(self, target: Target, received: Sequence[Received]) -> Sequence[PushHandOut]:
         lots: dict[str, list[Received]] = {}
         for each in received:
             lots.setdefault(each.ack_id.rpartition("-")[2], []).append(each)
         found = [
-            HandOut(text, lot[0].delivery_attempt, [as_pulled(each) for each in lot]) for text, lot in lots.items()
+            PushHandOut(text, lot[0].delivery_attempt, [as_pulled(each) for each in lot]) for text, lot in lots.items()
         ]
         for hand_out in found:
             self._unsettled[_Place(target.path, hand_out.text)] = {each.offset for each in hand_out.messages}
@@ -91,21 +91,21 @@ class HttpHandOuts:
         self._waiting.note_arrival(path)
         self._pauses.note_arrival(path)
 
-    async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
+    async def extend(self, target: Target, hand_out: PushHandOut, seconds: int) -> None:
         with _translate_errors():
             await self._client.call(wire.extend_leases(*split_path(target.path), _ids(target, hand_out), seconds))
 
-    async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
+    async def acknowledge(self, target: Target, hand_out: PushHandOut) -> None:
         with _translate_errors(), self._settling(target, hand_out):
             await self._client.call(wire.acknowledge(*split_path(target.path), _ids(target, hand_out)))
 
-    async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
+    async def fail(self, target: Target, hand_out: PushHandOut, wait: Milliseconds, verdict: Verdict) -> None:
         for ack_id in _ids(target, hand_out):
             call = wire.dead_letter(*split_path(target.path), ack_id, **verdict._asdict(), wait=math.ceil(wait))
             with _translate_errors(), self._settling(target, hand_out):
                 await self._client.call(call)
 
-    def release(self, target: Target, hand_out: HandOut) -> None:
+    def release(self, target: Target, hand_out: PushHandOut) -> None:
         """Release unsettled messages to be leased again; asks the service in the background."""
         place = _Place(target.path, hand_out.text)
         left = self._unsettled.pop(place, set())
@@ -116,7 +116,7 @@ class HttpHandOuts:
         if messages:
             self._keep(asyncio.create_task(self._release(target, hand_out._replace(messages=messages))))
 
-    async def _release(self, target: Target, hand_out: HandOut) -> None:
+    async def _release(self, target: Target, hand_out: PushHandOut) -> None:
         """Ask the service to take messages back. If that fails, their leases expire."""
         try:
             await self._client.call(wire.nack(*split_path(target.path), _ids(target, hand_out), failed=False))
@@ -138,7 +138,7 @@ class HttpHandOuts:
         task.add_done_callback(self._under_way.discard)
 
     @contextlib.contextmanager
-    def _settling(self, target: Target, hand_out: HandOut) -> Iterator[None]:
+    def _settling(self, target: Target, hand_out: PushHandOut) -> Iterator[None]:
         """Note that messages are settled, unless the outcome is unknown. Late ids have no effect anyway."""
         try:
             yield
@@ -147,7 +147,7 @@ class HttpHandOuts:
             raise
         self._note_settled(target, hand_out)
 
-    def _note_settled(self, target: Target, hand_out: HandOut) -> None:
+    def _note_settled(self, target: Target, hand_out: PushHandOut) -> None:
         place = _Place(target.path, hand_out.text)
         left = self._unsettled.get(place, set())
         left.difference_update([each.offset for each in hand_out.messages])
@@ -155,7 +155,7 @@ class HttpHandOuts:
             self._unsettled.pop(place, None)
 
 
-def _ids(target: Target, hand_out: HandOut) -> list[str]:
+def _ids(target: Target, hand_out: PushHandOut) -> list[str]:
     project, subscription = split_path(target.path)
     return [f"{wire.ack_id(project, subscription, each.offset)}-{hand_out.text}" for each in hand_out.messages]
 

@@ -20,7 +20,7 @@ from ams.core.telemetry import Figure, background_failures, figure, metrics_of
 from ams.http.operations import Operations, serve_operations
 from ams.outgoing.address_guard import Guard, networks, trust
 from ams.push import report
-from ams.push.report import Tally
+from ams.push.report import DeliveryTally
 from ams.push.sender import HttpSender
 from ams.push.workers import Workers
 from ams.web.listener import Listener, connection_counters, connection_gauges
@@ -40,7 +40,7 @@ class PushFigures:
     condition: Condition
     supervisor: Supervisor = field(default_factory=Supervisor)
     states: Callable[[], Mapping[str, WorkerState]] | None = None
-    tally: Tally = field(default_factory=lambda: Tally(by_path=True))
+    tally: DeliveryTally = field(default_factory=lambda: DeliveryTally(by_path=True))
     listeners: list[Listener] = field(default_factory=list)
     draining: bool = False
 
@@ -66,7 +66,7 @@ class PushFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningPushServer:
     """A push server that answers."""
 
     address: str
@@ -76,7 +76,7 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterator[Running]:
+async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterator[RunningPushServer]:
     """Deliver and answer until the block ends, then stop: calls, deliveries in flight, connections."""
     chance = random.Random()  # noqa: S311  # for retry delays
     condition = Condition(OK if settings.skip_subs_load else STARTING_TEXT)
@@ -100,7 +100,7 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
         address = await stack.enter_async_context(listening(settings, follower, condition))
         await follower.start(supervisor)
         try:
-            yield Running(address, operations, workers, condition)
+            yield RunningPushServer(address, operations, workers, condition)
         finally:
             figures.draining = True
             await follower.stop(DRAIN_SECONDS)
@@ -126,7 +126,7 @@ async def serve(settings: PushSettings) -> None:
         supervisor.check()
 
 
-def _announce(settings: PushSettings, run: Running) -> None:
+def _announce(settings: PushSettings, run: RunningPushServer) -> None:
     if not settings.tls_enabled:
         logger.warning("no_tls", host=settings.host, remedy="without TLS clients are not authenticated")
     logger.info("operations", url=run.operations)

@@ -67,7 +67,7 @@ class Condition:
         """Return whether calls are answered."""
         return self.text == OK
 
-    def reached(self) -> None:
+    def note_success(self) -> None:
         """Count a successful answer of the service."""
         self._missed = 0
         self._hit += 1
@@ -75,7 +75,7 @@ class Condition:
             self._was_ok = True
             self._set_text(OK)
 
-    def missed(self) -> None:
+    def note_failure(self) -> None:
         """Count a failure of the service."""
         self._hit = 0
         self._missed += 1
@@ -157,19 +157,19 @@ class Follower:
                 await self._way.run()
             except Exception:  # our own bug must not stop all deliveries
                 supervisor.log_failure("following")
-                self._condition.missed()
+                self._condition.note_failure()
                 await asyncio.sleep(1)
 
     async def _choose_way(self) -> ByActivation:
         pauses = Pauses(UNREACHED, self._random.random)
         while True:
             try:
-                await self._client.call(wire.lease_push(self._holder, sorted(self._workers.held())))
+                await self._client.call(wire.lease_push(self._holder, sorted(self._workers.held_subscriptions())))
             except client_errors.ClientError as error:
                 # An operator who forbids leases in a roles file wants this process to work without them, too.
                 if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
                     return ByProfile(self._client, self._workers, self._condition, self._random)
-                self._condition.missed()
+                self._condition.note_failure()
                 logger.warning("service.unreached", reason=error.message)
                 await asyncio.sleep(pauses.next())
             else:
@@ -185,7 +185,7 @@ class ByLeases(ByActivation):
         super().__init__(workers)
         self._client = client
         self._holding = Holding(
-            workers, self._ask, random, holder=holder, reached=condition.reached, missed=condition.missed
+            workers, self._ask, random, holder=holder, reached=condition.note_success, missed=condition.note_failure
         )
         self._targets: Sequence[Target] = ()
         self._version = ""
@@ -304,12 +304,12 @@ class ByProfile(ByActivation):
                 is_whole = await self._round()
             except client_errors.ClientError as error:
                 was_away = True
-                self._condition.missed()
+                self._condition.note_failure()
                 logger.warning("profile.unread", reason=error.message)
                 await asyncio.sleep(self._pauses.next())
                 continue
             self._pauses.reset()
-            self._condition.reached()
+            self._condition.note_success()
             if was_away:
                 return
             await self._pause(self._seconds if is_whole else self._seconds / 6)

@@ -91,7 +91,7 @@ def _normalise(entry: str) -> str:
         raise BadSettings(f"acl: {entry!r}: {error}") from None
 
 
-class Gate:
+class PushServerGate:
     """Checks calls before their methods, streaming ones too (P22). `access` is None without TLS: no identities."""
 
     def __init__(self, access: AccessList | None, condition: Condition) -> None:
@@ -222,7 +222,7 @@ class PushService:
 async def listening(settings: PushSettings, follower: Follower, condition: Condition) -> AsyncIterator[str]:
     """Answer calls until the block ends; yields host and port. Raises `BadSettings` and `Unusable` with one line."""
     access = AccessList(settings.acl) if settings.tls_enabled else None
-    gate, service, health = Gate(access, condition), PushService(follower, condition), Health(condition)
+    gate, service, health = PushServerGate(access, condition), PushService(follower, condition), Health(condition)
     methods: dict[Method[Any, Any], Callable[..., Any]] = {
         ACTIVATE: service.activate,
         DEACTIVATE: service.deactivate,
@@ -261,7 +261,7 @@ def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
         chain, key, roots = known
         return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=roots)
 
-    def changed() -> Any:
+    def changed_configuration() -> Any:
         """Return the new configuration; None to keep the present one, also if a file is bad."""
         nonlocal known
         try:
@@ -274,4 +274,6 @@ def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
         logger.info("certificate.loaded", chain=settings.cert)
         return new_configuration()
 
-    return grpc.dynamic_ssl_server_credentials(new_configuration(), changed, require_client_authentication=True)
+    return grpc.dynamic_ssl_server_credentials(
+        new_configuration(), changed_configuration, require_client_authentication=True
+    )

@@ -23,7 +23,7 @@ from ams.client import errors as client_errors
 from ams.client.wire.call import Call, call_of
 from ams.core.backoff import Backoff
 from ams.core.messages import Fragment, with_ordering_key
-from ams.push.upstream import Away, Gone, HandOuts, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
+from ams.push.upstream import Away, Gone, HandOuts, NotTaken, Pulled, Target, UpstreamError, UpstreamRefused, Verdict
 from ams.wire.messages import PullBody
 from ams.wire.push import Ready, WaitBody
 
@@ -68,7 +68,7 @@ class Poller:
         self._idle.pop(path, None)
 
 
-class _Request:
+class _WaitRequest:
     def __init__(self, waiters: Waiters) -> None:
         self.waiters = waiters
         self.task: asyncio.Task[None] | None = None
@@ -81,7 +81,7 @@ class LongPoller:
         self._client, self._fallback, self._seconds = client, fallback, seconds
         self._knows = True  # True: the service knows the request, as far as known
         self._new: Waiters = {}
-        self._requests: list[_Request] = []
+        self._requests: list[_WaitRequest] = []
         self._gathering: asyncio.Task[None] | None = None
 
     async def until_due(self, target: Target) -> bool:
@@ -124,11 +124,11 @@ class LongPoller:
         waiting = [(key, future) for key, future in self._new.items() if not future.done()]
         self._new = {}
         for begin in range(0, len(waiting), SUBSCRIPTIONS_PER_WAIT):
-            request = _Request(dict(waiting[begin : begin + SUBSCRIPTIONS_PER_WAIT]))
+            request = _WaitRequest(dict(waiting[begin : begin + SUBSCRIPTIONS_PER_WAIT]))
             self._requests.append(request)
             request.task = asyncio.create_task(self._ask(request))
 
-    async def _ask(self, request: _Request) -> None:
+    async def _ask(self, request: _WaitRequest) -> None:
         for key in [key for key, future in request.waiters.items() if future.done()]:
             del request.waiters[key]
         body = WaitBody(sorted(request.waiters), round(self._seconds))
@@ -171,7 +171,7 @@ def unknown_route(error: Exception) -> bool:
     return isinstance(error, client_errors.Refused) and error.code in (404, 405)
 
 
-class _Message(msgspec.Struct, rename="camel"):
+class _PulledMessage(msgspec.Struct, rename="camel"):
     message_id: str = ""
     publish_time: str = ""
     attributes: msgspec.Raw = msgspec.Raw(b"{}")
@@ -182,7 +182,7 @@ class Received(msgspec.Struct, rename="camel"):
     """A message received by a pull."""
 
     ack_id: str
-    message: _Message
+    message: _PulledMessage
     ordering_key: str | None = None
     delivery_attempt: int = 1
 
@@ -271,10 +271,10 @@ def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = Fals
     if is_late or said == _NOT_NEXT_TEXT or isinstance(error, client_errors.AckTimeout):
         return NotTaken
     if isinstance(error, client_errors.NotFound):
-        return Gone if said in _GONE_TEXTS else Refused
+        return Gone if said in _GONE_TEXTS else UpstreamRefused
     if isinstance(error, client_errors.Unavailable) or not isinstance(error, client_errors.Refused):
-        return Refused if isinstance(error, client_errors.Untrusted | client_errors.Unusable) else Away
-    return Refused
+        return UpstreamRefused if isinstance(error, client_errors.Untrusted | client_errors.Unusable) else Away
+    return UpstreamRefused
 
 
 def pull_call(target: Target, max_messages: int) -> Call[_Pull]:

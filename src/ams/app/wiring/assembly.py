@@ -23,7 +23,7 @@ from ams.http.audit import SERVICE, Auditor
 from ams.http.console import Console
 from ams.http.fast_lane import Lane
 from ams.http.forwarding import Forwarder
-from ams.http.hot_routes import FastRoutes, Gate
+from ams.http.hot_routes import FastRoutes, RequestGate
 from ams.http.limits import Bodies, affordable_bytes
 from ams.http.routes.issuers import BindingRoutes, IssuerRoutes
 from ams.http.routes.parallel import SnapshotRoutes
@@ -40,8 +40,8 @@ from ams.outgoing.client import HttpClient
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivery import Deliverer, UnreadAnswers
 from ams.service.doctor import Doctor
-from ams.service.history import History
-from ams.service.issuers import Bindings
+from ams.service.history import MetricsHistory
+from ams.service.issuers import IdentityBindings
 from ams.service.live_views import Live
 from ams.service.metrics import Metrics, Usage
 from ams.service.parallel.assembly import ParallelSubscriptions
@@ -99,7 +99,7 @@ class UseCases:
     reader: RangeReader
     push_watcher: PushWatcher
     live: Live
-    history: History
+    history: MetricsHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Service:
     nodes: Nodes
     workers: Pool
     cases: UseCases
-    gate: Gate
+    gate: RequestGate
     bodies: Bodies
     auditor: Auditor
     counting: Counting
@@ -192,7 +192,7 @@ def assemble(
     slots = slots_of(settings, registry)
     quota_use = QuotaUse(registry, flow.stored, slots)
     rates = Rates(users=settings.user_requests_per_second, clock=clock, rules=registry.quotas.rules)
-    gate = Gate(admission, settings.auth_option, rates, slots.connections)
+    gate = RequestGate(admission, settings.auth_option, rates, slots.connections)
     bodies = Bodies(settings.max_body_bytes, affordable_bytes(settings.max_buffered_bytes), settings.request_seconds)
     fast = FastRoutes(
         gate, bodies, flow.publisher, deliverer, working, registry.invalidations, slots.waiting_pulls,
@@ -282,7 +282,7 @@ def use_cases(settings: Settings, engines: Engines, flow: MessageFlow, push: Pus
         reader,
         watcher,
         Live(registry, log, cursors, clock, reader, watcher, working),
-        History(registry, log, cursors, clock, retention_clock, engines.history, duty),
+        MetricsHistory(registry, log, cursors, clock, retention_clock, engines.history, duty),
     )
 
 
@@ -295,7 +295,7 @@ def slots_of(settings: Settings, registry: Registry) -> ProjectSlots:
 
 
 def routes(
-    settings: Settings, engines: Engines, admission: Admission, gate: Gate, roles: RoleTable, flow: MessageFlow,
+    settings: Settings, engines: Engines, admission: Admission, gate: RequestGate, roles: RoleTable, flow: MessageFlow,
     cases: UseCases, losses: LossTotal, push: Push, identity: Identity, expiry: Expiry, quota_use: QuotaUse,
 ) -> dict[str, Handler]:  # fmt: skip
     """Return the handlers of all actions except the hot ones."""
@@ -329,7 +329,7 @@ def routes(
         ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock)),
         UserRoutes(Users(registry, roles.roles), admission),
         TokenRoutes(Tokens(registry, clock)),
-        BindingRoutes(Bindings(registry)),
+        BindingRoutes(IdentityBindings(registry)),
         IssuerRoutes(identity.issuers),
         RegistrationRoutes(Registrations(registry)),
         MemberRoutes(Members(registry)),

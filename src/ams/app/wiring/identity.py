@@ -17,7 +17,7 @@ from ams.core.telemetry import SCOPE
 from ams.http.asgi import client_address
 from ams.http.console import ConsoleLogin
 from ams.identity.issuers import Discovery, Introspection, IssuerFailed, issuer_client
-from ams.identity.keys import Keys
+from ams.identity.keys import IssuerKeyCache
 from ams.identity.verifier import CachedToken, Verifier
 from ams.outgoing.address_guard import Guard, Network, networks, trust
 from ams.outgoing.client import HttpClient
@@ -45,7 +45,7 @@ class Identity:
     issuers: Issuers
     logins: Logins
     introspection: Introspection
-    keys: Keys
+    keys: IssuerKeyCache
     discovery: Discovery
 
     async def console_logins(self, clients: Pairs) -> Sequence[ConsoleLogin]:
@@ -91,7 +91,7 @@ def identity_of(
     """Assemble identity. Issuers' keys are stored in the data folder; a change of issuers drops verified tokens."""
     registry, clock, client = engines.registry, engines.clock, trusted.client
     discovery = Discovery(client, clock)
-    keys = Keys(client, engines.folder.issuers, clock, discovery)
+    keys = IssuerKeyCache(client, engines.folder.issuers, clock, discovery)
     introspection = Introspection(client, discovery, clock)
     issuers = Issuers(registry, trusted.issuers, keys)
     remembered: Cache[bytes, CachedToken] = registry.invalidations.new_cache(MAX_CACHED_TOKENS)

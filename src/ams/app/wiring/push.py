@@ -19,7 +19,7 @@ from ams.core.supervisor import Supervisor
 from ams.core.urls import is_loopback
 from ams.outgoing.address_guard import Guard, networks, trust
 from ams.push.endpoints import EndpointCheck
-from ams.push.report import Tally
+from ams.push.report import DeliveryTally
 from ams.push.sender import HttpSender
 from ams.push.workers import Workers
 from ams.service.dead_letters import DeadLetters
@@ -111,7 +111,7 @@ def push_of(
     if settings.pubsub_port is not None and not is_alone and not settings.proxy_hostname:
         logger.warning("push.issuer", issuer=issuer, remedy="set proxy_hostname, or each node is an issuer of its own")
     identity = PushIdentity(registry.signing_keys, issuer, engines.clock)
-    tally, workers = Tally(settings.metrics_labels), None
+    tally, workers = DeliveryTally(settings.metrics_labels), None
     if reach is not None and reach.driven is None and settings.push_inside:
         upstream = EnginesUpstream(registry, deliverer, dead_letters, EngineHandOuts(registry, working))
         workers = Workers(upstream, reach.sender, engines.clock, random.random, tally=tally)

@@ -52,7 +52,7 @@ _UNESCAPED_TYPES = {"1.2.840.113549.1.9.1": "E", "0.9.2342.19200300.100.1.25": "
 _SINGLE_TYPES = {"2.5.4.3": "CN", "2.5.4.5": "SERIALNUMBER"}  # of several, the normal form keeps the last
 
 
-class Refusal(CertificateRefused):
+class CertificateRefusal(CertificateRefused):
     """A refused certificate; `kind` is one of `KINDS`."""
 
     def __init__(self, kind: RefusalKind, message: str) -> None:
@@ -99,11 +99,11 @@ def load(der: bytes) -> tuple[x509.Certificate, bytes]:
 
 
 def read_der(der: bytes) -> Facts:
-    """Parse a certificate. Raises `Refusal` if a part of it cannot be parsed."""
+    """Parse a certificate. Raises `CertificateRefusal` if a part of it cannot be parsed."""
     try:
         return read_certificate(*load(der))
     except ValueError as error:
-        raise Refusal("unreadable", UNREADABLE) from error
+        raise CertificateRefusal("unreadable", UNREADABLE) from error
 
 
 def read_certificate(certificate: x509.Certificate, signed: bytes = b"") -> Facts:
@@ -121,14 +121,14 @@ def read_certificate(certificate: x509.Certificate, signed: bytes = b"") -> Fact
                 signed or certificate.public_bytes(Encoding.DER),
             )
         except Exception as error:  # parsers raise many kinds of errors, depending on the client's data
-            raise Refusal("unreadable", UNREADABLE) from error
+            raise CertificateRefusal("unreadable", UNREADABLE) from error
 
 
 def read_leaf(certificate: x509.Certificate, signed: bytes = b"") -> Facts:
-    """Parse a client's certificate. Raises `Refusal` if that fails, or its subject has no written form."""
+    """Parse a client's certificate. Raises `CertificateRefusal` if that fails, or its subject has no written form."""
     facts = read_certificate(certificate, signed)
     if not all(isinstance(each.value, str) and _CONTROLS.search(each.value) is None for each in facts.subject):
-        raise Refusal("unreadable", _SUBJECT_UNREADABLE)
+        raise CertificateRefusal("unreadable", _SUBJECT_UNREADABLE)
     return facts
 
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
 
-from ams.authn.certificates.certificate import Facts, Refusal, comparable, has_signed, milliseconds, read_der
+from ams.authn.certificates.certificate import CertificateRefusal, Facts, comparable, has_signed, milliseconds, read_der
 from ams.authn.certificates.crls import (
     CLOCK_SKEW_MS,
     CrlCache,
@@ -28,7 +28,7 @@ from ams.authn.certificates.crls import (
     wrong_scope_doubt,
 )
 from ams.authn.certificates.der import ISSUER, find_original, parse_mended, read_field, read_signed_body
-from ams.authn.certificates.trust import Trust, is_issued_by
+from ams.authn.certificates.trust import TrustStore, is_issued_by
 from ams.core.cache import LruCache
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Unavailable
@@ -68,8 +68,8 @@ class Revocation:
         self._clock = clock
         self._warned: LruCache[str, int] = LruCache(_MAX_CACHED_WARNINGS)
 
-    async def check(self, chain: Sequence[Facts], trust: Trust) -> int:
-        """Return until when the chain is good (wall clock). Raises `Refusal`, or `Unavailable` in doubt."""
+    async def check(self, chain: Sequence[Facts], trust: TrustStore) -> int:
+        """Return until when the chain is good (wall clock). Raises `CertificateRefusal`, or `Unavailable` in doubt."""
         deadline = asyncio.get_running_loop().time() + CHECK_SECONDS
         until: int = chain[0].not_after
         for depth, (certificate, issuer) in enumerate(itertools.pairwise(chain)):
@@ -79,7 +79,7 @@ class Revocation:
                 self._apply_policy(doubt)
         return until
 
-    async def _check_certificate(self, link: _Link, trust: Trust) -> int:
+    async def _check_certificate(self, link: _Link, trust: TrustStore) -> int:
         urls, has_points = _list_urls(link.certificate)
         found_doubts: list[Doubt] = []
         known = trust.lists.get(comparable(link.issuer.subject), ())
@@ -117,7 +117,7 @@ class Revocation:
             raise state.failure or doubt from None
 
     def _check_list(self, known: RevocationList, link: _Link) -> int:
-        """Raise `Refusal` if a list has the certificate, `Doubt` if an expired list does not have it."""
+        """Raise `CertificateRefusal` if a list has the certificate, `Doubt` if an expired list does not have it."""
         if known.revokes(link.certificate.serial):
             raise _revoked_refusal(link)
         now = self._clock.wall()
@@ -134,7 +134,7 @@ class Revocation:
         if answer.status is ocsp.OCSPCertStatus.REVOKED:
             raise _revoked_refusal(link)
         if answer.status is ocsp.OCSPCertStatus.UNKNOWN:
-            raise Refusal("unknown", "Your certificate is not known to the OCSP responder of its CA")
+            raise CertificateRefusal("unknown", "Your certificate is not known to the OCSP responder of its CA")
         return answer.until
 
     def _apply_policy(self, doubt: Doubt) -> None:
@@ -170,14 +170,14 @@ def _no_list(link: _Link, *, has_points: bool) -> Doubt:
         why = f"No CRL is known for its CA {subject}"
     elif has_points:
         why = "None of its CRLDistributionPoints can be fetched by http or https"
-    return Doubt(subject, Refusal("no_list", f"Your certificate is invalid. {why}"))
+    return Doubt(subject, CertificateRefusal("no_list", f"Your certificate is invalid. {why}"))
 
 
-def _revoked_refusal(link: _Link) -> Refusal:
+def _revoked_refusal(link: _Link) -> CertificateRefusal:
     text = "Your certificate has been revoked"
     if link.depth:
         text = f"Your certificate is of a CA whose own has been revoked: {link.certificate.subject.rfc4514_string()}"
-    return Refusal("revoked", text)
+    return CertificateRefusal("revoked", text)
 
 
 class _OcspAnswer(NamedTuple):
@@ -282,7 +282,7 @@ def _answer_expiry(single: ocsp.OCSPSingleResponse, now: int) -> int:
 def _find_delegates(shown: Sequence[bytes], issuer: Facts, now: Milliseconds) -> Iterator[Facts]:
     """Yield the certificates of responders to which a CA delegates its OCSP answers (RFC 6960, 4.2.2.2)."""
     for each in shown:
-        with contextlib.suppress(Refusal):  # an unreadable one
+        with contextlib.suppress(CertificateRefusal):  # an unreadable one
             certificate = read_der(each)
             usage = certificate.extension(x509.ExtendedKeyUsage)
             is_for_ocsp = usage is not None and ExtendedKeyUsageOID.OCSP_SIGNING in usage

@@ -28,9 +28,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from OpenSSL import crypto
 
 from ams.authn.certificates.certificate import (
+    CertificateRefusal,
     ComparableName,
     Facts,
-    Refusal,
     ignore_warnings,
     load,
     read_der,
@@ -79,7 +79,7 @@ _Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Trust:
+class TrustStore:
     """Content of the folder at one time: authorities, and lists by their issuer."""
 
     authorities: tuple[crypto.X509, ...] = ()
@@ -101,12 +101,12 @@ class TrustFolder:
         self._folder = folder
         self._clock = clock
         self._contents: dict[str, _Content] = {}
-        self.trust = Trust()  # the content read last
+        self.trust = TrustStore()  # the content read last
         self._looking: SingleFlight[str, None] = SingleFlight()
         self._reading = threading.Lock()
         self.reload()
 
-    async def current(self) -> Trust:
+    async def current(self) -> TrustStore:
         """Return the content of the folder, at most a second old."""
         if self._clock.monotonic() - self._looked_at >= LOOK_INTERVAL_MS:
             await self._looking.result("", lambda: asyncio.to_thread(self.reload))
@@ -198,20 +198,20 @@ def _lists(path: str, data: bytes) -> tuple[RevocationList, ...]:
     return tuple(RevocationList.read(each, path) for each in blocks or [data])
 
 
-def _trust(contents: Mapping[str, _Content], generation: int) -> Trust:
+def _trust(contents: Mapping[str, _Content], generation: int) -> TrustStore:
     found = dict.fromkeys(each for content in contents.values() for each in content.certificates)
     authorities = tuple(crypto.load_certificate(crypto.FILETYPE_ASN1, each) for each in found)
     lists: dict[ComparableName, tuple[RevocationList, ...]] = {}
     for content in contents.values():
         for each in content.lists:
             lists[each.issuer] = (*lists.get(each.issuer, ()), each)
-    return Trust(authorities, lists, generation)
+    return TrustStore(authorities, lists, generation)
 
 
-def checked_chain(leaf: Facts, others: Sequence[bytes], trust: Trust, now: Milliseconds) -> list[Facts]:
-    """Return the verified chain of a certificate that may log in. Raises `Refusal`."""
+def checked_chain(leaf: Facts, others: Sequence[bytes], trust: TrustStore, now: Milliseconds) -> list[Facts]:
+    """Return the verified chain of a certificate that may log in. Raises `CertificateRefusal`."""
     if any(each.oid.dotted_string in _PROXY_INFO for each in leaf.extensions) or _is_old_proxy(leaf):
-        raise Refusal(
+        raise CertificateRefusal(
             "proxy",
             "Your certificate is a proxy certificate, which cannot log in. Use the host or user certificate itself",
         )
@@ -220,30 +220,30 @@ def checked_chain(leaf: Facts, others: Sequence[bytes], trust: Trust, now: Milli
         weakness = _weakness(each.certificate)
         if weakness and depth:
             text = f"Your certificate is of a CA whose own has {weakness.partition(':')[0]}: "
-            raise Refusal("chain", text + each.subject.rfc4514_string())
+            raise CertificateRefusal("chain", text + each.subject.rfc4514_string())
         if weakness:
-            raise Refusal("chain", f"Your certificate has {weakness}")
+            raise CertificateRefusal("chain", f"Your certificate has {weakness}")
     _check_usage(chain)
     return chain
 
 
 def check_dates(leaf: Facts, now: Milliseconds) -> None:
-    """Raise `Refusal` outside the certificate's validity, in the contract's order (9.2)."""
+    """Raise `CertificateRefusal` outside the certificate's validity, in the contract's order (9.2)."""
     if now > leaf.not_after + 999:  # its last second counts in full
-        raise Refusal("expired", "Your certificate has expired")
+        raise CertificateRefusal("expired", "Your certificate has expired")
     if now < leaf.not_before:
-        raise Refusal("not_yet_valid", "Your certificate is not active yet")
+        raise CertificateRefusal("not_yet_valid", "Your certificate is not active yet")
 
 
-def verified_chain(leaf: Facts, others: Sequence[bytes], trust: Trust, now: Milliseconds) -> list[Facts]:
+def verified_chain(leaf: Facts, others: Sequence[bytes], trust: TrustStore, now: Milliseconds) -> list[Facts]:
     """Return the chain to a self-signed authority if there is one, else to any in the folder (contract 9.1).
 
-    `others` are the certificates sent by the client, in any order (DER). Raises `Refusal`.
+    `others` are the certificates sent by the client, in any order (DER). Raises `CertificateRefusal`.
     """
     try:
         certificate = crypto.load_certificate(crypto.FILETYPE_ASN1, leaf.der)
     except crypto.Error as error:
-        raise Refusal("unreadable", UNREADABLE) from error
+        raise CertificateRefusal("unreadable", UNREADABLE) from error
     presented = []
     for each in others[:MAX_CHAIN_CERTIFICATES]:
         try:
@@ -266,8 +266,8 @@ def verified_chain(leaf: Facts, others: Sequence[bytes], trust: Trust, now: Mill
 def is_issued_by(certificate: Facts, issuer: Facts, now: Milliseconds) -> bool:
     """Return whether a CA itself has signed a certificate that is valid now."""
     try:
-        verified_chain(certificate, (), Trust((crypto.load_certificate(crypto.FILETYPE_ASN1, issuer.der),)), now)
-    except (Refusal, crypto.Error):
+        verified_chain(certificate, (), TrustStore((crypto.load_certificate(crypto.FILETYPE_ASN1, issuer.der),)), now)
+    except (CertificateRefusal, crypto.Error):
         return False
     return True
 
@@ -276,7 +276,7 @@ def _der(certificate: crypto.X509) -> bytes:
     return crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate)
 
 
-def _store(trust: Trust, now: Milliseconds, flags: int = 0) -> crypto.X509Store:
+def _store(trust: TrustStore, now: Milliseconds, flags: int = 0) -> crypto.X509Store:
     """Return a store for one verification at one time; takes half a microsecond for each authority.
 
     A store keeps its first time (`X509_STORE_set1_param` overwrites nothing), and pyOpenSSL cannot set the time of a
@@ -291,17 +291,17 @@ def _store(trust: Trust, now: Milliseconds, flags: int = 0) -> crypto.X509Store:
     return store
 
 
-def _refusal(error: crypto.X509StoreContextError) -> Refusal:
+def _refusal(error: crypto.X509StoreContextError) -> CertificateRefusal:
     code, depth, said = error.errors
     if depth == 0 or code not in (_EXPIRED_CODE, _NOT_YET_CODE):
-        return Refusal("chain", _TEXTS.get(code, f"Your certificate cannot be verified: {said}"))
+        return CertificateRefusal("chain", _TEXTS.get(code, f"Your certificate cannot be verified: {said}"))
     state = "has expired" if code == _EXPIRED_CODE else "is not active yet"
     try:
         with ignore_warnings():
             name = subject_of(load(_der(error.certificate))[0]).rfc4514_string()
     except ValueError:
         name = "a name that cannot be read"
-    return Refusal("chain", f"Your certificate is of a CA whose own {state}: {name}")
+    return CertificateRefusal("chain", f"Your certificate is of a CA whose own {state}: {name}")
 
 
 def _weakness(certificate: x509.Certificate) -> str:
@@ -319,19 +319,19 @@ def _weakness(certificate: x509.Certificate) -> str:
 
 
 def _check_usage(chain: Sequence[Facts]) -> None:
-    """Raise `Refusal` if a certificate or its CA is not for clients (contract 9.1)."""
+    """Raise `CertificateRefusal` if a certificate or its CA is not for clients (contract 9.1)."""
     leaf = chain[0]
     if leaf.is_ca:
-        raise Refusal("usage", "Your certificate is one of a CA, which cannot log in")
+        raise CertificateRefusal("usage", "Your certificate is one of a CA, which cannot log in")
     if not _is_for_clients(leaf):
-        raise Refusal("usage", "Your certificate is not for clients: its extended key usage does not say so")
+        raise CertificateRefusal("usage", "Your certificate is not for clients: its extended key usage does not say so")
     usage = leaf.extension(x509.KeyUsage)
     if usage is not None and not (usage.digital_signature or usage.key_agreement):
-        raise Refusal("usage", "Your certificate is not for clients: its key usage allows no signature")
+        raise CertificateRefusal("usage", "Your certificate is not for clients: its key usage allows no signature")
     for each in chain[1:]:
         if not _is_for_clients(each):
             text = f"Your certificate is of a CA that is not for clients: {each.subject.rfc4514_string()}"
-            raise Refusal("usage", text)
+            raise CertificateRefusal("usage", text)
 
 
 def _is_for_clients(certificate: Facts) -> bool:

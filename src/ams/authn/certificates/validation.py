@@ -18,10 +18,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import NameOID
 
-from ams.authn.certificates.certificate import KINDS, Facts, Refusal, read_leaf
+from ams.authn.certificates.certificate import KINDS, CertificateRefusal, Facts, read_leaf
 from ams.authn.certificates.crls import CrlCache, RevocationList
 from ams.authn.certificates.revocation import Responders, Revocation
-from ams.authn.certificates.trust import Trust, TrustFolder, check_dates, checked_chain, verified_chain
+from ams.authn.certificates.trust import TrustFolder, TrustStore, check_dates, checked_chain, verified_chain
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import UNREADABLE, Presented
 from ams.core.cache import LruCache
@@ -79,7 +79,7 @@ class CertificateChecks:
         try:
             await self._check(presented, address if verify_host else "")
         except CertificateRefused as error:
-            self._refused[error.kind if isinstance(error, Refusal) else "chain"] += 1
+            self._refused[error.kind if isinstance(error, CertificateRefusal) else "chain"] += 1
             raise
         except Unavailable:
             self._refused["doubt"] += 1
@@ -89,7 +89,7 @@ class CertificateChecks:
         except Exception as error:  # a certificate that the parsers do not expect
             logger.exception("certificate.check_failed")
             self._refused["unreadable"] += 1
-            raise Refusal("unreadable", UNREADABLE) from error
+            raise CertificateRefusal("unreadable", UNREADABLE) from error
 
     def reload(self) -> None:
         """Reload the folder of authorities now."""
@@ -141,7 +141,7 @@ class CertificateChecks:
         state = (trust.generation, self._fetched.changes)
         self._passed.put(digest.digest(), _Verdict(now, min(now + VERDICT_TTL_MS, until), state))
 
-    async def _looked_at(self, presented: Presented, trust: Trust, address: str) -> int:
+    async def _looked_at(self, presented: Presented, trust: TrustStore, address: str) -> int:
         leaf = read_leaf(presented.leaf, presented.shown)
         now = self._clock.wall()
         settings = self._settings
@@ -201,25 +201,25 @@ class HostCheck:
         self._addresses = addresses or Lookups()
 
     async def check(self, leaf: Facts, address: str) -> None:
-        """Raise `Refusal` unless a name of the address is in the certificate (contract 9.3, always 403)."""
+        """Raise `CertificateRefusal` unless a name of the address is in the certificate (contract 9.3, always 403)."""
         try:
             ip = ipaddress.ip_address(address)
         except ValueError:
-            raise Refusal("host", f"lookup {address}: unrecognized address") from None
+            raise CertificateRefusal("host", f"lookup {address}: unrecognized address") from None
         try:
             found = list(await self._names.of(str(ip)))[:_MAX_NAMES]
         except (OSError, UnicodeError) as error:
             why = "no such host"
             if isinstance(error, socket.herror | socket.gaierror) and error.errno == socket.EAI_AGAIN:
                 why = str(error.strerror)
-            raise Refusal("host", f"lookup {ip.reverse_pointer}.: {why}") from error
+            raise CertificateRefusal("host", f"lookup {ip.reverse_pointer}.: {why}") from error
         if not found:
-            raise Refusal("host", f"lookup {ip.reverse_pointer}.: no such host")
+            raise CertificateRefusal("host", f"lookup {ip.reverse_pointer}.: no such host")
         confirmed = [name for name in found if await self._leads_to(name, ip)]
         if not confirmed:
-            raise Refusal("host", f"lookup {found[0]}.: its addresses do not include {ip}")
+            raise CertificateRefusal("host", f"lookup {found[0]}.: its addresses do not include {ip}")
         if not any(_matches(name, pattern) for name in confirmed for pattern in _dns_names(leaf)):
-            raise Refusal("host", _mismatch_text(leaf, confirmed[0]))
+            raise CertificateRefusal("host", _mismatch_text(leaf, confirmed[0]))
 
     async def _leads_to(self, name: str, ip: Address) -> bool:
         try:

@@ -12,9 +12,9 @@ from typing import Any
 import structlog
 
 from ams.authn.http.authentication import Caller, key_of
-from ams.authn.http.errors import MethodNotAllowed, Refusal, refusal
+from ams.authn.http.errors import AuthnRefusal, MethodNotAllowed, refusal
 from ams.authn.http.json_bodies import encode_body
-from ams.authn.http.routes import Call, Handlers, Reply, Routes, Row
+from ams.authn.http.routes import AuthnCall, AuthnRoute, Handlers, Reply, Routes
 from ams.authn.values import PEER, Peer, without_secrets
 from ams.core.clock import Clock
 from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, ServiceTimeout
@@ -41,8 +41,8 @@ logger = structlog.get_logger("ams.authn")
 
 
 @dataclass(slots=True)
-class _Request:
-    row: Row
+class _AuthnRequest:
+    row: AuthnRoute
     names: dict[str, str]
     scope: dict[str, Any]
     headers: Sequence[Header]
@@ -102,7 +102,7 @@ class AuthnApp:
             refused = refusal(error)
             return refused.code, refused.body, refused.headers
         peer: Peer = scope.get(PEER) or Peer((scope.get("client") or ("",))[0])
-        request = _Request(row, names, scope, scope["headers"], receive, peer)
+        request = _AuthnRequest(row, names, scope, scope["headers"], receive, peer)
         made, failure = await self._outcome(request)
         if _is_audited(request, made.code):
             await self._record(request, made, failure.message if failure else "")
@@ -111,7 +111,7 @@ class AuthnApp:
         more = [(b"etag", strong_etag(made.version).encode())] if made.version else []
         return made.code, b"" if made.code == 204 else encode_body(made.body), more
 
-    async def _outcome(self, request: _Request) -> tuple[Reply, Refusal | None]:
+    async def _outcome(self, request: _AuthnRequest) -> tuple[Reply, AuthnRefusal | None]:
         try:
             async with asyncio.timeout(self._deadline):
                 return await self._carry_out(request), None
@@ -136,7 +136,7 @@ class AuthnApp:
             )
         return Reply(refused.code), refused
 
-    async def _carry_out(self, request: _Request) -> Reply:
+    async def _carry_out(self, request: _AuthnRequest) -> Reply:
         row, headers, query, peer = request.row, request.headers, request.scope["query_string"], request.peer
 
         async def admit() -> None:
@@ -153,9 +153,9 @@ class AuthnApp:
 
         if not row.open:
             await admit()
-        return await row.handler(Call(request.names, query, headers, peer, body))
+        return await row.handler(AuthnCall(request.names, query, headers, peer, body))
 
-    async def _record(self, request: _Request, made: Reply, reason: str) -> None:
+    async def _record(self, request: _AuthnRequest, made: Reply, reason: str) -> None:
         await self._trail.record(
             AuditEvent(
                 id=new_uuid(),
@@ -179,7 +179,7 @@ class AuthnApp:
         return f"{self._prefix}-{next(self._count):x}".encode()
 
 
-def _is_audited(request: _Request, code: int) -> bool:
+def _is_audited(request: _AuthnRequest, code: int) -> bool:
     """Return whether a request is recorded: every change, even if refused, and every 403. Logins record themselves.
 
     Of unknown callers only wrong keys are recorded, whose rate is limited. Recording refused requests beyond that

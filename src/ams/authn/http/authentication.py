@@ -44,7 +44,7 @@ class AmsUsers:
             MAX_CACHED_TOKENS, CACHE_SECONDS, lambda: time.monotonic()
         )
 
-    async def named(self, token: str) -> tuple[str, bool] | None:
+    async def find_user(self, token: str) -> tuple[str, bool] | None:
         """Return the user's name and whether it is a service administrator; None for an unknown token."""
         digest = hashlib.sha256(token.encode()).digest()
         known = self._known.get(digest)
@@ -72,7 +72,7 @@ class AmsUsers:
         return user.name, SERVICE_ADMIN in user.service_roles
 
 
-class Gate:
+class ManagementGate:
     """Admits management requests. Blocks addresses with many failures for a while, except for the management key."""
 
     def __init__(self, store: Store, management_key: str, attempts: LoginLimit, users: AmsUsers | None = None) -> None:
@@ -91,7 +91,7 @@ class Gate:
             raise NotAuthenticated(WRONG_CREDENTIALS)
         caller = await self._caller(given)
         if caller is None:
-            self._attempts.failed(address)
+            self._attempts.count_failure(address)
             raise NotAuthenticated(WRONG_CREDENTIALS)
         return caller
 
@@ -110,7 +110,7 @@ class Gate:
         key = await self._store.keys.find(given)
         if key is not None:
             return Caller(f"key {key.name}", changes=key.scope != READ)
-        user = await self._users.named(given) if self._users is not None else None
+        user = await self._users.find_user(given) if self._users is not None else None
         if user is None:
             return None
         name, administers = user

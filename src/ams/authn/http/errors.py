@@ -4,29 +4,29 @@ from typing import NamedTuple
 
 from ams.authn.http import json_bodies
 from ams.core import errors
-from ams.http.errors import Status
+from ams.http.errors import HttpStatus
 
-STATUS: dict[type[errors.AmsError], Status] = {
-    errors.InvalidInput: Status(400, "BAD REQUEST"),
-    errors.NotAuthenticated: Status(401, "UNAUTHORIZED"),
-    errors.NotAllowed: Status(403, "ACCESS_FORBIDDEN"),
-    errors.NotFound: Status(404, "NOT FOUND"),
-    errors.NotAcceptable: Status(406, "NOT ACCEPTABLE"),
-    errors.AckTimeout: Status(408, "REQUEST TIMEOUT"),
-    errors.AlreadyExists: Status(409, "CONFLICT"),
-    errors.Conflict: Status(409, "CONFLICT"),
-    errors.ChangedMeanwhile: Status(412, "PRECONDITION FAILED"),
-    errors.TooLarge: Status(413, "REQUEST ENTITY TOO LARGE"),
-    errors.UnknownCoding: Status(415, "UNSUPPORTED MEDIA TYPE"),
-    errors.Unprocessable: Status(422, "UNPROCESSABLE ENTITY"),
-    errors.QuotaExceeded: Status(429, "TOO MANY REQUESTS"),
-    errors.RateLimited: Status(429, "TOO MANY REQUESTS"),
-    errors.Unavailable: Status(500, "INTERNAL SERVER ERROR"),
-    errors.Damaged: Status(500, "INTERNAL SERVER ERROR"),
-    errors.Unusable: Status(500, "INTERNAL SERVER ERROR"),
-    errors.ServiceFailed: Status(502, "BAD GATEWAY"),
-    errors.Overloaded: Status(503, "SERVICE UNAVAILABLE"),
-    errors.ServiceTimeout: Status(504, "GATEWAY TIMEOUT"),
+STATUS: dict[type[errors.AmsError], HttpStatus] = {
+    errors.InvalidInput: HttpStatus(400, "BAD REQUEST"),
+    errors.NotAuthenticated: HttpStatus(401, "UNAUTHORIZED"),
+    errors.NotAllowed: HttpStatus(403, "ACCESS_FORBIDDEN"),
+    errors.NotFound: HttpStatus(404, "NOT FOUND"),
+    errors.NotAcceptable: HttpStatus(406, "NOT ACCEPTABLE"),
+    errors.AckTimeout: HttpStatus(408, "REQUEST TIMEOUT"),
+    errors.AlreadyExists: HttpStatus(409, "CONFLICT"),
+    errors.Conflict: HttpStatus(409, "CONFLICT"),
+    errors.ChangedMeanwhile: HttpStatus(412, "PRECONDITION FAILED"),
+    errors.TooLarge: HttpStatus(413, "REQUEST ENTITY TOO LARGE"),
+    errors.UnknownCoding: HttpStatus(415, "UNSUPPORTED MEDIA TYPE"),
+    errors.Unprocessable: HttpStatus(422, "UNPROCESSABLE ENTITY"),
+    errors.QuotaExceeded: HttpStatus(429, "TOO MANY REQUESTS"),
+    errors.RateLimited: HttpStatus(429, "TOO MANY REQUESTS"),
+    errors.Unavailable: HttpStatus(500, "INTERNAL SERVER ERROR"),
+    errors.Damaged: HttpStatus(500, "INTERNAL SERVER ERROR"),
+    errors.Unusable: HttpStatus(500, "INTERNAL SERVER ERROR"),
+    errors.ServiceFailed: HttpStatus(502, "BAD GATEWAY"),
+    errors.Overloaded: HttpStatus(503, "SERVICE UNAVAILABLE"),
+    errors.ServiceTimeout: HttpStatus(504, "GATEWAY TIMEOUT"),
 }
 """The nearest ancestor of an error counts. Contract 4; 412 to 415, 429, 502 to 504 are ours (15, A17, A20)."""
 
@@ -41,7 +41,7 @@ class MethodNotAllowed(Exception):
         self.allowed = allowed
 
 
-class Refusal(NamedTuple):
+class AuthnRefusal(NamedTuple):
     """An error on the wire."""
 
     code: int
@@ -50,13 +50,13 @@ class Refusal(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-def refusal(error: Exception) -> Refusal:
+def refusal(error: Exception) -> AuthnRefusal:
     """Return the envelope of an exception. An `AmsError` shows its text; any other is a plain 500."""
     if isinstance(error, MethodNotAllowed):
         allow = (b"allow", ", ".join(error.allowed).encode())
-        return _refusal(Status(405, "METHOD NOT ALLOWED"), "Method not allowed", allow)
+        return _refusal(HttpStatus(405, "METHOD NOT ALLOWED"), "Method not allowed", allow)
     if not isinstance(error, errors.AmsError):
-        return _refusal(Status(500, "INTERNAL SERVER ERROR"), "Internal Error: the service failed")
+        return _refusal(HttpStatus(500, "INTERNAL SERVER ERROR"), "Internal Error: the service failed")
     status = next(STATUS[base] for base in type(error).__mro__ if base in STATUS)
     message = error.message
     if status.code == 500:
@@ -66,6 +66,6 @@ def refusal(error: Exception) -> Refusal:
     return _refusal(status, message)
 
 
-def _refusal(status: Status, message: str, *headers: tuple[bytes, bytes]) -> Refusal:
+def _refusal(status: HttpStatus, message: str, *headers: tuple[bytes, bytes]) -> AuthnRefusal:
     envelope = {"error": {"message": message, "code": status.code, "status": status.word}}
-    return Refusal(status.code, message, json_bodies.encode_body(envelope), headers)
+    return AuthnRefusal(status.code, message, json_bodies.encode_body(envelope), headers)

@@ -116,7 +116,7 @@ class Relaying:
             scope[PEER] = await self._client(peer, scope["headers"])
         except AmsError as error:
             refused = refusal(error)
-            record = self._failures.failed if refused.code < 500 else self._failures.note_refusal
+            record = self._failures.record_failure if refused.code < 500 else self._failures.note_refusal
             resource = without_secrets(scope["path"].removeprefix("/v1"))
             await record(peer.address, code=refused.code, reason=error.message, resource=resource)
             await answer(send, refused.code, refused.body, [JSON])

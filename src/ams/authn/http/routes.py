@@ -14,10 +14,18 @@ from urllib.parse import unquote
 import ams
 from ams.authn import values
 from ams.authn.http import json_bodies
-from ams.authn.http.authentication import Gate
+from ams.authn.http.authentication import ManagementGate
 from ams.authn.http.errors import MethodNotAllowed
 from ams.authn.login import Login
-from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, mask_secrets, require_kind, without_logins
+from ams.authn.management import (
+    AuthMethods,
+    ManagementKeys,
+    ServiceTypes,
+    SubjectBindings,
+    mask_secrets,
+    require_kind,
+    without_logins,
+)
 from ams.authn.store import Store
 from ams.authn.store.records import Page, PageRequest
 from ams.authn.values import Peer
@@ -52,7 +60,7 @@ _MAX_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AuthnCall:
     """An admitted request; `names` are variables of the path."""
 
     names: Mapping[str, str]
@@ -91,10 +99,10 @@ class Reply(NamedTuple):
     version: str = ""  # of the object, for `If-Match`; empty if it has none
 
 
-Handler = Callable[[Call], Awaitable[Reply]]
+Handler = Callable[[AuthnCall], Awaitable[Reply]]
 
 
-class Row(NamedTuple):
+class AuthnRoute(NamedTuple):
     """A method and path below `/v1`, its action, and its handler."""
 
     method: str
@@ -109,10 +117,10 @@ class Row(NamedTuple):
 class Routes:
     """The table of routes."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[AuthnRoute]) -> None:
         self._rows = [(row, tuple(f"/v1{row.path}".split("/"))) for row in rows]
 
-    def find(self, method: str, scope: Mapping[str, Any]) -> tuple[Row, dict[str, str]]:
+    def find(self, method: str, scope: Mapping[str, Any]) -> tuple[AuthnRoute, dict[str, str]]:
         """Return the route of a request and its path variables. Raises `NotFound` or `MethodNotAllowed`."""
         raw = scope.get("raw_path")
         segments = [unquote(part) for part in raw.decode("latin-1").split("/")] if raw else scope["path"].split("/")
@@ -142,7 +150,7 @@ def _match(pattern: Sequence[str], segments: Sequence[str]) -> dict[str, str] | 
     return names
 
 
-AuditAnswer = Callable[[Call, Collection[str]], Awaitable[object]]
+AuditAnswer = Callable[[AuthnCall, Collection[str]], Awaitable[object]]
 """Answers a request for the audit log of these actions with the object that is written as JSON."""
 
 
@@ -150,72 +158,72 @@ AuditAnswer = Callable[[Call, Collection[str]], Awaitable[object]]
 class Handlers:
     """Handlers of all routes, by use case."""
 
-    gate: Gate
+    gate: ManagementGate
     store: Store
     service_types: ServiceTypes
     auth_methods: AuthMethods
-    bindings: Bindings
-    keys: Keys
+    bindings: SubjectBindings
+    keys: ManagementKeys
     login: Login
     audit: AuditAnswer | None = None
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[AuthnRoute]:
         """Return the rows of the route table."""
         method, binding, key = HOST + "/authm", "/bindings/{name}", "/keys/{name}"
         rows = [
-            Row("POST", TYPES, "service-types:create", self._create_type, changes=True),
-            Row("GET", TYPES, "service-types:list", self._list_types),
+            AuthnRoute("POST", TYPES, "service-types:create", self._create_type, changes=True),
+            AuthnRoute("GET", TYPES, "service-types:list", self._list_types),
             *_of_one(TYPE, "service-types", self._type, self.service_types, ServiceTypeFields, _service_type),
-            Row("POST", TYPE + "/authm", "auth-methods:create", self._create_method, changes=True),
+            AuthnRoute("POST", TYPE + "/authm", "auth-methods:create", self._create_method, changes=True),
             *_of_one(
                 method, "auth-methods", self._stored_method, self.auth_methods, AuthMethodFields, _method, mask_secrets
             ),
-            Row("GET", "/authm", "auth-methods:list", self._list_methods),
-            Row("GET", HOST + "/bindings", "bindings:list", self._list_host_bindings),
-            Row("POST", binding, "bindings:create", self._create_binding, changes=True),
-            Row("GET", "/bindings", "bindings:list", self._list_bindings),
+            AuthnRoute("GET", "/authm", "auth-methods:list", self._list_methods),
+            AuthnRoute("GET", HOST + "/bindings", "bindings:list", self._list_host_bindings),
+            AuthnRoute("POST", binding, "bindings:create", self._create_binding, changes=True),
+            AuthnRoute("GET", "/bindings", "bindings:list", self._list_bindings),
             *_of_one(binding, "bindings", self._binding, self.bindings, BindingFields, _binding, without_logins),
-            Row("GET", "/keys", "keys:list", self._list_keys, of_keys=True),
-            Row("POST", key, "keys:create", self._create_key, changes=True, of_keys=True),
-            Row("DELETE", key, "keys:delete", self._delete_key, changes=True, of_keys=True),
-            Row("GET", HOST + ":authx509", LOGIN, self._log_in, open=True),
-            Row("GET", "/version", "version:show", self._show_version, open=True),
-            Row("GET", "/health", "health:show", self._show_health, open=True),
+            AuthnRoute("GET", "/keys", "keys:list", self._list_keys, of_keys=True),
+            AuthnRoute("POST", key, "keys:create", self._create_key, changes=True, of_keys=True),
+            AuthnRoute("DELETE", key, "keys:delete", self._delete_key, changes=True, of_keys=True),
+            AuthnRoute("GET", HOST + ":authx509", LOGIN, self._log_in, open=True),
+            AuthnRoute("GET", "/version", "version:show", self._show_version, open=True),
+            AuthnRoute("GET", "/health", "health:show", self._show_health, open=True),
         ]
         if self.audit is not None:
             audit = self.audit
 
-            async def show_audit(asked: Call) -> Reply:
+            async def show_audit(asked: AuthnCall) -> Reply:
                 return Reply(200, await audit(asked, CHANGE_ACTIONS))
 
-            rows.append(Row("GET", "/audit", "audit:list", show_audit, of_keys=True))
+            rows.append(AuthnRoute("GET", "/audit", "audit:list", show_audit, of_keys=True))
         return rows
 
-    async def _create_type(self, asked: Call) -> Reply:
+    async def _create_type(self, asked: AuthnCall) -> Reply:
         made = await self.service_types.create(await asked.read_body(ServiceTypeFields))
         return Reply(201, _service_type(made), f"/{made.name}")
 
-    async def _list_types(self, asked: Call) -> Reply:
+    async def _list_types(self, asked: AuthnCall) -> Reply:
         page = await self.store.service_types.page(asked.page())
         return Reply(200, wire.ServiceTypes([_service_type(each) for each in page.items], page.next_token))
 
-    async def _type(self, asked: Call) -> values.ServiceType:
+    async def _type(self, asked: AuthnCall) -> values.ServiceType:
         return await self.service_types.get(asked.names["service-type"])
 
-    async def _create_method(self, asked: Call) -> Reply:
+    async def _create_method(self, asked: AuthnCall) -> Reply:
         service_type = await self._type(asked)
         require_kind(service_type)
         made = await self.auth_methods.create(service_type, await asked.read_body(AuthMethodFields))
         return Reply(201, _method(made), f"/{made.host}")
 
-    async def _stored_method(self, asked: Call) -> values.AuthMethod:
+    async def _stored_method(self, asked: AuthnCall) -> values.AuthMethod:
         return await self.auth_methods.get(await self._type(asked), asked.names["host"])
 
-    async def _list_methods(self, asked: Call) -> Reply:
+    async def _list_methods(self, asked: AuthnCall) -> Reply:
         page = await self.store.auth_methods.page(asked.page())
         return Reply(200, wire.AuthMethods([_method(each) for each in page.items], page.next_token))
 
-    async def _list_host_bindings(self, asked: Call) -> Reply:
+    async def _list_host_bindings(self, asked: AuthnCall) -> Reply:
         service_type = await self._type(asked)
         host, identifier = asked.names["host"], asked.parameter("authID")
         if identifier:
@@ -223,32 +231,32 @@ class Handlers:
             return _binding_page(Page([found]))
         return _binding_page(await self.bindings.of_host(service_type, host, asked.page()))
 
-    async def _create_binding(self, asked: Call) -> Reply:
+    async def _create_binding(self, asked: AuthnCall) -> Reply:
         made = await self.bindings.create(asked.names["name"], await asked.read_body(BindingFields))
         return Reply(201, _binding(made))
 
-    async def _list_bindings(self, asked: Call) -> Reply:
+    async def _list_bindings(self, asked: AuthnCall) -> Reply:
         return _binding_page(await self.store.bindings.page(asked.page()))
 
-    async def _binding(self, asked: Call) -> values.Binding:
+    async def _binding(self, asked: AuthnCall) -> values.SubjectBinding:
         return await self.bindings.get(asked.names["name"])
 
-    async def _list_keys(self, asked: Call) -> Reply:
+    async def _list_keys(self, asked: AuthnCall) -> Reply:
         return Reply(200, wire.Keys([_key(each) for each in await self.store.keys.all()]))
 
-    async def _create_key(self, asked: Call) -> Reply:
+    async def _create_key(self, asked: AuthnCall) -> Reply:
         fields = await asked.read_body(KeyFields)
         return Reply(201, _key(*await self.keys.create(asked.names["name"], fields.scope)))
 
-    async def _delete_key(self, asked: Call) -> Reply:
+    async def _delete_key(self, asked: AuthnCall) -> Reply:
         await self.keys.delete(asked.names["name"])
         return Reply(204)
 
-    async def _log_in(self, asked: Call) -> Reply:
+    async def _log_in(self, asked: AuthnCall) -> Reply:
         token = await self.login.token(asked.names["service-type"], asked.names["host"], asked.peer)
         return Reply(200, wire.Token(token))
 
-    async def _show_version(self, asked: Call) -> Reply:
+    async def _show_version(self, asked: AuthnCall) -> Reply:
         """Show the version; the release only to callers with a valid key (contract 3)."""
         known = await self.gate.knows(asked.headers, asked.query, asked.peer.address)
         version = Version(
@@ -262,7 +270,7 @@ class Handlers:
         )
         return Reply(200, version)
 
-    async def _show_health(self, asked: Call) -> Reply:
+    async def _show_health(self, asked: AuthnCall) -> Reply:
         """Show the state of the service and its database; always 200 (15, A19)."""
         wrong = self.store.away
         if wrong is None:
@@ -276,27 +284,27 @@ class Handlers:
 
 
 def _of_one(
-    path: str, kind: str, find: Callable[[Call], Awaitable[Any]], cases: Any, fields: type[Request],
+    path: str, kind: str, find: Callable[[AuthnCall], Awaitable[Any]], cases: Any, fields: type[Request],
     shape: Callable[[Any], object], seen: Callable[[Any], object] = lambda found: found,
-) -> Iterable[Row]:  # fmt: skip
+) -> Iterable[AuthnRoute]:  # fmt: skip
     """Yield the rows that show, change and delete one object of a kind; `seen` is the part that has a version."""
 
-    async def show(asked: Call) -> Reply:
+    async def show(asked: AuthnCall) -> Reply:
         found = await find(asked)
         return Reply(200, shape(found), version=version_of(seen(found)))
 
-    async def update(asked: Call) -> Reply:
+    async def update(asked: AuthnCall) -> Reply:
         return Reply(
             200, shape(await cases.update(await find(asked), await asked.read_body(fields), asked.expected_version))
         )
 
-    async def delete(asked: Call) -> Reply:
+    async def delete(asked: AuthnCall) -> Reply:
         await cases.delete(await find(asked), asked.expected_version)
         return Reply(204)
 
-    yield Row("GET", path, f"{kind}:show", show)
-    yield Row("PUT", path, f"{kind}:update", update, changes=True)
-    yield Row("DELETE", path, f"{kind}:delete", delete, changes=True)
+    yield AuthnRoute("GET", path, f"{kind}:show", show)
+    yield AuthnRoute("PUT", path, f"{kind}:update", update, changes=True)
+    yield AuthnRoute("DELETE", path, f"{kind}:delete", delete, changes=True)
 
 
 def _wire_record(kind: type[Shown], value: object) -> Shown:
@@ -312,11 +320,11 @@ def _method(value: values.AuthMethod) -> wire.AuthMethod:
     return _wire_record(wire.AuthMethod, mask_secrets(value))
 
 
-def _binding_page(page: Page[values.Binding]) -> Reply:
+def _binding_page(page: Page[values.SubjectBinding]) -> Reply:
     return Reply(200, wire.Bindings([_binding(each) for each in page.items], page.next_token))
 
 
-def _key(value: values.Key, secret: str = "") -> wire.Key:
+def _key(value: values.ManagementKey, secret: str = "") -> wire.Key:
     return wire.Key(value.name, value.scope, resource_date(value.created_on), secret)
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from ams.authn.store.records import AuthMethodRecords, BindingRecords, ServiceTypeRecords
 from ams.authn.store.tables import AUTHN, keys, sealing
-from ams.authn.values import Key
+from ams.authn.values import ManagementKey
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import AlreadyExists, RegistryUnavailable
 from ams.storage.database.database import Database, open_database
@@ -25,19 +25,19 @@ class KeyRecords:
         self._database = database
         self._secrets = secrets
 
-    async def find(self, secret: str) -> Key | None:
+    async def find(self, secret: str) -> ManagementKey | None:
         """Return the key with this secret, or None."""
         query = select(keys).where(keys.c.digest == self._secrets.digest(secret))
         row = await self._database.read(lambda connection: connection.execute(query).first())
-        return Key(name=row.name, scope=row.scope, created_on=row.created_on) if row else None
+        return ManagementKey(name=row.name, scope=row.scope, created_on=row.created_on) if row else None
 
-    async def all(self) -> Sequence[Key]:
+    async def all(self) -> Sequence[ManagementKey]:
         """Return all keys, oldest first."""
         query = select(keys).order_by(keys.c.number)
         rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return [Key(name=row.name, scope=row.scope, created_on=row.created_on) for row in rows]
+        return [ManagementKey(name=row.name, scope=row.scope, created_on=row.created_on) for row in rows]
 
-    async def create(self, made: Key, secret: str) -> None:
+    async def create(self, made: ManagementKey, secret: str) -> None:
         """Add a key. Raises `AlreadyExists` if the name is taken."""
         row = insert(keys).values(
             name=made.name, scope=made.scope, digest=self._secrets.digest(secret), created_on=made.created_on

@@ -326,21 +326,23 @@ class BindingRecords:
 
     def __init__(self, database: Database, cache_size: int) -> None:
         self._database = database
-        self._by_login: Cache[str, values.Binding] = database.invalidations.new_cache(cache_size)
+        self._by_login: Cache[str, values.SubjectBinding] = database.invalidations.new_cache(cache_size)
         database.invalidations.on(BINDING, self._by_login.forget)
 
-    async def find(self, name: str) -> values.Binding | None:
+    async def find(self, name: str) -> values.SubjectBinding | None:
         """Return a binding, or None."""
         return await self._database.read(lambda connection: _find_binding(connection, bindings.c.name == name))
 
-    async def for_login(self, identifier: str, service_uuid: str, host: str, auth_type: str) -> values.Binding | None:
+    async def for_login(
+        self, identifier: str, service_uuid: str, host: str, auth_type: str
+    ) -> values.SubjectBinding | None:
         """Return the binding of a subject, or None; cached, so `last_auth` may be older."""
         login = _login(service_uuid, host, auth_type, identifier)
         return await self._by_login.find(
             login, lambda: self._database.read(lambda connection: _find_binding(connection, bindings.c.login == login))
         )
 
-    async def page(self, page: PageRequest, service_uuid: str = "", host: str = "") -> Page[values.Binding]:
+    async def page(self, page: PageRequest, service_uuid: str = "", host: str = "") -> Page[values.SubjectBinding]:
         """Return bindings, oldest first; with `service_uuid`, those of one host. Raises `BadRequest`."""
         query = sa.select(bindings)
         if service_uuid:
@@ -349,7 +351,7 @@ class BindingRecords:
             lambda connection: _read_page(connection, query, bindings.c.number, page, _binding_of)
         )
 
-    async def create(self, made: values.Binding) -> None:
+    async def create(self, made: values.SubjectBinding) -> None:
         """Add a binding. Raises `AlreadyExists` for its identifier, then for its name; `NotFound` without its host."""
         row = sa.insert(bindings).values(uuid=made.uuid, created_on=made.created_on, **_binding_row(made))
 
@@ -360,8 +362,8 @@ class BindingRecords:
         await self._database.write(work)
 
     async def change(
-        self, name: str, now: Milliseconds, change: Callable[[values.Binding, Types], values.Binding]
-    ) -> values.Binding:
+        self, name: str, now: Milliseconds, change: Callable[[values.SubjectBinding, Types], values.SubjectBinding]
+    ) -> values.SubjectBinding:
         """Change a binding atomically. Raises `NotFound`, as `create`, and what `change` raises."""
         while True:
             known = await self.find(name)
@@ -374,7 +376,7 @@ class BindingRecords:
     async def delete(self, name: str, expected: Precondition = ANY_VERSION) -> bool:
         """Delete a binding. Returns False if there is none. Raises `ChangedMeanwhile`."""
 
-        def work(known: values.Binding, connection: sa.Connection) -> bool:
+        def work(known: values.SubjectBinding, connection: sa.Connection) -> bool:
             own = bindings.c.uuid == known.uuid
             expected.check(lambda: _find_binding(connection, own))
             gone = sa.delete(bindings).where(own, bindings.c.login == _login_of(known))
@@ -401,11 +403,11 @@ class BindingRecords:
 
 
 def _change_binding(
-    known: values.Binding,
+    known: values.SubjectBinding,
     now: Milliseconds,
-    change: Callable[[values.Binding, Types], values.Binding],
+    change: Callable[[values.SubjectBinding, Types], values.SubjectBinding],
     connection: sa.Connection,
-) -> values.Binding | None:
+) -> values.SubjectBinding | None:
     """Change a binding. Returns None if its cache key has changed meanwhile."""
     present = _find_binding(connection, bindings.c.uuid == known.uuid)
     if present is None or _login_of(present) != _login_of(known) or present.name != known.name:
@@ -417,20 +419,20 @@ def _change_binding(
     return changed
 
 
-def _find_binding(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> values.Binding | None:
+def _find_binding(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> values.SubjectBinding | None:
     row = connection.execute(sa.select(bindings).where(condition)).first()
     return _binding_of(row) if row else None
 
 
-def _binding_of(row: sa.Row[Any]) -> values.Binding:
-    return values.Binding(**_same(values.Binding, row))
+def _binding_of(row: sa.Row[Any]) -> values.SubjectBinding:
+    return values.SubjectBinding(**_same(values.SubjectBinding, row))
 
 
-def _binding_row(of: values.Binding) -> dict[str, object]:
-    return {**_same(values.Binding, of, but=("last_auth", *_FIXED_COLUMNS)), "login": _login_of(of)}
+def _binding_row(of: values.SubjectBinding) -> dict[str, object]:
+    return {**_same(values.SubjectBinding, of, but=("last_auth", *_FIXED_COLUMNS)), "login": _login_of(of)}
 
 
-def _login_of(binding: values.Binding) -> str:
+def _login_of(binding: values.SubjectBinding) -> str:
     return _login(binding.service_uuid, binding.host, binding.auth_type, binding.auth_identifier)
 
 
@@ -438,12 +440,12 @@ def _login(*shown: str) -> str:
     return hashlib.sha256(msgspec.json.encode(shown)).hexdigest()
 
 
-def _forget(known: values.Binding) -> Invalidation:
+def _forget(known: values.SubjectBinding) -> Invalidation:
     return Invalidation(BINDING, (_login_of(known),))
 
 
 def _require_free_binding(
-    connection: sa.Connection, wanted: values.Binding, present: values.Binding | None = None
+    connection: sa.Connection, wanted: values.SubjectBinding, present: values.SubjectBinding | None = None
 ) -> None:
     login = _login_of(wanted)
     # For each of the four fields: a moved binding may collide with another one (15, A4).

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from ams.authn.values import HOST_GONE
 from ams.storage.audit.records import audit_table
-from ams.storage.database.schema import NAMING, Schema, outcomes_table
+from ams.storage.database.schema import NAMING, DatabaseSchema, outcomes_table
 
 METADATA = sa.MetaData(naming_convention=NAMING)
 
@@ -118,7 +118,7 @@ sealing = sa.Table(
 audit = audit_table(METADATA, "authn_audit")
 
 
-AUTHN = Schema(
+AUTHN = DatabaseSchema(
     what="certificate service",
     tables=METADATA,
     outcomes=outcomes_table("authn_outcomes"),

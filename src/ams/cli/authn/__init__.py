@@ -17,22 +17,22 @@ from ams.cli.arguments import Output, option
 from ams.cli.audit import File, Filters, show
 from ams.cli.authn import bindings, importer, service_types
 from ams.cli.authn.session import AuthnSession, KeyName
-from ams.cli.command import Group, Page
+from ams.cli.command import CommandGroup, PageOptions
 from ams.cli.output import Format, write
 from ams.client import Client
-from ams.client.connection import Source, authn_connection
+from ams.client.connection import SettingsSource, authn_connection
 from ams.client.transport import AMS
 from ams.client.transport import host as host_of
 from ams.client.wire import Call, authn
 from ams.core.settings import environment
 
-app = Group(
+app = CommandGroup(
     "ams authn serve --data ./ams-authn --tls-self-signed --client-ca /etc/grid-security/certificates",
     "ams authn service-types create ams --host ams.example",
     "ams authn bindings create jane --dn '/C=GR/O=Acme/CN=Jane' --user jane",
     "ams authn login --cert jane.pem --cert-key jane.key",
 )
-keys = Group(
+keys = CommandGroup(
     "ams authn keys create dashboard --scope read",
     "ams authn keys delete dashboard",
     help="Management keys of the certificate service, by name.",
@@ -96,7 +96,7 @@ def login(
 
     It is a token as any other: `export AMS_TOKEN=$(ams authn login --cert FILE --cert-key FILE)`.
     """
-    found = authn_connection(Source(authn_endpoint=endpoint, authn_ca=ca), profile, environment())
+    found = authn_connection(SettingsSource(authn_endpoint=endpoint, authn_ca=ca), profile, environment())
     with Client(found.endpoint, ca=found.ca, cert=cert, key=cert_key, timeout=timeout, retry=None) as client:
         token = client.call(authn.authx509(service_type, host or host_of(client.endpoint)))
     write(output, token, token.token)
@@ -106,7 +106,7 @@ app.does("import")(importer.import_)
 
 
 @app.does()
-def audit(session: AuthnSession, filters: Filters, *, file: File = "", page: Page) -> None:
+def audit(session: AuthnSession, filters: Filters, *, file: File = "", page: PageOptions) -> None:
     """Show who did which change, and who logged in or failed to, newest first. Times are UTC.
 
     It takes the management key, or a service_admin's token. A file (authn-audit.jsonl) is read from its beginning,

@@ -8,13 +8,13 @@ from ams.authn.certificates.certificate import issuer_of, load, subject_of
 from ams.cli.arguments import argument, option, user_names
 from ams.cli.authn import bulk
 from ams.cli.authn.session import AuthnSession, BindingName, service_type_names
-from ams.cli.command import Columns, Group, table
+from ams.cli.command import Columns, CommandGroup, table
 from ams.cli.exit_codes import Usage, file_named
 from ams.client.wire import Call, authn
 from ams.core.distinguished_names import normalise_name, of_certificate
 from ams.core.errors import BadDocument, InvalidInput
 
-app = Group(
+app = CommandGroup(
     "ams authn bindings create jane --dn '/C=GR/O=Acme/CN=Jane' --user jane",
     "ams authn bindings create host1 --cert hostcert.pem --user host1 --host ams.example",
     "ams authn bindings find --cert usercert.pem",
@@ -178,8 +178,8 @@ def import_csv(
     planned = {
         each.wanted.place: each for each in bulk.plan(wanted, types, session.call(authn.list_bindings()).bindings)
     }
-    reports = [each if isinstance(each, bulk.Report) else planned[each.place].report for each in read]
-    refused = [each for each in reports if each.outcome is bulk.Outcome.REFUSED]
+    reports = [each if isinstance(each, bulk.RecordReport) else planned[each.place].report for each in read]
+    refused = [each for each in reports if each.outcome is bulk.RecordOutcome.REFUSED]
     if dry_run or refused:
         bulk.show(session, reports, applied=False)
     if refused:
@@ -188,7 +188,7 @@ def import_csv(
         return
     sent = bulk.carry_out(list(planned.values()), {each.name: each.uuid for each in types}, session.call)
     bulk.show(session, sent, applied=True)
-    failed = [each for each in sent if each.outcome is bulk.Outcome.REFUSED]
+    failed = [each for each in sent if each.outcome is bulk.RecordOutcome.REFUSED]
     if failed:
         raise InvalidInput(f"{len(failed)} of {len(sent)} bindings were refused by the service")
 

@@ -24,7 +24,7 @@ Ask = Callable[[Call[Any]], Any]
 UuidOf = Callable[[str], str]  # returns the uuid of an AMS user by name; raises a `ClientError`
 
 
-class Outcome(StrEnum):
+class RecordOutcome(StrEnum):
     """Outcome of a record."""
 
     MADE = "made"
@@ -53,21 +53,21 @@ class DeclaredBinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RecordReport:
     """Report of a record, planned or done."""
 
     place: str
     name: str
-    outcome: Outcome
+    outcome: RecordOutcome
     text: str = ""
 
 
-def refuse_record(place: str, name: str, reason: str) -> Report:
+def refuse_record(place: str, name: str, reason: str) -> RecordReport:
     """Report an invalid record."""
-    return Report(place, name, Outcome.REFUSED, reason)
+    return RecordReport(place, name, RecordOutcome.REFUSED, reason)
 
 
-def refused_by_service(place: str, name: str, error: Refused) -> Report:
+def refused_by_service(place: str, name: str, error: Refused) -> RecordReport:
     """Report a record that the service refused; raise errors that would hit all others too."""
     if error.code in (401, 403) or error.retriable:
         raise error
@@ -79,14 +79,14 @@ class PlannedBinding:
     """A binding and its planned change."""
 
     wanted: DeclaredBinding
-    outcome: Outcome
+    outcome: RecordOutcome
     text: str = ""  # reason of a refusal, or changed fields
     changes: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def report(self) -> Report:
+    def report(self) -> RecordReport:
         """The plan as a report."""
-        return Report(self.wanted.place, self.wanted.name, self.outcome, self.text)
+        return RecordReport(self.wanted.place, self.wanted.name, self.outcome, self.text)
 
 
 def plan(
@@ -124,12 +124,14 @@ def plan(
         if not reason and holder != each.name:
             reason = f"the subject is bound there already, by {holder}"
         planned.append(
-            PlannedBinding(each, Outcome.REFUSED, reason) if reason else _compare_binding(each, there.get(each.name))
+            PlannedBinding(each, RecordOutcome.REFUSED, reason)
+            if reason
+            else _compare_binding(each, there.get(each.name))
         )
     return planned
 
 
-def carry_out(planned: Sequence[PlannedBinding], uuids: Mapping[str, str], ask: Ask) -> list[Report]:
+def carry_out(planned: Sequence[PlannedBinding], uuids: Mapping[str, str], ask: Ask) -> list[RecordReport]:
     """Send the planned changes; `uuids` are those of service types by name. Returns a report of each.
 
     A refused record does not end it. Raises the `ClientError` of an unreachable service or a wrong key.
@@ -137,10 +139,10 @@ def carry_out(planned: Sequence[PlannedBinding], uuids: Mapping[str, str], ask: 
     return [_send_binding(each, uuids, ask) for each in planned]
 
 
-def show(session: Session, reports: Sequence[Report], *, applied: bool) -> None:
+def show(session: Session, reports: Sequence[RecordReport], *, applied: bool) -> None:
     """Print the reports, and counts by outcome."""
     counts = Counter(each.outcome for each in reports)
-    summary = ", ".join(f"{counts[each]} {each}" for each in Outcome if counts[each]) or "nothing to do"
+    summary = ", ".join(f"{counts[each]} {each}" for each in RecordOutcome if counts[each]) or "nothing to do"
     lines = table({"PLACE": "place", "NAME": "name", "OUTCOME": "outcome", "WHY": "text"}, reports)
     session.show({"lines": reports, "applied": applied}, f"{lines}\n{summary}")
 
@@ -164,18 +166,18 @@ _FIELDS = ("service_type", "host", "auth_identifier", "unique_key", "auth_type",
 
 def _compare_binding(wanted: DeclaredBinding, there: DeclaredBinding | None) -> PlannedBinding:
     if there is None:
-        return PlannedBinding(wanted, Outcome.MADE)
+        return PlannedBinding(wanted, RecordOutcome.MADE)
     said = {name: getattr(wanted, name) for name in _FIELDS if getattr(wanted, name) is not None}
     changes = {name: value for name, value in said.items() if value != getattr(there, name)}
     if not changes:
-        return PlannedBinding(wanted, Outcome.SAME)
-    return PlannedBinding(wanted, Outcome.CHANGED, ", ".join(changes), changes)
+        return PlannedBinding(wanted, RecordOutcome.SAME)
+    return PlannedBinding(wanted, RecordOutcome.CHANGED, ", ".join(changes), changes)
 
 
-def _send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -> Report:
+def _send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -> RecordReport:
     wanted = planned.wanted
     try:
-        if planned.outcome is Outcome.MADE:
+        if planned.outcome is RecordOutcome.MADE:
             ask(
                 authn.create_binding(
                     wanted.name,
@@ -187,7 +189,7 @@ def _send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -
                     issuer=wanted.issuer or "",
                 )
             )
-        elif planned.outcome is Outcome.CHANGED:
+        elif planned.outcome is RecordOutcome.CHANGED:
             changes = dict(planned.changes)
             if "service_type" in changes:
                 changes["service_uuid"] = uuids[changes.pop("service_type")]
@@ -197,7 +199,7 @@ def _send_binding(planned: PlannedBinding, uuids: Mapping[str, str], ask: Ask) -
     return planned.report
 
 
-def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[DeclaredBinding | Report]:
+def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[DeclaredBinding | RecordReport]:
     """Yield the binding or the error of each line. Raises `BadDocument` for an unreadable file or header.
 
     Subjects and issuers are normalised.
@@ -221,7 +223,7 @@ def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[DeclaredBinding | Repo
         raise BadDocument(f"{path} is not CSV in UTF-8: {getattr(error, 'reason', None) or error}") from None
 
 
-def _read_row(place: str, row: Mapping[str | None, object], uuid_of: UuidOf) -> DeclaredBinding | Report:
+def _read_row(place: str, row: Mapping[str | None, object], uuid_of: UuidOf) -> DeclaredBinding | RecordReport:
     said = {name: str(value or "").strip() for name, value in row.items() if name is not None}
     name = said["name"]
     if None in row:

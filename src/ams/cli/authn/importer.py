@@ -18,7 +18,7 @@ import typer
 
 from ams.cli.arguments import option
 from ams.cli.authn import bulk
-from ams.cli.authn.bulk import Ask, Outcome, Report, refuse_record, refused_by_service
+from ams.cli.authn.bulk import Ask, RecordOutcome, RecordReport, refuse_record, refused_by_service
 from ams.cli.authn.session import AuthnSession
 from ams.cli.output import note, printable
 from ams.client.errors import Refused
@@ -101,9 +101,9 @@ def read_reference(paths: Iterable[str]) -> OldDatabase:
     return found
 
 
-def reference_of(collections: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[OldDatabase, list[Report]]:
+def reference_of(collections: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[OldDatabase, list[RecordReport]]:
     """Convert MongoDB collections; also return reports of unreadable documents."""
-    found, unreadable = OldDatabase(), list[Report]()
+    found, unreadable = OldDatabase(), list[RecordReport]()
     readers: dict[str, Callable[[str, Mapping[str, Any]], object]] = dict(
         zip(KINDS, (_service_type, _auth_method, _binding), strict=True)
     )
@@ -234,14 +234,14 @@ def import_(
     bulk.show(session, reports, applied=not dry_run)
     for line in notes:
         note(f"ams: {printable(line)}")
-    count = sum(each.outcome is Outcome.REFUSED for each in reports)
+    count = sum(each.outcome is RecordOutcome.REFUSED for each in reports)
     if count:
         raise InvalidInput(f"{count} of {len(reports)} records were refused")
 
 
 def bring_in(
     old: OldDatabase, ask: Ask, *, dry_run: bool, mend_names: bool = False
-) -> tuple[list[Report], Sequence[str]]:
+) -> tuple[list[RecordReport], Sequence[str]]:
     """Import everything; return a report of each record, and notes.
 
     `mend_names` writes - for invalid characters of names. Raises a `ClientError` that would hit all records.
@@ -266,11 +266,11 @@ class _Import:
         """New names of service types by old uuids."""
         self.notes: list[str] = []
 
-    def service_types(self) -> list[Report]:
+    def service_types(self) -> list[RecordReport]:
         names = Counter(self._name(each.name) for each in self._old.service_types)
         return [self._service_type(each, names) for each in self._old.service_types]
 
-    def _service_type(self, old: OldServiceType, names: Mapping[str, int]) -> Report:
+    def _service_type(self, old: OldServiceType, names: Mapping[str, int]) -> RecordReport:
         name = self._name(old.name)
         if names[name] > 1:
             return refuse_record(old.place, name, f"{names[name]} service types have this name")
@@ -285,7 +285,7 @@ class _Import:
             }
             differing = [field for field, (one, other) in pairs.items() if one != other]
             text = f"is there with other {', '.join(differing)}" if differing else ""
-            report = Report(old.place, name, Outcome.SAME, text)
+            report = RecordReport(old.place, name, RecordOutcome.SAME, text)
         else:
             report = self._create_service_type(old, name)
         found = self._types.get(name)
@@ -293,7 +293,7 @@ class _Import:
             self.notes.append(f"service type {name} was {old.uuid} and is {found.uuid}: scripts may name it by that")
         return report
 
-    def _create_service_type(self, old: OldServiceType, name: str) -> Report:
+    def _create_service_type(self, old: OldServiceType, name: str) -> RecordReport:
         if not authn.is_name(name):
             return refuse_record(old.place, name, f"a name is {authn.NAME_RULE}")
         auth_types = [each for each in old.auth_types if each != OIDC]
@@ -312,14 +312,14 @@ class _Import:
             self._types[name] = made if self._dry_run else self._ask(call)
         except Refused as error:
             return refused_by_service(old.place, name, error)
-        return Report(old.place, name, Outcome.MADE)
+        return RecordReport(old.place, name, RecordOutcome.MADE)
 
-    def auth_methods(self) -> list[Report]:
+    def auth_methods(self) -> list[RecordReport]:
         there = {(each.service_uuid, each.host) for each in self._ask(authn.list_auth_methods()).auth_methods}
         places = Counter((each.service_uuid, each.host) for each in self._old.auth_methods)
         return [self._auth_method(each, there, places[each.service_uuid, each.host]) for each in self._old.auth_methods]
 
-    def _auth_method(self, old: OldAuthMethod, there: set[tuple[str, str]], times: int) -> Report:
+    def _auth_method(self, old: OldAuthMethod, there: set[tuple[str, str]], times: int) -> RecordReport:
         service_type = self._types.get(self._names.get(old.service_uuid, ""))
         name = f"{service_type.name if service_type else old.service_uuid}/{old.host}"
         if service_type is None:
@@ -329,7 +329,7 @@ class _Import:
         if times > 1:
             return refuse_record(old.place, name, f"{times} auth methods are of this host")
         if (service_type.uuid, old.host) in there:
-            return Report(old.place, name, Outcome.SAME, NOT_COMPARED)
+            return RecordReport(old.place, name, RecordOutcome.SAME, NOT_COMPARED)
         if old.host not in service_type.hosts:
             return refuse_record(old.place, name, f"{old.host} is no host of {service_type.name}")
         call = authn.create_auth_method(
@@ -340,9 +340,9 @@ class _Import:
                 self._ask(call)
         except Refused as error:
             return refused_by_service(old.place, name, error)
-        return Report(old.place, name, Outcome.MADE)
+        return RecordReport(old.place, name, RecordOutcome.MADE)
 
-    def bindings(self) -> list[Report]:
+    def bindings(self) -> list[RecordReport]:
         old = {each.place: each for each in self._old.bindings}
         wanted = [
             bulk.DeclaredBinding(
@@ -359,8 +359,8 @@ class _Import:
         planned = bulk.plan(wanted, self._types.values(), self._ask(authn.list_bindings()).bindings)
         # No change: old data must not undo an administrator's later changes.
         planned = [
-            bulk.PlannedBinding(each.wanted, Outcome.REFUSED, f"is there with other {each.text}")
-            if each.outcome is Outcome.CHANGED
+            bulk.PlannedBinding(each.wanted, RecordOutcome.REFUSED, f"is there with other {each.text}")
+            if each.outcome is RecordOutcome.CHANGED
             else each
             for each in planned
         ]
@@ -372,7 +372,7 @@ class _Import:
         return mend_name(name) if self._mend_names and not authn.is_name(name) else name
 
 
-def _with_remarks(report: Report, old: OldBinding) -> Report:
+def _with_remarks(report: RecordReport, old: OldBinding) -> RecordReport:
     remarks = [report.text] if report.text else []
     if old.asked_for:
         remarks.append(f"user {old.asked_for} was asked for and never took effect; {old.unique_key} is kept")

@@ -10,18 +10,18 @@ import msgspec
 
 from ams.cli.arguments import option
 from ams.cli.authn.session import AuthnSession, HostName, ServiceTypeName
-from ams.cli.command import Columns, Group, table
+from ams.cli.command import Columns, CommandGroup, table
 from ams.cli.exit_codes import Usage
 from ams.cli.secret_file import secret_of
 from ams.client.wire import Call, authn
 
-app = Group(
+app = CommandGroup(
     "ams authn service-types create ams --host ams.example",
     "ams authn service-types update ams --host ams.example --host ams-devel.example",
     "ams authn service-types show ams",
     help="Service types: kinds of services, and the hosts they run on.",
 )
-auth_methods = Group(
+auth_methods = CommandGroup(
     "ams authn auth-methods create ams ams.example --port 443 --header-file x-api-key=authn.token",
     "ams authn auth-methods update ams ams.example --header-file x-api-key=new.token",
     "ams authn auth-methods list",

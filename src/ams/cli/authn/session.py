@@ -8,7 +8,7 @@ from ams.cli.arguments import Output, argument, names_of, option
 from ams.cli.command import USUAL_SIZE, Session
 from ams.cli.output import Format
 from ams.client import Client, wire
-from ams.client.connection import Source, authn_connection, connection
+from ams.client.connection import SettingsSource, authn_connection, connection
 from ams.client.wire import authn
 from ams.core.settings import environment
 
@@ -40,7 +40,7 @@ class AuthnSession(Session):
         return found
 
     def _ams(self) -> Client:
-        return connection(Source(), self.profile, environment()).client()
+        return connection(SettingsSource(), self.profile, environment()).client()
 
 
 def _authn_session(
@@ -54,7 +54,7 @@ def _authn_session(
     timeout: Annotated[float, option("Seconds an answer may take.", min=0.1)] = 30.0,
     output: Output = Format.TABLE,
 ) -> AuthnSession:
-    asked = Source(authn_endpoint=endpoint, authn_key=key, authn_key_file=key_file, authn_ca=ca)
+    asked = SettingsSource(authn_endpoint=endpoint, authn_key=key, authn_key_file=key_file, authn_ca=ca)
     found = authn_connection(asked, profile, environment())
     return AuthnSession(found.client(timeout), found, output, profile, ANONYMOUS)
 

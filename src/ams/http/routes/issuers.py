@@ -7,15 +7,15 @@ import msgspec
 from ams.core import issuer
 from ams.core.clock import optional_date, resource_date
 from ams.core.names import BindingName, IssuerName
-from ams.http.bodies import Reader, bad_request
-from ams.http.routing import Call, Versioned, shown, shown_list
+from ams.http.bodies import BodyReader, bad_request
+from ams.http.routing import Call, Versioned, shown_list, wire_record
 from ams.service import issuers
 from ams.storage.registry import records
 from ams.wire.users import Binding, BindingBody, Bindings, Issuer, IssuerKeys, Issuers, RoleRule
 
 _ANSWER_FIELDS = frozenset({"name", "source", "keys"})  # fields of answers only: the path has the issuer's name
 _decoder = msgspec.json.Decoder(dict[str, Any])
-_binding = Reader(BindingBody, bad_request)
+_binding = BodyReader(BindingBody, bad_request)
 
 
 class IssuerRoutes:
@@ -46,7 +46,7 @@ class IssuerRoutes:
 class BindingRoutes:
     """The routes of bindings."""
 
-    def __init__(self, bindings: issuers.Bindings) -> None:
+    def __init__(self, bindings: issuers.IdentityBindings) -> None:
         self._bindings = bindings
 
     async def bindings_list(self, call: Call) -> Bindings:
@@ -83,11 +83,11 @@ def _read_issuer(name: IssuerName, body: bytes) -> issuer.Issuer:
 
 def _shown_issuer(listed: issuers.ListedIssuer) -> Issuer:
     secret = issuers.KEPT if listed.issuer.client_secret else ""
-    roles = [shown(RoleRule, rule) for rule in listed.issuer.roles]
-    keys = shown(IssuerKeys, listed.keys, fetched_on=optional_date(listed.keys.fetched_on))
-    return shown(Issuer, listed.issuer, source=listed.source, client_secret=secret, roles=roles, keys=keys)
+    roles = [wire_record(RoleRule, rule) for rule in listed.issuer.roles]
+    keys = wire_record(IssuerKeys, listed.keys, fetched_on=optional_date(listed.keys.fetched_on))
+    return wire_record(Issuer, listed.issuer, source=listed.source, client_secret=secret, roles=roles, keys=keys)
 
 
 def _shown_binding(binding: records.Binding) -> Binding:
     made_on = resource_date(binding.created_on)
-    return shown(Binding, binding, created_on=made_on, created_by=binding.created_by or "")
+    return wire_record(Binding, binding, created_on=made_on, created_by=binding.created_by or "")

@@ -8,14 +8,14 @@ from ams.core.clock import Milliseconds, resource_date, seconds_span, seconds_te
 from ams.core.errors import InvalidInput
 from ams.core.names import snapshot_path, topic_path
 from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, RetryPolicy
-from ams.http.bodies import Reader
+from ams.http.bodies import BodyReader
 from ams.http.routes.push import is_empty
 from ams.http.routing import Call, page_request, shown_page
 from ams.service import subscription_offsets
 from ams.storage.registry import records
 from ams.wire import subscriptions as wire
 
-_create = Reader(wire.NewSnapshot, lambda: InvalidInput("Invalid Snapshot Arguments"))
+_create = BodyReader(wire.NewSnapshot, lambda: InvalidInput("Invalid Snapshot Arguments"))
 _OPTIONS = {field.encode_name: field.name for field in msgspec.structs.fields(wire.ParallelOptions)}
 """Fields of a body for parallel subscriptions only."""
 _FIXED_FIELDS = {"type": "type", "filter": "filter", "enableMessageOrdering": "enable_message_ordering"}

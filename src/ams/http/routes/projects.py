@@ -3,9 +3,9 @@
 from ams.core.clock import resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import ProjectName, schema_path, subscription_path, topic_path
-from ams.http.bodies import Reader, bad_request, read_access_change, read_access_list, strings
+from ams.http.bodies import BodyReader, bad_request, read_access_change, read_access_list, strings
 from ams.http.routes.users import grants, shown_user
-from ams.http.routing import Call, Versioned, page_request, shown, shown_list, shown_page
+from ams.http.routing import Call, Versioned, page_request, shown_list, shown_page, wire_record
 from ams.service import projects, topics
 from ams.service.lookup import without_access_list
 from ams.service.projects import Members, QuotaUse
@@ -15,13 +15,13 @@ from ams.wire import projects as wire
 from ams.wire.base import Nothing
 from ams.wire.users import MemberBody, MemberRoles, User, Users
 
-_create = Reader(wire.NewProject, lambda: InvalidInput("Invalid Project Arguments"))
-_update = Reader(wire.ProjectChange, bad_request)
-_member = Reader(MemberBody, lambda: InvalidInput("Invalid User Arguments"))
-_quotas = Reader(wire.QuotaChanges, lambda: InvalidInput("Invalid Quota Arguments"))
-_add = Reader(MemberRoles, bad_request)
+_create = BodyReader(wire.NewProject, lambda: InvalidInput("Invalid Project Arguments"))
+_update = BodyReader(wire.ProjectChange, bad_request)
+_member = BodyReader(MemberBody, lambda: InvalidInput("Invalid User Arguments"))
+_quotas = BodyReader(wire.QuotaChanges, lambda: InvalidInput("Invalid Quota Arguments"))
+_add = BodyReader(MemberRoles, bad_request)
 _BAD_ACCESS_LIST_TEXT = "Invalid Topic ACL Arguments"
-_retention = Reader(wire.NewRetention, lambda: InvalidInput("Invalid Retention Arguments"))
+_retention = BodyReader(wire.NewRetention, lambda: InvalidInput("Invalid Retention Arguments"))
 
 
 class ProjectRoutes:
@@ -105,7 +105,7 @@ def shown_project(project: records.Project) -> wire.Project:
     """Return a project for the wire."""
     dates = {"created_on": resource_date(project.created_on), "modified_on": resource_date(project.modified_on)}
     seconds, maker = (project.retention or 0) // 1000, project.created_by or ""
-    return shown(wire.Project, project, **dates, created_by=maker, retention_seconds=seconds)
+    return wire_record(wire.Project, project, **dates, created_by=maker, retention_seconds=seconds)
 
 
 class TopicRoutes:

@@ -21,8 +21,8 @@ from ams.core.clock import Milliseconds, optional_date
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import Offset, SubscriptionId, ack_offset, ack_prefix, topic_path
 from ams.core.push_config import AskedPush
-from ams.http.bodies import Reader
-from ams.http.routing import Call, shown, shown_list
+from ams.http.bodies import BodyReader
+from ams.http.routing import Call, shown_list, wire_record
 from ams.push.report import MAX_ATTEMPTS_KEPT
 from ams.push.upstream import Target, Verdict
 from ams.service.dead_letters import DeadLetters
@@ -52,11 +52,11 @@ _SAME_NAMES = (
 _CLAIMS = ("aud", "azp", "email", "email_verified", "exp", "iat", "iss", "sub")
 _NO_USER = str(uuid.UUID(int=0))  # user id of the service token, which has no user
 
-_heartbeat = Reader(wire.BeatBody, lambda: InvalidInput("Invalid Push Lease Arguments"))
-_wait = Reader(wire.WaitBody, lambda: InvalidInput("Invalid Push Wait Arguments"))
-_rotation = Reader(wire.SecretRotation, lambda: InvalidInput("Invalid Push Secret Arguments"))
-_modify = Reader(wire.NewPushConfig, lambda: InvalidInput("Invalid Subscription Arguments"))
-_letter = Reader(wire.DeadLetter, lambda: InvalidInput("Invalid Dead Letter Arguments"))
+_heartbeat = BodyReader(wire.BeatBody, lambda: InvalidInput("Invalid Push Lease Arguments"))
+_wait = BodyReader(wire.WaitBody, lambda: InvalidInput("Invalid Push Wait Arguments"))
+_rotation = BodyReader(wire.SecretRotation, lambda: InvalidInput("Invalid Push Secret Arguments"))
+_modify = BodyReader(wire.NewPushConfig, lambda: InvalidInput("Invalid Subscription Arguments"))
+_letter = BodyReader(wire.DeadLetter, lambda: InvalidInput("Invalid Dead Letter Arguments"))
 
 
 class PushRoutes:
@@ -108,7 +108,7 @@ def is_empty(value: Any) -> bool:
 def shown_push(project: str, config: push_config.PushConfig) -> wire.PushConfig:
     """Return a push configuration of a project for the wire."""
     dead_letters, shows_period = config.dead_letter_topic, bool(config.retry_period or config.endpoint)
-    return shown(
+    return wire_record(
         wire.PushConfig,
         config,
         push_endpoint=config.endpoint,
@@ -125,7 +125,7 @@ def _report(status: PushStatus) -> wire.PushReport:
     worker = status.worker
     if worker is None:
         return wire.PushReport(push_status=status.text, state=status.state, backlog=status.backlog, attempts=[])
-    return shown(
+    return wire_record(
         wire.PushReport,
         worker,
         push_status=status.text,
@@ -135,12 +135,12 @@ def _report(status: PushStatus) -> wire.PushReport:
         last_error=_error(worker.last_failure),
         error=_error(worker.failure),
         next_attempt=_moment(worker.next_attempt),
-        attempts=[shown(wire.PushAttempt, each, time=_timestamp(each.time)) for each in worker.attempts],
+        attempts=[wire_record(wire.PushAttempt, each, time=_timestamp(each.time)) for each in worker.attempts],
     )
 
 
 def _error(failure: wire.Failure | None) -> wire.PushError | None:
-    return None if failure is None else shown(wire.PushError, failure, time=_timestamp(failure.time))
+    return None if failure is None else wire_record(wire.PushError, failure, time=_timestamp(failure.time))
 
 
 def _moment(moment: int | None) -> str:

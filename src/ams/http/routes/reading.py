@@ -23,10 +23,10 @@ from ams.core.messages import Stored
 from ams.core.names import topic_id_text
 from ams.core.runs import runs_of
 from ams.http.errors import refusal
-from ams.http.hot_routes import Gate
+from ams.http.hot_routes import RequestGate
 from ams.http.routes.subscriptions import zulu_time
 from ams.http.routing import STREAMED_BYTES, Call, Streamed
-from ams.service.history import History, HistoryRequest, MeasuredHistory
+from ams.service.history import HistoryRequest, MeasuredHistory, MetricsHistory
 from ams.service.live_views import Live, Tail, ViewRequest
 from ams.service.ranges import Range, RangeReader, RangeRequest
 from ams.wire import service as wire
@@ -103,20 +103,20 @@ async def arrow_stream(
     # Not looked up among the loaded modules: an import in another thread may be incomplete there.
     arrow = _arrow() if _arrow.cache_info().currsize else await asyncio.to_thread(_arrow)
 
-    async def made(piece: Sequence[Stored]) -> bytes:
+    async def encode_piece(piece: Sequence[Stored]) -> bytes:
         if pool is not None and _is_costly(piece) and pool.is_ready():
             with contextlib.suppress(NoWorker, TaskFailed):
                 parts = arrow.parts_of(piece)
-                async with pool.done(project, arrow.encode, parts, seconds=_WORKER_SECONDS) as [encoded_piece]:
+                async with pool.run_job(project, arrow.encode, parts, seconds=_WORKER_SECONDS) as [encoded_piece]:
                     return bytes(encoded_piece)
         async with turn:
             await asyncio.sleep(0)
             found: bytes = arrow.encoded_piece(piece)
             return found
 
-    yield await made(())
+    yield await encode_piece(())
     async for piece in pieces:
-        yield await made(piece)
+        yield await encode_piece(piece)
     yield END_OF_STREAM
 
 
@@ -175,7 +175,7 @@ def _number(call: Call, name: str, least: int = 0) -> int | None:
 class WatchRoutes:
     """The routes of live views and of history."""
 
-    def __init__(self, live: Live, history: History, gate: Gate) -> None:
+    def __init__(self, live: Live, history: MetricsHistory, gate: RequestGate) -> None:
         self._live, self._history, self._gate = live, history, gate
 
     async def projects_watch(self, call: Call) -> Streamed:

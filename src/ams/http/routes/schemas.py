@@ -9,7 +9,7 @@ from ams.core.clock import resource_date
 from ams.core.errors import InvalidInput
 from ams.core.messages import message
 from ams.core.names import revision_id, schema_path
-from ams.http.bodies import Reader, bad_request, strings
+from ams.http.bodies import BodyReader, bad_request, strings
 from ams.http.routing import Call, Versioned, shown_list
 from ams.service import schemas
 from ams.service.validators import Candidate
@@ -19,16 +19,16 @@ from ams.wire import projects as wire
 DEFAULT_DRY_RUN = 100  # default number of messages of a dry run
 
 
-class _Message(msgspec.Struct, forbid_unknown_fields=True):
+class _CandidateMessage(msgspec.Struct, forbid_unknown_fields=True):
     """A message to validate with its attributes; anything else is a payload."""
 
     attributes: dict[str, str]
     data: str = ""
 
 
-_details = Reader(wire.SchemaBody, lambda: InvalidInput("Invalid Schema Arguments"))
-_dry_run = Reader(wire.DryRunBody, lambda: InvalidInput("Invalid Dry Run Arguments"))
-_message = msgspec.json.Decoder(_Message)
+_details = BodyReader(wire.SchemaBody, lambda: InvalidInput("Invalid Schema Arguments"))
+_dry_run = BodyReader(wire.DryRunBody, lambda: InvalidInput("Invalid Dry Run Arguments"))
+_message = msgspec.json.Decoder(_CandidateMessage)
 
 
 class SchemaRoutes:

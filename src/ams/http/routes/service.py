@@ -91,15 +91,15 @@ def _window(call: Call) -> tuple[str, str, str]:
     return start, end, projects
 
 
-def _standing(standing: doctor.Standing, subscription: Subscription) -> wire.Standing:
+def _standing(standing: doctor.SubscriptionState, subscription: Subscription) -> wire.Standing:
     underway = standing.underway
     return wire.Standing(
         min=standing.bounds.oldest,
         max=standing.bounds.end,
         current=standing.current,
         backlog=standing.backlog,
-        handed_out=standing.handed,
-        lost=standing.lost,
+        handed_out=standing.outstanding_messages,
+        lost=standing.lost_messages,
         retention_seconds=standing.retention / 1000,
         handed_out_seconds_ago=_seconds(standing.hand_out.ago if standing.hand_out else None),
         last_pull_seconds_ago=_seconds(standing.pulled_ago),

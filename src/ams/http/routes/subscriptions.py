@@ -12,7 +12,7 @@ from ams.core.ack_ids import BAD_ACK_DEADLINE
 from ams.core.clock import Milliseconds, resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import ack_prefix, snapshot_reference, subscription_path, topic_path
-from ams.http.bodies import Reader, read_access_change, read_access_list
+from ams.http.bodies import BodyReader, read_access_change, read_access_list
 from ams.http.messages import ack_ids_in_turns
 from ams.http.routes.parallel import asked_changes, asked_options, shown_options
 from ams.http.routes.push import requested_push, shown_push
@@ -30,13 +30,13 @@ from ams.wire.push import PushConfig
 _ZULU = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
 _NANOSECONDS_PER_MILLISECOND = 1_000_000
 
-_create = Reader(wire.NewSubscription, lambda: InvalidInput("Invalid Subscription Arguments"))
-_update = Reader(wire.SubscriptionChanges, lambda: InvalidInput("Invalid Subscription Arguments"))
-_ack_deadline = Reader(wire.AckDeadline, lambda: InvalidInput(BAD_ACK_DEADLINE))
-_nack = Reader(wire.Nack, lambda: InvalidInput("Invalid ack parameter"))
+_create = BodyReader(wire.NewSubscription, lambda: InvalidInput("Invalid Subscription Arguments"))
+_update = BodyReader(wire.SubscriptionChanges, lambda: InvalidInput("Invalid Subscription Arguments"))
+_ack_deadline = BodyReader(wire.AckDeadline, lambda: InvalidInput(BAD_ACK_DEADLINE))
+_nack = BodyReader(wire.Nack, lambda: InvalidInput("Invalid ack parameter"))
 _BAD_ACCESS_LIST_TEXT = "Invalid Subscription ACL Arguments"
-_seek = Reader(wire.Seek, lambda: InvalidInput("Invalid Seek Arguments"))
-_offset = Reader(wire.NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
+_seek = BodyReader(wire.Seek, lambda: InvalidInput("Invalid Seek Arguments"))
+_offset = BodyReader(wire.NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
 
 
 class SubscriptionRoutes:

@@ -10,8 +10,8 @@ from ams.core.clock import Milliseconds, optional_date, resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import RegistrationId, TokenName, UserId
 from ams.core.public_keys import PublicKey, client_email
-from ams.http.bodies import Reader, first_value, strings
-from ams.http.routing import Call, Versioned, page_request, shown, shown_list, shown_page
+from ams.http.bodies import BodyReader, first_value, strings
+from ams.http.routing import Call, Versioned, page_request, shown_list, shown_page, wire_record
 from ams.service import users
 from ams.service.users import Tokens
 from ams.storage.audit.event import moment
@@ -20,9 +20,9 @@ from ams.storage.registry.records import UserDetails
 from ams.wire import users as wire
 from ams.wire.base import Nothing
 
-_user = Reader(wire.UserBody, lambda: InvalidInput("Invalid User Arguments"))
+_user = BodyReader(wire.UserBody, lambda: InvalidInput("Invalid User Arguments"))
 _new_token = msgspec.json.Decoder(wire.NewToken)
-_applicant = Reader(wire.ApplicantBody, lambda: InvalidInput("Invalid User Arguments"))
+_applicant = BodyReader(wire.ApplicantBody, lambda: InvalidInput("Invalid User Arguments"))
 
 
 class UserRoutes:
@@ -132,9 +132,9 @@ class RegistrationRoutes:
 def shown_user(user: records.User) -> wire.User:
     """Return a user for the wire, with the fields that the use case left visible."""
     dates = {"created_on": resource_date(user.created_on), "modified_on": resource_date(user.modified_on)}
-    places = [shown(wire.Membership, each) for each in user.memberships]
+    places = [wire_record(wire.Membership, each) for each in user.memberships]
     names = {"token": user.token or "", "created_by": user.created_by or ""}
-    return shown(wire.User, user, uuid=user.id, projects=places, **dates, **names)
+    return wire_record(wire.User, user, uuid=user.id, projects=places, **dates, **names)
 
 
 def grants(entries: Sequence[wire.MembershipBody]) -> tuple[records.Grant, ...]:
@@ -176,7 +176,7 @@ def _shown_token(token: records.NamedToken, text: str = "") -> wire.Token:
     dates = {"expires_on": optional_date(token.expires_on), "last_used": optional_date(token.last_used)}
     rights = None if token.rights is None else [wire.Right(*each) for each in token.rights]
     email = client_email(token.name, token.key_id) if token.key_id else ""
-    return shown(
+    return wire_record(
         wire.Token, token, created_on=resource_date(token.created_on), created_by=token.created_by or "", **dates,
         rights=rights, key_id=token.key_id or "", client_email=email, token=text,
     )  # fmt: skip

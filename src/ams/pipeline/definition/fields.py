@@ -198,7 +198,7 @@ def condition(value: Value, columns: Mapping[str, DataType], what: str) -> Expre
     """Read a boolean expression. Raises `BadDocument`, naming `what`, for another type."""
     found = expression(value.text(), columns)
     if not types.fits(found.type, types.BOOLEAN):
-        raise bad(value.place, f"{what} needs boolean, not {types.shown(found.type)}")
+        raise bad(value.place, f"{what} needs boolean, not {types.type_text(found.type)}")
     return found
 
 

@@ -18,14 +18,14 @@ from ams.core.errors import BadDocument
 from ams.core.yaml_tree import Value, bad, parse_tree, read_tree
 from ams.pipeline.definition.fields import NAME, PLACED, SOURCE, Findings, resource_name, values_of
 from ams.pipeline.definition.sinks import ROWS, Sink, read_sink
-from ams.pipeline.definition.step_reader import Steps, Watch, through
+from ams.pipeline.definition.step_reader import BatchCounts, Steps, through
 from ams.pipeline.definition.steps import read_steps
 from ams.pipeline.errors import Finding, WrongDefinition, WrongOption
 from ams.pipeline.expressions.types import struct
-from ams.pipeline.job_run import Handle, Plan, Run
+from ams.pipeline.job_run import Handle, Run, RunPlan
 from ams.pipeline.jobs import load
 from ams.pipeline.jobs.base import Job, read_options, takes_text
-from ams.pipeline.message_parser import parsed
+from ams.pipeline.message_parser import parse_messages
 from ams.pipeline.tables import Table
 
 _WHAT = ("topic", "topics", "subscription")
@@ -34,7 +34,7 @@ _MAX_MESSAGES = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class StreamSource:
     """Topics or a subscription, with options of `format("ams")`."""
 
     topics: tuple[str, ...] = ()
@@ -54,13 +54,13 @@ class Source:
         return " ".join([what, *(f"{name}={self.options[name]}" for name in options)])
 
 
-def read_source(value: Value, findings: Findings) -> Source:
+def read_source(value: Value, findings: Findings) -> StreamSource:
     """Read the section `source`."""
     told = findings.mapping(value, (*_WHAT, *_OPTIONS))
     chosen = [name for name in _WHAT if name in told]
     if len(chosen) != 1:
         findings.add(value, f"one of {', '.join(_WHAT)} must be said, and only one")
-        return Source()
+        return StreamSource()
 
     def read_names(each: Value) -> tuple[str, ...]:
         if not values_of(each):
@@ -71,10 +71,10 @@ def read_source(value: Value, findings: Findings) -> Source:
     names = said.pop(chosen[0], ())
     options = dict(sorted(option for each in said.values() for option in each.items()))
     if chosen[0] != "subscription":
-        return Source(topics=names, options=options)
+        return StreamSource(topics=names, options=options)
     if len(names) > 1:
         findings.add(told["subscription"], "only one subscription can be read")
-    return Source(subscription="".join(names[:1]), options=options)
+    return StreamSource(subscription="".join(names[:1]), options=options)
 
 
 def _start(value: Value) -> dict[str, str]:
@@ -108,7 +108,7 @@ def is_file(target: str) -> bool:
     return target == "-" or target.endswith(_ENDINGS) or "/" in target
 
 
-def read_plan(target: str, settings: Sequence[str] = ()) -> Plan:
+def read_plan(target: str, settings: Sequence[str] = ()) -> RunPlan:
     """Read a file or a job; `KEY=VALUE` settings override options. Raises `WrongDefinition`, `WrongOption`."""
     if not is_file(target):
         job = load(target)
@@ -126,7 +126,7 @@ def read_plan(target: str, settings: Sequence[str] = ()) -> Plan:
     return plan
 
 
-def _plan(root: Value, target: str, settings: Sequence[str], findings: Findings) -> Plan | None:
+def _plan(root: Value, target: str, settings: Sequence[str], findings: Findings) -> RunPlan | None:
     stem = "stdin" if target == "-" else os.path.splitext(os.path.basename(target))[0]
     said = findings.mapping(root, dict.fromkeys((*OF_JOBS, *OF_STEPS)))
     if "job" in said:
@@ -139,7 +139,7 @@ def _plan(root: Value, target: str, settings: Sequence[str], findings: Findings)
     return _plan_of_steps(said, _name(said, stem, findings), os.path.dirname(target), findings)
 
 
-def _plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: Findings) -> Plan | None:
+def _plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: Findings) -> RunPlan | None:
     source = read_source(said["source"], findings) if "source" in said else None
     steps = read_steps(said.get("steps"), folder, findings)
     sink = read_sink(said["sink"], steps, findings) if "sink" in said else None
@@ -148,7 +148,7 @@ def _plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: 
     to = said["sink"].plain()
     after = {"steps": steps.lines[len(steps.lines) - len(steps.whole) :], "sink": to}
     told = ", ".join(f"{name}: {each}" for name, each in to.items())
-    return Plan(
+    return RunPlan(
         name=name,
         summary=f"{source} to {next(iter(to))}",
         run=_Flow(source, steps, sink).run,
@@ -168,7 +168,7 @@ def _name(said: Mapping[str, Value], otherwise: str, findings: Findings) -> str:
     return name
 
 
-def _plan_of_file(said: Mapping[str, Value], settings: Sequence[str], findings: Findings, name: str) -> Plan | None:
+def _plan_of_file(said: Mapping[str, Value], settings: Sequence[str], findings: Findings, name: str) -> RunPlan | None:
     job = load(said["job"].text())
     places = said["options"].mapping() if "options" in said else {}
     options, wrong = read_options(job.options, {**_values(places, job, findings), **_settings(job, settings)})
@@ -178,10 +178,10 @@ def _plan_of_file(said: Mapping[str, Value], settings: Sequence[str], findings: 
     return _plan_of(job, name, options) if options is not None else None
 
 
-def _plan_of(job: Job[Any], name: str, options: msgspec.Struct) -> Plan:
+def _plan_of(job: Job[Any], name: str, options: msgspec.Struct) -> RunPlan:
     values: dict[str, Any] = msgspec.to_builtins(options)
     shown = {name: msgspec.json.encode(value).decode() for name, value in values.items()}
-    return Plan(
+    return RunPlan(
         name=name,
         summary=job.summary,
         run=lambda run: job.run(run, options),
@@ -221,7 +221,7 @@ def _values(said: Mapping[str, Value], job: Job[Any], findings: Findings) -> dic
 class _Flow:
     """A definition, ready to run. Steps on all rows keep the rows in a table; the sink gets their result."""
 
-    source: Source
+    source: StreamSource
     steps: Steps
     sink: Sink
 
@@ -238,10 +238,10 @@ class _Flow:
     def _batch(self, run: Run, batch: DataFrame, number: int, take: Handle) -> None:
         steps = self.steps
         with ExitStack() as stack:
-            watch = Watch(f"batch {number}", run.say, stack)
+            watch = BatchCounts(f"batch {number}", run.say, stack)
             rows = through(steps.before, batch.withColumn(SOURCE, F.struct(*PLACED)), watch)
             if steps.parse is not None:
-                read = parsed(rows, steps.parse, struct(steps.parsed), StorageLevel.DISK_ONLY)
+                read = parse_messages(rows, steps.parse, struct(steps.parsed), StorageLevel.DISK_ONLY)
                 rows, broken = stack.enter_context(read)
                 watch.aside.append(broken)
             rows = through(steps.rows, rows, watch)
@@ -253,6 +253,6 @@ class _Flow:
     def _result(self, run: Run, table: Table) -> None:
         assert self.sink.replace is not None, "definitions with other sinks are refused"
         with ExitStack() as stack:
-            watch = Watch("the result", run.say, stack)
+            watch = BatchCounts("the result", run.say, stack)
             self.sink.replace(run, through(self.steps.whole, table.read(), watch))
             run.expect(watch.counts)

@@ -70,19 +70,19 @@ def _table(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
     by = tuple(known_columns(said.get("partition_by"), columns, findings))
     for each in by:
         if columns[each] not in _PARTITIONS:
-            kind = types.shown(columns[each])
+            kind = types.type_text(columns[each])
             findings.add(said["partition_by"], f"{each} is {kind}, which would make too many folders")
     own = {each.lower() for each in columns}
     lineage = [each for each in _LINEAGE if SOURCE in columns and each not in own]
     schema = types.struct({**columns, **{each: PLACED[each] for each in lineage}})
 
-    def made(rows: DataFrame) -> DataFrame:
+    def place_rows(rows: DataFrame) -> DataFrame:
         placed = [F.col(SOURCE).getField(each).alias(each) for each in lineage]
         return _without_nul(rows.select("*", *placed), {each: columns[each] for each in by})  # folder names
 
     return Sink(
-        lambda run, rows, batch_id: run.append(run.table(name, schema, by), made(rows), batch_id),
-        lambda run, rows: run.result(name, schema, by).replace(made(rows)),
+        lambda run, rows, batch_id: run.append(run.table(name, schema, by), place_rows(rows), batch_id),
+        lambda run, rows: run.result(name, schema, by).replace(place_rows(rows)),
     )
 
 
@@ -172,7 +172,7 @@ def _console(said: SinkFields, _: Steps, __: Findings) -> Sink:
 
 
 def _no_text(given: Expression) -> str:
-    return f"{types.shown(given.type)}; cast(... as string) makes text of it"
+    return f"{types.type_text(given.type)}; cast(... as string) makes text of it"
 
 
 def _without_nul(rows: DataFrame, columns: Mapping[str, DataType]) -> DataFrame:

@@ -67,7 +67,7 @@ class Expectation:
 
 
 @dataclass(slots=True)
-class Watch:
+class BatchCounts:
     """Counts of one batch, or one result, on its way through the steps."""
 
     where: str
@@ -111,7 +111,7 @@ def _broken(failed: DataFrame, names: Sequence[str], marks: Mapping[str, Expecta
     return failed.select(*(made[name].alias(name) for name in BROKEN.names))
 
 
-Step = Callable[[DataFrame, Watch], DataFrame]
+Step = Callable[[DataFrame, BatchCounts], DataFrame]
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class Steps:
         self.whole.append(step)
 
 
-def through(steps: Sequence[Step], rows: DataFrame, watch: Watch) -> DataFrame:
+def through(steps: Sequence[Step], rows: DataFrame, watch: BatchCounts) -> DataFrame:
     """Return rows after steps."""
     for step in steps:
         rows = step(rows, watch)
@@ -253,7 +253,7 @@ def _range(value: Value, steps: Steps, findings: Findings) -> Rule:
             kinds = [steps.columns[name], bounds[bound].type]
             both = types.common(kinds)
             if both is None or not types.is_ordered(both):
-                shown = [types.shown(each) for each in kinds]
+                shown = [types.type_text(each) for each in kinds]
                 raise bad(said[bound].place, f"{name} is {shown[0]}, which is not compared with {shown[1]}")
 
     def holds(_: DataFrame, __: Column) -> Column:

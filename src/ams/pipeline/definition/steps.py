@@ -230,7 +230,7 @@ def _explode(value: Value, steps: Steps, findings: Findings) -> None:
     column, name = said["column"], known_column(said["column"], steps.columns)
     of = steps.columns[name]
     if not isinstance(of, ArrayType):
-        raise bad(column.place, f"{name} is no array but {types.shown(of)}")
+        raise bad(column.place, f"{name} is no array but {types.type_text(of)}")
     made = said["as"].text() if "as" in said else name
     del steps.columns[name]
     check_name(said.get("as", column), made, steps.columns)
@@ -250,7 +250,7 @@ def _join(value: Value, steps: Steps, findings: Findings) -> None:
     by = known_columns(said["by"], steps.columns, findings)
     for name in by:
         if table.get(name) != (kind := steps.columns[name]):
-            findings.add(said["fields"], f"{name} is {types.shown(kind)} in the rows, so it must be in the file")
+            findings.add(said["fields"], f"{name} is {types.type_text(kind)} in the rows, so it must be in the file")
     for name in table:
         if name in steps.columns and name not in by:
             findings.add(said["fields"], f"there is a column {name} already")

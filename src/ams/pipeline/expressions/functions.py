@@ -78,7 +78,7 @@ def refusal(given: Expression, kind: str) -> str | None:
     return (
         None
         if given.type == NULL or "any" in words or is_nested or fits
-        else f"{kind} here, not {types.shown(given.type)}"
+        else f"{kind} here, not {types.type_text(given.type)}"
     )
 
 

@@ -31,7 +31,7 @@ def struct(columns: Mapping[str, DataType]) -> StructType:
     return StructType([spark.StructField(name, STRING if kind == NULL else kind) for name, kind in columns.items()])
 
 
-def shown(given: DataType) -> str:
+def type_text(given: DataType) -> str:
     """Return a type as messages name it."""
     return "null" if given == NULL else str(given.simpleString())
 

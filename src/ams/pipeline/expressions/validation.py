@@ -19,7 +19,7 @@ from ams.pipeline.expressions import functions as known
 from ams.pipeline.expressions import types
 from ams.pipeline.expressions.functions import COMPARISONS, OPERATORS, Expression, Function
 from ams.pipeline.expressions.parser import WrongExpression, parse, position_of
-from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DOUBLE, NULL, STRING, shown
+from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DOUBLE, NULL, STRING, type_text
 
 Columns = Mapping[str, DataType]
 
@@ -109,7 +109,7 @@ def _field(of: Expression, name: exp.Expr) -> Expression:
         raise _wrong(name, "the name of a field is expected behind the point")
     if not isinstance(of.type, StructType):
         advice = f"; write ['{name.name}']" if isinstance(of.type, MapType) else ""
-        raise _wrong(name, f"{shown(of.type)} has no fields{advice}")
+        raise _wrong(name, f"{type_text(of.type)} has no fields{advice}")
     if name.name not in of.type.names:
         raise _wrong(name, f"no field {name.name!r}; {hint(name.name, of.type.names)}")
     return Expression(of.type[name.name].dataType, lambda: of.column().getField(name.name))
@@ -118,10 +118,10 @@ def _field(of: Expression, name: exp.Expr) -> Expression:
 def _item(node: exp.Bracket, scope: _Scope) -> Expression:
     [of, *keys] = (_check_node(each, scope) for each in (node.this, *node.expressions))
     if not isinstance(of.type, ArrayType | MapType) or len(keys) != 1:
-        raise _wrong(node, f"one item of an array or a map is asked for in [ ], not of {shown(of.type)}")
+        raise _wrong(node, f"one item of an array or a map is asked for in [ ], not of {type_text(of.type)}")
     [key], wanted = keys, BIGINT if isinstance(of.type, ArrayType) else STRING
     if not types.fits(key.type, wanted):
-        raise _wrong(node.expressions[0], f"items are asked for by {shown(wanted)}, not {shown(key.type)}")
+        raise _wrong(node.expressions[0], f"items are asked for by {type_text(wanted)}, not {type_text(key.type)}")
     if isinstance(of.type, MapType):
         return Expression(of.type.valueType, lambda: F.try_element_at(of.column(), key.column()))
     # An index outside the array gives null; one beyond all arrays must not overflow.
@@ -143,11 +143,11 @@ def _comparison(node: exp.Binary, scope: _Scope) -> Expression:
 def _check_compared(node: exp.Expr, left: Expression, right: Expression) -> None:
     both = types.common([left.type, right.type])
     if both is None:
-        names = {shown(left.type), shown(right.type)} - {"string"}
+        names = {type_text(left.type), type_text(right.type)} - {"string"}
         advice = f"; cast(... as {min(names)}) makes one of text" if len(names) == 1 and names <= {*types.WORDS} else ""
-        raise _wrong(node, f"{shown(left.type)} is not compared with {shown(right.type)}{advice}")
+        raise _wrong(node, f"{type_text(left.type)} is not compared with {type_text(right.type)}{advice}")
     if not types.is_ordered(both) and not (isinstance(node, _EQUAL) and both == BINARY):
-        raise _wrong(node, f"{shown(both)} cannot be compared")
+        raise _wrong(node, f"{type_text(both)} cannot be compared")
 
 
 def _between(node: exp.Between, scope: _Scope) -> Expression:
@@ -195,7 +195,7 @@ def _cast(node: exp.Cast, scope: _Scope) -> Expression:
 def _as(wanted: DataType, node: exp.Expr, scope: _Scope) -> Expression:
     of = _check_node(node, scope)
     if of.type not in (wanted, *known.CASTS[wanted]):
-        raise _wrong(node, f"{shown(of.type)} cannot be cast as {shown(wanted)}")
+        raise _wrong(node, f"{type_text(of.type)} cannot be cast as {type_text(wanted)}")
     return Expression(wanted, lambda: known.cast(of.column(), of.type, wanted))
 
 
@@ -237,7 +237,7 @@ def _call_function(
     gives = function.gives
     result = gives if isinstance(gives, DataType) else gives([each.type for each in arguments])
     if result is None:
-        told = ", ".join(shown(each.type) for each in arguments)
+        told = ", ".join(type_text(each.type) for each in arguments)
         raise _wrong(node, f"the arguments of {name} do not go together: {told}")
     kept = STRING if result == NULL else result
     return Expression(result, lambda: function.build(*map(known.builder_argument, arguments, kinds)).cast(kept))

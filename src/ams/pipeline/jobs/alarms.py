@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.alarm_messages import parse
 from ams.pipeline.jobs.base import NOT_TAKEN, UNKNOWN, Job, columns, unknown
-from ams.pipeline.message_parser import parsed
+from ams.pipeline.message_parser import parse_messages
 from ams.pipeline.postgres import Rows, Session, address, check_table, load, map_errors, open_session, write
 
 KEY = ("project", "kind", "report", "level", "site", "service", "hostname", "metric")
@@ -38,7 +38,7 @@ REPORTS = columns(
 """All reports with their messages, including repeated ones."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AlarmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the job."""
 
     topics: tuple[str, ...] = ("alarms",)
@@ -49,7 +49,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Messages a batch at most."""
 
 
-def run(run: Run, options: Options) -> None:
+def run(run: Run, options: AlarmOptions) -> None:
     """Write reports to `alarms` and `alarm_history`; unreadable messages go to quarantine."""
     to = address(options.database)
     kept, others = run.table("reports", REPORTS), run.table("not_taken", NOT_TAKEN)
@@ -58,7 +58,7 @@ def run(run: Run, options: Options) -> None:
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         latest = time.time() + 86_400  # clocks differ, but not by a day
-        with parsed(messages, partial(parse, latest=latest), READ) as (reports, broken):
+        with parse_messages(messages, partial(parse, latest=latest), READ) as (reports, broken):
             placed = reports.select("*", "source.*").withColumnRenamed("publish_time", "published")
             # The id of an alarm is a hash of its key.
             found = placed.withColumn("alarm", F.md5(F.to_json(F.array(*KEY)))).select(*REPORTS.names)
@@ -90,4 +90,6 @@ def _statements(file: str) -> bytes:
     return resources.files(__package__).joinpath(file).read_bytes()
 
 
-JOB = Job("alarms", "Alarms and status events in PostgreSQL: one row an alarm, and all of its history", Options, run)
+JOB = Job(
+    "alarms", "Alarms and status events in PostgreSQL: one row an alarm, and all of its history", AlarmOptions, run
+)

@@ -28,7 +28,7 @@ MAX_REPORTED_STEPS = 1000  # gaps in offsets that are reported
 _DAY_MILLISECONDS = 86_400_000
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveJobOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of `archive`."""
 
     topics: tuple[str, ...] = ("*",)
@@ -50,7 +50,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise WrongOption("topics", "names no topic")
 
 
-def run(run: Run, options: Options) -> None:
+def run(run: Run, options: ArchiveJobOptions) -> None:
     """Archive new messages, then merge closed days."""
     archive = archive_table(run.spark, options.path or str(run.work / "tables" / "archive"))
     if archive.exists() and is_kept_here(open_table(archive.root).query):
@@ -159,7 +159,7 @@ def check(spark: SparkSession, path: str, selection: Selection) -> tuple[list[Fi
     columns = StructType([ARCHIVE[name] for name in ("project", "topic", "offset")])
     offsets = frame(spark, Location.of(path), found, columns)
     taken = steps(offsets).orderBy("project", "topic", "offset").limit(MAX_REPORTED_STEPS).collect()
-    return found, [told((row.project, row.topic, row.previous, row.offset)) for row in taken]
+    return found, [gap_text((row.project, row.topic, row.previous, row.offset)) for row in taken]
 
 
 def steps(messages: DataFrame) -> DataFrame:
@@ -169,7 +169,7 @@ def steps(messages: DataFrame) -> DataFrame:
     return following.where(F.col("offset") != F.col("previous") + 1).select("project", "topic", "previous", "offset")
 
 
-def told(step: tuple[str, str, int, int]) -> str:
+def gap_text(step: tuple[str, str, int, int]) -> str:
     """Return a gap as text."""
     project, topic, previous, offset = step
     if offset == previous:
@@ -178,7 +178,7 @@ def told(step: tuple[str, str, int, int]) -> str:
     return f"{project}/{topic}: {missing} missing"
 
 
-HARMLESS = frozenset(Options.__struct_fields__) - {"path"}
-JOB = Job("archive", "Topics to a Delta table, by project, topic and day", Options, run, HARMLESS)
+HARMLESS = frozenset(ArchiveJobOptions.__struct_fields__) - {"path"}
+JOB = Job("archive", "Topics to a Delta table, by project, topic and day", ArchiveJobOptions, run, HARMLESS)
 ALL = frozenset(CheckOptions.__struct_fields__)
 CHECK = Job("archive-check", "Whether an archive has every message once", CheckOptions, run_check, ALL)

@@ -15,7 +15,7 @@ from ams.pipeline.columns import PLACE
 from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.base import NOT_TAKEN, UNKNOWN, Job, columns, first, unknown
 from ams.pipeline.jobs.federation_messages import parse, redact_payload
-from ams.pipeline.message_parser import parsed
+from ams.pipeline.message_parser import parse_messages
 from ams.pipeline.session import persist_rows
 
 RECORD = columns(
@@ -54,7 +54,7 @@ DEPLOYMENTS = columns(VERSIONS, ("int", "deployed_version"))
 _CONFIGURED = ("deployment_type", "service_name", "tenant", "protocol", "environment")
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FederationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the job."""
 
     configurations: tuple[str, ...] = ("*_*_service_*_*",)
@@ -65,13 +65,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Messages a batch at most."""
 
 
-def run(run: Run, options: Options) -> None:
+def run(run: Run, options: FederationOptions) -> None:
     """Store records without secrets, and compute the state of each deployment."""
     table, others = run.table("records", RECORDS), run.table("not_taken", NOT_TAKEN)
     redact = F.udf(redact_payload, "binary", useArrow=False)
 
     def handle(messages: DataFrame, batch_id: int) -> None:
-        with parsed(messages, parse, columns(RECORD, UNKNOWN)) as (records, broken):
+        with parse_messages(messages, parse, columns(RECORD, UNKNOWN)) as (records, broken):
             registry = F.substring_index("source.topic", "_", 1).alias("registry")
             run.append(table, records.select("source.*", registry, *RECORD.names), batch_id)
             run.append(others, unknown(records), batch_id)
@@ -144,4 +144,6 @@ def _answers(numbered: DataFrame) -> DataFrame:
     return last.groupBy(*KEY, "version").agg(*(F.max_by(name, rank).alias(names.get(name, name)) for name in kept))
 
 
-JOB = Job("federation", "The state of each service's deployment, from configurations and answers", Options, run)
+JOB = Job(
+    "federation", "The state of each service's deployment, from configurations and answers", FederationOptions, run
+)

@@ -37,7 +37,7 @@ _CSV = ("date", *BY_MONTH, *FIGURES[:4], "per_second", *FIGURES[4:])
 _DAY_SECONDS = 86400
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class MetricsOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of `metrics`."""
 
     month: str = ""
@@ -57,7 +57,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise WrongOption("topics", "names no topic")
 
 
-def run(run: Run, options: Options) -> None:
+def run(run: Run, options: MetricsOptions) -> None:
     """Count, print the table, and write `usage-MONTH.csv`, `usage-MONTH.html` and the table `usage` of the run."""
     first = first_day(options.month)
     month = count(read(run, options, first), f"{first:%Y-%m}", options.publisher)
@@ -71,7 +71,7 @@ def run(run: Run, options: Options) -> None:
         run.say(f"metrics: {path}")
 
 
-def read(run: Run, options: Options, first: date) -> DataFrame:
+def read(run: Run, options: MetricsOptions, first: date) -> DataFrame:
     """Return the messages of the month that begins with a day, as rows of an archive."""
     last = following(first)
     if options.archive:
@@ -209,4 +209,4 @@ def _iso(moment: datetime) -> str:
 
 
 SUMMARY = "Who used how much in a month: a table, CSV, and a page with plots"
-JOB = Job("metrics", SUMMARY, Options, run, harmless=frozenset(Options.__struct_fields__))
+JOB = Job("metrics", SUMMARY, MetricsOptions, run, harmless=frozenset(MetricsOptions.__struct_fields__))

@@ -28,7 +28,7 @@ FILE = "replay.json"
 HARMLESS = frozenset({"create_topics", "key_window"})
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which archived messages are published again, and where."""
 
     archive: str
@@ -72,7 +72,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.topic.split("/")
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayProgress(msgspec.Struct, frozen=True, kw_only=True):
     """A replay under way. Its range of offsets is fixed when it begins, even if the archive grows."""
 
     replay: str  # identity of what is replayed; its idempotency keys begin with it
@@ -87,12 +87,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         """True if everything is published."""
         return self.next >= self.stop
 
-    def behind(self, offset: int) -> "Progress":
+    def behind(self, offset: int) -> "ReplayProgress":
         """Return the progress after publishing all before `offset`."""
         return msgspec.structs.replace(self, next=offset, begun=time.time())
 
 
-def run(run: Run, options: Options) -> None:
+def run(run: Run, options: ReplayOptions) -> None:
     """Publish archived messages again, each once, in their order, marked with where they were."""
     progress = _begin_or_resume(run, options)
     refuse_stale(progress, options.key_window)
@@ -115,7 +115,7 @@ def run(run: Run, options: Options) -> None:
     run.say(f"replay: messages {progress.messages} of {options.topic} in {options.to}")
 
 
-def select_messages(spark: SparkSession, options: Options) -> DataFrame:
+def select_messages(spark: SparkSession, options: ReplayOptions) -> DataFrame:
     """Return the selected archived messages."""
     project, topic = options.place
     start, stop = moment(options.start), moment(options.stop)
@@ -140,9 +140,9 @@ def with_origin(messages: DataFrame) -> DataFrame:
     return messages.select("data", with_attributes(marks).alias("attributes"), "ordering_key", "offset")
 
 
-def read_progress(work: Path, replay: str) -> Progress | None:
+def read_progress(work: Path, replay: str) -> ReplayProgress | None:
     """Return the progress of a folder's replay, None before. Raises `ChangedDefinition` for another replay."""
-    found = checkpoint.read(work / FILE, Progress)
+    found = checkpoint.read(work / FILE, ReplayProgress)
     if found is not None and found.replay != replay:
         raise ChangedDefinition(
             f"{work} is of a replay with other options; give those again, or another folder (--work) for this one"
@@ -150,13 +150,13 @@ def read_progress(work: Path, replay: str) -> Progress | None:
     return found
 
 
-def keep(work: Path, progress: Progress) -> None:
+def keep(work: Path, progress: ReplayProgress) -> None:
     """Store the progress."""
     work.mkdir(parents=True, exist_ok=True)
     checkpoint.write(work / FILE, progress)
 
 
-def refuse_stale(progress: Progress, window: float) -> None:
+def refuse_stale(progress: ReplayProgress, window: float) -> None:
     """Raise `StaleCheckpoint` if the current slice began before the idempotency window."""
     age = time.time() - progress.begun
     if not progress.is_done and age > window:
@@ -167,7 +167,7 @@ def refuse_stale(progress: Progress, window: float) -> None:
         )
 
 
-def _begin_or_resume(run: Run, options: Options) -> Progress:
+def _begin_or_resume(run: Run, options: ReplayOptions) -> ReplayProgress:
     told = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in HARMLESS}
     replay = f"{options.name}/{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]}"
     known = read_progress(run.work, replay)
@@ -175,9 +175,11 @@ def _begin_or_resume(run: Run, options: Options) -> Progress:
         return known
     first, stop = F.coalesce(F.min("offset"), F.lit(0)), F.coalesce(F.max("offset") + 1, F.lit(0))
     [(start, end, count)] = select_messages(run.spark, options).agg(first, stop, F.count(F.lit(1))).collect()
-    progress = Progress(replay=replay, messages=count, start=start, stop=end, next=start, begun=time.time())
+    progress = ReplayProgress(replay=replay, messages=count, start=start, stop=end, next=start, begun=time.time())
     keep(run.work, progress)
     return progress
 
 
-JOB = Job("replay", "Publish archived messages again, marked, also beyond retention", Options, run, harmless=HARMLESS)
+JOB = Job(
+    "replay", "Publish archived messages again, marked, also beyond retention", ReplayOptions, run, harmless=HARMLESS
+)

@@ -23,7 +23,7 @@ from ams.pipeline.columns import BROKEN, MESSAGES
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.job_run import Run, Source
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.jobs.schema_check import Rules, Verdicts, rules_named
+from ams.pipeline.jobs.schema_check import SchemaParts, Verdicts, rules_named
 from ams.pipeline.options import KEY_WINDOW_SECONDS
 from ams.pipeline.service import open_service
 from ams.pipeline.session import persist_rows
@@ -60,7 +60,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         _check_names(self.to)
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RepublishOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of `republish`."""
 
     topics: tuple[str, ...]
@@ -94,7 +94,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 raise WrongOption("topics", f"{name} is read and written; its messages would come again and again")
 
 
-def run(run: Run, options: Options) -> None:
+def run(run: Run, options: RepublishOptions) -> None:
     """Publish each message by the rules, once and in order; messages without a target, or refused, are set aside."""
     refuse_stale(run.work / CHECKPOINT, options.key_window)
     target = {**run.source, "project": options.project} if options.project else run.source
@@ -127,7 +127,7 @@ def _check_names(names: Sequence[str]) -> None:
         raise ValueError("a topic stands there twice")
 
 
-def _route_messages(messages: DataFrame, options: Options, barred: Sequence[str]) -> DataFrame:
+def _route_messages(messages: DataFrame, options: RepublishOptions, barred: Sequence[str]) -> DataFrame:
     """Return a row for each copy: the columns of a message, `copy` (a number), and `to` or the `reason` for none."""
     targets = _targets(options.default)
     for rule in reversed(options.rules):
@@ -180,7 +180,7 @@ def _topic(name: str) -> Column:
     return F.concat(*parts)
 
 
-def _rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
+def _rules_of(source: Source, topics: Iterable[str]) -> dict[str, SchemaParts]:
     """Ask for the schemas of topics; those that cannot be read are checked by publishing."""
     found = {}
     with open_service(source) as (service, project):
@@ -195,7 +195,7 @@ def _rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
     return found
 
 
-def _fitting(copies: DataFrame, rules: Mapping[str, Rules], attributes: Column) -> DataFrame:
+def _fitting(copies: DataFrame, rules: Mapping[str, SchemaParts], attributes: Column) -> DataFrame:
     """Return the copies of `_route_messages`; those that their topic would refuse get a reason instead of a target."""
 
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -222,4 +222,4 @@ def _check_copies(batch: pa.RecordBatch, verdicts: Mapping[str, Verdicts]) -> pa
 
 SUMMARY = "Publish messages on: to topics by attribute and value, to several, or under another name"
 HARMLESS = frozenset({"create_topics", "batch_messages", "key_window"})
-JOB = Job("republish", SUMMARY, Options, run, HARMLESS)
+JOB = Job("republish", SUMMARY, RepublishOptions, run, HARMLESS)

@@ -39,7 +39,7 @@ from ams.workers import Pool
 CHECKED = columns(StructType(PLACE.fields[:3]), ("string", "reason"))
 
 
-class Options(Selection, frozen=True, kw_only=True):
+class SchemaCheckOptions(Selection, frozen=True, kw_only=True):
     """Options of `schema-check`."""
 
     archive: str
@@ -61,7 +61,7 @@ class Options(Selection, frozen=True, kw_only=True):
             raise WrongOption("schema", "give a schema by its name, or files, one of the two")
 
 
-class Rules(msgspec.Struct, frozen=True):
+class SchemaParts(msgspec.Struct, frozen=True):
     """A schema as the service stores it: parts as JSON text, None where there is none."""
 
     type: str
@@ -69,7 +69,7 @@ class Rules(msgspec.Struct, frozen=True):
     attributes: str | None
 
 
-def run(run: Run, options: Options) -> None:
+def run(run: Run, options: SchemaCheckOptions) -> None:
     """Print refused messages: a count per topic, and the first ones. Raises `CheckFailed` if there are any."""
     if options.schema:
         with open_service(run.source) as (service, project):
@@ -93,7 +93,7 @@ def run(run: Run, options: Options) -> None:
         raise CheckFailed(f"{total} of {messages} messages would be refused")
 
 
-def _check_messages(messages: DataFrame, rules: Rules) -> DataFrame:
+def _check_messages(messages: DataFrame, rules: SchemaParts) -> DataFrame:
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with Verdicts(rules) as verdicts:
@@ -106,21 +106,21 @@ def _check_messages(messages: DataFrame, rules: Rules) -> DataFrame:
     return messages.select("project", "topic", "offset", "attributes", "data").mapInArrow(check, CHECKED)
 
 
-def of_files(kind: str, payload: str, attributes: str) -> Rules:
+def of_files(kind: str, payload: str, attributes: str) -> SchemaParts:
     """Read a schema from the files that `ams schemas create` would take; raise `WrongOption`."""
     try:
-        read = _compiled if kind == PROTOBUF else _read_json_schema
-        rules = Rules(kind, read("file", payload), _read_json_schema("attributes_file", attributes))
+        read = _compile_file if kind == PROTOBUF else _read_json_schema
+        rules = SchemaParts(kind, read("file", payload), _read_json_schema("attributes_file", attributes))
         compile_stored(rules.type, rules.payload, rules.attributes)
     except InvalidInput as error:
         raise WrongOption("file" if payload else "attributes_file", error.message) from None
     return rules
 
 
-def rules_named(service: Service, project: str, name: str) -> Rules:
+def rules_named(service: Service, project: str, name: str) -> SchemaParts:
     """Ask for a schema; raise a `ClientError`."""
     found = service.call(wire.get_schema(project, name))
-    return Rules(found.type, _text(found.schema), _text(found.attributes))
+    return SchemaParts(found.type, _text(found.schema), _text(found.attributes))
 
 
 def _read_json_schema(option: str, path: str) -> str | None:
@@ -132,7 +132,7 @@ def _read_json_schema(option: str, path: str) -> str | None:
         raise WrongOption(option, f"{path} is no JSON object: {error}") from None
 
 
-def _compiled(option: str, path: str) -> str | None:
+def _compile_file(option: str, path: str) -> str | None:
     if not path:
         return None
     definition = _content(option, path).decode(errors="replace")
@@ -153,7 +153,7 @@ def _text(part: dict[str, Any]) -> str | None:
 class Verdicts:
     """A schema, compiled once for many messages; for one thread."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: SchemaParts) -> None:
         self._rules = rules
         self._compiled = compile_stored(rules.type, rules.payload, rules.attributes)
         self._runner = asyncio.Runner()
@@ -190,4 +190,4 @@ class Verdicts:
 
 
 SUMMARY = "Which archived messages a schema would have refused"
-JOB = Job("schema-check", SUMMARY, Options, run, harmless=frozenset(Options.__struct_fields__))
+JOB = Job("schema-check", SUMMARY, SchemaCheckOptions, run, harmless=frozenset(SchemaCheckOptions.__struct_fields__))

@@ -34,7 +34,7 @@ _WIDTH = 9.0
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PlotSpan:
     """A stretch of a timeline."""
 
     begin: datetime
@@ -75,7 +75,7 @@ def board(values: Mapping[str, Sequence[float]], labels: Sequence[str]) -> str:
     return _svg(figure)
 
 
-def timelines(rows: Mapping[str, Sequence[Span]]) -> str:
+def timelines(rows: Mapping[str, Sequence[PlotSpan]]) -> str:
     """Draw a strip of statuses over time for each name."""
     figure, axes = _axes(height=0.9 + 0.3 * max(len(rows), 1))
     for row, spans in enumerate(rows.values()):

@@ -74,7 +74,7 @@ class EncodedMessage(NamedTuple):
     where: str  # names the row in errors, without its data
 
 
-class _Message(msgspec.Struct, omit_defaults=True, rename="camel"):
+class _OutgoingMessage(msgspec.Struct, omit_defaults=True, rename="camel"):
     data: bytes = b""
     attributes: dict[str, str] = {}
     ordering_key: str = ""
@@ -175,7 +175,7 @@ class Rows:
         named = dict(attributes or ())
         if None in named.values():
             raise self._wrong("has an attribute without a value")
-        return _encode(_Message(given, named, key))
+        return _encode(_OutgoingMessage(given, named, key))
 
     def _wrong(self, reason: str) -> WrongRow:
         return WrongRow(f"{self.name(())} {reason}")

@@ -50,19 +50,19 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Chunk).decode
 
 
-class Part(msgspec.Struct, frozen=True):
+class TaskRequests(msgspec.Struct, frozen=True):
     """The requests of one task."""
 
     file: str
     size: int
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PublishPlan(msgspec.Struct, frozen=True):
     """The requests that a batch publishes."""
 
     project: str  # project of the topics
     key_prefix: str
-    parts: tuple[Part, ...]
+    parts: tuple[TaskRequests, ...]
     is_published: bool = False
 
 
@@ -78,14 +78,14 @@ class BatchFolder:
         return cls(checkpoint / FOLDER / f"batch-{batch:06d}")
 
     @property
-    def plan(self) -> Plan | None:
+    def plan(self) -> PublishPlan | None:
         """The plan; None until the batch may be published."""
         try:
-            return msgspec.json.decode((self.path / PLAN).read_bytes(), type=Plan)
+            return msgspec.json.decode((self.path / PLAN).read_bytes(), type=PublishPlan)
         except FileNotFoundError:
             return None
 
-    def keep(self, partition: int, chunks: Iterable[Chunk]) -> Part:
+    def keep(self, partition: int, chunks: Iterable[Chunk]) -> TaskRequests:
         """Write a task's requests to a new file on stable storage; runs on executors."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = f"part-{partition:05d}-{uuid4().hex}"
@@ -96,9 +96,9 @@ class BatchFolder:
                 file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            return Part(name, file.tell())
+            return TaskRequests(name, file.tell())
 
-    def seal(self, plan: Plan) -> Plan:
+    def seal(self, plan: PublishPlan) -> PublishPlan:
         """Write the plan and return it. Raises `PipelineError` if a part is not visible here."""
         for part in plan.parts:
             path = self.path / part.file
@@ -111,23 +111,23 @@ class BatchFolder:
         self._write(plan)
         return plan
 
-    def chunks(self, part: Part) -> Iterator[Chunk]:
+    def chunks(self, part: TaskRequests) -> Iterator[Chunk]:
         """Yield a part's requests in order."""
         with open(self.path / part.file, "rb") as file:
             while length := file.read(_LENGTH_BYTES):
                 yield _decode(file.read(int.from_bytes(length, "big")))
 
-    def finish(self, plan: Plan) -> None:
+    def finish(self, plan: PublishPlan) -> None:
         """Mark the plan as published, and remove the parts of this and earlier batches."""
         # The plan stays until the next batch: Spark may retry this one.
-        self._write(Plan(plan.project, plan.key_prefix, (), is_published=True))
+        self._write(PublishPlan(plan.project, plan.key_prefix, (), is_published=True))
         for each in self.path.glob("part-*"):
             each.unlink(missing_ok=True)
         for each in self.path.parent.glob("batch-*"):
             if each.name < self.path.name:
                 shutil.rmtree(each, ignore_errors=True)
 
-    def _write(self, plan: Plan) -> None:
+    def _write(self, plan: PublishPlan) -> None:
         write_whole(Disk(), str(self.path / PLAN), msgspec.json.encode(plan))
         for each in (self.path.parent, self.path.parent.parent):  # made by the first batch
             sync(str(each))
@@ -181,7 +181,7 @@ class WrittenRequests(WriterCommitMessage):
     """Requests that a stream's task wrote down."""
 
     key_prefix: str
-    part: Part | None  # None if the batch has a plan already
+    part: TaskRequests | None  # None if the batch has a plan already
 
 
 PARTS_AT_ONCE = 4  # partitions of a stream's batch published in parallel
@@ -255,7 +255,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         kept = [each for each in messages if isinstance(each, WrittenRequests)]
         prefix = next((each.key_prefix for each in kept), "")
         parts = tuple(each.part for each in kept if each.part is not None)
-        plan = folder.plan or folder.seal(Plan(self._writing.project, prefix, parts))
+        plan = folder.plan or folder.seal(PublishPlan(self._writing.project, prefix, parts))
         if plan.is_published:
             return
         with Service(self._writing.access) as service, ThreadPoolExecutor(PARTS_AT_ONCE) as threads:

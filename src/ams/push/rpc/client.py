@@ -29,7 +29,7 @@ ROUND_SECONDS = 60.0  # from one round to the next, a tenth more or less
 _BACKOFF = Backoff(1.0, 10.0)  # seconds between rounds in which it did not answer
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """Result of a call."""
 
     code: grpc.StatusCode
@@ -72,17 +72,17 @@ class GrpcPushServer:
         if channel is not None:
             await channel.close()
 
-    async def activate(self, target: Target) -> Outcome:
+    async def activate(self, target: Target) -> CallOutcome:
         """Start the delivery of a target; the answer may be that it is active already."""
         request = pb.ActivateSubscriptionRequest(subscription=wire.subscription(target))
         return await self._ask(wire.ACTIVATE, request, lambda answer: answer.message)
 
-    async def deactivate(self, path: str) -> Outcome:
+    async def deactivate(self, path: str) -> CallOutcome:
         """Stop the delivery of a subscription."""
         request = pb.DeactivateSubscriptionRequest(full_name=path)
         return await self._ask(wire.DEACTIVATE, request, lambda answer: answer.message)
 
-    async def look(self, path: str) -> Outcome:
+    async def look(self, path: str) -> CallOutcome:
         """Ask for the status of a delivery."""
         request = pb.SubscriptionStatusRequest(full_name=path)
         return await self._ask(wire.SUBSCRIPTION_STATUS, request, lambda answer: answer.status)
@@ -103,7 +103,7 @@ class GrpcPushServer:
             checked = await self._ask(wire.STATUS, pb.StatusRequest(), lambda _: "ok")
         return checked.text if checked.is_away and details else checked.client_text()
 
-    async def _ask(self, method: Method[Q, A], request: Q, text: Callable[[A], str]) -> Outcome:
+    async def _ask(self, method: Method[Q, A], request: Q, text: Callable[[A], str]) -> CallOutcome:
         try:
             async with asyncio.timeout(self._seconds):
                 ask = (await self._open_channel()).unary_unary(
@@ -111,13 +111,13 @@ class GrpcPushServer:
                     request_serializer=method.request.SerializeToString,
                     response_deserializer=method.answer.FromString,
                 )
-                return Outcome(grpc.StatusCode.OK, text(await ask(request, timeout=self._seconds)))
+                return CallOutcome(grpc.StatusCode.OK, text(await ask(request, timeout=self._seconds)))
         except grpc.aio.AioRpcError as error:
-            outcome = Outcome(error.code(), error.details() or error.code().name)
+            outcome = CallOutcome(error.code(), error.details() or error.code().name)
         except TimeoutError:
-            outcome = Outcome(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {self._seconds:g} seconds")
+            outcome = CallOutcome(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {self._seconds:g} seconds")
         except OSError as error:
-            outcome = Outcome(grpc.StatusCode.UNAVAILABLE, str(error) or type(error).__name__)
+            outcome = CallOutcome(grpc.StatusCode.UNAVAILABLE, str(error) or type(error).__name__)
         if outcome.is_away and self._has_changed():
             await self.close()
         return outcome
@@ -152,10 +152,10 @@ class Driving:
     ) -> None:
         self._server, self._targets, self._seconds = server, targets, seconds
         self._given: dict[str, Target] = {}  # targets that this process sent
-        self.results: dict[str, Outcome] = {}  # of the last call about each subscription
+        self.results: dict[str, CallOutcome] = {}  # of the last call about each subscription
         self._places = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
         self._turn = asyncio.Lock()
-        self._away: Outcome | None = None  # first missing answer of this round: no more calls in it
+        self._away: CallOutcome | None = None  # first missing answer of this round: no more calls in it
         self._asked: set[asyncio.Task[bool]] = set()
         self._pauses = Pauses(_BACKOFF)
         self._rounds = Ticker(WORK, seconds, self._go_on)
@@ -209,7 +209,7 @@ class Driving:
             outcomes = await asyncio.gather(*map(self._stop, gone), *map(self._bring, wanted.values()))
             return not any(outcome.is_away for outcome in outcomes)
 
-    async def _stop(self, path: str) -> Outcome:
+    async def _stop(self, path: str) -> CallOutcome:
         outcome = await self._one_of_several(path, self._server.deactivate(path))
         if outcome.is_ok or outcome.is_unknown:
             del self._given[path]
@@ -218,21 +218,21 @@ class Driving:
             self._note(path, outcome)
         return outcome
 
-    async def _bring(self, target: Target) -> Outcome:
+    async def _bring(self, target: Target) -> CallOutcome:
         outcome = await self._one_of_several(target.path, self._activate_target(target))
         self._note(target.path, outcome)
         return outcome
 
-    async def _one_of_several(self, path: str, work: Awaitable[Outcome]) -> Outcome:
+    async def _one_of_several(self, path: str, work: Awaitable[CallOutcome]) -> CallOutcome:
         """Run the calls of one target in a slot. A defect must not stop other targets (P4)."""
         try:
             async with self._places:
                 return await work
         except Exception as error:
             logger.exception("push_server.failed", subscription=path, kind=type(error).__name__)
-            return Outcome(grpc.StatusCode.INTERNAL, f"unexpected {type(error).__name__}")
+            return CallOutcome(grpc.StatusCode.INTERNAL, f"unexpected {type(error).__name__}")
 
-    async def _activate_target(self, target: Target) -> Outcome:
+    async def _activate_target(self, target: Target) -> CallOutcome:
         """Make the push server deliver exactly this target, not an older one of the same name."""
         if self._away is not None:
             return self._away
@@ -255,7 +255,7 @@ class Driving:
             logger.info("push_server.activated", subscription=target.path)
         return outcome
 
-    def _note(self, path: str, outcome: Outcome) -> None:
+    def _note(self, path: str, outcome: CallOutcome) -> None:
         before = self.results.get(path)
         self.results[path] = outcome
         if not outcome.is_ok and (before is None or before.code is not outcome.code):

@@ -91,7 +91,7 @@ class PushServerAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class ChannelTrust:
     """Certificates for TLS to a push server, as files held them; None: the library's own, or none to show."""
 
     roots: bytes | None
@@ -99,14 +99,14 @@ class Trust:
     key: bytes | None
 
 
-def trust(place: PushServerAddress) -> Trust | None:
+def trust(place: PushServerAddress) -> ChannelTrust | None:
     """Read the certificates of a place, None without TLS; raise `BadSettings` for files that cannot be used."""
     if not place.tls:
         return None
     roots = authorities(place.authorities) if place.authorities and place.verify else None
     if not place.cert:
-        return Trust(roots, None, None)
-    return Trust(roots, read_file("cert", place.cert), read_file("key", place.key))
+        return ChannelTrust(roots, None, None)
+    return ChannelTrust(roots, read_file("cert", place.cert), read_file("key", place.key))
 
 
 def authorities(folder: str, setting: str = "certificate_authorities_dir") -> bytes:
@@ -123,7 +123,7 @@ def authorities(folder: str, setting: str = "certificate_authorities_dir") -> by
     return b"\n".join(pems)
 
 
-async def connect(place: PushServerAddress, trusted: Trust | None) -> grpc.aio.Channel:
+async def connect(place: PushServerAddress, trusted: ChannelTrust | None) -> grpc.aio.Channel:
     """Return a lazy channel; one that does not verify trusts exactly the certificate it sees now. Raises `OSError`."""
     if trusted is None:
         return grpc.aio.insecure_channel(place.address, _OPTIONS)

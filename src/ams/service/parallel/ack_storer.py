@@ -16,7 +16,7 @@ from ams.core.offsets import Range
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Settling
 from ams.service.parallel.open_subscriptions import OpenSubscription, OpenSubscriptions
-from ams.storage.cursors.acks import Change, CursorStore, Horizon, join_horizons
+from ams.storage.cursors.acks import AckUpdate, CursorStore, Horizon, join_horizons
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
@@ -56,7 +56,7 @@ class Storer:
     async def store(self, opened: OpenSubscription, settling: Settling, horizon: Horizon | None = None) -> None:
         """Store a change with the skipped ranges, and a new horizon if given. Raises as `settle`."""
         backlog, passed = opened.backlog, opened.backlog.done.take_passed()
-        change = Change([*passed, *_ranges(settling.done)], settling.failures, horizon, settling.taken_back)
+        change = AckUpdate([*passed, *_ranges(settling.done)], settling.failures, horizon, settling.taken_back)
         try:
             is_stored = await self._cursors.settle(opened.subscription.id, backlog.epoch, backlog.run, change)
         except BaseException:

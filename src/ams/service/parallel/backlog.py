@@ -52,9 +52,9 @@ from ams.service.parallel.message_state import (
     KeyQueue,
     MessageLeases,
     OrderingKeys,
-    Rules,
+    RetryRules,
 )
-from ams.storage.cursors.acks import Mark, Progress
+from ams.storage.cursors.acks import AckProgress, Mark
 
 MAX_OUT = 100_000
 """Messages on lease or being settled; each costs about the memory of a tuple in a dictionary."""
@@ -99,9 +99,9 @@ class Backlog:
 
     def __init__(
         self,
-        progress: Progress,
+        progress: AckProgress,
         identity: str,
-        rules: Rules,
+        rules: RetryRules,
         *,
         end: Offset,
         grace_until: Milliseconds,
@@ -119,7 +119,7 @@ class Backlog:
         self._ready: list[Offset] = []
         """A heap. It may hold an offset twice, or one that is leased or done by now."""
 
-    def set_rules(self, rules: Rules) -> None:
+    def set_rules(self, rules: RetryRules) -> None:
         """Replace retry policy, dead letter policy and delivery guarantee."""
         if rules.exactly_once and not self.failures.rules.exactly_once:
             self._ids.finishers.forget_all(self._ids.number)
@@ -152,7 +152,7 @@ class Backlog:
     @property
     def held_back(self) -> int:
         """Number of messages that wait, are ready, or are blocked."""
-        return self.waiting + self.keys.blocked
+        return self.waiting + self.keys.blocked_messages
 
     @property
     def has_ready(self) -> bool:
@@ -316,7 +316,7 @@ class Backlog:
 
     def check(self, ids: AckIds, now: Milliseconds) -> bool:
         """Return whether any of these ids has a lease. Changes nothing. Raises as `acknowledge`."""
-        named = self._ids.named(ids, now)
+        named = self._ids.find_leases(ids, now)
         return bool(named.leases or named.from_before)
 
     def acknowledge(self, ids: AckIds, now: Milliseconds) -> Settling:
@@ -325,7 +325,7 @@ class Backlog:
         Raises `NeverGiven` with all ids that this subscription never gave, by the known end of the topic, and
         `InvalidInput` for an unreadable id. Nothing is changed then.
         """
-        named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
+        named = self._ids.find_and_renew(ids, now, UNKNOWN_HOLDER)
         settling = Settling(late=named.late, unsure=named.unsure, leases=named.leases)
         if self.keys:
             self._hold(settling)
@@ -417,7 +417,7 @@ class Backlog:
 
     def _not_held(self, ids: AckIds, now: Milliseconds, holder: str) -> NamedLeases:
         """Find leases that are not held: only an acknowledgement may touch held ones."""
-        named = self._ids.leased(ids, now, holder)
+        named = self._ids.find_and_renew(ids, now, holder)
         named.leases = [each for each in named.leases if not each[0].is_held]
         return named
 

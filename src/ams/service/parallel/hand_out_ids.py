@@ -18,7 +18,7 @@ from ams.core.cache import LruCache
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 from ams.service.parallel.message_state import Done, Failures, HandOut, MessageLeases
-from ams.storage.cursors.acks import Mark, Progress
+from ams.storage.cursors.acks import AckProgress, Mark
 
 MAX_REMEMBERED_IDS = 100_000
 """Messages whose ids are remembered; of settled ones at least the newer half. Clients repeat calls soon."""
@@ -79,7 +79,7 @@ class RestartGrace:
 class FinalIds:
     """Ack id that settled each message in this run, for exactly-once: a later id for the same message is rejected."""
 
-    def __init__(self, before: Progress, grace_until: Milliseconds) -> None:
+    def __init__(self, before: AckProgress, grace_until: Milliseconds) -> None:
         """`before`: messages done before the run, by leases that last until `grace_until` at most."""
         self._before = before
         self._grace_until = grace_until
@@ -139,7 +139,7 @@ class HandOutIds:
 
     def __init__(
         self,
-        progress: Progress,
+        progress: AckProgress,
         identity: str,
         before: RestartGrace,
         leases: MessageLeases,
@@ -166,12 +166,12 @@ class HandOutIds:
         self.number += 1
         return HandOutId(attempt, self._epoch, self._run, self.number, self._identity).text
 
-    def leased(self, ids: AckIds, now: Milliseconds, holder: str) -> NamedLeases:
-        """Look up leases as `named`, and renew those of the previous run for `holder`, for the grace period.
+    def find_and_renew(self, ids: AckIds, now: Milliseconds, holder: str) -> NamedLeases:
+        """Look up leases as `find_leases`, and renew those of the previous run for `holder`, for the grace period.
 
         Renewed leases count no bytes: the sizes of their messages are unknown.
         """
-        named = self.named(ids, now)
+        named = self.find_leases(ids, now)
         if not named.from_before:
             return named
         by_text: dict[str, list[Offset]] = {}
@@ -185,7 +185,7 @@ class HandOutIds:
             named.leases.append((lease, offsets))
         return named
 
-    def named(self, ids: AckIds, now: Milliseconds) -> NamedLeases:
+    def find_leases(self, ids: AckIds, now: Milliseconds) -> NamedLeases:
         """Look up the leases of ack ids, those of the previous run included. Changes nothing.
 
         Raises `NeverGiven` for ids beyond the known end of the topic or of others, `InvalidInput` for unreadable ones.

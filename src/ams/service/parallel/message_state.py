@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 from ams.core.offsets import Range, first_missing
-from ams.storage.cursors.acks import Progress
+from ams.storage.cursors.acks import AckProgress
 
 MAX_OUT_OF_KEY = 10_000
 """Messages of one ordering key on lease together: all are taken back when the first one fails."""
@@ -33,7 +33,7 @@ SLOT_MS = 100
 class Done:
     """Messages that are done: all below the floor, and some above it."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: AckProgress) -> None:
         self.floor = progress.floor
         """The oldest message that is not done."""
         self.scan = progress.floor
@@ -109,7 +109,7 @@ class Done:
         self._passed[:0] = passed
 
 
-class Rules(NamedTuple):
+class RetryRules(NamedTuple):
     """Retry policy, dead letter policy and delivery guarantee of a subscription."""
 
     least_wait: Milliseconds = Milliseconds(0)
@@ -127,7 +127,7 @@ class Rules(NamedTuple):
 class Failures:
     """Failures of messages that are not done."""
 
-    def __init__(self, counts: Mapping[Offset, int], rules: Rules) -> None:
+    def __init__(self, counts: Mapping[Offset, int], rules: RetryRules) -> None:
         self.rules = rules
         self.counts = dict(counts)
         self.being_stored: set[Offset] = set()
@@ -255,7 +255,7 @@ class OrderingKeys:
         return bool(self._queues)
 
     @property
-    def blocked(self) -> int:
+    def blocked_messages(self) -> int:
         """Number of messages behind others of their keys."""
         return self._resting - (len(self._queues) - self._bound)
 
@@ -328,7 +328,7 @@ class OrderingKeys:
 
     def largest_blocker(self) -> tuple[Offset, str, int] | None:
         """Return the message that blocks most others, its key, and how many it blocks. Scans all keys."""
-        if not self.blocked:
+        if not self.blocked_messages:
             return None
         found = [(*_first_of(each), each.key) for each in self._queues.values()]
         count, offset, key = max(found)

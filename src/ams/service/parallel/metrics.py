@@ -47,7 +47,8 @@ def underway(opened: OpenSubscription) -> MessageCounts:
     """Return the counts of a subscription."""
     backlog = opened.backlog
     return MessageCounts(
-        backlog.done.above, len(backlog.leases), backlog.waiting, backlog.keys.blocked, len(backlog.failures.counts),
+        backlog.done.above, len(backlog.leases), backlog.waiting, backlog.keys.blocked_messages,
+        len(backlog.failures.counts),
         dict(backlog.leases.holders), opened.failures, opened.dead_letters,
     )  # fmt: skip
 
@@ -146,7 +147,11 @@ def _messages(count: int) -> str:
 _GAUGES: Sequence[tuple[str, str, Callable[[Backlog], float]]] = (
     ("ams_parallel_leased", "Messages that consumers have on lease.", lambda backlog: len(backlog.leases)),
     ("ams_parallel_waiting", "Messages that failed and are to be given again.", lambda backlog: backlog.waiting),
-    ("ams_parallel_blocked", "Messages blocked by one of their ordering key.", lambda backlog: backlog.keys.blocked),
+    (
+        "ams_parallel_blocked",
+        "Messages blocked by one of their ordering key.",
+        lambda backlog: backlog.keys.blocked_messages,
+    ),
 )
 
 

@@ -23,9 +23,9 @@ from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
 from ams.service.lookup import topic_of
 from ams.service.parallel.backlog import Backlog, Settling
-from ams.service.parallel.message_state import SLOT_MS, Rules
+from ams.service.parallel.message_state import SLOT_MS, RetryRules
 from ams.service.retention import oldest_for
-from ams.storage.cursors.acks import CursorStore, Horizon, Progress, ended
+from ams.storage.cursors.acks import AckProgress, CursorStore, Horizon, drop_from
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
@@ -121,9 +121,9 @@ def options_of(subscription: Subscription) -> ParallelOptions:
     return subscription.parallel
 
 
-def _rules(options: ParallelOptions) -> Rules:
+def _rules(options: ParallelOptions) -> RetryRules:
     retry, dead = options.retry_policy, options.dead_letter_policy
-    return Rules(
+    return RetryRules(
         retry.minimum_backoff if retry else Milliseconds(0),
         retry.maximum_backoff if retry else Milliseconds(0),
         dead.max_attempts if dead else 0,
@@ -298,7 +298,7 @@ class OpenSubscriptions:
         """Load a subscription. Drops done offsets beyond the topic's end: the log was restored from an older copy."""
         progress = await self._cursors.take_over(subscription.id, topic)
         end = (await self._log.bounds(topic)).end
-        kept = ended(progress, end)
+        kept = drop_from(progress, end)
         if kept is not progress:
             logger.warning("parallel.past_the_end", subscription=subscription.name, end=end)
             await self._cursors.restore(subscription.id, topic, kept.floor, kept.done)
@@ -325,7 +325,7 @@ class OpenSubscriptions:
         return OpenSubscription(subscription, options, project, topic, backlog, chosen, horizon, now, exactly_once)
 
     def _end_of_previous_leases(
-        self, subscription: SubscriptionId, topic: TopicId, progress: Progress, end: Offset
+        self, subscription: SubscriptionId, topic: TopicId, progress: AckProgress, end: Offset
     ) -> tuple[Offset, Milliseconds]:
         """Return the offset below which former owners may have given messages, and since when they gave none."""
         if self._ends is None or subscription in self._worked_on:

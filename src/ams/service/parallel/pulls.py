@@ -285,10 +285,10 @@ class Puller:
         """Return as many of the first messages as fit the memory for unread answers, at this answer's turn."""
         unread = self._deliverer.unread
         size, data_bytes = sizes(messages)
-        if held_for is not None and size > unread.left(held_for):
+        if held_for is not None and size > unread.bytes_left(held_for):
             messages = unread.within(held_for, messages)
             size, data_bytes = sizes(messages)
-        with unread.held(held_for, size):
+        with unread.hold_answer(held_for, size):
             await self._deliverer.turn(size, held_for)
         self._deliverer.counts.note_pull(subscription, len(messages), data_bytes)
         return messages

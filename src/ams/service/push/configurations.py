@@ -17,7 +17,15 @@ from ams.access.permissions import CONSUMER, PUSH_WORKER
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAuthenticated, TopicGone, Unavailable
 from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
-from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modify_push_config, verified
+from ams.core.push_config import (
+    HTTP_ENDPOINT,
+    AskedPush,
+    PushConfig,
+    authority,
+    modify_push_config,
+    new_push_config,
+    verified_config,
+)
 from ams.push.delivery import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.report import PARALLEL_ELSEWHERE, text
@@ -135,7 +143,7 @@ class Pushing:
         `InvalidInput` for the dead letter topic.
         """
         worker = self._require_worker(await self.worker() if self.enabled else None)
-        config = created(asked, new_token, parallel=parallel, local_http=self.local_http)
+        config = new_push_config(asked, new_token, parallel=parallel, local_http=self.local_http)
         if not config.dead_letter_topic:
             return config, worker
         dead_letters = await find_dead_letter_topic(self.registry, caller, topic, config.dead_letter_topic)
@@ -190,13 +198,13 @@ class Pushing:
             config = _require_unverified(present)
             if config.verification_hash != asked.verification_hash:
                 raise _verification_error("Wrong verification hash")
-            return verified(config)
+            return verified_config(config)
 
         expected = expected_subscription(caller)
         await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
         await self.server.settle()
 
-    async def created(self, subscription: Subscription) -> None:
+    async def start_delivery(self, subscription: Subscription) -> None:
         """Start the delivery of a new subscription, if it needs no verification (HTTP contract 13.2)."""
         if subscription.push is not None and subscription.push.verified:
             await self.server.settle()

@@ -21,8 +21,8 @@ from ams.core.messages import Stored
 from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName
 from ams.core.supervisor import Supervisor, Ticker
 from ams.push.lease_holder import Holding, LeaseReply, Unanswered
-from ams.push.report import Tally
-from ams.push.upstream import Away, Gone, HandOut, HandOuts, NotTaken, Pulled, Refused, Target, Verdict
+from ams.push.report import DeliveryTally
+from ams.push.upstream import Away, Gone, HandOuts, NotTaken, Pulled, PushHandOut, Target, UpstreamRefused, Verdict
 from ams.push.workers import Workers
 from ams.service.dead_letters import DeadLetters, NotNext
 from ams.service.delivery import Deliverer
@@ -47,7 +47,13 @@ class PushRunner:
     """The workers of this process, as long as it serves."""
 
     def __init__(
-        self, assignment: Assignment, workers: Workers, tally: Tally, moves: "Moves | None" = None, *, holder: str = ""
+        self,
+        assignment: Assignment,
+        workers: Workers,
+        tally: DeliveryTally,
+        moves: "Moves | None" = None,
+        *,
+        holder: str = "",
     ) -> None:
         """`tally` observes the workers; `moves` where other nodes move cursors; `holder`: a unique name, or made."""
         self.workers, self.tally, self._assignment, self._moves = workers, tally, assignment, moves
@@ -168,7 +174,7 @@ def _as_upstream_errors() -> Iterator[None]:
     except NotFound as error:
         raise Gone(error.message) from error
     except (Conflict, NotAllowed, TooLarge, InvalidInput) as error:
-        raise Refused(error.message) from error
+        raise UpstreamRefused(error.message) from error
     except AmsError as error:
         raise Away(error.message) from error
 
@@ -180,14 +186,14 @@ class EngineHandOuts:
     registry: Registry
     working: ParallelSubscriptions
 
-    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
+    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[PushHandOut]:
         with _as_upstream_errors():
             try:
                 lots = await self._pull(target, max_messages, max_bytes)
             except OwnedElsewhere:  # it was delivered there before, or somebody looked at it there
                 await self.working.opened.own(SubscriptionId(target.id), seizes=True)
                 lots = await self._pull(target, max_messages, max_bytes)
-        return [HandOut(each.hand_out, each.attempt, _to_pulled(each.messages)) for each in lots]
+        return [PushHandOut(each.hand_out, each.attempt, _to_pulled(each.messages)) for each in lots]
 
     async def _pull(self, target: Target, most: int, max_bytes: int) -> Sequence[LeaseBatch]:
         subscription, project = await self._find_subscription(target)
@@ -206,22 +212,22 @@ class EngineHandOuts:
                 subscription, project, HOLDER, asyncio.get_running_loop().time() + MAX_WAIT_SECONDS
             )
 
-    async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
+    async def extend(self, target: Target, hand_out: PushHandOut, seconds: int) -> None:
         with _settling():
             subscription, project = await self._find_subscription(target)
             await self.working.settler.extend(subscription, project, _ids(hand_out), seconds, holder=HOLDER)
 
-    async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
+    async def acknowledge(self, target: Target, hand_out: PushHandOut) -> None:
         with _settling():
             subscription, project = await self._find_subscription(target)
             await self.working.settler.acknowledge(subscription, project, _ids(hand_out))
 
-    async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
+    async def fail(self, target: Target, hand_out: PushHandOut, wait: Milliseconds, verdict: Verdict) -> None:
         with _settling():
             subscription, project = await self._find_subscription(target)
             await self.working.settler.refuse(subscription, project, _ids(hand_out), wait, verdict)
 
-    def release(self, target: Target, hand_out: HandOut) -> None:
+    def release(self, target: Target, hand_out: PushHandOut) -> None:
         with contextlib.suppress(InvalidInput):  # the topic was recreated
             self.working.settler.release(SubscriptionId(target.id), _ids(hand_out))
 
@@ -229,7 +235,7 @@ class EngineHandOuts:
         return await _subscription_of(self.registry, target), _names_of(target)[0]
 
 
-def _ids(hand_out: HandOut) -> AckIds:
+def _ids(hand_out: PushHandOut) -> AckIds:
     return {hand_out.text: [Offset(each.offset) for each in hand_out.messages]}
 
 

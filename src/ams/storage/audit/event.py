@@ -67,15 +67,15 @@ _MAX_ID_CHARACTERS, _MAX_TIMES = 36, 2**31 - 1  # of the columns of the table
 _decode = msgspec.json.Decoder(Line).decode
 
 
-def shown(event: AuditEvent) -> Line:
+def wire_line(event: AuditEvent) -> Line:
     """Return the event as an object of the wire format."""
     same = {name: getattr(event, name) for name in FIELDS if name != "at"}
     return Line(time=publish_time(event.at), **same)
 
 
-def written(event: AuditEvent) -> bytes:
+def encode_event(event: AuditEvent) -> bytes:
     """Encode an event as a line of the file, with its newline."""
-    return msgspec.json.encode(shown(event)) + b"\n"
+    return msgspec.json.encode(wire_line(event)) + b"\n"
 
 
 def decode_event(line: bytes) -> AuditEvent:

@@ -17,7 +17,7 @@ from sqlalchemy.event import listens_for
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
-from ams.storage.audit.event import DONE, FAILED, FIELDS, LOGIN, REFUSED, AuditEvent, moment, sanitize_event, shown
+from ams.storage.audit.event import DONE, FAILED, FIELDS, LOGIN, REFUSED, AuditEvent, moment, sanitize_event, wire_line
 from ams.storage.database.database import Database
 from ams.wire.service import EVENT_FILTERS, Lines
 
@@ -216,7 +216,7 @@ def event_filter(said: Mapping[str, str], actions: Collection[str] = ()) -> Even
 async def listing(records: AuditRecords, asked: EventFilter, size: int, token: str) -> Lines:
     """Return a page in the wire format. Raises `InvalidInput` "Invalid page token", `RegistryUnavailable`."""
     page = await records.list(asked, size, token)
-    return Lines([shown(event) for event in page.items], page.next_token)
+    return Lines([wire_line(event) for event in page.items], page.next_token)
 
 
 def matches(asked: EventFilter, event: AuditEvent) -> bool:

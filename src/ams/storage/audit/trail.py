@@ -29,7 +29,16 @@ from ams.core.errors import OUTCOME_UNKNOWN, AmsError
 from ams.core.rate import LoginLimit
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor, Ticker
-from ams.storage.audit.event import DONE, FAILED, LOGIN, AuditEvent, decode_event, new_event, sanitize_event, written
+from ams.storage.audit.event import (
+    DONE,
+    FAILED,
+    LOGIN,
+    AuditEvent,
+    decode_event,
+    encode_event,
+    new_event,
+    sanitize_event,
+)
 from ams.storage.audit.records import AuditRecords
 from ams.storage.free_space import UNLIMITED, FreeSpace
 
@@ -244,14 +253,14 @@ class LineFile:
         self._path = path
         self._handle: int | None = None
         self._is_torn = False
-        self._unread: deque[_Reader] = deque()
+        self._unread: deque[_TrailReader] = deque()
 
     def append(self, event: AuditEvent) -> None:
         """Append the line of an event. Raises `OSError`; readers skip a partial line."""
         if self._handle is None or not self._is_still_named(self._handle):
             self.open()
         assert self._handle is not None
-        line = (b"\n" if self._is_torn else b"") + written(event)
+        line = (b"\n" if self._is_torn else b"") + encode_event(event)
         self._is_torn = True
         if os.write(self._handle, line) == len(line):
             self._is_torn = False
@@ -266,7 +275,7 @@ class LineFile:
             os.close(self._handle)
         self._handle = handle
         self._is_torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-        self._unread.append(_Reader(os.dup(handle), position))
+        self._unread.append(_TrailReader(os.dup(handle), position))
 
     def unread(self) -> list[AuditEvent]:
         """Return the next few hundred events, oldest first; empty if all were read. Raises `OSError`.
@@ -306,7 +315,7 @@ class LineFile:
         return os.path.samestat(named, os.fstat(handle))
 
 
-class _Reader:
+class _TrailReader:
     def __init__(self, handle: int, position: int) -> None:
         self._handle, self._position, self._ahead = handle, position, position
 
@@ -470,11 +479,11 @@ class FailedLogins:
         """Failed logins since the start."""
         return self.attempts.failures
 
-    async def failed(
+    async def record_failure(
         self, address: str, *, code: int, reason: str, resource: str, actor: str = "", request: str = ""
     ) -> None:
         """Count and record a failed login; `actor` is the claimed name, if any."""
-        self.attempts.failed(address)
+        self.attempts.count_failure(address)
         await self.note_refusal(address, code=code, reason=reason, resource=resource, actor=actor, request=request)
 
     async def note_refusal(

@@ -47,7 +47,7 @@ class Mark(NamedTuple):
     number: int
 
 
-class Progress(NamedTuple):
+class AckProgress(NamedTuple):
     """Acknowledgements of a parallel subscription. Treat as immutable; `copy_progress` makes a private copy."""
 
     floor: Offset
@@ -59,7 +59,7 @@ class Progress(NamedTuple):
     taken_back: Mapping[Offset, Mark] = {}  # last mark of offsets that are not done
 
 
-class Change(NamedTuple):
+class AckUpdate(NamedTuple):
     """A change to store, all or nothing."""
 
     done: Sequence[Range] = ()
@@ -71,17 +71,17 @@ class Change(NamedTuple):
 class Acks(Protocol):
     """Acknowledgements of parallel subscriptions; the module's docstring is the contract."""
 
-    async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> Progress:
+    async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> AckProgress:
         """Begin a run, durably, and return the stored progress. A new topic id resets it to offset 0.
 
         Raises:
             TopicGone: the topic was deleted (stores of several nodes only).
         """
 
-    async def progress(self, subscription: SubscriptionId) -> Progress:
+    async def progress(self, subscription: SubscriptionId) -> AckProgress:
         """Return the stored progress without beginning a run; for ordered subscriptions too."""
 
-    async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: Change) -> bool:
+    async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: AckUpdate) -> bool:
         """Store a change; durable when it returns. Returns False and stores nothing if epoch or run is old."""
 
     async def restore(self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: BitMap64) -> int | None:
@@ -95,12 +95,12 @@ class CursorStore(Cursors, Acks, Protocol):
     """Both protocols together: every engine implements this."""
 
 
-def empty_progress(floor: Offset, epoch: int, run: int) -> Progress:
+def empty_progress(floor: Offset, epoch: int, run: int) -> AckProgress:
     """Return a progress with no state above its floor."""
-    return Progress(floor, epoch, run, BitMap64(), {})
+    return AckProgress(floor, epoch, run, BitMap64(), {})
 
 
-def join_changes(changes: Iterable[Change]) -> Change:
+def join_changes(changes: Iterable[AckUpdate]) -> AckUpdate:
     """Merge changes, in order, into one."""
     done: list[Range] = []
     failures: dict[Offset, int] = {}
@@ -111,10 +111,10 @@ def join_changes(changes: Iterable[Change]) -> Change:
         failures |= each.failures
         horizon = join_horizons(horizon, each.horizon)
         taken_back |= each.taken_back
-    return Change(done, failures, horizon, taken_back)
+    return AckUpdate(done, failures, horizon, taken_back)
 
 
-def settled(progress: Progress, change: Change) -> Progress:
+def apply_update(progress: AckProgress, change: AckUpdate) -> AckProgress:
     """Apply a change, and move the floor up over done messages. Returns the same object if nothing changes."""
     done, failures, taken_back = progress.done, progress.failures, progress.taken_back
     asked = bitmap_of(change.done)
@@ -132,27 +132,27 @@ def settled(progress: Progress, change: Change) -> Progress:
     is_same = failures is progress.failures and taken_back is progress.taken_back and horizon == progress.horizon
     if not asked and is_same:
         return progress
-    return Progress(floor, progress.epoch, progress.run, done, failures, horizon, taken_back)
+    return AckProgress(floor, progress.epoch, progress.run, done, failures, horizon, taken_back)
 
 
-def sought(progress: Progress, floor: Offset, epoch: int, done: BitMap64 | None = None) -> Progress:
+def apply_seek(progress: AckProgress, floor: Offset, epoch: int, done: BitMap64 | None = None) -> AckProgress:
     """Seek to `floor` in another epoch, with the offsets `done` above it; the other state is reset."""
     if done is None:
         return empty_progress(floor, epoch, progress.run)
     above = done.copy()
     floor = first_missing(above, floor)
     above.remove_range(0, floor)
-    return Progress(floor, epoch, progress.run, above, {})
+    return AckProgress(floor, epoch, progress.run, above, {})
 
 
-def lost(progress: Progress, oldest: Offset) -> int:
+def count_lost(progress: AckProgress, oldest: Offset) -> int:
     """Return how many messages below `oldest` were not done."""
     if oldest <= progress.floor:
         return 0
     return oldest - progress.floor - progress.done.range_cardinality(progress.floor, oldest)
 
 
-def raise_floor(progress: Progress, oldest: Offset) -> Progress:
+def raise_floor(progress: AckProgress, oldest: Offset) -> AckProgress:
     """Move the floor up to the oldest kept message. The epoch stays, so that later ack ids stay valid."""
     if oldest <= progress.floor:
         return progress
@@ -165,7 +165,7 @@ def raise_floor(progress: Progress, oldest: Offset) -> Progress:
     return progress._replace(floor=floor, done=done, failures=failures, horizon=horizon, taken_back=taken_back)
 
 
-def ended(progress: Progress, end: Offset) -> Progress:
+def drop_from(progress: AckProgress, end: Offset) -> AckProgress:
     """Drop all state from the topic's end on: messages published there later are not done."""
     done = progress.done.copy()
     done.remove_range(end, _NO_END)
@@ -176,17 +176,17 @@ def ended(progress: Progress, end: Offset) -> Progress:
     return progress if kept == progress else kept
 
 
-def is_empty(progress: Progress) -> bool:
+def is_empty(progress: AckProgress) -> bool:
     """Return whether there is no state besides floor, epoch and run."""
     return not (progress.done or progress.failures or progress.horizon or progress.taken_back)
 
 
-def is_parallel(progress: Progress) -> bool:
+def is_parallel(progress: AckProgress) -> bool:
     """Return whether the subscription is known to be a parallel one."""
     return progress.run > 0 or not is_empty(progress)
 
 
-def copy_progress(progress: Progress) -> Progress:
+def copy_progress(progress: AckProgress) -> AckProgress:
     """Return a deep copy that the caller may change."""
     failures, taken_back = dict(progress.failures), dict(progress.taken_back)
     return progress._replace(done=progress.done.copy(), failures=failures, taken_back=taken_back)

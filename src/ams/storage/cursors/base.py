@@ -85,14 +85,14 @@ class Cursors(Protocol):
         Stores of several nodes raise `TopicGone` if the new topic is deleted by now.
         """
 
-    def expected(self, subscription: SubscriptionId, topic: TopicId) -> Position | None:
+    def cached_position(self, subscription: SubscriptionId, topic: TopicId) -> Position | None:
         """Return the cached position, for `hand_out` with `at` to confirm; None: call `position`."""
 
-    async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
+    async def lost_messages(self, subscription: SubscriptionId, oldest: Oldest) -> int:
         """Return how many messages retention removed before their acknowledgement, in total. Moves nothing."""
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
-        """Return the sum of `lost` over all subscriptions, also deleted ones; at least `least`.
+        """Return the sum of `total_lost` over all subscriptions, also deleted ones; at least `least`.
 
         If no cursor accounts for the difference to `least`, it is added to the stored total, once, durably.
         """
@@ -108,7 +108,7 @@ class Cursors(Protocol):
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
         """Acknowledge up to `last`; durable when it returns. Raises the errors of the function `acknowledge`."""
 
-    async def handed(self, subscription: SubscriptionId) -> Outstanding | None:
+    async def newest_hand_out(self, subscription: SubscriptionId) -> Outstanding | None:
         """Return the newest hand-out since the start that is not acknowledged, or None."""
 
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
@@ -118,7 +118,7 @@ class Cursors(Protocol):
         """Finish accepted calls and close files and connections."""
 
 
-class HandOut(NamedTuple):
+class CursorHandOut(NamedTuple):
     """Messages below `end` were handed out at `time`."""
 
     end: Offset
@@ -140,7 +140,7 @@ class Cursor(NamedTuple):
     topic: TopicId
     offset: Offset
     generation: int = 0
-    handed: tuple[HandOut, ...] = ()
+    handed: tuple[CursorHandOut, ...] = ()
     lost: int = 0
     grace: Grace | None = None
 
@@ -149,10 +149,10 @@ def hand_out(cursor: Cursor, end: Offset, now: Milliseconds) -> Cursor:
     """Record that a consumer got the messages below `end`. An empty hand-out changes nothing."""
     if end <= cursor.offset:
         return cursor
-    handed = (*[pair for pair in cursor.handed if pair.end > end], HandOut(end, now))
+    handed = (*[pair for pair in cursor.handed if pair.end > end], CursorHandOut(end, now))
     if len(handed) > MAX_HANDED:
         oldest, second = handed[:2]
-        handed = (HandOut(max(oldest.end, second.end), max(oldest.time, second.time)), *handed[2:])
+        handed = (CursorHandOut(max(oldest.end, second.end), max(oldest.time, second.time)), *handed[2:])
     return Cursor(cursor.topic, cursor.offset, cursor.generation, handed, cursor.lost, cursor.grace)
 
 
@@ -195,7 +195,7 @@ def retain(cursor: Cursor, oldest: Offset) -> Cursor:
     return seek(cursor, oldest)._replace(lost=cursor.lost + oldest - cursor.offset)
 
 
-def lost(cursor: Cursor, oldest: Mapping[TopicId, Offset]) -> int:
+def total_lost(cursor: Cursor, oldest: Mapping[TopicId, Offset]) -> int:
     """Return all messages lost to retention, including those that `retain` has not counted yet."""
     return cursor.lost + max(oldest.get(cursor.topic, 0) - cursor.offset, 0)
 
@@ -211,7 +211,7 @@ def undo(before: Cursor, moved: Cursor) -> Cursor:
     """Undo a move that could not be stored. Hand-outs of the same generation stay valid."""
     if moved.generation != before.generation:
         return before._replace(generation=max(before.generation, moved.generation) + 1)
-    handed: list[HandOut] = []
+    handed: list[CursorHandOut] = []
     for pair in sorted({*before.handed, *moved.handed}, key=lambda pair: (pair.time, -pair.end)):
         handed = [older for older in handed if older.end > pair.end] + [pair]
     return before._replace(handed=tuple(handed[-MAX_HANDED:]))

@@ -27,9 +27,17 @@ from ams.core.errors import (
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.cursors import acks, base
-from ams.storage.cursors.acks import Change, Progress
+from ams.storage.cursors.acks import AckProgress, AckUpdate
 from ams.storage.cursors.base import NO_HAND_OUT, Cursor, Grace, Oldest, Outstanding, Position, TopicOffset
-from ams.storage.cursors.embedded_rows import AckChange, CursorState, Group, OnDisk, encode_group, encode_image, replay
+from ams.storage.cursors.embedded_rows import (
+    AckChange,
+    CursorChangeGroup,
+    CursorState,
+    OnDisk,
+    encode_group,
+    encode_image,
+    replay,
+)
 
 PART = "memory of the cursors"
 _MAX_QUIET_MS = Milliseconds(2**62)
@@ -72,8 +80,8 @@ class EmbeddedCursors:
         self._entries: dict[SubscriptionId, CursorState] = {}
         self._dropped: dict[SubscriptionId, CursorState] = {}  # still on disk
         self._gone = self._settled_gone = 0  # lost messages of deleted cursors; the same as on disk
-        self._group = Group()
-        self._writing: Group | None = None
+        self._group = CursorChangeGroup()
+        self._writing: CursorChangeGroup | None = None
         self._has_failed = False
 
     @classmethod
@@ -100,7 +108,7 @@ class EmbeddedCursors:
         journal.collect_by(cursors._collect)
         if cursors._group.rows:
             try:
-                await cursors._joined()
+                await cursors._join_group()
             except CursorsUnavailable as error:
                 raise Unusable("cursors beyond the end of their topics could not be moved back") from error
         return cursors
@@ -144,10 +152,10 @@ class EmbeddedCursors:
                 await self._join(subscription, entry)
         return base.position_of(entry.cursor)
 
-    def expected(self, _subscription: SubscriptionId, _topic: TopicId) -> None:
+    def cached_position(self, _subscription: SubscriptionId, _topic: TopicId) -> None:
         """Return None: `position` is in memory."""
 
-    async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
+    async def lost_messages(self, subscription: SubscriptionId, oldest: Oldest) -> int:
         return _lost_messages(self._entry(subscription), oldest)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
@@ -155,7 +163,7 @@ class EmbeddedCursors:
         if found >= least:
             return found
         # No await before both sums are changed: a concurrent call must not count the same loss.
-        joined = self._joined()
+        joined = self._join_group()
         self._gone += least - found
         self._group.lost += least - found
         await joined
@@ -166,7 +174,7 @@ class EmbeddedCursors:
         if entry.cursor.generation == generation:
             progress = entry.progress
             if progress is not None and acks.is_parallel(progress):
-                cursor = entry.cursor._replace(lost=entry.cursor.lost + acks.lost(progress, oldest))
+                cursor = entry.cursor._replace(lost=entry.cursor.lost + acks.count_lost(progress, oldest))
                 await self._settle_if_changed(subscription, entry, acks.raise_floor(progress, oldest), cursor)
                 return base.position_of(entry.cursor)
             cursor = base.retain(entry.cursor, oldest)
@@ -191,7 +199,7 @@ class EmbeddedCursors:
         if self._must_store(entry, cursor):
             await self._join(subscription, entry)
 
-    async def handed(self, subscription: SubscriptionId) -> Outstanding | None:
+    async def newest_hand_out(self, subscription: SubscriptionId) -> Outstanding | None:
         handed = self._entry(subscription).cursor.handed
         if not handed:
             return None
@@ -208,7 +216,7 @@ class EmbeddedCursors:
         await self._join(subscription, entry)
         return True
 
-    async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> Progress:
+    async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> AckProgress:
         await self.position(subscription, topic)
         entry = self._entry(subscription)
         progress = entry.progress or _start(entry.cursor)
@@ -216,17 +224,17 @@ class EmbeddedCursors:
         await self._settle(subscription, entry, progress, entry.cursor)
         return acks.copy_progress(progress)
 
-    async def progress(self, subscription: SubscriptionId) -> Progress:
+    async def progress(self, subscription: SubscriptionId) -> AckProgress:
         entry = self._entry(subscription)
         return acks.copy_progress(entry.progress or _start(entry.cursor))
 
-    async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: Change) -> bool:
+    async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: AckUpdate) -> bool:
         """Store a change of this epoch and run. A repeated change waits for the group that has it."""
         entry = self._entry(subscription)
         progress = entry.progress
         if progress is None or not run or (progress.epoch, progress.run) != (epoch, run):
             return False
-        await self._settle_if_changed(subscription, entry, acks.settled(progress, change), entry.cursor)
+        await self._settle_if_changed(subscription, entry, acks.apply_update(progress, change), entry.cursor)
         return True
 
     async def restore(self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: BitMap64) -> int | None:
@@ -234,7 +242,7 @@ class EmbeddedCursors:
         if entry.cursor.topic != topic:
             return None
         cursor = base.seek(entry.cursor, floor)
-        progress = acks.sought(entry.progress or _start(entry.cursor), floor, cursor.generation, done)
+        progress = acks.apply_seek(entry.progress or _start(entry.cursor), floor, cursor.generation, done)
         entry.sought = self._clock.wall()
         await self._settle(subscription, entry, progress, cursor, anew=True)
         return progress.epoch
@@ -263,7 +271,7 @@ class EmbeddedCursors:
         return not entry.is_stored
 
     async def _settle_if_changed(
-        self, subscription: SubscriptionId, entry: CursorState, after: Progress, cursor: Cursor
+        self, subscription: SubscriptionId, entry: CursorState, after: AckProgress, cursor: Cursor
     ) -> None:
         """Store a progress. Without a change, wait for earlier changes, which the caller may have seen."""
         if after is not entry.progress:
@@ -275,7 +283,7 @@ class EmbeddedCursors:
         self,
         subscription: SubscriptionId,
         entry: CursorState,
-        progress: Progress,
+        progress: AckProgress,
         cursor: Cursor,
         *,
         anew: bool = False,
@@ -291,7 +299,7 @@ class EmbeddedCursors:
     ) -> None:
         """Reset the acknowledgements of a parallel subscription whose cursor seeks."""
         if before is not None and before.progress is not None:
-            entry.progress = acks.sought(before.progress, cursor.offset, cursor.generation)
+            entry.progress = acks.apply_seek(before.progress, cursor.offset, cursor.generation)
             self._note_acks(subscription, AckChange(entry.progress, anew=True))
 
     def _note_acks(self, subscription: SubscriptionId, change: AckChange) -> None:
@@ -301,9 +309,9 @@ class EmbeddedCursors:
 
     def _join(self, subscription: SubscriptionId, entry: CursorState | None) -> asyncio.Future[None]:
         self._group.rows[subscription] = entry.row if entry else None
-        return self._joined()
+        return self._join_group()
 
-    def _joined(self) -> asyncio.Future[None]:
+    def _join_group(self) -> asyncio.Future[None]:
         if self._has_failed:
             raise CursorsUnavailable
         waiter = self._loop.create_future()
@@ -317,30 +325,30 @@ class EmbeddedCursors:
         if self._writing is not None or not self._group.waiting:
             return
         group = self._writing = self._group
-        self._group = Group()
+        self._group = CursorChangeGroup()
         before = {each: entry.settled_progress for each in group.acks if (entry := self._on_disk(each)) is not None}
         try:
             self._journal.submit(encode_group(group, before, self._gone), partial(self._end_group, group))
         except Exception as error:  # any error: waiting callers must get a result
             self._undo_group(group, error)
 
-    def _end_group(self, group: Group, error: LogUnavailable | None) -> None:
+    def _end_group(self, group: CursorChangeGroup, error: LogUnavailable | None) -> None:
         if self._writing is not group:  # it was given up
             return
         try:
-            self._stored(group) if error is None else self._undo_group(group, error)
+            self._settle_group(group) if error is None else self._undo_group(group, error)
         except Exception as defect:
-            self._supervisor.failed(PART, defect, self._give_up)
+            self._supervisor.report_failure(PART, defect, self._give_up)
 
     def _give_up(self) -> None:
         self._has_failed = True
         written, self._writing = self._writing, None
-        waiting, self._group = self._group, Group()
+        waiting, self._group = self._group, CursorChangeGroup()
         if written is not None:
             written.end(CursorsUnavailable(OUTCOME_UNKNOWN))
         waiting.end(CursorsUnavailable())
 
-    def _stored(self, group: Group) -> None:
+    def _settle_group(self, group: CursorChangeGroup) -> None:
         self._settled_gone += group.lost
         for subscription in group.dropped:
             self._dropped.pop(subscription, None)
@@ -360,12 +368,12 @@ class EmbeddedCursors:
         """Return the cursor that the row on disk belongs to: a dropped one until the drop is on disk too."""
         return self._dropped.get(subscription) or self._entries.get(subscription)
 
-    def _undo_group(self, group: Group, error: Exception) -> None:
+    def _undo_group(self, group: CursorChangeGroup, error: Exception) -> None:
         """Undo a failed group, and all later changes, which may depend on it."""
         is_unknown = isinstance(error, OutcomeUnknown)
         reason = f"{type(error).__name__}: {error}"
         log.error("cursors.unavailable", reason=reason, cursors=len(group.rows), outcome_unknown=is_unknown)
-        later, self._group = self._group, Group()
+        later, self._group = self._group, CursorChangeGroup()
         for subscription in group.rows | later.rows:
             entry = self._on_disk(subscription)
             self._dropped.pop(subscription, None)
@@ -395,7 +403,7 @@ class EmbeddedCursors:
         for subscription, (row, known) in stored.items():
             topic = row.cursor.topic
             end = ends.get(topic, Offset(0))
-            progress = acks.ended(known, end) if known is not None and topic in ends else known
+            progress = acks.drop_from(known, end) if known is not None and topic in ends else known
             offset = progress.floor if progress else row.cursor.offset
             is_past = topic in ends and offset > end
             # A time in the future was written before the clock was set back: treat it as long ago.
@@ -413,11 +421,11 @@ class EmbeddedCursors:
             self._group.rows[subscription] = entry.row
 
 
-def _start(cursor: Cursor) -> Progress:
+def _start(cursor: Cursor) -> AckProgress:
     return acks.empty_progress(cursor.offset, cursor.generation, run=0)
 
 
 def _lost_messages(entry: CursorState, oldest: Oldest) -> int:
     if entry.progress is None:
-        return base.lost(entry.cursor, oldest)
-    return entry.cursor.lost + acks.lost(entry.progress, oldest.get(entry.cursor.topic, Offset(0)))
+        return base.total_lost(entry.cursor, oldest)
+    return entry.cursor.lost + acks.count_lost(entry.progress, oldest.get(entry.cursor.topic, Offset(0)))

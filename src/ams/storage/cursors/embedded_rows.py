@@ -16,9 +16,9 @@ import msgspec
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.storage.cursors import acks, base, entries
-from ams.storage.cursors.acks import Progress
+from ams.storage.cursors.acks import AckProgress
 from ams.storage.cursors.base import Cursor
-from ams.storage.cursors.entries import Entry
+from ams.storage.cursors.entries import CursorEntry
 
 _SLICE = 256  # subscriptions per body of an image: encoding one holds the GIL
 
@@ -48,7 +48,7 @@ class _StoredEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     data: bytes  # empty: there is no entry
 
 
-class _Body(msgspec.Struct, array_like=True, frozen=True):
+class _GroupBody(msgspec.Struct, array_like=True, frozen=True):
     rows: Sequence[_StoredRow]
     gone: Sequence[str]
     lost: int
@@ -58,7 +58,7 @@ class _Body(msgspec.Struct, array_like=True, frozen=True):
 class AckChange(NamedTuple):
     """New acknowledgements of a subscription, to be stored."""
 
-    progress: Progress | None  # None: the subscription is deleted
+    progress: AckProgress | None  # None: the subscription is deleted
     anew: bool = False  # whether to replace all stored entries
 
 
@@ -71,8 +71,8 @@ class CursorState:
     change: int  # number of its last change to be stored
     settled: Cursor  # the last state in memory that matched the disk
     disk: CursorRow | None = None  # None: not on disk
-    progress: Progress | None = None  # of a parallel subscription; same floor and epoch as the cursor
-    settled_progress: Progress | None = None
+    progress: AckProgress | None = None  # of a parallel subscription; same floor and epoch as the cursor
+    settled_progress: AckProgress | None = None
 
     @property
     def row(self) -> CursorRow:
@@ -102,7 +102,7 @@ class CursorState:
 
 
 @dataclass(slots=True)
-class Group:
+class CursorChangeGroup:
     """Group commit of changes; None is the tombstone of a deleted cursor."""
 
     rows: dict[SubscriptionId, CursorRow | None] = field(default_factory=dict)
@@ -126,16 +126,16 @@ class OnDisk(NamedTuple):
     """A cursor and its acknowledgements on disk."""
 
     row: CursorRow
-    progress: Progress | None
+    progress: AckProgress | None
 
 
-def encode_group(group: Group, before: Mapping[SubscriptionId, Progress | None], lost: int) -> bytes:
+def encode_group(group: CursorChangeGroup, before: Mapping[SubscriptionId, AckProgress | None], lost: int) -> bytes:
     """Return the body of a group; `before` has the stored progress of the subscriptions in `group.acks`."""
     rows = [_encode_row(key, row) for key, row in group.rows.items() if row is not None]
     gone = [key for key, row in group.rows.items() if row is None]
     changes = [(key, change) for key, change in group.acks.items() if change.progress is not None]
     found = [entry for key, change in changes if (entry := _encode_entry(key, before.get(key), change)) is not None]
-    return msgspec.msgpack.encode(_Body(rows, gone, lost, found))
+    return msgspec.msgpack.encode(_GroupBody(rows, gone, lost, found))
 
 
 def encode_image(states: Mapping[SubscriptionId, OnDisk], lost: int) -> Iterator[bytes]:
@@ -150,17 +150,17 @@ def encode_image(states: Mapping[SubscriptionId, OnDisk], lost: int) -> Iterator
             if progress is not None and not acks.is_empty(progress)
         ]
         rows = [_encode_row(key, states[key].row) for key in part]
-        yield msgspec.msgpack.encode(_Body(rows, [], lost, found))
+        yield msgspec.msgpack.encode(_GroupBody(rows, [], lost, found))
 
 
 def replay(bodies: Iterable[bytes]) -> tuple[dict[SubscriptionId, OnDisk], int]:
     """Replay bodies; return the cursors, and the lost messages of deleted ones. Raises `ValueError`."""
     rows: dict[str, _StoredRow] = {}
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[CursorEntry]] = {}
     lost = 0
     for body in bodies:
         try:
-            group = msgspec.msgpack.decode(body, type=_Body)
+            group = msgspec.msgpack.decode(body, type=_GroupBody)
         except msgspec.DecodeError as error:
             raise ValueError(f"a group that cannot be read: {error}") from None
         lost = group.lost
@@ -173,7 +173,7 @@ def replay(bodies: Iterable[bytes]) -> tuple[dict[SubscriptionId, OnDisk], int]:
             if entry.clears:
                 own.clear()
             if entry.data:
-                own.append(Entry(len(own), entry.data))
+                own.append(CursorEntry(len(own), entry.data))
     return {SubscriptionId(key): _decode_row(row, found.get(key, ())) for key, row in rows.items()}, lost
 
 
@@ -182,7 +182,7 @@ def _encode_row(key: SubscriptionId, row: CursorRow) -> _StoredRow:
     return _StoredRow(key, topic, offset, generation, lost, row.sought, row.run)
 
 
-def _encode_entry(key: SubscriptionId, before: Progress | None, change: AckChange) -> _StoredEntry | None:
+def _encode_entry(key: SubscriptionId, before: AckProgress | None, change: AckChange) -> _StoredEntry | None:
     progress = change.progress
     assert progress is not None
     if change.anew or before is None or before.epoch != progress.epoch:
@@ -191,7 +191,7 @@ def _encode_entry(key: SubscriptionId, before: Progress | None, change: AckChang
     return None if data is None else _StoredEntry(key, False, data)
 
 
-def _decode_row(row: _StoredRow, found: Sequence[Entry]) -> OnDisk:
+def _decode_row(row: _StoredRow, found: Sequence[CursorEntry]) -> OnDisk:
     """Raise `ValueError` that names the subscription, if an entry is damaged."""
     cursor = Cursor(TopicId(row.topic), Offset(row.offset), row.generation, lost=row.lost)
     progress = None

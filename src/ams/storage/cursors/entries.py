@@ -25,7 +25,7 @@ from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 from ams.core.offsets import Range, decode_bitmap, encode_bitmap, ranges_of
 from ams.storage.cursors import acks
-from ams.storage.cursors.acks import Change, Horizon, Mark, Progress
+from ams.storage.cursors.acks import AckProgress, AckUpdate, Horizon, Mark
 
 MAX_DELTAS = 256
 MAX_DELTA_BYTES = 256 << 10
@@ -51,7 +51,7 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     taken_back: list[list[int]]
 
 
-class Entry(NamedTuple):
+class CursorEntry(NamedTuple):
     """An entry and its sequence number within the subscription."""
 
     number: int
@@ -61,7 +61,7 @@ class Entry(NamedTuple):
 class StoredProgress(NamedTuple):
     """A progress and statistics of its stored entries."""
 
-    progress: Progress
+    progress: AckProgress
     entries: int = 0  # including those of other epochs
     number: int = 0  # of the newest one
     size: int = 0  # bytes of the deltas
@@ -72,47 +72,47 @@ class EntryUpdate(NamedTuple):
     """Rows to delete and insert so that the store matches the new progress."""
 
     clears: bool  # whether to delete all earlier entries
-    entry: Entry | None
+    entry: CursorEntry | None
     after: StoredProgress
 
 
-def next_write(kept: StoredProgress, progress: Progress, *, anew: bool = False) -> EntryUpdate:
+def next_write(kept: StoredProgress, progress: AckProgress, *, anew: bool = False) -> EntryUpdate:
     """Return the rows to write: a delta, or by compaction an image. `anew`: stored entries are not of `progress`."""
     if acks.is_empty(progress):
         return EntryUpdate(kept.entries > 0, None, StoredProgress(progress, number=kept.number))
     number = kept.number + 1
     is_due = kept.entries >= MAX_DELTAS or kept.size >= MAX_DELTA_BYTES
     if anew or is_due or kept.is_stale or kept.progress.epoch != progress.epoch:
-        entry = Entry(number, image(progress))
+        entry = CursorEntry(number, image(progress))
         return EntryUpdate(kept.entries > 0, entry, StoredProgress(progress, 1, number))
     data = delta(kept.progress, progress)
     if data is None:
         return EntryUpdate(False, None, kept._replace(progress=progress))
     return EntryUpdate(
-        False, Entry(number, data), StoredProgress(progress, kept.entries + 1, number, kept.size + len(data))
+        False, CursorEntry(number, data), StoredProgress(progress, kept.entries + 1, number, kept.size + len(data))
     )
 
 
-def replay_entries(start: Progress, entries: Iterable[Entry]) -> StoredProgress:
+def replay_entries(start: AckProgress, entries: Iterable[CursorEntry]) -> StoredProgress:
     """Apply entries to the floor, epoch and run of `start`. Raises `ValueError` for damaged entries."""
     progress, count, newest, size, is_stale = start, 0, 0, 0, False
-    deltas: list[Change] = []
+    deltas: list[AckUpdate] = []
     for number, data in entries:
         count, newest = count + 1, number
         found = _decode_entry(data)
         if found.epoch != start.epoch:
             is_stale = True
         elif isinstance(found, _Image):
-            above = acks.sought(start, start.floor, start.epoch, decode_bitmap(found.bitmap))
-            progress = acks.settled(above, _change((), found))
+            above = acks.apply_seek(start, start.floor, start.epoch, decode_bitmap(found.bitmap))
+            progress = acks.apply_update(above, _change((), found))
             deltas = []
         else:
             deltas.append(_change(_ranges(found.ranges), found))
             size += len(data)
-    return StoredProgress(acks.settled(progress, acks.join_changes(deltas)), count, newest, size, is_stale)
+    return StoredProgress(acks.apply_update(progress, acks.join_changes(deltas)), count, newest, size, is_stale)
 
 
-def image(progress: Progress) -> bytes:
+def image(progress: AckProgress) -> bytes:
     """Encode the whole state."""
     counts = _gaps_of_failures(progress.failures)
     taken_back = _lists_of_marks(progress.taken_back)
@@ -121,7 +121,7 @@ def image(progress: Progress) -> bytes:
     )
 
 
-def delta(before: Progress, after: Progress) -> bytes | None:
+def delta(before: AckProgress, after: AckProgress) -> bytes | None:
     """Encode the difference of two progresses; None if the cursor's row already has it."""
     added = after.done - before.done
     failures = _changed_values(before.failures, after.failures)
@@ -157,7 +157,7 @@ def _checksum(content: bytes) -> bytes:
     return zlib.crc32(content).to_bytes(4, "little")
 
 
-def _change(done: Sequence[Range], found: _Delta | _Image) -> Change:
+def _change(done: Sequence[Range], found: _Delta | _Image) -> AckUpdate:
     horizon = found.horizon and Horizon(Offset(found.horizon[0]), Milliseconds(found.horizon[1]))
     offset, failures = 0, dict[Offset, int]()
     for gap, count in _pairs(found.failures):
@@ -169,7 +169,7 @@ def _change(done: Sequence[Range], found: _Delta | _Image) -> Change:
         for begin, end in _ranges(gaps)
         for each in range(begin, end)
     }
-    return Change(done, failures, horizon, taken_back)
+    return AckUpdate(done, failures, horizon, taken_back)
 
 
 def _changed_values(before: Mapping[Offset, T], after: Mapping[Offset, T]) -> Mapping[Offset, T]:

@@ -21,10 +21,10 @@ from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.storage import postgresql
 from ams.storage.cursors import acks, base
 from ams.storage.cursors import postgresql_rows as rows
-from ams.storage.cursors.acks import Change, Progress
+from ams.storage.cursors.acks import AckProgress, AckUpdate
 from ams.storage.cursors.base import NO_HAND_OUT, Cursor, Oldest, Outstanding, Position, TopicOffset
 from ams.storage.cursors.mover import MAX_SEEN, Mover
-from ams.storage.cursors.postgresql_rows import DatabaseTime, Standing, TableRow
+from ams.storage.cursors.postgresql_rows import CursorStanding, DatabaseTime, TableRow
 from ams.storage.postgresql import Connection, Interrupted, ReconnectingConnection
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Exists = Callable[[TopicId], Awaitable[bool]]
-Step = Callable[[Standing], tuple[Standing, T]]
+Step = Callable[[CursorStanding], tuple[CursorStanding, T]]
 
 log = structlog.get_logger("ams.cursors")
 
@@ -127,18 +127,18 @@ class PostgresCursors:
             await self._mover.move(subscription, partial(_meet_from, before=cursor.topic, topic=topic))
         return base.position_of(cursor)
 
-    def expected(self, subscription: SubscriptionId, topic: TopicId) -> Position | None:
+    def cached_position(self, subscription: SubscriptionId, topic: TopicId) -> Position | None:
         """Return the cached position if lately no other process moved the cursor."""
         cursor = self._mover.expected_value(subscription)
         return base.position_of(cursor) if cursor is not None and cursor.topic == topic else None
 
-    async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
+    async def lost_messages(self, subscription: SubscriptionId, oldest: Oldest) -> int:
         cursor = await self._read_cursor(subscription)
         kept_from = oldest.get(cursor.topic, Offset(0))
         if kept_from <= cursor.offset:
             return cursor.lost
         standing = await self._standing(subscription)
-        return standing.lost + acks.lost(standing.progress, kept_from)
+        return standing.lost + acks.count_lost(standing.progress, kept_from)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
         async def attempt(connection: Connection, _: float) -> int:
@@ -150,7 +150,7 @@ class PostgresCursors:
         return await self._ask(self._reading.insist(attempt))
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
-        def step(standing: Standing) -> tuple[Standing, Position]:
+        def step(standing: CursorStanding) -> tuple[CursorStanding, Position]:
             moved = rows.raise_floor(standing, oldest) if standing.progress.epoch == generation else standing
             return moved, rows.position_of(moved)
 
@@ -176,7 +176,7 @@ class PostgresCursors:
 
         await self._mover.move(subscription, step)
 
-    async def handed(self, subscription: SubscriptionId) -> Outstanding | None:
+    async def newest_hand_out(self, subscription: SubscriptionId) -> Outstanding | None:
         handed = (await self._read_cursor(subscription)).handed
         if not handed:
             return None
@@ -188,8 +188,8 @@ class PostgresCursors:
 
         return await self._mover.move(subscription, step, series=rows.new_series())
 
-    async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> Progress:
-        def step(standing: Standing) -> tuple[Standing, Progress | None]:
+    async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> AckProgress:
+        def step(standing: CursorStanding) -> tuple[CursorStanding, AckProgress | None]:
             if standing.topic != topic:
                 return standing, None
             progress = standing.progress._replace(run=standing.progress.run + 1)
@@ -201,17 +201,17 @@ class PostgresCursors:
             taken = await self._settle(subscription, step)
         return acks.copy_progress(taken)
 
-    async def progress(self, subscription: SubscriptionId) -> Progress:
+    async def progress(self, subscription: SubscriptionId) -> AckProgress:
         return acks.copy_progress((await self._standing(subscription)).progress)
 
-    async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: Change) -> bool:
+    async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: AckUpdate) -> bool:
         """Store a change of this epoch and run. Without a change, still checks that the row exists."""
 
-        def step(standing: Standing) -> tuple[Standing, bool]:
+        def step(standing: CursorStanding) -> tuple[CursorStanding, bool]:
             progress = standing.progress
             if not run or (progress.epoch, progress.run) != (epoch, run):
                 return standing, False
-            return standing._replace(progress=acks.settled(progress, change)), True
+            return standing._replace(progress=acks.apply_update(progress, change)), True
 
         return await self._settle(subscription, step, refused=False)
 
@@ -219,10 +219,10 @@ class PostgresCursors:
         self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: "BitMap64"
     ) -> int | None:
 
-        def step(standing: Standing) -> tuple[Standing, int | None]:
+        def step(standing: CursorStanding) -> tuple[CursorStanding, int | None]:
             if standing.topic != topic:
                 return standing, None
-            progress = acks.sought(standing.progress, floor, standing.progress.epoch + 1, done)
+            progress = acks.apply_seek(standing.progress, floor, standing.progress.epoch + 1, done)
             return standing._replace(progress=progress), progress.epoch
 
         series = rows.new_series()
@@ -247,7 +247,7 @@ class PostgresCursors:
     async def _settle(self, subscription: SubscriptionId, step: Step[T], **more: Any) -> T:
         return await self._settler.move(subscription, lambda standing: step(rows.check_readable(standing)), **more)
 
-    async def _standing(self, subscription: SubscriptionId) -> Standing:
+    async def _standing(self, subscription: SubscriptionId) -> CursorStanding:
         asked = self._reading.insist(lambda connection, _: rows.read_standings(connection, self._time, [subscription]))
         found = (await self._ask(asked)).get(subscription)
         if found is None:

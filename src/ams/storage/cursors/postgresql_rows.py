@@ -22,9 +22,9 @@ from ams.core.errors import Damaged, Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
 from ams.storage import postgresql
 from ams.storage.cursors import acks, base, entries
-from ams.storage.cursors.acks import Progress
-from ams.storage.cursors.base import Cursor, HandOut, Oldest, Position
-from ams.storage.cursors.entries import Entry, StoredProgress
+from ams.storage.cursors.acks import AckProgress
+from ams.storage.cursors.base import Cursor, CursorHandOut, Oldest, Position
+from ams.storage.cursors.entries import CursorEntry, StoredProgress
 from ams.storage.postgresql import Connection
 
 T = TypeVar("T")
@@ -192,7 +192,7 @@ async def read_cursors(
         time.note(found[-1][-1], asked)
     known: dict[SubscriptionId, TableRow[Cursor]] = {}
     for subscription, topic, offset, generation, handed, lost, version, _ in found:
-        pairs = tuple(map(HandOut, map(Offset, handed[::2]), map(Milliseconds, handed[1::2])))
+        pairs = tuple(map(CursorHandOut, map(Offset, handed[::2]), map(Milliseconds, handed[1::2])))
         known[subscription] = TableRow(Cursor(TopicId(topic.bytes), offset, generation, pairs, lost), version)
     return known
 
@@ -279,63 +279,63 @@ SELECT subscription, {NOW_MS} FROM moved
 """
 
 
-class Standing(NamedTuple):
+class CursorStanding(NamedTuple):
     """A cursor and the acknowledgements above it (none for an ordered subscription)."""
 
     topic: TopicId
     lost: int
-    progress: Progress
+    progress: AckProgress
     kept: StoredProgress
     damage: str = ""  # why the entries cannot be read; empty: not damaged
 
 
-def check_readable(standing: Standing) -> Standing:
+def check_readable(standing: CursorStanding) -> CursorStanding:
     """Return the standing; raises `Damaged` if its entries cannot be read."""
     if standing.damage:
         raise Damaged(standing.damage)
     return standing
 
 
-def raise_floor(standing: Standing, oldest: Offset) -> Standing:
+def raise_floor(standing: CursorStanding, oldest: Offset) -> CursorStanding:
     """Move up to the oldest kept message (`acks.raise_floor`, or `base.retain` for an ordered subscription)."""
     progress = standing.progress
     if oldest <= progress.floor:
         return standing
-    lost = standing.lost + acks.lost(progress, oldest)
+    lost = standing.lost + acks.count_lost(progress, oldest)
     if acks.is_parallel(progress):
         return standing._replace(progress=acks.raise_floor(progress, oldest), lost=lost)
     cursor = base.retain(Cursor(standing.topic, progress.floor, progress.epoch), oldest)
-    return standing._replace(progress=acks.sought(progress, cursor.offset, cursor.generation), lost=lost)
+    return standing._replace(progress=acks.apply_seek(progress, cursor.offset, cursor.generation), lost=lost)
 
 
-def position_of(standing: Standing) -> Position:
+def position_of(standing: CursorStanding) -> Position:
     """Return the position that a pull needs."""
     return Position(standing.progress.floor, standing.progress.epoch, standing.lost)
 
 
 async def read_standings(
     connection: Connection, time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
-) -> dict[SubscriptionId, TableRow[Standing]]:
+) -> dict[SubscriptionId, TableRow[CursorStanding]]:
     """Return the standings of subscriptions; those without a cursor are left out."""
     asked = time.moment()
     found = await (await connection.execute(_READ_STANDINGS, (list(subscriptions),), binary=True)).fetchall()
-    rows: dict[SubscriptionId, TableRow[Standing]] = {}
+    rows: dict[SubscriptionId, TableRow[CursorStanding]] = {}
     for subscription, group in groupby(found, key=itemgetter(0)):
         lines = list(group)
         _, topic, offset, generation, lost, run, version, now, _, _ = lines[0]
         time.note(now, asked)
         start = acks.empty_progress(offset, generation, run)
         kept, damage = replay_entries(subscription, start, [line[-2:] for line in lines])
-        rows[subscription] = TableRow(Standing(TopicId(topic.bytes), lost, kept.progress, kept, damage), version)
+        rows[subscription] = TableRow(CursorStanding(TopicId(topic.bytes), lost, kept.progress, kept, damage), version)
     return rows
 
 
 async def write_standings(
-    connection: Connection, time: DatabaseTime, moves: Moves[Standing], seconds: float
-) -> dict[SubscriptionId, TableRow[Standing]]:
+    connection: Connection, time: DatabaseTime, moves: Moves[CursorStanding], seconds: float
+) -> dict[SubscriptionId, TableRow[CursorStanding]]:
     """Write standings whose version is unchanged; return the written ones."""
     subscriptions = sorted(moves)
-    after: dict[SubscriptionId, TableRow[Standing]] = {}
+    after: dict[SubscriptionId, TableRow[CursorStanding]] = {}
     writes = []
     for each in subscriptions:
         standing, version = moves[each][1]
@@ -364,11 +364,13 @@ async def write_standings(
 
 
 def replay_entries(
-    subscription: SubscriptionId, start: Progress, found: Iterable[tuple[int | None, bytes]]
+    subscription: SubscriptionId, start: AckProgress, found: Iterable[tuple[int | None, bytes]]
 ) -> tuple[StoredProgress, str]:
     """Replay rows of entries (number and data; None: no entry); return the result, and any damage as text."""
     try:
-        return entries.replay_entries(start, [Entry(number, data) for number, data in found if number is not None]), ""
+        return entries.replay_entries(
+            start, [CursorEntry(number, data) for number, data in found if number is not None]
+        ), ""
     except ValueError as error:
         return StoredProgress(start), f"the cursors' tables hold of subscription {subscription} {error}"
 
@@ -412,7 +414,7 @@ async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest
         lines = list(group)
         _, floor, epoch, run, kept_from, _, _ = lines[0]
         kept, _ = replay_entries(subscription, acks.empty_progress(floor, epoch, run), [line[-2:] for line in lines])
-        done += kept_from - floor - acks.lost(kept.progress, kept_from)
+        done += kept_from - floor - acks.count_lost(kept.progress, kept_from)
     if cursors - done + gone >= least:
         return int(cursors - done + gone)
     asked = time.moment()

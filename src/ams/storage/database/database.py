@@ -12,7 +12,7 @@ from sqlalchemy import URL, Connection, Delete, Executable, Insert, Row, Select,
 
 from ams.core.errors import RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation, Invalidations
-from ams.storage.database.schema import Schema, Work, prepare, reason
+from ams.storage.database.schema import DatabaseSchema, Work, prepare, reason
 from ams.storage.database.sqlite import SqliteStore
 from ams.storage.free_space import UNLIMITED, FreeSpace
 
@@ -33,7 +33,7 @@ class Database:
     When the disk of an SQLite file is full, the reserve of `space` is released and the work is retried.
     """
 
-    def __init__(self, url: str, schema: Schema, space: FreeSpace = UNLIMITED, *, password: str = "") -> None:
+    def __init__(self, url: str, schema: DatabaseSchema, space: FreeSpace = UNLIMITED, *, password: str = "") -> None:
         self.invalidations = Invalidations()  # makes caches of the database's records
         self._writing: set[asyncio.Future[Any]] = set()
         self._store: SqliteStore | PostgresStore
@@ -152,7 +152,7 @@ def is_postgresql(url: str) -> bool:
 
 async def open_database(
     url: str,
-    schema: Schema,
+    schema: DatabaseSchema,
     keys: Table,
     fingerprint: str,
     *,

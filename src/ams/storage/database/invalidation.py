@@ -3,7 +3,7 @@
 Caches are filled on a miss; a write invalidates single entries. The writer names them by small values, which are sent
 with the transaction where nodes share a database (`ams.storage.database.postgresql`) and applied here by one hub. A
 fill is dropped if any entry was invalidated since its query began, as the query may have read the old state. Entries
-are used only while the node surely receives all changes (`Trust`). Otherwise each read goes to the database.
+are used only while the node surely receives all changes (`CacheValidity`). Otherwise each read goes to the database.
 """
 
 import math
@@ -18,7 +18,7 @@ from ams.core.cache import K, LruCache, V
 FOREVER = math.inf
 
 
-class Trust:
+class CacheValidity:
     """Time (`time.monotonic`) until which entries may be used; unlimited where no other process writes."""
 
     __slots__ = ("until",)
@@ -36,12 +36,12 @@ class Cache(LruCache[K, V]):
 
     __slots__ = ("_forgotten", "_trust")
 
-    def __init__(self, size: int, weigh: Callable[[V], int] | None = None, trust: Trust | None = None) -> None:
+    def __init__(self, size: int, weigh: Callable[[V], int] | None = None, trust: CacheValidity | None = None) -> None:
         super().__init__(size, weigh)
-        self._trust = trust or Trust()
+        self._trust = trust or CacheValidity()
         self._forgotten = 0
 
-    def known(self, key: K) -> V | None:
+    def find_cached(self, key: K) -> V | None:
         """Return the entry if it is cached and valid, else None. For hot paths: needs no coroutine, unlike `find`."""
         if self._trust.until != FOREVER and not self._trust.holds():
             return None
@@ -52,7 +52,7 @@ class Cache(LruCache[K, V]):
 
     async def find(self, key: K, fill: Callable[[], Awaitable[V | None]]) -> V | None:
         """Return the entry, without suspending if it is cached and valid; else call `fill`."""
-        value = self.known(key)
+        value = self.find_cached(key)
         if value is not None:
             return value
         if not self._trust.holds():
@@ -108,7 +108,7 @@ class Invalidations:
     """Hub that makes caches and applies the invalidations of all writers."""
 
     def __init__(self) -> None:
-        self._trust = Trust()
+        self._trust = CacheValidity()
         self._caches: list[Cache[Any, Any]] = []
         self._kinds: dict[str, list[Callable[..., None]]] = {}
         self.generation = 0  # grows with each invalidation: results derived from caches are valid while it is unchanged

@@ -25,7 +25,7 @@ from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.core.names import new_uuid
 from ams.storage import postgresql
 from ams.storage.database.invalidation import Invalidation, Invalidations
-from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, in_thread, logger, unavailable
+from ams.storage.database.schema import DatabaseSchema, Work, broken_rule, driver_error, in_thread, logger, unavailable
 from ams.storage.postgresql import (
     CALL_SECONDS,
     SILENCE_SECONDS,
@@ -98,7 +98,7 @@ class Write(Generic[T]):
 class PostgresStore:
     """Runs work against a server, or against the primary of several."""
 
-    def __init__(self, url: str, schema: Schema, password: str, invalidations: Invalidations) -> None:
+    def __init__(self, url: str, schema: DatabaseSchema, password: str, invalidations: Invalidations) -> None:
         self._schema = schema
         try:
             self._to = to = conninfo(url, password)
@@ -275,7 +275,7 @@ class PostgresStore:
 
 
 @contextlib.contextmanager
-def _translate_errors(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
+def _translate_errors(schema: DatabaseSchema, write: Write[T] | None = None) -> Iterator[None]:
     """Translate the driver's errors into ours, or into `TransientFailure` if a retry may succeed.
 
     A violated constraint is reported at the second attempt: the first may have met a row committed after its snapshot.
@@ -434,7 +434,7 @@ class Listener:
     each read goes to the database until the connection is back.
     """
 
-    def __init__(self, to: str, schema: Schema, invalidations: Invalidations) -> None:
+    def __init__(self, to: str, schema: DatabaseSchema, invalidations: Invalidations) -> None:
         self._to, self._schema, self._invalidations = to, schema, invalidations
         self._listening: asyncio.Task[None] | None = None
         self._pauses = Pauses(postgresql.RECONNECT_BACKOFF)

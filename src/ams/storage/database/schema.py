@@ -33,7 +33,7 @@ logger = structlog.get_logger("ams.registry")
 
 
 @dataclass(frozen=True)
-class Schema:
+class DatabaseSchema:
     """Tables, with their error texts, migrations and locks."""
 
     what: str  # its name for people: `registry`
@@ -85,7 +85,7 @@ def unavailable(error: BaseException) -> RegistryUnavailable:
     return failure
 
 
-def broken_rule(error: BaseException, schema: Schema, *, foreign: bool, constraint: str) -> AmsError:
+def broken_rule(error: BaseException, schema: DatabaseSchema, *, foreign: bool, constraint: str) -> AmsError:
     """Return the error for a client that violated a constraint of this name or a foreign key."""
     if foreign:
         return NotFound(schema.absent)
@@ -93,7 +93,7 @@ def broken_rule(error: BaseException, schema: Schema, *, foreign: bool, constrai
     return AlreadyExists(taken) if taken else unavailable(error)
 
 
-def prepare(connection: sa.Connection, schema: Schema) -> None:
+def prepare(connection: sa.Connection, schema: DatabaseSchema) -> None:
     """Create or migrate the tables. Raises `Unusable` for a foreign database or one of a newer version."""
     names = [name for name in sa.inspect(connection).get_table_names() if schema.owns(name)]
     if not names:
@@ -105,7 +105,7 @@ def prepare(connection: sa.Connection, schema: Schema) -> None:
         migrate(connection, schema)
 
 
-def create(connection: sa.Connection, schema: Schema) -> None:
+def create(connection: sa.Connection, schema: DatabaseSchema) -> None:
     """Create all tables in an empty database and mark it as migrated."""
     create_tables(connection, schema)
     version = _version(schema)
@@ -113,14 +113,14 @@ def create(connection: sa.Connection, schema: Schema) -> None:
     connection.execute(sa.insert(version).values(version_num=schema.head))
 
 
-def create_tables(connection: sa.Connection, schema: Schema) -> None:
+def create_tables(connection: sa.Connection, schema: DatabaseSchema) -> None:
     """Create all tables except that of the version."""
     schema.tables.create_all(connection, checkfirst=False)
     if connection.dialect.name == "postgresql":
         schema.outcomes.metadata.create_all(connection, checkfirst=False)
 
 
-def migrate(connection: sa.Connection, schema: Schema) -> None:
+def migrate(connection: sa.Connection, schema: DatabaseSchema) -> None:
     """Run the missing migrations."""
     from alembic import command
     from alembic.config import Config
@@ -137,13 +137,13 @@ def migrate(connection: sa.Connection, schema: Schema) -> None:
     logger.info("registry.migrated", before=before, after=_revision(connection, schema))
 
 
-def _revision(connection: sa.Connection, schema: Schema) -> str | None:
+def _revision(connection: sa.Connection, schema: DatabaseSchema) -> str | None:
     if schema.version not in sa.inspect(connection).get_table_names():
         return None
     return connection.scalar(sa.select(_version(schema).c.version_num))
 
 
-def _version(schema: Schema) -> sa.Table:
+def _version(schema: DatabaseSchema) -> sa.Table:
     return sa.Table(
         schema.version,
         sa.MetaData(),

@@ -22,7 +22,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation
-from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, in_thread, unavailable
+from ams.storage.database.schema import DatabaseSchema, Work, broken_rule, driver_error, in_thread, unavailable
 from ams.storage.files import Disk, make_private
 from ams.storage.free_space import FreeSpace
 
@@ -76,7 +76,7 @@ class Commits:
 class SqliteStore:
     """Runs work in threads against a file. On a full disk it releases the reserve of `space` and retries once."""
 
-    def __init__(self, url: str, schema: Schema, space: FreeSpace) -> None:
+    def __init__(self, url: str, schema: DatabaseSchema, space: FreeSpace) -> None:
         self._schema, self._space = schema, space
         self._engine = _engine(url)
         # SQLite names the columns of a violated constraint, not the constraint.

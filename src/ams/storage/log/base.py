@@ -109,13 +109,13 @@ class Log(Protocol):
             InvalidInput: offsets begin below the topic's end or do not grow, or times go backwards.
         """
 
-    async def loaded(self) -> None:
+    async def end_load(self) -> None:
         """End a load: index the loaded messages so that the next start need not scan them."""
 
     async def drop(self, topic: TopicId) -> None:
         """Remove a topic and wake its waiters. Its space is freed later. An unknown topic is no error."""
 
-    def held(self, topic: TopicId) -> AbstractAsyncContextManager[None]:
+    def hold_appends(self, topic: TopicId) -> AbstractAsyncContextManager[None]:
         """Block appends to a topic by this process, so that `totals` are final within the block.
 
         Accepted appends have ended when the block begins. Later ones wait until it ends, and raise `NotFound` if the
@@ -158,7 +158,7 @@ class Log(Protocol):
     async def totals(self, topic: TopicId) -> Totals:
         """Return the totals of a topic. They never shrink, and are durable."""
 
-    async def stored(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
+    async def stored_bytes(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
         """Return roughly how many bytes these topics occupy; deleted topics are left out."""
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:

@@ -106,7 +106,7 @@ class TallyRecords(Records):
         query = query.order_by(project_days.c.day.desc()).limit(newest)
         return dict(await self._database.rows(query, lambda row: (row.day, row.messages)))
 
-    async def pulled(self, subscription: SubscriptionId) -> Tally:
+    async def delivery_tally(self, subscription: SubscriptionId) -> Tally:
         """Return the counts of messages delivered by a subscription."""
         query = sa.select(subscription_tallies).where(subscription_tallies.c.subscription_id == subscription)
 

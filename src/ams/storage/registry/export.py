@@ -16,7 +16,7 @@ from ams.core.push_config import AUTOGEN, HTTP_ENDPOINT, PushConfig
 from ams.storage import export_format as kinds
 from ams.storage.export_format import Line
 from ams.storage.registry import parallel, tables
-from ams.storage.registry.logins import columns, fields_of, hash_of, issuer_on, key_columns, sealed, secret_of
+from ams.storage.registry.logins import columns, fields_of, hash_of, issuer_on, key_columns, sealed_columns, secret_of
 from ams.storage.registry.records import SchemaContent
 from ams.storage.registry.statements import with_creator, with_user_and_creator
 from ams.storage.secrets import Secrets, new_token
@@ -316,7 +316,7 @@ class RegistryImport:
     def _(self, line: kinds.NamedToken) -> None:
         identity = TokenId(line.id or new_uuid())
         key = None if line.public_key is None else PublicKey.read(line.public_key)
-        self._insert_line(line, id=identity, **key_columns(key), **sealed(self._secrets, line.hash, identity))
+        self._insert_line(line, id=identity, **key_columns(key), **sealed_columns(self._secrets, line.hash, identity))
 
     @add.register
     def _(self, line: kinds.Issuer) -> None:

@@ -25,7 +25,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS history (of TEXT, began INTEGER, data BLOB,
 T = TypeVar("T")
 
 
-class Row(NamedTuple):
+class HistoryRow(NamedTuple):
     """Measurements from a minute to the end of its hour or of the process."""
 
     of: str  # identity of a topic, subscription or project, or `SERVICE`
@@ -38,10 +38,10 @@ class HistoryStore(Protocol):
 
     write_minutes: int  # interval of writes: readers on other nodes see only written rows
 
-    async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
+    async def read(self, of: Collection[str], first: int) -> Sequence[HistoryRow]:
         """Return the rows of `of` that began at the minute `first` or later."""
 
-    async def write(self, rows: Sequence[Row], oldest: int) -> None:
+    async def write(self, rows: Sequence[HistoryRow], oldest: int) -> None:
         """Insert or replace rows, and delete all that began before `oldest`."""
 
     async def close(self) -> None:
@@ -68,12 +68,12 @@ class FileHistory:
                     os.unlink(each)
             self._connection = _open_file(path)
 
-    async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
+    async def read(self, of: Collection[str], first: int) -> Sequence[HistoryRow]:
         query = "SELECT of, began, data FROM history WHERE of IN (SELECT value FROM json_each(?)) AND began >= ?"
         given = (json.dumps(list(of)), first)
-        return await self._run_in_thread(lambda: [Row(*row) for row in self._connection.execute(query, given)])
+        return await self._run_in_thread(lambda: [HistoryRow(*row) for row in self._connection.execute(query, given)])
 
-    async def write(self, rows: Sequence[Row], oldest: int) -> None:
+    async def write(self, rows: Sequence[HistoryRow], oldest: int) -> None:
         def work() -> str | None:
             refusal = self._space.growth_refusal()
             with self._connection:
@@ -119,12 +119,12 @@ class SharedHistory:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
+    async def read(self, of: Collection[str], first: int) -> Sequence[HistoryRow]:
         is_asked = history.c.of.in_(list(of)) & (history.c.began >= first)
         query = select(history.c.of, history.c.began, history.c.data).where(is_asked)
-        return await self._database.rows(query, lambda row: Row(row.of, row.began, bytes(row.data)))
+        return await self._database.rows(query, lambda row: HistoryRow(row.of, row.began, bytes(row.data)))
 
-    async def write(self, rows: Sequence[Row], oldest: int) -> None:
+    async def write(self, rows: Sequence[HistoryRow], oldest: int) -> None:
         adding = insert(history)
         place = [history.c.of, history.c.began]
         adding = adding.on_conflict_do_update(index_elements=place, set_={"data": adding.excluded.data})

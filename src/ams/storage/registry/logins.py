@@ -52,7 +52,7 @@ class NamedTokenRecords(Records):
         token, identity = new_token(), TokenId(new_uuid())
         row = insert(named_tokens).values(
             id=identity, user_id=user, name=name, rights=rights, created_on=self._clock.wall(),
-            expires_on=expires_on, **key_columns(key), **sealed(self._secrets, token_hash(token), identity),
+            expires_on=expires_on, **key_columns(key), **sealed_columns(self._secrets, token_hash(token), identity),
             created_by=existing(created_by),
         )  # fmt: skip
 
@@ -86,7 +86,7 @@ class NamedTokenRecords(Records):
             await self._database.put(lambda connection: _NOTE_USES.run(connection, rows))
 
 
-def sealed(secrets: Secrets, hashed: str, identity: TokenId) -> dict[str, Any]:
+def sealed_columns(secrets: Secrets, hashed: str, identity: TokenId) -> dict[str, Any]:
     """Return the columns for a token with a hash of `ams.storage.secrets.token_hash`."""
     return {"digest": secrets.digest(hashed), "sealed": secrets.seal(hashed, identity)}
 
@@ -138,7 +138,7 @@ class BindingRecords(Records):
 
     def known_principal(self, issuer: str, subject: str) -> Principal | None:
         """Return the user bound to an identity from the cache only; on None ask `principal`."""
-        bound = self._principals.known((issuer, subject))
+        bound = self._principals.find_cached((issuer, subject))
         return None if bound is None else bound[0]
 
     async def principal(self, issuer: str, subject: str) -> tuple[Principal, bool] | None:

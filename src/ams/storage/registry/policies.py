@@ -116,7 +116,7 @@ class ResourceRecords(Records, Generic[R, N]):
         invalidations = shared.database.invalidations
         self._by_name: Cache[tuple[str, str], R] = invalidations.new_cache(shared.cache_size)
         # By project and name, cache only; on None ask `find`.
-        self.known: Callable[[tuple[str, str]], R | None] = self._by_name.known
+        self.known: Callable[[tuple[str, str]], R | None] = self._by_name.find_cached
         invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
 
     async def find(self, project: ProjectId, name: N) -> R | None:

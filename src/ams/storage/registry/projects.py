@@ -53,7 +53,7 @@ class ProjectRecords(Records):
     def __init__(self, shared: RegistryContext) -> None:
         super().__init__(shared)
         self._by_name: Cache[str, Project] = shared.database.invalidations.new_cache(shared.cache_size)
-        self.known = self._by_name.known  # by name, cache only; on None ask `find`
+        self.known = self._by_name.find_cached  # by name, cache only; on None ask `find`
         shared.database.invalidations.on(PROJECT, self._forget)
 
     async def find(self, name: str) -> Project | None:
@@ -183,7 +183,7 @@ class QuotaRecords:
         await self._database.read(lambda connection: self.require(connection, project, *more, more=more))
         await self._database.require_room()
 
-    async def used(self, project: ProjectId) -> quotas.Limits:
+    async def quota_usage(self, project: ProjectId) -> quotas.Limits:
         """Return a project's use of each quota that the registry counts."""
         return await self._database.read(
             lambda connection: {name: _use(connection, name, project) for name in REGISTRY_QUOTAS}

@@ -317,7 +317,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
         )
         return dict(await self._database.rows(query, lambda row: (row.id, Title(row.project, row.name))))
 
-    async def pushed(self) -> Sequence[push.Pushed]:
+    async def push_subscriptions(self) -> Sequence[push.Pushed]:
         """Return all subscriptions with push delivery, oldest first; the same object if nothing has changed."""
         return await self._pushed.all()
 

@@ -19,7 +19,7 @@ from ams.core.parallel_options import ParallelOptions
 from ams.core.push_config import PushConfig
 from ams.core.rights import Rights
 from ams.storage.audit.records import audit_table
-from ams.storage.database.schema import NAMING, Schema, outcomes_table
+from ams.storage.database.schema import NAMING, DatabaseSchema, outcomes_table
 
 METADATA = sa.MetaData(naming_convention=NAMING)
 
@@ -466,7 +466,7 @@ audit = audit_table(METADATA, "audit")
 
 OTHERS = "authn_"  # prefix of the certificate service's tables, which may be in the same database
 
-REGISTRY = Schema(
+REGISTRY = DatabaseSchema(
     what="registry",
     tables=METADATA,
     outcomes=outcomes_table("outcomes"),

@@ -62,7 +62,7 @@ class UserRecords(Records):
         # Keyed by the token's text: hashes of a dictionary are randomised per process, so the time of a miss reveals
         # nothing about valid tokens.
         self._principals: Cache[str, Principal] = shared.database.invalidations.new_cache(shared.cache_size)
-        self.known_principal = self._principals.known  # by token, cache only; on None ask `principal`
+        self.known_principal = self._principals.find_cached  # by token, cache only; on None ask `principal`
         shared.database.invalidations.on(PRINCIPAL, self._forget)
 
     async def principal(self, token: str) -> Principal | None:

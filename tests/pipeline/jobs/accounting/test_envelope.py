@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken, WrongOption
-from ams.pipeline.jobs.accounting.envelope import Opened, Trust, open_envelope
-from ams.pipeline.jobs.accounting.reader import Reader
+from ams.pipeline.jobs.accounting.envelope import EnvelopeTrust, Opened, open_envelope
+from ams.pipeline.jobs.accounting.reader import AccountingReader
 from tests.pipeline.jobs.accounting.texts import INDIVIDUAL, JOB, NOW, text
 from tests.support.authorities import NOW as TODAY
 from tests.support.authorities import Authority, key_usage
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.openssl
 SITE = "/DC=org/DC=example/O=Site-A/CN=ce01.site-a.example"
 CURVED_NAME = "/DC=org/DC=example/CN=curved"
 TEXT = text(INDIVIDUAL, JOB).encode()
-TRUST_OF_ANYONE = Trust()
+TRUST_OF_ANYONE = EnvelopeTrust()
 
 
 class Senders:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        authority, self.all = Authority.make("ca"), Trust(self.path("ca"), self.key("site"), self.path("site"))
+        authority, self.all = Authority.make("ca"), EnvelopeTrust(self.path("ca"), self.key("site"), self.path("site"))
         key, other_key = (rsa.generate_private_key(65537, 2048) for _ in range(2))
         usage = (key_usage("digital_signature", "key_encipherment"),)
         made = {
@@ -70,7 +70,7 @@ def lines(data: bytes) -> list[bytes]:
     return data.strip().splitlines()
 
 
-def get_refusal(data: bytes, trust: Trust = TRUST_OF_ANYONE) -> str:
+def get_refusal(data: bytes, trust: EnvelopeTrust = TRUST_OF_ANYONE) -> str:
     with pytest.raises(Broken) as failed:
         open_envelope(data, trust)
     return str(failed.value)
@@ -116,10 +116,10 @@ def test_a_signature_of_another_key_is_refused(senders: Senders) -> None:
 
 def test_a_certificate_of_an_authority_we_do_not_know_is_refused(senders: Senders, signed_text: bytes) -> None:
     assert (
-        get_refusal(signed_text, Trust(ca=senders.path("other")))
+        get_refusal(signed_text, EnvelopeTrust(ca=senders.path("other")))
         == "signature: its certificate is of no authority we know"
     )
-    assert open_envelope(signed_text, Trust(ca=str(senders.folder))).signer == SITE
+    assert open_envelope(signed_text, EnvelopeTrust(ca=str(senders.folder))).signer == SITE
 
 
 def test_a_certificate_that_had_expired_is_refused(senders: Senders) -> None:
@@ -130,7 +130,7 @@ def test_an_encrypted_text_is_opened_with_its_key_and_set_aside_without(senders:
     encrypted = senders.encrypt(signed_text, "-aes128")
     assert open_envelope(encrypted, senders.all).signer == SITE
     assert get_refusal(encrypted) == "encrypted"
-    wrong = Trust(key=senders.key("stranger"), certificate=senders.path("stranger"))
+    wrong = EnvelopeTrust(key=senders.key("stranger"), certificate=senders.path("stranger"))
     assert get_refusal(encrypted, wrong).startswith("encrypted: not for the key given")
 
 
@@ -167,13 +167,13 @@ def test_files_that_are_missing_or_something_else_name_their_option(senders: Sen
     (tmp_path / "text").write_text("hello")
 
     for trust, option in (
-        (Trust(ca=str(tmp_path / "none")), "ca"),
-        (Trust(ca=str(tmp_path)), "ca"),
-        (Trust(key=senders.key("site")), "certificate"),
-        (Trust(certificate=senders.path("site")), "key"),
-        (Trust(key=str(tmp_path / "text"), certificate=senders.path("site")), "key"),
-        (Trust(key=senders.key("curved"), certificate=senders.path("site")), "key"),
-        (Trust(key=senders.key("site"), certificate=str(tmp_path / "text")), "certificate"),
+        (EnvelopeTrust(ca=str(tmp_path / "none")), "ca"),
+        (EnvelopeTrust(ca=str(tmp_path)), "ca"),
+        (EnvelopeTrust(key=senders.key("site")), "certificate"),
+        (EnvelopeTrust(certificate=senders.path("site")), "key"),
+        (EnvelopeTrust(key=str(tmp_path / "text"), certificate=senders.path("site")), "key"),
+        (EnvelopeTrust(key=senders.key("curved"), certificate=senders.path("site")), "key"),
+        (EnvelopeTrust(key=senders.key("site"), certificate=str(tmp_path / "text")), "certificate"),
     ):
         with pytest.raises(WrongOption) as failed:
             trust.check()
@@ -182,17 +182,17 @@ def test_files_that_are_missing_or_something_else_name_their_option(senders: Sen
 
 
 def test_records_tell_who_signed_them(senders: Senders, signed_text: bytes) -> None:
-    [job] = Reader(senders.all, now=NOW)(signed_text, {})
-    [plain] = Reader(senders.all, now=NOW)(TEXT, {})
+    [job] = AccountingReader(senders.all, now=NOW)(signed_text, {})
+    [plain] = AccountingReader(senders.all, now=NOW)(TEXT, {})
 
     assert (job["signer"], plain["signer"]) == (SITE, "")  # type: ignore[index]  # neither is broken
     with pytest.raises(Broken, match="not signed"):
-        list(Reader(senders.all, signed_only=True, now=NOW)(TEXT, {}))
+        list(AccountingReader(senders.all, signed_only=True, now=NOW)(TEXT, {}))
 
 
 def test_a_message_with_several_broken_records_is_set_aside_once() -> None:
     bad = {**JOB, "WallDuration": "-1"}
-    *jobs, broken = Reader(now=NOW)(text(INDIVIDUAL, bad, JOB, bad, bad, JOB).encode(), {})
+    *jobs, broken = AccountingReader(now=NOW)(text(INDIVIDUAL, bad, JOB, bad, bad, JOB).encode(), {})
     assert len(jobs) == 2
     assert str(broken) == "record 1: WallDuration is negative: '-1'; and 2 more of this message"
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.accounting import summaries
-from ams.pipeline.jobs.accounting.job import TABLES, Options, prepared_database, refresh, run
+from ams.pipeline.jobs.accounting.job import TABLES, AccountingOptions, prepared_database, refresh, run
 from ams.pipeline.jobs.accounting.summaries import JOB_SUMMARIES, RECORDS
 from ams.pipeline.tables import rows_of
 from ams.tables.snapshot import open_table
@@ -102,7 +102,7 @@ def test_the_worked_example_comes_out_as_by_hand_from_messages_twice_late_and_in
 
     for batch in (messages[late:], messages[:late]):
         job = recorded_run(spark, tmp_path, batch)
-        run(job, Options())
+        run(job, AccountingOptions())
 
     for name in RESULTS:
         head, rows = read_expected_rows(name)
@@ -128,9 +128,9 @@ def test_files_that_are_missing_are_told_before_anything_is_read(tmp_path: Path)
     job = recorded_run(None, tmp_path)  # type: ignore[arg-type]  # Spark is not asked
 
     with pytest.raises(WrongOption, match="option ca"):
-        run(job, Options(ca=str(tmp_path / "none")))
+        run(job, AccountingOptions(ca=str(tmp_path / "none")))
     with pytest.raises(WrongOption, match="option database"):
-        run(job, Options(database="postgresql://someone:secret@db.example/x"))
+        run(job, AccountingOptions(database="postgresql://someone:secret@db.example/x"))
 
 
 def test_a_table_of_before_is_given_the_columns_it_lacks_and_keeps_its_rows(database: str) -> None:

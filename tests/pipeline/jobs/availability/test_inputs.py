@@ -23,9 +23,9 @@ from ams.pipeline.jobs.availability.documents import (
     overrides,
     sites_of,
 )
-from ams.pipeline.jobs.availability.inputs import Inputs, Options, in_force, inputs
+from ams.pipeline.jobs.availability.inputs import AvailabilityOptions, Inputs, in_force, inputs
 from ams.pipeline.jobs.availability.parse import LIST_SCHEMAS, RESULT_SCHEMAS, Lists, parse_lists, parse_results
-from ams.pipeline.jobs.availability.timelines import Span
+from ams.pipeline.jobs.availability.timelines import StatusSpan
 from tests.pipeline.jobs.availability.support import EXAMPLE_FOLDER, PROFILES, record
 from tests.pipeline.jobs.inputs_page import Input, rows
 
@@ -34,10 +34,10 @@ MIDNIGHT = "2024-03-05T00:00:00Z"
 COUNTS = Tags(monitored="1", production="1")
 
 
-def change_option(tmp_path: Path, option: str, content: Any) -> Options:
+def change_option(tmp_path: Path, option: str, content: Any) -> AvailabilityOptions:
     file = tmp_path / f"{option}.json"
     file.write_text(content if isinstance(content, str) else json.dumps(content))
-    return Options(**{**PROFILES, option: str(file)})
+    return AvailabilityOptions(**{**PROFILES, option: str(file)})
 
 
 @pytest.mark.parametrize(("option", "content", "reason"), [
@@ -58,13 +58,13 @@ def test_what_is_wrong_in_a_file_is_said_with_field(tmp_path: Path, option: str,
 
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(WrongOption, match=r"option topology: /nowhere.json: No such file"):
-        inputs(Options(**{**PROFILES, "topology": "/nowhere.json"}))
+        inputs(AvailabilityOptions(**{**PROFILES, "topology": "/nowhere.json"}))
     with pytest.raises(WrongOption, match="option metric_profile: is needed where no sync_topic tells it"):
-        Options(aggregation_profile="aggregation_profile.json")
+        AvailabilityOptions(aggregation_profile="aggregation_profile.json")
 
 
 def test_truth_tables_of_ones_own_take_the_place_of_the_usual_orders(tmp_path: Path) -> None:
-    usual = inputs(Options(**PROFILES)).rules[""].metric_operation
+    usual = inputs(AvailabilityOptions(**PROFILES)).rules[""].metric_operation
     rows = [{"a": a, "b": b, "x": "OK" if "OK" in (a, b) else x} for (a, b), x in usual.table.items()]
     profile = {"available_states": ["OK"], "operations": [{"name": "AND", "truth_table": rows}]}
 
@@ -81,7 +81,7 @@ def test_the_items_of_one_date_hold_until_the_next_date() -> None:
         EndpointItem("A", "webdav", "w2", "2024-03-05", tags=COUNTS),
         EndpointItem("A", "webdav", "w3", "2024-03-05", tags=Tags(monitored="1")),
     ]
-    options = Options(**{**PROFILES, "topology": ""}, sync_topic="sync_data")
+    options = AvailabilityOptions(**{**PROFILES, "topology": ""}, sync_topic="sync_data")
     topology = inputs(
         options, Lists(endpoints={day: [i for i in items if i.date == day] for day in ("2024-03-01", "2024-03-05")})
     ).sites
@@ -104,23 +104,23 @@ def test_an_item_without_service_or_host_is_no_endpoint() -> None:
 
 def test_a_downtime_of_days_covers_each_of_them() -> None:
     down = Downtime("2024-03-04T12:00:00Z", "2024-03-06T06:00:00Z", hostname="w1", service="webdav")
-    known = inputs(Options(**PROFILES))
+    known = inputs(AvailabilityOptions(**PROFILES))
     known = replace(known, lists=known.lists._replace(downtimes={"": [down]}))
     found = known.on("2024-03-05", NOW)
 
-    assert found.laid_over("A", Place("webdav", "w1")) == [Span(-43_200, 108_000, "DOWNTIME")]
+    assert found.laid_over("A", Place("webdav", "w1")) == [StatusSpan(-43_200, 108_000, "DOWNTIME")]
     assert found.laid_over("A", Place("webdav", "w2")) == []
     assert found.laid_over("A", Place("webdav", "w1", "dav")) == found.laid_over("A", Place()) == []
     assert known.on("2024-03-09", NOW).overrides == ()
 
 
 def test_what_holds_on_a_day_is_the_same_value_when_the_file_is_read_again() -> None:
-    options = Options(**PROFILES, recomputations=str(EXAMPLE_FOLDER / "request_b.json"))
+    options = AvailabilityOptions(**PROFILES, recomputations=str(EXAMPLE_FOLDER / "request_b.json"))
     assert repr(inputs(options).on("2024-03-05", NOW)) == repr(inputs(options).on("2024-03-05", NOW + 5))
 
 
 def test_a_profile_of_which_nothing_counts_is_passed_over_when_a_message_brought_it() -> None:
-    options = Options(**{**PROFILES, "metric_profile": ""}, sync_topic="sync_data")
+    options = AvailabilityOptions(**{**PROFILES, "metric_profile": ""}, sync_topic="sync_data")
     fits, other = {"webdav": ["dav"]}, {"org.example.none": ["x"]}
 
     found = inputs(options, Lists(profiles={"2024-03-05": fits, "2024-03-06": other}))
@@ -149,7 +149,7 @@ FILES: dict[str, tuple[Any, Any]] = {
     "topology": (documents.EndpointItem, [{"group": "A", "service": "webdav", "hostname": "w1", "tags": COUNTED_TAGS}]),
     "groups": (documents.GroupItem, [{"group": "N", "subgroup": "A"}]),
     "downtimes": (documents.Downtime, [DOWNTIME]),
-    "recomputations": (documents.Request, [REQUEST]),
+    "recomputations": (documents.RecomputationRequest, [REQUEST]),
 }
 """Options, their kinds of file, and an example of each."""
 
@@ -162,7 +162,7 @@ def read_inputs(folder: Path, option: str = "", content: Any = None) -> Inputs:
     for name, (_, usual) in FILES.items():
         (folder / name).write_text(json.dumps(content if name == option else usual))
         files[name] = str(folder / name)
-    return inputs(Options(**files, report="R"))
+    return inputs(AvailabilityOptions(**files, report="R"))
 
 
 def outcome(found: Inputs) -> str:
@@ -265,7 +265,7 @@ def test_files_of_editors_are_read_by_their_mark(encoding: str, tmp_path: Path) 
         file = tmp_path / name
         file.write_bytes(file.read_text().encode(encoding))
 
-    assert outcome(inputs(Options(**{name: str(tmp_path / name) for name in FILES}, report="R"))) == plain
+    assert outcome(inputs(AvailabilityOptions(**{name: str(tmp_path / name) for name in FILES}, report="R"))) == plain
 
 
 @pytest.mark.parametrize("name", ["data", "root"])
@@ -309,9 +309,11 @@ def test_lists_of_downtimes_hold_for_their_days(tmp_path: Path) -> None:
 def test_a_status_that_is_applied_holds_where_its_last_name_is(
     change: dict[str, str], level: str, names: tuple[str | None, ...]
 ) -> None:
-    request = msgspec.convert({**NIGHT, "applied_status_changes": [{"state": "OK", **change}]}, documents.Request)
+    request = msgspec.convert(
+        {**NIGHT, "applied_status_changes": [{"state": "OK", **change}]}, documents.RecomputationRequest
+    )
     assert list(overrides("2024-03-05", [], [request], Defaults())) == [
-        Override(level, names, Span(0, 6 * 3600, "UNKNOWN")._replace(status="OK"))
+        Override(level, names, StatusSpan(0, 6 * 3600, "UNKNOWN")._replace(status="OK"))
     ]
 
 
@@ -320,7 +322,9 @@ def test_of_statuses_that_are_applied_the_one_that_names_more_counts() -> None:
         {"state": "CRITICAL", "service": "webdav", "group": "A"}, {"state": "OK", "service": "webdav"},
         {"state": "EXCLUDED", "service": "webdav"},
     ]  # fmt: skip
-    request = msgspec.convert({**NIGHT, "exclude": ["A"], "applied_status_changes": changes}, documents.Request)
+    request = msgspec.convert(
+        {**NIGHT, "exclude": ["A"], "applied_status_changes": changes}, documents.RecomputationRequest
+    )
 
     found = list(overrides("2024-03-05", [], [request], Defaults()))
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType
 from ams.client import Client, Message
 from ams.pipeline.job_run import Run, quarantine_of
 from ams.pipeline.jobs.availability.figures import EVENTS, OUTBOX
-from ams.pipeline.jobs.availability.inputs import Options
+from ams.pipeline.jobs.availability.inputs import AvailabilityOptions
 from ams.pipeline.jobs.availability.job import JOB, Outbox, run
 from ams.pipeline.tables import Table, rows_of
 from bench import availability as oracle
@@ -77,7 +77,7 @@ class MonitoredJob:
 
     def run(self, **options: str) -> None:
         run = Run(self.spark, self.work, self.garden.options, say=self.said.append)
-        JOB.run(run, Options(**{**PROFILES, "events_topic": "status_events", **options}))
+        JOB.run(run, AvailabilityOptions(**{**PROFILES, "events_topic": "status_events", **options}))
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +226,7 @@ def test_the_figures_of_made_up_days_are_those_of_the_oracle(spark: SparkSession
     synced = list(monitoring.sync_messages(7, DATE, sites=2))
     told = store_samples([*early, *late, *again, *synced, *synced])
     work = tmp_path / "work"
-    options = Options(sync_topic="sync_data", aggregation_profile=paths["aggregation_profile"])
+    options = AvailabilityOptions(sync_topic="sync_data", aggregation_profile=paths["aggregation_profile"])
 
     run(recorded_run(spark, work, told[: len(early)]), options)
     assert not (work / "results").exists()

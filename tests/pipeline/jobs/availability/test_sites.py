@@ -10,10 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.pipeline.jobs.availability.board import Board, as_page, sections
-from ams.pipeline.jobs.availability.documents import Defaults, Downtime, Group, Override, Place, Rules, overrides
+from ams.pipeline.jobs.availability.documents import (
+    Defaults,
+    Downtime,
+    Override,
+    Place,
+    ProfileRules,
+    ServiceGroup,
+    overrides,
+)
 from ams.pipeline.jobs.availability.figures import site_rows
 from ams.pipeline.jobs.availability.inputs import DayInputs
-from ams.pipeline.jobs.availability.sites import Result, timelines_of
+from ams.pipeline.jobs.availability.sites import ProbeResult, timelines_of
 from ams.pipeline.jobs.availability.timelines import (
     AND,
     BEST_FIRST,
@@ -22,7 +30,7 @@ from ams.pipeline.jobs.availability.timelines import (
     SEVERITY,
     STATUSES,
     Operation,
-    Span,
+    StatusSpan,
     Timeline,
     by_order,
     combine,
@@ -32,9 +40,9 @@ from ams.pipeline.jobs.availability.timelines import (
 from ams.pipeline.report import plots
 
 EVE, TODAY = "2024-03-04", "2024-03-05"
-RULES = Rules(
+RULES = ProfileRules(
     metrics={"ce": ("jobs", "tcp"), "se": ("dav",)}, metric_operation=AND, profile_operation=AND,
-    groups=(Group(OR, {"ce": OR}), Group(OR, {"se": OR})),
+    groups=(ServiceGroup(OR, {"ce": OR}), ServiceGroup(OR, {"se": OR})),
 )  # fmt: skip
 HOSTS = (Place("ce", "c1"), Place("ce", "c2"), Place("se", "s1"))
 MEASURED_PLACES = [host._replace(metric=metric) for host in HOSTS for metric in RULES.metrics[host.service]]
@@ -48,10 +56,10 @@ def inputs(day: str = TODAY, *down: Downtime, until: int = DAY, eve: DayInputs |
     return DayInputs(day, RULES, {"A": dict.fromkeys(HOSTS, "https://page.example/")}, over, until=until, eve=eve)
 
 
-def collect_results(results: list[tuple[Place, int, str]]) -> dict[Place, list[Result]]:
-    held: dict[Place, list[Result]] = {}
+def collect_results(results: list[tuple[Place, int, str]]) -> dict[Place, list[ProbeResult]]:
+    held: dict[Place, list[ProbeResult]] = {}
     for measured, second, status in results:
-        held.setdefault(measured, []).append(Result(second, status, "mon1", f"{status} at {second}"))
+        held.setdefault(measured, []).append(ProbeResult(second, status, "mon1", f"{status} at {second}"))
     return held
 
 
@@ -150,8 +158,8 @@ SECOND = st.sampled_from([0, 1, 2, 3, 5, 8, 13, 3600, DAY - 2, DAY - 1]) | st.in
 RESULTS = st.lists(st.tuples(SECOND, STATUS), max_size=8)
 TIMELINES = st.builds(holding, STATUS, RESULTS)
 SPANS = st.lists(
-    st.builds(Span, st.integers(-DAY, DAY * 2), st.integers(-DAY, DAY * 2), STATUS)
-    | st.builds(Span, SECOND, SECOND, STATUS),
+    st.builds(StatusSpan, st.integers(-DAY, DAY * 2), st.integers(-DAY, DAY * 2), STATUS)
+    | st.builds(StatusSpan, SECOND, SECOND, STATUS),
     max_size=4,
 )
 
@@ -202,7 +210,7 @@ def test_timelines_come_together_second_by_second(timelines: list[Timeline], ope
 
 @FEW_EXAMPLES
 @given(TIMELINES, SPANS)
-def test_what_is_laid_over_holds_inside_its_spans_and_nowhere_else(timeline: Timeline, spans: list[Span]) -> None:
+def test_what_is_laid_over_holds_inside_its_spans_and_nowhere_else(timeline: Timeline, spans: list[StatusSpan]) -> None:
     expected = by_second(timeline)
     for start, end, status in spans:
         for second in range(max(start, 0), min(end, DAY)):
@@ -245,7 +253,9 @@ FIGURES = pd.DataFrame(
     ],
     columns=["site", "date", "availability", "reliability", "partial"],
 )  # fmt: skip
-BOARD_SPANS = {"SITE-A": [plots.Span(datetime(2024, 3, 5, tzinfo=UTC), datetime(2024, 3, 6, tzinfo=UTC), "CRITICAL")]}
+BOARD_SPANS = {
+    "SITE-A": [plots.PlotSpan(datetime(2024, 3, 5, tzinfo=UTC), datetime(2024, 3, 6, tzinfo=UTC), "CRITICAL")]
+}
 
 
 def test_the_least_available_site_comes_first_and_one_without_figures_last() -> None:

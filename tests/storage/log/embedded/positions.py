@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, LogUnavailable
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.offsets import Range, bitmap_of, ranges_of
-from ams.storage.cursors.acks import Change
+from ams.storage.cursors.acks import AckUpdate
 from ams.storage.cursors.base import NO_DEADLINE
 from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.log.embedded import EmbeddedLog
@@ -103,11 +103,11 @@ async def settle(cursors: EmbeddedCursors, key: SubscriptionId, chance: random.R
         await cursors.take_over(key, TOPIC)
     else:
         failures = {Offset(progress.floor + chance.randrange(60)): chance.randrange(1, 9)}
-        await cursors.settle(key, progress.epoch, progress.run, Change(done, failures))
+        await cursors.settle(key, progress.epoch, progress.run, AckUpdate(done, failures))
 
 
 async def facts(cursors: EmbeddedCursors, key: SubscriptionId) -> Facts:
     if key not in await cursors.subscriptions():
         return None
     progress = await cursors.progress(key)
-    return progress.floor, ranges_of(progress.done), dict(progress.failures), await cursors.lost(key, {})
+    return progress.floor, ranges_of(progress.done), dict(progress.failures), await cursors.lost_messages(key, {})

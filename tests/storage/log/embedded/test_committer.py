@@ -11,9 +11,9 @@ from ams.core.clock import ManualClock
 from ams.storage.log.embedded import check
 from ams.storage.log.embedded.catalog import Tail, TopicState
 from ams.storage.log.embedded.committer import Committer, Space
-from ams.storage.log.embedded.group_commit import Append, Chore, Control, Outcome
+from ams.storage.log.embedded.group_commit import Append, Chore, CommitOutcome, Control
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import Kind, decode_header
+from ams.storage.log.embedded.record import RecordKind, decode_header
 from ams.storage.log.embedded.recovery import recover
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Spares, Writer, seed_of
 from simulation.unreliable_disk import UnreliableDisk
@@ -33,7 +33,7 @@ class ReportingCommitter:
         self.writers = writers = {
             kind.code: Writer(kind, "/log", disk, sequences, settings, spares) for kind in CLASSES
         }
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[CommitOutcome] = []
         self.done: list[asyncio.Future[None]] = []
         space = Space(disk, "/log", clock, settings, spares)
         self.committer = Committer(writers, space, clock, settings, 0, self._tell)
@@ -93,7 +93,7 @@ def test_appends_and_controls_of_a_topic_keep_their_order():
     state = topic(1)
     before, after = append(state), append(state)
 
-    told.run(before, Control(Kind.RETENTION, state, None, 1000), after)
+    told.run(before, Control(RecordKind.RETENTION, state, None, 1000), after)
 
     assert [(each.code, bool(each.shares), bool(each.controls)) for each in told.outcomes] == [
         (2, True, False), (0, False, True), (0, True, False),
@@ -104,7 +104,7 @@ def test_appends_and_controls_of_a_topic_keep_their_order():
 def test_controls_of_many_topics_share_a_sync_and_those_of_one_are_done_one_after_the_other():
     told = ReportingCommitter(UnreliableDisk())
     states = [topic(number) for number in range(50)]
-    told.run(*[Control(Kind.RETENTION, each, None, age) for age in (1000, 10**9, 1000) for each in states])
+    told.run(*[Control(RecordKind.RETENTION, each, None, age) for age in (1000, 10**9, 1000) for each in states])
 
     assert [(each.code, len(each.controls)) for each in told.outcomes if each.controls] == [(0, 50), (3, 50), (0, 50)]
     assert {each.kind for each in states} == {CLASSES[0]}
@@ -194,8 +194,8 @@ def test_others_are_committed_between_the_slices_of_a_large_append_and_what_its_
     large = large_append(1)
     after, other = append(large.topic, 100), topic(2)
 
-    works = [Control(Kind.OLDEST, large.topic, None), after, *(append(other, 100) for _ in range(3))]
-    assert list_works(told_in_between(works, large)) == [2, 2, 2, 1, Kind.OLDEST, 1]
+    works = [Control(RecordKind.OLDEST, large.topic, None), after, *(append(other, 100) for _ in range(3))]
+    assert list_works(told_in_between(works, large)) == [2, 2, 2, 1, RecordKind.OLDEST, 1]
     assert (large.answer.first, after.answer.first) == (0, 20)
 
 
@@ -240,7 +240,7 @@ def work_of(topics: list[TopicState], what: str, *arguments: int) -> Append | Co
         return Chore(None, seal_all=bool(arguments[0]))
     state = topics[arguments[0]]
     if what == "retention":
-        return Control(Kind.RETENTION, state, None, arguments[1])
+        return Control(RecordKind.RETENTION, state, None, arguments[1])
     made = append(state, arguments[1])
     made.fragments = [b"x" * 100] * (arguments[1] // 100)
     return made

@@ -74,7 +74,7 @@ async def test_memory_does_not_grow_with_the_number_of_keys(engine: Embedded) ->
 
 
 async def test_a_key_is_free_when_its_caller_leaves_while_the_topic_is_held(log: EmbeddedLog, topic: TopicId) -> None:
-    async with log.held(topic):
+    async with log.hold_appends(topic):
         leaving = asyncio.ensure_future(log.append(topic, texts("a"), key="k"))
         for _ in range(10):  # it waits for the topic by then
             await asyncio.sleep(0)

@@ -5,7 +5,7 @@ import pytest
 
 from ams.core.names import TopicId
 from ams.storage.log.base import Bounds
-from ams.storage.log.embedded import EmbeddedLog, Part
+from ams.storage.log.embedded import EmbeddedLog, LogFile
 from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, make_messages, new_topic, texts
 
@@ -15,12 +15,12 @@ def engine() -> Embedded:
     return Embedded(options={"segment_bytes": 4000, "retention": HOUR})
 
 
-async def parts_now(log: EmbeddedLog) -> Sequence[Part]:
-    async with log.kept() as parts:
+async def parts_now(log: EmbeddedLog) -> Sequence[LogFile]:
+    async with log.keep_files() as parts:
         return await parts()
 
 
-def copy_parts(engine: Embedded, parts: Sequence[Part]) -> Embedded:
+def copy_parts(engine: Embedded, parts: Sequence[LogFile]) -> Embedded:
     """Copy the current parts to another disk."""
     target = UnreliableDisk()
     for name, length in parts:
@@ -83,7 +83,7 @@ async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(en
         topic = await new_topic(log)
         await log.append(topic, make_messages(0, 20, size=300))
         await log.retain()
-        async with log.kept() as parts:
+        async with log.keep_files() as parts:
             listed = await parts()
             engine.clock.advance(3 * HOUR)
             await log.retain()
@@ -102,7 +102,7 @@ async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(en
 async def test_no_index_comes_before_list_or_end(engine: Embedded, log: EmbeddedLog, topic: TopicId, listed: bool):
     """The backup holds the registry's lock until it asks for the list."""
     await log.append(topic, make_messages(0, 20, size=300))
-    async with log.kept() as parts:
+    async with log.keep_files() as parts:
         await log.append(topic, make_messages(20, 20, size=300))
         await log.retain()
         assert engine.disk.paths(".idx") == []

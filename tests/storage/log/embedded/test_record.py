@@ -57,7 +57,9 @@ NUMBER = st.integers(0, 2**63)
 HASH = st.binary(min_size=16, max_size=16)
 NOTES = st.builds(R.KeyNote, st.binary(min_size=1, max_size=1020), HASH, NUMBER, st.integers(1, 2**32 - 1))
 REQUESTS = st.lists(
-    st.builds(R.Request, st.integers(1, 1000), st.integers(0, 2**32 - 1), st.none() | NOTES), min_size=1, max_size=5
+    st.builds(R.RecordRequest, st.integers(1, 1000), st.integers(0, 2**32 - 1), st.none() | NOTES),
+    min_size=1,
+    max_size=5,
 )
 LARGE_FRAGMENTS = st.integers(1000, 8000).map(bytes)
 """Fragments that stay separate parts, some larger than a checksum step."""
@@ -68,15 +70,18 @@ TOPIC = b"topic-of-16-byte"
 @st.composite
 def records(draw):
     requests, fragments = draw(REQUESTS), draw(FRAGMENTS)
-    header = R.Header(
-        R.Kind.MESSAGES, draw(st.booleans()), draw(st.binary(min_size=16, max_size=16)), draw(NUMBER), draw(NUMBER),
+    header = R.RecordHeader(
+        R.RecordKind.MESSAGES, draw(st.booleans()), draw(st.binary(min_size=16, max_size=16)), draw(NUMBER),
+        draw(NUMBER),
         draw(NUMBER), draw(st.integers(0, 2**32 - 1)), len(fragments), len(requests),
         has_ordering_keys=draw(st.booleans()),
     )  # fmt: skip
     return header, requests, fragments, draw(st.integers(0, 2**32 - 1))
 
 
-def encode_record(header: R.Header, requests: Sequence[R.Request], fragments: Sequence[bytes], seed: int) -> bytes:
+def encode_record(
+    header: R.RecordHeader, requests: Sequence[R.RecordRequest], fragments: Sequence[bytes], seed: int
+) -> bytes:
     notes = [R.encode_note(*each.note) if each.note else b"" for each in requests]
     heads = [
         number
@@ -134,7 +139,9 @@ def test_a_record_of_another_segment_is_not_one_of_this(record, other):
 
 
 def test_a_record_of_another_topic_is_not_taken_for_the_one_asked_for():
-    written = encode_record(R.Header(R.Kind.MESSAGES, True, TOPIC, 0, 0, 1, 0, 1, 1), [R.Request(1, 1)], [b"x"], 1)
+    written = encode_record(
+        R.RecordHeader(R.RecordKind.MESSAGES, True, TOPIC, 0, 0, 1, 0, 1, 1), [R.RecordRequest(1, 1)], [b"x"], 1
+    )
     with pytest.raises(Damaged, match="another topic"):
         check_record(written, 0, 1, b"another-of-16-by")
 
@@ -147,7 +154,7 @@ def test_a_checksum_in_slices_is_the_checksum_of_the_whole(data, seed):
 
 @given(st.none() | st.integers(1, 2**62))
 def test_a_retention_is_read_as_it_was_written(retention):
-    assert R.read_control(R.control_body(R.Kind.RETENTION, retention, 0)) == (retention, 0)
+    assert R.read_control(R.control_body(R.RecordKind.RETENTION, retention, 0)) == (retention, 0)
 
 
 @given(st.text(), st.dictionaries(st.text(), st.text()))
@@ -171,7 +178,7 @@ def append(state: TopicState, number: int, sizes: list[int], *, key: bytes = b""
 
 
 class DecodedRecord(NamedTuple):
-    requests: list[R.Request]
+    requests: list[R.RecordRequest]
     fragments: list[bytes]
     last: bool
 
@@ -217,7 +224,7 @@ def test_small_appends_share_a_record_and_a_key_is_noted_once_with_its_answer():
     assert [describe_note(request) for request in rest.requests] == [(b"l", 10, 2)]
 
 
-def describe_note(request: R.Request) -> tuple[bytes, int, int] | None:
+def describe_note(request: R.RecordRequest) -> tuple[bytes, int, int] | None:
     return request.note and (request.note.key, request.note.first, request.note.messages)
 
 
@@ -237,7 +244,7 @@ def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_
     data = b"".join(packed.parts)
     for placed in packed.records:
         header = R.decode_header(data, S.seed_of(4), placed.position - 1000)
-        assert isinstance(header, R.Header)
+        assert isinstance(header, R.RecordHeader)
         assert (header.topic, header.first, header.time, header.commit) == (
             placed.topic.id, placed.first, placed.time, 77,
         )  # fmt: skip

@@ -20,7 +20,7 @@ def engine() -> Embedded:
 
 
 async def sizes(log: EmbeddedLog, *topics: TopicId) -> list[int]:
-    return list((await log.stored(topics)).values())
+    return list((await log.stored_bytes(topics)).values())
 
 
 async def flood(log: EmbeddedLog, topic: TopicId, segments: int) -> None:
@@ -46,16 +46,16 @@ async def test_what_topics_take_is_the_same_after_a_restart_and_less_when_segmen
         await log.retain()
         assert await sizes(log, a, b) == [0, 0]
         await log.drop(a)
-        assert await log.stored([a, b]) == {b: 0}
+        assert await log.stored_bytes([a, b]) == {b: 0}
 
 
 async def test_segments_of_dropped_topics_alone_go_at_once(engine: Embedded, log: EmbeddedLog):
     a, b = await new_topic(log), await new_topic(log)
     await log.append(b, texts("one"))
     await flood(log, a, 4)
-    await log.loaded()
+    await log.end_load()
     await flood(log, a, 4)
-    await log.loaded()
+    await log.end_load()
     before = engine.disk.used_bytes("/log")
     await log.drop(a)
     await log.retain()

@@ -13,11 +13,11 @@ from ams.core.names import Offset, new_topic_id
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import Bounds
 from ams.storage.log.kafka.administration import NewTopic, alter, create_topics, describe, wait_for_leaders
-from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.fetch import SCAN, fetch_part
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import FIRST, Partition, partition_of
-from ams.storage.log.kafka.reader import Reader
+from ams.storage.log.kafka.reader import KafkaReader
 from ams.storage.log.kafka.records import batches
 from tests.support.parts import kafka_servers
 
@@ -36,8 +36,8 @@ async def raw_batches(servers: str, partition: Partition, bounds: Bounds) -> lis
 
 
 @contextlib.asynccontextmanager
-async def open_connection(servers: str) -> AsyncIterator[Connection]:
-    connection = await Connection.open(KafkaOptions(servers=servers, prefix="none", replication=1, min_isr=1))
+async def open_connection(servers: str) -> AsyncIterator[KafkaConnection]:
+    connection = await KafkaConnection.open(KafkaOptions(servers=servers, prefix="none", replication=1, min_isr=1))
     try:
         yield connection
     finally:
@@ -120,10 +120,10 @@ async def produce(partition: Partition, values: Sequence[bytes | None], **settin
 
 
 @contextlib.asynccontextmanager
-async def open_reader(**changes: Any) -> AsyncIterator[tuple[Connection, Reader]]:
+async def open_reader(**changes: Any) -> AsyncIterator[tuple[KafkaConnection, KafkaReader]]:
     given = KafkaOptions(servers=kafka_servers(), **({"replication": 1, "min_isr": 1} | changes))
-    connection = await Connection.open(given)
-    reader = Reader(connection, given, Supervisor())
+    connection = await KafkaConnection.open(given)
+    reader = KafkaReader(connection, given, Supervisor())
     try:
         yield connection, reader
     finally:

@@ -10,7 +10,7 @@ from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, Topi
 from ams.core.names import Offset, TopicId, new_topic_id, new_uuid
 from ams.storage.log.base import Appended, Bounds, content_hash, key_hash
 from ams.storage.log.kafka import keys
-from ams.storage.log.kafka.fetch import CONSUMER, FOLLOWER, Part
+from ams.storage.log.kafka.fetch import CONSUMER, FOLLOWER, FetchedPart
 from ams.storage.log.kafka.idempotency_store import PublishedBytes
 from ams.storage.log.kafka.keys import CLAIM_WAIT_MS, KEY, find_append
 from ams.storage.log.kafka.log import KafkaLog
@@ -140,8 +140,8 @@ async def test_who_stood_still_until_its_claim_was_taken_over_does_not_give_up_t
         async def is_taken_over() -> bool:
             return not (await engine.idempotency.stored_claim(topic, hashed)).age
 
-        async with second.held(topic):
-            async with log.held(topic):
+        async with second.hold_appends(topic):
+            async with log.hold_appends(topic):
                 slow = asyncio.ensure_future(log.append(topic, texts("aaaa"), key="k"))
                 await wait_until_async(lambda: engine.idempotency.stored_claim(topic, hashed))
                 engine.clock.advance(CLAIM_WAIT_MS)
@@ -174,7 +174,7 @@ async def test_nobody_waits_long_for_a_claim_to_be_settled_nor_for_others_with_t
         monkeypatch.setattr(engine.idempotency, "settle", lambda *_: asyncio.Event().wait())
 
         assert (await log.append(topic, texts("aaaa"), key="k")).first == 1
-        async with log.held(topic):
+        async with log.hold_appends(topic):
             callers = [log.append(topic, texts("bbbb"), key="another") for _ in range(3)]
             answers = await asyncio.gather(*callers, return_exceptions=True)
         assert [type(each) for each in answers] == [LogUnavailable] * 3
@@ -182,7 +182,7 @@ async def test_nobody_waits_long_for_a_claim_to_be_settled_nor_for_others_with_t
 
 async def test_a_key_stays_claimed_when_its_topic_is_taken_for_gone(engine: Kafka, log: KafkaLog, topic: TopicId):
     """Its messages may still be stored."""
-    async with log.held(topic):
+    async with log.hold_appends(topic):
         appending = asyncio.ensure_future(log.append(topic, texts("aaaa"), key="k"))
         await wait_until_async(lambda: engine.idempotency.stored_claim(topic, key_hash(topic, b"k")))
         log._topics.forget(await log._partition(topic))
@@ -249,8 +249,8 @@ async def test_batches_of_others_that_cannot_be_read_hold_up_no_search(monkeypat
     foreign[22] |= flag  # 7: a compression that there is not
     ours[7] = 1  # its first offset
 
-    async def fetch_part(*_: object, until: float) -> Part:
-        return Part(2, bytes(sign_batch(foreign)) + bytes(ours))
+    async def fetch_part(*_: object, until: float) -> FetchedPart:
+        return FetchedPart(2, bytes(sign_batch(foreign)) + bytes(ours))
 
     monkeypatch.setattr(keys, "fetch_part", fetch_part)
     partition = Partition(new_topic_id(), "ams.x")

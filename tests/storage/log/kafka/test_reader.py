@@ -6,7 +6,7 @@ import pytest
 from ams.core.messages import message, parse
 from ams.storage.log.base import Appended, Bounds
 from ams.storage.log.kafka import reader
-from ams.storage.log.kafka.connection import ASK, Connection
+from ams.storage.log.kafka.connection import ASK, KafkaConnection
 from tests.storage.log.kafka import stored
 from tests.support.waiting import wait_until_async
 
@@ -32,13 +32,13 @@ async def other_reader():
 @pytest.fixture
 def request_lanes(monkeypatch):
     """Return the lanes of all requests to brokers, which are answered soon."""
-    asked, send = [], Connection.send
+    asked, send = [], KafkaConnection.send
 
     def note_lane(self, node, request, lane=ASK):
         asked.append(lane)
         return send(self, node, request, lane)
 
-    monkeypatch.setattr(Connection, "send", note_lane)
+    monkeypatch.setattr(KafkaConnection, "send", note_lane)
     monkeypatch.setitem(reader.WAIT_MS, reader.LONG_POLL, 20)
     return asked
 
@@ -83,7 +83,7 @@ async def test_reads_at_the_tail_hold_what_this_node_appended(node):
     assert await node.read(partition, 0, **READ_LIMITS) == []
     fragments = [message(text).fragment for text in ("QQ==", "Qg==")]
     await stored.produce(partition, [b"A", b"B"])
-    node.appended(partition, Appended(0, 2, 5), fragments)
+    node.cache_appended(partition, Appended(0, 2, 5), fragments)
     assert [each.fragment for each in await node.read(partition, 0, max_messages=2, max_bytes=1 << 20)] == fragments
 
 
@@ -91,7 +91,7 @@ async def test_a_read_holds_no_more_than_what_came_before_a_gap_in_memory(node):
     partition = await stored.make()
     await node.read(partition, 0, **READ_LIMITS)
     await stored.produce(partition, [b"A", b"B", b"C"])
-    node.appended(partition, Appended(2, 1, 5), [message("Qw==").fragment])
+    node.cache_appended(partition, Appended(2, 1, 5), [message("Qw==").fragment])
     assert values(await node.read(partition, 0, **READ_LIMITS)) == ["QQ==", "Qg==", "Qw=="]
 
 

@@ -16,7 +16,7 @@ from ams.core.names import TopicId
 from ams.storage.log.base import Appended, Bounds
 from ams.storage.log.kafka import batches
 from ams.storage.log.kafka.batches import LAST_EPOCH, LAST_SEQUENCE, Producer, TopicQueue, Unsent
-from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.log import KafkaLog
 from tests.storage.log.engines import Kafka, all_fragments, fragments, make_messages, new_topic, texts
 from tests.storage.log.kafka.stored import raw_batches
@@ -25,7 +25,7 @@ from tests.support.waiting import PATIENCE_SECONDS, some_turns, wait_until_async
 pytestmark = pytest.mark.kafka
 
 
-class LossyConnection(Connection):
+class LossyConnection(KafkaConnection):
     lose_answers = 0
     lose_requests = 0
     sent = 0
@@ -129,7 +129,7 @@ async def test_a_batch_given_up_is_shut_out_by_what_follows_it(log: LossyLog, to
     queue.renew()
     await log.append(topic, texts("cccc"))
 
-    batch = batches.Batch([batches.Request([(b"late", [])], [], 4, 1.0)], 100)
+    batch = batches.AppendBatch([batches.AppendRequest([(b"late", [])], [], 4, 1.0)], 100)
     await batches.make(late, batch, 2**20, 0)
     node = await log.connection.leader(queue.partition, until=asyncio.get_running_loop().time() + 8)
     publish = ProduceRequest(None, -1, 3000, [(queue.partition.name, [(0, batch.data)])])
@@ -258,7 +258,7 @@ async def test_a_sequence_near_its_end_begins_again_in_the_next_epoch(log: Lossy
     queue.sequence = 0
     await log.append(topic, texts("bbbb"))
     queue.sequence = LAST_SEQUENCE - 10
-    queue.batch = batches.Batch([], 0, 1)
+    queue.batch = batches.AppendBatch([], 0, 1)
     queue.settle()
     assert (queue.sequence, queue.producer.epoch) == (0, 2)
 

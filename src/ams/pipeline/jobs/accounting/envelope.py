@@ -167,7 +167,7 @@ MAX_NESTED_ENVELOPES: Final = 3  # an encrypted text that is signed inside has t
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
+class EnvelopeTrust:
     """Files to verify senders and decrypt texts; all may be absent."""
 
     ca: str = ""  # a PEM file, or a folder of them, of the authorities whose certificates are believed
@@ -198,7 +198,7 @@ class Opened(NamedTuple):
     signer: str  # the sender's name in slash form; empty when nothing was signed
 
 
-def open_envelope(data: bytes, trust: Trust, depth: int = 0) -> Opened:
+def open_envelope(data: bytes, trust: EnvelopeTrust, depth: int = 0) -> Opened:
     """Open an envelope; raises `Broken` if it cannot be opened or its signature does not hold."""
     if not MIME.match(data):
         return Opened(data, "")
@@ -255,7 +255,7 @@ def _decode_body(headers: Message, body: bytes) -> bytes:
     raise Broken(f"envelope: its encoding is {encoding[:40]!r}")
 
 
-def _decrypt(headers: Message, body: bytes, trust: Trust) -> bytes:
+def _decrypt(headers: Message, body: bytes, trust: EnvelopeTrust) -> bytes:
     if headers.get_param("smime-type", "enveloped-data") != "enveloped-data":
         raise Broken("envelope: signed but not as a part beside the text")
     if not trust.key:
@@ -268,7 +268,7 @@ def _decrypt(headers: Message, body: bytes, trust: Trust) -> bytes:
         raise Broken("encrypted: not for the key given, or in a way that cannot be opened") from error
 
 
-def _check_certificate(signature: Signature, trust: Trust) -> None:
+def _check_certificate(signature: Signature, trust: EnvelopeTrust) -> None:
     certificate = signature.certificate
     if not certificate.not_valid_before_utc <= signature.time <= certificate.not_valid_after_utc:
         raise Broken("signature: made when its certificate was not valid")

@@ -21,10 +21,10 @@ from pyspark.sql.types import ArrayType, StructType
 
 from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.accounting import summaries
-from ams.pipeline.jobs.accounting.envelope import Trust
-from ams.pipeline.jobs.accounting.reader import Reader
+from ams.pipeline.jobs.accounting.envelope import EnvelopeTrust
+from ams.pipeline.jobs.accounting.reader import AccountingReader
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.message_parser import parsed
+from ams.pipeline.message_parser import parse_messages
 from ams.pipeline.postgres import VARIABLE, Rows, Session, address, identifier, load, map_errors, open_session, write
 from ams.pipeline.session import persist_rows
 from ams.pipeline.tables import Table
@@ -71,7 +71,7 @@ def _replace_in_database(frame: DataFrame, to: str, name: str) -> int:
 MARK = "accounting.batch"  # the file in the work folder with the last batch that results were computed of
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AccountingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the job."""
 
     topics: tuple[str, ...] = ("gLite-APEL", "eu-egi-cloud-accounting", "eu-egi-storage-accounting")
@@ -92,17 +92,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     `AMS_PIPELINE_DATABASE`, and where that is not set either they stay in files."""
 
 
-def run(run: Run, options: Options) -> None:
+def run(run: Run, options: AccountingOptions) -> None:
     """Read what came, keep it, and bring the months it is of up to date."""
     # Tasks may work in another folder than we do.
-    trust = Trust(*(each and os.path.abspath(each) for each in (options.ca, options.key, options.certificate)))
+    trust = EnvelopeTrust(*(each and os.path.abspath(each) for each in (options.ca, options.key, options.certificate)))
     trust.check()
-    reader = Reader(trust, options.signed_only)
+    reader = AccountingReader(trust, options.signed_only)
     to = prepared_database(options.database) if options.database or VARIABLE in os.environ else ""
     records = _records_of(run)
 
     def handle(batch: DataFrame, batch_id: int) -> None:
-        with parsed(batch, reader, summaries.RECORD) as (found, broken):
+        with parse_messages(batch, reader, summaries.RECORD) as (found, broken):
             run.append(records, found, batch_id)
             run.quarantine(broken, batch_id)
 
@@ -155,4 +155,4 @@ def refresh(run: Run, to: str) -> None:
     write_whole(Disk(), str(mark), str(last).encode())
 
 
-JOB = Job("accounting", "Usage records of jobs, machines and storage, to monthly summaries", Options, run)
+JOB = Job("accounting", "Usage records of jobs, machines and storage, to monthly summaries", AccountingOptions, run)

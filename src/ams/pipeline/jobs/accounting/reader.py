@@ -11,7 +11,7 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.accounting.envelope import Trust, open_envelope
+from ams.pipeline.jobs.accounting.envelope import EnvelopeTrust, open_envelope
 from ams.pipeline.jobs.accounting.record_formats import (
     CAR_JOB,
     ENERGY,
@@ -42,10 +42,10 @@ class _BrokenText(Broken):
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class AccountingReader:
     """Reads messages; one is set aside once, however many of its records are broken: it may be a megabyte."""
 
-    trust: Trust = Trust()
+    trust: EnvelopeTrust = EnvelopeTrust()
     signed_only: bool = False
     now: datetime | None = None  # the time that ends are compared with; None: when the message is read
 

@@ -70,7 +70,7 @@ def whole(value: object) -> int:
     return _in_bounds(found, value)
 
 
-def rounded(value: object) -> int:
+def round_half_up(value: object) -> int:
     """Return a number that is not negative, as a whole one, halves rounded up: what is measured has fractions."""
     return _in_bounds(int(_exact(value).to_integral_value("ROUND_HALF_UP")), value)
 
@@ -108,7 +108,7 @@ def _in_bounds(found: int, value: object) -> int:
 
 def duration(value: object) -> int:
     """Return a duration in seconds, halves rounded up."""
-    seconds = rounded(value)
+    seconds = round_half_up(value)
     if seconds > LONGEST_DURATION:
         raise ValueError(f"is longer than can be: {abbreviate(value)}")
     return seconds

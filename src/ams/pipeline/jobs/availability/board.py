@@ -21,7 +21,7 @@ class Board(NamedTuple):
 
     figures: pd.DataFrame
     """Of each site and day: `site`, `date`, `availability`, `reliability`, `partial`; NaN is not defined."""
-    timelines: Mapping[str, Sequence[plots.Span]]  # the statuses of each site on the last day
+    timelines: Mapping[str, Sequence[plots.PlotSpan]]  # the statuses of each site on the last day
 
     @property
     def availability(self) -> pd.DataFrame:
@@ -39,11 +39,11 @@ def board(figures: DataFrame, statuses: DataFrame) -> Board:
     shown = sites.where(F.col("date").isin(days)).select("site", "date", *percents, "partial")
     seconds = (F.unix_timestamp(name) for name in ("start", "end"))
     of_day = statuses.where((F.col("type") == "endpoint_group") & (F.col("date") == max(days, default="")))
-    strips: dict[str, list[plots.Span]] = {}
+    strips: dict[str, list[plots.PlotSpan]] = {}
     rows = of_day.orderBy("start").select("endpoint_group", *seconds, "status").collect() if days else []
     for site, start, end, status in rows:
         begin, until = (datetime.fromtimestamp(second, UTC) for second in (start, end))
-        strips.setdefault(site, []).append(plots.Span(begin, until, status))
+        strips.setdefault(site, []).append(plots.PlotSpan(begin, until, status))
     return Board(shown.toPandas(), strips)
 
 

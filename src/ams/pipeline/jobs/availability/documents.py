@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origi
 
 import msgspec
 
-from ams.pipeline.jobs.availability.timelines import AND, OR, STATUSES, Operation, Span
+from ams.pipeline.jobs.availability.timelines import AND, OR, STATUSES, Operation, StatusSpan
 
 _WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 Status = Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL"]
@@ -114,7 +114,7 @@ class OperationsProfile(Document, frozen=True):
     operations: tuple[_TruthTable, ...] = ()
 
 
-class Group(NamedTuple):
+class ServiceGroup(NamedTuple):
     """Services that can stand in for each other, with their operations."""
 
     operation: Operation
@@ -122,14 +122,14 @@ class Group(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ProfileRules:
     """The three profiles, combined for the computation."""
 
     metrics: Mapping[str, tuple[str, ...]]
     """Metrics by service, for services in the metric profile and in a group."""
     metric_operation: Operation
     profile_operation: Operation
-    groups: tuple[Group, ...]
+    groups: tuple[ServiceGroup, ...]
     available: tuple[str, ...] = ("OK", "WARNING")
     defaults: Defaults = Defaults()
 
@@ -150,13 +150,15 @@ class Rules:
         """Combine three profiles. Raises `ValueError` for an undefined or incomplete operation."""
         known = {"AND": AND, "OR": OR, **{table.name: table.operation() for table in operations.operations}}
 
-        def named(name: str) -> Operation:
+        def find_operation(name: str) -> Operation:
             if name not in known:
                 raise ValueError(f"operation {name} is not known; there are {', '.join(sorted(known))}")
             return known[name]
 
         groups = tuple(
-            Group(named(group.operation), {each.name: named(each.operation) for each in group.services})
+            ServiceGroup(
+                find_operation(group.operation), {each.name: find_operation(each.operation) for each in group.services}
+            )
             for group in aggregation.groups
         )
         grouped = {service for group in groups for service in group.services}
@@ -167,8 +169,8 @@ class Rules:
         }
         return cls(
             dict(sorted(counting.items())),
-            named(aggregation.metric_operation),
-            named(aggregation.profile_operation),
+            find_operation(aggregation.metric_operation),
+            find_operation(aggregation.profile_operation),
             groups,
             tuple(sorted(set(operations.available_states))),
             operations.defaults,
@@ -256,9 +258,9 @@ class Period(Document, frozen=True):
         """True if it ends before it starts."""
         return moment(self.end_time) < moment(self.start_time)
 
-    def on(self, day: str, status: str) -> Span:
+    def on(self, day: str, status: str) -> StatusSpan:
         """Return the period in seconds of a day; it may exceed the day."""
-        return Span(moment(self.start_time) - midnight(day), moment(self.end_time) - midnight(day), status)
+        return StatusSpan(moment(self.start_time) - midnight(day), moment(self.end_time) - midnight(day), status)
 
 
 class Downtime(Period, frozen=True):
@@ -316,7 +318,7 @@ class _StatusChange(Document, frozen=True):
     def names(self) -> tuple[str, str, str, str]:
         return self.group, self.service, self.hostname or self.endpoint, self.metric
 
-    def over(self, span: Span) -> "Override":
+    def over(self, span: StatusSpan) -> "Override":
         """Return it as an `Override` on the level of the last name it has."""
         last = max(place for place, name in enumerate(self.names) if name)
         names = (name or None if place <= last else "" for place, name in enumerate(self.names))
@@ -329,7 +331,7 @@ class _MonitoringHost(Period, frozen=True):
     host: str
 
 
-class Request(Period, frozen=True):
+class RecomputationRequest(Period, frozen=True):
     """A request to recompute a period without some results."""
 
     NOT_TAKEN = frozenset({"id", "requester_name", "requester_email", "timestamp", "history"})
@@ -351,7 +353,7 @@ class Override(NamedTuple):
 
     level: str
     names: tuple[str | None, ...]  # site, service, hostname and metric; None is any
-    span: Span
+    span: StatusSpan
 
     def covers(self, site: str, place: Place) -> bool:
         """Return whether it covers a place in a site."""
@@ -360,7 +362,7 @@ class Override(NamedTuple):
 
 
 def overrides(
-    day: str, downtimes: Iterable[Downtime], requests: Iterable[Request], defaults: Defaults
+    day: str, downtimes: Iterable[Downtime], requests: Iterable[RecomputationRequest], defaults: Defaults
 ) -> Iterator[Override]:
     """Return the overrides of downtimes and requests, in seconds of a day."""
     for each in downtimes:

@@ -22,7 +22,7 @@ from pyspark.sql.types import DecimalType
 
 from ams.pipeline.jobs.availability.documents import Place
 from ams.pipeline.jobs.availability.inputs import DayInputs, day_before
-from ams.pipeline.jobs.availability.sites import Result, Results, Timelines, events_of, timelines_of
+from ams.pipeline.jobs.availability.sites import ProbeResult, Results, Timelines, events_of, timelines_of
 from ams.pipeline.jobs.availability.timelines import DAY, SEVERITY
 from ams.pipeline.jobs.base import columns
 
@@ -113,11 +113,11 @@ def compute_rows(results: DataFrame, days: Sequence[DayInputs], report: str, rep
 
     def compute(table: pa.Table) -> pa.Table:
         rows = table.to_pylist()
-        held: dict[str, dict[Place, list[Result]]] = {}
+        held: dict[str, dict[Place, list[ProbeResult]]] = {}
         for row in rows:
             if row["date"] is not None:
                 place = Place(*(row[name] for name in _METRIC))
-                result = Result(row["second"], *(row[name] for name in _RESULT_COLUMNS))
+                result = ProbeResult(row["second"], *(row[name] for name in _RESULT_COLUMNS))
                 held.setdefault(row["date"], {}).setdefault(place, []).append(result)
         found = site_rows(rows[0]["endpoint_group"], held, days, report, repeat)
         return pa.Table.from_pylist(list(found), schema=to_arrow_schema(ROWS))

@@ -16,9 +16,9 @@ import msgspec
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.availability import documents
-from ams.pipeline.jobs.availability.documents import Place, Profile, Rules, midnight
+from ams.pipeline.jobs.availability.documents import Place, Profile, ProfileRules, midnight
 from ams.pipeline.jobs.availability.parse import Lists, Shape
-from ams.pipeline.jobs.availability.timelines import DAY, Span
+from ams.pipeline.jobs.availability.timelines import DAY, StatusSpan
 from ams.pipeline.jobs.fields import in_utf8
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ P = TypeVar("P", bound=documents.Period)
 Dated = TypeVar("Dated", documents.EndpointItem, documents.GroupItem)
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AvailabilityOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the availability job; paths are of JSON files."""
 
     aggregation_profile: str
@@ -70,7 +70,7 @@ class DayInputs:
     """Inputs of a day except results. Equal inputs have equal `repr`, also in another process."""
 
     day: str
-    rules: Rules
+    rules: ProfileRules
     sites: Mapping[str, Mapping[Place, str]]  # the endpoints that count, of each site, and the page of each
     overrides: tuple[documents.Override, ...] = ()
     distrusted: tuple[tuple[str, int, int, str], ...] = ()
@@ -83,7 +83,7 @@ class DayInputs:
         """Return the endpoints of a site whose services are in the profiles."""
         return [endpoint for endpoint in self.sites.get(site, {}) if endpoint.service in self.rules.metrics]
 
-    def laid_over(self, site: str, place: Place) -> list[Span]:
+    def laid_over(self, site: str, place: Place) -> list[StatusSpan]:
         """Return the spans that replace the measured status of a place."""
         return [each.span for each in self.overrides if each.covers(site, place)]
 
@@ -92,10 +92,10 @@ class DayInputs:
 class Inputs:
     """Lists by date; a list without dates has an empty date. Without rules nothing can be computed."""
 
-    rules: Mapping[str, Rules]
+    rules: Mapping[str, ProfileRules]
     sites: Mapping[str, Mapping[str, Mapping[Place, str]]]
     lists: Lists
-    requests: tuple[documents.Request, ...]
+    requests: tuple[documents.RecomputationRequest, ...]
     passed_over: tuple[str, ...] = ()
 
     @property
@@ -127,7 +127,7 @@ class Inputs:
         )
 
 
-def inputs(options: Options, came: Lists = Lists()) -> Inputs:  # noqa: B008  # a value that never changes
+def inputs(options: AvailabilityOptions, came: Lists = Lists()) -> Inputs:  # noqa: B008  # a value that never changes
     """Read the files in the options; other lists come from messages. Raises `WrongOption` for a bad file."""
     passed_over: list[str] = []
     profile = options.metric_profile
@@ -139,7 +139,7 @@ def inputs(options: Options, came: Lists = Lists()) -> Inputs:  # noqa: B008  # 
         _downtimes(options.downtimes, passed_over) if options.downtimes else {},
     )
     lists = Lists._make(file or message for file, message in zip(files, came, strict=True))
-    requests = _times("recomputations", options.recomputations, documents.Request, passed_over)
+    requests = _times("recomputations", options.recomputations, documents.RecomputationRequest, passed_over)
     followed = tuple(each for each in requests if each.is_about(options.report))
     for request in followed:
         hosts = (each for each in request.exclude_monitoring_source if each.is_reversed)
@@ -188,7 +188,7 @@ def _drop_reversed(option: str, times: Iterable[P], passed_over: list[str]) -> l
     return held
 
 
-def _rules(options: Options, profiles: Mapping[str, Profile]) -> dict[str, Rules]:
+def _rules(options: AvailabilityOptions, profiles: Mapping[str, Profile]) -> dict[str, ProfileRules]:
     """Return rules by metric profile; bad profiles from messages are left out, and never end a run."""
     aggregation = _single("aggregation_profile", options.aggregation_profile, documents.AggregationProfile)
     option, operations = "aggregation_profile", documents.OperationsProfile()
@@ -196,7 +196,7 @@ def _rules(options: Options, profiles: Mapping[str, Profile]) -> dict[str, Rules
         option = "operations_profile"
         operations = _single(option, options.operations_profile, documents.OperationsProfile)
     try:
-        found = {day: Rules.of(profile, aggregation, operations) for day, profile in profiles.items()}
+        found = {day: ProfileRules.of(profile, aggregation, operations) for day, profile in profiles.items()}
     except ValueError as error:
         raise WrongOption(option, str(error)) from error
     counting = {day: rules for day, rules in found.items() if rules.metrics}

@@ -38,11 +38,11 @@ from ams.pipeline.jobs.availability.figures import (
     figures_of_groups,
     statuses,
 )
-from ams.pipeline.jobs.availability.inputs import DayInputs, Inputs, Options, day_before, inputs
+from ams.pipeline.jobs.availability.inputs import AvailabilityOptions, DayInputs, Inputs, day_before, inputs
 from ams.pipeline.jobs.availability.parse import lists, parse_lists, parse_results
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.message_parser import parsed, rows_of, split
+from ams.pipeline.message_parser import parse_messages, rows_of, split
 from ams.pipeline.report.page import put
 from ams.pipeline.session import persist_rows
 from ams.pipeline.sink import publish
@@ -107,7 +107,7 @@ class Outbox:
 DAYS_PER_PASS = 7  # more would need more memory, fewer would compute earlier days more often
 
 
-def run(run: Run, options: Options) -> None:
+def run(run: Run, options: AvailabilityOptions) -> None:
     """Store the topic's results by day, and compute days with changed inputs."""
     inputs(options)  # report bad files before reading messages
     stored, synced = run.table("results", RESULTS, ("date",)), run.table("synced", SYNCED)
@@ -116,7 +116,7 @@ def run(run: Run, options: Options) -> None:
         sync = F.col("topic") == options.sync_topic
         latest = time.time() + DAY  # clocks differ, but not by a day
         items = split(rows_of(batch.where(sync), parse_lists(options.report), SYNCED), SYNCED)
-        with parsed(batch.where(~sync), parse_results(options.shape, latest), RESULTS) as found:
+        with parse_messages(batch.where(~sync), parse_results(options.shape, latest), RESULTS) as found:
             run.append(stored, _with_source(found.records), batch_id)
             if options.sync_topic:
                 run.append(synced, _with_source(items.records), batch_id)
@@ -138,7 +138,7 @@ def run(run: Run, options: Options) -> None:
     run.stream(run.topic(*topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
 
 
-def compute_due(run: Run, options: Options, stored: Table, known: Inputs) -> None:
+def compute_due(run: Run, options: AvailabilityOptions, stored: Table, known: Inputs) -> None:
     """Compute outdated days, a few at a time, publish their events, and draw the board."""
     outbox = Outbox.of(run, options.events_topic) if options.events_topic else None
     before = {row["date"]: row["fingerprint"] for row in daily(run, "days", DAYS).read().collect()}
@@ -155,7 +155,7 @@ def compute_due(run: Run, options: Options, stored: Table, known: Inputs) -> Non
 
 
 def compute(
-    run: Run, options: Options, stored: Table, due: Sequence[tuple[DayInputs, str]], outbox: Outbox | None
+    run: Run, options: AvailabilityOptions, stored: Table, due: Sequence[tuple[DayInputs, str]], outbox: Outbox | None
 ) -> None:
     """Compute some days; their fingerprints are written last."""
     report, days = options.report, [day for day, _ in due]
@@ -184,7 +184,9 @@ def _with_source(records: DataFrame) -> DataFrame:
     return records.withColumns({name: F.col(f"source.{name}") for name in ("topic", "offset")})
 
 
-def fingerprints(files: Iterable[File], known: Inputs, options: Options, now: int) -> Iterator[tuple[DayInputs, str]]:
+def fingerprints(
+    files: Iterable[File], known: Inputs, options: AvailabilityOptions, now: int
+) -> Iterator[tuple[DayInputs, str]]:
     """Return all days with results, in order, each with the fingerprint of its inputs."""
     stored: dict[str, list[File]] = {}
     for file in files:
@@ -207,7 +209,7 @@ FILES = {"metric_profile", "aggregation_profile", "operations_profile", "topolog
 JOB = Job(
     "availability",
     "Daily availability and reliability of sites, services and endpoints, from monitoring results",
-    Options,
+    AvailabilityOptions,
     run,
     # Days depend on the content of these files, not on their paths, so the paths may change.
     harmless=frozenset({*FILES, "recomputations", "repeat_hours", "batch_messages"}),

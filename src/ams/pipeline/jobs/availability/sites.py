@@ -14,10 +14,18 @@ from typing import Any, NamedTuple
 
 from ams.pipeline.jobs.availability.documents import Place, midnight
 from ams.pipeline.jobs.availability.inputs import DayInputs
-from ams.pipeline.jobs.availability.timelines import SEVERITY, Change, Timeline, combine, holding, join_days, overridden
+from ams.pipeline.jobs.availability.timelines import (
+    SEVERITY,
+    StatusChange,
+    Timeline,
+    combine,
+    holding,
+    join_days,
+    overridden,
+)
 
 
-class Result(NamedTuple):
+class ProbeResult(NamedTuple):
     """Result of a probe."""
 
     second: int  # seconds from midnight of its day, UTC
@@ -27,7 +35,7 @@ class Result(NamedTuple):
     message: str = ""
 
 
-Results = Mapping[Place, Iterable[Result]]
+Results = Mapping[Place, Iterable[ProbeResult]]
 Timelines = Mapping[Place, Timeline]
 """Timelines of a site's metrics, endpoints, services and the site on one day; empty if no endpoint counts."""
 
@@ -63,7 +71,7 @@ def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Resul
     return lines
 
 
-def _metric_timeline(today: Iterable[Result], day_before: Iterable[Result], missing: str) -> Timeline:
+def _metric_timeline(today: Iterable[ProbeResult], day_before: Iterable[ProbeResult], missing: str) -> Timeline:
     last = max(day_before, key=lambda result: (result.second, SEVERITY[result.status]), default=None)
     return holding(last.status if last else missing, ((result.second, result.status) for result in today))
 
@@ -71,7 +79,7 @@ def _metric_timeline(today: Iterable[Result], day_before: Iterable[Result], miss
 class _Happening(NamedTuple):
     second: int
     status: str
-    previous: Change  # what held before, and since when, at the earliest since the beginning of the day before
+    previous: StatusChange  # what held before, and since when, at the earliest since the beginning of the day before
     reminder: bool = False
 
 
@@ -95,7 +103,7 @@ def events_of(
 def _happenings(line: Timeline, available: Collection[str], repeat: int) -> Iterator[_Happening]:
     previous = None
     for start, end, status in line.spans():
-        change = Change(start, status)
+        change = StatusChange(start, status)
         if start >= 0 and previous:
             yield _Happening(start, status, previous)
         if status not in available:
@@ -121,7 +129,7 @@ class _Teller:
         same = [each for each in moved or now if now[each].status == happening.status]
         cause = (same or moved or [Place(place.service)])[0]
         found = [each for each in self.results.get(cause, ()) if each.second == second]
-        result = max(found, key=lambda each: SEVERITY[each.status], default=Result(second, ""))
+        result = max(found, key=lambda each: SEVERITY[each.status], default=ProbeResult(second, ""))
         return {
             "report": self.report,
             "type": place.level,
@@ -141,7 +149,7 @@ class _Teller:
             **self._neighbours(place, cause, second),
         }
 
-    def _last_two(self, place: Place, second: int) -> tuple[Change, Change]:
+    def _last_two(self, place: Place, second: int) -> tuple[StatusChange, StatusChange]:
         changes = self.lines[place].changes
         number = self.lines[place].number(second)
         return changes[number], changes[max(number - 1, 0)]

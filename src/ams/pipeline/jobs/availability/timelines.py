@@ -54,14 +54,14 @@ AND = by_order("AND", STATUSES[::-1])
 OR = by_order("OR", BEST_FIRST)
 
 
-class Change(NamedTuple):
+class StatusChange(NamedTuple):
     """From `second` on, `status` holds."""
 
     second: int
     status: str
 
 
-class Span(NamedTuple):
+class StatusSpan(NamedTuple):
     """`status` holds from second `start` up to, and without, second `end`."""
 
     start: int
@@ -72,12 +72,12 @@ class Span(NamedTuple):
 class Timeline(NamedTuple):
     """The statuses of a day, or of two: then the day before has negative seconds. Made by the functions below."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[StatusChange, ...]
 
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> Iterator[StatusSpan]:
         """Yield the spans of one status, in order, to the end of the day."""
-        for change, after in pairwise((*self.changes, Change(DAY, ""))):
-            yield Span(change.second, after.second, change.status)
+        for change, after in pairwise((*self.changes, StatusChange(DAY, ""))):
+            yield StatusSpan(change.second, after.second, change.status)
 
     def at(self, second: int) -> str:
         """Return the status at a second."""
@@ -91,7 +91,7 @@ class Timeline(NamedTuple):
 def holding(before: str, results: Iterable[tuple[int, str]]) -> Timeline:
     """Make a timeline: `before` until the first result; of several results in a second the worst counts."""
     ordered = sorted(results, key=lambda result: (result[0], SEVERITY[result[1]]))
-    return _shortest([Change(0, before), *(Change(*result) for result in ordered)])
+    return _shortest([StatusChange(0, before), *(StatusChange(*result) for result in ordered)])
 
 
 def combine(operation: Operation, timelines: Sequence[Timeline]) -> Timeline:
@@ -104,36 +104,36 @@ def combine(operation: Operation, timelines: Sequence[Timeline]) -> Timeline:
     current = [timeline.changes[0].status for timeline in timelines]
     # A counter instead of a lookup in every line: 300 lines with 100 changes each took 4 s.
     present = Counter(current)
-    changes = [Change(0, operation.over(present))]
+    changes = [StatusChange(0, operation.over(present))]
     for second, number, status in steps:
         present.subtract([current[number]])
         present[status] += 1
         current[number] = status
-        changes.append(Change(second, operation.over(+present)))
+        changes.append(StatusChange(second, operation.over(+present)))
     return _shortest(changes)
 
 
-def overridden(timeline: Timeline, spans: Iterable[Span]) -> Timeline:
+def overridden(timeline: Timeline, spans: Iterable[StatusSpan]) -> Timeline:
     """Replace the statuses inside spans; spans may exceed the day."""
     for span in spans:
         start, end = max(span.start, 0), min(span.end, DAY)
         if start < end:
             before = (change for change in timeline.changes if change.second < start)
-            resumed = [Change(end, timeline.at(end))] if end < DAY else []
+            resumed = [StatusChange(end, timeline.at(end))] if end < DAY else []
             after = (change for change in timeline.changes if change.second > end)
-            timeline = _shortest([*before, Change(start, span.status), *resumed, *after])
+            timeline = _shortest([*before, StatusChange(start, span.status), *resumed, *after])
     return timeline
 
 
 def join_days(eve: Timeline | None, today: Timeline) -> Timeline:
     """Join two days; a place without the day before begins with the day."""
-    before = [Change(second - DAY, status) for second, status in eve.changes] if eve else []
+    before = [StatusChange(second - DAY, status) for second, status in eve.changes] if eve else []
     return _shortest([*before, *today.changes])
 
 
-def _shortest(changes: Iterable[Change]) -> Timeline:
+def _shortest(changes: Iterable[StatusChange]) -> Timeline:
     by_second = {change.second: change for change in changes}
-    kept: list[Change] = []
+    kept: list[StatusChange] = []
     for change in by_second.values():
         if not kept or kept[-1].status != change.status:
             kept.append(change)

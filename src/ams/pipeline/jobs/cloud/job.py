@@ -19,7 +19,7 @@ from ams.pipeline.errors import WrongOption
 from ams.pipeline.job_run import Run
 from ams.pipeline.jobs.base import Job, columns, first
 from ams.pipeline.jobs.cloud.parse import parse
-from ams.pipeline.message_parser import parsed
+from ams.pipeline.message_parser import parse_messages
 from ams.pipeline.options import moment
 from ams.pipeline.report.page import put
 from ams.pipeline.session import persist_rows
@@ -130,7 +130,7 @@ def _catalogue_json(sites: DataFrame, offered: Mapping[str, DataFrame], now: dat
     return msgspec.json.format(msgspec.json.encode(value), indent=1)
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CloudOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the job."""
 
     topics: tuple[str, ...] = ("SITE_*_ENDPOINT_*",)
@@ -154,12 +154,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return moment(self.now) or moment(f"{self.now}Z") or moment(f"{self.now}T00:00:00Z")
 
 
-def run(run: Run, options: Options) -> None:
+def run(run: Run, options: CloudOptions) -> None:
     """Keep the latest description of each topic, and build the catalogue."""
     kept = run.result("descriptions", LATEST, ("project", "topic"))
 
     def handle(messages: DataFrame, batch_id: int) -> None:
-        with parsed(messages, parse, DESCRIPTION) as (described, broken):
+        with parse_messages(messages, parse, DESCRIPTION) as (described, broken):
             with persist_rows(_latest(_with_site(described))) as new:
                 before = kept.read().join(new.select("project", "topic"), ["project", "topic"], "left_semi")
                 kept.replace(_latest(before.unionByName(new)))
@@ -179,4 +179,4 @@ def run(run: Run, options: Options) -> None:
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
 
 
-JOB = Job("cloud-info", "A catalogue of clouds: which VO finds which images and sizes where", Options, run)
+JOB = Job("cloud-info", "A catalogue of clouds: which VO finds which images and sizes where", CloudOptions, run)

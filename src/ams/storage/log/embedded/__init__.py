@@ -22,7 +22,7 @@
 from ams.storage.log.embedded.log import EmbeddedLog
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.recovery import Recovery
-from ams.storage.log.embedded.scan import Damage, Report, Trimmed, check
-from ams.storage.log.embedded.state import Part, parts_in
+from ams.storage.log.embedded.scan import Damage, ScanReport, Trimmed, check
+from ams.storage.log.embedded.state import LogFile, parts_in
 
-__all__ = ["Damage", "EmbeddedLog", "LogOptions", "Part", "Recovery", "Report", "Trimmed", "check", "parts_in"]
+__all__ = ["Damage", "EmbeddedLog", "LogFile", "LogOptions", "Recovery", "ScanReport", "Trimmed", "check", "parts_in"]

@@ -30,10 +30,10 @@ from ams.storage.log.embedded.group_commit import (
     Append,
     Appends,
     Chore,
+    CommitOutcome,
     Control,
     CursorGroup,
     LargeAppend,
-    Outcome,
     Packed,
     Work,
     is_sliced,
@@ -42,7 +42,7 @@ from ams.storage.log.embedded.group_commit import (
     room_for,
 )
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import HEADER_BYTES, Header, Kind, control_body, encode
+from ams.storage.log.embedded.record import HEADER_BYTES, RecordHeader, RecordKind, control_body, encode
 from ams.storage.log.embedded.segment import CURSORS, OpenSegment, RetentionClass, Spares, Writer, class_of, seed_of
 
 logger = structlog.get_logger("ams.log")
@@ -100,7 +100,7 @@ class Committer:
         clock: Clock,
         options: LogOptions,
         commit: int,
-        report: Callable[[list[Outcome], list[asyncio.Future[None]]], None],
+        report: Callable[[list[CommitOutcome], list[asyncio.Future[None]]], None],
         cursors_commit: int = 0,
     ) -> None:
         """`commit` is the last number used, `cursors_commit` that of the last group of cursors."""
@@ -150,7 +150,7 @@ class Committer:
             self._do_chores()
         self._finish()
 
-    def left(self) -> tuple[Sequence[Append | Control], Sequence[Append | Control], Sequence[Chore]]:
+    def unfinished_work(self) -> tuple[Sequence[Append | Control], Sequence[Append | Control], Sequence[Chore]]:
         """After a failure of the thread: return current group, waiting work and chores. No more work is accepted."""
         self._ended = True
         with contextlib.suppress(queue.Empty):
@@ -261,14 +261,14 @@ class Committer:
             self._commit_controls(group, now) if isinstance(group, list) else self._commit_appends(group, now)
         )
 
-    def _report_outcomes(self, outcomes: list[Outcome]) -> None:
+    def _report_outcomes(self, outcomes: list[CommitOutcome]) -> None:
         begun = self._succeed_failed()
         for outcome in outcomes:
             # Once a successor segment is durable, the failed group's bytes can no longer return.
             outcome.in_doubt &= self._writers[outcome.code].needs_successor
         self._report(outcomes + begun, [])
 
-    def _commit_appends(self, group: Appends, now: Milliseconds) -> list[Outcome]:
+    def _commit_appends(self, group: Appends, now: Milliseconds) -> list[CommitOutcome]:
         by_class = _by_class(group)
         sizes = {code: sum([append.size for append in _all(appends)]) for code, appends in by_class.items()}
         size = sum(sizes.values())
@@ -279,7 +279,7 @@ class Committer:
         refusal = self._refusal(size)
         if refusal:
             self._refuse(refusal)
-            return [Outcome(code, failed=[*_all(appends)]) for code, appends in by_class.items()]
+            return [CommitOutcome(code, failed=[*_all(appends)]) for code, appends in by_class.items()]
         return [self._commit_class(self._writers[code], by_class[code], size, now) for code, size in sizes.items()]
 
     def _refusal(self, size: int) -> str | None:
@@ -288,9 +288,9 @@ class Committer:
         except OSError as error:
             return f"free space is unknown: {error.strerror}"
 
-    def _commit_class(self, writer: Writer, appends: Appends, size: int, now: Milliseconds) -> Outcome:
+    def _commit_class(self, writer: Writer, appends: Appends, size: int, now: Milliseconds) -> CommitOutcome:
         """Write appends of one class. A failed write does not raise: the outcome names its appends."""
-        outcome, cursors = Outcome(writer.kind.code), self._cursors_beside(writer)
+        outcome, cursors = CommitOutcome(writer.kind.code), self._cursors_beside(writer)
         try:
             self._make_ready(writer, size + (len(cursors.body) if cursors else 0), now, outcome)
             segment = _open(writer)
@@ -314,7 +314,7 @@ class Committer:
     def _commit_cursors(self, group: CursorGroup) -> None:
         """Store cursors in their own chain, without a check of free space: they must work on a full disk."""
         writer, now = self._writers[CURSORS.code], self._clock.wall()
-        outcome = Outcome(writer.kind.code)
+        outcome = CommitOutcome(writer.kind.code)
         try:
             self._make_ready(writer, len(group.body), now, outcome)
             self._commit += 1
@@ -327,7 +327,7 @@ class Committer:
                 return
             self._cursors = None
             in_doubt = any(each.needs_successor for each in group.tried)
-            failed = Outcome(writer.kind.code, cursors=group)
+            failed = CommitOutcome(writer.kind.code, cursors=group)
             failed.cursors_error = OutcomeUnknown() if in_doubt else LogUnavailable(str(error))
             self._report([failed], [])
             return
@@ -341,12 +341,12 @@ class Committer:
         # Names its predecessor: so a start detects missing groups, and failed ones that were not cut off.
         group.tried.append(writer)
         before = Offset(self._cursors_commit)
-        return self._record(writer, Kind.CURSORS, TopicId(bytes(16)), group.body, now, before)
+        return self._record(writer, RecordKind.CURSORS, TopicId(bytes(16)), group.body, now, before)
 
-    def _finish_cursors(self, group: CursorGroup, outcome: Outcome) -> None:
+    def _finish_cursors(self, group: CursorGroup, outcome: CommitOutcome) -> None:
         outcome.cursors, self._cursors, self._cursors_commit = group, None, self._commit
 
-    def _finish_appends(self, writer: Writer, packed: Packed, now: Milliseconds, outcome: Outcome) -> None:
+    def _finish_appends(self, writer: Writer, packed: Packed, now: Milliseconds, outcome: CommitOutcome) -> None:
         segment = _open(writer)
         for share in packed.shares:
             share.topic.tail = share.tail
@@ -356,8 +356,8 @@ class Committer:
         self._note_write(writer, now)
         self._resume()
 
-    def _begin_large(self, writer: Writer, append: Append, now: Milliseconds) -> Outcome:
-        outcome, size = Outcome(writer.kind.code), room_for(append, self._options)
+    def _begin_large(self, writer: Writer, append: Append, now: Milliseconds) -> CommitOutcome:
+        outcome, size = CommitOutcome(writer.kind.code), room_for(append, self._options)
         refusal = self._refusal(size)
         if refusal:
             self._refuse(refusal)
@@ -386,7 +386,7 @@ class Committer:
 
     def _continue_large(self, large: LargeAppend) -> None:
         """Write the next slice, or complete the append. A failed write does not raise: it is reported as an outcome."""
-        outcome = Outcome(large.writer.kind.code)
+        outcome = CommitOutcome(large.writer.kind.code)
         try:
             if not large.is_written:
                 large.write_slice()
@@ -405,14 +405,14 @@ class Committer:
         if large.later:
             self._waiting[large.append.topic] = large.later
 
-    def _commit_controls(self, controls: list[Control], now: Milliseconds) -> list[Outcome]:
+    def _commit_controls(self, controls: list[Control], now: Milliseconds) -> list[CommitOutcome]:
         by_class: dict[int, list[Control]] = {}
         for control in controls:
             by_class.setdefault(self._kind_after(control).code, []).append(control)
         return [self._commit_controls_of(self._writers[code], own, now) for code, own in by_class.items()]
 
-    def _commit_controls_of(self, writer: Writer, controls: list[Control], now: Milliseconds) -> Outcome:
-        outcome = Outcome(writer.kind.code)
+    def _commit_controls_of(self, writer: Writer, controls: list[Control], now: Milliseconds) -> CommitOutcome:
+        outcome = CommitOutcome(writer.kind.code)
         try:
             self._make_ready(writer, 0, now, outcome)
             self._commit += 1
@@ -433,26 +433,26 @@ class Committer:
         return outcome
 
     def _kind_after(self, control: Control) -> RetentionClass:
-        if control.kind == Kind.RETENTION:
+        if control.kind == RecordKind.RETENTION:
             return class_of(control.retention or self._options.retention)
         return control.topic.kind
 
-    def _make_ready(self, writer: Writer, size: int, now: Milliseconds, outcome: Outcome) -> None:
+    def _make_ready(self, writer: Writer, size: int, now: Milliseconds, outcome: CommitOutcome) -> None:
         if writer.is_due(size, now):
             self._close(writer, outcome)
         if writer.open is None:
             outcome.begun = writer.begin(now)
 
-    def _close(self, writer: Writer, outcome: Outcome) -> None:
+    def _close(self, writer: Writer, outcome: CommitOutcome) -> None:
         segment = writer.finish()
         if segment is not None:
             outcome.closed.append(segment)
 
     def _record(
-        self, writer: Writer, kind: Kind, topic: TopicId, body: bytes, now: Milliseconds, first: Offset
+        self, writer: Writer, kind: RecordKind, topic: TopicId, body: bytes, now: Milliseconds, first: Offset
     ) -> bytes:
         segment = _open(writer)
-        header = Header(kind, True, topic, first, now, self._commit, segment.durable, 0, 0)
+        header = RecordHeader(kind, True, topic, first, now, self._commit, segment.durable, 0, 0)
         return encode(header, body, seed_of(segment.sequence))
 
     def _note_write(self, writer: Writer, now: Milliseconds) -> None:
@@ -467,7 +467,9 @@ class Committer:
             logger.info("log.resumed")
             self.refusal = None
 
-    def _fail(self, writer: Writer, outcome: Outcome, works: Iterable[Append | Control], error: Exception) -> None:
+    def _fail(
+        self, writer: Writer, outcome: CommitOutcome, works: Iterable[Append | Control], error: Exception
+    ) -> None:
         self._abandon(writer, outcome, error)
         outcome.failed += works
         if self._large and self._large.writer is writer:  # its slices are lost with the segment
@@ -475,7 +477,7 @@ class Committer:
             self._resume_topic(self._large)
         self._refuse(f"the log could not be written: {error}")
 
-    def _abandon(self, writer: Writer, outcome: Outcome, error: Exception) -> bool:
+    def _abandon(self, writer: Writer, outcome: CommitOutcome, error: Exception) -> bool:
         """Abandon a segment after an error; return whether the reserve freed the missing space."""
         has_space = False
         if not isinstance(error, OSError):
@@ -493,7 +495,7 @@ class Committer:
             logger.error("log.refusing", reason=reason)
         self.refusal = reason
 
-    def _succeed_failed(self) -> list[Outcome]:
+    def _succeed_failed(self) -> list[CommitOutcome]:
         """Begin the successors of failed segments, so that their failed bytes can never return.
 
         Waiting callers get the error afterwards. If a successor fails too, they get `OutcomeUnknown`. The next group
@@ -503,7 +505,7 @@ class Committer:
         for writer in self._writers.values():
             if writer.needs_successor:
                 with contextlib.suppress(OSError):
-                    outcomes.append(Outcome(writer.kind.code, begun=writer.begin(self._clock.wall())))
+                    outcomes.append(CommitOutcome(writer.kind.code, begun=writer.begin(self._clock.wall())))
         return outcomes
 
     def _sync_if_due(self) -> None:
@@ -515,7 +517,7 @@ class Committer:
             try:
                 writer.sync()
             except OSError as error:
-                outcomes.append(Outcome(writer.kind.code))
+                outcomes.append(CommitOutcome(writer.kind.code))
                 self._fail(writer, outcomes[-1], [], error)
         self._report(outcomes + self._succeed_failed(), [])
 
@@ -533,10 +535,10 @@ class Committer:
             self._report(outcomes, [chore.done])
             self._chores.pop()
 
-    def _seal(self, writer: Writer) -> Outcome:
+    def _seal(self, writer: Writer) -> CommitOutcome:
         if self._large and self._large.writer is writer:
             self._finish_large(self._large)
-        outcome = Outcome(writer.kind.code)
+        outcome = CommitOutcome(writer.kind.code)
         try:
             self._close(writer, outcome)
         except OSError as error:
@@ -552,7 +554,7 @@ class Committer:
                 if segment is not None and segment.length > segment.marked:
                     self._commit += 1
                     now = self._clock.wall()
-                    mark = self._record(writer, Kind.MARK, TopicId(bytes(16)), b"", now, Offset(0))
+                    mark = self._record(writer, RecordKind.MARK, TopicId(bytes(16)), b"", now, Offset(0))
                     writer.write([mark], sync=True)
                     segment.marked = segment.length
                 writer.finish()

@@ -28,9 +28,9 @@ from ams.storage.log.embedded.record import (
     HEADER_BYTES,
     MAX_REQUESTS,
     RECORD_BYTES,
-    Header,
-    Kind,
     Loaded,
+    RecordHeader,
+    RecordKind,
     Stamp,
     encode,
     encode_loaded,
@@ -61,7 +61,7 @@ class Append(msgspec.Struct, eq=False):
 class Control:
     """A request to the committer to create or drop a topic, or to change its retention."""
 
-    kind: Kind
+    kind: RecordKind
     topic: TopicState
     done: asyncio.Future[None]
     retention: Milliseconds | None = None
@@ -105,7 +105,7 @@ class WrittenRecord(msgspec.Struct, frozen=True):
     length: int
 
 
-class Share(msgspec.Struct, frozen=True):
+class TopicShare(msgspec.Struct, frozen=True):
     """One topic's part of a group."""
 
     topic: TopicState
@@ -114,7 +114,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Outcome:
+class CommitOutcome:
     """Result of one step of the committer for one class; applied on the event loop, in the order of the fields."""
 
     code: int
@@ -125,7 +125,7 @@ class Outcome:
     records: list[WrittenRecord] = field(default_factory=list)
     loaded: list[tuple[TopicState, Loaded, Sequence[int], Sequence[int]]] = field(default_factory=list)
     """Loaded records, with their positions and lengths."""
-    shares: list[Share] = field(default_factory=list)
+    shares: list[TopicShare] = field(default_factory=list)
     controls: list[Control] = field(default_factory=list)
     time: Milliseconds = Milliseconds(0)  # when the controls were written
     failed: list[Append | Control] = field(default_factory=list)
@@ -142,7 +142,7 @@ class Packed:
         self.parts: list[bytes] = []
         self.records: list[WrittenRecord] = []
         self.loaded: list[tuple[TopicState, Loaded, Sequence[int], Sequence[int]]] = []
-        self.shares: list[Share] = []
+        self.shares: list[TopicShare] = []
         self.keys = 0  # appends with an idempotency key
         self.end = begin  # the length of the segment with them
         self._stamp = Stamp(commit, segment.durable, seed_of(segment.sequence))
@@ -164,7 +164,7 @@ class Packed:
             for append in appends:
                 assert append.loaded is not None
                 tail = self._add_loaded(topic, append, append.loaded, tail.published)
-        self.shares.append(Share(topic, appends, tail))
+        self.shares.append(TopicShare(topic, appends, tail))
 
     def _add_loaded(self, topic: TopicState, append: Append, loaded: Loaded, published: int) -> Tail:
         counted = _count_bytes(append.fragments, loaded, append.count_from)
@@ -368,7 +368,9 @@ class LargeAppend:
         """Close the gap, after the last slice: the append is in the segment when it returns."""
         self._check_open()
         segment = self._segment
-        header = Header(Kind.MARK, True, TopicId(bytes(16)), Offset(0), self.now, commit, segment.durable, 0, 0)
+        header = RecordHeader(
+            RecordKind.MARK, True, TopicId(bytes(16)), Offset(0), self.now, commit, segment.durable, 0, 0
+        )
         zeros = bytes(self.begin - segment.length - HEADER_BYTES)
         self.writer.join(encode(header, zeros, seed_of(segment.sequence)), self.packed.end)
 

@@ -19,8 +19,8 @@ from ams.core.errors import LogUnavailable, OutcomeUnknown
 from ams.core.names import Offset, TopicId
 from ams.storage.files import NEW, Disk, open_file
 from ams.storage.log.embedded.catalog import SegmentCatalog
-from ams.storage.log.embedded.group_commit import CursorGroup, Outcome
-from ams.storage.log.embedded.record import Header, Kind, encode
+from ams.storage.log.embedded.group_commit import CommitOutcome, CursorGroup
+from ams.storage.log.embedded.record import RecordHeader, RecordKind, encode
 from ams.storage.log.embedded.segment import CURSORS, HEAD_BYTES, SegmentHead, encode_head, image_path, seed_of
 
 IMAGE_BYTES = 16 << 20  # bytes of groups after which an image is stored, unless the last one was larger
@@ -73,7 +73,7 @@ class Journal:
     def collect_by(self, collect: Callable[[], Awaitable[Bodies]]) -> None:
         self._collect, self._bodies = collect, []
 
-    def apply(self, outcome: Outcome) -> None:
+    def apply(self, outcome: CommitOutcome) -> None:
         """Complete the group that ended with an outcome of the committer, unless `give_up` did."""
         group = outcome.cursors
         if group is None or group is not self._under_way:
@@ -149,8 +149,8 @@ def write_image(files: Disk, folder: str, commit: int, now: Milliseconds, bodies
     try:
         with open_file(files, draft, create=True) as handle:
             files.write(handle, encode_head(SegmentHead(CURSORS.code, commit, now)), 0)
-            for kind, body in chain(((Kind.CURSORS, body) for body in bodies), ((Kind.MARK, b""),)):
-                header = Header(kind, True, TopicId(bytes(16)), Offset(0), now, commit, 0, 0, 0)
+            for kind, body in chain(((RecordKind.CURSORS, body) for body in bodies), ((RecordKind.MARK, b""),)):
+                header = RecordHeader(kind, True, TopicId(bytes(16)), Offset(0), now, commit, 0, 0, 0)
                 record = encode(header, body, seed)
                 files.write(handle, record, end)
                 end += len(record)

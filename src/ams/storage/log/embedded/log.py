@@ -18,16 +18,16 @@ from ams.storage.free_space import FreeSpace
 from ams.storage.log.base import NEW_TOPIC, NO_OFFSET, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
 from ams.storage.log.embedded.committer import Committer, Space
-from ams.storage.log.embedded.group_commit import Append, Control, CursorGroup, Outcome, load_appends
+from ams.storage.log.embedded.group_commit import Append, CommitOutcome, Control, CursorGroup, load_appends
 from ams.storage.log.embedded.journal import Journal
 from ams.storage.log.embedded.options import MIB, LogOptions
 from ams.storage.log.embedded.pages import Pages
 from ams.storage.log.embedded.preallocation import Ahead
-from ams.storage.log.embedded.reader import DamageTracker, Reader
-from ams.storage.log.embedded.record import Kind
+from ams.storage.log.embedded.reader import DamageTracker, EmbeddedReader
+from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.recovery import Recovery, Restored, recover
 from ams.storage.log.embedded.segment import Spares, class_of, writers
-from ams.storage.log.embedded.state import IdempotencyKeys, LogState, Part
+from ams.storage.log.embedded.state import IdempotencyKeys, LogFile, LogState
 from ams.storage.log.embedded.upkeep import NeededOffsets, OwnersOverLimit, Upkeep
 
 logger = structlog.get_logger("ams.log")
@@ -74,7 +74,7 @@ class EmbeddedLog:
         self.journal.on_due = self._upkeep.rounds.soon
         self._ahead = Ahead(by_class, files, folder, clock, options)
         self._keys = IdempotencyKeys(self._state, self._upkeep.look_up, retention_clock, options)
-        self._reader = Reader(catalog, self._damage, self._upkeep.look_up)
+        self._reader = EmbeddedReader(catalog, self._damage, self._upkeep.look_up)
         self._writing_ahead: asyncio.Task[None] | None = None
         self._outbox: list[Append | Control] = []
         self._failed = False  # a vital part failed: nothing can be stored or made visible any more
@@ -121,7 +121,7 @@ class EmbeddedLog:
         if creating is None:
             state = TopicState(topic, retention, class_of(retention or self._options.retention))
             state.begin_at(*origin)
-            creating = self._state.creating[topic] = self._control(Kind.CREATE, state, retention)
+            creating = self._state.creating[topic] = self._control(RecordKind.CREATE, state, retention)
         await asyncio.shield(creating)
 
     async def load(
@@ -136,8 +136,8 @@ class EmbeddedLog:
                 self._submit(append)
             await asyncio.gather(*(append.done for append in appends))
 
-    async def loaded(self) -> None:
-        """Seal and index the loaded segments (`Log.loaded`): a start scans unsealed ones."""
+    async def end_load(self) -> None:
+        """Seal and index the loaded segments (`Log.end_load`): a start scans unsealed ones."""
         await self._upkeep.seal()
 
     async def drop(self, topic: TopicId) -> None:
@@ -147,10 +147,10 @@ class EmbeddedLog:
         if state is None:
             return
         state.leaving = True
-        await asyncio.shield(self._control(Kind.DROP, state))
+        await asyncio.shield(self._control(RecordKind.DROP, state))
 
     @contextlib.asynccontextmanager
-    async def held(self, topic: TopicId) -> AsyncIterator[None]:
+    async def hold_appends(self, topic: TopicId) -> AsyncIterator[None]:
         self._check_open()
         state = self._state.topics.get(topic)
         async with state.hold() if state else contextlib.nullcontext():
@@ -163,7 +163,7 @@ class EmbeddedLog:
         be deleted with the segments of their former class.
         """
         state = await self._topic_after_expiry(topic)
-        await asyncio.shield(self._control(Kind.RETENTION, state, retention))
+        await asyncio.shield(self._control(RecordKind.RETENTION, state, retention))
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
         return self._topic(topic).retention
@@ -249,15 +249,15 @@ class EmbeddedLog:
         except OSError as error:
             raise LogUnavailable from error
 
-    def kept(self) -> contextlib.AbstractAsyncContextManager[Callable[[], Awaitable[Sequence[Part]]]]:
+    def keep_files(self) -> contextlib.AbstractAsyncContextManager[Callable[[], Awaitable[Sequence[LogFile]]]]:
         """Pause retention until the block ends, for a backup. Yields the function that lists the log's files."""
-        return self._upkeep.kept()
+        return self._upkeep.keep_files()
 
     def kept_for(self) -> Milliseconds | None:
         """Return how long backups have paused retention by now; None: no backup is running."""
         return self._upkeep.kept_for()
 
-    async def stored(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
+    async def stored_bytes(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
         known = self._state.topics
         return {topic: known[topic].stored for topic in topics if topic in known}
 
@@ -366,7 +366,9 @@ class EmbeddedLog:
         await topic.wait_for_release()
         self._topic(topic.id)
 
-    def _control(self, kind: Kind, state: TopicState, retention: Milliseconds | None = None) -> "asyncio.Future[None]":
+    def _control(
+        self, kind: RecordKind, state: TopicState, retention: Milliseconds | None = None
+    ) -> "asyncio.Future[None]":
         done: asyncio.Future[None] = self._loop.create_future()
         self._submit(Control(kind, state, done, retention, state.oldest))
         return done
@@ -389,12 +391,12 @@ class EmbeddedLog:
         outbox, self._outbox = self._outbox, []
         self._committer.submit(*outbox, group)
 
-    def _post_outcomes(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+    def _post_outcomes(self, outcomes: list[CommitOutcome], done: "list[asyncio.Future[None]]") -> None:
         """Post the committer's outcomes to the event loop. Runs on the committer thread."""
         with contextlib.suppress(RuntimeError):  # the event loop ended without closing the log
             self._loop.call_soon_threadsafe(self._apply, outcomes, done)
 
-    def _apply(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+    def _apply(self, outcomes: list[CommitOutcome], done: "list[asyncio.Future[None]]") -> None:
         if self._failed:
             self._fail_outcomes(outcomes, done)
             return
@@ -408,13 +410,13 @@ class EmbeddedLog:
                 if outcome.sequence:
                     self._ahead.look(outcome.code)
         except Exception as error:
-            self._supervisor.failed(MEMORY, error, lambda: self._fail_outcomes(outcomes, done))
+            self._supervisor.report_failure(MEMORY, error, lambda: self._fail_outcomes(outcomes, done))
             return
         for each in done:
             if not each.done():
                 each.set_result(None)
 
-    def _fail_outcomes(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+    def _fail_outcomes(self, outcomes: list[CommitOutcome], done: "list[asyncio.Future[None]]") -> None:
         """Fail outcomes that cannot be applied: consumers would skip a gap before them. A restart recovers them."""
         self._fail()
         for outcome in outcomes:
@@ -425,7 +427,7 @@ class EmbeddedLog:
 
     def _writing_ended(self) -> None:
         self._fail()
-        taken, waiting, chores = self._committer.left()
+        taken, waiting, chores = self._committer.unfinished_work()
         self._state.give_up(taken, is_known=False)
         self._state.give_up(waiting)
         _refuse(chore.done for chore in chores)

@@ -32,7 +32,7 @@ _MESSAGE_OVERHEAD, _RECORD_OVERHEAD = 50, 450
 """Memory overhead in bytes per message and per record; the latter also bounds the number of places."""
 
 
-class Span(NamedTuple):
+class RecordSpan(NamedTuple):
     """Bytes to read together, and the wanted records in them: pairs of position and length."""
 
     segment: Segment
@@ -108,7 +108,7 @@ def _weight(run: Run) -> int:
     return run.size + _MESSAGE_OVERHEAD * len(run.fragments) + _RECORD_OVERHEAD
 
 
-class Reader:
+class EmbeddedReader:
     """Reads messages of one log; `look_up` runs queries on `SegmentCatalog`, and loads missing pages."""
 
     def __init__(self, catalog: SegmentCatalog, damage: DamageTracker, look_up: LookUp) -> None:
@@ -147,7 +147,7 @@ class Reader:
                 return None
         return IndexPosition(segment, entries, number)
 
-    async def _take(self, span: Span, topic: TopicState, batch: "_Batch") -> None:
+    async def _take(self, span: RecordSpan, topic: TopicState, batch: "_Batch") -> None:
         records = await self._records(span, topic.id, batch)
         if not records:
             batch.stop_at_gap()
@@ -163,7 +163,7 @@ class Reader:
         if batch.full and run.first <= batch.offset < run.end:
             self._recent.note_begun((segment.sequence, position), run)
 
-    async def _records(self, span: Span, topic: TopicId, batch: "_Batch") -> list[Checked]:
+    async def _records(self, span: RecordSpan, topic: TopicId, batch: "_Batch") -> list[Checked]:
         """Read the records of a span; none if its segment is deleted during the wait. Raises `LogUnavailable`."""
         pages, path = self._catalog.pages, span.segment.path
         try:
@@ -183,7 +183,7 @@ class Reader:
                 raise
             return []
 
-    def _note_records(self, span: Span, found: list[Checked]) -> list[Checked]:
+    def _note_records(self, span: RecordSpan, found: list[Checked]) -> list[Checked]:
         """Note small records as read. Ignore damage in a removed segment, whose file may be reused."""
         sequence = span.segment.sequence
         if sequence not in self._catalog.by_sequence:
@@ -227,17 +227,17 @@ class _Batch:
         self.full = self.full or bool(self.runs)
 
 
-def _plan(place: IndexPosition, batch: _Batch) -> tuple[Offset, list[Span]]:
+def _plan(place: IndexPosition, batch: _Batch) -> tuple[Offset, list[RecordSpan]]:
     entries, number = place.entries, place.number
     stop = bisect_left(entries.firsts, batch.offset + batch.messages_left, number + 1)
-    spans: list[Span] = []
+    spans: list[RecordSpan] = []
     records: list[tuple[int, int]] = []
     begin = wanted = total = 0
     end = Offset(entries.firsts[number])
     while number < stop and entries.firsts[number] == end and total <= batch.bytes_left:
         position, length = entries.positions[number], entries.lengths[number]
         if records and position + length - begin > _MAX_SPAN_FACTOR * (wanted + length):
-            spans.append(Span(place.segment, begin, sum(records[-1]) - begin, records))
+            spans.append(RecordSpan(place.segment, begin, sum(records[-1]) - begin, records))
             records = []
         if not records:
             begin, wanted = position, 0
@@ -246,11 +246,11 @@ def _plan(place: IndexPosition, batch: _Batch) -> tuple[Offset, list[Span]]:
         total += length
         end = entries.end_of(number)
         number += 1
-    spans.append(Span(place.segment, begin, sum(records[-1]) - begin, records))
+    spans.append(RecordSpan(place.segment, begin, sum(records[-1]) - begin, records))
     return end, spans
 
 
-def _check(span: Span, topic: TopicId, data: bytes) -> list[Checked]:
+def _check(span: RecordSpan, topic: TopicId, data: bytes) -> list[Checked]:
     found: list[Checked] = []
     for position, length in span.records:
         try:

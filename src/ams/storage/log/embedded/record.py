@@ -36,7 +36,7 @@ _SLICE = 5 * 1024
 _SMALL = 1024  # fragments of fewer bytes on average are joined: a separate part costs as much as the copy
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """Type of a record."""
 
     MESSAGES = 1
@@ -48,10 +48,10 @@ class Kind(IntEnum):
     CURSORS = 7
 
 
-_MESSAGES = int(Kind.MESSAGES)
+_MESSAGES = int(RecordKind.MESSAGES)
 
 
-class Header(NamedTuple):
+class RecordHeader(NamedTuple):
     """The head of a record, its checksum verified."""
 
     kind: int
@@ -95,7 +95,7 @@ class KeyNote(NamedTuple):
     messages: int
 
 
-class Request(NamedTuple):
+class RecordRequest(NamedTuple):
     """A publish request's share of a record."""
 
     messages: int
@@ -125,7 +125,7 @@ def checksum(data: bytes | memoryview, seed: int) -> int:
     return seed
 
 
-def encode(header: Header, body: bytes, seed: int) -> bytes:
+def encode(header: RecordHeader, body: bytes, seed: int) -> bytes:
     """Encode a record, with length and checksum of the body."""
     flags = header.last * _LAST | header.has_ordering_keys * _ORDERING_KEYS
     checked = _CHECKED.pack(len(body), checksum(body, seed), *header[2:9], header.kind, flags)
@@ -225,7 +225,7 @@ def _numbers(count: int) -> struct.Struct:
     return struct.Struct(f"<{count}I")
 
 
-def decode_header(data: bytes, seed: int, position: int = 0) -> Header | None:
+def decode_header(data: bytes, seed: int, position: int = 0) -> RecordHeader | None:
     """Return the header at `position`, or None if the bytes are not a valid header."""
     if len(data) < position + HEADER_BYTES:
         return None
@@ -235,15 +235,15 @@ def decode_header(data: bytes, seed: int, position: int = 0) -> Header | None:
     if magic != MAGIC or crc32(data[position + _START.size : position + HEADER_BYTES], seed) != claimed:
         return None
     last, has_keys = bool(flags & _LAST), bool(flags & _ORDERING_KEYS)
-    return Header(kind, last, topic, first, time, commit, durable, messages, requests, size, body, has_keys)
+    return RecordHeader(kind, last, topic, first, time, commit, durable, messages, requests, size, body, has_keys)
 
 
-def control_body(kind: Kind, retention: Milliseconds | None, published: int) -> bytes:
+def control_body(kind: RecordKind, retention: Milliseconds | None, published: int) -> bytes:
     """Return the body of a control record; `published`: earlier data bytes of a topic that is moved here."""
-    if kind not in (Kind.CREATE, Kind.RETENTION):
+    if kind not in (RecordKind.CREATE, RecordKind.RETENTION):
         return b""
     body = _NUMBER.pack(retention or 0)
-    return body + _NUMBER.pack(published) if kind == Kind.CREATE and published else body
+    return body + _NUMBER.pack(published) if kind == RecordKind.CREATE and published else body
 
 
 def read_control(body: bytes) -> tuple[Milliseconds | None, int]:
@@ -252,7 +252,7 @@ def read_control(body: bytes) -> tuple[Milliseconds | None, int]:
     return Milliseconds(retention) if retention else None, published
 
 
-def requests_of(header: Header, body: bytes) -> list[Request]:
+def requests_of(header: RecordHeader, body: bytes) -> list[RecordRequest]:
     """Decode the requests of a messages record."""
     position = header.requests * _REQUEST.size
     found = []
@@ -261,12 +261,12 @@ def requests_of(header: Header, body: bytes) -> list[Request]:
         if note_bytes:
             first, count, content = _NOTE.unpack_from(body, position)
             note = KeyNote(body[position + _NOTE.size : position + note_bytes], content, first, count)
-        found.append(Request(messages, data_bytes, note))
+        found.append(RecordRequest(messages, data_bytes, note))
         position += note_bytes
     return found
 
 
-def data_bytes_and_notes(header: Header, body: bytes) -> tuple[int, Sequence[KeyNote]]:
+def data_bytes_and_notes(header: RecordHeader, body: bytes) -> tuple[int, Sequence[KeyNote]]:
     """Decode the data bytes and idempotency keys of a record, for recovery."""
     if header.requests == 1:
         _, data_bytes, note_bytes, _ = _REQUEST.unpack_from(body)
@@ -276,7 +276,7 @@ def data_bytes_and_notes(header: Header, body: bytes) -> tuple[int, Sequence[Key
     return sum(each.data_bytes for each in requests), [each.note for each in requests if each.note is not None]
 
 
-def run_of(header: Header, data: bytes, body: int) -> Run:
+def run_of(header: RecordHeader, data: bytes, body: int) -> Run:
     """Return the messages of a record whose body begins at `body` in `data`."""
     heads = struct.unpack_from(f"<{header.requests * 6}H", data, body)
     position = body + header.requests * _REQUEST.size + sum(heads[4::6])  # behind the key notes

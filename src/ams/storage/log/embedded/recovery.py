@@ -21,7 +21,7 @@ from ams.storage.log.embedded.catalog import Segment, Tail, TopicState
 from ams.storage.log.embedded.index_file import IndexHead, read_at, read_directory, read_filter, read_head
 from ams.storage.log.embedded.journal import RestoredJournal, write_image
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import Kind
+from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.scan import (
     RESTORE_HINT,
     ControlRecord,
@@ -276,7 +276,7 @@ class _RecoveryRun:
         later = sorted((each for each in controls if each.commit > self._known), key=lambda each: each.commit)
         for control in later:
             self._apply_control(control)
-        dropped = {each.topic for each in later if each.kind == Kind.DROP}
+        dropped = {each.topic for each in later if each.kind == RecordKind.DROP}
         for sequence in sorted(self._scanned):
             for topic, tail in self._scanned[sequence].tails.items():
                 state = self._log.topics.get(topic)
@@ -313,15 +313,15 @@ class _RecoveryRun:
 
     def _apply_control(self, control: ControlRecord) -> None:
         topics = self._log.topics
-        if control.kind == Kind.DROP:
+        if control.kind == RecordKind.DROP:
             topics.pop(control.topic, None)
-        elif control.kind == Kind.CREATE:
+        elif control.kind == RecordKind.CREATE:
             state = topics.setdefault(control.topic, self._new_topic(control.topic, control.retention))
             state.begin_at(control.oldest, control.published)
         elif control.topic in topics:
             topic = topics[control.topic]
             topic.oldest = max(topic.oldest, control.oldest)
-            if control.kind == Kind.RETENTION:
+            if control.kind == RecordKind.RETENTION:
                 topic.retention = control.retention
                 topic.kind = class_of(control.retention or self._options.retention)
 

@@ -30,8 +30,8 @@ from ams.storage.log.embedded.index_file import (
 from ams.storage.log.embedded.record import (
     HEADER_BYTES,
     MAGIC,
-    Header,
-    Kind,
+    RecordHeader,
+    RecordKind,
     checksum,
     data_bytes_and_notes,
     decode_header,
@@ -149,7 +149,7 @@ class _Scanner:
     cursors_known: int = 0  # groups of cursors up to this commit are skipped
     _base: int = 0
     _window: bytes = b""
-    _open: list[tuple[Header, int, bytes]] = field(default_factory=list)
+    _open: list[tuple[RecordHeader, int, bytes]] = field(default_factory=list)
     _found: Scanned = field(default_factory=Scanned)
 
     def scan(self) -> Scanned:
@@ -183,7 +183,7 @@ class _Scanner:
         else:
             self._found.torn = "an append without its end"
 
-    def _header(self, position: int) -> Header | None:
+    def _header(self, position: int) -> RecordHeader | None:
         offset = self._offset(position, HEADER_BYTES)  # may replace the window: call it first
         return decode_header(self._window, self.seed, offset)
 
@@ -201,7 +201,7 @@ class _Scanner:
         offset = self._offset(position, size)
         return self._window[offset : offset + size]
 
-    def _bad_body(self, header: Header, start: int) -> None:
+    def _bad_body(self, header: RecordHeader, start: int) -> None:
         if not self._is_durable(start, start + header.size):
             self._found.torn = "a record that was not written whole"
             return
@@ -266,25 +266,25 @@ class _Scanner:
         self._open.clear()
         self._found.end = end
 
-    def _take(self, header: Header, position: int, body: bytes) -> None:
+    def _take(self, header: RecordHeader, position: int, body: bytes) -> None:
         found = self._found
         found.records += 1
-        found.marked = header.kind == Kind.MARK
+        found.marked = header.kind == RecordKind.MARK
         found.durable = max(found.durable, header.durable)
         if header.commit > found.commit:
             found.commit = header.commit
-        if header.kind == Kind.MESSAGES:
+        if header.kind == RecordKind.MESSAGES:
             self._take_messages(header, position, body)
-        elif header.kind == Kind.CURSORS:
+        elif header.kind == RecordKind.CURSORS:
             if header.commit > self.cursors_known:
                 found.cursors.append(CursorsRecord(header.commit, header.first, body))
-        elif header.kind != Kind.MARK:
+        elif header.kind != RecordKind.MARK:
             found.content.note_time(header.time)
             retention, published = read_control(body)
             control = ControlRecord(header.commit, header.kind, header.topic, retention, header.first, published)
             found.controls.append(control)
 
-    def _take_messages(self, header: Header, position: int, body: bytes) -> None:
+    def _take_messages(self, header: RecordHeader, position: int, body: bytes) -> None:
         found, topic, first = self._found, header.topic, header.first
         reached = found.tails.get(topic)
         if reached is not None and first < reached.end:
@@ -300,9 +300,9 @@ class _Scanner:
             found.content.add_key(topic, key_hash(topic, note.key), appended, note.content)
         self._advance_topic_end(header, published)
 
-    def _advance_topic_end(self, header: Header, published: int) -> None:
+    def _advance_topic_end(self, header: RecordHeader, published: int) -> None:
         """Move the topic's end over a record, also a damaged one: its offsets are used. `published`: its data bytes."""
-        if header.kind != Kind.MESSAGES:
+        if header.kind != RecordKind.MESSAGES:
             return
         reached = self._found.tails.get(header.topic)
         if reached is None:
@@ -374,7 +374,7 @@ def in_order(records: Iterable[CursorsRecord], image: int) -> tuple[list[Cursors
     return kept, is_whole and (before is None or before <= image)
 
 
-def check_record(data: bytes, position: int, sequence: int, topic: TopicId) -> Header:
+def check_record(data: bytes, position: int, sequence: int, topic: TopicId) -> RecordHeader:
     """Verify the record of a topic at an indexed position in `data`; raises `Damaged` with the reason."""
     seed = seed_of(sequence)
     header = decode_header(data, seed, position)
@@ -384,12 +384,12 @@ def check_record(data: bytes, position: int, sequence: int, topic: TopicId) -> H
     body = memoryview(data)[position + HEADER_BYTES : position + header.size]
     if len(body) != header.body_bytes or checksum(body, seed) != header.body_checksum:
         raise Damaged("record checksum")
-    if header.topic != topic or header.kind != Kind.MESSAGES:
+    if header.topic != topic or header.kind != RecordKind.MESSAGES:
         raise Damaged("a record of another topic")
     return header
 
 
-class Report(NamedTuple):
+class ScanReport(NamedTuple):
     """Result of `check`."""
 
     segments: int
@@ -403,7 +403,7 @@ class Report(NamedTuple):
     damage: tuple[Damage, ...]
 
 
-def check(folder: str, *, files: Disk | None = None) -> Report:
+def check(folder: str, *, files: Disk | None = None) -> ScanReport:
     """Verify the whole log in `folder`. Blocking, changes nothing. Raises `Unusable`."""
     try:
         return _Verification(files or Disk(), folder).run()
@@ -421,7 +421,7 @@ class _Verification:
         self._indexes = 0
         self._image = 0  # the commit of the image of cursors
 
-    def run(self) -> Report:
+    def run(self) -> ScanReport:
         cursors = self._check_image()
         for kind in CHAINS:
             if self._files.exists(os.path.join(self._folder, kind.name)):
@@ -429,7 +429,7 @@ class _Verification:
         groups, is_whole = in_order((each for found in self._scanned for each in found.cursors), self._image)
         if not is_whole:
             self._note(os.path.join(self._folder, CURSORS.name), 0, "groups of cursors are missing")
-        return Report(
+        return ScanReport(
             len(self._scanned),
             self._indexes,
             sum(each.records for each in self._scanned),

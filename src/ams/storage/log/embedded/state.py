@@ -18,15 +18,15 @@ from ams.core.names import TopicId
 from ams.core.retention_clock import RetentionClock
 from ams.storage.log.base import Appended, content_hash, is_content, key_hash
 from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog, TopicState
-from ams.storage.log.embedded.group_commit import Append, Control, Outcome
+from ams.storage.log.embedded.group_commit import Append, CommitOutcome, Control
 from ams.storage.log.embedded.index_file import TopicRow
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import Kind
+from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE_SUFFIX, index_path, sequence_of
 from ams.storage.log.embedded.segment_index import SegmentEntries
 
 
-class Part(NamedTuple):
+class LogFile(NamedTuple):
     """A file of the log at one moment, by its path within the log's folder."""
 
     name: str
@@ -49,7 +49,7 @@ class LogState:
     unsealed: list[Segment] = field(default_factory=list)  # closed segments without an index file, oldest first
     images: Callable[[], Sequence[str]] = tuple  # returns the path of the image of cursors, if any
 
-    def apply(self, outcome: Outcome) -> None:
+    def apply(self, outcome: CommitOutcome) -> None:
         """Make an outcome of the committer visible: topic ends, record positions, answers."""
         if outcome.begun is not None:
             begun, kind = outcome.begun, CHAINS[outcome.code]
@@ -81,18 +81,18 @@ class LogState:
         commit = self.commit
         return commit, [topic.row() for topic in list(self.topics.values())]
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[LogFile]:
         """Return the files of the log with their valid lengths: no message is cut in half."""
-        parts: list[Part] = []
+        parts: list[LogFile] = []
         for segment in (*self.catalog, *self.catalog.chain):
             if segment.length > HEAD_BYTES:
-                parts.append(Part(os.path.relpath(segment.path, self.folder), segment.length))
+                parts.append(LogFile(os.path.relpath(segment.path, self.folder), segment.length))
             if segment.head is not None:
-                parts.append(Part(os.path.relpath(segment.index_path, self.folder), None))
-        parts += [Part(os.path.relpath(path, self.folder), None) for path in self.images()]
+                parts.append(LogFile(os.path.relpath(segment.index_path, self.folder), None))
+        parts += [LogFile(os.path.relpath(path, self.folder), None) for path in self.images()]
         table = self.table and os.path.relpath(self.table, self.folder)
         if table and all(each.name != table for each in parts):  # its segment is deleted
-            parts.append(Part(table, None))
+            parts.append(LogFile(table, None))
         return parts
 
     def forget_key(self, hashed: bytes) -> None:
@@ -101,7 +101,7 @@ class LogState:
         if gate is not None:
             gate.set_result(None)
 
-    def _place(self, outcome: Outcome) -> None:
+    def _place(self, outcome: CommitOutcome) -> None:
         index = self._index(outcome)
         add = index.add
         for each in outcome.records:
@@ -111,7 +111,7 @@ class LogState:
             index.extend(topic.id, *loaded, positions, lengths)
             topic.stored += sum(lengths)
 
-    def _answer(self, outcome: Outcome) -> None:
+    def _answer(self, outcome: CommitOutcome) -> None:
         bit, index = 1 << outcome.code, self._index(outcome)
         for share in outcome.shares:
             topic, appends = share.topic, share.appends
@@ -130,21 +130,21 @@ class LogState:
                 if not append.done.done():
                     append.done.set_result(answer)
 
-    def _index(self, outcome: Outcome) -> SegmentEntries:
+    def _index(self, outcome: CommitOutcome) -> SegmentEntries:
         entries = self.catalog.by_sequence[outcome.sequence].entries
         assert entries is not None
         return entries
 
     def _apply_control(self, control: Control) -> None:
         topic = control.topic
-        if control.kind == Kind.CREATE:
+        if control.kind == RecordKind.CREATE:
             self.topics[topic.id] = topic
             del self.creating[topic.id]
-        elif control.kind == Kind.DROP:
+        elif control.kind == RecordKind.DROP:
             self.topics.pop(topic.id, None)
             self.has_dropped = True
             topic.wake()
-        elif control.kind == Kind.RETENTION:
+        elif control.kind == RecordKind.RETENTION:
             topic.retention = control.retention
             topic.age_due = Milliseconds(0)
         if not control.done.done():
@@ -166,9 +166,9 @@ class LogState:
             work.topic.settle()
             if work.key:
                 self.forget_key(work.hashed)
-        elif work.kind == Kind.CREATE:
+        elif work.kind == RecordKind.CREATE:
             self.creating.pop(work.topic.id, None)
-        elif work.kind == Kind.DROP:
+        elif work.kind == RecordKind.DROP:
             work.topic.leaving = False
         if not work.done.done():
             work.done.set_exception(error)
@@ -240,11 +240,11 @@ class IdempotencyKeys:
         return None
 
 
-def parts_in(folder: str) -> Sequence[Part]:
+def parts_in(folder: str) -> Sequence[LogFile]:
     """Return the files of a log that is not open."""
     classes = [kind.name for kind in CHAINS if os.path.isdir(os.path.join(folder, kind.name))]
     return [
-        Part(os.path.join(folder_of_class, name), None)
+        LogFile(os.path.join(folder_of_class, name), None)
         for folder_of_class in classes
         for name in sorted(os.listdir(os.path.join(folder, folder_of_class)))
         if sequence_of(name) is not None or name.endswith(IMAGE_SUFFIX)

@@ -38,11 +38,11 @@ from ams.storage.log.embedded.index_file import (
 from ams.storage.log.embedded.journal import Journal
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.reader import DamageTracker
-from ams.storage.log.embedded.record import Kind
+from ams.storage.log.embedded.record import RecordKind
 from ams.storage.log.embedded.scan import Damage, scan
 from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART, Spares
 from ams.storage.log.embedded.segment_index import NO_KEYS, KeyFilter, SegmentEntries
-from ams.storage.log.embedded.state import LogState, Part
+from ams.storage.log.embedded.state import LogFile, LogState
 
 NeededOffsets = Callable[[], Awaitable[Mapping[TopicId, Offset]]]  # the first offset of each topic to protect
 logger = structlog.get_logger("ams.log")
@@ -50,7 +50,7 @@ T = TypeVar("T")
 OwnersOverLimit = Callable[[], Iterable[Owner]]
 
 
-class Share(NamedTuple):
+class SegmentShare(NamedTuple):
     """A topic's part of a segment."""
 
     topic: TopicId
@@ -61,10 +61,10 @@ class Share(NamedTuple):
 Index = SegmentEntries | Directory
 
 
-def _shares(index: Index) -> Iterable[Share]:
+def _shares(index: Index) -> Iterable[SegmentShare]:
     if isinstance(index, SegmentEntries):
-        return (Share(topic, each.end, each.bytes) for topic, each in index.topics.items())
-    return (Share(row.topic, row.reach, row.bytes) for row in index.rows() if row.entries)
+        return (SegmentShare(topic, each.end, each.bytes) for topic, each in index.topics.items())
+    return (SegmentShare(row.topic, row.reach, row.bytes) for row in index.rows() if row.entries)
 
 
 class Sealer:
@@ -193,11 +193,11 @@ class Upkeep:
             await self._seal_all()
 
     @contextlib.asynccontextmanager
-    async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
+    async def keep_files(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[LogFile]]]]:
         """Delete no file until the block ends, and write no index until its function has listed the files."""
         copy = object()
 
-        async def parts() -> Sequence[Part]:
+        async def parts() -> Sequence[LogFile]:
             try:
                 async with self._turn:
                     if self._closed:
@@ -369,7 +369,7 @@ class Upkeep:
     def _index_of(self, segment: Segment) -> Index:
         return segment.entries or self._state.catalog.directory(segment)
 
-    def _shares_of(self, segment: Segment) -> list[Share]:
+    def _shares_of(self, segment: Segment) -> list[SegmentShare]:
         topics = self._state.topics
         return [each for each in _shares(self._index_of(segment)) if each.topic in topics]
 
@@ -437,7 +437,7 @@ class Upkeep:
             left = await self.look_up(partial(catalog.find, topic, before[topic]))
             if left is not None and left.entries.firsts[left.number] < end:
                 done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._committer.submit(Control(Kind.OLDEST, topic, done, oldest=topic.oldest))
+                self._committer.submit(Control(RecordKind.OLDEST, topic, done, oldest=topic.oldest))
                 with contextlib.suppress(LogUnavailable):  # on a full disk, freeing space matters more
                     await done
 

@@ -23,7 +23,7 @@ from aiokafka.protocol.types import Array, Boolean, Int8, Int16, Int32, Schema, 
 
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
-from ams.storage.log.kafka.connection import META, Connection, NodeId, check, error_of
+from ams.storage.log.kafka.connection import META, KafkaConnection, NodeId, check, error_of
 from ams.storage.log.kafka.partition import Listed, Partition, read_topic_list
 
 _TOPIC, _SET, _DELETE = 2, 0, 1  # resource type and operations in config requests
@@ -89,7 +89,7 @@ class _AlterRequest(Request[_AlterStruct]):
         return request_struct_class([(_TOPIC, self._name, changes)], False)
 
 
-async def list_topics(connection: Connection, prefix: str, until: float) -> dict[TopicId, Listed]:
+async def list_topics(connection: KafkaConnection, prefix: str, until: float) -> dict[TopicId, Listed]:
     """Return our topics as a broker lists them."""
     return await connection.ask_any(_ListTopics(), lambda answer: read_topic_list(prefix, answer.data), until=until)
 
@@ -102,7 +102,9 @@ class NewTopic(NamedTuple):
     configs: Configs
 
 
-async def create_topics(connection: Connection, topics: Sequence[NewTopic], until: float) -> list[KafkaError | None]:
+async def create_topics(
+    connection: KafkaConnection, topics: Sequence[NewTopic], until: float
+) -> list[KafkaError | None]:
     """Create topics with one partition; return the error of each. An existing topic is no error."""
     asked: Any = [(each.name, 1, each.replication, [], list(each.configs.items())) for each in topics]
 
@@ -112,7 +114,7 @@ async def create_topics(connection: Connection, topics: Sequence[NewTopic], unti
     return await connection.ask_any(CreateTopicsRequest(asked, _TIMEOUT_MS, False), answer, until=until)
 
 
-async def wait_for_leaders(connection: Connection, node: NodeId, names: Iterable[str]) -> None:
+async def wait_for_leaders(connection: KafkaConnection, node: NodeId, names: Iterable[str]) -> None:
     """Wait until a broker knows a leader of each topic. Returns early if the broker does not answer."""
     missing = set(names)
     while missing:
@@ -126,7 +128,7 @@ async def wait_for_leaders(connection: Connection, node: NodeId, names: Iterable
             await asyncio.sleep(_PAUSE)
 
 
-async def delete_topics(connection: Connection, names: Sequence[str], until: float) -> list[KafkaError | None]:
+async def delete_topics(connection: KafkaConnection, names: Sequence[str], until: float) -> list[KafkaError | None]:
     """Delete topics; return the error of each. A missing topic is no error."""
 
     def answer(response: Any) -> list[KafkaError | None]:
@@ -136,7 +138,7 @@ async def delete_topics(connection: Connection, names: Sequence[str], until: flo
 
 
 async def describe(
-    connection: Connection, names: Iterable[str], wanted: Iterable[str], until: float
+    connection: KafkaConnection, names: Iterable[str], wanted: Iterable[str], until: float
 ) -> dict[str, Configs]:
     """Return settings of topics by name; missing topics are left out."""
     resources: Any = [(_TOPIC, name, list(wanted)) for name in names]
@@ -152,7 +154,9 @@ async def describe(
     return await connection.ask_any(DescribeConfigsRequest(resources), answer, until=until)
 
 
-async def alter(connection: Connection, partition: Partition, changes: Mapping[str, str | None], until: float) -> None:
+async def alter(
+    connection: KafkaConnection, partition: Partition, changes: Mapping[str, str | None], until: float
+) -> None:
     """Change settings of a topic; raises `TopicGone`."""
 
     def answer(response: Any) -> None:
@@ -162,7 +166,7 @@ async def alter(connection: Connection, partition: Partition, changes: Mapping[s
     await connection.ask_any(_AlterRequest(partition.name, changes), answer, until=until)
 
 
-async def delete_records(connection: Connection, partition: Partition, before: Offset, until: float) -> None:
+async def delete_records(connection: KafkaConnection, partition: Partition, before: Offset, until: float) -> None:
     """Delete the messages below one of our offsets, at once."""
     cut = [(partition.name, [(0, before - partition.first)])]
 

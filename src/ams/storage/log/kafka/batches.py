@@ -42,7 +42,7 @@ class Producer(NamedTuple):
     epoch: int
 
 
-class Request:
+class AppendRequest:
     """One append: stored wholly in one batch, or not at all."""
 
     __slots__ = ("data_bytes", "done", "fragments", "records", "size", "times", "until")
@@ -73,10 +73,10 @@ class Request:
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class AppendBatch:
     """Requests that are sent together, and their state."""
 
-    requests: list[Request]
+    requests: list[AppendRequest]
     size: int
     attempts: int = 0  # sends so far; after the first it may be stored
     data: bytes = b""  # encoded, the same for every retry; empty until encoded
@@ -113,8 +113,8 @@ class TopicQueue:
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.waiting: deque[Request] = deque()
-        self.batch: Batch | None = None
+        self.waiting: deque[AppendRequest] = deque()
+        self.batch: AppendBatch | None = None
         self.queued = False  # whether it has pending requests
         self.quiet: asyncio.Future[None] | None = None  # completes when no request is pending
         self.producer: Producer | None = None
@@ -140,14 +140,14 @@ class TopicQueue:
         if self.batch is not None:
             self.batch.expire(now)
 
-    def next_batch(self, limit: int, now: float) -> Batch | None:
+    def next_batch(self, limit: int, now: float) -> AppendBatch | None:
         """Return the batch to send: the last one again, or whole pending requests up to `limit` bytes."""
         if self.batch is not None:
             self.batch.expire(now)
             if self.batch.is_awaited:
                 return self.batch
         self.give_up()
-        requests: list[Request] = []
+        requests: list[AppendRequest] = []
         size = most = 0
         while self.waiting and (not requests or size + self.waiting[0].size <= most):
             request = self.waiting.popleft()
@@ -156,7 +156,7 @@ class TopicQueue:
                 requests.append(request)
                 size += request.size
                 most = most or min(request.size + GATHER_BYTES, limit)
-        self.batch = Batch(requests, size) if requests else None
+        self.batch = AppendBatch(requests, size) if requests else None
         return self.batch
 
     def settle(self) -> None:
@@ -184,7 +184,7 @@ class TopicQueue:
             self.worn, self.producer = self.producer.id, None
 
 
-async def make(queue: TopicQueue, batch: Batch, limit: int, time: Milliseconds) -> None:
+async def make(queue: TopicQueue, batch: AppendBatch, limit: int, time: Milliseconds) -> None:
     """Encode a batch with the next sequence number of its queue."""
     assert queue.producer is not None
     producer_id, epoch = queue.producer

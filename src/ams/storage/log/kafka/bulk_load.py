@@ -17,10 +17,10 @@ from ams.core.runs import Columns
 from ams.storage.log.base import check_load
 from ams.storage.log.kafka.administration import alter, delete_records, describe
 from ams.storage.log.kafka.batches import Record, upper_size
-from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
-from ams.storage.log.kafka.reader import Reader
+from ams.storage.log.kafka.reader import KafkaReader
 from ams.storage.log.kafka.records import HOLE, encode
 from ams.storage.log.kafka.sender import Sender
 from ams.storage.log.kafka.topics import APPEND_TIME, CREATE_TIME, TIMES
@@ -40,7 +40,7 @@ class _Part(NamedTuple):
 class Loader:
     """Loads topics."""
 
-    def __init__(self, connection: Connection, options: KafkaOptions, reader: Reader, sender: Sender) -> None:
+    def __init__(self, connection: KafkaConnection, options: KafkaOptions, reader: KafkaReader, sender: Sender) -> None:
         self._connection, self._options, self._reader, self._sender = connection, options, reader, sender
 
     async def load(

@@ -173,7 +173,7 @@ class Leaders:
         known = self._known.get(name)
         return known if known is not None else await self._look_up(name)
 
-    def known(self, name: str) -> NodeId | None:
+    def cached_leader(self, name: str) -> NodeId | None:
         """Return the cached leader of a topic, or None."""
         return self._known.get(name)
 
@@ -213,7 +213,7 @@ def _error(code: int) -> Exception:
     return error
 
 
-class Connection:
+class KafkaConnection:
     """Requests to Kafka that follow leaders, with retries while brokers die, stop or restart."""
 
     def __init__(self, options: KafkaOptions) -> None:

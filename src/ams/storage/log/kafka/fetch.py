@@ -21,7 +21,7 @@ from ams.core.names import Offset
 from ams.core.runs import Run
 from ams.core.supervisor import FairQueue
 from ams.storage.log.base import Bounds
-from ams.storage.log.kafka.connection import Connection, Lane, NodeId, check, error_of
+from ams.storage.log.kafka.connection import KafkaConnection, Lane, NodeId, check, error_of
 from ams.storage.log.kafka.message_cache import PendingRead
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import batches, pieces
@@ -46,7 +46,7 @@ class Fetched(NamedTuple):
     end: Offset  # end of the topic on the leader; may lag for a moment after a change of the leader
 
 
-class Part(NamedTuple):
+class FetchedPart(NamedTuple):
     """The answer to a fetch of one topic, not yet decoded."""
 
     high: int  # the broker's offset after the last message that may be seen
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 class Fetcher:
     """Sends fetch requests, and decodes the responses."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
         self._turns = FairQueue()
 
@@ -65,14 +65,14 @@ class Fetcher:
     ) -> Fetched:
         """Return messages from `start` on: at least one batch, about `size` bytes, not more than `enough` takes.
 
-        Raises `OffsetOutOfRangeError`, and the errors of `Connection.ask`.
+        Raises `OffsetOutOfRangeError`, and the errors of `KafkaConnection.ask`.
         """
         part = await fetch_part(self._connection, partition, start, size, READ if enough else SCAN, until=until)
         runs, next_ = await self.decode(partition, part, start, enough)
         return Fetched(runs, next_, Offset(part.high + partition.first))
 
     async def decode(
-        self, partition: Partition, part: Part, start: Offset, enough: PendingRead | None = None
+        self, partition: Partition, part: FetchedPart, start: Offset, enough: PendingRead | None = None
     ) -> tuple[Sequence[Run], Offset]:
         """Return the messages in an answer, and the next offset to fetch."""
         found: list[Run] = []
@@ -107,11 +107,11 @@ class Fetcher:
 
 
 async def fetch_part(
-    connection: Connection, partition: Partition, start: Offset, size: int, lane: Lane, *, until: float
-) -> Part:
+    connection: KafkaConnection, partition: Partition, start: Offset, size: int, lane: Lane, *, until: float
+) -> FetchedPart:
     """Return encoded batches; the first one contains `start`."""
 
-    def answer(response: Any) -> Part:
+    def answer(response: Any) -> FetchedPart:
         (_, [part]), *_ = response.topics
         return part_of(part)
 
@@ -119,14 +119,14 @@ async def fetch_part(
     return await connection.ask(partition, request, answer, until=until, lane=lane)
 
 
-def part_of(answer: Any) -> Part:
+def part_of(answer: Any) -> FetchedPart:
     """Return one partition of a fetch response; raises its `KafkaError`."""
     check(answer[1])
-    return Part(answer[2], answer[-1] or b"")
+    return FetchedPart(answer[2], answer[-1] or b"")
 
 
 async def bounds_of_all(
-    connection: Connection, partitions: Sequence[Partition], until: float
+    connection: KafkaConnection, partitions: Sequence[Partition], until: float
 ) -> dict[Partition, Bounds]:
     """Return the bounds of topics by loop time `until`; topics without an answer are left out."""
     found: dict[Partition, Bounds] = {}
@@ -144,7 +144,9 @@ async def bounds_of_all(
     return found
 
 
-async def _bounds(connection: Connection, node: NodeId, partitions: Sequence[Partition]) -> dict[Partition, Bounds]:
+async def _bounds(
+    connection: KafkaConnection, node: NodeId, partitions: Sequence[Partition]
+) -> dict[Partition, Bounds]:
     try:
         oldest = await _offsets(connection, node, partitions, EARLIEST)
         ends = await _offsets(connection, node, partitions, LATEST)  # second, so that no end is below its oldest
@@ -157,7 +159,9 @@ async def _bounds(connection: Connection, node: NodeId, partitions: Sequence[Par
     }
 
 
-async def _offsets(connection: Connection, node: NodeId, partitions: Sequence[Partition], which: int) -> dict[str, int]:
+async def _offsets(
+    connection: KafkaConnection, node: NodeId, partitions: Sequence[Partition], which: int
+) -> dict[str, int]:
     asked: Any = [(partition.name, [(0, which)]) for partition in partitions]
     response = await connection.send(node, OffsetRequest(CONSUMER, UNCOMMITTED, asked))
     return {name: offset for name, [(_, code, _, offset)] in response.topics if not code}
@@ -177,7 +181,7 @@ class FetchSession:
         new = {name: offset for name, offset in wanted.items() if self._sent.get(name) != offset}
         gone = [name for name in self._sent if name not in wanted]
         self._sent = dict(wanted)
-        return _Request(self._id, self._epoch, new, gone, wait_ms, topic_bytes, max_bytes)
+        return _SessionFetchRequest(self._id, self._epoch, new, gone, wait_ms, topic_bytes, max_bytes)
 
     def accept_answer(self, response: Any) -> bool:
         """Update the session by a response. Returns False if the broker has dropped the session."""
@@ -196,7 +200,7 @@ class FetchSession:
         self._id, self._epoch = NO_SESSION, NEW_SESSION_EPOCH
 
 
-class _Request(FetchRequest):  # type: ignore[misc]  # aiokafka has no types
+class _SessionFetchRequest(FetchRequest):  # type: ignore[misc]  # aiokafka has no types
     """aiokafka's request has no sessions; this one adds them."""
 
     def __init__(

@@ -25,14 +25,14 @@ from ams.core.messages import Message
 from ams.core.names import Offset, TopicId, new_uuid
 from ams.storage.log.base import Appended, Bounds, content_hash, is_content, key_hash
 from ams.storage.log.kafka.batches import Unsent
-from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.fetch import SCAN, fetch_part
 from ams.storage.log.kafka.idempotency_store import Claim, IdempotencyStore
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
-from ams.storage.log.kafka.reader import Reader
+from ams.storage.log.kafka.reader import KafkaReader
 from ams.storage.log.kafka.records import OUR_PREFIX, UNREADABLE, batches
-from ams.storage.log.kafka.topics import Topics
+from ams.storage.log.kafka.topics import KafkaTopics
 
 logger = structlog.get_logger("ams.log")
 CLAIM_WAIT_MS = Milliseconds(30_000)  # until an unsettled claim can be taken over: twice the longest append
@@ -47,10 +47,10 @@ class KeyedAppends:
     def __init__(
         self,
         store: IdempotencyStore,
-        connection: Connection,
+        connection: KafkaConnection,
         options: KafkaOptions,
-        topics: Topics,
-        reader: Reader,
+        topics: KafkaTopics,
+        reader: KafkaReader,
         append: Callable[[Partition, Sequence[Message], float, bytes], Awaitable[Appended]],
     ) -> None:
         self._store, self._connection, self._options = store, connection, options
@@ -187,7 +187,7 @@ async def _end_of(task: "asyncio.Task[Any]", until: float) -> None:
 
 
 async def find_append(
-    connection: Connection, partition: Partition, hashed: bytes, bounds: Bounds, count: int
+    connection: KafkaConnection, partition: Partition, hashed: bytes, bounds: Bounds, count: int
 ) -> Appended | None:
     """Search for the append with a key within bounds; return its place, or None."""
     at = bounds.oldest

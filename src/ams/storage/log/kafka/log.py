@@ -18,16 +18,16 @@ from ams.core.supervisor import Supervisor, Ticker
 from ams.storage.log.base import NEW_TOPIC, NO_OFFSET, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.kafka.administration import delete_records
 from ams.storage.log.kafka.bulk_load import Loader
-from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.fetch import bounds_of_all
 from ams.storage.log.kafka.idempotency_store import IdempotencyStore, PublishedBytes
 from ams.storage.log.kafka.keys import KEY, KeyedAppends
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
-from ams.storage.log.kafka.reader import Reader
+from ams.storage.log.kafka.reader import KafkaReader
 from ams.storage.log.kafka.records import encode
 from ams.storage.log.kafka.sender import Sender
-from ams.storage.log.kafka.topics import Topics
+from ams.storage.log.kafka.topics import KafkaTopics
 
 logger = structlog.get_logger("ams.log")
 _MESSAGES_PER_TURN = 500  # messages encoded in one turn of the event loop
@@ -63,12 +63,12 @@ class _HeldTopics:
 class KafkaLog:
     """Implements `ams.storage.log.base.Log` on Kafka. One event loop only. Create with `open`.
 
-    The contract holds for all nodes together, except that `held` blocks only appends of this process.
+    The contract holds for all nodes together, except that `hold_appends` blocks only appends of this process.
     """
 
     def __init__(
         self,
-        connection: Connection,
+        connection: KafkaConnection,
         options: KafkaOptions,
         store: IdempotencyStore,
         supervisor: Supervisor | None = None,
@@ -76,9 +76,9 @@ class KafkaLog:
     ) -> None:
         supervisor = supervisor or Supervisor()
         self._connection, self._options = connection, options
-        self._reader = Reader(connection, options, supervisor)
+        self._reader = KafkaReader(connection, options, supervisor)
         self._sizes = PublishedBytes(store)
-        self._topics = Topics(connection, options, self._forget_topic)
+        self._topics = KafkaTopics(connection, options, self._forget_topic)
         self._sender = Sender(connection, options, self._on_stored, supervisor)
         self._keys = KeyedAppends(store, connection, options, self._topics, self._reader, self._append)
         self._loader = Loader(connection, options, self._reader, self._sender)
@@ -103,7 +103,7 @@ class KafkaLog:
             store: the caller closes it.
             retention_clock: for the expiry of messages after a shorter retention; default: its own.
         """
-        log = cls(await Connection.open(options), options, store, supervisor, retention_clock)
+        log = cls(await KafkaConnection.open(options), options, store, supervisor, retention_clock)
         with contextlib.suppress(LogUnavailable):  # background rounds try again
             await log._sender.identify()
         log._was_away = not log._connection.reachable  # the caller waits for the brokers and logs it
@@ -134,8 +134,8 @@ class KafkaLog:
         await self._sizes.flush()
         self._topics.kept.pop(topic, None)  # the load changed the settings
 
-    async def loaded(self) -> None:
-        """Do nothing (`Log.loaded`): a start scans nothing."""
+    async def end_load(self) -> None:
+        """Do nothing (`Log.end_load`): a start scans nothing."""
 
     async def drop(self, topic: TopicId) -> None:
         self._check_open()
@@ -143,8 +143,8 @@ class KafkaLog:
         await self._keys.forget(topic)
 
     @contextlib.asynccontextmanager
-    async def held(self, topic: TopicId) -> AsyncIterator[None]:
-        """Block appends of this process to a topic (`Log.held`); other nodes may still append."""
+    async def hold_appends(self, topic: TopicId) -> AsyncIterator[None]:
+        """Block appends of this process to a topic (`Log.hold_appends`); other nodes may still append."""
         self._check_open()
         async with self._held_topics.hold(topic):
             await self._sender.quiet(topic)
@@ -235,8 +235,8 @@ class KafkaLog:
             end = await self._reader.end(partition)
             return Totals(end, size, await self._reader.last_time(partition) if end else None)
 
-    async def stored(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
-        """Return the bytes that topics occupy (`Log.stored`), estimated from the share of offsets that are kept."""
+    async def stored_bytes(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
+        """Return the bytes that topics occupy (`Log.stored_bytes`), estimated from the share of kept offsets."""
         bounds, sizes = await self.all_bounds(), await self._sizes.all()
         return {
             topic: sizes.get(topic, 0) * (end - oldest) // max(end, 1)
@@ -316,7 +316,7 @@ class KafkaLog:
         if appended.time < 0:  # loaded: counted at the creation of the topic, and not read yet
             return
         self._sizes.add(partition.topic, size)
-        self._reader.appended(partition, appended, fragments)
+        self._reader.cache_appended(partition, appended, fragments)
 
     async def _round(self) -> None:
         self._round_number += 1
@@ -353,7 +353,7 @@ class _ForgetWhenGone(contextlib.AbstractContextManager[None]):
 
     __slots__ = ("_partition", "_topics")
 
-    def __init__(self, topics: Topics, partition: Partition) -> None:
+    def __init__(self, topics: KafkaTopics, partition: Partition) -> None:
         self._topics, self._partition = topics, partition
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:

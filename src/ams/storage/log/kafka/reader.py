@@ -23,8 +23,8 @@ from ams.core.names import Offset, TopicId
 from ams.core.runs import Run, Runs
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import NO_OFFSET, Appended, Bounds
-from ams.storage.log.kafka.connection import Connection, Lane, NodeId
-from ams.storage.log.kafka.fetch import EARLIEST, FOLLOWER, LATEST, Fetched, Fetcher, FetchSession, Part, part_of
+from ams.storage.log.kafka.connection import KafkaConnection, Lane, NodeId
+from ams.storage.log.kafka.fetch import EARLIEST, FOLLOWER, LATEST, Fetched, FetchedPart, Fetcher, FetchSession, part_of
 from ams.storage.log.kafka.message_cache import CachedRange, PendingRead, ReadAhead, TailCache
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
@@ -99,7 +99,7 @@ class _FollowedBroker:
 class _Follower:
     """All waiting calls of this process. Without waiting calls there are no polls."""
 
-    def __init__(self, connection: Connection, fetcher: Fetcher, cache: TailCache, supervisor: Supervisor) -> None:
+    def __init__(self, connection: KafkaConnection, fetcher: Fetcher, cache: TailCache, supervisor: Supervisor) -> None:
         self._connection, self._fetcher, self._cache, self._supervisor = connection, fetcher, cache, supervisor
         self._followed: dict[TopicId, _FollowedTopic] = {}
         self._brokers: dict[NodeId, _FollowedBroker] = {}
@@ -246,7 +246,7 @@ class _Follower:
             self._supervisor.log_failure(_FOLLOWING)
             followed.give_up(LogUnavailable())
 
-    async def _feed_cache(self, followed: _FollowedTopic, position: Offset, part: Part) -> None:
+    async def _feed_cache(self, followed: _FollowedTopic, position: Offset, part: FetchedPart) -> None:
         topic, end = followed.partition.topic, Offset(part.high + followed.partition.first)
         next_, after_last = end, self._cache.newest(topic)
         if not self._cache.has(topic, position, end):
@@ -258,10 +258,10 @@ class _Follower:
         followed.wake(after_last)
 
 
-class Reader:
+class KafkaReader:
     """All reads of a node."""
 
-    def __init__(self, connection: Connection, options: KafkaOptions, supervisor: Supervisor) -> None:
+    def __init__(self, connection: KafkaConnection, options: KafkaOptions, supervisor: Supervisor) -> None:
         self._connection = connection
         self._fetcher = Fetcher(connection)
         self._cache = TailCache(options.tail_cache_bytes)
@@ -338,7 +338,7 @@ class Reader:
             return True
         return await self._follower.wait(partition, after, timeout)
 
-    def appended(self, partition: Partition, appended: Appended, fragments: Sequence[Fragment]) -> None:
+    def cache_appended(self, partition: Partition, appended: Appended, fragments: Sequence[Fragment]) -> None:
         """Cache messages that this node appended, and end waits."""
         end = Offset(appended.first + appended.count)
         if self._cache.accepts(partition.topic, appended.first):

@@ -24,8 +24,17 @@ from ams.core.names import Offset, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import Appended
 from ams.storage.log.kafka.administration import await_refusable
-from ams.storage.log.kafka.batches import GATHER_BYTES, Batch, Producer, Record, Request, TopicQueue, Unsent, make
-from ams.storage.log.kafka.connection import TRANSIENT_ERRORS, Connection, Lane, NodeId, check, error_of
+from ams.storage.log.kafka.batches import (
+    GATHER_BYTES,
+    AppendBatch,
+    AppendRequest,
+    Producer,
+    Record,
+    TopicQueue,
+    Unsent,
+    make,
+)
+from ams.storage.log.kafka.connection import TRANSIENT_ERRORS, KafkaConnection, Lane, NodeId, check, error_of
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 
@@ -56,7 +65,7 @@ class Sender:
     """Sends requests; created by `KafkaLog`. One event loop only."""
 
     def __init__(
-        self, connection: Connection, options: KafkaOptions, on_stored: Stored, supervisor: Supervisor
+        self, connection: KafkaConnection, options: KafkaOptions, on_stored: Stored, supervisor: Supervisor
     ) -> None:
         """`on_stored` is called before the callers' futures complete."""
         self._supervisor, self._connection, self._options, self._on_stored = supervisor, connection, options, on_stored
@@ -94,7 +103,7 @@ class Sender:
         """
         if self._closing or not self._connection.reachable or until <= self._loop.time():
             raise Unsent
-        request = Request(records, fragments, data_bytes, until, times)
+        request = AppendRequest(records, fragments, data_bytes, until, times)
         if request.size + BATCH_OVERHEAD > self._options.max_batch_bytes:
             raise TooLarge
         queue = self._queues.get(partition.topic)
@@ -155,7 +164,7 @@ class Sender:
         self._busy.add(queue)
         self._idle.clear()
         self._schedule_expiry()
-        node = None if pause or queue.producer is None else self._connection.leaders.known(queue.partition.name)
+        node = None if pause or queue.producer is None else self._connection.leaders.cached_leader(queue.partition.name)
         if node is None:
             self._start(self._find_leader(queue, pause))
         else:
@@ -206,10 +215,10 @@ class Sender:
                 if load:
                     self._start(self._send_batches(node, broker, broker.free.pop(), load))
         except Exception as error:
-            self._supervisor.failed(PART, error, self._end)
+            self._supervisor.report_failure(PART, error, self._end)
 
-    def _load(self, broker: _Broker) -> list[tuple[TopicQueue, Batch]]:
-        load: list[tuple[TopicQueue, Batch]] = []
+    def _load(self, broker: _Broker) -> list[tuple[TopicQueue, AppendBatch]]:
+        load: list[tuple[TopicQueue, AppendBatch]] = []
         size = 0
         while broker.ready:
             queue = broker.ready[0]
@@ -227,7 +236,7 @@ class Sender:
         return load
 
     async def _send_batches(
-        self, node: NodeId, broker: _Broker, lane: Lane, load: list[tuple[TopicQueue, Batch]]
+        self, node: NodeId, broker: _Broker, lane: Lane, load: list[tuple[TopicQueue, AppendBatch]]
     ) -> None:
         try:
             answers = await self._answers(node, lane, load)
@@ -247,7 +256,7 @@ class Sender:
             self._dispatch_soon(other, self._brokers[other])
 
     async def _answers(
-        self, node: NodeId, lane: Lane, load: list[tuple[TopicQueue, Batch]]
+        self, node: NodeId, lane: Lane, load: list[tuple[TopicQueue, AppendBatch]]
     ) -> dict[str, "_ProduceResult"]:
         topics: Any = []
         for queue, batch in load:
@@ -261,7 +270,7 @@ class Sender:
             for name, [(_, code, offset, time, *_)] in response.topics
         }
 
-    def _take(self, queue: TopicQueue, batch: Batch, answer: "_ProduceResult") -> None:
+    def _take(self, queue: TopicQueue, batch: AppendBatch, answer: "_ProduceResult") -> None:
         pause = 0.0
         if queue.batch is not batch:  # the topic was deleted
             self._schedule(queue)
@@ -277,7 +286,7 @@ class Sender:
             queue.give_up()
         self._schedule(queue, pause)
 
-    def _is_stored(self, queue: TopicQueue, batch: Batch, answer: "_ProduceResult") -> None:
+    def _is_stored(self, queue: TopicQueue, batch: AppendBatch, answer: "_ProduceResult") -> None:
         first = Offset(answer.offset + queue.partition.first)
         self._too_few_until = 0.0
         queue.settle()
@@ -287,7 +296,7 @@ class Sender:
         self._on_stored(queue.partition, Appended(first, batch.count, time), fragments, data_bytes)
         batch.on_stored(first, time)
 
-    def _may_pass(self, queue: TopicQueue, batch: Batch, error: KafkaError | None) -> bool:
+    def _may_pass(self, queue: TopicQueue, batch: AppendBatch, error: KafkaError | None) -> bool:
         if isinstance(error, _TOO_FEW_IN_SYNC):
             self._too_few_until = self._loop.time() + _TOO_FEW_SECONDS
         if isinstance(error, _LOST_SEQUENCE) and batch.attempts == 1:  # certainly not stored

@@ -31,7 +31,7 @@ from ams.storage.log.kafka.administration import (
     list_topics,
     wait_for_leaders,
 )
-from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Listed, Partition, partition_of
 
@@ -102,10 +102,10 @@ def _settings_of(options: KafkaOptions, listed: Listed, configs: Configs) -> Top
     return TopicSettings("; ".join(weaknesses) or None, Milliseconds(own) if own > 0 else None, age)
 
 
-class Topics:
+class KafkaTopics:
     """Finds, creates and deletes our topics, by id."""
 
-    def __init__(self, connection: Connection, options: KafkaOptions, gone: Callable[[Partition], None]) -> None:
+    def __init__(self, connection: KafkaConnection, options: KafkaOptions, gone: Callable[[Partition], None]) -> None:
         self._connection, self._options, self._gone = connection, options, gone
         self.kept: dict[TopicId, TopicSettings] = {}  # cached settings
         self._listed: dict[TopicId, Listed] = {}

@@ -38,9 +38,7 @@ def test_who_reads_nothing_is_dropped_and_others_are_served(tmp_path: Path, what
 
 
 @pytest.mark.parametrize(("what", "flags"), [("pull", TLS), ("read as Arrow", ())])
-def test_answers_that_many_clients_do_not_read_stay_within_a_budget_and_other_projects_are_served(
-    tmp_path: Path, what: str, flags: tuple[str, ...]
-) -> None:
+def test_unread_answers_stay_in_budget_and_others_are_served(tmp_path: Path, what: str, flags: tuple[str, ...]) -> None:
     # Nobody is dropped for what they do not read until the test is over.
     limits = "--max-unread-bytes", "32MiB", "--request-seconds", "600s"
     with live_service(tmp_path / "data", *limits, *flags) as live, live.http() as http:

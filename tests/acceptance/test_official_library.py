@@ -201,9 +201,7 @@ def test_messages(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
     assert topic.publish([last], **tls) == {"messageIds": ["6"]}  # a pulled message, id and time and all
 
 
-def test_messages_with_ordering_keys_are_pulled_by_a_library_that_knows_none(
-    ams: ArgoMessagingService, service: LiveService, tls: dict[str, Any]
-) -> None:
+def test_keyed_messages_reach_the_library(ams: ArgoMessagingService, service: LiveService, tls: dict[str, Any]) -> None:
     ams.create_topic("T", **tls)
     ams.create_sub("S", "T", **tls)
     with Client(service.base_url, service.token, ca=str(service.ca)) as client:

@@ -93,9 +93,7 @@ async def test_a_disk_filled_by_publishing_refuses_publishes_and_takes_acknowled
     assert await site.violations() == []
 
 
-async def test_with_no_space_at_all_even_for_its_log_all_but_pulls_is_refused_and_it_comes_back_by_itself(
-    site: FullDiskSite,
-) -> None:
+async def test_with_no_space_even_for_the_log_only_pulls_work_and_it_recovers_by_itself(site: FullDiskSite) -> None:
     await site.publish()
     await site.acknowledge_on_a_full_disk()
 
@@ -143,9 +141,7 @@ async def test_schemas_fill_no_disk_and_all_others_go_on(site: FullDiskSite) -> 
     await site.admin.must("/schemas/again", schema)
 
 
-async def test_a_service_started_on_a_full_disk_has_what_was_answered_delivers_and_comes_back_by_itself(
-    site: FullDiskSite,
-) -> None:
+async def test_a_start_on_a_full_disk_has_what_was_answered_delivers_and_recovers_by_itself(site: FullDiskSite) -> None:
     await site.publish()
     await site.acknowledge_on_a_full_disk()
     await site.target.kill()

@@ -198,9 +198,7 @@ def test_of_moves_at_the_same_time_none_is_made_up(moves: list[Attempt], given: 
 
 
 @pytest.mark.parametrize(("sought_at", "violations"), [(90.0, 1), (2.0, 0)], ids=["shortly before", "long before"])
-def test_after_a_restart_old_acknowledgements_are_right_unless_there_was_a_seek_shortly_before(
-    sought_at: float, violations: int
-) -> None:
+def test_old_acknowledgements_survive_a_restart_without_a_recent_seek(sought_at: float, violations: int) -> None:
     uses = [ABC, FIRST_PULL, seek("k1", sought_at, 0), pull("c1", 93, A, B, C), ack("a1", 96, 1)]
     history = History({"s": "t"}, uses, restarts=[95.0])
 

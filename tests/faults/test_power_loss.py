@@ -18,9 +18,7 @@ DAY = 24 * HOUR
 
 
 @pytest.mark.parametrize("with_cursors", [True, False])
-async def test_a_log_put_back_from_a_copy_forgets_no_message_and_goes_on_at_its_end(
-    with_cursors: bool, tmp_path: Path
-) -> None:
+async def test_a_restored_log_forgets_no_message_and_goes_on_at_its_end(with_cursors: bool, tmp_path: Path) -> None:
     """Its cursors come with the log; without them, as after a power loss with `sync = "interval"`, cursors are
     ahead."""
     log, copy = tmp_path / "log", tmp_path / "copy"

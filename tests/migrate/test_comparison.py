@@ -273,9 +273,7 @@ async def compare_all(moved: LiveService, found: Converted) -> list[Difference]:
         return await compare_served(found, client, str(moved.ca))
 
 
-async def test_a_quick_look_finds_wrong_tokens_users_and_rights(
-    moved_service: LiveService, resources: Converted
-) -> None:
+async def test_quick_looks_find_wrong_tokens_users_and_rights(moved_service: LiveService, resources: Converted) -> None:
     assert await compare_all(moved_service, resources) == []
     resources.users[3].token = "of nobody "
     resources.users[4].token = "no\u00e4scii"
@@ -298,9 +296,7 @@ async def test_a_quick_look_finds_wrong_tokens_users_and_rights(
     assert token(3) not in repr(verified)
 
 
-async def test_a_quick_look_asks_for_a_subscription_of_each_project(
-    moved_service: LiveService, resources: Converted
-) -> None:
+async def test_a_quick_look_asks_one_subscription_per_project(moved_service: LiveService, resources: Converted) -> None:
     for each in resources.subscriptions:
         each.offset += 1
     with Client("http://127.0.0.1:1", token(0), retry=None) as away, pytest.raises(Unreachable):
@@ -356,9 +352,7 @@ async def verify_all(moved: LiveService, found: Converted, kept: KafkaStub, old:
             return await verify(found, kept, client, str(moved.ca), (one, other))
 
 
-async def test_whole_contents_are_the_same_until_a_message_is_not(
-    moved_service: LiveService, resources: Converted
-) -> None:
+async def test_contents_are_the_same_until_a_message_is_not(moved_service: LiveService, resources: Converted) -> None:
     kept = KafkaStub(resources)
     same = await verify_all(moved_service, resources, kept)
 
@@ -377,9 +371,7 @@ async def test_whole_contents_are_the_same_until_a_message_is_not(
 
 
 @pytest.mark.long
-async def test_both_services_are_asked_by_every_token_for_all_there_is(
-    moved_service: LiveService, resources: Converted
-) -> None:
+async def test_both_services_are_asked_by_every_token_for_all(moved_service: LiveService, resources: Converted) -> None:
     with serve_old_stub(moved_service.base_url) as old:
         same = await verify_all(moved_service, resources, KafkaStub(resources), old.url)
 

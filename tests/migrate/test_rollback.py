@@ -103,9 +103,7 @@ def cut_services(filled_services: OldAndNew) -> OldAndNew:
     return filled_services
 
 
-def test_what_came_since_the_cut_goes_back_until_the_old_service_is_used(
-    cut_services: OldAndNew, proxy: HaProxy
-) -> None:
+def test_all_since_the_cut_goes_back_until_the_old_service_is_used(cut_services: OldAndNew, proxy: HaProxy) -> None:
     """One journey: each step changes the old service, and the last one uses it."""
     the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_more(cut_services)
     what_was_made_since_is_listed_and_stays(cut_services)

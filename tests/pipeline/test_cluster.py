@@ -34,9 +34,7 @@ sink: {topic: copy, data: data}
 """
 
 
-def test_a_run_reads_and_publishes_and_ends_in_one_line_when_the_master_removes_it(
-    spark_cluster: SparkCluster, garden: Garden, tmp_path: Path
-) -> None:
+def test_a_run_works_until_the_master_removes_it(spark_cluster: SparkCluster, garden: Garden, tmp_path: Path) -> None:
     garden.topic("plants", make_messages(100))
     garden.topic("copy")
     (tmp_path / "copy.yaml").write_text(COPY)

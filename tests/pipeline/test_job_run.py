@@ -119,9 +119,7 @@ def test_rows_are_published_as_messages_with_the_ordering_key_that_is_said(runs:
 
 
 @pytest.mark.long
-def test_items_of_a_list_become_rows_of_their_own_and_a_few_can_be_looked_at(
-    runs: Runs, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_items_of_a_list_become_rows_and_a_few_can_be_looked_at(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     runs.garden.topic("walls", wall_messages(wall("A", 1, 5, "x", "y"), wall("B", 2, 7), wall("C", 3, 9, "z")))
     steps = "  - explode: {column: tags, as: tag}\n  - select: [tag, job]\n"
 

@@ -240,9 +240,7 @@ def test_a_batch_is_of_the_messages_between_two_times(spark: SparkSession, garde
     assert reader.options(startingTimestamp=times[1], endingTimestamp=times[0]).load().count() == 0
 
 
-def test_a_stream_goes_on_where_its_checkpoint_is_and_the_cursor_follows(
-    spark: SparkSession, garden: Garden, tmp_path: Path
-) -> None:
+def test_a_stream_resumes_and_the_cursor_follows(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
     garden.topic("plants")
     garden.subscription("spark", "plants")
     garden.publish("plants", make_messages(25))

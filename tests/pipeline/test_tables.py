@@ -108,9 +108,7 @@ def table(postgres_url: str) -> Iterator["psycopg.Connection[Any]"]:
 
 
 @pytest.mark.long
-def test_rows_take_the_place_of_older_rows_of_their_key(
-    spark: SparkSession, postgres_url: str, table: "psycopg.Connection[Any]"
-) -> None:
+def test_new_rows_replace_old_by_key(spark: SparkSession, postgres_url: str, table: "psycopg.Connection[Any]") -> None:
     to = conninfo(postgres_url)
     rows: list[Any] = [
         ("A", 2024, 1.5, TEN_O_CLOCK, {"a": 1}, ["x"]),

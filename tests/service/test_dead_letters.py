@@ -176,9 +176,7 @@ async def test_any_reason_can_be_stored_on_one_line(use_cases: UseCases, reason:
     assert kept[:3] == reason[:3]
 
 
-async def test_one_that_does_not_fit_goes_without_its_reason_and_waits_if_that_is_not_enough(
-    use_cases: UseCases, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_oversized_one_goes_without_its_reason(use_cases: UseCases, monkeypatch: pytest.MonkeyPatch) -> None:
     await publish(use_cases, message("A" * 1000))
     log_append, most = use_cases.engines.log.append, 1000
 

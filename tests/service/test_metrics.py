@@ -61,9 +61,7 @@ def test_the_average_of_all_is_the_sum_of_the_rounded_ones() -> None:
     assert _va_metrics(used).projects_metrics.average_daily_messages == 0.3
 
 
-async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_o11_a_route_asks_the_registry_only_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_use_cases(tmp_path) as use_cases:
         engines, caller = use_cases.engines, use_cases.caller
         for number in range(20):

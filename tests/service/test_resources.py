@@ -32,9 +32,7 @@ async def is_empty(engines: Engines) -> bool:
     return not await engines.log.topics() and not await engines.cursors.subscriptions()
 
 
-async def test_what_cannot_be_dropped_now_is_left_to_the_next_start_and_keeps_nothing_else(
-    engines: Engines, caller: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_drops_wait_for_a_start(engines: Engines, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, _ = await fill_project(engines)
     await engines.topics.create(caller, "T2")
     drop = engines.log.drop
@@ -51,9 +49,7 @@ async def test_what_cannot_be_dropped_now_is_left_to_the_next_start_and_keeps_no
 
 
 @pytest.mark.parametrize("error", [LogUnavailable, CursorsUnavailable])
-async def test_what_the_registry_has_forgotten_is_deleted_whatever_log_and_cursors_can_do_now(
-    engines: Engines, caller: Caller, error: type[Exception]
-) -> None:
+async def test_deletions_need_neither_log_nor_cursors(engines: Engines, caller: Caller, error: type[Exception]) -> None:
     """As an error says that nothing has changed (contract 16). Found by seed 70 of the first `python -m simulation`."""
     await make_user(engines.registry, "anna")
     await fill_project(engines)
@@ -213,9 +209,7 @@ async def test_stored_bytes_are_measured_every_minute_while_nothing_limits_them(
     assert 0 < sizes[0] == sizes[1] == sizes[2] < sizes[3]
 
 
-async def test_a_quota_changed_during_a_measurement_holds_at_once(
-    engines: Engines, caller: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_changed_quota_holds_at_once(engines: Engines, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     """The measurement read the old quota, and ends after the new one is in force."""
     project, projects = caller.project.id, engines.registry.projects
     stored = StoredBytes(engines.registry, engines.log, engines.clock)

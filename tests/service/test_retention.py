@@ -45,9 +45,7 @@ async def test_a_topic_follows_its_project_though_that_was_renamed(engines: Engi
     assert await engines.log.retention(made.id) == 3_600_000
 
 
-async def test_topics_made_while_their_project_changes_again_and_again_keep_what_the_registry_says(
-    engines: Engines, caller: Caller
-) -> None:
+async def test_topics_of_a_changing_project_keep_what_the_registry_says(engines: Engines, caller: Caller) -> None:
     async def change() -> None:
         for seconds in range(1, 15):
             await engines.retention.of_project(caller, seconds)
@@ -271,9 +269,7 @@ async def test_nothing_goes_soon_after_a_start_so_that_clients_can_come_back(sit
     assert await site.still_exists_after(2 * MOMENT)
 
 
-async def test_snapshots_whose_time_is_over_are_removed_and_a_subscription_without_a_policy_is_not(
-    site: ExpirySite,
-) -> None:
+async def test_expired_snapshots_are_removed_and_a_subscription_without_a_policy_is_not(site: ExpirySite) -> None:
     await site.prepare()
     assert await site.still_exists_after(400 * DAY)
     registry, clock = site.engines.registry, site.engines.clock

@@ -191,9 +191,7 @@ async def test_rates_are_made_of_the_last_two_requests_and_pulls_count_repeats(u
     )
 
 
-async def test_what_two_nodes_counted_at_the_same_time_is_counted_once_and_nothing_is_missed(
-    use_cases: UseCases, counting: Counting
-) -> None:
+async def test_two_nodes_at_once_count_everything_exactly_once(use_cases: UseCases, counting: Counting) -> None:
     """The second node counts after the first has prepared its update, and before it stores it."""
     engines = use_cases.engines
     await use_cases.publish(3)

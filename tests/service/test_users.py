@@ -54,7 +54,7 @@ async def test_who_may_refresh_its_own_token_may_not_by_a_weaker_login(users: Us
     assert (await users.refresh_token(by_own, ANNA)).token not in (None, anna.token)
 
 
-async def test_the_last_service_admin_is_deleted_though_the_registry_cannot_say_that_it_was_the_last(
+async def test_the_last_admin_goes_though_the_registry_is_unsure(
     users: Users, registry: Registry, root: Caller
 ) -> None:
     await make_user(registry, ANNA, None, SERVICE_ADMIN)
@@ -181,9 +181,7 @@ async def test_what_cannot_be_is_refused(tokens: Tokens, registry: Registry, wan
     assert (await tokens.create(await service(registry), ANNA, CI, expires_on=MAX_EXPIRY))[0].expires_on == MAX_EXPIRY
 
 
-async def test_a_user_has_so_many_tokens(
-    tokens: Tokens, registry: Registry, anna: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tokens_run_out(tokens: Tokens, registry: Registry, anna: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(users_module, "MAX_TOKENS", 2)
     caller = await service(registry)
     for name in ("a", "b"):
@@ -222,9 +220,7 @@ async def bindings(registry: Registry, anna: User) -> Bindings:
     return Bindings(registry)
 
 
-async def test_who_was_renamed_manages_nothing_of_whoever_has_the_name_now(
-    bindings: Bindings, tokens: Tokens, registry: Registry, anna: User
-) -> None:
+async def test_a_reused_name_gives_no_right(bindings: Bindings, tokens: Tokens, registry: Registry, anna: User) -> None:
     """The name may have gone to another user since this user was admitted by it."""
     admission, path = Admission(registry), {"user": ANNA}
     lister = await admission.admit("bindings:list", anna.token, None, path)
@@ -243,17 +239,13 @@ async def test_who_was_renamed_manages_nothing_of_whoever_has_the_name_now(
     *(("work", url, "4711") for url in ("", "issuer.example", "ftp://issuer.example", URL + "/a b")),
     *(("work", URL, subject) for subject in ("", "4" * 256, "47\n11", "\ud800")),
 ])  # fmt: skip
-async def test_what_can_be_no_identity_is_refused(
-    bindings: Bindings, root: Caller, name: str, issuer: str, subject: str
-) -> None:
+async def test_no_bad_identity_is_bound(bindings: Bindings, root: Caller, name: str, issuer: str, subject: str) -> None:
     with pytest.raises(InvalidInput):
         await bindings.create(root, ANNA, name, issuer, subject)
     assert (await bindings.create(root, ANNA, WORK, URL, "4" * 255)).subject == "4" * 255
 
 
-async def test_nobody_becomes_a_service_admin_by_a_binding_who_is_none(
-    bindings: Bindings, root: Caller, registry: Registry
-) -> None:
+async def test_no_binding_makes_a_service_admin(bindings: Bindings, root: Caller, registry: Registry) -> None:
     boss = await make_user(registry, "boss", None, SERVICE_ADMIN)
     lesser = replace(root, full_view=False)
 
@@ -364,9 +356,7 @@ async def test_whom_to_believe_is_for_service_admins_alone(issuers: Issuers, roo
             await call
 
 
-async def test_one_that_the_settings_come_to_name_counts_no_more(
-    issuers: Issuers, root: Caller, registry: Registry, keys: Keys
-) -> None:
+async def test_one_named_by_settings_is_ignored(issuers: Issuers, root: Caller, registry: Registry, keys: Keys) -> None:
     await issuers.create(root, SITE)
     later = Issuers(registry, [EGI, replace(SITE, name="elsewhere")], keys)
 

@@ -153,9 +153,7 @@ OPTIONS = Options(topics=TOPICS)
 
 
 @pytest.mark.long
-def test_the_tables_hold_what_the_messages_tell_whatever_came_late_twice_or_broken(
-    spark: SparkSession, database: str, tmp_path: Path
-) -> None:
+def test_late_double_or_broken_messages_leave_tables_right(spark: SparkSession, database: str, tmp_path: Path) -> None:
     told = store_samples(messages(7, DAY, sites=4, outages=30, mishaps=MISHAPS))
     expected = ExpectedRows.of(told)
     shuffled = list(told)

@@ -61,7 +61,7 @@ DAY = 86_400_000
 
 
 @pytest.mark.long
-def test_a_project_is_archived_merged_and_checked(
+def test_archives_are_merged_and_checked(
     spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "archive"
@@ -144,7 +144,7 @@ def without_spark(garden: Garden, path: Path) -> None:
 
 
 @pytest.mark.long
-def test_both_write_the_same_rows_and_neither_into_the_table_of_the_other(
+def test_both_write_the_same_rows_apart(
     spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours, of_spark = tmp_path / "ours", tmp_path / "spark"
@@ -339,7 +339,7 @@ def test_options_of_a_schema_that_cannot_be_name_themselves() -> None:
 
 
 @pytest.mark.long
-def test_a_schema_is_held_against_an_archive(
+def test_an_archive_is_held_to_a_schema(
     spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     garden.topic("stars", [Message(b'{"magnitude": 4.8}'), Message(b"{}"), Message(b"a secret"), Message(b"{}")])

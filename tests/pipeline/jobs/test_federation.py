@@ -130,9 +130,7 @@ STATE = "id, version, deployment_type, state, wanted_since, state_since, seconds
 
 
 @pytest.mark.long
-def test_the_state_of_deployments_follows_from_what_was_said_in_whatever_order_it_comes(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_the_state_of_deployments_follows_from_what_was_said_in_any_order(spark: SparkSession, tmp_path: Path) -> None:
     told = store_samples(messages(11, date(2024, 3, 5), services=30, mishaps=MISHAPS), every=timedelta(seconds=61))
     shuffled = list(told)
     Random(1).shuffle(shuffled)

@@ -66,9 +66,7 @@ def test_rules_decide_where_each_message_goes(spark: SparkSession, garden: Garde
 
 
 @pytest.mark.long
-def test_what_the_schema_of_a_topic_refuses_is_set_aside_and_the_rest_goes_on(
-    spark: SparkSession, garden: Garden, tmp_path: Path
-) -> None:
+def test_messages_a_schema_refuses_are_set_aside(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
     attributes = {"required": ["ams-origin-offset"]}
     number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     garden.client.call(wire.create_schema(garden.name, "number", number, attributes=attributes))

@@ -55,9 +55,7 @@ async def test_what_one_pull_has_of_a_key_is_settled_before_another_one_gets_mor
 
 
 @with_ordering
-async def test_an_acknowledgement_is_held_until_those_before_it_are_done_and_stored_with_them(
-    site: ParallelSite,
-) -> None:
+async def test_an_acknowledgement_is_held_until_those_before_are_done_and_stored_with_them(site: ParallelSite) -> None:
     given = await given_of(site, "aaab", 4)
     await site.acknowledge(given[1:])
     assert (await site.open_subscription()).backlog.out == 3, "but for the other key"
@@ -136,9 +134,7 @@ async def test_a_held_message_is_out_and_its_lease_is_no_last_one(site: Parallel
 
 
 @with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
-async def test_with_exactly_once_delivery_an_id_out_of_order_is_refused_until_those_before_it_are_done(
-    site: ParallelSite,
-) -> None:
+async def test_with_exactly_once_delivery_an_id_out_of_order_is_refused_until_its_turn(site: ParallelSite) -> None:
     given = await given_of(site, "aaab")
     with pytest.raises(LateIds, match="^ack out of order: 1-[^ ]*, 2-[^ ]*$") as refused:
         await site.acknowledge(given[1:])
@@ -163,9 +159,7 @@ async def test_with_exactly_once_delivery_a_refused_message_expires_and_its_id_i
 
 
 @with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
-async def test_a_request_of_very_many_ids_is_done_whatever_their_order(
-    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_request_of_many_ids_is_done_in_any_order(site: ParallelSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settlement, "SLICE", 2)
     given = [*await given_of(site, "aabaa", 3), *await site.pull()]
     stream = FlowWindow(9, MANY_BYTES)
@@ -177,9 +171,7 @@ async def test_a_request_of_very_many_ids_is_done_whatever_their_order(
 
 
 @with_ordering
-async def test_what_is_held_when_exactly_once_delivery_is_switched_on_is_not_confirmed_again(
-    site: ParallelSite,
-) -> None:
+async def test_what_is_held_when_exactly_once_delivery_is_turned_on_is_not_confirmed_again(site: ParallelSite) -> None:
     given = await given_of(site, "aa")
     await site.acknowledge(given[1:])
     opened = await site.open_subscription()
@@ -332,9 +324,7 @@ async def test_a_nack_that_cannot_be_stored_takes_nothing_back(site: ParallelSit
 
 
 @with_ordering
-async def test_what_fails_between_a_read_and_a_lease_comes_before_what_was_read(
-    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_retry_between_read_and_lease_comes_first(site: ParallelSite, monkeypatch: pytest.MonkeyPatch) -> None:
     await publish(site, *"aaa")
     stream = FlowWindow(9, MANY_BYTES)
     first = await site.pull(1, window=stream)

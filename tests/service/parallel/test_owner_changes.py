@@ -242,9 +242,7 @@ steps = st.one_of(
 
 
 @pytest.mark.parametrize(("what", "more"), [("acknowledge", ()), ("nack", ()), ("extend", (20,))])
-async def test_a_node_that_believes_wrongly_sends_a_client_with_an_id_of_the_owner_to_it(
-    what: str, more: tuple[int, ...], tmp_path: Path
-) -> None:
+async def test_a_mistaken_node_sends_ids_of_the_owner_to_it(what: str, more: tuple[int, ...], tmp_path: Path) -> None:
     async with open_engines(tmp_path) as engines:
         town = await make_town(engines, is_exact=False)
         await town.publish(4)
@@ -271,9 +269,7 @@ async def test_a_node_that_believes_wrongly_sends_a_client_with_an_id_of_the_own
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, min_size=5, max_size=40))
-def test_whoever_owns_it_nothing_acknowledged_returns_and_nothing_else_is_lost(
-    is_exact: bool, keys: int, walk: list[tuple[Any, ...]]
-) -> None:
+def test_owners_lose_nothing_and_repeat_nothing_done(is_exact: bool, keys: int, walk: list[tuple[Any, ...]]) -> None:
     async def run_walk(folder: Path) -> None:
         async with open_engines(folder) as engines:
             town = await make_town(engines, is_exact=is_exact, keys=keys)

@@ -65,9 +65,7 @@ async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: Para
 
 @with_options(dead_letter_policy=DEAD_LETTER_POLICY)
 @pytest.mark.parametrize("what", ["acknowledged", "extended", "failed for the last time"])
-async def test_what_is_settled_by_an_id_of_before_between_a_read_and_its_lease_is_not_given(
-    site: ParallelSite, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+async def test_an_old_id_settles_before_a_lease(site: ParallelSite, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     await site.publish(*range(4))
     await site.fail(4)
     ids = await site.pull()
@@ -77,9 +75,7 @@ async def test_what_is_settled_by_an_id_of_before_between_a_read_and_its_lease_i
     assert await site.offsets() == [1, 2, 3]
 
 
-async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
-    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_every_repeat_hears_that_it_cannot_be_stored(site: ParallelSite, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = await site.publish_and_pull(0)
 
     async def fail(*_: object) -> bool:
@@ -96,9 +92,7 @@ async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
 
 
 @with_options(message_retention=7 * DAY)
-async def test_a_clock_that_leaps_ahead_takes_nothing_of_a_subscription_with_a_retention_of_its_own(
-    site: ParallelSite,
-) -> None:
+async def test_a_clock_leap_takes_nothing_of_a_subscription_with_a_retention_of_its_own(site: ParallelSite) -> None:
     engines, clock = site.engines, site.engines.clock
     retention_clock = RetentionClock(clock)
     seeker = Seeker(

@@ -67,9 +67,7 @@ async def test_of_very_many_ids_those_that_are_late_are_counted_and_the_others_a
     assert await site.floor() == len(good)
 
 
-async def test_a_repeated_acknowledgement_is_stored_when_the_one_before_it_cannot_be(
-    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_repeat_is_stored_when_the_first_cannot_be(site: ParallelSite, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = await site.publish_and_pull(0)
     settle, begun, fails = site.engines.cursors.settle, asyncio.Event(), asyncio.Event()
 

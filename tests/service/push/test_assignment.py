@@ -60,9 +60,7 @@ async def test_a_target_has_all_that_is_needed_to_deliver(registry: Registry, pr
     assert target.secrets == ("whsec_new", "whsec_old")
 
 
-async def test_a_topic_made_anew_makes_another_target_and_one_elsewhere_none(
-    registry: Registry, project: Project, assignment: Assignment
-) -> None:
+async def test_a_topic_made_anew_is_a_new_target(registry: Registry, project: Project, assignment: Assignment) -> None:
     await make_topic(registry, await make_project(registry, "other"))
     await subscribe(registry, project)
     [without] = await assignment.targets()

@@ -137,9 +137,7 @@ async def test_a_worker_pulls_only_while_push_is_enabled(use_cases: UseCases, pu
     assert (await deliverer.to_pull(caller, SUB)).name == SUB
 
 
-async def test_a_subscription_that_could_not_be_made_leaves_the_worker_where_it_was(
-    use_cases: UseCases, subscriptions: Subscriptions
-) -> None:
+async def test_a_failed_creation_leaves_the_worker_in_place(use_cases: UseCases, subscriptions: Subscriptions) -> None:
     with pytest.raises(NotFound):
         await subscriptions.create(use_cases.caller, "other", "projects/P/topics/none", push=HOOK)
     assert (await worker(use_cases)).memberships == ()
@@ -213,9 +211,7 @@ async def test_another_worker_takes_over_all_that_is_delivered_and_no_more(
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_17_4_o9_the_status_warns_when_the_registry_cannot_answer(
-    registry: Registry, pushing: Pushing, tmp_path: Path, enabled: bool
-) -> None:
+async def test_17_4_o9_the_status_warns(registry: Registry, pushing: Pushing, tmp_path: Path, enabled: bool) -> None:
     with closing(sqlite3.connect(tmp_path / "registry.db")) as other:
         other.execute("DROP TABLE users")
     about = ServiceInfo(Admission(registry), registry, "", replace(pushing, enabled=enabled), "internal")

@@ -101,9 +101,7 @@ async def test_leases_that_are_over_are_not_taken(leasing: Leasing) -> None:
 
 
 @pytest.mark.parametrize("is_taken_back", [False, True])
-async def test_a_subscription_that_another_node_works_on_is_taken_from_it_and_tried_later_when_it_is_taken_back(
-    leasing: Leasing, monkeypatch: pytest.MonkeyPatch, is_taken_back: bool
-) -> None:
+async def test_a_node_takes_over_leases(leasing: Leasing, monkeypatch: pytest.MonkeyPatch, is_taken_back: bool) -> None:
     await leasing.site.publish(0)
     working, taken = leasing.site.working, []
     pull = working.puller.pull

@@ -360,9 +360,7 @@ class FullDisk(FreeSpace):
         return "free space is below min_free_bytes" if self.is_full else None
 
 
-async def test_on_a_full_disk_changes_that_are_done_again_and_again_are_counted_and_none_is_hidden(
-    path: str, records: AuditRecords, clock: ManualClock
-) -> None:
+async def test_a_full_disk_counts_repeated_changes(path: str, records: AuditRecords, clock: ManualClock) -> None:
     space = FullDisk()
     trail = Trail(path, records, clock, space=space)
     await trail.look_at_space()

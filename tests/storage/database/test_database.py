@@ -231,9 +231,7 @@ async def test_one_asks_for_all_while_it_is_away_and_all_go_on_when_it_is_back()
     assert patience.away is None
 
 
-async def test_a_call_waits_so_long_and_the_reason_is_kept_and_then_nobody_waits_but_one_asks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_call_waits_so_long_the_reason_is_kept_and_then_only_one_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     server, patience = Server(), Patience(2 * PATIENCE_SECONDS)
     server.away = True
     call = asyncio.create_task(patience.keep_trying(server.attempt))

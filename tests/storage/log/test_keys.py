@@ -73,9 +73,7 @@ async def test_an_empty_or_long_key_is_refused_and_nothing_is_stored(log: Log, t
     assert await log.bounds(topic) == Bounds(0, 0)
 
 
-async def test_what_another_process_remembered_of_a_content_stays_valid(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_another_process_remembered_stays_valid(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each process hashes contents with its own secret, which it stores with the hash."""
     async with engine.open_log() as log:
         topic = await new_topic(log)

@@ -78,9 +78,7 @@ async def test_names_are_case_sensitive(project: Project, listed_resource: Liste
     assert await listed_resource.records.ids() == {made.id}
 
 
-async def test_an_access_list_is_kept_in_order_at_once(
-    registry: Registry, project: Project, listed_resource: ListedResource
-) -> None:
+async def test_an_access_list_is_ordered(registry: Registry, project: Project, listed_resource: ListedResource) -> None:
     users = {name: await make_user(registry, name, {project.id: ()}) for name in ("a", "b", "c")}
     await listed_resource.make()
     await listed_resource.find()
@@ -93,9 +91,7 @@ async def test_an_access_list_is_kept_in_order_at_once(
     assert (await listed_resource.find()).authorized == set()
 
 
-async def test_pages_may_be_cut_to_those_that_list_a_user(
-    registry: Registry, project: Project, listed_resource: ListedResource
-) -> None:
+async def test_pages_are_cut_to_one_user(registry: Registry, project: Project, listed_resource: ListedResource) -> None:
     user = await make_user(registry, "anna", {project.id: ()})
     for name in ("b", "a", "c"):
         await listed_resource.make(name)
@@ -109,9 +105,7 @@ async def test_pages_may_be_cut_to_those_that_list_a_user(
     assert ([each.name for each in hers.items], hers.total) == (["a"], 1)
 
 
-async def test_labels_are_those_it_was_made_with_and_changed_ones_count_at_once(
-    project: Project, listed_resource: ListedResource
-):
+async def test_labels_are_those_it_was_made_with_and_changes_count(project: Project, listed_resource: ListedResource):
     made = await listed_resource.make(labels=LABELS)
     assert made.labels == LABELS
     assert await listed_resource.find() == made

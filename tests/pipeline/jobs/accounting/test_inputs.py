@@ -462,9 +462,7 @@ def test_texts_are_read_by_their_mark_whatever_ends_lines(name: str, mark: bytes
     (ROLES, "</sr:SubjectIdentity>", "</sr:SubjectIdentity><sr:Site>OTHER</sr:Site>",
      "Site says something else than SubjectIdentity/Site"),
 ])  # fmt: skip
-def test_what_no_row_knows_or_contradicts_another_is_never_dropped_without_a_word(
-    document: str, old: str, new: str, reason: str
-) -> None:
+def test_unknown_or_contradictory_rows_never_go_unsaid(document: str, old: str, new: str, reason: str) -> None:
     assert old in document
     found, *others = records(document.replace(old, new, 1).encode(), NOW)
     assert str(found) == f"record 1: {reason}"

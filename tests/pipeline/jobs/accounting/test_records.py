@@ -109,9 +109,7 @@ def test_a_text_of_no_kind_we_know_is_refused_whole(first: str) -> None:
     ({"FQAN": "vo.access.egi.eu"}, ("vo.access.egi.eu", None, None)), ({"FQAN": "/"}, (None, "/", None)),
     ({"VO": "cms"}, ("cms", "/atlas", "Role=production")),
 ])  # fmt: skip
-def test_an_fqan_gives_vo_group_and_role_where_the_record_does_not(
-    names: dict[str, str], expected: tuple[str | None, ...]
-) -> None:
+def test_an_fqan_gives_missing_vo_group_and_role(names: dict[str, str], expected: tuple[str | None, ...]) -> None:
     [job] = read_records(text(INDIVIDUAL, {**JOB, **names}))
     assert (job.get("vo"), job.get("vo_group"), job.get("vo_role")) == expected
 

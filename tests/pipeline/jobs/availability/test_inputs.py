@@ -306,9 +306,7 @@ def test_lists_of_downtimes_hold_for_their_days(tmp_path: Path) -> None:
     ({"metric": "dav"}, "metric", (None, None, None, "dav")),
     ({"metric": "dav", "hostname": "w1", "group": "A"}, "metric", ("A", None, "w1", "dav")),
 ])  # fmt: skip
-def test_a_status_that_is_applied_holds_where_its_last_name_is(
-    change: dict[str, str], level: str, names: tuple[str | None, ...]
-) -> None:
+def test_a_status_holds_at_its_last_name(change: dict[str, str], level: str, names: tuple[str | None, ...]) -> None:
     request = msgspec.convert({**NIGHT, "applied_status_changes": [{"state": "OK", **change}]}, documents.Request)
     assert list(overrides("2024-03-05", [], [request], Defaults())) == [
         Override(level, names, Span(0, 6 * 3600, "UNKNOWN")._replace(status="OK"))

@@ -158,9 +158,7 @@ def test_the_events_are_those_worked_by_hand(spark: SparkSession, monitored_job:
 
 
 @pytest.mark.long
-def test_each_result_says_from_which_message_it_came_and_what_is_none_is_set_aside(
-    spark: SparkSession, monitored_job: MonitoredJob
-) -> None:
+def test_results_name_their_message_and_others_are_set_aside(spark: SparkSession, monitored_job: MonitoredJob) -> None:
     work = monitored_job.work
     quarantine = quarantine_of(spark, work).read()
     stored = rows_of(spark, work / "tables" / "results")
@@ -185,9 +183,7 @@ def test_events_are_published_each_once(spark: SparkSession, monitored_job: Moni
 
 
 @pytest.mark.long
-def test_a_request_changes_what_it_names_until_it_is_withdrawn(
-    spark: SparkSession, monitored_job: MonitoredJob
-) -> None:
+def test_a_request_changes_what_it_names_until_withdrawn(spark: SparkSession, monitored_job: MonitoredJob) -> None:
     before = figures(spark, monitored_job.work)
     for request in ("a", "b"):
         monitored_job.run(recomputations=str(EXAMPLE_FOLDER / f"request_{request}.json"))

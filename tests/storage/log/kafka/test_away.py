@@ -72,9 +72,7 @@ async def answers_again(log: KafkaLog, topic) -> int:
 
 
 @pytest.mark.long
-async def test_a_broker_that_stands_still_for_a_while_is_waited_for(
-    broker: Brokers, log: KafkaLog, topic: TopicId, monkeypatch: pytest.MonkeyPatch
-):
+async def test_it_waits_for_a_broker(broker: Brokers, log: KafkaLog, topic: TopicId, monkeypatch: pytest.MonkeyPatch):
     await log.append(topic, texts("aaaa"))
     broker.freeze(1)
     waiting = [asyncio.ensure_future(log.append(topic, texts(f"b{n:03d}"))) for n in range(5)]

@@ -86,11 +86,9 @@ def _spoil_node(node: ast.AST, texts: set[str], file: Path) -> Iterator[tuple[as
     if isinstance(node, ast.Call) and _called_name(node) in ERRORS and node.args:
         yield from _other_text(node.args[0])
     elif (
-        isinstance(node, ast.Call)
-        and _called_name(node) == "Status"
-        and file.name == "errors.py"
+        isinstance(node, ast.Call) and _called_name(node) == "Status" and file.name == "errors.py"
         and len(node.args) == 2
-    ):
+    ):  # fmt: skip
         yield from _other_status(node.args[0], node.args[1])
     elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in texts:
         yield from _other_text(node.value)

@@ -51,12 +51,9 @@ class Holder(NamedTuple):
 
 
 HOLDERS = [
-    Holder(role, wide, listed)
-    for role in SHORT.values()
-    for wide in (True, False)
-    for listed in (True, False)
+    Holder(role, wide, listed) for role in SHORT.values() for wide in (True, False) for listed in (True, False)
     if wide or role in IN_PROJECTS
-]
+]  # fmt: skip
 
 
 ADMITTED = [line for line in (*LINES, *OWN_LINES) if not line.is_open]

@@ -32,14 +32,10 @@ HOST, OTHER = "ams.example", "ams-devel.example"
 
 
 def old_ams() -> dict[str, list[dict[str, Any]]]:
-    return {
-        "projects": [{"uuid": str(uuid.uuid4()), "name": "EGI"}],
-        "users": [
-            {"uuid": "admin_0", "name": "root", "token": ADMIN, "service_roles": ["service_admin"]},
-            {"uuid": ANN, "name": "ann", "token": "b" * 64},
-            {"uuid": "bob-of-a-script", "name": "bob", "token": "c" * 64},
-        ],
-    }
+    return {"projects": [{"uuid": str(uuid.uuid4()), "name": "EGI"}], "users": [
+        {"uuid": "admin_0", "name": "root", "token": ADMIN, "service_roles": ["service_admin"]},
+        {"uuid": ANN, "name": "ann", "token": "b" * 64}, {"uuid": "bob-of-a-script", "name": "bob", "token": "c" * 64},
+    ]}  # fmt: skip
 
 
 def binding(name: str, user: str, subject: str = "", **fields: Any) -> dict[str, Any]:

@@ -106,15 +106,9 @@ def error(response: httpx.Response) -> tuple[int, str]:
 
 @contextlib.asynccontextmanager
 async def open_service(
-    url: str,
-    *,
-    users: AmsUsers | None = None,
-    failures: int = 0,
-    settings: AuthnSettings | None = None,
-    audit: Any = None,
-    space: FreeSpace = UNLIMITED,
-    **more: Any,
-) -> AsyncIterator[Service]:
+    url: str, *, users: AmsUsers | None = None, failures: int = 0, settings: AuthnSettings | None = None,
+    audit: Any = None, space: FreeSpace = UNLIMITED, **more: Any,
+) -> AsyncIterator[Service]:  # fmt: skip
     clock, trail = ManualClock(), KeptTrail()
     store = await Store.open(url, KEY, clock=clock, space=space)
     handlers = Handlers(

@@ -77,12 +77,9 @@ def make_subscription(http: httpx.Client, topic: str = "T", subscription: str = 
 
 @contextlib.contextmanager
 def live_service(
-    data: Path,
-    *flags: str,
-    environment: dict[str, str] | None = None,
-    program: str = "ams.cli.main",
+    data: Path, *flags: str, environment: dict[str, str] | None = None, program: str = "ams.cli.main",
     tracer: Sequence[str] = (),
-) -> Iterator[LiveService]:
+) -> Iterator[LiveService]:  # fmt: skip
     """Start `ams serve` on a free port, wait until it is ready, and stop it at the end.
 
     `program` is a module that runs `ams`, as `tests.support.planted` does after it planted a fault; `tracer` is a

@@ -49,12 +49,9 @@ def settle(
 
 
 def find_violations(
-    attempts: list[Attempt],
-    kind: Parallel = PLAIN,
-    held: tuple[str, ...] = ("a",),
-    letters: tuple[Letter, ...] = (),
+    attempts: list[Attempt], kind: Parallel = PLAIN, held: tuple[str, ...] = ("a",), letters: tuple[Letter, ...] = (),
     floor: int | None = None,
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     topic = [Held(number, name) for number, name in enumerate(held)]
     ending = ParallelEnding(letters, {"s": len(topic) if floor is None else floor})
     return list(violations(kind, topic, attempts, ending))

@@ -163,10 +163,8 @@ def topics(place: Place) -> Left:
             name.removesuffix(place.name): [
                 f"{sorted(each.attributes.items())} {each.payload()!r}"
                 for each in client.call(wire.read_topic(place.folder.name, name, most=100_000))
-            ]
-            for name in names
-            if name.endswith(place.name)
-        }
+            ] for name in names if name.endswith(place.name)
+        }  # fmt: skip
 
 
 def _rows(table: Path) -> Rows:

@@ -70,29 +70,22 @@ async def all_delivered(
 
 
 async def stories(
-    admin: Client,
-    receiver: Receiving,
-    subscriptions: Sequence[PushedSubscription],
-    kills: int,
+    admin: Client, receiver: Receiving, subscriptions: Sequence[PushedSubscription], kills: int,
     publishes: Sequence[Publish],
-) -> list[Story]:
+) -> list[Story]:  # fmt: skip
     """Return the history of each subscription after all deliveries; `publishes` are to their topics."""
     dead = await _dead_letters(admin)
     return [
         Story(
-            each.name,
-            deliveries_of(receiver, each),
+            each.name, deliveries_of(receiver, each),
             {
                 int(found["messageId"]): name_of(found["attributes"], found["data"])
                 for found in await messages(admin, each.name)
             },
-            kills,
-            takes=each.milliseconds / 1000,
-            dead=dead.get(each.name, ()),
+            kills, takes=each.milliseconds / 1000, dead=dead.get(each.name, ()),
             publishes=[publish for publish in publishes if publish.topic == each.name],
-        )
-        for each in subscriptions
-    ]
+        ) for each in subscriptions
+    ]  # fmt: skip
 
 
 def deliveries_of(receiver: Receiving, pushed: PushedSubscription) -> list[Delivery]:

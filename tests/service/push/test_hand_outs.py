@@ -62,11 +62,9 @@ async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> No
 
 
 @pytest.mark.parametrize(
-    ("leasing", "seconds"),
-    [(ParallelOptions(), 3), (OWN_RETRY_OPTIONS, 7)],
-    indirect=["leasing"],
+    ("leasing", "seconds"), [(ParallelOptions(), 3), (OWN_RETRY_OPTIONS, 7)], indirect=["leasing"],
     ids=["of push", "its own"],
-)
+)  # fmt: skip
 async def test_what_failed_waits_by_the_policy_of_the_subscription_or_else_of_push(leasing: Leasing, seconds: int):
     hand_out = await leasing.lease_published(0)
     await leasing.fail(hand_out)

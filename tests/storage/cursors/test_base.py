@@ -45,12 +45,9 @@ RESTARTED, SOUGHT = Cursor(TOPIC, 2, grace=Grace(9, 0, 60_000)), Cursor(TOPIC, 2
     pytest.param(SOUGHT, 8, 10_000, 1, PENDING, id="sought within its deadline before a restart"),
 ])  # fmt: skip
 def test_an_acknowledgement_moves_the_cursor_or_is_refused(
-    handed: list[tuple[int, int]] | Cursor,
-    last: int,
-    deadline: int,
-    now: int,
+    handed: list[tuple[int, int]] | Cursor, last: int, deadline: int, now: int,
     outcome: int | tuple[type[AmsError], str],
-) -> None:
+) -> None:  # fmt: skip
     cursor = handed if isinstance(handed, Cursor) else handed_out(0, *handed)
 
     if isinstance(outcome, int):

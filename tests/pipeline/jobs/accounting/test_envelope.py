@@ -165,14 +165,12 @@ def test_files_that_are_missing_or_something_else_name_their_option(senders: Sen
     (tmp_path / "text").write_text("hello")
 
     for trust, option in (
-        (Trust(ca=str(tmp_path / "none")), "ca"),
-        (Trust(ca=str(tmp_path)), "ca"),
-        (Trust(key=senders.key("site")), "certificate"),
-        (Trust(certificate=senders.path("site")), "key"),
+        (Trust(ca=str(tmp_path / "none")), "ca"), (Trust(ca=str(tmp_path)), "ca"),
+        (Trust(key=senders.key("site")), "certificate"), (Trust(certificate=senders.path("site")), "key"),
         (Trust(key=str(tmp_path / "text"), certificate=senders.path("site")), "key"),
         (Trust(key=senders.key("curved"), certificate=senders.path("site")), "key"),
         (Trust(key=senders.key("site"), certificate=str(tmp_path / "text")), "certificate"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(WrongOption) as failed:
             trust.check()
         assert failed.value.option == option

@@ -228,14 +228,10 @@ REFUSED_VALUES: dict[values.Read, list[object]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("read", "value"),
-    [
-        pytest.param(read, each, id=f"{read.__name__} {each!r:.30}")
-        for read in REFUSED_VALUES
-        for each in REFUSED_VALUES[read]
-    ],
-)
+@pytest.mark.parametrize(("read", "value"), [
+    pytest.param(read, each, id=f"{read.__name__} {each!r:.30}") for read in REFUSED_VALUES
+    for each in REFUSED_VALUES[read]
+])  # fmt: skip
 def test_other_values_are_refused_with_a_short_reason(read: values.Read, value: object) -> None:
     with pytest.raises(ValueError) as failed:
         read(value)

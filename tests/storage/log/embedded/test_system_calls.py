@@ -88,12 +88,8 @@ def test_folders_are_durable_before_anything_is_served_and_every_publish_before_
     }
     assert events_between(events, "opened", "created") == [*BEGIN_CALLS, *STORE_CALLS]
     assert events_between(events, "created", "closed") == [
-        *STORE_CALLS,
-        "say answered",
-        *STORE_CALLS,
-        "say answered",
-        *STORE_CALLS,
-    ]
+        *STORE_CALLS, "say answered", *STORE_CALLS, "say answered", *STORE_CALLS,
+    ]  # fmt: skip
 
 
 def test_in_intervals_answers_do_not_wait_and_all_of_an_interval_is_synced_at_its_end(tmp_path: Path):

@@ -179,10 +179,8 @@ async def test_a_new_default_is_told_to_the_brokers_for_topics_that_go_by_it(eng
     """An age that happened to be the default is still the topic's own."""
     async with engine.open_log(retention=DAY) as log:
         usual, own, same = (
-            await create_topic(log),
-            await create_topic(log, retention=HOUR),
-            await create_topic(log, retention=DAY),
-        )
+            await create_topic(log), await create_topic(log, retention=HOUR), await create_topic(log, retention=DAY),
+        )  # fmt: skip
 
     async with engine.open_log(retention=7 * DAY) as log:
         assert await log.retention(same) == DAY

@@ -119,9 +119,8 @@ def test_sighup_without_a_certificate_changes_nothing_and_sigterm_waits_for_no_c
     """An idle TLS connection does not delay a stop; a waiting pull is answered."""
     with (
         live_service(tmp_path / "data", "--tls-self-signed", "--pull-wait", "3s") as live,
-        small_buffer_connection(live) as idle,
-        small_buffer_connection(live) as client,
-    ):
+        small_buffer_connection(live) as idle, small_buffer_connection(live) as client,
+    ):  # fmt: skip
         live.process.send_signal(signal.SIGHUP)
         idle.sendall(request(live, "GET /v1/status"))
         assert idle.recv(2000).startswith(b"HTTP/1.1 200")

@@ -70,9 +70,8 @@ def _changes_of(file: Path) -> Iterator[Change]:
     for node in ast.walk(tree):
         for piece, new in _spoil_node(node, texts, file):
             start, end = (
-                starts[piece.lineno - 1] + piece.col_offset,
-                starts[piece.end_lineno - 1] + piece.end_col_offset,
-            )
+                starts[piece.lineno - 1] + piece.col_offset, starts[piece.end_lineno - 1] + piece.end_col_offset,
+            )  # fmt: skip
             yield Change(file, piece.lineno, start, end, new)
 
 

@@ -210,9 +210,8 @@ def test_a_service_that_answers_no_pull_or_refuses_every_publish_is_told() -> No
     publishes = [replace(publish(f"m{time}", "", Outcome.REFUSED), request=f"p{time}") for time in range(6)]
 
     assert find_violations([*pulls, *publishes], []) == [
-        "law 4: none of 6 publishes to topic t had success",
-        "law 4: none of 6 pulls of subscription s had success",
-    ]
+        "law 4: none of 6 publishes to topic t had success", "law 4: none of 6 pulls of subscription s had success",
+    ]  # fmt: skip
 
 
 def test_what_was_cut_off_by_a_kill_tells_nothing_of_a_service() -> None:

@@ -98,9 +98,8 @@ def test_a_kind_is_told_once_with_both_sides() -> None:
     new = {"users": [{"name": f"user{each}", "email": "b@x.example"} for each in range(8)]}
 
     assert different("users:list", answer(old), answer(new)) == [
-        Kind("users[].email", "a@x.example", "b@x.example"),
-        Kind("users[]", "an object, user8", "(missing)"),
-    ]
+        Kind("users[].email", "a@x.example", "b@x.example"), Kind("users[]", "an object, user8", "(missing)"),
+    ]  # fmt: skip
 
 
 def test_of_several_of_a_name_the_nearest_is_compared_and_true_is_not_1() -> None:

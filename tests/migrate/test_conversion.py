@@ -299,10 +299,9 @@ def test_the_newest_of_several_pending_registrations_goes_over() -> None:
 def test_a_rate_stays_and_one_that_is_none_leaves_the_last_time() -> None:
     def tally(**fields: Any) -> Any:
         return (
-            convert_and_check({"t": Bounds(0, 5)}, topics=[topic(msg_num=5, latest_publish=MADE, **fields)])
-            .topics[0]
+            convert_and_check({"t": Bounds(0, 5)}, topics=[topic(msg_num=5, latest_publish=MADE, **fields)]).topics[0]
             .line.tally
-        )
+        )  # fmt: skip
 
     kept = tally(publish_rate=2.5)
     assert kept.last_messages / ((kept.last - kept.before) / 1000) == 2.5

@@ -87,9 +87,8 @@ def test_reads_are_asked_on_both_sides(old_service: OldServiceStub, new_service:
 
 def test_differences_show_both_sides_once_and_no_secret(old_service: OldServiceStub, new_service: LiveService) -> None:
     old_service.changes = [
-        (token(2).encode(), token(99).encode()),
-        (b'"description":"of a day"', b'"description":"another"'),
-    ]
+        (token(2).encode(), token(99).encode()), (b'"description":"of a day"', b'"description":"another"'),
+    ]  # fmt: skip
     users = "/v1/users?details=true"
 
     ran = run_shadow(

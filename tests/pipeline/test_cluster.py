@@ -140,12 +140,11 @@ def test_jobs_on_archives_run_on_a_cluster(spark_cluster: SparkCluster, garden: 
     schema = tmp_path / "number.json"
     schema.write_text('{"type": "number", "minimum": 7}')
     jobs: Mapping[str, Mapping[str, Any]] = {
-        "archive:JOB": {"path": path},
-        "archive:CHECK": {"archive": path},
+        "archive:JOB": {"path": path}, "archive:CHECK": {"archive": path},
         "metrics:JOB": {"archive": path, "month": month},
         "replay:JOB": {"archive": path, "topic": f"{garden.name}/plants", "to": "again", "create_topics": True},
         "schema_check:JOB": {"archive": path, "file": str(schema)},
-    }
+    }  # fmt: skip
     settings = on_cluster(spark_cluster, seed=0).settings
     files = [garden.tell(tmp_path / job, job, options, settings) for job, options in jobs.items()]
 

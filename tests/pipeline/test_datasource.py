@@ -298,9 +298,8 @@ def test_topics_that_are_found_by_a_pattern_come_and_go(garden: Garden, stream: 
     garden.publish("plants", make_messages(1))
     reader = stream(garden, **options)
     assert sorted(ranges(reader, first, reader.latestOffset(first, ALL_AVAILABLE))) == [
-        ("plants", 2, 3),
-        ("plums", 0, 1),
-    ]
+        ("plants", 2, 3), ("plums", 0, 1),
+    ]  # fmt: skip
 
 
 def test_a_topic_that_ends_before_the_checkpoint_is_lost_messages(three_plants: Garden, stream: OpenReader) -> None:

@@ -186,9 +186,8 @@ def test_the_table_has_each_month_as_it_was_reported_last(spark: SparkSession, t
     assert report(job, archive, "2024-03") == [february, ("2024-03", "plants", "2024-03-05", 2, 6)]
     assert report(job, archive, "2024-04") == [february, ("2024-03", "plants", "2024-03-05", 2, 6)]
     assert rows_of(job, "usage", 'epoch("first")::BIGINT, epoch("last")::BIGINT') == [
-        (1_709_208_000, 1_709_208_000),
-        (1_709_640_000, 1_709_643_600),
-    ]
+        (1_709_208_000, 1_709_208_000), (1_709_640_000, 1_709_643_600),
+    ]  # fmt: skip
 
 
 def keep_message(spark: SparkSession, archive: Path, number: int, time: datetime) -> None:

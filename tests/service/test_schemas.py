@@ -47,10 +47,9 @@ async def test_parallel_changes_are_all_made_one_after_the_other(use_cases: UseC
     made = await schemas.show(use_cases.caller, X)
 
     await asyncio.gather(
-        change(use_cases, schemas, NUMBERS),
-        change(use_cases, schemas, SchemaBody(attributes={"closed": True})),
+        change(use_cases, schemas, NUMBERS), change(use_cases, schemas, SchemaBody(attributes={"closed": True})),
         change(use_cases, schemas, SchemaBody(name="projects/P/schemas/X")),
-    )
+    )  # fmt: skip
 
     now = await schemas.show(use_cases.caller, X)
     assert now.revision == made.revision + 2

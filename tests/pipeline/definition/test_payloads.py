@@ -104,9 +104,8 @@ def test_lines_are_split_at_a_separator() -> None:
 
 def test_a_line_can_be_a_record_as_it_is() -> None:
     assert read_payload(Text({"line": types.STRING}), b"a;b\nc") == [
-        {"line": "a;b", "attributes": ATTRIBUTES},
-        {"line": "c", "attributes": ATTRIBUTES},
-    ]
+        {"line": "a;b", "attributes": ATTRIBUTES}, {"line": "c", "attributes": ATTRIBUTES},
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("coding", "mark", "encoding", "broken"), [

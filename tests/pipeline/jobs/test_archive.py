@@ -253,9 +253,8 @@ ATTRIBUTES = {"required": ["origin"], "patterns": {"origin": "^[A-Z]+$"}}
 RULES = schema_check.Rules("json", json.dumps(READING), json.dumps(ATTRIBUTES))
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["site", "celsius", "other"]), inner),
-    max_leaves=5,
-)
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["site", "celsius", "other"]), inner), max_leaves=5,
+)  # fmt: skip
 
 
 def of_the_service(rules: schema_check.Rules, offset: int, data: bytes, attributes: dict[str, str]) -> str | None:

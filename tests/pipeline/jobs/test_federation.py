@@ -95,9 +95,8 @@ def test_secrets_are_masked_at_any_depth_and_nothing_else_is_touched() -> None:
     told = {"a": [{"Client_Secret": "s", "jwks": {"keys": [1]}, "password": None}], "access_token_seconds": 5}
 
     assert json.loads(redact_payload(json.dumps(told).encode())) == {
-        "a": [{"Client_Secret": "***", "jwks": "***", "password": None}],
-        "access_token_seconds": 5,
-    }
+        "a": [{"Client_Secret": "***", "jwks": "***", "password": None}], "access_token_seconds": 5,
+    }  # fmt: skip
     assert redact_payload(b'{ "id" :  1 }') == b'{ "id" :  1 }'
 
 
@@ -187,9 +186,8 @@ def test_a_service_told_of_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     assert rows_of(job, "deployments", columns) == [("prod", 7, "Seven", 3, "pending", 1)]
     others = 'SELECT topic, kind, name, times, "offset" FROM rows ORDER BY name'
     assert by_duckdb(tmp_path / "tables" / "not_taken", others) == [
-        (KEYCLOAK, "configuration", "colour", 2, 2),
-        (KEYCLOAK, "configuration", "shape", 1, 3),
-    ]
+        (KEYCLOAK, "configuration", "colour", 2, 2), (KEYCLOAK, "configuration", "shape", 1, 3),
+    ]  # fmt: skip
     assert_nothing_holds(tmp_path, b"secret-")
 
 

@@ -32,9 +32,8 @@ def test_rules_that_cannot_be_are_told(options: dict[str, object], said: str) ->
 RULES = (
     Rule(attribute="type", values=("heartbeat",)),
     Rule(attribute="site", values=("HILL", "LAKE"), to=("SITE_{site}", "all-of-{topic}")),
-    Rule(attribute="site", to=("SITE_{site}_{service name}",)),
-    Rule(attribute="to", to=("{to}",)),
-)
+    Rule(attribute="site", to=("SITE_{site}_{service name}",)), Rule(attribute="to", to=("{to}",)),
+)  # fmt: skip
 MESSAGES = [
     Message(b"0", {"site": "HILL"}), Message(b"1", {"site": "LAKE", "ams-origin-topic": "elsewhere/old"}, "bed 4"),
     Message(b"2", {"site": "HILL", "type": "heartbeat"}), Message(b"3", {"site": "SEA", "service name": "ce"}),

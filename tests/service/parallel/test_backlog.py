@@ -360,11 +360,9 @@ class BacklogMachine(RuleBasedStateMachine):
         """Return the valid ones of the ids, except held ones; those of the previous run become leases again."""
         good: list[GivenLease] = []
         unsettled = [
-            AckId(offset, text)
-            for text, offsets in group_ids(ids).items()
-            for offset in dict.fromkeys(offsets)
+            AckId(offset, text) for text, offsets in group_ids(ids).items() for offset in dict.fromkeys(offsets)
             if offset >= self.floor_by_retention and offset not in self.done | self.held | self._being_settled()
-        ]
+        ]  # fmt: skip
         for each in unsettled:
             newest = self.newest.get(each.offset)
             if newest is None and each.hand_out in self.heirs.get(each.offset, ()) and self.now <= self.grace_until:

@@ -263,10 +263,9 @@ async def test_a_mistaken_node_sends_ids_of_the_owner_to_it(what: str, more: tup
 
 
 @pytest.mark.parametrize(
-    ("is_exact", "keys"),
-    [(False, 0), pytest.param(True, 0, marks=pytest.mark.long), (True, 2)],
+    ("is_exact", "keys"), [(False, 0), pytest.param(True, 0, marks=pytest.mark.long), (True, 2)],
     ids=["plain", "exactly once", "exactly once and by keys"],
-)
+)  # fmt: skip
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, min_size=5, max_size=40))
 def test_owners_lose_nothing_and_repeat_nothing_done(is_exact: bool, keys: int, walk: list[tuple[Any, ...]]) -> None:

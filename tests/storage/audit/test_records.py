@@ -95,10 +95,9 @@ async def test_a15_no_row_can_be_replaced_or_all_be_taken_at_once(records: Audit
     statements = [
         f"INSERT OR REPLACE INTO audit SELECT number, id, 1, {values} FROM audit",
         f"INSERT OR REPLACE INTO audit SELECT number, 'x', 1, {values} FROM audit",
-        f"INSERT OR REPLACE INTO audit SELECT 99, id, 1, {values} FROM audit",
-        "TRUNCATE audit",
+        f"INSERT OR REPLACE INTO audit SELECT 99, id, 1, {values} FROM audit", "TRUNCATE audit",
         "TRUNCATE audit, audit_prunings CASCADE",
-    ]
+    ]  # fmt: skip
 
     for each in statements:  # half of them are no statement of the engine
         with contextlib.suppress(RegistryUnavailable):

@@ -310,9 +310,8 @@ async def test_a20_the_others_of_a_minute_are_one_event_of_who_it_always_was(ref
     first, *rest = refusals.list_refusals()[MAX_EVENTS_PER_ADDRESS:]
     assert first == ("CN=a", "192.0.2.1", "refused", 401, 500)
     assert rest == [
-        *[("", "192.0.2.2", "refused", 401, 1)] * MAX_EVENTS_PER_ADDRESS,
-        ("", "192.0.2.2", "refused", 401, 2),
-    ]
+        *[("", "192.0.2.2", "refused", 401, 1)] * MAX_EVENTS_PER_ADDRESS, ("", "192.0.2.2", "refused", 401, 2),
+    ]  # fmt: skip
 
 
 async def test_many_addresses_fill_neither_memory_nor_file(refusals: Refusals) -> None:

@@ -203,13 +203,10 @@ async def test_many_changes_at_once_are_all_kept(store: Store) -> None:
     await asyncio.gather(*(store.cursors.create(name, TOPIC, 0) for name in names))
     runs = await asyncio.gather(*(store.cursors.take_over(name, TOPIC) for name in names))
 
-    answers = await asyncio.gather(
-        *(
-            store.cursors.settle(name, taken.epoch, taken.run, make_change((at, at + 1)))
-            for at in range(1, 40, 2)
-            for name, taken in zip(names, runs, strict=True)
-        )
-    )
+    answers = await asyncio.gather(*(
+        store.cursors.settle(name, taken.epoch, taken.run, make_change((at, at + 1))) for at in range(1, 40, 2)
+        for name, taken in zip(names, runs, strict=True)
+    ))  # fmt: skip
 
     assert all(answers)
     cursors = await store.restart()

@@ -109,10 +109,9 @@ async def test_a_cursor_past_the_end_is_put_back(disk_cursors: DiskCursors, caps
 
 async def test_what_is_past_the_end_is_forgotten(disk_cursors: DiskCursors, capsys: pytest.CaptureFixture[str]) -> None:
     await settle(
-        disk_cursors.cursors,
-        await disk_cursors.cursors.take_over(SUB, TOPIC),
+        disk_cursors.cursors, await disk_cursors.cursors.take_over(SUB, TOPIC),
         Change(make_change((40, 70)).done, {65: 1}),
-    )
+    )  # fmt: skip
 
     for end in (60, 100):
         progress = await (await disk_cursors.reopen(end)).progress(SUB)
@@ -154,10 +153,9 @@ async def test_cursors_whose_write_beside_messages_fails_get_a_segment_of_their_
     disk_cursors.disk.fail("write", errno.EIO, where="/7d/")
 
     published, moved = await asyncio.gather(
-        disk_cursors.cursors.log.append(topic, texts("a")),
-        disk_cursors.cursors.seek(SUB, TOPIC, 2),
+        disk_cursors.cursors.log.append(topic, texts("a")), disk_cursors.cursors.seek(SUB, TOPIC, 2),
         return_exceptions=True,
-    )
+    )  # fmt: skip
 
     assert isinstance(published, Exception)
     assert moved is True

@@ -70,12 +70,11 @@ async def test_a_change_on_one_node_counts_on_the_other(nodes: tuple[Registry, R
     async def is_known() -> bool:
         topic = await two.topics.find(project.id, T)
         return (
-            (await two.subscriptions.find(project.id, S)).ack_deadline_seconds == 99
-            and topic.authorized == {anna.id}
+            (await two.subscriptions.find(project.id, S)).ack_deadline_seconds == 99 and topic.authorized == {anna.id}
             and topic.schema.revision == 2
             and (await two.users.principal(token)).project_roles[project.id] == {"publisher"}
             and await two.projects.find("P") is None
-        )
+        )  # fmt: skip
 
     await wait_until_async(is_known)
 

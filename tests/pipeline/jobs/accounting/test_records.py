@@ -259,9 +259,8 @@ def test_zero_is_no_time_where_a_machine_still_runs() -> None:
 @pytest.mark.parametrize("text", ["{hepspec: 11.4, HEPscore23: 15.3}", '{"hepspec": 11.4, "HEPscore23": 15.2997}'])
 def test_levels_of_a_map_stand_in_the_order_of_their_names_with_three_digits(text: str) -> None:
     assert values.levels(text) == [
-        {"benchmark": "hepscore23", "level": Decimal("15.300")},
-        {"benchmark": "hepspec", "level": Decimal("11.400")},
-    ]
+        {"benchmark": "hepscore23", "level": Decimal("15.300")}, {"benchmark": "hepspec", "level": Decimal("11.400")},
+    ]  # fmt: skip
 
 
 def test_a_plain_normalised_value_is_of_hepspec() -> None:

@@ -127,9 +127,8 @@ async def test_a_failure_not_ruled_out_is_an_unknown_outcome(engine: Embedded, e
 
     assert await log.topics() == {topic, other}
     assert list((await read_all(log, topic)).values()) in (
-        fragments(texts("before")),
-        fragments(texts("before", "in doubt")),
-    )
+        fragments(texts("before")), fragments(texts("before", "in doubt")),
+    )  # fmt: skip
     assert (await log.append(topic, texts("in doubt"), key="k")).first == 1
     assert (await log.append(topic, texts("refused"), key="l")).first == 2
     assert await all_fragments(log, topic) == fragments(texts("before", "in doubt", "refused"))

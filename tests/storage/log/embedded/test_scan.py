@@ -85,11 +85,9 @@ def scan_data(data: bytes, *, closed: bool = False) -> Scanned:
 
 def offsets(found: Scanned) -> set[tuple[bytes, int]]:
     return {
-        (topic, offset)
-        for topic, entries in found.content.topics.items()
-        for number in range(len(entries))
+        (topic, offset) for topic, entries in found.content.topics.items() for number in range(len(entries))
         for offset in range(entries.firsts[number], entries.end_of(number))
-    }
+    }  # fmt: skip
 
 
 def list_offsets(appends) -> set[tuple[bytes, int]]:

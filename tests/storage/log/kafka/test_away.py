@@ -27,9 +27,8 @@ def unused_address():
 
 async def test_without_a_broker_the_log_opens_says_why_it_refuses_and_closes(unused_address: str):
     async with (
-        asyncio.timeout(PATIENCE_SECONDS),
-        Kafka(servers=unused_address, prefix="p").open_log(patience=600.0) as log,
-    ):
+        asyncio.timeout(PATIENCE_SECONDS), Kafka(servers=unused_address, prefix="p").open_log(patience=600.0) as log,
+    ):  # fmt: skip
         assert "127.0.0.1" in log.away
         assert log.refusal == log.away
         for call in (

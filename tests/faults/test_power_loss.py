@@ -58,8 +58,7 @@ def test_no_law_is_broken_in_scenarios(seeds: range) -> None:
     """The short form of `make power-loss`."""
     tally = play_all(seeds)
 
-    assert tally.broken == []
-    assert tally.scenarios == len(seeds)
+    assert (tally.broken, tally.scenarios) == ([], len(seeds))
     assert tally.endings.keys() == {"close", "kill", "power loss"}
     assert tally.appends.keys() == {"done", "refused", "unknown"}
     assert tally.moves.keys() == {"moved", "refused", "unknown"}

@@ -193,8 +193,7 @@ def test_all_goes_over_as_a_dry_run_said_with_bindings_of_their_users(authn: Aut
     assert {name: each["unique_key"] for name, each in bindings.items()} == {
         "ann": ANN, "bob": bob, "devel": GONE, "strange": "id-of-web", "a-name-of-old": ANN, "old": ANN,
     }  # fmt: skip
-    assert bindings["old"]["auth_identifier"] == "CN=old,O=EGI,C=GR"
-    assert bindings["old"]["auth_type"] == "x509"
+    assert (bindings["old"]["auth_identifier"], bindings["old"]["auth_type"]) == ("CN=old,O=EGI,C=GR", "x509")
     assert all(SECRET.encode() not in file.read_bytes() for file in authn.data.rglob("*") if file.is_file())
 
 

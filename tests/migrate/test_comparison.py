@@ -238,8 +238,7 @@ def test_what_is_only_right_for_some_is_a_difference_for_others() -> None:
     moved = ("subscriptions:offsets", answer({"max": 3}), answer({"max": 4}))
     hidden = ("subscriptions:show", answer({"verificationHash": "a"}), answer({"verificationHash": ""}))
 
-    assert different(*moved) == []
-    assert different(*moved, still=True) == [Kind("max", "3", "4")]
+    assert (different(*moved), different(*moved, still=True)) == ([], [Kind("max", "3", "4")])
     assert different(*hidden) == []
     assert different(*hidden, admin=True) == [Kind("verificationHash", "(a secret)", "(none)")]
 

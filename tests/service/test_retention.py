@@ -41,8 +41,7 @@ async def test_a_topic_follows_its_project_though_that_was_renamed(engines: Engi
     made = await engines.topics.create(caller, "new")
     topic = await engines.retention.of_topic(caller, T, 0)
 
-    assert await engines.log.retention(topic.id) == 3_600_000
-    assert await engines.log.retention(made.id) == 3_600_000
+    assert (await engines.log.retention(topic.id), await engines.log.retention(made.id)) == (3_600_000, 3_600_000)
 
 
 async def test_topics_of_a_changing_project_keep_what_the_registry_says(engines: Engines, caller: Caller) -> None:
@@ -75,8 +74,7 @@ async def test_what_a_crash_left_undone_is_done_at_the_next_start(tmp_path: Path
     async with open_engines(tmp_path) as engines:
         retention = Retention(engines.registry, engines.log)
         assert await retention.settle() == 3
-        assert await get_retention(engines, "own") == 60_000
-        assert await get_retention(engines, "heir") == 90_000
+        assert (await get_retention(engines, "own"), await get_retention(engines, "heir")) == (60_000, 90_000)
         assert await retention.settle() == 0
 
 
@@ -156,8 +154,7 @@ async def test_a_total_that_was_told_never_falls_nor_hides_what_is_lost_later(us
 
     await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
 
-    assert await total(use_cases, known) == 3
-    assert await total(use_cases) == 3
+    assert (await total(use_cases, known), await total(use_cases)) == (3, 3)
     await use_cases.engines.topics.create(use_cases.caller, TOPIC)
     await use_cases.deliverer().pull(await use_cases.subscription(), 1, wait=False)
     await lose(use_cases, 2)

@@ -141,8 +141,7 @@ async def test_a_fresh_one_is_used_a_stale_one_fetched_behind_users_an_expired_o
 
     site.published["a"] = "a3"
     site.clock.advance(GOOD)
-    assert await papers.document("a") == "a3"
-    assert papers.changes == 3
+    assert (await papers.document("a"), papers.changes) == ("a3", 3)
 
 
 async def test_an_older_document_takes_no_place_and_is_no_change(site: DocumentSite) -> None:
@@ -278,8 +277,7 @@ async def test_files_are_the_owners_and_spare_a_fetch_or_stand_in_for_a_failed_o
     assert [oct(each.stat().st_mode & 0o777) for each in (folder / "a.txt", folder)] == ["0o600", "0o700"]
     site.published["a"] = "a2"
 
-    assert await site.cache(FileFirst, folder).document("a") == "a1"
-    assert site.fetches["a"] == 1
+    assert (await site.cache(FileFirst, folder).document("a"), site.fetches["a"]) == ("a1", 1)
     assert await site.cache(folder=folder).document("a") == "a2"
     del site.published["a"]
     papers = site.cache(folder=folder)
@@ -308,8 +306,7 @@ async def test_a_file_that_has_expired_is_the_base_of_what_is_fetched(site: Docu
     await site.cache(folder=tmp_path).document("a")
     site.published["a"] = "a4"
     site.good_for = 0
-    assert await site.cache(FileFirst, tmp_path).document("a") == "a5"
-    assert site.fetches["a"] == 2
+    assert (await site.cache(FileFirst, tmp_path).document("a"), site.fetches["a"]) == ("a5", 2)
 
 
 async def test_what_cannot_be_kept_is_used_and_told(site: DocumentSite, tmp_path: Path) -> None:

@@ -27,10 +27,8 @@ def test_what_is_written_is_read(handle):
     disk.write(handle, b"hello world", 0)
     disk.write_through(handle, [b"th", b"", b"ere"], 6)
 
-    assert disk.read(handle, 100, 0) == b"hello there"
-    assert disk.read(handle, 5, 6) == b"there"
-    assert disk.read(handle, 5, 100) == b""
-    assert disk.size(handle) == 11
+    assert (disk.read(handle, 100, 0), disk.read(handle, 5, 6)) == (b"hello there", b"there")
+    assert (disk.read(handle, 5, 100), disk.size(handle)) == (b"", 11)
 
 
 def test_what_is_in_memory_is_read_at_once_and_only_as_a_whole(handle):

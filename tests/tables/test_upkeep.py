@@ -72,8 +72,7 @@ def test_large_files_stay_and_merged_ones_have_about_the_size_that_is_wanted(roo
     append_batches(root, 6)
     size = open_table(root).files[0].size
 
-    assert merge(root, file_bytes=size) == 0
-    assert merge(root, file_bytes=3 * size) == 6
+    assert (merge(root, file_bytes=size), merge(root, file_bytes=3 * size)) == (0, 6)
     assert [file.rows for file in open_table(root).files] == [3, 3]
 
 

@@ -63,8 +63,7 @@ def wrong_of(case: Case, folder: Path, database: str, messages: Read) -> str:
 def _check_alarms(work: Path, database: str, messages: Read) -> None:
     expected = alarms_oracle.ExpectedRows.of(messages)
     found = alarms_oracle.rows_of(database)
-    assert found.alarms == expected.alarms
-    assert found.history == expected.history
+    assert (found.alarms, found.history) == (expected.alarms, expected.history)
     assert found.changes == expected.changes
     _check_quarantine(work, messages, lambda data: alarms_oracle.parse_plainly(data) is None)
 

@@ -168,8 +168,7 @@ def test_late_double_or_broken_messages_leave_tables_right(spark: SparkSession, 
     )
 
     assert rows_of(database) == first
-    assert first.alarms == expected.alarms
-    assert first.history == expected.history
+    assert (first.alarms, first.history) == (expected.alarms, expected.history)
     assert first.changes == expected.changes
     assert len(read_quarantine(job)) == expected.broken > 5
     for folder in (job.work, tmp_path / "two"):  # every report, repeated or not

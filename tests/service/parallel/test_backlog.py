@@ -569,8 +569,7 @@ def test_what_is_passed_over_is_done_and_told_once_in_as_few_ranges_as_were_met(
     assert not done.has_passed
     done.pass_over(3, 5)
     done.restore_passed(passed)
-    assert done.floor == 6
-    assert done.take_passed() == [*passed, (3, 5)]
+    assert (done.floor, done.take_passed()) == (6, [*passed, (3, 5)])
 
 
 def test_an_id_of_a_message_that_another_one_is_about_to_finish_waits_for_that_or_is_late() -> None:
@@ -653,8 +652,7 @@ def test_a_nack_is_a_failure_that_is_stored_and_waits(is_seen: bool) -> None:
     assert 1 not in backlog.ready_messages(4)
 
     backlog.expire(5 * GRACE + 100)
-    assert backlog.ready_messages(4) == [1]
-    assert backlog.failures.attempt_of(1) == 2
+    assert (backlog.ready_messages(4), backlog.failures.attempt_of(1)) == ([1], 2)
 
 
 def test_what_is_nacked_while_it_waits_to_be_given_comes_after_its_delay() -> None:
@@ -662,8 +660,7 @@ def test_what_is_nacked_while_it_waits_to_be_given_comes_after_its_delay() -> No
     backlog.give_back(looked_at(backlog))  # as its consumer could not get it
     store(backlog, backlog.nack(ids_of(PREVIOUS_HAND_OUT, 1), NOW, 500))
 
-    assert backlog.find_taken([0, 1]) == {1}
-    assert backlog.ready_messages(4) == [0, 2, 3]
+    assert (backlog.find_taken([0, 1]), backlog.ready_messages(4)) == ({1}, [0, 2, 3])
 
 
 def test_a_nack_of_the_last_attempt_puts_a_message_aside_once() -> None:

@@ -126,8 +126,7 @@ async def test_a_pull_ends_in_time_and_the_next_goes_on(site: ParallelSite, monk
 async def test_a_pull_looks_behind_all_that_is_blocked_by_its_key(site: ParallelSite) -> None:
     await site.publish(*range(2 * MAX_READ_MESSAGES), key=lambda n: "k" if n < 2 * MAX_READ_MESSAGES - 1 else "other")
 
-    assert await site.offsets(1) == [0]
-    assert await site.offsets(1) == [2 * MAX_READ_MESSAGES - 1]
+    assert (await site.offsets(1), await site.offsets(1)) == ([0], [2 * MAX_READ_MESSAGES - 1])
 
 
 # Waiting pulls

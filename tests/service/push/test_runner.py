@@ -91,8 +91,7 @@ def test_a_message_is_delivered_and_acknowledged(client: InProcessService, recei
     published = delivered["message"].pop("publishTime")
     assert published.endswith("Z")
     assert delivered == {"message": {"messageId": "0", "attributes": {"kind": "greeting"}, "data": "aGk="}}
-    assert request.headers["content-type"] == "application/json"
-    assert request.headers["authorization"] == header
+    assert (request.headers["content-type"], request.headers["authorization"]) == ("application/json", header)
     wait_for_acknowledgements(client, 1)
 
 

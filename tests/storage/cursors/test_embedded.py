@@ -404,8 +404,7 @@ async def test_an_image_lets_segments_of_cursors_go_and_comes_before_the_index_o
     await cursors.log.retain()
     await cursors.log.retain()
 
-    assert len(kept.images()) == 1
-    assert len([path for path in kept.disk.paths(".log") if "/cursors/" in path]) == 1
+    assert (len(kept.images()), len([path for path in kept.disk.paths(".log") if "/cursors/" in path])) == (1, 1)
     assert await position_of(await kept.kill()) == 39
     await kept.cursors.close()
 

@@ -57,8 +57,7 @@ async def test_a_change_on_one_node_counts_on_the_other(nodes: tuple[Registry, R
     await new_topic(one, project, T, "X")
     await new_subscription(one, project)
     assert await two.subscriptions.find(project.id, S) is not None
-    assert (await two.topics.find(project.id, T)).schema.revision == 1
-    assert (await two.projects.find("P")) == project
+    assert ((await two.topics.find(project.id, T)).schema.revision, await two.projects.find("P")) == (1, project)
     assert "publisher" not in (await two.users.principal(token)).project_roles[project.id]
 
     await one.users.set_roles(anna.id, project.id, ("publisher",))

@@ -20,8 +20,7 @@ async def test_an_append_with_a_key_already_seen_returns_the_first_answer(log: L
     await engine.let_pass(10)
     await log.append(topic, texts("c"))
 
-    assert await log.append(topic, texts("a", "b"), key="k") == first
-    assert await log.bounds(topic) == Bounds(0, 3)
+    assert (await log.append(topic, texts("a", "b"), key="k"), await log.bounds(topic)) == (first, Bounds(0, 3))
 
 
 async def test_a_key_with_other_content_is_refused_and_the_order_of_attributes_does_not_count(log: Log, topic: TopicId):

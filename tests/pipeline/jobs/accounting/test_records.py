@@ -186,8 +186,7 @@ def test_a_bad_record_in_json_leaves_the_others() -> None:
     good, colour, negative, number, sender = read_json({**address_message(ADDRESS, *wrong), "Sender": "x"})
 
     assert good["record_id"] == "a1"
-    assert str(colour) == "record 2: unknown key 'Colour'"
-    assert str(negative) == "record 3: IPCount is negative: -1"
+    assert (str(colour), str(negative)) == ("record 2: unknown key 'Colour'", "record 3: IPCount is negative: -1")
     assert str(number) == "record 4: is not an object"
     assert str(sender) == "record 5: unknown key 'Sender beside UsageRecords'"
 

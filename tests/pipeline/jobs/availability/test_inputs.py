@@ -70,8 +70,7 @@ def test_truth_tables_of_ones_own_take_the_place_of_the_usual_orders(tmp_path: P
 
     found = inputs(change_option(tmp_path, "operations_profile", profile)).rules[""]
 
-    assert found.available == ("OK",)
-    assert found.metric_operation.over(["CRITICAL", "OK"]) == "OK"
+    assert (found.available, found.metric_operation.over(["CRITICAL", "OK"])) == (("OK",), "OK")
     assert found.metric_operation.over(["CRITICAL", "WARNING"]) == "CRITICAL"
 
 
@@ -126,8 +125,7 @@ def test_a_profile_of_which_nothing_counts_is_passed_over_when_a_message_brought
     found = inputs(options, Lists(profiles={"2024-03-05": fits, "2024-03-06": other}))
 
     assert list(found.rules) == ["2024-03-05"]
-    assert found.unfit == ["2024-03-06"]
-    assert found.on("2024-03-07", NOW).rules.metrics == {"webdav": ("dav",)}
+    assert (found.unfit, found.on("2024-03-07", NOW).rules.metrics) == (["2024-03-06"], {"webdav": ("dav",)})
 
 
 NIGHT = {"start_time": "2024-03-05T00:00:00Z", "end_time": "2024-03-05T06:00:00Z"}

@@ -87,8 +87,7 @@ def test_there_is_an_event_for_each_change_and_no_other(
     inner = [row for row in stretches if row["start"] > 0]
     changes = [event for event in events if event["repeat"] == "false"]
 
-    assert stretches[0]["start"] == 0
-    assert stretches[-1]["end"] == DAY
+    assert (stretches[0]["start"], stretches[-1]["end"]) == (0, DAY)
     assert len(changes) - len(inner) in (0, 1)  # one more when the day begins with another status than the one before
 
 

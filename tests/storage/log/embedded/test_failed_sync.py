@@ -41,8 +41,7 @@ async def test_failed_bytes_never_return(engine: Embedded, call: str, ending: st
 
     assert list((await read_all(log, topic)).values()) == fragments(texts("before", "after"))
     assert await log.append(topic, texts("after"), key="k") == after
-    assert (await log.append(topic, texts("next"))).first == 2
-    assert log.recovered.damage == ()
+    assert ((await log.append(topic, texts("next"))).first, log.recovered.damage) == (2, ())
 
 
 async def test_without_a_new_segment_appends_fail_and_reads_go_on(engine: Embedded, log: EmbeddedLog, topic: TopicId):
@@ -71,8 +70,7 @@ async def test_a_failed_create_or_drop_leaves_the_topic_as_it_was(engine: Embedd
         with pytest.raises(error):
             await call
 
-    assert await log.topics() == {topic}
-    assert (await log.append(topic, texts("a"))).first == 0
+    assert (await log.topics(), (await log.append(topic, texts("a"))).first) == ({topic}, 0)
 
 
 async def test_a_seal_that_fails_is_tried_again_and_costs_nothing(engine: Embedded):

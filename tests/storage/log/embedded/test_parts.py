@@ -53,8 +53,7 @@ async def test_a_copy_has_all_that_was_answered_before_and_nothing_by_half(engin
             copy = copy_parts(engine, parts)
 
             async with copy.open_log() as again:
-                assert again.recovered.damage == ()
-                assert again.recovered.trimmed == ()
+                assert (again.recovered.damage, again.recovered.trimmed) == ((), ())
                 ends = {topic: (await again.bounds(topic)).end for topic in topics}
                 assert ends == stored | {topics[0]: stored[topics[0]] - 1}
                 for topic in topics:

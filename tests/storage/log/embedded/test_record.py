@@ -291,5 +291,4 @@ def test_what_is_loaded_keeps_offsets_and_times_and_is_counted_from_an_offset_on
             found += run.messages
     assert found == messages
     assert counted == sum(len(each.fragment) - len(b'"data":""') for each in messages if each.offset >= since)
-    assert packed.shares[0].tail == Tail(offset + 1, time, 1000 + counted, 77)
-    assert packed.end == 1000 + len(data)
+    assert (packed.shares[0].tail, packed.end) == (Tail(offset + 1, time, 1000 + counted, 77), 1000 + len(data))

@@ -78,8 +78,7 @@ async def test_ids_go_on_when_all_segments_are_gone(engine: Embedded, ending: st
         await end_log(engine, log, ending)
         engine.clock.step(-30 * DAY)
         log = await engine.open()
-        assert await log.bounds(topic) == Bounds(3, 3)
-        assert (await log.totals(topic)).bytes == 3
+        assert (await log.bounds(topic), (await log.totals(topic)).bytes) == (Bounds(3, 3), 3)
         await log.retain()
 
     answer = await log.append(topic, texts("d"))
@@ -141,8 +140,7 @@ async def test_the_open_segment_goes_too_when_nothing_else_is_left():
 
         await log.retain()
 
-        assert await log.bounds(topic) == Bounds(3, 3)
-        assert (await log.append(topic, texts("a"))).first == 3
+        assert (await log.bounds(topic), (await log.append(topic, texts("a"))).first) == (Bounds(3, 3), 3)
 
 
 async def test_a_topic_dropped_in_another_class_than_it_was_written_in_does_not_return(engine: Embedded):

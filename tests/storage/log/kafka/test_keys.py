@@ -126,8 +126,7 @@ async def test_an_append_of_a_node_that_died_before_it_sent_it_is_made_by_one_of
         assert made
         assert {each.first for each in made} == {5}
         assert all(isinstance(each, Appended | LogUnavailable) for each in answers)
-        assert await log.append(topic, texts("aaaa"), key="k") == made[0]
-        assert await log.bounds(topic) == Bounds(0, 6)
+        assert (await log.append(topic, texts("aaaa"), key="k"), await log.bounds(topic)) == (made[0], Bounds(0, 6))
 
 
 async def test_a_late_process_does_not_give_up_the_claim_of_another(engine: Kafka, monkeypatch: pytest.MonkeyPatch):

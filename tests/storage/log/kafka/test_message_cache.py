@@ -201,9 +201,7 @@ async def test_only_a_read_that_begins_where_one_ended_fetches_ahead():
     ahead = ReadAhead(1 << 30)
     assert ahead.size(ONE, 0) == 0
     ahead.note_end(ONE, 0, 100)
-    assert ahead.size(ONE, 100) == MAX_AHEAD_BYTES
-    assert ahead.size(ONE, 99) == 0
+    assert (ahead.size(ONE, 100), ahead.size(ONE, 99)) == (MAX_AHEAD_BYTES, 0)
     assert ahead.size(TWO, 100) == 0
     ahead.note_end(ONE, 100, 200)
-    assert ahead.size(ONE, 100) == 0
-    assert ahead.size(ONE, 200) == MAX_AHEAD_BYTES
+    assert (ahead.size(ONE, 100), ahead.size(ONE, 200)) == (0, MAX_AHEAD_BYTES)

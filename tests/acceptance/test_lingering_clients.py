@@ -51,8 +51,7 @@ def test_unread_answers_stay_in_budget_and_others_are_served(tmp_path: Path, wha
         before = anonymous_memory(live.process.pid)
         with contextlib.ExitStack() as clients:
             for _ in range(60):
-                client = clients.enter_context(small_buffer_connection(live))
-                client.sendall(2 * REQUESTS[what](live))
+                clients.enter_context(small_buffer_connection(live)).sendall(2 * REQUESTS[what](live))
             wait_until(lambda: pull("P").status_code == 503)
             refused, served = pull("P"), pull("Q")
 

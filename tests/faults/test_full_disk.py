@@ -33,8 +33,7 @@ class FullDiskSite(Stage):
         return await self._publisher.publish("t", 300)
 
     async def acknowledge_one(self) -> Attempt:
-        pulled = await self.consumer.pull(1)
-        return await self.consumer.acknowledge(pulled.messages[0].id)
+        return await self.consumer.acknowledge((await self.consumer.pull(1)).messages[0].id)
 
     async def acknowledge_on_a_full_disk(self) -> None:
         """Acknowledge one by one while the foreign file takes all free space, until one is refused."""

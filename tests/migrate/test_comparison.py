@@ -300,9 +300,7 @@ async def test_a_quick_look_asks_one_subscription_per_project(moved_service: Liv
     with Client("http://127.0.0.1:1", token(0), retry=None) as away, pytest.raises(Unreachable):
         await compare_served(resources, away, None)
 
-    verified = await compare_all(moved_service, resources)
-
-    asked = sorted(each.what.partition("/")[0] for each in verified)
+    asked = sorted(each.what.partition("/")[0] for each in await compare_all(moved_service, resources))
     assert asked == ["subscription project0", "subscription project1"]
 
 
@@ -352,9 +350,7 @@ async def verify_all(moved: LiveService, found: Converted, kept: KafkaStub, old:
 
 async def test_contents_are_the_same_until_a_message_is_not(moved_service: LiveService, resources: Converted) -> None:
     kept = KafkaStub(resources)
-    same = await verify_all(moved_service, resources, kept)
-
-    assert same == Verified(**counts(resources), differences=[])
+    assert await verify_all(moved_service, resources, kept) == Verified(**counts(resources), differences=[])
     kept.changed["project1.topic1"] = {7: "b3RoZXI="}
     resources.topics[2].line.name = "gone"
     # of old age the new one dropped 4

@@ -129,8 +129,7 @@ def the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_
     pulled = both.pull(old, CURL, 500)
     assert [each[0] for each in pulled][-250:] == ids
     assert [each[1] for each in pulled][-250:] == [f"{number}" for number in range(250)]
-    again = json.loads(both.run_back().stdout)
-    assert again["counts"] == {"messages": 0, "positions": 0}
+    assert json.loads(both.run_back().stdout)["counts"] == {"messages": 0, "positions": 0}
 
 
 def what_was_made_since_is_listed_and_stays(both: OldAndNew) -> None:
@@ -201,5 +200,4 @@ def test_what_was_killed_goes_on_and_nothing_is_lost_or_there_twice(filled_servi
 
     done = filled_services.run_cut()
     assert done.returncode == 0, done.stderr
-    verified = filled_services.migrate("verify")
-    assert json.loads(verified.stdout)["differences"] == []
+    assert json.loads(filled_services.migrate("verify").stdout)["differences"] == []

@@ -254,9 +254,7 @@ def test_batches_are_limited_and_lag_is_reported(three_plants: Garden, stream: O
     reader = stream(three_plants, topic="plants,birds", startingOffsets="earliest", maxOffsetsPerTrigger="2")
     assert reader.getDefaultReadLimit() == ReadMaxRows(2)
 
-    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))
-
-    assert sum(plain(end).values()) == 2
+    assert sum(plain(reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))).values()) == 2
     assert reader.reportLatestOffset() == offsets_at(three_plants, plants=3, birds=1)
 
 
@@ -275,9 +273,7 @@ def test_a_topic_added_later_is_read_from_its_oldest_message(three_plants: Garde
     reader = stream(three_plants, topic="plants,birds")
     start = make_offsets(reader, three_plants, plants=3)
 
-    end = reader.latestOffset(start, ALL_AVAILABLE)
-
-    assert ranges(reader, start, end) == [("birds", 0, 1)]
+    assert ranges(reader, start, reader.latestOffset(start, ALL_AVAILABLE)) == [("birds", 0, 1)]
     with pytest.raises(WrongOption, match=r"the checkpoint stands in .*/bees too"):
         reader.latestOffset(make_offsets(reader, three_plants, plants=3, bees=1), ALL_AVAILABLE)
 
@@ -376,5 +372,4 @@ def test_a_cursor_is_not_moved_to_where_a_query_begins(three_plants: Garden, str
 def test_a_reader_travels_without_its_connections(three_plants: Garden, stream: OpenReader) -> None:
     reader = stream(three_plants, topic="plants")
     reader.initialOffset()
-    copy = pickle.loads(pickle.dumps(reader))
-    assert vars(copy) == vars(StreamReader(reader.reading))
+    assert vars(pickle.loads(pickle.dumps(reader))) == vars(StreamReader(reader.reading))

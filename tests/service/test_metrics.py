@@ -210,9 +210,7 @@ async def test_a_kill_takes_the_minutes_since_the_last_write_and_no_more(watch: 
         await watch.minute(count)
     watch.history = watch.new()  # nothing was closed
 
-    found = await watch.read_growth()
-
-    written = [each for each in found if each is not None]
+    written = [each for each in await watch.read_growth() if each is not None]
     assert written == list(range(1, len(written) + 1))
     assert len(written) >= 8 - FileHistory.write_minutes
 
@@ -224,9 +222,7 @@ async def test_a_topic_that_is_made_again_has_no_past(watch: Watch) -> None:
     await topics.create(caller, "t")
     await watch.minute(1)
 
-    found = await watch.read_history(HOUR._replace(subscriptions=[]))
-
-    assert found.topics["t"].growth(0)[-2:] == [0, 1]
+    assert (await watch.read_history(HOUR._replace(subscriptions=[]))).topics["t"].growth(0)[-2:] == [0, 1]
 
 
 async def test_the_first_minute_of_a_service_is_known(watch: Watch) -> None:

@@ -139,8 +139,7 @@ async def test_a_topic_and_a_subscription_beyond_a_quota_leave_nothing(engines: 
 
 
 async def test_a_topic_deleted_meanwhile_leaves_no_cursor(engines: Engines, caller: Caller) -> None:
-    topic = await engines.topics.create(caller, T)
-    await engines.log.drop(topic.id)
+    await engines.log.drop((await engines.topics.create(caller, T)).id)
 
     with pytest.raises(NotFound, match=r"^Topic doesn't exist$"):
         await engines.subscriptions.create(caller, S, REFERENCE)

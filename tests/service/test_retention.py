@@ -26,8 +26,7 @@ T = "T"
 
 
 async def get_retention(engines: Engines, name: TopicName = T) -> int | None:
-    topic = await engines.topics.show(await engines.caller(), name)
-    return await engines.log.retention(topic.id)
+    return await engines.log.retention((await engines.topics.show(await engines.caller(), name)).id)
 
 
 async def test_a_topic_follows_its_project_though_that_was_renamed(engines: Engines, caller: Caller) -> None:

@@ -173,5 +173,4 @@ async def running_service(
     chosen = {"data": str(data), "port": 0, "ops_port": 0, "min_free_bytes": 0, "reserve_bytes": 0}
     chosen |= shape.settings(data) | settings
     async with running(Settings(**chosen), Supervisor(), clock=clock) as run:  # type: ignore[arg-type]  # tests name settings freely
-        token = await asyncio.to_thread((data / "admin.token").read_text)
-        yield run, token.strip()
+        yield run, (await asyncio.to_thread((data / "admin.token").read_text)).strip()

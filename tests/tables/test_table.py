@@ -140,8 +140,7 @@ def test_who_is_always_beaten_gives_up_and_says_so(root: Path, monkeypatch: pyte
 
 
 def test_of_two_runs_at_once_with_different_checkpoints_one_is_refused(root: Path) -> None:
-    ended = race_writers(root, [QUERY, "another"])
-    assert sorted(ended) == ["done", "refused"]
+    assert sorted(race_writers(root, [QUERY, "another"])) == ["done", "refused"]
     assert contents(root) == {(number, MONDAY): 1 for number in range(20)}
 
 

@@ -128,8 +128,7 @@ def _fill(site: ClusterSite, held: contextlib.ExitStack) -> None:
     url = site.postgres.url()
     with contextlib.suppress(psycopg.OperationalError):
         while True:
-            taken = psycopg.connect(url, application_name="taker", connect_timeout=2)
-            held.callback(taken.close)
+            held.callback(psycopg.connect(url, application_name="taker", connect_timeout=2).close)
 
 
 async def brokers_away(site: ClusterSite, course: Course, *, seconds: float = 0.0) -> None:

@@ -56,8 +56,7 @@ async def subscribe(admin: Client, receiver: Receiving, pushed: PushedSubscripti
     path = f"/subscriptions/{pushed.name}"
     body = {"topic": f"{REFERENCE}/topics/{pushed.name}", "pushConfig": pushed.config(receiver)}
     await admin.must(path, body, method="PUT")
-    shown = await admin.must(path, None, method="GET")
-    receiver.show(shown["pushConfig"]["verificationHash"])
+    receiver.show((await admin.must(path, None, method="GET"))["pushConfig"]["verificationHash"])
     await admin.must(f"{path}:verifyPushEndpoint", None)
 
 

@@ -51,8 +51,7 @@ class RecordedRun(Run):
         folder = self.work / "recorded"
         folder.mkdir(parents=True, exist_ok=True)
         schema = to_arrow_schema(MESSAGES, timezone="UTC")
-        first = len(list(folder.iterdir()))
-        for number, batch in enumerate(batches, first):
+        for number, batch in enumerate(batches, len(list(folder.iterdir()))):
             pq.write_table(pa.Table.from_pylist(list(batch), schema=schema), folder / f"{number:06d}.parquet")
 
     def topic(self, *names: str, **options: str) -> DataFrame:

@@ -210,8 +210,7 @@ def read_file(file: Path) -> bytes:
 def versions_of(told: list[Message]) -> list[tuple[Any, ...]]:
     """Compute the versions of all services by processing the messages as a deployer would."""
     services: dict[int, dict[int, dict[str, Any]]] = {}
-    order = sorted(told, key=lambda each: (each["publish_time"], each["topic"] == ANSWERS))
-    for message in order:
+    for message in sorted(told, key=lambda each: (each["publish_time"], each["topic"] == ANSWERS)):
         record = parse_plainly(message["data"])
         if record is not None:
             _take(services.setdefault(record["id"], {}), record, message["publish_time"])

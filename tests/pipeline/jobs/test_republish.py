@@ -87,8 +87,7 @@ def test_messages_a_schema_refuses_are_set_aside(spark: SparkSession, garden: Ga
 
 
 def _set_aside(spark: SparkSession, work: Path) -> list[tuple[int, str]]:
-    rows = quarantine_of(spark, work).read().orderBy("offset")
-    return [(row.offset, row.reason) for row in rows.collect()]
+    return [(row.offset, row.reason) for row in quarantine_of(spark, work).read().orderBy("offset").collect()]
 
 
 def _read_topics(garden: Garden) -> dict[str, list[str]]:

@@ -94,8 +94,7 @@ async def test_what_is_held_comes_again_behind_the_message_that_comes_again(site
 
 @with_ordering
 async def test_a_restart_forgets_what_is_held(site: ParallelSite) -> None:
-    given = await given_of(site, "aa")
-    await site.acknowledge(given[1:])
+    await site.acknowledge((await given_of(site, "aa"))[1:])
     site.begin_again()
     assert await site.offsets() == [0, 1]
 
@@ -112,8 +111,7 @@ async def test_what_is_held_is_held_again_when_it_cannot_be_stored(site: Paralle
 
 @with_ordering
 async def test_what_is_held_behind_a_message_that_retention_takes_is_done(site: ParallelSite) -> None:
-    given = await given_of(site, "aaa")
-    await site.acknowledge(given[1:2])
+    await site.acknowledge((await given_of(site, "aaa"))[1:2])
     opened = await site.open_subscription()
     await site.engines.cursors.retain(opened.subscription.id, opened.backlog.epoch, Offset(1))
     assert opened.backlog.retain(Offset(1)) == 1
@@ -125,8 +123,7 @@ async def test_what_is_held_behind_a_message_that_retention_takes_is_done(site: 
 async def test_a_held_message_is_out_and_its_lease_is_no_last_one(site: ParallelSite) -> None:
     await publish(site, *"aa")
     stream = FlowWindow(2, MANY_BYTES)
-    given = await site.pull(window=stream)
-    await site.acknowledge(given[1:])
+    await site.acknowledge((await site.pull(window=stream))[1:])
     backlog = (await site.open_subscription()).backlog
     assert (backlog.out, stream.messages) == (2, 0)
     now = site.engines.clock.monotonic()
@@ -203,8 +200,7 @@ async def test_a_nack_takes_back_what_is_out_behind_it_and_counts_one_failure(si
 @with_ordering
 async def test_of_leases_that_end_together_the_first_of_its_key_has_failed(site: ParallelSite) -> None:
     await publish(site, "a", "b", "a", "", "a")
-    given = await site.pull()
-    await site.acknowledge(given[-1:])
+    await site.acknowledge((await site.pull())[-1:])
     site.engines.clock.advance(LEASE_PASSED_MS)
 
     again = await site.pull()

@@ -213,8 +213,7 @@ async def test_when_everything_is_lost_waiting_pulls_look_again(town: Town) -> N
 
 async def test_before_a_stop_everything_is_handed_over_after_it_is_stored(town: Town) -> None:
     await town.first.publish(1)
-    given = await town.first.pull()
-    storing = asyncio.create_task(town.first.acknowledge(given))
+    storing = asyncio.create_task(town.first.acknowledge(await town.first.pull()))
     await asyncio.sleep(0)
     await town.first.working.hand_over()
     assert town.beliefs[0].released == ["all"]

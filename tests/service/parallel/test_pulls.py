@@ -83,8 +83,7 @@ async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by
         await nothing_comes
 
     for change in (lambda: site.publish(1), lambda: site.nack(pulled)):
-        message_waiter = site.working.puller.message_waiter(identity, 60, holder="one")
-        waiting = asyncio.create_task(message_waiter)
+        waiting = asyncio.create_task(site.working.puller.message_waiter(identity, 60, holder="one"))
         await asyncio.sleep(0)
         await change()
         await waiting

@@ -133,8 +133,7 @@ async def test_where_it_stands_is_said_of_one_moment_also_when_retention_has_jus
 async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgotten(site: ParallelSite) -> None:
     await site.publish(0, 1)
     subscription = await site.subscription()
-    topic = await site.topic()
-    progress = await site.engines.cursors.take_over(subscription.id, topic.id)
+    progress = await site.engines.cursors.take_over(subscription.id, (await site.topic()).id)
     done = Change([(1, 2), (3, 5)])
     assert await site.engines.cursors.settle(subscription.id, progress.epoch, progress.run, done)
     assert await site.offsets() == [0]
@@ -188,8 +187,7 @@ async def test_leases_that_were_out_are_covered_by_the_next_hand_out(site: Paral
 
 
 async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may_last(site: ParallelSite) -> None:
-    ids = await site.publish_and_pull(0)
-    await site.extend(ids, 600)
+    await site.extend(await site.publish_and_pull(0), 600)
     site.begin_again()
     await switch_on(site)
     assert await site.pull() == []

@@ -30,8 +30,7 @@ async def project(registry: Registry) -> Project:
 async def subscribe(
     registry: Registry, project: Project, name: str = "one", config: PushConfig | None = VERIFIED_CONFIG
 ) -> Subscription:
-    identity = new_uuid()
-    return await registry.subscriptions.create(identity, project.id, name, "T", 15, config)
+    return await registry.subscriptions.create(new_uuid(), project.id, name, "T", 15, config)
 
 
 async def make_topic(registry: Registry, project: Project) -> Topic:

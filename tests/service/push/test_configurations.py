@@ -162,8 +162,7 @@ async def test_a_worker_is_given_the_token_that_is_set_now(use_cases: UseCases, 
 
     assert await Pushing(registry, True, "another-token").worker() == before.id
     assert await registry.users.principal(TOKEN) is None
-    after = await registry.users.by_token("another-token")
-    assert after.memberships == before.memberships
+    assert (await registry.users.by_token("another-token")).memberships == before.memberships
 
 
 async def test_who_has_the_name_of_the_worker_and_not_its_role_is_left_alone(use_cases: UseCases, registry: Registry):

@@ -88,8 +88,7 @@ def test_a_message_is_delivered_and_acknowledged(client: InProcessService, recei
     (request,) = receiving.wait(1, "/ok/one")
     delivered = json.loads(request.body)
     assert delivered.pop("subscription") == SUB[1:]
-    published = delivered["message"].pop("publishTime")
-    assert published.endswith("Z")
+    assert delivered["message"].pop("publishTime").endswith("Z")
     assert delivered == {"message": {"messageId": "0", "attributes": {"kind": "greeting"}, "data": "aGk="}}
     assert (request.headers["content-type"], request.headers["authorization"]) == ("application/json", header)
     wait_for_acknowledgements(client, 1)

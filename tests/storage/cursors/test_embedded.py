@@ -79,8 +79,7 @@ async def test_a_move_is_durable_when_it_is_answered_without_an_image(disk_curso
     await disk_cursors.cursors.acknowledge(SUB, 4, DEADLINE)
     cursors = await disk_cursors.kill()
     assert await position_of(cursors) == 5
-    taken = await cursors.take_over(SUB, TOPIC)
-    await settle(cursors, taken, make_change((7, 9)))
+    await settle(cursors, await cursors.take_over(SUB, TOPIC), make_change((7, 9)))
     assert ranges_of((await (await disk_cursors.kill()).progress(SUB)).done) == [(7, 9)]
     assert not disk_cursors.images()
 
@@ -411,8 +410,7 @@ async def test_an_image_lets_segments_of_cursors_go_and_comes_before_the_index_o
 
 async def test_a_seek_that_failed_before_an_image_forgets_nothing(disk_cursors: DiskCursors) -> None:
     cursors = disk_cursors.cursors
-    taken = await cursors.take_over(SUB, TOPIC)
-    await settle(cursors, taken, make_change((5, 9)))
+    await settle(cursors, await cursors.take_over(SUB, TOPIC), make_change((5, 9)))
     disk_cursors.fail_once()
     with pytest.raises(CursorsUnavailable):
         await cursors.seek(SUB, TOPIC, 50)

@@ -128,8 +128,7 @@ async def test_deleting_takes_everything_the_project_owns(registry: Registry, to
     assert await registry.projects.delete(project.id) == ([topic.id], [subscription.id])
     assert await registry.projects.find("P") is None
     assert (await registry.topics.ids(), await registry.subscriptions.ids()) == ({kept.id}, set())
-    left = await registry.users.by_id(anna.id)
-    assert [entry.project for entry in left.memberships] == ["other"]
+    assert [entry.project for entry in (await registry.users.by_id(anna.id)).memberships] == ["other"]
 
 
 async def test_a_topic_made_again_is_another_one(registry: Registry, project: Project, topic: Topic) -> None:
@@ -197,9 +196,7 @@ async def test_of_many_parallel_decisions_on_a_registration_one_counts(registry:
 
     accepts = [registry.registrations.accept(asked.id, None) for _ in range(20)]
     declines = [registry.registrations.decline(asked.id, None, "no") for _ in range(20)]
-    outcomes = await asyncio.gather(*accepts, *declines)
-
-    assert sum(bool(outcome) for outcome in outcomes) == 1
+    assert sum(bool(outcome) for outcome in await asyncio.gather(*accepts, *declines)) == 1
 
 
 async def test_a_user_and_its_registration_are_not_made_both(registry: Registry) -> None:
@@ -229,9 +226,7 @@ async def test_those_that_expire_come_oldest_first(registry: Registry, project: 
     await new_expiring(registry, project, "stays", ParallelOptions())
     await new_expiring(registry, project, "ordered", None)
 
-    listed = await registry.subscriptions.expiring()
-
-    assert listed == [
+    assert await registry.subscriptions.expiring() == [
         Expiring(each.id, Title(project.name, each.name), TTL, clock.wall(), clock.wall()) for each in made
     ]
 

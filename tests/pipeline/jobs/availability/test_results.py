@@ -102,9 +102,7 @@ def monitored_job(
 
 @pytest.mark.long
 def test_only_days_with_news_are_computed(monitored_job: MonitoredJob) -> None:
-    told = [text for text in monitored_job.said if "compute" in text][:3]
-
-    assert told == [
+    assert [text for text in monitored_job.said if "compute" in text][:3] == [
         "nothing to compute", "computed 2024-03-04, 2024-03-05, 2024-03-06, 2024-03-07",
         "computed 2024-03-05, 2024-03-06, 2024-03-07",
     ]  # fmt: skip

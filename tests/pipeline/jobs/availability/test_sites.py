@@ -138,8 +138,7 @@ def test_what_has_not_happened_yet_is_not_told() -> None:
 
 
 def test_a_site_without_anything_that_counts_has_no_timeline() -> None:
-    found = timelines_of(inputs(), "B", {}, {})
-    assert found == {}
+    assert timelines_of(inputs(), "B", {}, {}) == {}
     assert list(site_rows("B", {}, [inputs()], "Critical", DAY)) == []
 
 

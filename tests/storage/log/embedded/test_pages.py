@@ -81,8 +81,7 @@ MEMORY = 2**19
 
 
 async def read_fragments(log: EmbeddedLog, topic: TopicId, start: int, most: int = 100) -> list[Fragment]:
-    found = await log.read(topic, start, max_messages=most, max_bytes=10**6)
-    return [each.fragment for each in found]
+    return [each.fragment for each in await log.read(topic, start, max_messages=most, max_bytes=10**6)]
 
 
 @pytest.mark.parametrize("cold", [False, True])

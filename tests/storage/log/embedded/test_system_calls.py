@@ -81,8 +81,7 @@ def events_between(events: list[str], first: str, last: str) -> list[str]:
 def test_folders_are_durable_before_anything_is_served_and_every_publish_before_its_answer(tmp_path: Path):
     events = trace("publish", tmp_path)
 
-    served = events[: events.index("say opened")]
-    assert set(served) == {
+    assert set(events[: events.index("say opened")]) == {
         "sync folder log",
         *(f"sync folder {name}" for name in ("1h", "1d", "7d", "30d", "1y", "cursors")),
     }

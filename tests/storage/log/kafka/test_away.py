@@ -143,5 +143,4 @@ async def test_a_log_opened_before_its_broker_finds_it_when_it_is_there(broker: 
         link.restore()
 
         await wait_until_async(lambda: log.away is None)
-        topic = await new_topic(log)
-        assert (await log.append(topic, texts("a"))).first == 0
+        assert (await log.append(await new_topic(log), texts("a"))).first == 0

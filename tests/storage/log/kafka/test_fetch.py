@@ -109,8 +109,7 @@ class ScriptedBrokers:
 async def test_topics_asked_about_together_are_asked_for_in_one_question():
     brokers = ScriptedBrokers(a=0, b=2, c=2)
     leaders = Leaders(brokers)
-    found = await asyncio.gather(*(leaders.of(name) for name in ("a", "b", "c", "b")))
-    assert found == [0, 2, 2, 2]
+    assert await asyncio.gather(*(leaders.of(name) for name in ("a", "b", "c", "b"))) == [0, 2, 2, 2]
     assert [await leaders.of(name) for name in ("a", "b")] == [0, 2]
     assert brokers.questions == [["a", "b", "c"]]
 

@@ -106,8 +106,7 @@ async def test_messages_of_a_node_that_died_before_it_noted_them_are_found(engin
         assert await log.earlier_answer(topic, texts("aaaa", "bbbb"), "k") == first
         assert await log.append(topic, texts("aaaa", "bbbb"), key="k") == first
         assert await log.bounds(topic) == Bounds(0, 102)
-        stored_claim = await engine.idempotency.stored_claim(topic, key_hash(topic, b"k"))
-        assert stored_claim.appended == first
+        assert (await engine.idempotency.stored_claim(topic, key_hash(topic, b"k"))).appended == first
 
 
 async def test_an_append_of_a_node_that_died_before_it_sent_it_is_made_by_one_of_those_who_ask(engine: Kafka):

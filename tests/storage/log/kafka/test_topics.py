@@ -102,8 +102,7 @@ async def test_a_topic_deleted_on_one_node_is_gone_on_another_and_its_waits_end(
 ])  # fmt: skip
 async def test_a_topic_with_weaker_settings_than_promised_takes_no_messages(engine: Kafka, changes, why, log: KafkaLog):
     topic = await create_topic(log)
-    where = await partition(engine, log, topic)
-    await change_topic(engine.servers, where, **changes)
+    await change_topic(engine.servers, await partition(engine, log, topic), **changes)
 
     async with engine.open_log() as second:
         assert await second.weak_topics() == ({topic: why} if why else {})

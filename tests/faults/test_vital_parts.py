@@ -169,9 +169,7 @@ async def test_a_publish_lost_in_memory_returns_at_a_restart(tmp_path: Path, mon
     assert [each["message"]["messageId"] for each in again.json()["receivedMessages"]] == ["0", "1"]
 
 
-async def test_a_dead_log_ends_waiting_pulls_and_refuses_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_dead_log_ends_open_pulls_and_refuses_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asyncio.timeout(SECONDS), serving_with(tmp_path) as (run, http):
         (await acknowledge(http)).raise_for_status()
         waiting = asyncio.create_task(http.post(PULL, json={"maxMessages": "1"}))

@@ -54,9 +54,7 @@ async def test_who_may_refresh_its_own_token_may_not_by_a_weaker_login(users: Us
     assert (await users.refresh_token(by_own, ANNA)).token not in (None, anna.token)
 
 
-async def test_the_last_admin_goes_though_the_registry_is_unsure(
-    users: Users, registry: Registry, root: Caller
-) -> None:
+async def test_the_last_admin_goes_when_the_registry_is_unsure(users: Users, registry: Registry, root: Caller) -> None:
     await make_user(registry, ANNA, None, SERVICE_ADMIN)
     with fail_calls(registry.users, "hold", RegistryUnavailable):
         await users.delete(root, ANNA)

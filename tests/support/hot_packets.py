@@ -16,12 +16,10 @@ ID = b'{"ackIds":["projects/P/subscriptions/S:0"]}'
 _INNER = b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nHost: x\r\n%bContent-Length: 34\r\n\r\n%b" % (KEY, MESSAGE)
 
 
-def post_packet(
-    target: bytes, body: bytes, headers: bytes = KEY, *, length: bytes = b"", end: bytes = b"\r\n"
-) -> bytes:
+def post_packet(path: bytes, body: bytes, headers: bytes = KEY, *, length: bytes = b"", end: bytes = b"\r\n") -> bytes:
     """Return a POST; `length` replaces the header field of the body's length."""
     length = length or b"Content-Length: %d" % len(body)
-    return b"POST %b HTTP/1.1\r\nHost: x\r\n%b%b%b%b%b" % (target, headers, length, end, end, body)
+    return b"POST %b HTTP/1.1\r\nHost: x\r\n%b%b%b%b%b" % (path, headers, length, end, end, body)
 
 
 def hot_chunked_packet(target: bytes, body: bytes, headers: bytes = KEY, trailer: bytes = b"") -> bytes:

@@ -83,11 +83,9 @@ def _check_federation(work: Path, database: str, messages: Read) -> None:
     _check_quarantine(work, messages, lambda data: federation_oracle.parse_plainly(data) is None, as_it_was=False)
 
 
-def _check_quarantine(
-    work: Path, messages: Read, is_broken: Callable[[bytes], bool], *, as_it_was: bool = True
-) -> None:
+def _check_quarantine(work: Path, messages: Read, fails: Callable[[bytes], bool], *, as_it_was: bool = True) -> None:
     """Check that each unreadable message is quarantined once, unchanged unless the job hides secrets."""
-    broken = sorted((each["topic"], each["offset"], each["data"]) for each in messages if is_broken(each["data"]))
+    broken = sorted((each["topic"], each["offset"], each["data"]) for each in messages if fails(each["data"]))
     found = by_duckdb(work / "quarantine", 'SELECT topic, "offset", data FROM rows ORDER BY ALL')
     places = [row[:2] for row in found]
     assert places == [row[:2] for row in broken], f"the quarantine holds {places}"

@@ -60,11 +60,9 @@ async def subscribe(admin: Client, receiver: Receiving, pushed: PushedSubscripti
     await admin.must(f"{path}:verifyPushEndpoint", None)
 
 
-async def all_delivered(
-    admin: Client, subscriptions: Iterable[PushedSubscription], seconds: float = DONE_SECONDS
-) -> None:
+async def all_delivered(admin: Client, pushed: Iterable[PushedSubscription], seconds: float = DONE_SECONDS) -> None:
     """Return when everything is acknowledged; fail after a timeout."""
-    for each in subscriptions:
+    for each in pushed:
         await wait_until_async(partial(is_at_end, admin, each.name), seconds)
 
 

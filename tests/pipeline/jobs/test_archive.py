@@ -46,6 +46,8 @@ from ams.validation.cost import Budget
 from tests.pipeline.delta import by_duckdb, files_of
 from tests.pipeline.garden import Garden, make_messages
 
+Output = pytest.CaptureFixture[str]
+
 
 def test_gaps_and_doubles_are_told(spark: SparkSession) -> None:
     offsets = [("meadow", "plants", number) for number in (0, 1, 3, 4, 4, 9)] + [("meadow", "stones", 5)]
@@ -61,9 +63,7 @@ DAY = 86_400_000
 
 
 @pytest.mark.long
-def test_archives_are_merged_and_checked(
-    spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_archives_are_merged_and_checked(spark: SparkSession, garden: Garden, tmp_path: Path, capsys: Output) -> None:
     path = tmp_path / "archive"
 
     def archive(**options: Any) -> None:
@@ -98,7 +98,7 @@ def test_archives_are_merged_and_checked(
     check_finds(spark, path, capsys)
 
 
-def check_finds(spark: SparkSession, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def check_finds(spark: SparkSession, path: Path, capsys: Output) -> None:
     """Check that the archive is accepted, and that every damage to it is noticed."""
 
     def check(**options: Any) -> str:
@@ -144,9 +144,7 @@ def without_spark(garden: Garden, path: Path) -> None:
 
 
 @pytest.mark.long
-def test_both_write_the_same_rows_apart(
-    spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_both_write_the_same_rows_apart(spark: SparkSession, garden: Garden, tmp_path: Path, capsys: Output) -> None:
     ours, of_spark = tmp_path / "ours", tmp_path / "spark"
     garden.topic("plants", [Message(bytes(range(256)), {"naïve": "☃", "": "x=y"}, "bed 4"), *make_messages(4)])
     garden.served.clock.advance(DAY)
@@ -338,9 +336,7 @@ def test_options_of_a_schema_that_cannot_be_name_themselves() -> None:
 
 
 @pytest.mark.long
-def test_an_archive_is_held_to_a_schema(
-    spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_archive_is_held_to_a_schema(spark: SparkSession, garden: Garden, tmp_path: Path, capsys: Output) -> None:
     garden.topic("stars", [Message(b'{"magnitude": 4.8}'), Message(b"{}"), Message(b"a secret"), Message(b"{}")])
     garden.client.call(wire.create_schema(garden.name, "star", {"type": "object", "required": ["magnitude"]}))
     stars = spark.read.format("ams").options(**garden.options, topic="stars").load()

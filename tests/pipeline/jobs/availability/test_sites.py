@@ -31,6 +31,7 @@ from ams.pipeline.jobs.availability.timelines import (
 )
 from ams.pipeline.report import plots
 
+Changes = list[tuple[Place, int, str]]
 EVE, TODAY = "2024-03-04", "2024-03-05"
 RULES = Rules(
     metrics={"ce": ("jobs", "tcp"), "se": ("dav",)}, metric_operation=AND, profile_operation=AND,
@@ -48,7 +49,7 @@ def inputs(day: str = TODAY, *down: Downtime, until: int = DAY, eve: DayInputs |
     return DayInputs(day, RULES, {"A": dict.fromkeys(HOSTS, "https://page.example/")}, over, until=until, eve=eve)
 
 
-def collect_results(results: list[tuple[Place, int, str]]) -> dict[Place, list[Result]]:
+def collect_results(results: Changes) -> dict[Place, list[Result]]:
     held: dict[Place, list[Result]] = {}
     for measured, second, status in results:
         held.setdefault(measured, []).append(Result(second, status, "mon1", f"{status} at {second}"))
@@ -57,9 +58,7 @@ def collect_results(results: list[tuple[Place, int, str]]) -> dict[Place, list[R
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(ONE_RESULT, max_size=12), st.lists(ONE_RESULT, max_size=4), st.randoms(use_true_random=False))
-def test_at_every_second_the_site_is_what_its_parts_come_to(
-    today: list[tuple[Place, int, str]], eve: list[tuple[Place, int, str]], random: Random
-) -> None:
+def test_at_every_second_the_site_is_what_its_parts_come_to(today: Changes, eve: Changes, random: Random) -> None:
     shuffled = today * 2
     random.shuffle(shuffled)
     found = timelines_of(inputs(), "A", collect_results(today), collect_results(eve))
@@ -76,9 +75,7 @@ def test_at_every_second_the_site_is_what_its_parts_come_to(
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(ONE_RESULT, max_size=12), st.lists(ONE_RESULT, max_size=4))
-def test_there_is_an_event_for_each_change_and_no_other(
-    today: list[tuple[Place, int, str]], eve: list[tuple[Place, int, str]]
-) -> None:
+def test_there_is_an_event_for_each_change_and_no_other(today: Changes, eve: Changes) -> None:
     results = {TODAY: collect_results(today), EVE: collect_results(eve)}
     rows = list(site_rows("A", results, [inputs(eve=inputs(EVE))], "Critical", 3600))
     stretches = [row for row in rows if "event" not in row and row["type"] == "endpoint_group"]
@@ -91,7 +88,7 @@ def test_there_is_an_event_for_each_change_and_no_other(
     assert len(changes) - len(inner) in (0, 1)  # one more when the day begins with another status than the one before
 
 
-def list_events(results: list[tuple[Place, int, str]], here: DayInputs, kind: str) -> list[dict[str, object]]:
+def list_events(results: Changes, here: DayInputs, kind: str) -> list[dict[str, object]]:
     rows = site_rows("A", {TODAY: collect_results(results)}, [here], "Critical", DAY)
     return [{"date": row["date"], **row["event"]} for row in rows if "event" in row and row["type"] == kind]
 

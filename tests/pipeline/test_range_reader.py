@@ -126,8 +126,7 @@ def test_after_a_cut_reading_goes_on_behind_the_last_whole_batch(stub: Stub) -> 
     away = Reply(503, b"", {"retry-after": "0"})
     stub.script = [CUT, whole._replace(body=whole.body[:-300]), away, answer(range(3, 10))]
 
-    assert fetch(stub) == ALL_OFFSETS
-    assert list_queries(stub)[-1] == "from=3&to=10&max=7"
+    assert (fetch(stub), list_queries(stub)[-1]) == (ALL_OFFSETS, "from=3&to=10&max=7")
 
 
 def test_an_end_without_its_marker_is_a_cut(stub: Stub) -> None:
@@ -143,8 +142,7 @@ def test_lines_are_read_where_there_is_no_arrow(stub: Stub) -> None:
     cut = b"\n".join(lines[:4])[:-5]
     stub.script = [Reply(200, cut, plain), Reply(200, b"\n".join(lines[3:]) + b"\n", plain | {"ams-first-offset": "3"})]
 
-    assert fetch(stub) == ALL_OFFSETS
-    assert list_queries(stub)[-1] == "from=3&to=10&max=7"
+    assert (fetch(stub), list_queries(stub)[-1]) == (ALL_OFFSETS, "from=3&to=10&max=7")
 
 
 def test_ordering_keys_are_read_in_both_forms(stub: Stub) -> None:

@@ -107,8 +107,7 @@ def test_figures_are_those_of_another_engine(spark: SparkSession, path: Path) ->
     assert month.totals["messages"].sum() == 3000
 
     lines = metrics.as_text(month).splitlines()
-    assert lines[0].split("  ")[0] == "PROJECT"
-    assert len(lines) == 1 + 2 * 3
+    assert (lines[0].split("  ")[0], len(lines)) == ("PROJECT", 1 + 2 * 3)
     assert metrics.as_csv(month).count("\n") == 1 + len(month.days)
     page = metrics.as_page(month)
     assert "3,000 messages with" in page

@@ -136,8 +136,7 @@ def test_topics_are_found_and_let_go_and_each_message_is_there_once(keeper: Keep
     assert by_duckdb(keeper.path, f"{first} WHERE topic = 'plants' ORDER BY \"offset\" LIMIT 1") == [
         (odd.data, dict(odd.attributes), "bed 4", "0", garden.name, True)
     ]
-    assert keeper.run().progress.messages == 1
-    assert upkeep.check(str(keeper.path)).wrong == []
+    assert (keeper.run().progress.messages, upkeep.check(str(keeper.path)).wrong) == (1, [])
 
 
 def test_a_batch_has_no_more_messages_than_it_may(keeper: Keeper) -> None:
@@ -147,8 +146,7 @@ def test_a_batch_has_no_more_messages_than_it_may(keeper: Keeper) -> None:
     keeper.run()
 
     appended = [done.rows for done in upkeep.history(str(keeper.path)) if done.what == "append"]
-    assert sum(appended) == 8
-    assert max(appended) == 3
+    assert (sum(appended), max(appended)) == (8, 3)
 
 
 def test_a_topic_that_is_named_must_be_there(keeper: Keeper) -> None:

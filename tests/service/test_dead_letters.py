@@ -250,8 +250,7 @@ async def test_each_is_put_aside_once_wherever_it_is_killed(
         for offset in range(3):
             await dead_letter(use_cases, offset)
 
-        assert await dead_ids(use_cases) == [0, 1, 2]
-        assert await current_offset(use_cases) == 3
+        assert (await dead_ids(use_cases), await current_offset(use_cases)) == ([0, 1, 2], 3)
 
 
 @pytest.mark.parametrize("quota", [STORED_BYTES, PUBLISH_BYTES])

@@ -85,8 +85,7 @@ async def test_a_publish_that_was_given_up_is_counted_when_its_messages_are_stor
 
     await use_cases.engines.counting.round()
 
-    assert await count_days(use_cases) == {DAY_0: 1}
-    assert await project_days(use_cases) == {DAY_0: 1}
+    assert (await count_days(use_cases), await project_days(use_cases)) == ({DAY_0: 1}, {DAY_0: 1})
 
 
 async def test_a_round_that_fails_leaves_everything_to_the_next(use_cases: UseCases, counting: Counting) -> None:

@@ -129,8 +129,7 @@ def test_a_file_is_written_whole_for_the_owner_only(path):
 
     with open(path, "rb") as file:
         assert file.read() == b"second"
-    assert os.stat(path).st_mode & 0o777 == 0o600
-    assert os.listdir(os.path.dirname(path)) == ["file"]
+    assert (os.stat(path).st_mode & 0o777, os.listdir(os.path.dirname(path))) == (0o600, ["file"])
 
 
 def test_power_loss_leaves_the_old_file_or_the_new_one():
@@ -168,6 +167,5 @@ def test_the_disk_in_memory_keeps_no_more_than_what_was_synced():
         disk.power_loss(random.Random(seed))
         found.add(disk.content("/file"))
 
-    assert {each[:100] for each in found} == {b"a" * 100}
-    assert {each[2000:] for each in found} == {b"cc"}
+    assert ({each[:100] for each in found}, {each[2000:] for each in found}) == ({b"a" * 100}, {b"cc"})
     assert len({each[100:2000] for each in found}) > 3

@@ -99,8 +99,7 @@ def created_body(response: httpx.Response) -> dict[str, Any]:
 def error(response: httpx.Response) -> tuple[int, str]:
     """Return code and text of an error, and check its envelope."""
     told = response.json()["error"]
-    assert list(told) == ["message", "code", "status"]
-    assert told["code"] == response.status_code
+    assert (list(told), told["code"]) == (["message", "code", "status"], response.status_code)
     return told["code"], told["message"]
 
 

@@ -88,8 +88,7 @@ def test_it_is_merged_checked_restored_and_cleaned(table_url: str) -> None:
     orphan = write(table(table_url), [(9, MONDAY)])[0].path
     rows = contents(table_url)
 
-    assert upkeep.merge(table_url) == 8
-    assert contents(table_url) == rows
+    assert (upkeep.merge(table_url), contents(table_url)) == (8, rows)
     found = upkeep.check(table_url)
     assert (found.files, found.rows, found.wrong, found.unknown) == (2, 8, [], [orphan])
     assert found.size == sum(file.size for file in table(table_url).snapshot().files)

@@ -31,8 +31,7 @@ def test_numbers_are_kept_with_the_batch_that_brings_them(root: Path) -> None:
 
     found = kept.snapshot()
 
-    assert [found.number(name) for name in ("a", "b", "c")] == [2, 7, None]
-    assert found.batch == 2
+    assert ([found.number(name) for name in ("a", "b", "c")], found.batch) == ([2, 7, None], 2)
     assert log.recover(kept.location) == []
 
 

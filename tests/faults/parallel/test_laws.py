@@ -165,8 +165,7 @@ def test_a_run_may_have_ended_after_its_last_pull_when_there_was_another() -> No
 
     found = TakeOvers(PLAIN, given)
 
-    assert len(found) == 1
-    assert [found.may_have_ended(1, moment) for moment in (4, 6)] == [False, True]
+    assert (len(found), [found.may_have_ended(1, moment) for moment in (4, 6)]) == (1, [False, True])
     assert not found.may_have_ended(4, 30)
 
 

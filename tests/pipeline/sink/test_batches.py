@@ -156,8 +156,7 @@ def test_what_is_kept_goes_with_the_next_batch(stream: Stream) -> None:
 def test_payloads_that_are_kept_are_for_the_owner_only(stream: Stream) -> None:
     stream.write(0, ROWS)
     [part] = (stream.checkpoint / "unpublished" / "batch-000007").iterdir()
-    assert part.stat().st_mode & 0o777 == 0o600
-    assert part.parent.stat().st_mode & 0o777 == 0o700
+    assert (part.stat().st_mode & 0o777, part.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 def test_a_batch_without_partitions_is_published(stream: Stream) -> None:

@@ -585,8 +585,7 @@ def test_an_id_that_an_owner_gave_of_a_message_published_since_it_was_overtaken_
     assert not backlog.restart_grace.grow(8)
     settling = backlog.acknowledge(given, NOW)
 
-    assert settling.done == [3]
-    assert [each.offset for each in settling.late] == [4, 7]
+    assert (settling.done, [each.offset for each in settling.late]) == ([3], [4, 7])
     with pytest.raises(InvalidInput, match="Invalid ack id"):
         backlog.acknowledge({"1.1.3.0.abcdef": [4]}, NOW)
 
@@ -657,8 +656,7 @@ def test_what_is_nacked_while_it_waits_to_be_given_comes_after_its_delay() -> No
 def test_a_nack_of_the_last_attempt_puts_a_message_aside_once() -> None:
     backlog = after_a_restart(RULES._replace(most_attempts=1))
     store(backlog, backlog.nack(ids_of(PREVIOUS_HAND_OUT, 1), NOW))
-    assert backlog.failures.dead == []
-    assert looked_at(backlog) == [0, 2, 3]
+    assert (backlog.failures.dead, looked_at(backlog)) == ([], [0, 2, 3])
 
     assert backlog.failures.dead == [1]
 

@@ -84,8 +84,7 @@ async def test_what_is_held_comes_again_behind_the_message_that_comes_again(site
 
     again = await site.pull()
 
-    assert offsets(again) == [0, 1, 2]
-    assert attempts(again) == [1 if ending == "given back" else 2, 1, 1]
+    assert (offsets(again), attempts(again)) == ([0, 1, 2], [1 if ending == "given back" else 2, 1, 1])
     with pytest.raises(AckTimeout, match="^ack timeout: 1-"):
         await site.acknowledge(given[1:2])
     await site.acknowledge(again)
@@ -191,8 +190,7 @@ async def test_a_nack_takes_back_what_is_out_behind_it_and_counts_one_failure(si
     assert await site.pull() == [], "the first one is still out"
     await site.acknowledge(first[:1])
     again = await site.pull()
-    assert offsets(again) == [1, 2, 3]
-    assert attempts(again) == [2, 1, 1]
+    assert (offsets(again), attempts(again)) == ([1, 2, 3], [2, 1, 1])
     await site.acknowledge(again)
     assert await site.floor() == 4
 

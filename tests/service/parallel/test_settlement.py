@@ -126,8 +126,7 @@ async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(site
     site.begin_again()
     assert await site.pull() == []
     await site.look()
-    assert len(await site.letters()) == 1
-    assert await site.floor() == 1
+    assert (len(await site.letters()), await site.floor()) == (1, 1)
 
 
 @with_options(dead_letter_policy=DEAD_LETTER_POLICY)
@@ -176,8 +175,7 @@ async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_a
     site.begin_again()
     assert await site.pull() == []
     await site.look()
-    assert [each["n"] for each in await site.letters()] == ["0"]
-    assert await site.offsets() == [1]
+    assert ([each["n"] for each in await site.letters()], await site.offsets()) == (["0"], [1])
 
 
 async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_sooner(site: ParallelSite) -> None:

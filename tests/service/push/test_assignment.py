@@ -69,8 +69,7 @@ async def test_a_topic_made_anew_is_a_new_target(registry: Registry, project: Pr
     await make_topic(registry, project)
     [second] = await assignment.targets()
 
-    assert without.topic_id == ""
-    assert len({each.topic_id for each in (without, first, second)}) == 3
+    assert (without.topic_id, len({each.topic_id for each in (without, first, second)})) == ("", 3)
 
 
 async def test_the_worker_here_is_believed_before_what_was_told(registry: Registry, project: Project) -> None:

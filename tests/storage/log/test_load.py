@@ -56,8 +56,7 @@ async def test_bytes_are_counted_of_messages_that_came_after_the_topic_was_made(
     await log.load(topic, yield_batches(messages[:2]), count_from=3)
     await log.load(topic, yield_batches(messages[2:]), count_from=3)
 
-    assert await all_stored(log, topic) == messages
-    assert await log.totals(topic) == (5, 16, start)
+    assert (await all_stored(log, topic), await log.totals(topic)) == (messages, (5, 16, start))
 
 
 async def test_a_topic_whose_messages_are_all_gone_goes_on_at_its_end(log: Log):

@@ -128,8 +128,7 @@ def test_a_certificate_that_had_expired_is_refused(senders: Senders) -> None:
 
 def test_an_encrypted_text_is_opened_with_its_key_and_set_aside_without(senders: Senders, signed_text: bytes) -> None:
     encrypted = senders.encrypt(signed_text, "-aes128")
-    assert open_envelope(encrypted, senders.all).signer == SITE
-    assert get_refusal(encrypted) == "encrypted"
+    assert (open_envelope(encrypted, senders.all).signer, get_refusal(encrypted)) == (SITE, "encrypted")
     wrong = Trust(key=senders.key("stranger"), certificate=senders.path("stranger"))
     assert get_refusal(encrypted, wrong).startswith("encrypted: not for the key given")
 

@@ -349,8 +349,7 @@ def test_jobs_in_xml_add_up_to_what_the_document_says() -> None:
         ("atlas", None, "pilot"),
     ]
     assert [row.get("levels") for row in rows] == [None, None]
-    assert [row["month"] for row in rows] == ["2024-03"] * 2
-    assert rows[0]["status"] == "completed"
+    assert ([row["month"] for row in rows], rows[0]["status"]) == (["2024-03"] * 2, "completed")
 
 
 def test_storage_of_roles_and_other_attributes_stays_apart() -> None:

@@ -228,8 +228,7 @@ def test_the_figures_of_made_up_days_are_those_of_the_oracle(spark: SparkSession
     for day in (EVE, DATE):
         expected = oracle.day_figures(made, paths, day)
         found = rows(figures.where(F.col("date") == day.isoformat()), *FIGURES)
-        assert {row[:4]: row[4:] for row in found} == expected
-        assert len(found) == len(expected)
+        assert ({row[:4]: row[4:] for row in found}, len(found)) == (expected, len(expected))
 
 
 def events(spark: SparkSession, *times: str) -> DataFrame:

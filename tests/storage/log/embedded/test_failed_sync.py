@@ -187,8 +187,7 @@ async def test_a_segment_without_a_first_sync_is_unused(engine: Embedded, call: 
     log = await reopen_log(engine, log, "power loss")
 
     assert engine.disk.paths(".log") == [f"/log/7d/{number:016d}.log" for number in (1, 3)]
-    assert await all_fragments(log, topic) == fragments(texts("a"))
-    assert log.recovered.damage == ()
+    assert (await all_fragments(log, topic), log.recovered.damage) == (fragments(texts("a")), ())
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -92,8 +92,7 @@ async def test_the_newest_table_stays_and_older_ones_go(engine: Embedded, log: E
         await log.append(topic, texts("a"))
         engine.clock.advance(3 * HOUR)
         await log.retain()
-        assert len(engine.disk.paths(".idx")) == 1
-        assert engine.disk.paths(".log") == []
+        assert (len(engine.disk.paths(".idx")), engine.disk.paths(".log")) == (1, [])
 
     assert await log.bounds(topic) == Bounds(5, 5)
 

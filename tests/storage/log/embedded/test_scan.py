@@ -117,8 +117,7 @@ def test_a_cut_at_any_byte_keeps_exactly_the_appends_before_it(groups, data):
     found = scan_data(segment.data[:cut])
 
     whole = [each for each in segment.appends if each[4] <= cut]
-    assert offsets(found) == list_offsets(whole)
-    assert found.damage == []
+    assert (offsets(found), found.damage) == (list_offsets(whole), [])
     assert found.end == max((each[4] for each in whole), default=HEAD_BYTES)
     assert bool(found.torn) == (found.end < cut)
 
@@ -171,8 +170,7 @@ def test_damage_beside_a_torn_end_is_damage_when_the_torn_record_knows_better(gr
     found = scan_data(segment.data[: segment.groups[-1] + data.draw(st.integers(HEADER_BYTES, 900))])
 
     start = max(each for each in segment.starts if each <= place)
-    assert [each.position for each in found.damage] == [start]
-    assert found.end == segment.groups[-1]
+    assert ([each.position for each in found.damage], found.end) == ([start], segment.groups[-1])
     assert found.torn
 
 
@@ -184,8 +182,7 @@ def test_after_a_mark_every_flipped_bit_is_damage_and_no_torn_end(groups, data):
 
     found = scan_data(segment.data)
 
-    assert len(found.damage) == 1
-    assert found.torn == ""
+    assert (len(found.damage), found.torn) == (1, "")
     assert found.marked
 
 

@@ -119,8 +119,7 @@ async def test_schemas_fill_no_disk_and_all_others_go_on(site: FullDiskSite) -> 
 
     async def post(client: HttpClient, names: Iterator[int]) -> int:
         for n in names:
-            tried = await client.attempt(f"schema {n}", f"/schemas/s{n}", schema)
-            if not tried.done:
+            if not (await client.attempt(f"schema {n}", f"/schemas/s{n}", schema)).done:
                 return n
         raise AssertionError("the disk never got full")
 

@@ -44,8 +44,7 @@ async def test_a_restored_log_forgets_no_message_and_goes_on_at_its_end(with_cur
         pulled = await pull(cases)
 
     expected = {1: 1, 2: 2, 3: 7, 4: 8} if with_cursors else {3: 7, 4: 8}
-    numbers = {each.offset: int(each.fragment.split(b'"')[5]) for each in pulled}
-    assert numbers == expected
+    assert {each.offset: int(each.fragment.split(b'"')[5]) for each in pulled} == expected
 
 
 async def pull(cases: UseCases) -> Sequence[Stored]:

@@ -132,8 +132,7 @@ def test_kafka_and_postgresql_fill_alike(site: Site, tmp_path: Path, kafka_prefi
 
     failed = site.run_cut(*config, start="exit 7")
     assert failed.stderr.splitlines()[-1] == "ams: the command of --start ended with 7"
-    node = Starter(tmp_path / "node", *config)
-    with node.running():
+    with Starter(tmp_path / "node", *config).running():
         refused = site.run_cut(*config)
     assert refused.stderr.splitlines()[-1] == "ams: other services use this registry; stop them first"
     done = site.run_cut(*config, start=site.starter.command.replace(" serve ", f" serve {config[0]} {file} "))

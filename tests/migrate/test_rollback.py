@@ -117,8 +117,7 @@ def the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_
     first, second = both.publish(new, REQUESTS, *mine)
     read = both.pull(new, REQUESTS, 500, acknowledge=True)
     assert read[-2:] == [(first, "one", {"n": "1"}), (second, "two", {"said": 'a "quote"\n'})]
-    many = [{"data": b64(f"{number}")} for number in range(250)]
-    ids = both.publish(new, CURL, *many)
+    ids = both.publish(new, CURL, *[{"data": b64(f"{number}")} for number in range(250)])
 
     done = both.run_back()
 

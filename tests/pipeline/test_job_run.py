@@ -74,8 +74,7 @@ def test_doubled_and_late_messages_change_nothing_and_broken_ones_are_set_aside(
     runs.garden.publish("walls", [*first, *wall_messages(wall("A", 1, 6, "x", "y"))])
     again = runs.do(definition(COUNTRIES_STEPS))
 
-    found = {row["country"]: row.asDict() for row in runs.rows("results/countries").collect()}
-    assert found == {
+    assert {row["country"]: row.asDict() for row in runs.rows("results/countries").collect()} == {
         "NL": {"country": "NL", "jobs": 2, "wall": 16.0, "tags": 2},
         "FR": {"country": "FR", "jobs": 1, "wall": 7.0, "tags": 0},
         None: {"country": None, "jobs": 1, "wall": 1.0, "tags": 0},

@@ -98,8 +98,7 @@ def answer(*pieces: Sequence[int], stop: int | None = None, end: int = 10, first
 
 
 def read_part(stub: Stub, stop: int = 10, *, fail: bool = True, seconds: float = 5.0) -> pa.Table:
-    access = Access(endpoint=stub.url, token="t", ca=None, retry_seconds=seconds)
-    with Service(access) as service:
+    with Service(Access(endpoint=stub.url, token="t", ca=None, retry_seconds=seconds)) as service:
         batches = Fetch(service, Part(Name("garden", "plants"), 0, stop), fail_on_data_loss=fail).batches()
         return pa.Table.from_batches(batches, schema=MESSAGE)
 

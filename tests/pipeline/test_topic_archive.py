@@ -52,8 +52,7 @@ class Keeper:
         return archiver
 
     def offsets(self) -> dict[str, list[int]]:
-        rows = by_duckdb(self.path, 'SELECT topic, list("offset" ORDER BY "offset") FROM rows GROUP BY 1')
-        return dict(rows)
+        return dict(by_duckdb(self.path, 'SELECT topic, list("offset" ORDER BY "offset") FROM rows GROUP BY 1'))
 
 
 @pytest.fixture

@@ -237,8 +237,7 @@ async def test_each_is_put_aside_once_wherever_it_is_killed(
     kills: list[tuple[tuple[str, str], bool, bool]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A law: after a kill at any moment and a restart, every dead letter is there once and in order."""
-    folder = tmp_path_factory.mktemp("use_cases")
-    async with open_use_cases(folder) as use_cases:
+    async with open_use_cases(tmp_path_factory.mktemp("use_cases")) as use_cases:
         await prepare_topic(use_cases)
         await use_cases.publish(3)
         for (engine, step), after, again in kills:

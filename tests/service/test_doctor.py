@@ -132,8 +132,7 @@ FAILURE_TEXT = " 1970-01-01T00:00:00 - Could not send message, The connection wa
 ])  # fmt: skip
 async def test_it_tells_what_blocks_an_endpoint(use_cases: UseCases, worker: WorkerState | None, first: str) -> None:
     await deliver(use_cases, VERIFIED_CONFIG)
-    found = await doctor_of(use_cases, worker).look(use_cases.caller, SUB)
-    assert found.findings[0] == Finding(True, first)
+    assert (await doctor_of(use_cases, worker).look(use_cases.caller, SUB)).findings[0] == Finding(True, first)
 
 
 async def test_of_a_subscription_that_is_delivered_nothing_is_wrong(use_cases: UseCases) -> None:

@@ -71,8 +71,7 @@ N, S, T = "N", "S", "T"
 
 @pytest.fixture
 def snapshots(engines: Engines) -> Snapshots:
-    retention_clock = RetentionClock(engines.clock)
-    return Snapshots(engines.registry, engines.log, engines.cursors, engines.clock, retention_clock)
+    return Snapshots(engines.registry, engines.log, engines.cursors, engines.clock, RetentionClock(engines.clock))
 
 
 @pytest.fixture

@@ -234,8 +234,7 @@ def test_what_is_damaged_and_what_no_commit_knows_is_found(root: str) -> None:
 
     found = check(root)
 
-    texts = [text.removeprefix(f"{root}/day=2024-03-04/").partition(": ")[0] for text in found.wrong]
-    assert texts == [
+    assert [text.removeprefix(f"{root}/day=2024-03-04/").partition(": ")[0] for text in found.wrong] == [
         f"{first.name} is gone", f"{second.name} cannot be read",
         f"{third.name} has 1 rows in {left.size} bytes, and the log says 2 in {open_table(root).files[2].size}",
     ]  # fmt: skip

@@ -95,8 +95,7 @@ def run_case(
     """
     calm, killed = places(case, service, folder)
     _run_case(case, calm, 0, seed, batch_of(case.batch, kills), None)
-    done = _run_case(case, killed, kills, seed, batch_of(case.batch, kills), more)
-    return done, differences(case, calm, killed)
+    return _run_case(case, killed, kills, seed, batch_of(case.batch, kills), more), differences(case, calm, killed)
 
 
 def places(case: Case, service: LiveService, folder: Path) -> tuple[Place, Place]:

@@ -67,8 +67,7 @@ def test_archives_are_merged_and_checked(spark: SparkSession, garden: Garden, tm
     path = tmp_path / "archive"
 
     def archive(**options: Any) -> None:
-        job = Run(spark, tmp_path / "work", garden.options)
-        run(job, Options(path=str(path), batch_messages=3, **options))
+        run(Run(spark, tmp_path / "work", garden.options), Options(path=str(path), batch_messages=3, **options))
 
     odd = Message(bytes(range(256)), {"naïve": "☃", "": "x=y"})
     garden.topic("plants", [odd, *make_messages(4)])
@@ -285,9 +284,7 @@ def test_a_datum_of_avro_is_read_as_the_service_reads_it() -> None:
 
 def test_a_file_in_protocol_buffers_says_what_payloads_must_be(tmp_path: Path) -> None:
     (tmp_path / "m.proto").write_text('syntax = "proto3"; message M { string a = 1; }')
-    rules = schema_check.of_files("protobuf", str(tmp_path / "m.proto"), "")
-
-    with schema_check.Verdicts(rules) as verdicts:
+    with schema_check.Verdicts(schema_check.of_files("protobuf", str(tmp_path / "m.proto"), "")) as verdicts:
         assert verdicts.refusal(0, b"\x0a\x01x", {}) is None
         assert verdicts.refusal(3, b"\x0a", {}) is not None
 

@@ -242,8 +242,7 @@ async def test_push_has_one_message_of_a_key(site: ParallelSite) -> None:
 @with_ordering
 async def test_what_is_given_back_unused_takes_what_is_behind_along_and_counts_no_failure(site: ParallelSite) -> None:
     given = await given_of(site, "aaa")
-    subscription = await site.subscription()
-    await site.working.settler.give_back(subscription, "P", {given[1].hand_out: [given[1].offset]})
+    await site.working.settler.give_back(await site.subscription(), "P", {given[1].hand_out: [given[1].offset]})
 
     with pytest.raises(AckTimeout):
         await site.acknowledge(given[2:])

@@ -42,9 +42,7 @@ async def test_a_new_message_that_fits_no_more_behind_one_that_comes_again_is_th
     topic = await site.topic()
     size = len((await site.engines.log.read(topic.id, 0, max_messages=1, max_bytes=1))[0].fragment)
 
-    pulls = [await site.offsets(9, max_bytes=most) for most in (2 * size - 1, size, 1)]
-
-    assert pulls == [[0], [1], [2]]
+    assert [await site.offsets(9, max_bytes=most) for most in (2 * size - 1, size, 1)] == [[0], [1], [2]]
 
 
 async def test_retries_are_given_back_when_a_read_fails(site: ParallelSite, monkeypatch: pytest.MonkeyPatch) -> None:

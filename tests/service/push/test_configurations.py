@@ -115,9 +115,7 @@ async def test_of_many_who_verify_at_once_one_does(
 
 
 async def test_parallel_changes_end_with_worker_and_configuration_agreeing(use_cases: UseCases, pushing: Pushing):
-    changes = [pushing.modify(use_cases.caller, SUB, wanted) for wanted in (HOOK, None) * 10]
-
-    await asyncio.gather(*changes)
+    await asyncio.gather(*[pushing.modify(use_cases.caller, SUB, wanted) for wanted in (HOOK, None) * 10])
 
     found = await use_cases.engines.registry.subscriptions.find(use_cases.caller.here.id, SUB)
     assert ([FIRST_WORKER] if found.push else []) == await list_access(use_cases)

@@ -145,8 +145,7 @@ async def test_what_retention_took_is_told_without_moving_anything(store: Store)
     await store.cursors.create(other, TOPIC, 5)
     assert (await store.cursors.lost(SUB, {}), await store.cursors.lost_in_all({})) == (0, 0)
     for subscription in (SUB, other):
-        position = await store.cursors.position(subscription, TOPIC)
-        await store.cursors.retain(subscription, position.generation, 7)
+        await store.cursors.retain(subscription, (await store.cursors.position(subscription, TOPIC)).generation, 7)
 
     cursors = await store.restart()
 

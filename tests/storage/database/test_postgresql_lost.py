@@ -49,8 +49,7 @@ def link(server: Postgres) -> Iterator[Link]:
 
 @pytest.fixture
 async def linked_registry(server: Postgres, database: str, link: Link) -> AsyncIterator[Registry]:
-    url = server.url(database).replace(f":{server.port(1)}/", f":{link.port}/")
-    async with open_registry_at(url) as registry:
+    async with open_registry_at(server.url(database).replace(f":{server.port(1)}/", f":{link.port}/")) as registry:
         yield registry
 
 

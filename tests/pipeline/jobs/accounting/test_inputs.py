@@ -360,8 +360,7 @@ def test_storage_of_roles_and_other_attributes_stays_apart() -> None:
 
     assert sum(row["used"] for row in rows) == sum(int(each.firstChild.data) for each in used) == 1000
     assert {row["site"] for row in rows} == {"SITE-F"}
-    owners = [(row["vo"], row.get("vo_role"), row.get("vo_attributes")) for row in rows]
-    assert owners == [
+    assert [(row["vo"], row.get("vo_role"), row.get("vo_attributes")) for row in rows] == [
         ("cms", None, None), ("cms", "cmsphedex", None), ("cms", "poweruser", None),
         ("cms", None, "authority=/O=Grid/CN=auth"),
     ]  # fmt: skip

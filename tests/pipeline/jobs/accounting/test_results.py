@@ -31,9 +31,7 @@ def test_a_machine_used_in_a_month_what_it_did_not_use_before(spark: SparkSessio
     months = {"2024-01": 100, "2024-03": 250, "2024-04": None, "2024-05": 40, "2024-06": 45}  # reset in May
     records = frame(spark, RECORDS, *({**machine, "month": month, "wall": wall} for month, wall in months.items()))
 
-    used = summaries.usage(summaries.machines(records))
-
-    assert {row.month: (row.wall, row.reset) for row in used.collect()} == {
+    assert {row.month: (row.wall, row.reset) for row in summaries.usage(summaries.machines(records)).collect()} == {
         "2024-01": (100, False), "2024-03": (150, False), "2024-04": (0, False), "2024-05": (40, True),
         "2024-06": (5, False),
     }  # fmt: skip

@@ -98,9 +98,7 @@ DOWNTIME = Downtime("2024-03-05T02:00:00Z", "2024-03-05T03:00:00Z", hostname="s1
 
 
 def test_an_event_of_the_site_names_the_metric_that_caused_it_and_all_around_it() -> None:
-    results = [*ALL_OK, (MEASURED_PLACES[4], 3600, "CRITICAL")]
-
-    [event] = list_events(results, inputs(), "endpoint_group")
+    [event] = list_events([*ALL_OK, (MEASURED_PLACES[4], 3600, "CRITICAL")], inputs(), "endpoint_group")
 
     four = ["CRITICAL", "OK", "2024-03-05T01:00:00Z", "2024-03-05T00:00:00Z"]
     place = {"report": "Critical", "type": "endpoint_group", "date": "2024-03-05", "endpoint_group": "A"}

@@ -194,8 +194,7 @@ class History:
                 continue
             await attempt.ask(log, topic)
             assert attempt.answer is not None
-            gone = self.limited and before is not None and before.first < (await log.bounds(topic)).oldest
-            if gone:
+            if self.limited and before is not None and before.first < (await log.bounds(topic)).oldest:
                 attempt.earlier = before  # it was being deleted: the power may fail before that
             elif before is not None:
                 assert attempt.answer == before, "a key was forgotten"

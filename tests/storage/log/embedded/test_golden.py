@@ -60,8 +60,7 @@ async def assert_golden(log: EmbeddedLog) -> None:
     for number in range(6):
         answer = await log.append(MOVED, [message(f"moved{number}")], key=f"key{number}")
         assert answer == Appended(number, 1, START + 1000 * (number + 1))
-    again = await log.append(YEARLY, [message("yearly")], key="the key of the year")
-    assert again == Appended(0, 1, START + 6000)
+    assert await log.append(YEARLY, [message("yearly")], key="the key of the year") == Appended(0, 1, START + 6000)
 
 
 async def assert_ordering_keys(log: EmbeddedLog, topic: TopicId) -> None:

@@ -132,8 +132,7 @@ async def test_the_limit_is_about_the_whole_data_folder():
 
 
 async def test_the_open_segment_goes_too_when_nothing_else_is_left():
-    engine = Embedded(options={"max_bytes": 1000})
-    async with engine.open_log() as log:
+    async with Embedded(options={"max_bytes": 1000}).open_log() as log:
         topic = await new_topic(log)
         await log.append(topic, make_messages(0, 3, size=1000))
 

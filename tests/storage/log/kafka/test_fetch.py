@@ -25,8 +25,7 @@ async def test_the_bounds_of_many_topics_are_those_of_each(monkeypatch) -> None:
     await stored.delete(gone)
 
     async with stored.open_reader() as (connection, reader):
-        until = asyncio.get_running_loop().time() + 8
-        found = await bounds_of_all(connection, [empty, cut, moved, gone], until)
+        found = await bounds_of_all(connection, [empty, cut, moved, gone], asyncio.get_running_loop().time() + 8)
 
         assert found == {empty: Bounds(0, 0), cut: Bounds(2, 3), moved: Bounds(100, 103)}
         assert {partition: await reader.bounds(partition) for partition in (empty, cut, moved)} == found

@@ -115,8 +115,7 @@ def test_what_is_cut_off_at_the_end_is_left_out():
 
 
 def test_times_that_cannot_be_written_are_brought_into_range():
-    times = [5, -1, 1 << 60]
-    batch = batch_of([(None, b"", [])] * 3, times=times)
+    batch = batch_of([(None, b"", [])] * 3, times=[5, -1, 1 << 60])
     assert [each.time for each in decode_runs(batch)] == [5, 0, 253_402_300_799_999]
 
 

@@ -83,9 +83,7 @@ def opened_streams(monkeypatch: pytest.MonkeyPatch) -> list[Streams]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("language", LANGUAGES)
-async def test_streams_live_through_a_minute_of_silence(
-    language: Language, clone: Path, opened_streams: list[Streams]
-) -> None:
+async def test_streams_survive_a_silent_minute(language: Language, clone: Path, opened_streams: list[Streams]) -> None:
     language.put(clone)
     async with running_service(clone / "ams-data", pubsub_port=0, pubsub_emulator=True) as (service, _):
         # The program publishes so long after it opened its streams.
@@ -97,9 +95,7 @@ async def test_streams_live_through_a_minute_of_silence(
 
 
 @pytest.mark.long
-def test_a_stop_in_the_middle_loses_nothing_and_both_sides_share_topics(
-    clone: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_midway_loses_nothing_and_both_sides_share_topics(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topic, subscription = "projects/greenhouse/topics/moisture", "projects/greenhouse/subscriptions/watering"
     with serve_page(clone) as service:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", service.pubsub)

@@ -231,10 +231,9 @@ def test_the_ten_lines_that_verify_a_signature_take_what_was_signed_and_nothing_
     genuine = runpy.run_path(str(tmp_path / "verify.py"))["genuine"]
     secret, body, now = new_secret(), b'{"message": {}}', int(time.time())
     headers = {
-        "webhook-id": "garden.keeper.0-0",
-        "webhook-timestamp": str(now),
+        "webhook-id": "garden.keeper.0-0", "webhook-timestamp": str(now),
         "webhook-signature": signatures([key(new_secret()), key(secret)], "garden.keeper.0-0", now, body),
-    }
+    }  # fmt: skip
 
     assert genuine(body, headers, secret)
     assert not genuine(body + b" ", headers, secret)

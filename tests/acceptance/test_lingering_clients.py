@@ -38,9 +38,7 @@ def test_who_reads_nothing_is_dropped_and_others_are_served(tmp_path: Path, what
 
 
 @pytest.mark.parametrize(("what", "flags"), [("pull", TLS), ("read as Arrow", ())])
-def test_answers_that_many_clients_do_not_read_stay_within_a_budget_and_other_projects_are_served(
-    tmp_path: Path, what: str, flags: tuple[str, ...]
-) -> None:
+def test_unread_answers_stay_in_budget_and_others_are_served(tmp_path: Path, what: str, flags: tuple[str, ...]) -> None:
     # Nobody is dropped for what they do not read until the test is over.
     limits = "--max-unread-bytes", "32MiB", "--request-seconds", "600s"
     with live_service(tmp_path / "data", *limits, *flags) as live, live.http() as http:
@@ -53,8 +51,7 @@ def test_answers_that_many_clients_do_not_read_stay_within_a_budget_and_other_pr
         before = anonymous_memory(live.process.pid)
         with contextlib.ExitStack() as clients:
             for _ in range(60):
-                client = clients.enter_context(small_buffer_connection(live))
-                client.sendall(2 * REQUESTS[what](live))
+                clients.enter_context(small_buffer_connection(live)).sendall(2 * REQUESTS[what](live))
             wait_until(lambda: pull("P").status_code == 503)
             refused, served = pull("P"), pull("Q")
 
@@ -121,9 +118,8 @@ def test_sighup_without_a_certificate_changes_nothing_and_sigterm_waits_for_no_c
     """An idle TLS connection does not delay a stop; a waiting pull is answered."""
     with (
         live_service(tmp_path / "data", "--tls-self-signed", "--pull-wait", "3s") as live,
-        small_buffer_connection(live) as idle,
-        small_buffer_connection(live) as client,
-    ):
+        small_buffer_connection(live) as idle, small_buffer_connection(live) as client,
+    ):  # fmt: skip
         live.process.send_signal(signal.SIGHUP)
         idle.sendall(request(live, "GET /v1/status"))
         assert idle.recv(2000).startswith(b"HTTP/1.1 200")

@@ -201,9 +201,7 @@ def test_messages(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
     assert topic.publish([last], **tls) == {"messageIds": ["6"]}  # a pulled message, id and time and all
 
 
-def test_messages_with_ordering_keys_are_pulled_by_a_library_that_knows_none(
-    ams: ArgoMessagingService, service: LiveService, tls: dict[str, Any]
-) -> None:
+def test_keyed_messages_reach_the_library(ams: ArgoMessagingService, service: LiveService, tls: dict[str, Any]) -> None:
     ams.create_topic("T", **tls)
     ams.create_sub("S", "T", **tls)
     with Client(service.base_url, service.token, ca=str(service.ca)) as client:
@@ -266,8 +264,7 @@ def test_metrics_and_usage(ams: ArgoMessagingService, tls: dict[str, Any]) -> No
     today = datetime.now(UTC)
 
     assert [each["metric"] for each in ams.metrics(**tls)["metrics"]] == ["ams_node.cpu_usage", "ams_node.memory_usage"]
-    found = ams.va_metrics([ams.project], today - timedelta(days=1), today, **tls)
-    [mine] = found["projects_metrics"]["projects"]
+    [mine] = ams.va_metrics([ams.project], today - timedelta(days=1), today, **tls)["projects_metrics"]["projects"]
     assert (mine["project"], mine["message_count"], mine["topics_count"]) == (ams.project, 3, 1)
     report = administrator.usage_report([ams.project], today - timedelta(days=1), today, **tls)
     assert report["va_metrics"]["projects_metrics"]["total_message_count"] == 3

@@ -65,8 +65,7 @@ def test_every_line_about_tables_on_s3_works(tmp_path: Path, monkeypatch: pytest
             assert follow_block(copies).count("1 rows in 1 files") == 2
         follow_block("$ ams pipeline table check s3://BUCKET/archive")
 
-    program = "\n".join(blocks(S3_PAGE, "python")).replace("s3://BUCKET", table)
-    (tmp_path / "read.py").write_text(program)
+    (tmp_path / "read.py").write_text("\n".join(blocks(S3_PAGE, "python")).replace("s3://BUCKET", table))
     done = run_script(f"{sys.executable} read.py", tmp_path, SECONDS)
     assert done.returncode == 0, done.stdout
     assert "plants" in done.stdout

@@ -43,9 +43,7 @@ class Day:
         """Secrets other than tokens of users."""
         return self._others | self.activations | self.of_push
 
-    def ask(
-        self, method: str, path: str, body: object = None, *, token: str | None = None, **more: Any
-    ) -> httpx.Response:
+    def ask(self, method: str, path: str, body: Any = None, *, token: str | None = None, **more: Any) -> httpx.Response:
         headers = {"x-api-key": self.live.token if token is None else token} | more.pop("headers", {})
         answer = self._client.request(method, path, json=body, headers=headers, **more)
         if answer.status_code == 200 and answer.content:

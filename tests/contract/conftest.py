@@ -20,6 +20,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "push": {**PUSH, "push_server_host": "127.0.0.1", "push_server_port": 1}, "push, its worker lost": PUSH,
     "push without a worker": {"push_inside": False}, "short memory": {"idempotency_window": 3600.0},
 }  # fmt: skip
+Services = Callable[[str], InProcessService]
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +30,7 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
 
 
 @pytest.fixture(scope="module")
-def service(
-    tmp_path_factory: pytest.TempPathFactory, endpoints: Endpoints
-) -> Iterator[Callable[[str], InProcessService]]:
+def service(tmp_path_factory: pytest.TempPathFactory, endpoints: Endpoints) -> Iterator[Services]:
     """Give services by the name of their settings, each started at first use."""
     running: dict[str, InProcessService] = {}
     with contextlib.ExitStack() as stack:
@@ -56,15 +55,11 @@ def client() -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def runner(
-    service: Callable[[str], InProcessService], client: httpx.Client, endpoints: Endpoints
-) -> Callable[[str], Runner]:
+def runner(service: Services, client: httpx.Client, endpoints: Endpoints) -> Callable[[str], Runner]:
     return lambda name: Runner(service(name), client, endpoints)
 
 
 @pytest.fixture(scope="module")
-def primed_runner(
-    service: Callable[[str], InProcessService], client: httpx.Client, endpoints: Endpoints
-) -> Callable[[str], Runner]:
+def primed_runner(service: Services, client: httpx.Client, endpoints: Endpoints) -> Callable[[str], Runner]:
     """Give runners whose hot requests take the fast lane where they can."""
     return lambda name: Runner(service(name), client, endpoints, primed=True)

@@ -27,10 +27,9 @@ def project(
 ) -> Answer:
     return metrics_answer(
         metric("project", "$P", "number_of_topics", ("$now", topics)),
-        metric("project", "$P", "number_of_subscriptions", ("$now", subscriptions)),
-        *users,
+        metric("project", "$P", "number_of_subscriptions", ("$now", subscriptions)), *users,
         metric("project", "$P", "number_of_daily_messages", *days),
-    )
+    )  # fmt: skip
 
 
 def topic(

@@ -70,9 +70,8 @@ def _changes_of(file: Path) -> Iterator[Change]:
     for node in ast.walk(tree):
         for piece, new in _spoil_node(node, texts, file):
             start, end = (
-                starts[piece.lineno - 1] + piece.col_offset,
-                starts[piece.end_lineno - 1] + piece.end_col_offset,
-            )
+                starts[piece.lineno - 1] + piece.col_offset, starts[piece.end_lineno - 1] + piece.end_col_offset,
+            )  # fmt: skip
             yield Change(file, piece.lineno, start, end, new)
 
 
@@ -86,11 +85,9 @@ def _spoil_node(node: ast.AST, texts: set[str], file: Path) -> Iterator[tuple[as
     if isinstance(node, ast.Call) and _called_name(node) in ERRORS and node.args:
         yield from _other_text(node.args[0])
     elif (
-        isinstance(node, ast.Call)
-        and _called_name(node) == "Status"
-        and file.name == "errors.py"
+        isinstance(node, ast.Call) and _called_name(node) == "Status" and file.name == "errors.py"
         and len(node.args) == 2
-    ):
+    ):  # fmt: skip
         yield from _other_status(node.args[0], node.args[1])
     elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in texts:
         yield from _other_text(node.value)

@@ -211,10 +211,9 @@ WRONG_OF_ORDERED = [
     ("of an ordered subscription", {"maxOutstanding": 1}, NOT_PARALLEL),
 ]
 WRONG_OF_PARALLEL = [
-    *WRONG_OF_ORDERED[:2],
-    ("a dead letter topic", {"deadLetterTopic": "D"}, LETTERS_BY_POLICY),
+    *WRONG_OF_ORDERED[:2], ("a dead letter topic", {"deadLetterTopic": "D"}, LETTERS_BY_POLICY),
     ("too many, with a dead letter topic", {"deadLetterTopic": "D", "maxOutstanding": 1001}, BAD_OUTSTANDING),
-]
+]  # fmt: skip
 A_PARALLEL = (A_TOPIC, DEAD, create(AN_ENDPOINT, **OF_PARALLEL))
 OUTSTANDING = [
     *[row("13.1, 19.1", f"maxOutstanding of {what}", create({**kind, "maxOutstanding": 1000}, **OF_PARALLEL),

@@ -27,10 +27,9 @@ PERSON = {
     "additionalProperties": False,
 }  # fmt: skip
 READING = {
-    "type": "record",
-    "name": "Reading",
+    "type": "record", "name": "Reading",
     "fields": [{"name": "site", "type": "string"}, {"name": "value", "type": "int"}],
-}
+}  # fmt: skip
 DATUM = base64.b64encode(b"\x04ab\x02").decode()
 
 A_SCHEMA = post(SCHEMA, {"type": "json", "schema": PERSON})

@@ -32,9 +32,7 @@ ONE_OF_EACH = {
 
 @pytest.mark.embedded("the engines that fail are those in this process")
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.says) for row in (*ONE_OF_EACH.values(), MOVED)])
-def test_a_stored_change_is_done_whatever_comes_after_it(
-    row: Row, runner: Callable[[str], Runner], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stored_change_stays_done(row: Row, runner: Callable[[str], Runner], monkeypatch: pytest.MonkeyPatch) -> None:
     fail_after_change(monkeypatch, lambda request: request == b"the-change")
     ask = row.ask._replace(headers={**row.ask.headers, "x-request-id": "the-change"})
     runner(row.served).run_row(row._replace(ask=ask, then=()))

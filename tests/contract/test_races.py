@@ -37,9 +37,7 @@ async def count_answers(client: httpx.AsyncClient, method: str, path: str, body:
     ("projects", "Project already exists", "project doesn't exist"),
     ("users", "User already exists", "User doesn't exist"),
 ])  # fmt: skip
-async def test_17_3_u11_a_project_or_user_is_made_once_and_deleted_once(
-    client: httpx.AsyncClient, name: str, kind: str, taken: str, gone: str
-) -> None:
+async def test_17_3_u11_one_caller_wins(client: httpx.AsyncClient, name: str, kind: str, taken: str, gone: str) -> None:
     """17.3 U11."""
     assert await count_answers(client, "POST", f"/{kind}/{name}", {}) == {"done": 1, taken: MANY - 1}
     assert await count_answers(client, "DELETE", f"/{kind}/{name}") == {"done": 1, gone: MANY - 1}

@@ -20,10 +20,9 @@ LISTED_ROLE = ACCESS_LISTS | dict.fromkeys(AS_PULLED, "consumer")
 """Actions that an access list guards, and the role it binds; our own are guarded like pulling."""
 BODIES: dict[str, object] = {
     "subscriptions:acknowledge": {"ackIds": ["projects/$P/subscriptions/S:0"]},
-    "subscriptions:modifyOffset": {"offset": 0},
-    "subscriptions:seek": {"offset": 0},
+    "subscriptions:modifyOffset": {"offset": 0}, "subscriptions:seek": {"offset": 0},
     "subscriptions:modifyAckDeadline": {"ackDeadlineSeconds": 10},
-}
+}  # fmt: skip
 """Bodies that are validated before the access list is checked."""
 INSTEAD = {
     "subscriptions:timeToOffset": "/projects/$P/subscriptions/S:timeToOffset?time=2024-01-02T03:04:05.678Z",
@@ -51,12 +50,9 @@ class Holder(NamedTuple):
 
 
 HOLDERS = [
-    Holder(role, wide, listed)
-    for role in SHORT.values()
-    for wide in (True, False)
-    for listed in (True, False)
+    Holder(role, wide, listed) for role in SHORT.values() for wide in (True, False) for listed in (True, False)
     if wide or role in IN_PROJECTS
-]
+]  # fmt: skip
 
 
 ADMITTED = [line for line in (*LINES, *OWN_LINES) if not line.is_open]

@@ -101,8 +101,7 @@ def send_trailers(target: Target) -> None:
 def make_schemas(target: Target) -> None:
     """Make schemas of 240 kB as project_admin of another project, by four threads."""
     schema = {"type": "object", "description": "x" * SCHEMA_BYTES}
-    body = json.dumps({"type": "json", "schema": schema}).encode()
-    _flood(target, "/v1/projects/Q/schemas/s%d", body)
+    _flood(target, "/v1/projects/Q/schemas/s%d", json.dumps({"type": "json", "schema": schema}).encode())
 
 
 def compile_definitions(target: Target) -> None:

@@ -1,6 +1,5 @@
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from simulation.histories.attempts import Ending
@@ -34,9 +33,7 @@ class Stage:
         await self.target.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         for each in self._clients:
             each.close()
         await self.target.stop()

@@ -33,8 +33,7 @@ class FullDiskSite(Stage):
         return await self._publisher.publish("t", 300)
 
     async def acknowledge_one(self) -> Attempt:
-        pulled = await self.consumer.pull(1)
-        return await self.consumer.acknowledge(pulled.messages[0].id)
+        return await self.consumer.acknowledge((await self.consumer.pull(1)).messages[0].id)
 
     async def acknowledge_on_a_full_disk(self) -> None:
         """Acknowledge one by one while the foreign file takes all free space, until one is refused."""
@@ -93,9 +92,7 @@ async def test_a_disk_filled_by_publishing_refuses_publishes_and_takes_acknowled
     assert await site.violations() == []
 
 
-async def test_with_no_space_at_all_even_for_its_log_all_but_pulls_is_refused_and_it_comes_back_by_itself(
-    site: FullDiskSite,
-) -> None:
+async def test_with_no_space_even_for_the_log_only_pulls_work_and_it_recovers_by_itself(site: FullDiskSite) -> None:
     await site.publish()
     await site.acknowledge_on_a_full_disk()
 
@@ -122,8 +119,7 @@ async def test_schemas_fill_no_disk_and_all_others_go_on(site: FullDiskSite) -> 
 
     async def post(client: HttpClient, names: Iterator[int]) -> int:
         for n in names:
-            tried = await client.attempt(f"schema {n}", f"/schemas/s{n}", schema)
-            if not tried.is_done:
+            if not (await client.attempt(f"schema {n}", f"/schemas/s{n}", schema)).is_done:
                 return n
         raise AssertionError("the disk never got full")
 
@@ -143,9 +139,7 @@ async def test_schemas_fill_no_disk_and_all_others_go_on(site: FullDiskSite) -> 
     await site.admin.must("/schemas/again", schema)
 
 
-async def test_a_service_started_on_a_full_disk_has_what_was_answered_delivers_and_comes_back_by_itself(
-    site: FullDiskSite,
-) -> None:
+async def test_a_start_on_a_full_disk_has_what_was_answered_delivers_and_recovers_by_itself(site: FullDiskSite) -> None:
     await site.publish()
     await site.acknowledge_on_a_full_disk()
     await site.target.kill()

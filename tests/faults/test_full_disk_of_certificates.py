@@ -148,9 +148,7 @@ def site(tmp_path: Path) -> Iterator[CertificateSite]:
             yield site
 
 
-def test_what_must_go_on_does_while_changes_are_refused_with_little_space_with_none_and_after_a_start(
-    site: CertificateSite,
-) -> None:
+def test_vital_calls_work_while_changes_fail_with_little_or_no_space_and_after_a_start(site: CertificateSite) -> None:
     for user, spare, leave in (("joe", "spare0", 3 * MIB), ("mary", "spare1", 0)):
         site.disk.fill(leave)
         assert site.create("late") == NO_SPACE
@@ -159,16 +157,13 @@ def test_what_must_go_on_does_while_changes_are_refused_with_little_space_with_n
         assert site.delete(spare) == DELETED
     site.restarts_with_all_that_was_answered()
 
-    assert site.log_in("jane") == OK
-    assert site.create("late") == NO_SPACE
+    assert (site.log_in("jane"), site.create("late")) == (OK, NO_SPACE)
     site.disk.clear()
     wait_until(lambda: site.create("late") == CREATED)
     site.restarts_with_all_that_was_answered()
 
 
-def test_without_even_the_reserve_known_users_log_in_and_whatever_was_answered_is_so_after_a_kill(
-    site: CertificateSite,
-) -> None:
+def test_without_even_the_reserve_known_users_log_in_and_answers_hold_after_a_kill(site: CertificateSite) -> None:
     site.fill_until_a_login_has_no_line()
 
     for number in range(SPARE_BINDINGS):

@@ -198,9 +198,7 @@ def test_of_moves_at_the_same_time_none_is_made_up(moves: list[Attempt], given: 
 
 
 @pytest.mark.parametrize(("sought_at", "violations"), [(90.0, 1), (2.0, 0)], ids=["shortly before", "long before"])
-def test_after_a_restart_old_acknowledgements_are_right_unless_there_was_a_seek_shortly_before(
-    sought_at: float, violations: int
-) -> None:
+def test_old_acknowledgements_survive_a_restart_without_a_recent_seek(sought_at: float, violations: int) -> None:
     uses = [ABC, FIRST_PULL, seek("k1", sought_at, 0), pull("c1", 93, A, B, C), ack("a1", 96, 1)]
     history = History({"s": "t"}, uses, restarts=[95.0])
 
@@ -212,9 +210,8 @@ def test_a_service_that_answers_no_pull_or_refuses_every_publish_is_told() -> No
     publishes = [replace(publish(f"m{time}", "", Outcome.REFUSED), request=f"p{time}") for time in range(6)]
 
     assert find_violations([*pulls, *publishes], []) == [
-        "law 4: none of 6 publishes to topic t had success",
-        "law 4: none of 6 pulls of subscription s had success",
-    ]
+        "law 4: none of 6 publishes to topic t had success", "law 4: none of 6 pulls of subscription s had success",
+    ]  # fmt: skip
 
 
 def test_what_was_cut_off_by_a_kill_tells_nothing_of_a_service() -> None:

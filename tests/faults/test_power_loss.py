@@ -18,9 +18,7 @@ DAY = 24 * HOUR
 
 
 @pytest.mark.parametrize("with_cursors", [True, False])
-async def test_a_log_put_back_from_a_copy_forgets_no_message_and_goes_on_at_its_end(
-    with_cursors: bool, tmp_path: Path
-) -> None:
+async def test_a_restored_log_forgets_no_message_and_goes_on_at_its_end(with_cursors: bool, tmp_path: Path) -> None:
     """Its cursors come with the log; without them, as after a power loss with `sync = "interval"`, cursors are
     ahead."""
     log, copy = tmp_path / "log", tmp_path / "copy"
@@ -46,8 +44,7 @@ async def test_a_log_put_back_from_a_copy_forgets_no_message_and_goes_on_at_its_
         pulled = await pull(cases)
 
     expected = {1: 1, 2: 2, 3: 7, 4: 8} if with_cursors else {3: 7, 4: 8}
-    numbers = {each.offset: int(each.fragment.split(b'"')[5]) for each in pulled}
-    assert numbers == expected
+    assert {each.offset: int(each.fragment.split(b'"')[5]) for each in pulled} == expected
 
 
 async def pull(cases: UseCases) -> Sequence[Stored]:
@@ -60,8 +57,7 @@ def test_no_law_is_broken_in_scenarios(seeds: range) -> None:
     """The short form of `make power-loss`."""
     tally = play_all(seeds)
 
-    assert tally.broken == []
-    assert tally.scenarios == len(seeds)
+    assert (tally.broken, tally.scenarios) == ([], len(seeds))
     assert tally.endings.keys() == {"close", "kill", "power loss"}
     assert tally.appends.keys() == {"done", "refused", "unknown"}
     assert tally.moves.keys() == {"moved", "refused", "unknown"}

@@ -134,9 +134,7 @@ def ends_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
-async def test_when_a_part_dies_what_waits_is_answered_and_the_service_says_why_it_is_not_ready(
-    part: VitalPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_readiness_names_the_dead_part(part: VitalPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asyncio.timeout(SECONDS):
         with capture_logs() as lines:
             async with serving_with(tmp_path) as (run, http):
@@ -147,17 +145,14 @@ async def test_when_a_part_dies_what_waits_is_answered_and_the_service_says_why_
                 monkeypatch.undo()
 
     for answer in [*answers, after]:
-        assert answer.status_code == 500
-        assert answer.json()["error"]["status"] == "INTERNAL_SERVER_ERROR"
+        assert (answer.status_code, answer.json()["error"]["status"]) == (500, "INTERNAL_SERVER_ERROR")
         assert answer.json()["error"]["message"].startswith(("Backend Error", OUTCOME_UNKNOWN))
         assert answer.headers["retry-after"] == "2"
     assert ready == (503, part.reason)
     assert [each["part"] for each in lines if each["event"] == "part.failed"] == [part.reason.split(" failed")[0]]
 
 
-async def test_a_publish_that_memory_lost_is_not_passed_over_and_is_there_after_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_publish_lost_in_memory_returns_at_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asyncio.timeout(SECONDS):
         async with serving_with(tmp_path) as (_, http):
             place = LogState._place
@@ -174,9 +169,7 @@ async def test_a_publish_that_memory_lost_is_not_passed_over_and_is_there_after_
     assert [each["message"]["messageId"] for each in again.json()["receivedMessages"]] == ["0", "1"]
 
 
-async def test_when_the_log_dies_a_pull_that_waits_ends_and_a_copy_of_the_folder_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_dead_log_ends_open_pulls_and_refuses_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asyncio.timeout(SECONDS), serving_with(tmp_path) as (run, http):
         (await acknowledge(http)).raise_for_status()
         waiting = asyncio.create_task(http.post(PULL, json={"maxMessages": "1"}))
@@ -190,9 +183,7 @@ async def test_when_the_log_dies_a_pull_that_waits_ends_and_a_copy_of_the_folder
                 await parts()
 
 
-async def test_a_holder_of_push_leases_that_ends_all_the_same_does_not_end_in_silence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_holder_of_push_leases_does_not_end_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asyncio.timeout(SECONDS), running_service(tmp_path / "data", **PUSH) as (run, _):
         monkeypatch.setattr(Holding, "_round", raise_defect)
         monkeypatch.setattr(Holding, "_note_no_answer", raise_defect)
@@ -260,9 +251,7 @@ PAUSES = [
 SURVIVED_WORK = re.compile(r'^ams_background_failures_total\{work="(.*)"\} (?!0)', re.MULTILINE)
 
 
-async def test_a_round_that_fails_is_counted_and_the_next_one_is_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_round_is_counted_and_the_next_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in PAUSES:
         monkeypatch.setattr(module, name, 0.01)
     monkeypatch.setattr(trail, "MINUTE", 10)

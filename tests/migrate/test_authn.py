@@ -32,14 +32,10 @@ HOST, OTHER = "ams.example", "ams-devel.example"
 
 
 def old_ams() -> dict[str, list[dict[str, Any]]]:
-    return {
-        "projects": [{"uuid": str(uuid.uuid4()), "name": "EGI"}],
-        "users": [
-            {"uuid": "admin_0", "name": "root", "token": ADMIN, "service_roles": ["service_admin"]},
-            {"uuid": ANN, "name": "ann", "token": "b" * 64},
-            {"uuid": "bob-of-a-script", "name": "bob", "token": "c" * 64},
-        ],
-    }
+    return {"projects": [{"uuid": str(uuid.uuid4()), "name": "EGI"}], "users": [
+        {"uuid": "admin_0", "name": "root", "token": ADMIN, "service_roles": ["service_admin"]},
+        {"uuid": ANN, "name": "ann", "token": "b" * 64}, {"uuid": "bob-of-a-script", "name": "bob", "token": "c" * 64},
+    ]}  # fmt: skip
 
 
 def binding(name: str, user: str, subject: str = "", **fields: Any) -> dict[str, Any]:
@@ -197,8 +193,7 @@ def test_all_goes_over_as_a_dry_run_said_with_bindings_of_their_users(authn: Aut
     assert {name: each["unique_key"] for name, each in bindings.items()} == {
         "ann": ANN, "bob": bob, "devel": GONE, "strange": "id-of-web", "a-name-of-old": ANN, "old": ANN,
     }  # fmt: skip
-    assert bindings["old"]["auth_identifier"] == "CN=old,O=EGI,C=GR"
-    assert bindings["old"]["auth_type"] == "x509"
+    assert (bindings["old"]["auth_identifier"], bindings["old"]["auth_type"]) == ("CN=old,O=EGI,C=GR", "x509")
     assert all(SECRET.encode() not in file.read_bytes() for file in authn.data.rglob("*") if file.is_file())
 
 

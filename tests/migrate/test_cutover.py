@@ -44,8 +44,7 @@ def test_rounds_copy_what_is_new_and_a_cut_the_rest(site: Site) -> None:
     # The last readable record is followed by an unreadable one.
     assert copy(site.original, site.data)["copied now"] == 4
     publish(site.original, record(6, 40), record(7, 41))
-    assert copy(site.original, site.data)["copied now"] == 2
-    assert copy(site.original, site.data)["copied now"] == 0
+    assert (copy(site.original, site.data)["copied now"], copy(site.original, site.data)["copied now"]) == (2, 0)
     publish(site.original, record(8, 42))
     change_document(
         site.original, "subscriptions", {"name": "archive", "project_uuid": site.original.project}, offset=Int64(7)
@@ -133,8 +132,7 @@ def test_kafka_and_postgresql_fill_alike(site: Site, tmp_path: Path, kafka_prefi
 
     failed = site.run_cut(*config, start="exit 7")
     assert failed.stderr.splitlines()[-1] == "ams: the command of --start ended with 7"
-    node = Starter(tmp_path / "node", *config)
-    with node.running():
+    with Starter(tmp_path / "node", *config).running():
         refused = site.run_cut(*config)
     assert refused.stderr.splitlines()[-1] == "ams: other services use this registry; stop them first"
     done = site.run_cut(*config, start=site.starter.command.replace(" serve ", f" serve {config[0]} {file} "))

@@ -158,9 +158,7 @@ def verify_move(original: Original, moved: LiveService, *words: str) -> Ran:
     )  # fmt: skip
 
 
-def test_users_and_consumers_go_on_and_both_sides_are_alike_until_then(
-    moved_service: LiveService, original: Original
-) -> None:
+def test_users_and_consumers_go_on_and_both_sides_are_alike(moved_service: LiveService, original: Original) -> None:
     profile = moved_service.ask("GET", "/users/profile", token=TOKEN)
 
     assert (profile["uuid"], profile["name"], profile["token"]) == (original.ann, "ann", TOKEN)

@@ -103,9 +103,7 @@ def cut_services(filled_services: OldAndNew) -> OldAndNew:
     return filled_services
 
 
-def test_what_came_since_the_cut_goes_back_until_the_old_service_is_used(
-    cut_services: OldAndNew, proxy: HaProxy
-) -> None:
+def test_all_since_the_cut_goes_back_until_the_old_service_is_used(cut_services: OldAndNew, proxy: HaProxy) -> None:
     """One journey: each step changes the old service, and the last one uses it."""
     the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_more(cut_services)
     what_was_made_since_is_listed_and_stays(cut_services)
@@ -119,21 +117,18 @@ def the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_
     first, second = both.publish(new, REQUESTS, *mine)
     read = both.pull(new, REQUESTS, 500, acknowledge=True)
     assert read[-2:] == [(first, "one", {"n": "1"}), (second, "two", {"said": 'a "quote"\n'})]
-    many = [{"data": b64(f"{number}")} for number in range(250)]
-    ids = both.publish(new, CURL, *many)
+    ids = both.publish(new, CURL, *[{"data": b64(f"{number}")} for number in range(250)])
 
     done = both.run_back()
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["counts"] == {"messages": 252, "positions": 1}
-    assert told["oddities"] == {"attribute": 1}
+    assert (told["counts"], told["oddities"]) == ({"messages": 252, "positions": 1}, {"attribute": 1})
     assert both.pull(old, REQUESTS, 1) == []  # all of them were acknowledged
     pulled = both.pull(old, CURL, 500)
     assert [each[0] for each in pulled][-250:] == ids
     assert [each[1] for each in pulled][-250:] == [f"{number}" for number in range(250)]
-    again = json.loads(both.run_back().stdout)
-    assert again["counts"] == {"messages": 0, "positions": 0}
+    assert json.loads(both.run_back().stdout)["counts"] == {"messages": 0, "positions": 0}
 
 
 def what_was_made_since_is_listed_and_stays(both: OldAndNew) -> None:
@@ -204,5 +199,4 @@ def test_what_was_killed_goes_on_and_nothing_is_lost_or_there_twice(filled_servi
 
     done = filled_services.run_cut()
     assert done.returncode == 0, done.stderr
-    verified = filled_services.migrate("verify")
-    assert json.loads(verified.stdout)["differences"] == []
+    assert json.loads(filled_services.migrate("verify").stdout)["differences"] == []

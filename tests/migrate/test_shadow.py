@@ -58,9 +58,7 @@ def start_shadow(old: str, new: str, *words: str) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.long
-def test_reads_of_a_log_are_asked_on_both_sides_and_others_counted(
-    old_service: OldServiceStub, new_service: LiveService, tmp_path: Path
-) -> None:
+def test_reads_are_asked_on_both_sides(old_service: OldServiceStub, new_service: LiveService, tmp_path: Path) -> None:
     log = tmp_path / "haproxy.log"
     topics = "/v1/projects/project0/topics"
     reads = ("/v1/projects", topics, "/v1/users?details=true", f"{topics}/none")
@@ -87,13 +85,10 @@ def test_reads_of_a_log_are_asked_on_both_sides_and_others_counted(
     assert sorted(old_service.asked) == sorted(["/v1/projects", *reads])
 
 
-def test_what_differs_is_told_once_with_both_sides_and_no_secret(
-    old_service: OldServiceStub, new_service: LiveService
-) -> None:
+def test_differences_show_both_sides_once_and_no_secret(old_service: OldServiceStub, new_service: LiveService) -> None:
     old_service.changes = [
-        (token(2).encode(), token(99).encode()),
-        (b'"description":"of a day"', b'"description":"another"'),
-    ]
+        (token(2).encode(), token(99).encode()), (b'"description":"of a day"', b'"description":"another"'),
+    ]  # fmt: skip
     users = "/v1/users?details=true"
 
     ran = run_shadow(
@@ -115,9 +110,7 @@ def test_what_differs_is_told_once_with_both_sides_and_no_secret(
     assert not re.search("[0-9a-f]{40}", ran.stdout + ran.stderr + table.stdout + table.stderr)
 
 
-def test_a_token_in_a_logged_query_is_used_on_both_sides_and_shown_nowhere(
-    old_service: OldServiceStub, new_service: LiveService
-) -> None:
+def test_a_logged_token_is_used_on_both_sides_but_hidden(old_service: OldServiceStub, new_service: LiveService) -> None:
     old_service.changes = [(b'"name":"user3"', b'"name":"%s"' % token(3).encode())]
 
     ran = run_shadow(old_service.url, new_service.base_url, "-", text=lines(f"GET /v1/users/profile?key={token(3)}"))
@@ -144,9 +137,7 @@ def test_a_sample_is_asked_and_no_more_than_is_wanted(old_service: OldServiceStu
 
 
 @pytest.mark.long
-def test_a_log_is_read_while_it_grows_and_a_signal_ends_it_with_what_was_found(
-    old_service: OldServiceStub, new_service: LiveService
-) -> None:
+def test_a_growing_log_is_read_and_a_signal_reports(old_service: OldServiceStub, new_service: LiveService) -> None:
     with start_shadow(old_service.url, new_service.base_url, "-") as process:
         assert process.stdin is not None
         for count in range(1, MAX_REQUESTS + 2):  # so that one at least is compared
@@ -161,9 +152,7 @@ def test_a_log_is_read_while_it_grows_and_a_signal_ends_it_with_what_was_found(
     assert told["routes"]["users:show"]["same"] >= 1
 
 
-def test_what_cannot_be_is_one_clear_line(
-    old_service: OldServiceStub, new_service: LiveService, tmp_path: Path
-) -> None:
+def test_an_error_is_one_clear_line(old_service: OldServiceStub, new_service: LiveService, tmp_path: Path) -> None:
     for ran, code, said in (
         (run_shadow(old_service.url, new_service.base_url, "-", "--listen", "0"), 2, ""),
         (run_shadow(old_service.url, new_service.base_url, str(tmp_path / "none")), 2, ""),
@@ -221,9 +210,7 @@ backend old
 
 @pytest.mark.long
 @pytest.mark.haproxy
-def test_haproxy_sends_copies_of_reads_that_no_client_waits_for(
-    old_service: OldServiceStub, new_service: LiveService, tmp_path: Path
-) -> None:
+def test_no_client_waits_for_read_copies(old_service: OldServiceStub, new_service: LiveService, tmp_path: Path) -> None:
     old_service.changes = [(b'"description":"of a day"', b'"description":"another"')]
     port, copies = free_port(), free_port()
     file = tmp_path / "haproxy.cfg"

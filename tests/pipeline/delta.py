@@ -20,5 +20,4 @@ def by_duckdb(path: Path | str, query: str, **others: Path) -> list[tuple[Any, .
 
 
 def files_of(path: Path) -> list[str]:
-    listed = DeltaTable(str(path)).get_add_actions(flatten=True)
-    return sorted(listed.column("path").to_pylist())
+    return sorted(DeltaTable(str(path)).get_add_actions(flatten=True).column("path").to_pylist())

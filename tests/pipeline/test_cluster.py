@@ -34,9 +34,7 @@ sink: {topic: copy, data: data}
 """
 
 
-def test_a_run_reads_and_publishes_and_ends_in_one_line_when_the_master_removes_it(
-    spark_cluster: SparkCluster, garden: Garden, tmp_path: Path
-) -> None:
+def test_a_run_works_until_the_master_removes_it(spark_cluster: SparkCluster, garden: Garden, tmp_path: Path) -> None:
     garden.topic("plants", make_messages(100))
     garden.topic("copy")
     (tmp_path / "copy.yaml").write_text(COPY)
@@ -88,9 +86,7 @@ def failure_in(work: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def cluster_runs(
-    live_ams: LiveService, spark_cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory
-) -> ClusterRuns:
+def runs(live_ams: LiveService, spark_cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory) -> ClusterRuns:
     calm = on_cluster(spark_cluster, seed=0)
     folder = tmp_path_factory.mktemp("jobs")
     here, there = [], []
@@ -119,20 +115,17 @@ def _drive_all(files: list[Path], log: Path, environment: dict[str, str]) -> Non
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("name", COMPARED_CASES)
-def test_a_job_makes_on_a_cluster_what_it_makes_here(name: str, cluster_runs: ClusterRuns) -> None:
-    calm, on_the_cluster = cluster_runs.places[name]
-    assert [failure_in(place.work) for place in cluster_runs.places[name]] == ["", ""]
+def test_a_job_makes_on_a_cluster_what_it_makes_here(name: str, runs: ClusterRuns) -> None:
+    calm, on_the_cluster = runs.places[name]
+    assert [failure_in(place.work) for place in runs.places[name]] == ["", ""]
     assert campaign.differences(COMPARED_CASES[name], calm, on_the_cluster) == []
 
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("name", egi.CASES)
-def test_a_job_makes_on_a_cluster_what_its_oracle_says(name: str, cluster_runs: ClusterRuns) -> None:
-    assert failure_in(cluster_runs.folder / name / "work") == ""
-    assert (
-        egi.wrong_of(egi.CASES[name], cluster_runs.folder / name, cluster_runs.database, cluster_runs.messages[name])
-        == ""
-    )
+def test_a_job_makes_on_a_cluster_what_its_oracle_says(name: str, runs: ClusterRuns) -> None:
+    assert failure_in(runs.folder / name / "work") == ""
+    assert egi.wrong_of(egi.CASES[name], runs.folder / name, runs.database, runs.messages[name]) == ""
 
 
 def test_jobs_on_archives_run_on_a_cluster(spark_cluster: SparkCluster, garden: Garden, tmp_path: Path) -> None:
@@ -142,12 +135,11 @@ def test_jobs_on_archives_run_on_a_cluster(spark_cluster: SparkCluster, garden: 
     schema = tmp_path / "number.json"
     schema.write_text('{"type": "number", "minimum": 7}')
     jobs: Mapping[str, Mapping[str, Any]] = {
-        "archive:JOB": {"path": path},
-        "archive:CHECK": {"archive": path},
+        "archive:JOB": {"path": path}, "archive:CHECK": {"archive": path},
         "metrics:JOB": {"archive": path, "month": month},
         "replay:JOB": {"archive": path, "topic": f"{garden.name}/plants", "to": "again", "create_topics": True},
         "schema_check:JOB": {"archive": path, "file": str(schema)},
-    }
+    }  # fmt: skip
     settings = on_cluster(spark_cluster, seed=0).settings
     files = [garden.tell(tmp_path / job, job, options, settings) for job, options in jobs.items()]
 

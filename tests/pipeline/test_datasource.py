@@ -228,9 +228,7 @@ def ranges(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> 
     return [(each.value.topic.name, each.value.start, each.value.stop) for each in reader.partitions(start, end)]
 
 
-def test_a_stream_begins_at_the_end_with_a_batch_of_nothing_that_may_come_again(
-    three_plants: Garden, stream: OpenReader
-) -> None:
+def test_a_stream_begins_at_the_end_with_a_repeatable_empty_batch(three_plants: Garden, stream: OpenReader) -> None:
     reader = stream(three_plants, topic="plants")
     begin = reader.initialOffset()
     assert plain(begin) == offsets_at(three_plants, plants=3)
@@ -245,9 +243,7 @@ def test_a_stream_begins_at_the_end_with_a_batch_of_nothing_that_may_come_again(
         assert ranges(each, begin, each.latestOffset(begin, ALL_AVAILABLE)) == [("plants", 3, 5)]
 
 
-def test_a_first_batch_that_comes_again_from_a_time_is_followed_by_the_rest(
-    three_plants: Garden, stream: OpenReader
-) -> None:
+def test_a_repeated_first_batch_from_a_time_is_followed_by_the_rest(three_plants: Garden, stream: OpenReader) -> None:
     again = stream(three_plants, topic="plants", startingTimestamp="0")  # after a kill, before the first batch was done
     begin = make_offsets(again, three_plants, plants=0)
     assert ranges(again, again.initialOffset(), begin) == []
@@ -258,9 +254,7 @@ def test_batches_are_limited_and_lag_is_reported(three_plants: Garden, stream: O
     reader = stream(three_plants, topic="plants,birds", startingOffsets="earliest", maxOffsetsPerTrigger="2")
     assert reader.getDefaultReadLimit() == ReadMaxRows(2)
 
-    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))
-
-    assert sum(plain(end).values()) == 2
+    assert sum(plain(reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))).values()) == 2
     assert reader.reportLatestOffset() == offsets_at(three_plants, plants=3, birds=1)
 
 
@@ -275,15 +269,11 @@ def test_what_is_available_ends_where_the_topics_ended(three_plants: Garden, str
     )
 
 
-def test_a_topic_that_is_read_too_from_now_on_is_read_from_its_oldest_message(
-    three_plants: Garden, stream: OpenReader
-) -> None:
+def test_a_topic_added_later_is_read_from_its_oldest_message(three_plants: Garden, stream: OpenReader) -> None:
     reader = stream(three_plants, topic="plants,birds")
     start = make_offsets(reader, three_plants, plants=3)
 
-    end = reader.latestOffset(start, ALL_AVAILABLE)
-
-    assert ranges(reader, start, end) == [("birds", 0, 1)]
+    assert ranges(reader, start, reader.latestOffset(start, ALL_AVAILABLE)) == [("birds", 0, 1)]
     with pytest.raises(WrongOption, match=r"the checkpoint stands in .*/bees too"):
         reader.latestOffset(make_offsets(reader, three_plants, plants=3, bees=1), ALL_AVAILABLE)
 
@@ -304,9 +294,8 @@ def test_topics_that_are_found_by_a_pattern_come_and_go(garden: Garden, stream: 
     garden.publish("plants", make_messages(1))
     reader = stream(garden, **options)
     assert sorted(ranges(reader, first, reader.latestOffset(first, ALL_AVAILABLE))) == [
-        ("plants", 2, 3),
-        ("plums", 0, 1),
-    ]
+        ("plants", 2, 3), ("plums", 0, 1),
+    ]  # fmt: skip
 
 
 def test_a_topic_that_ends_before_the_checkpoint_is_lost_messages(three_plants: Garden, stream: OpenReader) -> None:
@@ -323,9 +312,7 @@ def test_a_topic_that_ends_before_the_checkpoint_is_lost_messages(three_plants: 
         assert ranges(careless, start, end) == [("plants", 0, 3)]
 
 
-def test_a_topic_that_was_made_again_and_has_grown_past_the_checkpoint_is_not_taken_for_the_old_one(
-    three_plants: Garden, stream: OpenReader
-) -> None:
+def test_a_topic_made_again_and_grown_is_not_taken_for_the_old_one(three_plants: Garden, stream: OpenReader) -> None:
     three_plants.subscription("spark", "plants")
     begun = stream(three_plants, topic="plants", startingOffsets="earliest")
     start = begun.latestOffset(begun.initialOffset(), ALL_AVAILABLE)
@@ -343,9 +330,7 @@ def test_a_topic_that_was_made_again_and_has_grown_past_the_checkpoint_is_not_ta
         assert ranges(careless, start, end) == [("plants", 0, 9)]
 
 
-def test_a_batch_that_was_planned_of_an_older_topic_is_not_read_of_the_new_one(
-    three_plants: Garden, stream: OpenReader
-) -> None:
+def test_a_batch_planned_of_an_older_topic_is_not_read_of_the_new_one(three_plants: Garden, stream: OpenReader) -> None:
     reader = stream(three_plants, topic="plants", startingOffsets="earliest")
     begin = reader.initialOffset()
     [partition] = reader.partitions(begin, reader.latestOffset(begin, ALL_AVAILABLE))
@@ -356,9 +341,7 @@ def test_a_batch_that_was_planned_of_an_older_topic_is_not_read_of_the_new_one(
         list(reader.read(partition))
 
 
-def test_a_cursor_follows_what_is_in_the_checkpoint_and_never_goes_back(
-    three_plants: Garden, stream: OpenReader
-) -> None:
+def test_a_cursor_follows_the_checkpoint_and_never_goes_back(three_plants: Garden, stream: OpenReader) -> None:
     three_plants.subscription("spark", "birds")
     three_plants.publish("birds", make_messages(9))
     reader = stream(three_plants, subscription="spark")
@@ -389,5 +372,4 @@ def test_a_cursor_is_not_moved_to_where_a_query_begins(three_plants: Garden, str
 def test_a_reader_travels_without_its_connections(three_plants: Garden, stream: OpenReader) -> None:
     reader = stream(three_plants, topic="plants")
     reader.initialOffset()
-    copy = pickle.loads(pickle.dumps(reader))
-    assert vars(copy) == vars(StreamReader(reader.reading))
+    assert vars(pickle.loads(pickle.dumps(reader))) == vars(StreamReader(reader.reading))

@@ -74,8 +74,7 @@ def test_doubled_and_late_messages_change_nothing_and_broken_ones_are_set_aside(
     runs.garden.publish("walls", [*first, *wall_messages(wall("A", 1, 6, "x", "y"))])
     again = runs.do(definition(COUNTRIES_STEPS))
 
-    found = {row["country"]: row.asDict() for row in runs.rows("results/countries").collect()}
-    assert found == {
+    assert {row["country"]: row.asDict() for row in runs.rows("results/countries").collect()} == {
         "NL": {"country": "NL", "jobs": 2, "wall": 16.0, "tags": 2},
         "FR": {"country": "FR", "jobs": 1, "wall": 7.0, "tags": 0},
         None: {"country": None, "jobs": 1, "wall": 1.0, "tags": 0},
@@ -119,9 +118,7 @@ def test_rows_are_published_as_messages_with_the_ordering_key_that_is_said(runs:
 
 
 @pytest.mark.long
-def test_items_of_a_list_become_rows_of_their_own_and_a_few_can_be_looked_at(
-    runs: Runs, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_items_of_a_list_become_rows_and_a_few_can_be_looked_at(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     runs.garden.topic("walls", wall_messages(wall("A", 1, 5, "x", "y"), wall("B", 2, 7), wall("C", 3, 9, "z")))
     steps = "  - explode: {column: tags, as: tag}\n  - select: [tag, job]\n"
 

@@ -98,8 +98,7 @@ def answer(*pieces: Sequence[int], stop: int | None = None, end: int = 10, first
 
 
 def read_part(stub: Stub, stop: int = 10, *, fail: bool = True, seconds: float = 5.0) -> pa.Table:
-    access = Access(endpoint=stub.url, token="t", ca=None, retry_seconds=seconds)
-    with Service(access) as service:
+    with Service(Access(endpoint=stub.url, token="t", ca=None, retry_seconds=seconds)) as service:
         batches = Fetch(
             service, OffsetRange(ResourceName("garden", "plants"), 0, stop), fail_on_data_loss=fail
         ).batches()
@@ -128,8 +127,7 @@ def test_after_a_cut_reading_goes_on_behind_the_last_whole_batch(stub: Stub) -> 
     away = Reply(503, b"", {"retry-after": "0"})
     stub.script = [CUT, whole._replace(body=whole.body[:-300]), away, answer(range(3, 10))]
 
-    assert fetch(stub) == ALL_OFFSETS
-    assert list_queries(stub)[-1] == "from=3&to=10&max=7"
+    assert (fetch(stub), list_queries(stub)[-1]) == (ALL_OFFSETS, "from=3&to=10&max=7")
 
 
 def test_an_end_without_its_marker_is_a_cut(stub: Stub) -> None:
@@ -145,8 +143,7 @@ def test_lines_are_read_where_there_is_no_arrow(stub: Stub) -> None:
     cut = b"\n".join(lines[:4])[:-5]
     stub.script = [Reply(200, cut, plain), Reply(200, b"\n".join(lines[3:]) + b"\n", plain | {"ams-first-offset": "3"})]
 
-    assert fetch(stub) == ALL_OFFSETS
-    assert list_queries(stub)[-1] == "from=3&to=10&max=7"
+    assert (fetch(stub), list_queries(stub)[-1]) == (ALL_OFFSETS, "from=3&to=10&max=7")
 
 
 def test_ordering_keys_are_read_in_both_forms(stub: Stub) -> None:
@@ -242,9 +239,7 @@ def test_a_batch_is_of_the_messages_between_two_times(spark: SparkSession, garde
     assert reader.options(startingTimestamp=times[1], endingTimestamp=times[0]).load().count() == 0
 
 
-def test_a_stream_goes_on_where_its_checkpoint_is_and_the_cursor_follows(
-    spark: SparkSession, garden: Garden, tmp_path: Path
-) -> None:
+def test_a_stream_resumes_and_the_cursor_follows(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
     garden.topic("plants")
     garden.subscription("spark", "plants")
     garden.publish("plants", make_messages(25))

@@ -109,8 +109,7 @@ def test_figures_are_those_of_another_engine(spark: SparkSession, path: Path) ->
     assert month.totals["messages"].sum() == 3000
 
     lines = metrics.as_text(month).splitlines()
-    assert lines[0].split("  ")[0] == "PROJECT"
-    assert len(lines) == 1 + 2 * 3
+    assert (lines[0].split("  ")[0], len(lines)) == ("PROJECT", 1 + 2 * 3)
     assert metrics.as_csv(month).count("\n") == 1 + len(month.days)
     page = metrics.as_page(month)
     assert "3,000 messages with" in page
@@ -188,9 +187,8 @@ def test_the_table_has_each_month_as_it_was_reported_last(spark: SparkSession, t
     assert report(job, archive, "2024-03") == [february, ("2024-03", "plants", "2024-03-05", 2, 6)]
     assert report(job, archive, "2024-04") == [february, ("2024-03", "plants", "2024-03-05", 2, 6)]
     assert rows_of(job, "usage", 'epoch("first")::BIGINT, epoch("last")::BIGINT') == [
-        (1_709_208_000, 1_709_208_000),
-        (1_709_640_000, 1_709_643_600),
-    ]
+        (1_709_208_000, 1_709_208_000), (1_709_640_000, 1_709_643_600),
+    ]  # fmt: skip
 
 
 def keep_message(spark: SparkSession, archive: Path, number: int, time: datetime) -> None:

@@ -108,9 +108,7 @@ def table(postgres_url: str) -> Iterator["psycopg.Connection[Any]"]:
 
 
 @pytest.mark.long
-def test_rows_take_the_place_of_older_rows_of_their_key(
-    spark: SparkSession, postgres_url: str, table: "psycopg.Connection[Any]"
-) -> None:
+def test_new_rows_replace_old_by_key(spark: SparkSession, postgres_url: str, table: "psycopg.Connection[Any]") -> None:
     to = conninfo(postgres_url)
     rows: list[Any] = [
         ("A", 2024, 1.5, TEN_O_CLOCK, {"a": 1}, ["x"]),
@@ -150,9 +148,7 @@ def test_a_table_that_does_not_fit_is_told_and_left_alone(postgres_url: str, tab
 
 
 def test_the_address_comes_from_the_option_or_the_environment() -> None:
-    said = address("", {"AMS_PIPELINE_DATABASE": "postgresql://me:secret@db.example/portal"})
-
-    assert "host=db.example" in said
+    assert "host=db.example" in address("", {"AMS_PIPELINE_DATABASE": "postgresql://me:secret@db.example/portal"})
     assert "user=you" in address("postgresql://you@db.example/portal", {})
     with pytest.raises(WrongOption, match="option database: not a PostgreSQL URL"):
         address("https://db.example", {})

@@ -52,8 +52,7 @@ class Keeper:
         return archiver
 
     def offsets(self) -> dict[str, list[int]]:
-        rows = by_duckdb(self.path, 'SELECT topic, list("offset" ORDER BY "offset") FROM rows GROUP BY 1')
-        return dict(rows)
+        return dict(by_duckdb(self.path, 'SELECT topic, list("offset" ORDER BY "offset") FROM rows GROUP BY 1'))
 
 
 @pytest.fixture
@@ -115,8 +114,7 @@ def test_messages_that_retention_took_end_the_work_unless_it_is_told_to_go_on(ke
     keeper.run(skip_lost=True)
 
     assert any("messages 2 to 3" in each for each in keeper.said)
-    assert keeper.offsets() == {"plants": [0, 1, 4, 5]}
-    assert keeper.run().progress.messages == 0
+    assert (keeper.offsets(), keeper.run().progress.messages) == ({"plants": [0, 1, 4, 5]}, 0)
 
 
 def test_topics_are_found_and_let_go_and_each_message_is_there_once(keeper: Keeper) -> None:
@@ -137,8 +135,7 @@ def test_topics_are_found_and_let_go_and_each_message_is_there_once(keeper: Keep
     assert by_duckdb(keeper.path, f"{first} WHERE topic = 'plants' ORDER BY \"offset\" LIMIT 1") == [
         (odd.data, dict(odd.attributes), "bed 4", "0", garden.name, True)
     ]
-    assert keeper.run().progress.messages == 1
-    assert upkeep.check(str(keeper.path)).wrong == []
+    assert (keeper.run().progress.messages, upkeep.check(str(keeper.path)).wrong) == (1, [])
 
 
 def test_a_batch_has_no_more_messages_than_it_may(keeper: Keeper) -> None:
@@ -148,8 +145,7 @@ def test_a_batch_has_no_more_messages_than_it_may(keeper: Keeper) -> None:
     keeper.run()
 
     appended = [done.rows for done in upkeep.history(str(keeper.path)) if done.what == "append"]
-    assert sum(appended) == 8
-    assert max(appended) == 3
+    assert (sum(appended), max(appended)) == (8, 3)
 
 
 def test_a_topic_that_is_named_must_be_there(keeper: Keeper) -> None:

@@ -33,9 +33,7 @@ async def waiting_pulls(
 
 
 @pytest.mark.parametrize(("end", "found"), [("message", [0]), ("client", []), ("stop", [])])
-async def test_m9_waiting_pulls_end_with_the_first_message_their_client_or_a_stop(
-    use_cases: UseCases, end: str, found: list[int]
-) -> None:
+async def test_m9_a_message_client_or_stop_ends_waiting_pulls(use_cases: UseCases, end: str, found: list[int]) -> None:
     deliverer = use_cases.deliverer()
     gone: Gone = asyncio.get_running_loop().create_future()
     waiting = await waiting_pulls(deliverer, await deliverer.to_pull(use_cases.caller, SUB), 3, gone)
@@ -138,9 +136,7 @@ async def test_an_answer_counts_while_its_hand_out_is_stored(use_cases: UseCases
 
 
 @pytest.mark.parametrize("expected", [0, 1, 2, 4, 9])
-async def test_a_pull_begins_where_the_cursor_stands_wherever_it_was_expected(
-    use_cases: UseCases, monkeypatch: pytest.MonkeyPatch, expected: int
-) -> None:
+async def test_a_pull_begins_at_the_cursor(use_cases: UseCases, monkeypatch: pytest.MonkeyPatch, expected: int) -> None:
     """Another node may have moved it: a wrongly prefetched message is never handed out."""
     await use_cases.publish(4)
     await pull_offsets(use_cases, 2)
@@ -162,9 +158,7 @@ async def test_a_pull_begins_where_the_cursor_stands_wherever_it_was_expected(
     assert await pull_offsets(use_cases) == []
 
 
-async def test_large_answers_that_are_due_together_are_made_in_turns_of_the_event_loop_of_their_own(
-    use_cases: UseCases,
-) -> None:
+async def test_large_answers_due_together_are_made_in_turns_of_the_event_loop_of_their_own(use_cases: UseCases) -> None:
     await use_cases.publish_data(1, LARGE_ANSWER_BYTES)
     deliverer = use_cases.deliverer()
     subscription = await deliverer.to_pull(use_cases.caller, SUB)
@@ -188,9 +182,7 @@ async def test_large_answers_that_are_due_together_are_made_in_turns_of_the_even
 
 
 @pytest.mark.parametrize("end", ["message", "stop", "deletion"])
-async def test_who_waits_for_many_subscriptions_is_woken_by_the_first_message_a_stop_and_a_deletion(
-    use_cases: UseCases, end: str
-) -> None:
+async def test_a_message_stop_or_deletion_wakes_a_waiter_for_many_subscriptions(use_cases: UseCases, end: str) -> None:
     subscription, deliverer = await use_cases.deliverer().to_pull(use_cases.caller, SUB), use_cases.deliverer()
     assert await deliverer.ready([subscription.id], 0) == frozenset()
     waiting = asyncio.create_task(deliverer.ready([subscription.id], 60))

@@ -130,12 +130,9 @@ FAILURE_TEXT = " 1970-01-01T00:00:00 - Could not send message, The connection wa
     (WorkerState(phase=STOPPED, failure=CONNECTION_REFUSED), "Its messages are not pushed any more:" + FAILURE_TEXT),
     (None, "Its messages are to be pushed to an endpoint, but there is no push server."),
 ])  # fmt: skip
-async def test_what_keeps_messages_from_an_endpoint_is_told(
-    use_cases: UseCases, worker: WorkerState | None, first: str
-) -> None:
+async def test_it_tells_what_blocks_an_endpoint(use_cases: UseCases, worker: WorkerState | None, first: str) -> None:
     await deliver(use_cases, VERIFIED_CONFIG)
-    found = await doctor_of(use_cases, worker).look(use_cases.caller, SUB)
-    assert found.findings[0] == Finding(True, first)
+    assert (await doctor_of(use_cases, worker).look(use_cases.caller, SUB)).findings[0] == Finding(True, first)
 
 
 async def test_of_a_subscription_that_is_delivered_nothing_is_wrong(use_cases: UseCases) -> None:

@@ -75,11 +75,9 @@ async def test_long_messages_are_checked_by_a_worker_against_every_revision(use_
     assert await publish_revisions(use_cases, schemas, *long, make_message({"a": ""})) == [2, 3, 2, 1]
     with pytest.raises(InvalidInput, match="^Message 1 data is not valid,b: Invalid type"):
         await publish(
-            use_cases,
-            make_message({"b": ""}),
-            make_message({"b": ["€" * LONG_CHARACTERS]}),
+            use_cases, make_message({"b": ""}), make_message({"b": ["€" * LONG_CHARACTERS]}),
             make_message({"b": "€" * LONG_CHARACTERS}),
-        )
+        )  # fmt: skip
 
 
 async def test_what_is_told_is_added_to_what_was_sent(use_cases: UseCases, schemas: Schemas) -> None:

@@ -69,9 +69,7 @@ def test_the_average_of_all_is_the_sum_of_the_rounded_ones() -> None:
     assert _va_metrics(used).projects_metrics.average_daily_messages == 0.3
 
 
-async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_o11_a_route_asks_the_registry_only_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_use_cases(tmp_path) as use_cases:
         engines, caller = use_cases.engines, use_cases.caller
         for number in range(20):
@@ -220,9 +218,7 @@ async def test_a_kill_takes_the_minutes_since_the_last_write_and_no_more(watch: 
         await watch.minute(count)
     watch.history = watch.new()  # nothing was closed
 
-    found = await watch.read_growth()
-
-    written = [each for each in found if each is not None]
+    written = [each for each in await watch.read_growth() if each is not None]
     assert written == list(range(1, len(written) + 1))
     assert len(written) >= 8 - FileHistory.write_minutes
 
@@ -234,9 +230,7 @@ async def test_a_topic_that_is_made_again_has_no_past(watch: Watch) -> None:
     await topics.create(caller, "t")
     await watch.minute(1)
 
-    found = await watch.read_history(HOUR._replace(subscriptions=[]))
-
-    assert found.topics["t"].growth(0)[-2:] == [0, 1]
+    assert (await watch.read_history(HOUR._replace(subscriptions=[]))).topics["t"].growth(0)[-2:] == [0, 1]
 
 
 async def test_the_first_minute_of_a_service_is_known(watch: Watch) -> None:

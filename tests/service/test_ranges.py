@@ -16,8 +16,7 @@ WHOLE_RANGE = RangeRequest(None, None, 1_000_000)
 
 @pytest.fixture
 async def use_cases(tmp_path: Path) -> AsyncIterator[UseCases]:
-    options = LogOptions(min_free_bytes=0, reserve_bytes=0, segment_bytes=2**20)
-    async with open_use_cases(tmp_path, options) as made:
+    async with open_use_cases(tmp_path, LogOptions(min_free_bytes=0, reserve_bytes=0, segment_bytes=2**20)) as made:
         yield made
 
 

@@ -26,8 +26,7 @@ T = "T"
 
 
 async def get_retention(engines: Engines, name: TopicName = T) -> int | None:
-    topic = await engines.topics.show(await engines.caller(), name)
-    return await engines.log.retention(topic.id)
+    return await engines.log.retention((await engines.topics.show(await engines.caller(), name)).id)
 
 
 async def test_a_topic_follows_its_project_though_that_was_renamed(engines: Engines, caller: Caller) -> None:
@@ -41,13 +40,10 @@ async def test_a_topic_follows_its_project_though_that_was_renamed(engines: Engi
     made = await engines.topics.create(caller, "new")
     topic = await engines.retention.of_topic(caller, T, 0)
 
-    assert await engines.log.retention(topic.id) == 3_600_000
-    assert await engines.log.retention(made.id) == 3_600_000
+    assert (await engines.log.retention(topic.id), await engines.log.retention(made.id)) == (3_600_000, 3_600_000)
 
 
-async def test_topics_made_while_their_project_changes_again_and_again_keep_what_the_registry_says(
-    engines: Engines, caller: Caller
-) -> None:
+async def test_topics_of_a_changing_project_keep_what_the_registry_says(engines: Engines, caller: Caller) -> None:
     async def change() -> None:
         for seconds in range(1, 15):
             await engines.retention.of_project(caller, seconds)
@@ -77,8 +73,7 @@ async def test_what_a_crash_left_undone_is_done_at_the_next_start(tmp_path: Path
     async with open_engines(tmp_path) as engines:
         retention = Retention(engines.registry, engines.log)
         assert await retention.settle() == 3
-        assert await get_retention(engines, "own") == 60_000
-        assert await get_retention(engines, "heir") == 90_000
+        assert (await get_retention(engines, "own"), await get_retention(engines, "heir")) == (60_000, 90_000)
         assert await retention.settle() == 0
 
 
@@ -158,8 +153,7 @@ async def test_a_total_that_was_told_never_falls_nor_hides_what_is_lost_later(us
 
     await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
 
-    assert await total(use_cases, known) == 3
-    assert await total(use_cases) == 3
+    assert (await total(use_cases, known), await total(use_cases)) == (3, 3)
     await use_cases.engines.topics.create(use_cases.caller, TOPIC)
     await use_cases.deliverer().pull(await use_cases.subscription(), 1, wait=False)
     await lose(use_cases, 2)
@@ -271,9 +265,7 @@ async def test_nothing_goes_soon_after_a_start_so_that_clients_can_come_back(sit
     assert await site.still_exists_after(2 * MOMENT)
 
 
-async def test_snapshots_whose_time_is_over_are_removed_and_a_subscription_without_a_policy_is_not(
-    site: ExpirySite,
-) -> None:
+async def test_expired_snapshots_are_removed_and_a_subscription_without_a_policy_is_not(site: ExpirySite) -> None:
     await site.prepare()
     assert await site.still_exists_after(400 * DAY)
     registry, clock = site.engines.registry, site.engines.clock

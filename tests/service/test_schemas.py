@@ -47,19 +47,16 @@ async def test_parallel_changes_are_all_made_one_after_the_other(use_cases: UseC
     made = await schemas.show(use_cases.caller, X)
 
     await asyncio.gather(
-        change(use_cases, schemas, NUMBERS),
-        change(use_cases, schemas, SchemaBody(attributes={"closed": True})),
+        change(use_cases, schemas, NUMBERS), change(use_cases, schemas, SchemaBody(attributes={"closed": True})),
         change(use_cases, schemas, SchemaBody(name="projects/P/schemas/X")),
-    )
+    )  # fmt: skip
 
     now = await schemas.show(use_cases.caller, X)
     assert now.revision == made.revision + 2
     assert (now.content.payload, now.content.attributes) == ('{"type":"number"}', '{"closed":true}')
 
 
-async def test_messages_in_protocol_buffers_are_checked_here_and_large_ones_by_a_worker(
-    use_cases: UseCases, schemas: Schemas
-) -> None:
+async def test_protobuf_messages_are_checked_here_large_ones_by_a_worker(use_cases: UseCases, schemas: Schemas) -> None:
     definition = 'syntax = "proto3"; message A { string a = 1; }'
     made = await change(use_cases, schemas, SchemaBody(type="protobuf", schema={"definition": definition}))
     again = await change(use_cases, schemas, SchemaBody(schema=json.loads(made.content.payload or "")))
@@ -84,9 +81,7 @@ async def test_a_publish_under_way_keeps_the_schema_it_began_with(use_cases: Use
     assert (await use_cases.publisher.publish(topic, [NUMBER])).first == 0
 
 
-async def test_12_2_a_stored_schema_that_cannot_be_used_stops_publishing(
-    use_cases: UseCases, schemas: Schemas, tmp_path: Path
-) -> None:
+async def test_12_2_an_unusable_schema_stops_publishing(use_cases: UseCases, schemas: Schemas, tmp_path: Path) -> None:
     database = Database(sqlite_url(str(tmp_path / "registry.db")), REGISTRY)
     spoilt = update(schema_revisions).values(payload='{"type": "unknown"}')
     await database.write(lambda connection: connection.execute(spoilt))
@@ -144,9 +139,7 @@ async def test_a_stop_ends_all_dry_runs_and_none_begins_after_it() -> None:
             await each
 
 
-async def test_a_publish_whose_revision_goes_meanwhile_is_checked_by_the_newest_left(
-    use_cases: UseCases, schemas: Schemas
-) -> None:
+async def test_a_publish_is_checked_by_the_newest_revision_left(use_cases: UseCases, schemas: Schemas) -> None:
     await change(use_cases, schemas, NUMBERS)
     topic = await use_cases.publisher.topic(use_cases.caller, TOPIC)
 

@@ -71,8 +71,7 @@ N, S, T = "N", "S", "T"
 
 @pytest.fixture
 def snapshots(engines: Engines) -> Snapshots:
-    retention_clock = RetentionClock(engines.clock)
-    return Snapshots(engines.registry, engines.log, engines.cursors, engines.clock, retention_clock)
+    return Snapshots(engines.registry, engines.log, engines.cursors, engines.clock, RetentionClock(engines.clock))
 
 
 @pytest.fixture
@@ -84,8 +83,7 @@ async def subscription(engines: Engines, caller: Caller) -> Subscription:
         await engines.log.append(topic.id, [message("aGk=")])
         engines.clock.advance(DAY)
     taken = await engines.cursors.take_over(made.id, topic.id)
-    done = ((0, 1), (2, 4))
-    assert await engines.cursors.settle(made.id, taken.epoch, taken.run, AckUpdate(done))
+    assert await engines.cursors.settle(made.id, taken.epoch, taken.run, AckUpdate(((0, 1), (2, 4))))
     return made
 
 
@@ -114,8 +112,7 @@ async def test_it_ends_when_it_was_set_to_within_seven_days(
     assert (await snapshots.show(caller, N))[0] == made
 
     for moment in (now + 7 * DAY, now + 1):
-        changed = await snapshots.set_expiry(caller, N, moment)
-        assert changed.expires_on == moment
+        assert (await snapshots.set_expiry(caller, N, moment)).expires_on == moment
     engines.clock.advance(1)
     with pytest.raises(NotFound, match=r"^Snapshot doesn't exist$"):
         await snapshots.set_expiry(caller, N, now + DAY)

@@ -54,9 +54,7 @@ async def test_who_may_refresh_its_own_token_may_not_by_a_weaker_login(users: Us
     assert (await users.refresh_token(by_own, ANNA)).token not in (None, anna.token)
 
 
-async def test_the_last_service_admin_is_deleted_though_the_registry_cannot_say_that_it_was_the_last(
-    users: Users, registry: Registry, root: Caller
-) -> None:
+async def test_the_last_admin_goes_when_the_registry_is_unsure(users: Users, registry: Registry, root: Caller) -> None:
     await make_user(registry, ANNA, None, SERVICE_ADMIN)
     with fail_calls(registry.users, "hold", RegistryUnavailable):
         await users.delete(root, ANNA)
@@ -181,9 +179,7 @@ async def test_what_cannot_be_is_refused(tokens: Tokens, registry: Registry, wan
     assert (await tokens.create(await service(registry), ANNA, CI, expires_on=MAX_EXPIRY))[0].expires_on == MAX_EXPIRY
 
 
-async def test_a_user_has_so_many_tokens(
-    tokens: Tokens, registry: Registry, anna: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tokens_run_out(tokens: Tokens, registry: Registry, anna: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(users_module, "MAX_TOKENS", 2)
     caller = await service(registry)
     for name in ("a", "b"):
@@ -222,7 +218,7 @@ async def bindings(registry: Registry, anna: User) -> IdentityBindings:
     return IdentityBindings(registry)
 
 
-async def test_who_was_renamed_manages_nothing_of_whoever_has_the_name_now(
+async def test_a_reused_name_gives_no_right(
     bindings: IdentityBindings, tokens: Tokens, registry: Registry, anna: User
 ) -> None:
     """The name may have gone to another user since this user was admitted by it."""
@@ -243,7 +239,7 @@ async def test_who_was_renamed_manages_nothing_of_whoever_has_the_name_now(
     *(("work", url, "4711") for url in ("", "issuer.example", "ftp://issuer.example", URL + "/a b")),
     *(("work", URL, subject) for subject in ("", "4" * 256, "47\n11", "\ud800")),
 ])  # fmt: skip
-async def test_what_can_be_no_identity_is_refused(
+async def test_no_bad_identity_is_bound(
     bindings: IdentityBindings, root: Caller, name: str, issuer: str, subject: str
 ) -> None:
     with pytest.raises(InvalidInput):
@@ -251,9 +247,7 @@ async def test_what_can_be_no_identity_is_refused(
     assert (await bindings.create(root, ANNA, WORK, URL, "4" * 255)).subject == "4" * 255
 
 
-async def test_nobody_becomes_a_service_admin_by_a_binding_who_is_none(
-    bindings: IdentityBindings, root: Caller, registry: Registry
-) -> None:
+async def test_no_binding_makes_a_service_admin(bindings: IdentityBindings, root: Caller, registry: Registry) -> None:
     boss = await make_user(registry, "boss", None, SERVICE_ADMIN)
     lesser = replace(root, full_view=False)
 
@@ -297,8 +291,7 @@ async def test_those_of_the_settings_come_first_and_are_told_apart(issuers: Issu
     await issuers.create(root, SITE)
 
     assert [(each.issuer, each.source) for each in await issuers.list()] == [(EGI, "settings"), (SITE, "registry")]
-    assert (await issuers.show(SITE.name)).keys == (None, (), "")
-    assert await issuers.by_url(SITE.url) == SITE
+    assert ((await issuers.show(SITE.name)).keys, await issuers.by_url(SITE.url)) == ((None, (), ""), SITE)
     assert await issuers.by_url(EGI.url) == EGI
     assert await issuers.by_url(SITE.url + "/") is None
 
@@ -364,7 +357,7 @@ async def test_whom_to_believe_is_for_service_admins_alone(issuers: Issuers, roo
             await call
 
 
-async def test_one_that_the_settings_come_to_name_counts_no_more(
+async def test_one_named_by_settings_is_ignored(
     issuers: Issuers, root: Caller, registry: Registry, keys: IssuerKeyCache
 ) -> None:
     await issuers.create(root, SITE)

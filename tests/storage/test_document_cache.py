@@ -123,9 +123,7 @@ async def test_all_who_wait_share_one_fetch_and_one_who_leaves_does_not_end_it(s
     assert site.fetches == {"a": 1}
 
 
-async def test_a_fresh_one_is_used_a_stale_one_fetched_behind_its_user_an_expired_one_before(
-    site: DocumentSite,
-) -> None:
+async def test_a_fresh_one_is_used_a_stale_one_fetched_behind_users_an_expired_one_before(site: DocumentSite) -> None:
     papers = site.cache()
     assert await papers.document("a") == "a1"
     site.published["a"] = "a2"
@@ -143,8 +141,7 @@ async def test_a_fresh_one_is_used_a_stale_one_fetched_behind_its_user_an_expire
 
     site.published["a"] = "a3"
     site.clock.advance(GOOD)
-    assert await papers.document("a") == "a3"
-    assert papers.changes == 3
+    assert (await papers.document("a"), papers.changes) == ("a3", 3)
 
 
 async def test_an_older_document_takes_no_place_and_is_no_change(site: DocumentSite) -> None:
@@ -265,9 +262,7 @@ async def test_all_weigh_so_much_together_and_one_is_kept_in_any_case(site: Docu
     assert names(tmp_path) == ["d.txt"]
 
 
-async def test_files_that_earlier_runs_left_are_bounded_and_nothing_else_is_touched(
-    site: DocumentSite, tmp_path: Path
-) -> None:
+async def test_files_of_earlier_runs_are_bounded_and_no_other_is_touched(site: DocumentSite, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for age, name in enumerate(("x", "y.new", "z")):
         (tmp_path / f"{name}.txt").write_text("left.")
@@ -276,16 +271,13 @@ async def test_files_that_earlier_runs_left_are_bounded_and_nothing_else_is_touc
     assert names(tmp_path) == ["a.txt", "folder", "x.txt", "y.new.txt"]
 
 
-async def test_files_are_the_owners_and_spare_a_fetch_or_stand_in_for_one_that_fails(
-    site: DocumentSite, tmp_path: Path
-):
+async def test_files_are_the_owners_and_spare_a_fetch_or_stand_in_for_a_failed_one(site: DocumentSite, tmp_path: Path):
     folder = tmp_path / "made" / "when needed"
     await site.cache(folder=folder).document("a")
     assert [oct(each.stat().st_mode & 0o777) for each in (folder / "a.txt", folder)] == ["0o600", "0o700"]
     site.published["a"] = "a2"
 
-    assert await site.cache(FileFirst, folder).document("a") == "a1"
-    assert site.fetches["a"] == 1
+    assert (await site.cache(FileFirst, folder).document("a"), site.fetches["a"]) == ("a1", 1)
     assert await site.cache(folder=folder).document("a") == "a2"
     del site.published["a"]
     papers = site.cache(folder=folder)
@@ -295,9 +287,7 @@ async def test_files_are_the_owners_and_spare_a_fetch_or_stand_in_for_one_that_f
 
 
 @pytest.mark.parametrize("kind", [Papers, FileFirst])
-async def test_a_file_that_is_torn_or_of_another_is_none(
-    site: DocumentSite, tmp_path: Path, kind: type[Papers]
-) -> None:
+async def test_a_file_torn_or_of_another_is_none(site: DocumentSite, tmp_path: Path, kind: type[Papers]) -> None:
     del site.published["a"]
     for data, errors in (
         (None, []), (b"of another.", []), (b"a1", ["it is torn"]),
@@ -316,8 +306,7 @@ async def test_a_file_that_has_expired_is_the_base_of_what_is_fetched(site: Docu
     await site.cache(folder=tmp_path).document("a")
     site.published["a"] = "a4"
     site.good_for = 0
-    assert await site.cache(FileFirst, tmp_path).document("a") == "a5"
-    assert site.fetches["a"] == 2
+    assert (await site.cache(FileFirst, tmp_path).document("a"), site.fetches["a"]) == ("a5", 2)
 
 
 async def test_what_cannot_be_kept_is_used_and_told(site: DocumentSite, tmp_path: Path) -> None:
@@ -330,9 +319,7 @@ async def test_what_cannot_be_kept_is_used_and_told(site: DocumentSite, tmp_path
     assert names(tmp_path) == ["file"]
 
 
-async def test_what_is_forgotten_is_in_no_memory_or_file_also_when_it_comes_in_later(
-    site: DocumentSite, tmp_path: Path
-):
+async def test_what_is_forgotten_is_in_no_memory_or_file_also_when_it_comes_later(site: DocumentSite, tmp_path: Path):
     papers = site.cache(folder=tmp_path)
     await papers.document("a")
     papers.forget("a")
@@ -387,9 +374,7 @@ ACTIONS = st.sampled_from(["get", "newer", "forget", "refresh", "wait", "fail", 
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(ACTIONS, st.sampled_from("abcdef")), max_size=30))
-def test_memory_is_bounded_and_each_file_is_of_a_document_that_this_run_or_one_before_knew(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]]
-) -> None:
+def test_memory_and_files_are_bounded(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]]) -> None:
     folder = tmp_path_factory.mktemp("papers")
 
     async def run_steps() -> None:

@@ -27,10 +27,8 @@ def test_what_is_written_is_read(handle):
     disk.write(handle, b"hello world", 0)
     disk.write_through(handle, [b"th", b"", b"ere"], 6)
 
-    assert disk.read(handle, 100, 0) == b"hello there"
-    assert disk.read(handle, 5, 6) == b"there"
-    assert disk.read(handle, 5, 100) == b""
-    assert disk.size(handle) == 11
+    assert (disk.read(handle, 100, 0), disk.read(handle, 5, 6)) == (b"hello there", b"there")
+    assert (disk.read(handle, 5, 100), disk.size(handle)) == (b"", 11)
 
 
 def test_what_is_in_memory_is_read_at_once_and_only_as_a_whole(handle):
@@ -131,8 +129,7 @@ def test_a_file_is_written_whole_for_the_owner_only(path):
 
     with open(path, "rb") as file:
         assert file.read() == b"second"
-    assert os.stat(path).st_mode & 0o777 == 0o600
-    assert os.listdir(os.path.dirname(path)) == ["file"]
+    assert (os.stat(path).st_mode & 0o777, os.listdir(os.path.dirname(path))) == (0o600, ["file"])
 
 
 def test_power_loss_leaves_the_old_file_or_the_new_one():
@@ -170,6 +167,5 @@ def test_the_disk_in_memory_keeps_no_more_than_what_was_synced():
         disk.power_loss(random.Random(seed))
         found.add(disk.content("/file"))
 
-    assert {each[:100] for each in found} == {b"a" * 100}
-    assert {each[2000:] for each in found} == {b"cc"}
+    assert ({each[:100] for each in found}, {each[2000:] for each in found}) == ({b"a" * 100}, {b"cc"})
     assert len({each[100:2000] for each in found}) > 3

@@ -137,13 +137,12 @@ def move_aside(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (shutil.rmtree, ": No such file or directory"),
-        (move_aside, " was replaced while it was in use"),
+        (shutil.rmtree, ": No such file or directory"), (move_aside, " was replaced while it was in use"),
         (lambda folder: (folder / "registry.db").unlink(), "/registry.db: No such file or directory"),
         (lambda folder: (folder / "registry.db").write_bytes(b"x" * 4096), "/registry.db: file is not a database"),
     ],
     ids=["a folder that is gone", "another one in its place", "a database without its file", "no database any more"],
-)
+)  # fmt: skip
 def test_what_is_not_as_it_was_is_a_trouble(folder: Path, harm: Callable[[Path], object], said: str) -> None:
     check = check_of(folder)
 

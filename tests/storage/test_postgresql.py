@@ -20,11 +20,9 @@ from ams.storage.postgresql import (
 )
 
 SETTINGS = {
-    "synchronous_commit": "on",
-    "statement_timeout": "3s",
-    "lock_timeout": "2s",
+    "synchronous_commit": "on", "statement_timeout": "3s", "lock_timeout": "2s",
     "idle_in_transaction_session_timeout": "5s",
-}
+}  # fmt: skip
 
 
 def test_of_several_servers_the_primary_is_looked_for_with_little_patience() -> None:

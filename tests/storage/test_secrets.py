@@ -66,8 +66,7 @@ def test_a_key_file_is_made_once_for_the_owner_only(tmp_path: Path) -> None:
     first = key_file(str(path), create=True)
 
     assert len(first) == 32
-    assert key_file(str(path), create=True) == first
-    assert key_file(str(path), create=False) == first
+    assert (key_file(str(path), create=True), key_file(str(path), create=False)) == (first, first)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [each.name for each in tmp_path.iterdir()] == ["token.key"]
 

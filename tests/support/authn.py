@@ -99,22 +99,15 @@ def created_body(response: httpx.Response) -> dict[str, Any]:
 def error(response: httpx.Response) -> tuple[int, str]:
     """Return code and text of an error, and check its envelope."""
     told = response.json()["error"]
-    assert list(told) == ["message", "code", "status"]
-    assert told["code"] == response.status_code
+    assert (list(told), told["code"]) == (["message", "code", "status"], response.status_code)
     return told["code"], told["message"]
 
 
 @contextlib.asynccontextmanager
 async def open_service(
-    url: str,
-    *,
-    users: AmsUsers | None = None,
-    failures: int = 0,
-    settings: AuthnSettings | None = None,
-    audit: Any = None,
-    space: FreeSpace = UNLIMITED,
-    **more: Any,
-) -> AsyncIterator[Service]:
+    url: str, *, users: AmsUsers | None = None, failures: int = 0, settings: AuthnSettings | None = None,
+    audit: Any = None, space: FreeSpace = UNLIMITED, **more: Any,
+) -> AsyncIterator[Service]:  # fmt: skip
     clock, trail = ManualClock(), KeptTrail()
     store = await Store.open(url, KEY, clock=clock, space=space)
     handlers = Handlers(

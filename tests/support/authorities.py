@@ -91,16 +91,10 @@ class Authority(Credentials):
 
     @classmethod
     def make(
-        cls,
-        name: Subject = "Test Root",
-        *,
-        issuer: "Authority | None" = None,
-        path_length: int | None = None,
-        crl_urls: Sequence[str] = (),
-        usage: Sequence[str] = ("key_cert_sign", "crl_sign"),
-        extensions: Sequence[Extension] = (),
-        **dates: datetime.datetime,
-    ) -> "Authority":
+        cls, name: Subject = "Test Root", *, issuer: "Authority | None" = None, path_length: int | None = None,
+        crl_urls: Sequence[str] = (), usage: Sequence[str] = ("key_cert_sign", "crl_sign"),
+        extensions: Sequence[Extension] = (), **dates: datetime.datetime,
+    ) -> "Authority":  # fmt: skip
         """Make a root, or a CA below `issuer`; `dates` are `not_before` and `not_after`."""
         key = ec.generate_private_key(ec.SECP256R1())
         basic = (x509.BasicConstraints(ca=True, path_length=path_length), True)
@@ -111,17 +105,10 @@ class Authority(Credentials):
         return cls(certificate, key, (issuer.certificate, *issuer.chain) if issuer else ())
 
     def signs(
-        self,
-        subject: Subject = "Jane",
-        *,
-        extensions: Sequence[Extension] = (NO_CA,),
-        hosts: Sequence[str] = (),
-        crl_urls: Sequence[str] = (),
-        ocsp_urls: Sequence[str] = (),
-        serial: int | None = None,
-        key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None,
-        **dates: datetime.datetime,
-    ) -> Credentials:
+        self, subject: Subject = "Jane", *, extensions: Sequence[Extension] = (NO_CA,), hosts: Sequence[str] = (),
+        crl_urls: Sequence[str] = (), ocsp_urls: Sequence[str] = (), serial: int | None = None,
+        key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None, **dates: datetime.datetime,
+    ) -> Credentials:  # fmt: skip
         key = key or ec.generate_private_key(ec.SECP256R1())
         chosen = list(extensions)
         if hosts:
@@ -160,23 +147,14 @@ class Authority(Credentials):
         return x509.load_der_x509_certificate(der(0x30, body + once + der(0x03, b"\x00" + signature)))
 
     def crl(
-        self,
-        revoked: Iterable[x509.Certificate | int] = (),
-        *,
-        this_update: datetime.datetime = NOW - HOUR,
-        next_update: datetime.datetime = NOW + DAY,
-        number: int = 1,
-        reason: x509.ReasonFlags | None = None,
-        extensions: Sequence[Extension] = (),
-        signer: "Authority | None" = None,
-    ) -> bytes:
+        self, revoked: Iterable[x509.Certificate | int] = (), *, this_update: datetime.datetime = NOW - HOUR,
+        next_update: datetime.datetime = NOW + DAY, number: int = 1, reason: x509.ReasonFlags | None = None,
+        extensions: Sequence[Extension] = (), signer: "Authority | None" = None,
+    ) -> bytes:  # fmt: skip
         builder = (
-            x509.CertificateRevocationListBuilder()
-            .issuer_name(self.certificate.subject)
-            .last_update(this_update)
-            .next_update(next_update)
-            .add_extension(x509.CRLNumber(number), critical=False)
-        )
+            x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject).last_update(this_update)
+            .next_update(next_update).add_extension(x509.CRLNumber(number), critical=False)
+        )  # fmt: skip
         for extension, critical in extensions:
             builder = builder.add_extension(extension, critical=critical)
         for each in revoked:
@@ -193,14 +171,10 @@ class Authority(Credentials):
         return self.signs("OCSP responder", not_after=not_after, extensions=[NO_CA, use] if purpose else [NO_CA])
 
     def ocsp(
-        self,
-        certificate: x509.Certificate,
-        status: ocsp.OCSPCertStatus = ocsp.OCSPCertStatus.GOOD,
-        *,
-        this_update: datetime.datetime = NOW - HOUR,
-        next_update: datetime.datetime | None = NOW + DAY,
+        self, certificate: x509.Certificate, status: ocsp.OCSPCertStatus = ocsp.OCSPCertStatus.GOOD, *,
+        this_update: datetime.datetime = NOW - HOUR, next_update: datetime.datetime | None = NOW + DAY,
         responder: Credentials | None = None,
-    ) -> bytes:
+    ) -> bytes:  # fmt: skip
         """Return an answer about a certificate, signed by this CA or by `responder`."""
         signer = responder or self
         is_revoked = status is ocsp.OCSPCertStatus.REVOKED
@@ -236,24 +210,15 @@ def der(tag: int, content: bytes) -> bytes:
 
 
 def _sign_certificate(
-    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey,
-    subject: x509.Name,
-    issuer: Authority | None,
-    extensions: Sequence[Extension],
-    serial: int | None = None,
-    *,
-    not_before: datetime.datetime = NOW - YEARS,
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, subject: x509.Name, issuer: Authority | None,
+    extensions: Sequence[Extension], serial: int | None = None, *, not_before: datetime.datetime = NOW - YEARS,
     not_after: datetime.datetime = NOW + YEARS,
-) -> x509.Certificate:
+) -> x509.Certificate:  # fmt: skip
     builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer.certificate.subject if issuer else subject)
-        .public_key(key.public_key())
-        .serial_number(serial or x509.random_serial_number())
-        .not_valid_before(not_before)
+        x509.CertificateBuilder().subject_name(subject).issuer_name(issuer.certificate.subject if issuer else subject)
+        .public_key(key.public_key()).serial_number(serial or x509.random_serial_number()).not_valid_before(not_before)
         .not_valid_after(not_after)
-    )
+    )  # fmt: skip
     for extension, critical in extensions:
         builder = builder.add_extension(extension, critical=critical)
     return builder.sign(issuer.key if issuer else key, hashes.SHA256())

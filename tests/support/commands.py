@@ -30,9 +30,7 @@ def ams_alone(*words: str, **variables: str) -> Ran:
     return run_ams(words, {name: value for name, value in os.environ.items() if name[:4] != "AMS_"} | variables)
 
 
-def run_ams(
-    words: Sequence[str], environment: Mapping[str, str], *, stdin: str = "", folder: Path | None = None
-) -> Ran:
+def run_ams(words: Sequence[str], environ: Mapping[str, str], *, stdin: str = "", folder: Path | None = None) -> Ran:
     """Run `ams` with these arguments, in a folder if one is named; it has no terminal."""
     with contextlib.ExitStack() as stack:
         # Real files: child processes may write there too.
@@ -40,7 +38,7 @@ def run_ams(
         given.write(stdin)
         given.seek(0)
         patched = stack.enter_context(pytest.MonkeyPatch.context())
-        patched.setattr("os.environ", dict(environment))
+        patched.setattr("os.environ", dict(environ))
         patched.setattr("sys.stdin", given)
         patched.setattr("sys.stdout", out)
         patched.setattr("sys.stderr", err)

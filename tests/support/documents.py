@@ -63,9 +63,8 @@ def write_programs(document: Path, folder: Path, endpoint: str, instead: Mapping
 
 def run_examples(document: Path, folder: Path, endpoint: str) -> None:
     """Run the `python` blocks of a document as one program; it must print what the `text` blocks show."""
-    program = "\n".join(blocks(document, "python")).replace(ENDPOINT, endpoint)
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", "\n".join(blocks(document, "python")).replace(ENDPOINT, endpoint)],
         cwd=folder, env=environment(no_proxy="localhost"), capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -16,12 +16,10 @@ ID = b'{"ackIds":["projects/P/subscriptions/S:0"]}'
 _INNER = b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nHost: x\r\n%bContent-Length: 34\r\n\r\n%b" % (KEY, MESSAGE)
 
 
-def post_packet(
-    target: bytes, body: bytes, headers: bytes = KEY, *, length: bytes = b"", end: bytes = b"\r\n"
-) -> bytes:
+def post_packet(path: bytes, body: bytes, headers: bytes = KEY, *, length: bytes = b"", end: bytes = b"\r\n") -> bytes:
     """Return a POST; `length` replaces the header field of the body's length."""
     length = length or b"Content-Length: %d" % len(body)
-    return b"POST %b HTTP/1.1\r\nHost: x\r\n%b%b%b%b%b" % (target, headers, length, end, end, body)
+    return b"POST %b HTTP/1.1\r\nHost: x\r\n%b%b%b%b%b" % (path, headers, length, end, end, body)
 
 
 def hot_chunked_packet(target: bytes, body: bytes, headers: bytes = KEY, trailer: bytes = b"") -> bytes:
@@ -33,15 +31,13 @@ def hot_chunked_packet(target: bytes, body: bytes, headers: bytes = KEY, trailer
 _BODIES = {
     "publish of nothing": (PUBLISH, b'{"messages":[]}'),
     "publish of two": (PUBLISH, b'{"messages":[{"data":"YQ=="},{"attributes":{"a":"b"}}]}'),
-    "publish that is no JSON": (PUBLISH, b"{"),
-    "publish that is no object": (PUBLISH, b"[]"),
+    "publish that is no JSON": (PUBLISH, b"{"), "publish that is no object": (PUBLISH, b"[]"),
     "publish of no base64": (PUBLISH, b'{"messages":[{"data":"aGVsbG8"}]}'),
     "publish of an empty message": (PUBLISH, b'{"messages":[{"data":"YQ=="},{}]}'),
     "publish of a request": (PUBLISH, _INNER),
     "publish that a schema allows": (STRICT, b'{"messages":[{"data":"%b"}]}' % ALLOWED),
     "publish that a schema allows, of two": (
-        STRICT,
-        b'{"messages":[{"data":"%b"},{"data":"%b"}]}' % (ALLOWED, ALLOWED),
+        STRICT, b'{"messages":[{"data":"%b"},{"data":"%b"}]}' % (ALLOWED, ALLOWED),
     ),
     "publish that a schema does not allow": (STRICT, b'{"messages":[{"data":"e30="}]}'),
     "publish that a schema allows in part": (STRICT, b'{"messages":[{"data":"%b"},{"data":"e30="}]}' % ALLOWED),
@@ -50,14 +46,12 @@ _BODIES = {
     "publish of attributes to a schema": (STRICT, b'{"messages":[{"attributes":{"a":"b"}}]}'),
     "publish of nothing to a schema": (STRICT, b'{"messages":[]}'),
     "publish that is no JSON to a schema": (STRICT, b"{"),
-    "pull of many": (PULL, b'{"maxMessages":"3","returnImmediately":"true"}'),
-    "pull that would wait": (PULL, b"{}"),
-    "pull that is no JSON": (PULL, b'{"maxMessages":'),
-    "acknowledgement of no id": (ACKNOWLEDGE, b'{"ackIds":[]}'),
+    "pull of many": (PULL, b'{"maxMessages":"3","returnImmediately":"true"}'), "pull that would wait": (PULL, b"{}"),
+    "pull that is no JSON": (PULL, b'{"maxMessages":'), "acknowledgement of no id": (ACKNOWLEDGE, b'{"ackIds":[]}'),
     "acknowledgement of what never was": (ACKNOWLEDGE, b'{"ackIds":["projects/P/subscriptions/S:999999"]}'),
     "acknowledgement of another's": (ACKNOWLEDGE, b'{"ackIds":["projects/P/subscriptions/X:0"]}'),
     "acknowledgement that is no JSON": (ACKNOWLEDGE, b"\xff"),
-}
+}  # fmt: skip
 _TARGETS = {
     "unknown topic": b"/v1/projects/P/topics/None:publish", "unknown project": b"/v1/projects/None/topics/T:publish",
     "bad name": b"/v1/projects/P/topics/a%20b:publish", "escaped name": b"/v1/projects/P/topics/%54:publish",

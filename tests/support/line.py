@@ -70,13 +70,9 @@ class LineServer:
     """A port of an ASGI application whose connections are all lines."""
 
     def __init__(
-        self,
-        application: Application,
-        scheduler: FairScheduler | None = None,
-        *,
-        request_seconds: float = 30.0,
+        self, application: Application, scheduler: FairScheduler | None = None, *, request_seconds: float = 30.0,
         connection: type[HttpConnection] = HttpConnection,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.port = Port(
             lambda connection, request: AsgiExchange(connection, application, request), refusal,
             max_header_bytes=4096, head_seconds=request_seconds, body_seconds=request_seconds,

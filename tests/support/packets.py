@@ -28,8 +28,7 @@ def table(target: bytes, body: bytes, headers: bytes = b"") -> Mapping[str, byte
     """Return requests by name; those with their own body post `body` to `target`."""
     get = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n"
     return {
-        "get": get + b"\r\n",
-        "get after an empty line": b"\r\n" + get + b"\r\n",
+        "get": get + b"\r\n", "get after an empty line": b"\r\n" + get + b"\r\n",
         "get with an offer": get + _OFFER + b"\r\n",
         "get with an offer and no body": get + _OFFER + b"Content-Length: 0\r\n\r\n",
         "sized": sized_packet(target, body, headers),
@@ -44,32 +43,30 @@ def table(target: bytes, body: bytes, headers: bytes = b"") -> Mapping[str, byte
         "chunked with a trailer that keeps the connection": chunked_packet(target, body, headers, trailer=_KEEP),
         "chunked with a trailer of a length": chunked_packet(target, body, headers, trailer=b"Content-Length: 5\r\n"),
         "chunked with a trailer of a coding": chunked_packet(
-            target, body, headers, trailer=b"Transfer-Encoding: chunked\r\n"
+            target, body, headers, trailer=b"Transfer-Encoding: chunked\r\n",
         ),
         "chunked with a trailer of another host and token": chunked_packet(target, body, headers, trailer=_FORGED),
         "chunked whose trailer says it is the last": chunked_packet(target, body, headers, trailer=_LAST),
         "chunked whose trailer goes on although it is the last": chunked_packet(
-            target, body, headers + _LAST, trailer=_KEEP
+            target, body, headers + _LAST, trailer=_KEEP,
         ),
         "chunked whose trailer says to a proxy it is the last": chunked_packet(
-            target, body, headers, trailer=b"Proxy-Connection: close\r\n"
+            target, body, headers, trailer=b"Proxy-Connection: close\r\n",
         ),
-        "empty": sized_packet(target, b"", headers),
-        "old": get.replace(b"1.1", b"1.0") + b"\r\n",
-        "last": get + _LAST + b"\r\n",
-        "bad line": b"nonsense\r\n\r\n",
+        "empty": sized_packet(target, b"", headers), "old": get.replace(b"1.1", b"1.0") + b"\r\n",
+        "last": get + _LAST + b"\r\n", "bad line": b"nonsense\r\n\r\n",
         "bad length": sized_packet(target, body, headers + b"Content-Length: 3\r\n"),
         "bad length with an offer": sized_packet(target, body, headers + _OFFER + b"Content-Length: 3\r\n"),
         "two framings": sized_packet(target, body, headers + b"Transfer-Encoding: chunked\r\n"),
         "two framings with an offer": sized_packet(target, body, headers + _OFFER + b"Transfer-Encoding: chunked\r\n"),
         "odd coding with an offer": chunked_packet(target, body, headers + _OFFER).replace(
-            b" chunked", b" gzip, chunked"
+            b" chunked", b" gzip, chunked",
         ),
         "bad chunk": chunked_packet(target, body, headers).replace(b"0\r\n\r\n", b"zz\r\n\r\n"),
         "bad chunk with an offer": chunked_packet(target, body, headers + _OFFER).replace(b"0\r\n\r\n", b"zz\r\n\r\n"),
         "blank before a colon": get + b"upgrade : h2c\r\n\r\n",
         "connect": b"CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\nContent-Length: 3\r\n\r\nabc",
-    }
+    }  # fmt: skip
 
 
 def cuts(said: bytes) -> Iterator[tuple[bytes, bytes]]:

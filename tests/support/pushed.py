@@ -38,8 +38,7 @@ class Api(httpx.AsyncClient):
         return await self.request(method, url, json=body)
 
     async def status(self, subscription: str) -> str:
-        shown = await self.must(f"/subscriptions/{subscription}", None, method="GET")
-        return str(shown.get("pushStatus"))
+        return str((await self.must(f"/subscriptions/{subscription}", None, method="GET")).get("pushStatus"))
 
 
 class Endpoint(NamedTuple):

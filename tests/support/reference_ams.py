@@ -86,8 +86,7 @@ class ReferenceAms:
     async def _answer(self, scope: Json, body: Any) -> tuple[int, str]:
         path = scope["path"]
         self.asked.append((scope["method"], path, body))
-        headers = dict(scope["headers"])
-        if headers.get(b"x-api-key") != TOKEN.encode():
+        if dict(scope["headers"]).get(b"x-api-key") != TOKEN.encode():
             return error(401, "Unauthorized", "UNAUTHORIZED")
         for ending, answers in self.faults.items():
             if path.endswith(ending) and answers:

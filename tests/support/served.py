@@ -39,9 +39,7 @@ class InProcessService:
         host, _, port = self.run.base_url.removeprefix("http://").partition(":")
         return host, int(port)
 
-    def call(
-        self, method: str, path: str, body: object = None, token: str = "", *, headers: dict[str, str] | None = None
-    ) -> httpx.Response:
+    def call(self, method: str, path: str, body: Any = None, token: str = "", *, headers: Any = None) -> httpx.Response:
         """Send a request to a path below `/v1`, by default as the administrator."""
         url, shown = f"{self.run.base_url}/v1{path}", {"x-api-key": token or self.token, **(headers or {})}
         # Plain HTTP needs no certificates.
@@ -49,9 +47,7 @@ class InProcessService:
             method, url, json=body, headers=shown, trust_env=False, verify=False, timeout=PATIENCE_SECONDS
         )
 
-    def ask(
-        self, method: str, path: str, body: object = None, token: str = "", *, headers: dict[str, str] | None = None
-    ) -> Any:
+    def ask(self, method: str, path: str, body: Any = None, token: str = "", *, headers: Any = None) -> Any:
         """Send a request likewise; return the body of a good answer."""
         answer = self.call(method, path, body, token, headers=headers)
         assert answer.status_code == 200, answer.text

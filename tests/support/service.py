@@ -77,12 +77,9 @@ def make_subscription(http: httpx.Client, topic: str = "T", subscription: str = 
 
 @contextlib.contextmanager
 def live_service(
-    data: Path,
-    *flags: str,
-    environment: dict[str, str] | None = None,
-    program: str = "ams.cli.main",
+    data: Path, *flags: str, environment: dict[str, str] | None = None, program: str = "ams.cli.main",
     tracer: Sequence[str] = (),
-) -> Iterator[LiveService]:
+) -> Iterator[LiveService]:  # fmt: skip
     """Start `ams serve` on a free port, wait until it is ready, and stop it at the end.
 
     `program` is a module that runs `ams`, as `tests.support.planted` does after it planted a fault; `tracer` is a
@@ -176,5 +173,4 @@ async def running_service(
     chosen = {"data": str(data), "port": 0, "ops_port": 0, "min_free_bytes": 0, "reserve_bytes": 0}
     chosen |= shape.settings(data) | settings
     async with running(Settings(**chosen), Supervisor(), clock=clock) as run:  # type: ignore[arg-type]  # tests name settings freely
-        token = await asyncio.to_thread((data / "admin.token").read_text)
-        yield run, token.strip()
+        yield run, (await asyncio.to_thread((data / "admin.token").read_text)).strip()

@@ -148,8 +148,7 @@ class Way:
         """Return resources that must be free when all is answered: memory of bodies and answers, connections and
         tasks."""
         bodies, unread = self.made.lane.fast.bodies, self.made.lane.unread
-        shares = bodies._share, unread._share
-        assert all(bool(share) == bool(share.used) for share in shares)
+        assert all(bool(share) == bool(share.used) for share in (bodies._share, unread._share))
         return (
             bodies._share.used + len(bodies._arriving), unread._share.used, len(self.port.connections),
             len(self.port.exchanges),

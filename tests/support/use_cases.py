@@ -60,8 +60,7 @@ class UseCases:
         return (await self.publisher.publish(topic, numbered)).first
 
     async def publish_data(self, count: int, size: int) -> None:
-        topic = await self.publisher.topic(self.caller, TOPIC)
-        await self.publisher.publish(topic, [message("A" * size)] * count)
+        await self.publisher.publish(await self.publisher.topic(self.caller, TOPIC), [message("A" * size)] * count)
 
     async def acknowledge(self, numbers: Sequence[int]) -> None:
         deliverer = self.deliverer()

@@ -13,13 +13,11 @@ _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.05
 
 
-def wait_until(
-    condition: Callable[[], T], seconds: float = PATIENCE_SECONDS, *, process: Popen[Any] | None = None
-) -> T:
+def wait_until(check: Callable[[], T], seconds: float = PATIENCE_SECONDS, *, process: Popen[Any] | None = None) -> T:
     """Wait until a condition is true and return its value.
 
     Args:
-        condition: Called repeatedly; its exceptions are not caught.
+        check: Called repeatedly; its exceptions are not caught.
         seconds: When to give up.
         process: Fail at once when this process ends before the condition is true.
 
@@ -28,7 +26,7 @@ def wait_until(
     """
     deadline = time.monotonic() + seconds
     pause = _FIRST_PAUSE_SECONDS
-    while not (found := condition()):
+    while not (found := check()):
         assert process is None or process.poll() is None, f"the process ended with {process and process.returncode}"
         assert time.monotonic() < deadline, f"not true within {seconds} s; the last value was {found!r}"
         time.sleep(pause)
@@ -36,9 +34,7 @@ def wait_until(
     return found
 
 
-async def wait_until_async(
-    condition: Callable[[], T] | Callable[[], Awaitable[T]], seconds: float = PATIENCE_SECONDS
-) -> T:
+async def wait_until_async(check: Callable[[], T] | Callable[[], Awaitable[T]], seconds: float = PATIENCE_SECONDS) -> T:
     """Wait on the event loop until a condition, plain or async, is true and return its value.
 
     The first fifty looks are one loop iteration apart, so what is ready takes no time.
@@ -49,7 +45,7 @@ async def wait_until_async(
     deadline = time.monotonic() + seconds
     looks = 0
     while True:
-        found = condition()
+        found = check()
         if isinstance(found, Awaitable):
             found = await found
         if found:

@@ -88,8 +88,7 @@ def test_it_is_merged_checked_restored_and_cleaned(table_url: str) -> None:
     orphan = write(table(table_url), [(9, MONDAY)])[0].path
     rows = contents(table_url)
 
-    assert upkeep.merge(table_url) == 8
-    assert contents(table_url) == rows
+    assert (upkeep.merge(table_url), contents(table_url)) == (8, rows)
     found = upkeep.check(table_url)
     assert (found.files, found.rows, found.wrong, found.unknown) == (2, 8, [], [orphan])
     assert found.size == sum(file.size for file in table(table_url).snapshot().files)
@@ -134,8 +133,7 @@ def test_it_is_read_with_checkpoints_of_the_log(table_url: str, monkeypatch: pyt
 
 
 def test_two_runs_at_once_with_the_same_batches_add_each_once(table_url: str) -> None:
-    ended = race_writers(table_url, [QUERY, QUERY])
-    assert "done" in ended  # who falls back by more than a batch is refused
+    assert "done" in race_writers(table_url, [QUERY, QUERY])  # who falls back by more than a batch is refused
     assert contents(table_url) == {(number, MONDAY): 1 for number in range(20)}
 
 

@@ -109,9 +109,7 @@ def test_power_lost_while_results_are_replaced_leaves_old_or_new_ones_whole(tmp_
     ),
     max_size=4,
 ))  # fmt: skip
-def test_kills_and_losses_in_a_row_end_as_none(
-    tmp_path_factory: pytest.TempPathFactory, ends: list[tuple[int, str, list[str]]]
-) -> None:
+def test_losses_end_as_none(tmp_path_factory: pytest.TempPathFactory, ends: list[tuple[int, str, list[str]]]) -> None:
     folder = tmp_path_factory.mktemp("ends")
     machine, run = LosingMachine(folder), AppendRun(folder)
 
@@ -155,8 +153,7 @@ def test_what_was_removed_is_told(tmp_path: Path) -> None:
 
 def test_an_older_commit_that_is_not_whole_is_no_loss_of_power_and_stays(tmp_path: Path) -> None:
     append(table(tmp_path), 0, [(1, MONDAY)])
-    broken = tmp_path / log.commit_path(0)
-    broken.write_bytes(b"{")
+    (tmp_path / log.commit_path(0)).write_bytes(b"{")
 
     assert log.recover(table(tmp_path).location) == []
     with pytest.raises(WrongTable, match="cannot be read: "):

@@ -60,8 +60,7 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_reader_finds_all_rows(tmp_path: Path, rows: list[dict[str, Any]], reader: str) -> None:
-    found = READERS[reader](str(tmp_path))
-    assert sorted(found, key=lambda row: row["n"]) == rows
+    assert sorted(READERS[reader](str(tmp_path)), key=lambda row: row["n"]) == rows
 
 
 @pytest.mark.parametrize("topic", [each for each in ODD_TOPICS if each])
@@ -76,6 +75,5 @@ def test_readers_choose_by_an_odd_partition(tmp_path: Path, rows: list[dict[str,
 
 
 def test_readers_skip_files_by_their_ranges(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
-    delta = DeltaTable(str(tmp_path))
-    assert len(delta.file_uris(file_pruning_predicate="n >= 203")) < len(ODD_TOPICS) - 2
+    assert len(DeltaTable(str(tmp_path)).file_uris(file_pruning_predicate="n >= 203")) < len(ODD_TOPICS) - 2
     assert pl.scan_delta(str(tmp_path)).filter(pl.col("n") == 205).collect()["n"].to_list() == [205]

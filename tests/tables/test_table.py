@@ -31,8 +31,7 @@ def test_numbers_are_kept_with_the_batch_that_brings_them(root: Path) -> None:
 
     found = kept.snapshot()
 
-    assert [found.number(name) for name in ("a", "b", "c")] == [2, 7, None]
-    assert found.batch == 2
+    assert ([found.number(name) for name in ("a", "b", "c")], found.batch) == ([2, 7, None], 2)
     assert log.recover(kept.location) == []
 
 
@@ -140,8 +139,7 @@ def test_who_is_always_beaten_gives_up_and_says_so(root: Path, monkeypatch: pyte
 
 
 def test_of_two_runs_at_once_with_different_checkpoints_one_is_refused(root: Path) -> None:
-    ended = race_writers(root, [QUERY, "another"])
-    assert sorted(ended) == ["done", "refused"]
+    assert sorted(race_writers(root, [QUERY, "another"])) == ["done", "refused"]
     assert contents(root) == {(number, MONDAY): 1 for number in range(20)}
 
 
@@ -214,8 +212,7 @@ def test_versions_are_read_by_number_and_by_time_whatever_the_times_of_the_files
 
     found = table(root)
 
-    versions = [found.snapshot(at).version for at in (1, then, datetime.now(UTC))]
-    assert versions == [1, 1, 2]
+    assert [found.snapshot(at).version for at in (1, then, datetime.now(UTC))] == [1, 1, 2]
     assert found.snapshot(then).time <= then
     with pytest.raises(WrongTable, match=r"has no version of 2000-01-01T00:00:00\+00:00"):
         found.snapshot(datetime(2000, 1, 1, tzinfo=UTC))

@@ -39,8 +39,7 @@ def test_small_files_of_a_partition_become_one_with_the_rows_in_order(root: str)
     monday, tuesday = open_table(root).files
     assert (monday.batch, monday.rows, Path(monday.path).name[:14]) == (2, 4, "merged-000002-")
     assert tuesday.batch == 0
-    assert numbers(root, [monday]) == [1, 3, 5, 6]
-    assert contents(root) == before
+    assert (numbers(root, [monday]), contents(root)) == ([1, 3, 5, 6], before)
     assert merge(root) == 0
 
 
@@ -64,16 +63,14 @@ def test_only_named_partitions_are_merged_and_large_merges_in_parts(root: str, m
     assert [file.partition["day"] for file in open_table(root).files] == ["2024-03-04", "2024-03-04", "2024-03-05"]
 
     append(table(root), 2, [(2, MONDAY), (2, TUESDAY)])
-    assert merge(root) == 5
-    assert [done.what for done in history(root, 2)] == ["merge", "merge"]
+    assert (merge(root), [done.what for done in history(root, 2)]) == (5, ["merge", "merge"])
 
 
 def test_large_files_stay_and_merged_ones_have_about_the_size_that_is_wanted(root: str) -> None:
     append_batches(root, 6)
     size = open_table(root).files[0].size
 
-    assert merge(root, file_bytes=size) == 0
-    assert merge(root, file_bytes=3 * size) == 6
+    assert (merge(root, file_bytes=size), merge(root, file_bytes=3 * size)) == (0, 6)
     assert [file.rows for file in open_table(root).files] == [3, 3]
 
 
@@ -237,10 +234,8 @@ def test_what_is_damaged_and_what_no_commit_knows_is_found(root: str) -> None:
 
     found = check(root)
 
-    texts = [text.removeprefix(f"{root}/day=2024-03-04/").partition(": ")[0] for text in found.wrong]
-    assert texts == [
-        f"{first.name} is gone",
-        f"{second.name} cannot be read",
+    assert [text.removeprefix(f"{root}/day=2024-03-04/").partition(": ")[0] for text in found.wrong] == [
+        f"{first.name} is gone", f"{second.name} cannot be read",
         f"{third.name} has 1 rows in {left.size} bytes, and the log says 2 in {open_table(root).files[2].size}",
-    ]
+    ]  # fmt: skip
     assert found.unknown == [left.path]

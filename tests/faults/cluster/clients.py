@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -65,9 +65,7 @@ class FrontClient(Client):
             assert time.monotonic() < give_up, f"{method} {path} was not answered with success: {call}"
             await asyncio.sleep(BREATH_SECONDS)
 
-    async def _once(
-        self, name: str, path: str, body: object, method: str, headers: Mapping[str, str]
-    ) -> tuple[Tried, Call]:
+    async def _once(self, name: str, path: str, body: Any, method: str, headers: dict[str, str]) -> tuple[Tried, Call]:
         pieces = request(method, PROJECT + path, self._front.token, encode_body(body), x_request_id=name, **headers)
         started = time.monotonic()
         answer = await self._ask(pieces)

@@ -41,11 +41,11 @@ async def kill_node(site: ClusterSite, course: Course, *, owner: bool = False) -
 async def kill_broker(site: ClusterSite, course: Course, *, leader: bool) -> None:
     """SIGKILL the broker that leads the topic, or one that follows; it is started again later."""
     number, *others = await _leader_first(site, course)
-    await _kill_for_a_while(site.brokers, number if leader else others[0], course)
+    await _kill_parts(site.brokers, number if leader else others[0], course)
 
 
 async def restart_primary(site: ClusterSite, course: Course) -> None:
-    await _kill_for_a_while(site.postgres, site.postgres.primary, course, seconds=0.0)
+    await _kill_parts(site.postgres, site.postgres.primary, course, seconds=0.0)
 
 
 async def promote_standby(site: ClusterSite, course: Course) -> None:
@@ -59,7 +59,7 @@ async def promote_standby(site: ClusterSite, course: Course) -> None:
 
 async def kill_standby(site: ClusterSite, course: Course) -> None:
     number = next(each for each in site.postgres.numbers if each != site.postgres.primary)
-    await _kill_for_a_while(site.postgres, number, course)
+    await _kill_parts(site.postgres, number, course)
 
 
 async def freeze_node(site: ClusterSite, course: Course, *, owner: bool = False) -> None:
@@ -128,8 +128,7 @@ def _fill(site: ClusterSite, held: contextlib.ExitStack) -> None:
     url = site.postgres.url()
     with contextlib.suppress(psycopg.OperationalError):
         while True:
-            taken = psycopg.connect(url, application_name="taker", connect_timeout=2)
-            held.callback(taken.close)
+            held.callback(psycopg.connect(url, application_name="taker", connect_timeout=2).close)
 
 
 async def brokers_away(site: ClusterSite, course: Course, *, seconds: float = 0.0) -> None:
@@ -196,9 +195,7 @@ async def _lose_primary(site: ClusterSite) -> None:
     await asyncio.to_thread(site.postgres.promote)
 
 
-async def _kill_for_a_while(
-    parts: Brokers | Postgres, number: int, course: Course, *, seconds: float = AWAY_SECONDS
-) -> None:
+async def _kill_parts(parts: Brokers | Postgres, number: int, course: Course, *, seconds: float = AWAY_SECONDS) -> None:
     course.begin()
     await asyncio.to_thread(parts.kill, number)
     await asyncio.sleep(seconds)

@@ -137,17 +137,14 @@ def make_facts(request: str, started: float, ended: float) -> Facts:
 
 def test_a_seek_that_was_sent_again_may_move_a_second_time_after_an_acknowledgement() -> None:
     a, b = Held(0, "a"), Held(1, "b")
-    history = History(
-        {"s": "t"},
-        [
-            Publish(**make_facts("p", 0, 1), topic="t", names=("a", "b"), ids=(0, 1)),
-            Seek(**make_facts("k", 2, 9), subscription="s", offset=1),
-            Pull(**make_facts("c1", 3, 4), subscription="s", messages=(b,)),
-            Ack(**make_facts("c2", 5, 6), subscription="s", last=1),
-            Pull(**make_facts("c3", 7, 8), subscription="s", messages=(b,)),
-            Pull(**make_facts("c4", 10, 11), subscription="s", messages=(b,)),
-        ],
-    )
+    history = History({"s": "t"}, [
+        Publish(**make_facts("p", 0, 1), topic="t", names=("a", "b"), ids=(0, 1)),
+        Seek(**make_facts("k", 2, 9), subscription="s", offset=1),
+        Pull(**make_facts("c1", 3, 4), subscription="s", messages=(b,)),
+        Ack(**make_facts("c2", 5, 6), subscription="s", last=1),
+        Pull(**make_facts("c3", 7, 8), subscription="s", messages=(b,)),
+        Pull(**make_facts("c4", 10, 11), subscription="s", messages=(b,)),
+    ])  # fmt: skip
     ending = Ending({"t": [a, b]}, {"s": 1})
     twice = History(history.subscriptions, list(judges.with_first_tries(history.attempts, {"k"})))
 

@@ -54,6 +54,7 @@ MAX_TRANSIT_SECONDS = 2.0  # seconds between lease and arrival at most, on a bus
 MAX_HOLD_SECONDS = 60.0  # seconds for which a client holds a message at most, by the requests it sends
 _SERVICE = "/google.pubsub.v1.Subscriber/"
 _DETAILS = "grpc-status-details-bin"
+Now = Callable[[], "Moment"]
 _WAIT_OPTIONS = {"wait_for_ready": True}
 """The service is down half of the time here. By default the client opens a stream five times in a row, then pauses for
 ten seconds. It also gives up after a minute of failures, which can be bad luck here."""
@@ -102,9 +103,7 @@ def _split_ids(attempt: Attempt, take_overs: Mapping[str, TakeOvers]) -> Iterato
 class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):  # type: ignore[misc]
     """Records the requests of one client of one subscription."""
 
-    def __init__(
-        self, name: str, kind: Parallel, history: History, now: Callable[[], Moment], traffic: Traffic
-    ) -> None:
+    def __init__(self, name: str, kind: Parallel, history: History, now: Now, traffic: Traffic) -> None:
         """Create it in the campaign's loop; the client calls it, and it calls `now`, in their own threads."""
         self._name, self._kind, self._history = name, kind, history
         self._now, self._traffic = now, traffic
@@ -355,9 +354,7 @@ class Subscriber:
 class Streams:
     """A plain, an exactly-once and a keyed subscription of one topic, with two clients each."""
 
-    def __init__(
-        self, topic: str, history: History, now: Callable[[], Moment], traffic: Traffic, chance: random.Random
-    ) -> None:
+    def __init__(self, topic: str, history: History, now: Now, traffic: Traffic, chance: random.Random) -> None:
         self.kinds: Sequence[Parallel] = kinds_of(topic)
         self._history, self._now, self._traffic, self._chance = history, now, traffic, chance
         self._clients: list[Subscriber] = []

@@ -49,12 +49,9 @@ def settle(
 
 
 def find_violations(
-    attempts: list[Attempt],
-    kind: Parallel = PLAIN,
-    held: tuple[str, ...] = ("a",),
-    letters: tuple[Letter, ...] = (),
+    attempts: list[Attempt], kind: Parallel = PLAIN, held: tuple[str, ...] = ("a",), letters: tuple[Letter, ...] = (),
     floor: int | None = None,
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     topic = [Held(number, name) for number, name in enumerate(held)]
     ending = ParallelEnding(letters, {"s": len(topic) if floor is None else floor})
     return list(violations(kind, topic, attempts, ending))
@@ -168,8 +165,7 @@ def test_a_run_may_have_ended_after_its_last_pull_when_there_was_another() -> No
 
     found = TakeOvers(PLAIN, given)
 
-    assert len(found) == 1
-    assert [found.may_have_ended(1, moment) for moment in (4, 6)] == [False, True]
+    assert (len(found), [found.may_have_ended(1, moment) for moment in (4, 6)]) == (1, [False, True])
     assert not found.may_have_ended(4, 30)
 
 
@@ -178,9 +174,7 @@ def test_a_run_may_have_ended_after_its_last_pull_when_there_was_another() -> No
     ([pull(1, FIRST), pull(3, SECOND), settle(2, ACK, FIRST), pull(5, NEXT)], []),
     ([pull(1, FIRST), pull(5, NEXT), settle(6, ACK, FIRST, NEXT)], [FIRST]),
 ], ids=["nobody took over", "it gave messages later", "another may have taken over"])  # fmt: skip
-def test_an_ok_says_that_it_is_done_unless_another_process_may_have_taken_over(
-    attempts: list[Attempt], unknown: list[str]
-) -> None:
+def test_an_ok_means_done_unless_another_process_may_take_over(attempts: list[Attempt], unknown: list[str]) -> None:
     said = [each for each in as_told([PLAIN], attempts) if isinstance(each, Settle)]
 
     assert [id_ for each in said if each.outcome is Outcome.UNKNOWN for id_ in each.ids] == unknown

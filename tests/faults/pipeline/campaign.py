@@ -95,8 +95,7 @@ def run_case(
     """
     calm, killed = places(case, service, folder)
     _run_case(case, calm, 0, seed, batch_of(case.batch, kills), None)
-    done = _run_case(case, killed, kills, seed, batch_of(case.batch, kills), more)
-    return done, differences(case, calm, killed)
+    return _run_case(case, killed, kills, seed, batch_of(case.batch, kills), more), differences(case, calm, killed)
 
 
 def places(case: Case, service: LiveService, folder: Path) -> tuple[Place, Place]:
@@ -163,10 +162,8 @@ def topics(place: Place) -> Left:
             name.removesuffix(place.name): [
                 f"{sorted(each.attributes.items())} {each.payload()!r}"
                 for each in client.call(wire.read_topic(place.folder.name, name, most=100_000))
-            ]
-            for name in names
-            if name.endswith(place.name)
-        }
+            ] for name in names if name.endswith(place.name)
+        }  # fmt: skip
 
 
 def _rows(table: Path) -> Rows:

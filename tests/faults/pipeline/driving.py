@@ -50,15 +50,9 @@ def publish(service: LiveService, project: str, samples: Iterable[Sample], toget
 
 
 def drive(
-    told: Mapping[str, Any],
-    service: LiveService,
-    folder: Path,
-    *,
-    kills: int,
-    seed: int,
-    more: Kills | None,
+    told: Mapping[str, Any], service: LiveService, folder: Path, *, kills: int, seed: int, more: Kills | None,
     environment: Mapping[str, str] | None = None,
-) -> int:
+) -> int:  # fmt: skip
     """Run a job through kills with the arguments `told`; return how often it was killed at work."""
     work = Path(told["work"])
     return run_through_kills(

@@ -63,8 +63,7 @@ def wrong_of(case: Case, folder: Path, database: str, messages: Read) -> str:
 def _check_alarms(work: Path, database: str, messages: Read) -> None:
     expected = alarms_oracle.ExpectedRows.of(messages)
     found = alarms_oracle.rows_of(database)
-    assert found.alarms == expected.alarms
-    assert found.history == expected.history
+    assert (found.alarms, found.history) == (expected.alarms, expected.history)
     assert found.changes == expected.changes
     _check_quarantine(work, messages, lambda data: alarms_oracle.parse_plainly(data) is None)
 
@@ -84,11 +83,9 @@ def _check_federation(work: Path, database: str, messages: Read) -> None:
     _check_quarantine(work, messages, lambda data: federation_oracle.parse_plainly(data) is None, as_it_was=False)
 
 
-def _check_quarantine(
-    work: Path, messages: Read, is_broken: Callable[[bytes], bool], *, as_it_was: bool = True
-) -> None:
+def _check_quarantine(work: Path, messages: Read, fails: Callable[[bytes], bool], *, as_it_was: bool = True) -> None:
     """Check that each unreadable message is quarantined once, unchanged unless the job hides secrets."""
-    broken = sorted((each["topic"], each["offset"], each["data"]) for each in messages if is_broken(each["data"]))
+    broken = sorted((each["topic"], each["offset"], each["data"]) for each in messages if fails(each["data"]))
     found = by_duckdb(work / "quarantine", 'SELECT topic, "offset", data FROM rows ORDER BY ALL')
     places = [row[:2] for row in found]
     assert places == [row[:2] for row in broken], f"the quarantine holds {places}"

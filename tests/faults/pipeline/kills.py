@@ -27,16 +27,9 @@ class KilledDriver:
 
 
 def run_through_kills(
-    command: Sequence[str],
-    *,
-    kills: int,
-    working: Callable[[], bool],
-    log: Path,
-    spread: float = 3.0,
-    seed: int = 0,
-    environment: Mapping[str, str] | None = None,
-    others: Sequence[Callable[[], None]] = (),
-) -> KilledDriver:
+    command: Sequence[str], *, kills: int, working: Callable[[], bool], log: Path, spread: float = 3.0, seed: int = 0,
+    environment: Mapping[str, str] | None = None, others: Sequence[Callable[[], None]] = (),
+) -> KilledDriver:  # fmt: skip
     """Run a driver, kill it at random moments, and let it finish at last.
 
     Args:

@@ -56,43 +56,33 @@ async def subscribe(admin: Client, receiver: Receiving, pushed: PushedSubscripti
     path = f"/subscriptions/{pushed.name}"
     body = {"topic": f"{REFERENCE}/topics/{pushed.name}", "pushConfig": pushed.config(receiver)}
     await admin.must(path, body, method="PUT")
-    shown = await admin.must(path, None, method="GET")
-    receiver.show(shown["pushConfig"]["verificationHash"])
+    receiver.show((await admin.must(path, None, method="GET"))["pushConfig"]["verificationHash"])
     await admin.must(f"{path}:verifyPushEndpoint", None)
 
 
-async def all_delivered(
-    admin: Client, subscriptions: Iterable[PushedSubscription], seconds: float = DONE_SECONDS
-) -> None:
+async def all_delivered(admin: Client, pushed: Iterable[PushedSubscription], seconds: float = DONE_SECONDS) -> None:
     """Return when everything is acknowledged; fail after a timeout."""
-    for each in subscriptions:
+    for each in pushed:
         await wait_until_async(partial(is_at_end, admin, each.name), seconds)
 
 
 async def stories(
-    admin: Client,
-    receiver: Receiving,
-    subscriptions: Sequence[PushedSubscription],
-    kills: int,
+    admin: Client, receiver: Receiving, subscriptions: Sequence[PushedSubscription], kills: int,
     publishes: Sequence[Publish],
-) -> list[Story]:
+) -> list[Story]:  # fmt: skip
     """Return the history of each subscription after all deliveries; `publishes` are to their topics."""
     dead = await _dead_letters(admin)
     return [
         Story(
-            each.name,
-            deliveries_of(receiver, each),
+            each.name, deliveries_of(receiver, each),
             {
                 int(found["messageId"]): name_of(found["attributes"], found["data"])
                 for found in await messages(admin, each.name)
             },
-            kills,
-            takes=each.milliseconds / 1000,
-            dead=dead.get(each.name, ()),
+            kills, takes=each.milliseconds / 1000, dead=dead.get(each.name, ()),
             publishes=[publish for publish in publishes if publish.topic == each.name],
-        )
-        for each in subscriptions
-    ]
+        ) for each in subscriptions
+    ]  # fmt: skip
 
 
 def deliveries_of(receiver: Receiving, pushed: PushedSubscription) -> list[Delivery]:

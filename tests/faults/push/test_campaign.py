@@ -28,9 +28,7 @@ async def test_nothing_is_lost_and_only_what_was_on_its_way_comes_twice(tmp_path
 @pytest.mark.alone
 @pytest.mark.embedded("nodes share them in the other shape")
 async def test_others_go_on_when_one_of_three_is_killed_and_one_of_the_two_that_are_left(tmp_path: Path) -> None:
-    found = await beside_a_service(tmp_path, processes=3, kills=2)
-
-    assert found.violations == []
+    assert (await beside_a_service(tmp_path, processes=3, kills=2)).violations == []
 
 
 @pytest.mark.alone

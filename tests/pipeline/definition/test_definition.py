@@ -53,8 +53,7 @@ def find_mistakes(folder: Path, text: str) -> list[tuple[int, str]]:
 def test_a_definition_becomes_a_plan_that_says_what_it_does(tmp_path: Path) -> None:
     made = plan(tmp_path, GOOD_DEFINITION)
 
-    assert made.name == "walls"
-    assert made.rows["source"] == "topic jobs startingTimestamp=2024-03-05T09:00:00.000Z"
+    assert (made.name, made.rows["source"]) == ("walls", "topic jobs startingTimestamp=2024-03-05T09:00:00.000Z")
     assert made.lines[0].split(maxsplit=1)[1] == (
         "topic jobs maxOffsetsPerTrigger=1000 startingTimestamp=2024-03-05T09:00:00.000Z"
     )

@@ -126,9 +126,8 @@ def test_a_share_may_warn_and_rows_stay(runs: Runs) -> None:
         "expectation mostly A: share site = 'A': it holds of 1 of 3 rows of batch 0, and must of 40 %",
     ]
     assert (run.counts(), run.expectation_counts()) == (
-        (3, 0),
-        {"not_null site": Counted(3, 1), "mostly A": Counted(3, 2)},
-    )
+        (3, 0), {"not_null site": Counted(3, 1), "mostly A": Counted(3, 2)},
+    )  # fmt: skip
 
 
 @pytest.mark.long

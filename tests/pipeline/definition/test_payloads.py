@@ -104,9 +104,8 @@ def test_lines_are_split_at_a_separator() -> None:
 
 def test_a_line_can_be_a_record_as_it_is() -> None:
     assert read_payload(Text({"line": types.STRING}), b"a;b\nc") == [
-        {"line": "a;b", "attributes": ATTRIBUTES},
-        {"line": "c", "attributes": ATTRIBUTES},
-    ]
+        {"line": "a;b", "attributes": ATTRIBUTES}, {"line": "c", "attributes": ATTRIBUTES},
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("coding", "mark", "encoding", "broken"), [
@@ -115,9 +114,7 @@ def test_a_line_can_be_a_record_as_it_is() -> None:
     ("UTF-16", codecs.BOM_UTF16_LE, "utf-16-le", b"\x00\xd8"),
     ("UTF-32", codecs.BOM_UTF32_BE, "utf-32-be", b"\0\x11\0\0"),
 ])  # fmt: skip
-def test_what_is_not_in_the_coding_of_a_text_costs_its_record_alone(
-    coding: str, mark: bytes, encoding: str, broken: bytes
-) -> None:
+def test_text_in_a_wrong_coding_costs_its_record_alone(coding: str, mark: bytes, encoding: str, broken: bytes) -> None:
     lines = mark + broken + "\nb\n".encode(encoding)
     objects = mark + '[{"line": "'.encode(encoding) + broken + '"}, {"line": "b"}]'.encode(encoding)
     kept = {"line": "b", "attributes": ATTRIBUTES}

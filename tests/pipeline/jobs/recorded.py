@@ -51,8 +51,7 @@ class RecordedRun(Run):
         folder = self.work / "recorded"
         folder.mkdir(parents=True, exist_ok=True)
         schema = to_arrow_schema(MESSAGES, timezone="UTC")
-        first = len(list(folder.iterdir()))
-        for number, batch in enumerate(batches, first):
+        for number, batch in enumerate(batches, len(list(folder.iterdir()))):
             pq.write_table(pa.Table.from_pylist(list(batch), schema=schema), folder / f"{number:06d}.parquet")
 
     def topic(self, *names: str, **options: str) -> DataFrame:
@@ -61,8 +60,7 @@ class RecordedRun(Run):
 
 
 def _match_names(names: Iterable[str]) -> Column:
-    likes = [F.col("topic").rlike(f"^{fnmatch.translate(name)}") for name in names]
-    return functools.reduce(operator.or_, likes)
+    return functools.reduce(operator.or_, [F.col("topic").rlike(f"^{fnmatch.translate(name)}") for name in names])
 
 
 def recorded_run(spark: SparkSession, folder: Path, *batches: Sequence[Message]) -> RecordedRun:
@@ -72,8 +70,7 @@ def recorded_run(spark: SparkSession, folder: Path, *batches: Sequence[Message])
 
 
 def read_quarantine(run: Run) -> list[tuple[bytes, str]]:
-    rows = quarantine_of(run.spark, run.work).read().collect()
-    return [(bytes(row["data"]), row["reason"]) for row in rows]
+    return [(bytes(row["data"]), row["reason"]) for row in quarantine_of(run.spark, run.work).read().collect()]
 
 
 def rows_of(run: Run, result: str, columns: str = "*") -> list[tuple[Any, ...]]:

@@ -46,6 +46,8 @@ from ams.validation.cost import Budget
 from tests.pipeline.delta import by_duckdb, files_of
 from tests.pipeline.garden import Garden, make_messages
 
+Output = pytest.CaptureFixture[str]
+
 
 def test_gaps_and_doubles_are_told(spark: SparkSession) -> None:
     offsets = [("meadow", "plants", number) for number in (0, 1, 3, 4, 4, 9)] + [("meadow", "stones", 5)]
@@ -61,14 +63,14 @@ DAY = 86_400_000
 
 
 @pytest.mark.long
-def test_a_project_is_archived_merged_and_checked(
-    spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_archives_are_merged_and_checked(spark: SparkSession, garden: Garden, tmp_path: Path, capsys: Output) -> None:
     path = tmp_path / "archive"
 
     def archive(**options: Any) -> None:
-        job = Run(spark, tmp_path / "work", garden.options)
-        run(job, ArchiveJobOptions(path=str(path), batch_messages=3, **options))
+        run(
+            Run(spark, tmp_path / "work", garden.options),
+            ArchiveJobOptions(path=str(path), batch_messages=3, **options),
+        )
 
     odd = Message(bytes(range(256)), {"naïve": "☃", "": "x=y"})
     garden.topic("plants", [odd, *make_messages(4)])
@@ -98,7 +100,7 @@ def test_a_project_is_archived_merged_and_checked(
     check_finds(spark, path, capsys)
 
 
-def check_finds(spark: SparkSession, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def check_finds(spark: SparkSession, path: Path, capsys: Output) -> None:
     """Check that the archive is accepted, and that every damage to it is noticed."""
 
     def check(**options: Any) -> str:
@@ -144,9 +146,7 @@ def without_spark(garden: Garden, path: Path) -> None:
 
 
 @pytest.mark.long
-def test_both_write_the_same_rows_and_neither_into_the_table_of_the_other(
-    spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_both_write_the_same_rows_apart(spark: SparkSession, garden: Garden, tmp_path: Path, capsys: Output) -> None:
     ours, of_spark = tmp_path / "ours", tmp_path / "spark"
     garden.topic("plants", [Message(bytes(range(256)), {"naïve": "☃", "": "x=y"}, "bed 4"), *make_messages(4)])
     garden.served.clock.advance(DAY)
@@ -253,9 +253,8 @@ ATTRIBUTES = {"required": ["origin"], "patterns": {"origin": "^[A-Z]+$"}}
 RULES = schema_check.SchemaParts("json", json.dumps(READING), json.dumps(ATTRIBUTES))
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["site", "celsius", "other"]), inner),
-    max_leaves=5,
-)
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["site", "celsius", "other"]), inner), max_leaves=5,
+)  # fmt: skip
 
 
 def of_the_service(rules: schema_check.SchemaParts, offset: int, data: bytes, attributes: dict[str, str]) -> str | None:
@@ -288,9 +287,7 @@ def test_a_datum_of_avro_is_read_as_the_service_reads_it() -> None:
 
 def test_a_file_in_protocol_buffers_says_what_payloads_must_be(tmp_path: Path) -> None:
     (tmp_path / "m.proto").write_text('syntax = "proto3"; message M { string a = 1; }')
-    rules = schema_check.of_files("protobuf", str(tmp_path / "m.proto"), "")
-
-    with schema_check.Verdicts(rules) as verdicts:
+    with schema_check.Verdicts(schema_check.of_files("protobuf", str(tmp_path / "m.proto"), "")) as verdicts:
         assert verdicts.refusal(0, b"\x0a\x01x", {}) is None
         assert verdicts.refusal(3, b"\x0a", {}) is not None
 
@@ -339,9 +336,7 @@ def test_options_of_a_schema_that_cannot_be_name_themselves() -> None:
 
 
 @pytest.mark.long
-def test_a_schema_is_held_against_an_archive(
-    spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_archive_is_held_to_a_schema(spark: SparkSession, garden: Garden, tmp_path: Path, capsys: Output) -> None:
     garden.topic("stars", [Message(b'{"magnitude": 4.8}'), Message(b"{}"), Message(b"a secret"), Message(b"{}")])
     garden.client.call(wire.create_schema(garden.name, "star", {"type": "object", "required": ["magnitude"]}))
     stars = spark.read.format("ams").options(**garden.options, topic="stars").load()

@@ -354,8 +354,7 @@ def test_the_latest_description_of_each_site_counts_in_any_order(spark: SparkSes
     assert catalogue_of(one) == catalogue_of(two)
     assert len(read_quarantine(one)) == sum(is_spoilt(message["data"]) for message in told) > 5
     [ops] = [place for place in catalogue_of(one)["vos"]["ops"] if place["site"] == "CLOUD-01"]
-    assert ops["endpoint_id"] == "1235G0"
-    assert ops["flavours"] == ["gpu", "large", "medium", "small", "tiny"]
+    assert (ops["endpoint_id"], ops["flavours"]) == ("1235G0", ["gpu", "large", "medium", "small", "tiny"])
 
 
 def test_what_cannot_be_is_a_wrong_option() -> None:

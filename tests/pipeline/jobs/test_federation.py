@@ -95,9 +95,8 @@ def test_secrets_are_masked_at_any_depth_and_nothing_else_is_touched() -> None:
     told = {"a": [{"Client_Secret": "s", "jwks": {"keys": [1]}, "password": None}], "access_token_seconds": 5}
 
     assert json.loads(redact_payload(json.dumps(told).encode())) == {
-        "a": [{"Client_Secret": "***", "jwks": "***", "password": None}],
-        "access_token_seconds": 5,
-    }
+        "a": [{"Client_Secret": "***", "jwks": "***", "password": None}], "access_token_seconds": 5,
+    }  # fmt: skip
     assert redact_payload(b'{ "id" :  1 }') == b'{ "id" :  1 }'
 
 
@@ -130,9 +129,7 @@ STATE = "id, version, deployment_type, state, wanted_since, state_since, seconds
 
 
 @pytest.mark.long
-def test_the_state_of_deployments_follows_from_what_was_said_in_whatever_order_it_comes(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_the_state_of_deployments_follows_from_what_was_said_in_any_order(spark: SparkSession, tmp_path: Path) -> None:
     told = store_samples(messages(11, date(2024, 3, 5), services=30, mishaps=MISHAPS), every=timedelta(seconds=61))
     shuffled = list(told)
     Random(1).shuffle(shuffled)
@@ -189,9 +186,8 @@ def test_a_service_told_of_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     assert rows_of(job, "deployments", columns) == [("prod", 7, "Seven", 3, "pending", 1)]
     others = 'SELECT topic, kind, name, times, "offset" FROM rows ORDER BY name'
     assert by_duckdb(tmp_path / "tables" / "not_taken", others) == [
-        (KEYCLOAK, "configuration", "colour", 2, 2),
-        (KEYCLOAK, "configuration", "shape", 1, 3),
-    ]
+        (KEYCLOAK, "configuration", "colour", 2, 2), (KEYCLOAK, "configuration", "shape", 1, 3),
+    ]  # fmt: skip
     assert_nothing_holds(tmp_path, b"secret-")
 
 
@@ -214,8 +210,7 @@ def read_file(file: Path) -> bytes:
 def versions_of(told: list[Message]) -> list[tuple[Any, ...]]:
     """Compute the versions of all services by processing the messages as a deployer would."""
     services: dict[int, dict[int, dict[str, Any]]] = {}
-    order = sorted(told, key=lambda each: (each["publish_time"], each["topic"] == ANSWERS))
-    for message in order:
+    for message in sorted(told, key=lambda each: (each["publish_time"], each["topic"] == ANSWERS)):
         record = parse_plainly(message["data"])
         if record is not None:
             _take(services.setdefault(record["id"], {}), record, message["publish_time"])

@@ -32,9 +32,8 @@ def test_rules_that_cannot_be_are_told(options: dict[str, object], said: str) ->
 RULES = (
     Rule(attribute="type", values=("heartbeat",)),
     Rule(attribute="site", values=("HILL", "LAKE"), to=("SITE_{site}", "all-of-{topic}")),
-    Rule(attribute="site", to=("SITE_{site}_{service name}",)),
-    Rule(attribute="to", to=("{to}",)),
-)
+    Rule(attribute="site", to=("SITE_{site}_{service name}",)), Rule(attribute="to", to=("{to}",)),
+)  # fmt: skip
 MESSAGES = [
     Message(b"0", {"site": "HILL"}), Message(b"1", {"site": "LAKE", "ams-origin-topic": "elsewhere/old"}, "bed 4"),
     Message(b"2", {"site": "HILL", "type": "heartbeat"}), Message(b"3", {"site": "SEA", "service name": "ce"}),
@@ -66,9 +65,7 @@ def test_rules_decide_where_each_message_goes(spark: SparkSession, garden: Garde
 
 
 @pytest.mark.long
-def test_what_the_schema_of_a_topic_refuses_is_set_aside_and_the_rest_goes_on(
-    spark: SparkSession, garden: Garden, tmp_path: Path
-) -> None:
+def test_messages_a_schema_refuses_are_set_aside(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
     attributes = {"required": ["ams-origin-offset"]}
     number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     garden.client.call(wire.create_schema(garden.name, "number", number, attributes=attributes))
@@ -90,8 +87,7 @@ def test_what_the_schema_of_a_topic_refuses_is_set_aside_and_the_rest_goes_on(
 
 
 def _set_aside(spark: SparkSession, work: Path) -> list[tuple[int, str]]:
-    rows = quarantine_of(spark, work).read().orderBy("offset")
-    return [(row.offset, row.reason) for row in rows.collect()]
+    return [(row.offset, row.reason) for row in quarantine_of(spark, work).read().orderBy("offset").collect()]
 
 
 def _read_topics(garden: Garden) -> dict[str, list[str]]:

@@ -156,8 +156,7 @@ def test_what_is_kept_goes_with_the_next_batch(stream: Stream) -> None:
 def test_payloads_that_are_kept_are_for_the_owner_only(stream: Stream) -> None:
     stream.write(0, ROWS)
     [part] = (stream.checkpoint / "unpublished" / "batch-000007").iterdir()
-    assert part.stat().st_mode & 0o777 == 0o600
-    assert part.parent.stat().st_mode & 0o777 == 0o700
+    assert (part.stat().st_mode & 0o777, part.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 def test_a_batch_without_partitions_is_published(stream: Stream) -> None:
@@ -216,9 +215,7 @@ LANE_SCHEMA = StructType([*SCHEMA, StructField("lane", LongType())])
 @pytest.mark.parametrize(("options", "task"), [
     ({"idempotencyKey": "import-7"}, Task(0, query=None)), ({}, Task(0)),
 ], ids=["a key", "within foreachBatch"])  # fmt: skip
-def test_a_batch_write_that_must_not_double_needs_rows_that_are_arranged(
-    options: dict[str, str], task: Task, stream: Stream
-) -> None:
+def test_a_write_that_must_not_double_needs_arranged_rows(options: dict[str, str], task: Task, stream: Stream) -> None:
     stream.patch.setattr(writer, "_task", lambda: task)
     options = stream.garden.options | options | {"topic": stream.topic}
 
@@ -254,9 +251,7 @@ def test_where_requests_of_a_lane_end_does_not_depend_on_its_neighbours() -> Non
 NUMBERS = StructType([StructField("n", LongType())])  # numbers that stand for messages: published as texts
 
 
-def test_a_stream_is_published_once_through_lost_answers_and_failing_tasks(
-    spark: SparkSession, garden: Garden, tmp_path: Path
-) -> None:
+def test_a_stream_is_published_once_despite_failures(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
     garden.topic("out")
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     shaken = _stream(spark, tmp_path / "in", batches=2, rows=300).mapInArrow(_failing_once, NUMBERS)

@@ -141,8 +141,7 @@ class ParallelSite:
 
     async def letters(self) -> list[dict[str, str]]:
         """Return the attributes of the dead letters."""
-        letters = await self.topic(LETTERS)
-        stored = await self.engines.log.read(letters.id, 0, max_messages=100, max_bytes=2**20)
+        stored = await self.engines.log.read((await self.topic(LETTERS)).id, 0, max_messages=100, max_bytes=2**20)
         return [dict(attributes_of(each.fragment)) for each in stored]
 
 

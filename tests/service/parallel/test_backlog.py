@@ -34,15 +34,13 @@ END_OF_TIME_MS = 2**40
 
 def after_a_restart(rules: RetryRules = RULES) -> Backlog:
     """Return a subscription of four messages in its third run; all may be on lease from the run before."""
-    progress = AckProgress(0, 1, 3, BitMap64(), {}, None)
-    return Backlog(progress, "abcdef", rules, end=4, grace_until=GRACE)
+    return Backlog(AckProgress(0, 1, 3, BitMap64(), {}, None), "abcdef", rules, end=4, grace_until=GRACE)
 
 
 def exactly_once() -> Backlog:
     """Return a subscription of unleased messages, with exactly-once delivery."""
     progress = AckProgress(0, 1, 3, BitMap64(), {}, None)
-    rules = RULES._replace(exactly_once=True)
-    return Backlog(progress, "abcdef", rules, end=0, grace_until=0)
+    return Backlog(progress, "abcdef", RULES._replace(exactly_once=True), end=0, grace_until=0)
 
 
 def give(backlog: Backlog, now: int, *offsets: int) -> dict[str, list[Offset]]:
@@ -61,8 +59,7 @@ def store(backlog: Backlog, settling: Settling, now: int = NOW) -> Settling:
 
 def looked_at(backlog: Backlog, key: str = "", now: int = NOW) -> list[Offset]:
     """Scan all new messages; return those that may be given."""
-    here = backlog.unfinished_offsets(backlog.scan, 4)
-    found = [each for each in here if backlog.may_give(each, key, now)]
+    found = [each for each in backlog.unfinished_offsets(backlog.scan, 4) if backlog.may_give(each, key, now)]
     backlog.done.note_scanned(4)
     return found
 
@@ -191,8 +188,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def _new(self, begin: Offset, end: Offset) -> list[Offset]:
         if begin < end and not self.keyed and self.backlog.may_give_all(begin, end):
             return list(range(begin, end))
-        here = self.backlog.unfinished_offsets(begin, end)
-        return [each for each in here if self._may_give(each)]
+        return [each for each in self.backlog.unfinished_offsets(begin, end) if self._may_give(each)]
 
     def _may_give(self, offset: int) -> bool:
         may = self.backlog.may_give(offset, key_of(offset, self.keyed), self.now, self.asks)
@@ -353,18 +349,15 @@ class BacklogMachine(RuleBasedStateMachine):
         of_keys = [self.newest[each] for each in sorted(self.out) if each not in self._being_settled()]
         several = [each for each in (of_keys, of_keys[:3], out, self.given) if each]
         some = st.sampled_from(data.draw(st.sampled_from(several)))
-        chosen = data.draw(st.lists(some, min_size=1, max_size=5))
-        return [AckId(each.offset, each.text) for each in chosen]
+        return [AckId(each.offset, each.text) for each in data.draw(st.lists(some, min_size=1, max_size=5))]
 
     def _choose_valid(self, ids: list[AckId]) -> list[GivenLease]:
         """Return the valid ones of the ids, except held ones; those of the previous run become leases again."""
         good: list[GivenLease] = []
         unsettled = [
-            AckId(offset, text)
-            for text, offsets in group_ids(ids).items()
-            for offset in dict.fromkeys(offsets)
+            AckId(offset, text) for text, offsets in group_ids(ids).items() for offset in dict.fromkeys(offsets)
             if offset >= self.floor_by_retention and offset not in self.done | self.held | self._being_settled()
-        ]
+        ]  # fmt: skip
         for each in unsettled:
             newest = self.newest.get(each.offset)
             if newest is None and each.hand_out in self.heirs.get(each.offset, ()) and self.now <= self.grace_until:
@@ -488,8 +481,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     def _retain(self, by: int) -> None:
         oldest = min(self.floor_by_retention + by, self.end)
-        floor = self._floor()
-        expected = len([each for each in range(floor, oldest) if each not in self.done])
+        expected = len([each for each in range(self._floor(), oldest) if each not in self.done])
         acknowledging = {offset for each in self.open for offset in each.done}
         lost = self.backlog.retain(oldest)
         self.out = {each: who for each, who in self.out.items() if each >= oldest}
@@ -505,8 +497,7 @@ class BacklogMachine(RuleBasedStateMachine):
         assert self.backlog.floor == self._floor()
         assert {each for each in range(self.end) if each in self.backlog.done} >= self.done
         assert self.backlog.done.above == len([each for each in self.done if each >= self._floor()])
-        live = sum(self.backlog.leases.holders.values())
-        assert live == len(self.backlog.leases)
+        assert sum(self.backlog.leases.holders.values()) == len(self.backlog.leases)
 
     def teardown(self) -> None:
         """Nothing unacknowledged is forgotten: in the end a patient consumer gets the rest."""
@@ -517,12 +508,10 @@ class BacklogMachine(RuleBasedStateMachine):
             if self._floor() == self.end:
                 break
             self.now += 4000
-            settling = self.backlog.expire(self.now)
-            self._finish(settling, fails=False, later=False)
+            self._finish(self.backlog.expire(self.now), fails=False, later=False)
             before = len(self.given)
             self.pull(50, slow=False, who=2)
-            news = self.given[before:]
-            ids = [AckId(each.offset, each.text) for each in news]
+            ids = [AckId(each.offset, each.text) for each in self.given[before:]]
             self._finish(self.backlog.acknowledge(group_ids(ids), self.now), fails=False, later=False)
         assert self._floor() == self.end
 
@@ -571,8 +560,7 @@ def test_what_is_passed_over_is_done_and_told_once_in_as_few_ranges_as_were_met(
     assert not done.has_passed
     done.pass_over(3, 5)
     done.restore_passed(passed)
-    assert done.floor == 6
-    assert done.take_passed() == [*passed, (3, 5)]
+    assert (done.floor, done.take_passed()) == (6, [*passed, (3, 5)])
 
 
 def test_an_id_of_a_message_that_another_one_is_about_to_finish_waits_for_that_or_is_late() -> None:
@@ -597,8 +585,7 @@ def test_an_id_that_an_owner_gave_of_a_message_published_since_it_was_overtaken_
     assert not backlog.restart_grace.grow(8)
     settling = backlog.acknowledge(given, NOW)
 
-    assert settling.done == [3]
-    assert [each.offset for each in settling.late] == [4, 7]
+    assert (settling.done, [each.offset for each in settling.late]) == ([3], [4, 7])
     with pytest.raises(InvalidInput, match="Invalid ack id"):
         backlog.acknowledge({"1.1.3.0.abcdef": [4]}, NOW)
 
@@ -655,8 +642,7 @@ def test_a_nack_is_a_failure_that_is_stored_and_waits(is_seen: bool) -> None:
     assert 1 not in backlog.ready_messages(4)
 
     backlog.expire(5 * GRACE + 100)
-    assert backlog.ready_messages(4) == [1]
-    assert backlog.failures.attempt_of(1) == 2
+    assert (backlog.ready_messages(4), backlog.failures.attempt_of(1)) == ([1], 2)
 
 
 def test_what_is_nacked_while_it_waits_to_be_given_comes_after_its_delay() -> None:
@@ -664,15 +650,13 @@ def test_what_is_nacked_while_it_waits_to_be_given_comes_after_its_delay() -> No
     backlog.give_back(looked_at(backlog))  # as its consumer could not get it
     store(backlog, backlog.nack(ids_of(PREVIOUS_HAND_OUT, 1), NOW, 500))
 
-    assert backlog.find_taken([0, 1]) == {1}
-    assert backlog.ready_messages(4) == [0, 2, 3]
+    assert (backlog.find_taken([0, 1]), backlog.ready_messages(4)) == ({1}, [0, 2, 3])
 
 
 def test_a_nack_of_the_last_attempt_puts_a_message_aside_once() -> None:
     backlog = after_a_restart(RULES._replace(most_attempts=1))
     store(backlog, backlog.nack(ids_of(PREVIOUS_HAND_OUT, 1), NOW))
-    assert backlog.failures.dead == []
-    assert looked_at(backlog) == [0, 2, 3]
+    assert (backlog.failures.dead, looked_at(backlog)) == ([], [0, 2, 3])
 
     assert backlog.failures.dead == [1]
 
@@ -702,8 +686,7 @@ def test_what_was_finished_before_exactly_once_delivery_began_is_known_to_nobody
 
 def test_what_was_finished_before_a_restart_is_believed_while_leases_of_then_may_last() -> None:
     progress = AckProgress(2, 1, 3, BitMap64([3]), {}, None)
-    rules = RULES._replace(exactly_once=True)
-    backlog = Backlog(progress, "abcdef", rules, end=4, grace_until=GRACE)
+    backlog = Backlog(progress, "abcdef", RULES._replace(exactly_once=True), end=4, grace_until=GRACE)
     ids = {"1.1.2.7.abcdef": [1, 3]}
 
     assert not backlog.acknowledge(ids, GRACE).late

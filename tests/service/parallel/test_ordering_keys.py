@@ -55,9 +55,7 @@ async def test_what_one_pull_has_of_a_key_is_settled_before_another_one_gets_mor
 
 
 @with_ordering
-async def test_an_acknowledgement_is_held_until_those_before_it_are_done_and_stored_with_them(
-    site: ParallelSite,
-) -> None:
+async def test_an_acknowledgement_is_held_until_those_before_are_done_and_stored_with_them(site: ParallelSite) -> None:
     given = await given_of(site, "aaab", 4)
     await site.acknowledge(given[1:])
     assert (await site.open_subscription()).backlog.out == 3, "but for the other key"
@@ -86,8 +84,7 @@ async def test_what_is_held_comes_again_behind_the_message_that_comes_again(site
 
     again = await site.pull()
 
-    assert offsets(again) == [0, 1, 2]
-    assert attempts(again) == [1 if ending == "given back" else 2, 1, 1]
+    assert (offsets(again), attempts(again)) == ([0, 1, 2], [1 if ending == "given back" else 2, 1, 1])
     with pytest.raises(AckTimeout, match="^ack timeout: 1-"):
         await site.acknowledge(given[1:2])
     await site.acknowledge(again)
@@ -96,8 +93,7 @@ async def test_what_is_held_comes_again_behind_the_message_that_comes_again(site
 
 @with_ordering
 async def test_a_restart_forgets_what_is_held(site: ParallelSite) -> None:
-    given = await given_of(site, "aa")
-    await site.acknowledge(given[1:])
+    await site.acknowledge((await given_of(site, "aa"))[1:])
     site.begin_again()
     assert await site.offsets() == [0, 1]
 
@@ -114,8 +110,7 @@ async def test_what_is_held_is_held_again_when_it_cannot_be_stored(site: Paralle
 
 @with_ordering
 async def test_what_is_held_behind_a_message_that_retention_takes_is_done(site: ParallelSite) -> None:
-    given = await given_of(site, "aaa")
-    await site.acknowledge(given[1:2])
+    await site.acknowledge((await given_of(site, "aaa"))[1:2])
     opened = await site.open_subscription()
     await site.engines.cursors.retain(opened.subscription.id, opened.backlog.epoch, Offset(1))
     assert opened.backlog.retain(Offset(1)) == 1
@@ -127,8 +122,7 @@ async def test_what_is_held_behind_a_message_that_retention_takes_is_done(site: 
 async def test_a_held_message_is_out_and_its_lease_is_no_last_one(site: ParallelSite) -> None:
     await publish(site, *"aa")
     stream = FlowWindow(2, MANY_BYTES)
-    given = await site.pull(window=stream)
-    await site.acknowledge(given[1:])
+    await site.acknowledge((await site.pull(window=stream))[1:])
     backlog = (await site.open_subscription()).backlog
     assert (backlog.out, stream.messages) == (2, 0)
     now = site.engines.clock.monotonic()
@@ -136,9 +130,7 @@ async def test_a_held_message_is_out_and_its_lease_is_no_last_one(site: Parallel
 
 
 @with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
-async def test_with_exactly_once_delivery_an_id_out_of_order_is_refused_until_those_before_it_are_done(
-    site: ParallelSite,
-) -> None:
+async def test_with_exactly_once_delivery_an_id_out_of_order_is_refused_until_its_turn(site: ParallelSite) -> None:
     given = await given_of(site, "aaab")
     with pytest.raises(LateIds, match="^ack out of order: 1-[^ ]*, 2-[^ ]*$") as refused:
         await site.acknowledge(given[1:])
@@ -163,9 +155,7 @@ async def test_with_exactly_once_delivery_a_refused_message_expires_and_its_id_i
 
 
 @with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
-async def test_a_request_of_very_many_ids_is_done_whatever_their_order(
-    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_request_of_many_ids_is_done_in_any_order(site: ParallelSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settlement, "SLICE", 2)
     given = [*await given_of(site, "aabaa", 3), *await site.pull()]
     stream = FlowWindow(9, MANY_BYTES)
@@ -177,9 +167,7 @@ async def test_a_request_of_very_many_ids_is_done_whatever_their_order(
 
 
 @with_ordering
-async def test_what_is_held_when_exactly_once_delivery_is_switched_on_is_not_confirmed_again(
-    site: ParallelSite,
-) -> None:
+async def test_what_is_held_when_exactly_once_delivery_is_turned_on_is_not_confirmed_again(site: ParallelSite) -> None:
     given = await given_of(site, "aa")
     await site.acknowledge(given[1:])
     opened = await site.open_subscription()
@@ -202,8 +190,7 @@ async def test_a_nack_takes_back_what_is_out_behind_it_and_counts_one_failure(si
     assert await site.pull() == [], "the first one is still out"
     await site.acknowledge(first[:1])
     again = await site.pull()
-    assert offsets(again) == [1, 2, 3]
-    assert attempts(again) == [2, 1, 1]
+    assert (offsets(again), attempts(again)) == ([1, 2, 3], [2, 1, 1])
     await site.acknowledge(again)
     assert await site.floor() == 4
 
@@ -211,8 +198,7 @@ async def test_a_nack_takes_back_what_is_out_behind_it_and_counts_one_failure(si
 @with_ordering
 async def test_of_leases_that_end_together_the_first_of_its_key_has_failed(site: ParallelSite) -> None:
     await publish(site, "a", "b", "a", "", "a")
-    given = await site.pull()
-    await site.acknowledge(given[-1:])
+    await site.acknowledge((await site.pull())[-1:])
     site.engines.clock.advance(LEASE_PASSED_MS)
 
     again = await site.pull()
@@ -239,8 +225,7 @@ async def test_a_stream_gets_more_of_its_keys_up_to_its_window_and_others_get_no
     assert await site.pull(window=other) == []
     assert told, "there is something for it alone"
     await site.acknowledge(first[:1])
-    assert await site.pull(window=other) == []
-    assert await site.offsets(window=one) == [2]
+    assert (await site.pull(window=other), await site.offsets(window=one)) == ([], [2])
     await site.nack(first[1:])
     assert await site.offsets(window=other) == [1, 2, 3, 4, 5]
 
@@ -257,8 +242,7 @@ async def test_push_has_one_message_of_a_key(site: ParallelSite) -> None:
 @with_ordering
 async def test_what_is_given_back_unused_takes_what_is_behind_along_and_counts_no_failure(site: ParallelSite) -> None:
     given = await given_of(site, "aaa")
-    subscription = await site.subscription()
-    await site.working.settler.give_back(subscription, "P", {given[1].hand_out: [given[1].offset]})
+    await site.working.settler.give_back(await site.subscription(), "P", {given[1].hand_out: [given[1].offset]})
 
     with pytest.raises(AckTimeout):
         await site.acknowledge(given[2:])
@@ -332,16 +316,13 @@ async def test_a_nack_that_cannot_be_stored_takes_nothing_back(site: ParallelSit
 
 
 @with_ordering
-async def test_what_fails_between_a_read_and_a_lease_comes_before_what_was_read(
-    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_retry_between_read_and_lease_comes_first(site: ParallelSite, monkeypatch: pytest.MonkeyPatch) -> None:
     await publish(site, *"aaa")
     stream = FlowWindow(9, MANY_BYTES)
     first = await site.pull(1, window=stream)
     before_the_next_lease(monkeypatch, lambda: site.nack(first))
 
-    assert await site.pull(window=stream) == []
-    assert await site.offsets(window=stream) == [0, 1, 2]
+    assert (await site.pull(window=stream), await site.offsets(window=stream)) == ([], [0, 1, 2])
 
 
 @with_ordering
@@ -359,8 +340,7 @@ async def test_nacks_of_a_key_that_cannot_be_stored_leave_it_in_order(site: Para
 async def test_a_stream_forgets_what_was_ready_for_it_before_a_move(site: ParallelSite) -> None:
     await publish(site, *"aaaa")
     stream = FlowWindow(1, MANY_BYTES)
-    assert await site.offsets(window=stream) == [0]
-    assert await site.pull(window=FlowWindow(9, MANY_BYTES)) == []
+    assert (await site.offsets(window=stream), await site.pull(window=FlowWindow(9, MANY_BYTES))) == ([0], [])
     assert stream.ready
     site.working.opened.forget((await site.subscription()).id)
     stream.messages = 4

@@ -213,8 +213,7 @@ async def test_when_everything_is_lost_waiting_pulls_look_again(town: Town) -> N
 
 async def test_before_a_stop_everything_is_handed_over_after_it_is_stored(town: Town) -> None:
     await town.first.publish(1)
-    given = await town.first.pull()
-    storing = asyncio.create_task(town.first.acknowledge(given))
+    storing = asyncio.create_task(town.first.acknowledge(await town.first.pull()))
     await asyncio.sleep(0)
     await town.first.working.hand_over()
     assert town.beliefs[0].released == ["all"]
@@ -242,9 +241,7 @@ steps = st.one_of(
 
 
 @pytest.mark.parametrize(("what", "more"), [("acknowledge", ()), ("nack", ()), ("extend", (20,))])
-async def test_a_node_that_believes_wrongly_sends_a_client_with_an_id_of_the_owner_to_it(
-    what: str, more: tuple[int, ...], tmp_path: Path
-) -> None:
+async def test_a_mistaken_node_sends_ids_of_the_owner_to_it(what: str, more: tuple[int, ...], tmp_path: Path) -> None:
     async with open_engines(tmp_path) as engines:
         town = await make_town(engines, is_exact=False)
         await town.publish(4)
@@ -265,15 +262,12 @@ async def test_a_node_that_believes_wrongly_sends_a_client_with_an_id_of_the_own
 
 
 @pytest.mark.parametrize(
-    ("is_exact", "keys"),
-    [(False, 0), pytest.param(True, 0, marks=pytest.mark.long), (True, 2)],
+    ("is_exact", "keys"), [(False, 0), pytest.param(True, 0, marks=pytest.mark.long), (True, 2)],
     ids=["plain", "exactly once", "exactly once and by keys"],
-)
+)  # fmt: skip
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, min_size=5, max_size=40))
-def test_whoever_owns_it_nothing_acknowledged_returns_and_nothing_else_is_lost(
-    is_exact: bool, keys: int, walk: list[tuple[Any, ...]]
-) -> None:
+def test_owners_lose_nothing_and_repeat_nothing_done(is_exact: bool, keys: int, walk: list[tuple[Any, ...]]) -> None:
     async def run_walk(folder: Path) -> None:
         async with open_engines(folder) as engines:
             town = await make_town(engines, is_exact=is_exact, keys=keys)

@@ -65,9 +65,7 @@ async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: Para
 
 @with_options(dead_letter_policy=DEAD_LETTER_POLICY)
 @pytest.mark.parametrize("what", ["acknowledged", "extended", "failed for the last time"])
-async def test_what_is_settled_by_an_id_of_before_between_a_read_and_its_lease_is_not_given(
-    site: ParallelSite, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+async def test_an_old_id_settles_before_a_lease(site: ParallelSite, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     await site.publish(*range(4))
     await site.fail(4)
     ids = await site.pull()
@@ -77,9 +75,7 @@ async def test_what_is_settled_by_an_id_of_before_between_a_read_and_its_lease_i
     assert await site.offsets() == [1, 2, 3]
 
 
-async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
-    site: ParallelSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_every_repeat_hears_that_it_cannot_be_stored(site: ParallelSite, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = await site.publish_and_pull(0)
 
     async def fail(*_: object) -> bool:
@@ -96,9 +92,7 @@ async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
 
 
 @with_options(message_retention=7 * DAY)
-async def test_a_clock_that_leaps_ahead_takes_nothing_of_a_subscription_with_a_retention_of_its_own(
-    site: ParallelSite,
-) -> None:
+async def test_a_clock_leap_takes_nothing_of_a_subscription_with_a_retention_of_its_own(site: ParallelSite) -> None:
     engines, clock = site.engines, site.engines.clock
     retention_clock = RetentionClock(clock)
     seeker = Seeker(
@@ -113,8 +107,7 @@ async def test_a_clock_that_leaps_ahead_takes_nothing_of_a_subscription_with_a_r
     await snapshots.create(site.caller, "N", f"projects/P/subscriptions/{SUB}")
     clock.step(-8 * DAY)
 
-    assert await site.offsets() == [1, 2]
-    assert await site.floor() == 0
+    assert (await site.offsets(), await site.floor()) == ([1, 2], 0)
     clock.step(8 * DAY)
     await site.look()
     clock.advance(DAY)
@@ -140,8 +133,7 @@ async def test_where_it_stands_is_said_of_one_moment_also_when_retention_has_jus
 async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgotten(site: ParallelSite) -> None:
     await site.publish(0, 1)
     subscription = await site.subscription()
-    topic = await site.topic()
-    progress = await site.engines.cursors.take_over(subscription.id, topic.id)
+    progress = await site.engines.cursors.take_over(subscription.id, (await site.topic()).id)
     done = AckUpdate([(1, 2), (3, 5)])
     assert await site.engines.cursors.settle(subscription.id, progress.epoch, progress.run, done)
     assert await site.offsets() == [0]
@@ -195,8 +187,7 @@ async def test_leases_that_were_out_are_covered_by_the_next_hand_out(site: Paral
 
 
 async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may_last(site: ParallelSite) -> None:
-    ids = await site.publish_and_pull(0)
-    await site.extend(ids, 600)
+    await site.extend(await site.publish_and_pull(0), 600)
     site.begin_again()
     await switch_on(site)
     assert await site.pull() == []

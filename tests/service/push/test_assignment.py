@@ -30,8 +30,7 @@ async def project(registry: Registry) -> Project:
 async def subscribe(
     registry: Registry, project: Project, name: str = "one", config: PushConfig | None = VERIFIED_CONFIG
 ) -> Subscription:
-    identity = new_uuid()
-    return await registry.subscriptions.create(identity, project.id, name, "T", 15, config)
+    return await registry.subscriptions.create(new_uuid(), project.id, name, "T", 15, config)
 
 
 async def make_topic(registry: Registry, project: Project) -> Topic:
@@ -60,9 +59,7 @@ async def test_a_target_has_all_that_is_needed_to_deliver(registry: Registry, pr
     assert target.secrets == ("whsec_new", "whsec_old")
 
 
-async def test_a_topic_made_anew_makes_another_target_and_one_elsewhere_none(
-    registry: Registry, project: Project, assignment: Assignment
-) -> None:
+async def test_a_topic_made_anew_is_a_new_target(registry: Registry, project: Project, assignment: Assignment) -> None:
     await make_topic(registry, await make_project(registry, "other"))
     await subscribe(registry, project)
     [without] = await assignment.targets()
@@ -72,8 +69,7 @@ async def test_a_topic_made_anew_makes_another_target_and_one_elsewhere_none(
     await make_topic(registry, project)
     [second] = await assignment.targets()
 
-    assert without.topic_id == ""
-    assert len({each.topic_id for each in (without, first, second)}) == 3
+    assert (without.topic_id, len({each.topic_id for each in (without, first, second)})) == ("", 3)
 
 
 async def test_the_worker_here_is_believed_before_what_was_told(registry: Registry, project: Project) -> None:
@@ -143,8 +139,7 @@ async def test_a_node_that_is_too_late_takes_the_key_that_is_there(registry: Reg
 
     assert await registry.signing_keys.find(PUSH) is None
     assert await registry.signing_keys.add(PUSH, first) == first
-    assert await registry.signing_keys.add(PUSH, second) == first
-    assert await registry.signing_keys.find(PUSH) == first
+    assert (await registry.signing_keys.add(PUSH, second), await registry.signing_keys.find(PUSH)) == (first, first)
 
 
 async def test_a_token_is_used_again_until_half_its_time_is_over(registry: Registry) -> None:

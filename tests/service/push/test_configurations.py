@@ -115,9 +115,7 @@ async def test_of_many_who_verify_at_once_one_does(
 
 
 async def test_parallel_changes_end_with_worker_and_configuration_agreeing(use_cases: UseCases, pushing: Pushing):
-    changes = [pushing.modify(use_cases.caller, SUB, wanted) for wanted in (HOOK, None) * 10]
-
-    await asyncio.gather(*changes)
+    await asyncio.gather(*[pushing.modify(use_cases.caller, SUB, wanted) for wanted in (HOOK, None) * 10])
 
     found = await use_cases.engines.registry.subscriptions.find(use_cases.caller.here.id, SUB)
     assert ([FIRST_WORKER] if found.push else []) == await list_access(use_cases)
@@ -137,9 +135,7 @@ async def test_a_worker_pulls_only_while_push_is_enabled(use_cases: UseCases, pu
     assert (await deliverer.to_pull(caller, SUB)).name == SUB
 
 
-async def test_a_subscription_that_could_not_be_made_leaves_the_worker_where_it_was(
-    use_cases: UseCases, subscriptions: Subscriptions
-) -> None:
+async def test_a_failed_creation_leaves_the_worker_in_place(use_cases: UseCases, subscriptions: Subscriptions) -> None:
     with pytest.raises(NotFound):
         await subscriptions.create(use_cases.caller, "other", "projects/P/topics/none", push=HOOK)
     assert (await worker(use_cases)).memberships == ()
@@ -164,8 +160,7 @@ async def test_a_worker_is_given_the_token_that_is_set_now(use_cases: UseCases, 
 
     assert await Pushing(registry, True, "another-token").worker() == before.id
     assert await registry.users.principal(TOKEN) is None
-    after = await registry.users.by_token("another-token")
-    assert after.memberships == before.memberships
+    assert (await registry.users.by_token("another-token")).memberships == before.memberships
 
 
 async def test_who_has_the_name_of_the_worker_and_not_its_role_is_left_alone(use_cases: UseCases, registry: Registry):
@@ -213,9 +208,7 @@ async def test_another_worker_takes_over_all_that_is_delivered_and_no_more(
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_17_4_o9_the_status_warns_when_the_registry_cannot_answer(
-    registry: Registry, pushing: Pushing, tmp_path: Path, enabled: bool
-) -> None:
+async def test_17_4_o9_the_status_warns(registry: Registry, pushing: Pushing, tmp_path: Path, enabled: bool) -> None:
     with closing(sqlite3.connect(tmp_path / "registry.db")) as other:
         other.execute("DROP TABLE users")
     about = ServiceInfo(Admission(registry), registry, "", replace(pushing, enabled=enabled), "internal")

@@ -51,8 +51,7 @@ def offsets(hand_outs: Sequence[PushHandOut]) -> list[int]:
 async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> None:
     hand_out = await leasing.lease_published(0, 1, 2)
     assert (hand_out.attempt, offsets([hand_out])) == (1, [0, 1, 2])
-    opened = leasing.site.working.opened.get(leasing.target.id)
-    assert opened.backlog.leases.holders == {HOLDER: 3}
+    assert leasing.site.working.opened.get(leasing.target.id).backlog.leases.holders == {HOLDER: 3}
 
     await leasing.hand_outs.acknowledge(leasing.target, hand_out.part(1, 3))
 
@@ -62,14 +61,11 @@ async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> No
 
 
 @pytest.mark.parametrize(
-    ("leasing", "seconds"),
-    [(ParallelOptions(), 3), (OWN_RETRY_OPTIONS, 7)],
-    indirect=["leasing"],
+    ("leasing", "seconds"), [(ParallelOptions(), 3), (OWN_RETRY_OPTIONS, 7)], indirect=["leasing"],
     ids=["of push", "its own"],
-)
+)  # fmt: skip
 async def test_what_failed_waits_by_the_policy_of_the_subscription_or_else_of_push(leasing: Leasing, seconds: int):
-    hand_out = await leasing.lease_published(0)
-    await leasing.fail(hand_out)
+    await leasing.fail(await leasing.lease_published(0))
     leasing.site.engines.clock.advance(seconds * 1000 - 200)
     assert await leasing.lease() == []
 
@@ -79,8 +75,7 @@ async def test_what_failed_waits_by_the_policy_of_the_subscription_or_else_of_pu
 
 
 async def test_what_is_released_comes_again_at_once(leasing: Leasing) -> None:
-    hand_out = await leasing.lease_published(0)
-    leasing.hand_outs.release(leasing.target, hand_out)
+    leasing.hand_outs.release(leasing.target, await leasing.lease_published(0))
     (again,) = await leasing.lease()
     assert (again.attempt, offsets([again])) == (1, [0])
 
@@ -101,9 +96,7 @@ async def test_leases_that_are_over_are_not_taken(leasing: Leasing) -> None:
 
 
 @pytest.mark.parametrize("is_taken_back", [False, True])
-async def test_a_subscription_that_another_node_works_on_is_taken_from_it_and_tried_later_when_it_is_taken_back(
-    leasing: Leasing, monkeypatch: pytest.MonkeyPatch, is_taken_back: bool
-) -> None:
+async def test_a_node_takes_over_leases(leasing: Leasing, monkeypatch: pytest.MonkeyPatch, is_taken_back: bool) -> None:
     await leasing.site.publish(0)
     working, taken = leasing.site.working, []
     pull = working.puller.pull

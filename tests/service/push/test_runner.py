@@ -88,11 +88,9 @@ def test_a_message_is_delivered_and_acknowledged(client: InProcessService, recei
     (request,) = receiving.wait(1, "/ok/one")
     delivered = json.loads(request.body)
     assert delivered.pop("subscription") == SUB[1:]
-    published = delivered["message"].pop("publishTime")
-    assert published.endswith("Z")
+    assert delivered["message"].pop("publishTime").endswith("Z")
     assert delivered == {"message": {"messageId": "0", "attributes": {"kind": "greeting"}, "data": "aGk="}}
-    assert request.headers["content-type"] == "application/json"
-    assert request.headers["authorization"] == header
+    assert (request.headers["content-type"], request.headers["authorization"]) == ("application/json", header)
     wait_for_acknowledgements(client, 1)
 
 
@@ -109,9 +107,7 @@ def test_what_fails_is_tried_again_and_the_status_tells_it(client: InProcessServ
     assert ids(receiving, "/ok/instead") == ["0"]
 
 
-def test_after_a_seek_and_when_its_topic_is_made_anew_delivery_goes_on_from_there(
-    client: InProcessService, receiving: Receiving
-):
+def test_after_a_seek_and_with_a_topic_made_anew_delivery_goes_on_there(client: InProcessService, receiving: Receiving):
     """HTTP contract 17.2, A9; push contract 15, P31."""
     make_subscription(client, receiving, "/ok/back")
     publish(client, *"ab")
@@ -142,9 +138,7 @@ def test_a_project_that_is_renamed_goes_on_under_its_name(client: InProcessServi
     wait_until(lambda: client.ask("GET", renamed)["pushStatus"] == f"Subscription {renamed} is currently active")
 
 
-def test_nothing_is_delivered_after_going_back_to_pull_nor_after_a_deletion(
-    client: InProcessService, receiving: Receiving
-):
+def test_nothing_is_delivered_after_going_back_to_pull_or_a_deletion(client: InProcessService, receiving: Receiving):
     config = make_subscription(client, receiving, "/ok/pull")
     configure(client, {})
     publish(client, "x")

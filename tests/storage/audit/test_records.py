@@ -35,14 +35,10 @@ async def test_a_list_is_cut_by_what_is_wanted(records: AuditRecords) -> None:
         found = await records.list(EventFilter(**said))  # type: ignore[arg-type]  # tests name filters freely
         return [each.id for each in found.items]
 
-    assert await ids(since=NOON + 10) == [eve.id, bert.id]
-    assert await ids(until=NOON + 10) == [anna.id]
-    assert await ids(actor="bert") == [bert.id]
-    assert await ids(action="topics:") == [bert.id, anna.id]
-    assert await ids(action="topics%") == []
-    assert await ids(action="Topics:") == []
-    assert await ids(address="198.51.100.1") == [eve.id]
-    assert await ids(result="refused", actor="bert") == [bert.id]
+    assert (await ids(since=NOON + 10), await ids(until=NOON + 10)) == ([eve.id, bert.id], [anna.id])
+    assert (await ids(actor="bert"), await ids(action="topics:")) == ([bert.id], [bert.id, anna.id])
+    assert (await ids(action="topics%"), await ids(action="Topics:")) == ([], [])
+    assert (await ids(address="198.51.100.1"), await ids(result="refused", actor="bert")) == ([eve.id], [bert.id])
 
 
 async def test_pages_hold_every_event_once_also_those_of_one_moment(records: AuditRecords) -> None:
@@ -95,10 +91,9 @@ async def test_a15_no_row_can_be_replaced_or_all_be_taken_at_once(records: Audit
     statements = [
         f"INSERT OR REPLACE INTO audit SELECT number, id, 1, {values} FROM audit",
         f"INSERT OR REPLACE INTO audit SELECT number, 'x', 1, {values} FROM audit",
-        f"INSERT OR REPLACE INTO audit SELECT 99, id, 1, {values} FROM audit",
-        "TRUNCATE audit",
+        f"INSERT OR REPLACE INTO audit SELECT 99, id, 1, {values} FROM audit", "TRUNCATE audit",
         "TRUNCATE audit, audit_prunings CASCADE",
-    ]
+    ]  # fmt: skip
 
     for each in statements:  # half of them are no statement of the engine
         with contextlib.suppress(RegistryUnavailable):
@@ -111,8 +106,7 @@ async def test_old_rows_go_by_a_pruning_that_is_kept_and_stay_away(records: Audi
     old, new = event(0), event(1000)
     await records.add([old, new])
 
-    assert await records.prune(NOON + 1000, NOON + 5000) == 1
-    assert await records.prune(NOON + 1000, NOON + 6000) == 0
+    assert (await records.prune(NOON + 1000, NOON + 5000), await records.prune(NOON + 1000, NOON + 6000)) == (1, 0)
     await records.add([old])
 
     assert await list_events(records) == [new]

@@ -91,8 +91,7 @@ async def test_places_are_told_as_they_are_stored_and_nothing_moves(store: Store
     await store.cursors.seek(SUB, TOPIC, 5)
     stored = {SUB: (TOPIC, 5), other: (OTHER_TOPIC, END + 7)}
 
-    assert await store.cursors.places() == stored
-    assert await (await store.restart()).places() == stored
+    assert (await store.cursors.places(), await (await store.restart()).places()) == (stored, stored)
     await store.cursors.drop(SUB)
     assert await store.cursors.places() == {other: stored[other]}
 
@@ -147,8 +146,7 @@ async def test_what_retention_took_is_told_without_moving_anything(store: Store)
     await store.cursors.create(other, TOPIC, 5)
     assert (await store.cursors.lost_messages(SUB, {}), await store.cursors.lost_in_all({})) == (0, 0)
     for subscription in (SUB, other):
-        position = await store.cursors.position(subscription, TOPIC)
-        await store.cursors.retain(subscription, position.generation, 7)
+        await store.cursors.retain(subscription, (await store.cursors.position(subscription, TOPIC)).generation, 7)
 
     cursors = await store.restart()
 
@@ -176,8 +174,7 @@ async def test_what_a_cursor_had_lost_outlives_it(store: Store) -> None:
         await store.cursors.retain(SUB, 0, 7)
         await store.cursors.drop(SUB)
 
-    assert await store.cursors.lost_in_all({}) == 14
-    assert await (await store.restart()).lost_in_all({}) == 14
+    assert (await store.cursors.lost_in_all({}), await (await store.restart()).lost_in_all({})) == (14, 14)
 
 
 async def test_a_total_that_was_told_stays_and_is_counted_once_however_many_were_told_it(store: Store) -> None:
@@ -187,8 +184,7 @@ async def test_a_total_that_was_told_stays_and_is_counted_once_however_many_were
     assert await asyncio.gather(*(store.cursors.lost_in_all({}, 10) for _ in range(5))) == [10] * 5
 
     cursors = await store.restart()
-    assert await cursors.lost_in_all({}, 4) == 10
-    assert await cursors.lost_in_all({TOPIC: 9}) == 12
+    assert (await cursors.lost_in_all({}, 4), await cursors.lost_in_all({TOPIC: 9})) == (10, 12)
 
 
 async def test_a_cursor_that_was_elsewhere_goes_on_where_it_stood_with_what_it_had_lost(store: Store) -> None:
@@ -208,13 +204,10 @@ async def test_many_changes_at_once_are_all_kept(store: Store) -> None:
     await asyncio.gather(*(store.cursors.create(name, TOPIC, 0) for name in names))
     runs = await asyncio.gather(*(store.cursors.take_over(name, TOPIC) for name in names))
 
-    answers = await asyncio.gather(
-        *(
-            store.cursors.settle(name, taken.epoch, taken.run, make_change((at, at + 1)))
-            for at in range(1, 40, 2)
-            for name, taken in zip(names, runs, strict=True)
-        )
-    )
+    answers = await asyncio.gather(*(
+        store.cursors.settle(name, taken.epoch, taken.run, make_change((at, at + 1))) for at in range(1, 40, 2)
+        for name, taken in zip(names, runs, strict=True)
+    ))  # fmt: skip
 
     assert all(answers)
     cursors = await store.restart()

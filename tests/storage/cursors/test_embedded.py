@@ -79,8 +79,7 @@ async def test_a_move_is_durable_when_it_is_answered_without_an_image(disk_curso
     await disk_cursors.cursors.acknowledge(SUB, 4, DEADLINE)
     cursors = await disk_cursors.kill()
     assert await position_of(cursors) == 5
-    taken = await cursors.take_over(SUB, TOPIC)
-    await settle(cursors, taken, make_change((7, 9)))
+    await settle(cursors, await cursors.take_over(SUB, TOPIC), make_change((7, 9)))
     assert ranges_of((await (await disk_cursors.kill()).progress(SUB)).done) == [(7, 9)]
     assert not disk_cursors.images()
 
@@ -99,9 +98,7 @@ async def test_cursors_and_messages_of_one_moment_are_one_write_and_one_sync(dis
     assert await position_of(await disk_cursors.kill()) == 2
 
 
-async def test_a_cursor_past_the_end_goes_back_and_this_is_said(
-    disk_cursors: DiskCursors, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_cursor_past_the_end_is_put_back(disk_cursors: DiskCursors, capsys: pytest.CaptureFixture[str]) -> None:
     await disk_cursors.cursors.seek(SUB, TOPIC, 100)
     assert await position_of(await disk_cursors.reopen(end=60)) == 60
     assert "cursors.past_the_end" in "".join(capsys.readouterr())
@@ -109,14 +106,11 @@ async def test_a_cursor_past_the_end_goes_back_and_this_is_said(
     assert await position_of(await disk_cursors.reopen(end=200)) == 60
 
 
-async def test_what_is_done_past_the_end_is_forgotten_and_said(
-    disk_cursors: DiskCursors, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_what_is_past_the_end_is_forgotten(disk_cursors: DiskCursors, capsys: pytest.CaptureFixture[str]) -> None:
     await settle(
-        disk_cursors.cursors,
-        await disk_cursors.cursors.take_over(SUB, TOPIC),
+        disk_cursors.cursors, await disk_cursors.cursors.take_over(SUB, TOPIC),
         AckUpdate(make_change((40, 70)).done, {65: 1}),
-    )
+    )  # fmt: skip
 
     for end in (60, 100):
         progress = await (await disk_cursors.reopen(end)).progress(SUB)
@@ -153,17 +147,14 @@ async def test_while_publishes_are_refused_for_want_of_space_cursors_move() -> N
     await kept.cursors.close()
 
 
-async def test_cursors_whose_write_beside_messages_fails_go_into_a_segment_of_their_own(
-    disk_cursors: DiskCursors,
-) -> None:
+async def test_cursors_whose_write_beside_messages_fails_get_a_segment_of_their_own(disk_cursors: DiskCursors) -> None:
     topic = await new_topic(disk_cursors.cursors.log)
     disk_cursors.disk.fail("write", errno.EIO, where="/7d/")
 
     published, moved = await asyncio.gather(
-        disk_cursors.cursors.log.append(topic, texts("a")),
-        disk_cursors.cursors.seek(SUB, TOPIC, 2),
+        disk_cursors.cursors.log.append(topic, texts("a")), disk_cursors.cursors.seek(SUB, TOPIC, 2),
         return_exceptions=True,
-    )
+    )  # fmt: skip
 
     assert isinstance(published, Exception)
     assert moved is True
@@ -184,9 +175,7 @@ async def test_no_acknowledgement_that_builds_on_a_failed_one_succeeds(disk_curs
     assert await position_of(await disk_cursors.reopen()) == 9
 
 
-async def test_what_moves_during_a_group_that_fails_is_undone(
-    disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_group_undoes_what_moved(disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch) -> None:
     cursors, is_begun, may_end = disk_cursors.cursors, threading.Event(), threading.Event()
     await cursors.create(OTHER_SUB, TOPIC, 60)
 
@@ -208,9 +197,7 @@ async def test_what_moves_during_a_group_that_fails_is_undone(
     monkeypatch.undo()
 
 
-async def test_after_a_seek_that_failed_what_was_handed_out_before_it_counts_and_nothing_else(
-    disk_cursors: DiskCursors,
-) -> None:
+async def test_after_a_failed_seek_only_what_was_handed_out_before_it_counts(disk_cursors: DiskCursors) -> None:
     cursors = disk_cursors.cursors
     await cursors.hand_out(SUB, 0, 10)
 
@@ -228,9 +215,7 @@ async def test_after_a_seek_that_failed_what_was_handed_out_before_it_counts_and
     await cursors.acknowledge(SUB, 9, DEADLINE)
 
 
-async def test_a_drop_that_fails_after_a_move_leaves_it_moved(
-    disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_drop_leaves_a_cursor_moved(disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch) -> None:
     cursors, is_begun, may_end = disk_cursors.cursors, threading.Event(), threading.Event()
     whole = disk_cursors.disk.write_through
 
@@ -269,9 +254,7 @@ def steady_cursors() -> Iterator[tuple[asyncio.Runner, DiskCursors]]:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plan=plans)
-def test_what_is_not_stored_was_never_asked(
-    steady_cursors: tuple[asyncio.Runner, DiskCursors], plan: list[tuple[Deed, bool]]
-) -> None:
+def test_failures_do_nothing(steady_cursors: tuple[asyncio.Runner, DiskCursors], plan: list[tuple[Deed, bool]]) -> None:
     steady_cursors[0].run(follow_plan_on_disk(steady_cursors[1], plan))
 
 
@@ -298,9 +281,7 @@ async def follow_plan_on_disk(kept: DiskCursors, plan: list[tuple[Deed, bool]]) 
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_a_disk_full_at_times_keeps_all_answered(
-    disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+async def test_a_full_disk_keeps_answers(disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chance, cursors = random.Random(seed), await disk_cursors.reopen(end=10_000)
     whole = disk_cursors.disk.write_through
     taken = await cursors.take_over(SUB, TOPIC)
@@ -333,9 +314,7 @@ async def test_a_disk_full_at_times_keeps_all_answered(
     assert progress.failures[0] in stored
 
 
-async def test_a_change_that_cannot_be_undone_is_told_as_unknown_and_undone_by_the_next(
-    disk_cursors: DiskCursors,
-) -> None:
+async def test_a_change_that_cannot_be_undone_is_unknown_and_undone_by_the_next(disk_cursors: DiskCursors) -> None:
     cursors = disk_cursors.cursors
     taken = await cursors.take_over(SUB, TOPIC)
 
@@ -350,9 +329,7 @@ async def test_a_change_that_cannot_be_undone_is_told_as_unknown_and_undone_by_t
     assert list((await (await disk_cursors.kill(power=False)).progress(SUB)).done) == [6]
 
 
-async def test_a_group_whose_outcome_was_unknown_does_not_count_once_another_is_stored(
-    disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_later_group_cancels_an_unknown_one(disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch) -> None:
     cursors = disk_cursors.cursors
     await cursors.create(OTHER_SUB, TOPIC, 60)
     topic = await new_topic(cursors.log)
@@ -382,9 +359,7 @@ async def test_a_group_whose_outcome_was_unknown_does_not_count_once_another_is_
     assert [await position_of(cursors, each) for each in (SUB, OTHER_SUB)] == [0, 70]
 
 
-async def test_what_is_done_in_the_group_in_which_a_subscription_is_made_again_is_all_there_is(
-    disk_cursors: DiskCursors,
-) -> None:
+async def test_what_is_done_in_the_group_that_makes_a_subscription_again_is_all(disk_cursors: DiskCursors) -> None:
     taken = await disk_cursors.cursors.take_over(SUB, TOPIC)
     await settle(disk_cursors.cursors, taken, AckUpdate(make_change((3, 9)).done, {1: 2}))
     await asyncio.gather(
@@ -428,16 +403,14 @@ async def test_an_image_lets_segments_of_cursors_go_and_comes_before_the_index_o
     await cursors.log.retain()
     await cursors.log.retain()
 
-    assert len(kept.images()) == 1
-    assert len([path for path in kept.disk.paths(".log") if "/cursors/" in path]) == 1
+    assert (len(kept.images()), len([path for path in kept.disk.paths(".log") if "/cursors/" in path])) == (1, 1)
     assert await position_of(await kept.kill()) == 39
     await kept.cursors.close()
 
 
 async def test_a_seek_that_failed_before_an_image_forgets_nothing(disk_cursors: DiskCursors) -> None:
     cursors = disk_cursors.cursors
-    taken = await cursors.take_over(SUB, TOPIC)
-    await settle(cursors, taken, make_change((5, 9)))
+    await settle(cursors, await cursors.take_over(SUB, TOPIC), make_change((5, 9)))
     disk_cursors.fail_once()
     with pytest.raises(CursorsUnavailable):
         await cursors.seek(SUB, TOPIC, 50)
@@ -447,9 +420,7 @@ async def test_a_seek_that_failed_before_an_image_forgets_nothing(disk_cursors: 
     assert ranges_of((await cursors.progress(SUB)).done) == [(5, 9)]
 
 
-async def test_an_entry_that_cannot_be_read_is_refused_in_one_line_that_names_the_subscription(
-    disk_cursors: DiskCursors,
-) -> None:
+async def test_an_unreadable_entry_is_refused_in_a_line_that_names_the_subscription(disk_cursors: DiskCursors) -> None:
     ended = asyncio.get_running_loop().create_future()
     body = msgspec.msgpack.encode([[], [], 0, [[SUB, False, b"\x01\xaa\xbb\xcc\xdd\x90"]]])
     disk_cursors.cursors.log.journal.submit(body, ended.set_result)
@@ -531,9 +502,7 @@ async def test_old_messages_go_while_the_disk_has_no_room_for_an_image(disk_curs
     assert await position_of(await disk_cursors.kill()) == 7
 
 
-async def test_an_image_is_whole_though_the_one_before_was_cancelled(
-    disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_image_after_cancellation_is_whole(disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch) -> None:
     is_begun, may_end = threading.Event(), threading.Event()
     journal, rename = disk_cursors.cursors.log.journal, disk_cursors.disk.rename
     await disk_cursors.cursors.seek(SUB, TOPIC, 7)

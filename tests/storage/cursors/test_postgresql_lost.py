@@ -260,9 +260,7 @@ async def test_a_seek_whose_answer_was_lost_is_not_done_a_second_time(split_node
     assert await split_nodes.near.position(SUB, TOPIC) == (55, 1, 0)
 
 
-async def test_a_change_whose_answer_is_lost_is_told_as_unknown(
-    split_nodes: SplitNodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_change_without_an_answer_is_unknown(split_nodes: SplitNodes, monkeypatch: pytest.MonkeyPatch) -> None:
     seeking = await split_nodes.lose_answer(split_nodes.far.seek(SUB, TOPIC, 50))
     monkeypatch.setattr(postgresql, "CALL_SECONDS", 1.0)
 

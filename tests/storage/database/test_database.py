@@ -179,8 +179,7 @@ async def test_on_a_full_disk_room_is_asked_for_once_and_nothing_is_stored_by_ha
     with contextlib.nullcontext() if helps else pytest.raises(RegistryUnavailable, match="^Backend Error$"):
         await disk.database.write(disk.fill)
 
-    assert disk.asked == 1
-    assert await disk.database.read(count_projects) == (60 if helps else 0)
+    assert (disk.asked, await disk.database.read(count_projects)) == (1, 60 if helps else 0)
     await disk.database.close()
 
 
@@ -231,9 +230,7 @@ async def test_one_asks_for_all_while_it_is_away_and_all_go_on_when_it_is_back()
     assert patience.away is None
 
 
-async def test_a_call_waits_so_long_and_the_reason_is_kept_and_then_nobody_waits_but_one_asks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_call_waits_so_long_the_reason_is_kept_and_then_only_one_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     server, patience = Server(), Patience(2 * PATIENCE_SECONDS)
     server.away = True
     call = asyncio.create_task(patience.keep_trying(server.attempt))

@@ -42,8 +42,7 @@ async def test_an_entry_that_had_its_time_goes_and_fills_under_way_stay() -> Non
     slow.released.set()
     await filling
 
-    assert await cache.find("a", answer("new")) == "new"
-    assert await cache.find("b", no_fill) == "B"
+    assert (await cache.find("a", answer("new")), await cache.find("b", no_fill)) == ("new", "B")
 
 
 async def test_what_is_known_is_what_a_hit_would_be() -> None:
@@ -114,8 +113,7 @@ async def test_each_kind_is_forgotten_as_its_cache_says() -> None:
 
     hub.apply([Invalidation("topic", ("a",))])
 
-    assert await topics.find("a", answer("other")) == "other"
-    assert await topics.find("b", answer("other")) == "value"
+    assert (await topics.find("a", answer("other")), await topics.find("b", answer("other"))) == ("other", "value")
 
 
 async def test_everything_is_forgotten_for_a_kind_nobody_knows() -> None:

@@ -66,9 +66,7 @@ def shared_folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("mode", ["transaction", "statement"])
-async def test_a_pooler_but_by_the_session_is_refused_with_the_reason(
-    postgres_url: str, shared_folder: Path, mode: str
-):
+async def test_a_pooler_but_by_the_session_is_refused_with_a_reason(postgres_url: str, shared_folder: Path, mode: str):
     with pooler(shared_folder, postgres_url, mode) as through, pytest.raises(Unusable) as refused:
         async with open_registry_at(through):
             pass

@@ -57,8 +57,7 @@ async def test_a_change_on_one_node_counts_on_the_other(nodes: tuple[Registry, R
     await new_topic(one, project, T, "X")
     await new_subscription(one, project)
     assert await two.subscriptions.find(project.id, S) is not None
-    assert (await two.topics.find(project.id, T)).schema.revision == 1
-    assert (await two.projects.find("P")) == project
+    assert ((await two.topics.find(project.id, T)).schema.revision, await two.projects.find("P")) == (1, project)
     assert "publisher" not in (await two.users.principal(token)).project_roles[project.id]
 
     await one.users.set_roles(anna.id, project.id, ("publisher",))
@@ -70,12 +69,11 @@ async def test_a_change_on_one_node_counts_on_the_other(nodes: tuple[Registry, R
     async def is_known() -> bool:
         topic = await two.topics.find(project.id, T)
         return (
-            (await two.subscriptions.find(project.id, S)).ack_deadline_seconds == 99
-            and topic.authorized == {anna.id}
+            (await two.subscriptions.find(project.id, S)).ack_deadline_seconds == 99 and topic.authorized == {anna.id}
             and topic.schema.revision == 2
             and (await two.users.principal(token)).project_roles[project.id] == {"publisher"}
             and await two.projects.find("P") is None
-        )
+        )  # fmt: skip
 
     await wait_until_async(is_known)
 
@@ -92,8 +90,7 @@ async def test_what_was_revoked_of_an_identity_is_dead_everywhere(nodes: tuple[R
     await one.named_tokens.create(anna.id, "ci", expires_on=None, rights=None, created_by=None, key=public_key())
     logins = KeyLogins(two, SystemClock(), 30)
     signed = program_keys.sign_token(time.time())
-    robot = await logins.principal(signed)
-    assert robot is not None
+    assert await logins.principal(signed) is not None
     assert None not in [await two.users.principal(each) for each in named]
     assert None not in [await two.bindings.principal(issuer.url, subject) for subject in "ab"]
     assert await two.issuers.all() == (issuer,)
@@ -134,8 +131,7 @@ async def test_a_listening_connection_that_was_ended_is_made_anew(nodes: tuple[R
     anna = await make_user(one, "anna")
     assert await two.users.principal(str(anna.token)) is not None
 
-    ended = await asyncio.to_thread(end_listening, url)
-    assert ended == 2
+    assert await asyncio.to_thread(end_listening, url) == 2
     await one.users.refresh_token(anna.id)
 
     async def is_dead() -> bool:
@@ -203,8 +199,7 @@ async def test_every_text_sqlite_keeps_is_kept(url: str, text: str) -> None:
 
         assert (await registry.projects.find(text)) == project
         assert await registry.projects.find(f"{text}x") is None
-        anna = await registry.users.by_name("anna")
-        assert anna.description == text
+        assert (await registry.users.by_name("anna")).description == text
         with pytest.raises(AlreadyExists):
             await registry.projects.create(text, "", None)
 

@@ -49,8 +49,7 @@ def link(server: Postgres) -> Iterator[Link]:
 
 @pytest.fixture
 async def linked_registry(server: Postgres, database: str, link: Link) -> AsyncIterator[Registry]:
-    url = server.url(database).replace(f":{server.port(1)}/", f":{link.port}/")
-    async with open_registry_at(url) as registry:
+    async with open_registry_at(server.url(database).replace(f":{server.port(1)}/", f":{link.port}/")) as registry:
         yield registry
 
 
@@ -143,9 +142,7 @@ async def hold_commit(
         yield connection, making
 
 
-async def test_a_commit_without_answer_counts_once(
-    server: Postgres, database: str, linked_registry: Registry, link: Link
-):
+async def test_an_unanswered_commit_counts_once(server: Postgres, database: str, linked_registry: Registry, link: Link):
     async with hold_commit(server, database, linked_registry) as (_, making):
         link.cut()
     link.restore()
@@ -172,9 +169,7 @@ async def test_a_commit_whose_answer_is_lost_with_the_server_is_said_to_be_unkno
     link.restore()
 
 
-async def test_a_commit_that_was_undone_is_done_again(
-    server: Postgres, database: str, linked_registry: Registry
-) -> None:
+async def test_a_commit_undone_is_done_again(server: Postgres, database: str, linked_registry: Registry) -> None:
     async with hold_commit(server, database, linked_registry) as (connection, making):
         connection.execute(IS_ONE_WAITING.replace("count(*)", "pg_terminate_backend(pid)"))
         await wait_until_async(lambda: connection.execute(IS_ONE_WAITING).fetchone() == (0,))
@@ -202,9 +197,7 @@ async def test_a_frozen_server_is_waited_for_but_not_for_ever(server: Postgres, 
         assert await registry.idempotency.bytes_of(topic) in (0, 1)
 
 
-async def test_a_black_holed_node_trusts_nothing(
-    server: Postgres, database: str, linked_registry: Registry, link: Link
-) -> None:
+async def test_cut_nodes_trust_nothing(server: Postgres, database: str, linked_registry: Registry, link: Link) -> None:
     """Black-holed: the connection stays open, and no packets arrive."""
     await wait_until_trusted(linked_registry)
     async with open_registry_at(server.url(database)) as other:

@@ -42,8 +42,7 @@ class MemoryIdempotencyStore:
         row = self._rows.get((topic, key))
         if row is None:
             return None
-        age = self.clock.wall() - row.since
-        return Claim(row.content, row.end, age, row.version, row.appended)
+        return Claim(row.content, row.end, self.clock.wall() - row.since, row.version, row.appended)
 
     async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
         self._check()

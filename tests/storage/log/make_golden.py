@@ -51,10 +51,9 @@ async def write(log: EmbeddedLog, engine: Embedded) -> None:
 def make_append(number: int) -> list[Message]:
     """Return the messages of an append; some have ordering keys."""
     return [
-        message(f"plain{number}"),
-        message(f"keyed{number}", {}, "bed 4"),
+        message(f"plain{number}"), message(f"keyed{number}", {}, "bed 4"),
         message(f"both{number}", {"n": str(number)}, 'b\u00e9d "5",'),
-    ]
+    ]  # fmt: skip
 
 
 async def write_ordering_keys(log: EmbeddedLog) -> None:

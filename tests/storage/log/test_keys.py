@@ -20,8 +20,7 @@ async def test_an_append_with_a_key_already_seen_returns_the_first_answer(log: L
     await engine.let_pass(10)
     await log.append(topic, texts("c"))
 
-    assert await log.append(topic, texts("a", "b"), key="k") == first
-    assert await log.bounds(topic) == Bounds(0, 3)
+    assert (await log.append(topic, texts("a", "b"), key="k"), await log.bounds(topic)) == (first, Bounds(0, 3))
 
 
 async def test_a_key_with_other_content_is_refused_and_the_order_of_attributes_does_not_count(log: Log, topic: TopicId):
@@ -73,9 +72,7 @@ async def test_an_empty_or_long_key_is_refused_and_nothing_is_stored(log: Log, t
     assert await log.bounds(topic) == Bounds(0, 0)
 
 
-async def test_what_another_process_remembered_of_a_content_stays_valid(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_another_process_remembered_stays_valid(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each process hashes contents with its own secret, which it stores with the hash."""
     async with engine.open_log() as log:
         topic = await new_topic(log)

@@ -36,8 +36,7 @@ async def test_messages_keep_their_offsets_and_times_and_what_is_published_goes_
 
     async with engine.open_log() as log:
         assert await all_stored(log, topic) == messages
-        assert await log.bounds(topic) == Bounds(1000, 1005)
-        assert await log.totals(topic) == (1005, 4321, start + 500)
+        assert (await log.bounds(topic), await log.totals(topic)) == (Bounds(1000, 1005), (1005, 4321, start + 500))
         for time, offset in [(0, 1000), (start, 1000), (start + 1, 1002), (start + 3, 1002), (start + 4, 1004)]:
             assert await log.offset_at(topic, time) == offset
         assert await log.offset_at(topic, start + 501) is None
@@ -57,8 +56,7 @@ async def test_bytes_are_counted_of_messages_that_came_after_the_topic_was_made(
     await log.load(topic, yield_batches(messages[:2]), count_from=3)
     await log.load(topic, yield_batches(messages[2:]), count_from=3)
 
-    assert await all_stored(log, topic) == messages
-    assert await log.totals(topic) == (5, 16, start)
+    assert (await all_stored(log, topic), await log.totals(topic)) == (messages, (5, 16, start))
 
 
 async def test_a_topic_whose_messages_are_all_gone_goes_on_at_its_end(log: Log):
@@ -67,8 +65,7 @@ async def test_a_topic_whose_messages_are_all_gone_goes_on_at_its_end(log: Log):
     await log.create(topic, origin=Origin(500, 9000))
     await log.load(topic, yield_batches())
 
-    assert await log.bounds(topic) == Bounds(500, 500)
-    assert await log.totals(topic) == (500, 9000, None)
+    assert (await log.bounds(topic), await log.totals(topic)) == (Bounds(500, 500), (500, 9000, None))
     assert list(await log.read(topic, 0, max_messages=10, max_bytes=1000)) == []
     assert (await log.append(topic, texts("a"))).first == 500
 
@@ -81,8 +78,7 @@ async def test_holes_stay_holes(log: Log, engine: Engine):
     await log.load(topic, yield_batches(messages[:3], messages[3:]))
 
     assert await all_stored(log, topic) == messages
-    assert (await log.bounds(topic)).end == 21
-    assert (await log.append(topic, texts("a"))).first == 21
+    assert ((await log.bounds(topic)).end, (await log.append(topic, texts("a"))).first) == (21, 21)
 
 
 async def test_loading_goes_on_where_it_was_broken_off(log: Log, engine: Engine):
@@ -142,8 +138,7 @@ async def test_ends_and_bytes_outlive_the_segments_they_were_loaded_into():
         assert await log.bounds(full) == Bounds(2100, 2100)
 
     async with engine.open_log() as log:
-        assert await log.bounds(full) == Bounds(2100, 2100)
-        assert await log.bounds(empty) == Bounds(900, 900)
+        assert (await log.bounds(full), await log.bounds(empty)) == (Bounds(2100, 2100), Bounds(900, 900))
         assert [(await log.totals(each)).bytes for each in (full, empty)] == [55, 77]
 
 

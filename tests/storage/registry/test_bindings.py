@@ -34,8 +34,7 @@ async def test_a_binding_is_found_as_it_was_made(registry: Registry, anna: User,
     made = await registry.bindings.create(anna.id, MAIN, ISSUER, SUBJECT, created_by=root.id)
 
     assert made == Binding(anna.name, MAIN, ISSUER, SUBJECT, clock.wall(), root.name, by_login=False)
-    assert await registry.bindings.of(anna.id) == [made]
-    assert await registry.bindings.of(root.id) == []
+    assert (await registry.bindings.of(anna.id), await registry.bindings.of(root.id)) == ([made], [])
 
 
 async def test_an_identity_stands_for_its_user_with_what_that_may_now(registry: Registry, project: Project) -> None:

@@ -57,8 +57,7 @@ async def test_what_was_filled_in_is_read_out_again(registry: Registry):
     assert (project.name, project.created_by) == ("P", "u")
     assert membership == LINES[2]
     assert (made.name, made.authorized) == ("T", ("u",))
-    assert await registry.topics.ids() == {topic}
-    assert await registry.idempotency.bytes_of(topic) == 123
+    assert (await registry.topics.ids(), await registry.idempotency.bytes_of(topic)) == ({topic}, 123)
     assert (await registry.users.by_token("t")).name == "u"
 
 

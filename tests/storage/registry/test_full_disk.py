@@ -61,12 +61,10 @@ async def world(tmp_path: Path) -> AsyncIterator[FilledRegistry]:
 
 Act = Callable[[FilledRegistry], Awaitable[object]]
 GROWING_ACTS: dict[str, Act] = {
-    "a project": lambda w: make_project(w.registry, "Q"),
-    "a user": lambda w: make_user(w.registry, "v"),
+    "a project": lambda w: make_project(w.registry, "Q"), "a user": lambda w: make_user(w.registry, "v"),
     "more about a user": lambda w: w.registry.users.update(w.user.id, UserDetails(description="d"), None),
     "a topic": lambda w: new_topic(w.registry, w.project, "t"),
-    "a subscription": lambda w: new_subscription(w.registry, w.project, "s"),
-    "a snapshot": lambda w: w.snapshot("n"),
+    "a subscription": lambda w: new_subscription(w.registry, w.project, "s"), "a snapshot": lambda w: w.snapshot("n"),
     "a schema": lambda w: new_schema(w.registry, w.project, "x"),
     "an access list": lambda w: w.registry.topics.set_access_list(w.project.id, T, ["u"]),
     "labels": lambda w: w.registry.topics.set_labels(w.project.id, T, {"a": "b"}),
@@ -74,7 +72,7 @@ GROWING_ACTS: dict[str, Act] = {
     "a binding": lambda w: w.registry.bindings.create(w.user.id, "c", "https://i", "t", created_by=None),
     "an idempotency key, with the log on Kafka": lambda w: w.registry.idempotency.claim(w.topic.id, b"k", b"c", 0, "m"),
     "a registration": lambda w: w.registry.registrations.create(Applicant("r", "e", "", "", "", "")),
-}
+}  # fmt: skip
 ALLOWED_ACTS: dict[str, Act] = {
     "an audit event": lambda w: w.registry.audit.add([event()]),
     "another token": lambda w: w.registry.users.refresh_token(w.user.id),

@@ -40,11 +40,9 @@ async def test_everything_is_there_after_a_restart(registry_url: str) -> None:
         topic = await registry.topics.find(project.id, "T")
 
     async with open_registry_at(registry_url, ManualClock()) as registry:
-        assert await registry.projects.find("P") == project
-        assert await registry.topics.find(project.id, "T") == topic
+        assert (await registry.projects.find("P"), await registry.topics.find(project.id, "T")) == (project, topic)
         found = await registry.users.by_name(user.name)
-        assert found.token == user.token
-        assert found.memberships[0].topics == ("T",)
+        assert (found.token, found.memberships[0].topics) == (user.token, ("T",))
 
 
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

@@ -78,9 +78,7 @@ async def test_names_are_case_sensitive(project: Project, listed_resource: Liste
     assert await listed_resource.records.ids() == {made.id}
 
 
-async def test_an_access_list_is_kept_in_order_at_once(
-    registry: Registry, project: Project, listed_resource: ListedResource
-) -> None:
+async def test_an_access_list_is_ordered(registry: Registry, project: Project, listed_resource: ListedResource) -> None:
     users = {name: await make_user(registry, name, {project.id: ()}) for name in ("a", "b", "c")}
     await listed_resource.make()
     await listed_resource.find()
@@ -93,9 +91,7 @@ async def test_an_access_list_is_kept_in_order_at_once(
     assert (await listed_resource.find()).authorized == set()
 
 
-async def test_pages_may_be_cut_to_those_that_list_a_user(
-    registry: Registry, project: Project, listed_resource: ListedResource
-) -> None:
+async def test_pages_are_cut_to_one_user(registry: Registry, project: Project, listed_resource: ListedResource) -> None:
     user = await make_user(registry, "anna", {project.id: ()})
     for name in ("b", "a", "c"):
         await listed_resource.make(name)
@@ -109,9 +105,7 @@ async def test_pages_may_be_cut_to_those_that_list_a_user(
     assert ([each.name for each in hers.items], hers.total) == (["a"], 1)
 
 
-async def test_labels_are_those_it_was_made_with_and_changed_ones_count_at_once(
-    project: Project, listed_resource: ListedResource
-):
+async def test_labels_are_those_it_was_made_with_and_changes_count(project: Project, listed_resource: ListedResource):
     made = await listed_resource.make(labels=LABELS)
     assert made.labels == LABELS
     assert await listed_resource.find() == made
@@ -133,10 +127,8 @@ async def test_deleting_takes_everything_the_project_owns(registry: Registry, to
 
     assert await registry.projects.delete(project.id) == ([topic.id], [subscription.id])
     assert await registry.projects.find("P") is None
-    assert await registry.topics.ids() == {kept.id}
-    assert await registry.subscriptions.ids() == set()
-    left = await registry.users.by_id(anna.id)
-    assert [entry.project for entry in left.memberships] == ["other"]
+    assert (await registry.topics.ids(), await registry.subscriptions.ids()) == ({kept.id}, set())
+    assert [entry.project for entry in (await registry.users.by_id(anna.id)).memberships] == ["other"]
 
 
 async def test_a_topic_made_again_is_another_one(registry: Registry, project: Project, topic: Topic) -> None:
@@ -204,9 +196,7 @@ async def test_of_many_parallel_decisions_on_a_registration_one_counts(registry:
 
     accepts = [registry.registrations.accept(asked.id, None) for _ in range(20)]
     declines = [registry.registrations.decline(asked.id, None, "no") for _ in range(20)]
-    outcomes = await asyncio.gather(*accepts, *declines)
-
-    assert sum(bool(outcome) for outcome in outcomes) == 1
+    assert sum(bool(outcome) for outcome in await asyncio.gather(*accepts, *declines)) == 1
 
 
 async def test_a_user_and_its_registration_are_not_made_both(registry: Registry) -> None:
@@ -236,9 +226,7 @@ async def test_those_that_expire_come_oldest_first(registry: Registry, project: 
     await new_expiring(registry, project, "stays", ParallelOptions())
     await new_expiring(registry, project, "ordered", None)
 
-    listed = await registry.subscriptions.expiring()
-
-    assert listed == [
+    assert await registry.subscriptions.expiring() == [
         Expiring(each.id, Title(project.name, each.name), TTL, clock.wall(), clock.wall()) for each in made
     ]
 

@@ -85,9 +85,7 @@ KINDS: list[tuple[str, int, Make]] = [
 
 
 @pytest.mark.parametrize(("quota", "limit", "make"), KINDS)
-async def test_of_many_at_once_only_as_many_are_made_as_the_quota_allows(
-    registry: Registry, project: Project, quota: str, limit: int, make: Make
-) -> None:
+async def test_a_race_keeps_the_quota(registry: Registry, project: Project, quota: str, limit: int, make: Make) -> None:
     await registry.projects.change_quotas(project.id, {quota: limit})
     made = await asyncio.gather(*(make(registry, project, f"n{n}") for n in range(8)), return_exceptions=True)
 

@@ -80,9 +80,7 @@ async def test_what_is_gone_cannot_be_changed(registry: Registry, project: Proje
 
 
 @pytest.mark.parametrize("many", [0, 1000])
-async def test_pages_of_few_members_and_of_many_are_alike(
-    registry: Registry, project: Project, monkeypatch: pytest.MonkeyPatch, many: int
-) -> None:
+async def test_pages_agree(registry: Registry, project: Project, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
     monkeypatch.setattr("ams.storage.registry.users._MANY", many)
     for number in range(6):
         await make_user(registry, f"u{number}", {project.id: ()} if number % 2 else {})

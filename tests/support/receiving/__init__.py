@@ -74,8 +74,7 @@ class Receiving:
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self._trust, timeout=PATIENCE_SECONDS)
         try:
             connection.request(method, path, body)
-            answer = connection.getresponse()
-            return msgspec.json.decode(answer.read(), type=kind)
+            return msgspec.json.decode(connection.getresponse().read(), type=kind)
         finally:
             connection.close()
 

@@ -83,8 +83,7 @@ def _refuse(conversation: Conversation, request: Received, words: Words) -> None
 def data_of(body: str) -> list[str]:
     """Return the data of a delivery's messages, decoded where it is base64 of text."""
     delivery = json.loads(body)
-    items = delivery.get("messages", [delivery])
-    return [_decode_data(item["message"]["data"]) for item in items]
+    return [_decode_data(item["message"]["data"]) for item in delivery.get("messages", [delivery])]
 
 
 def _decode_data(data: str) -> str:

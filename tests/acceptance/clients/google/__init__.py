@@ -40,9 +40,8 @@ def _npm(folder: Path) -> None:
 def _go(folder: Path) -> None:
     """Go itself keeps what it fetches and builds, for all clones of a machine."""
     wanted, here = (
-        _go_version((HERE / "go.mod").read_text()),
-        _go_version(_run_command(folder, "go", "env", "GOVERSION")),
-    )
+        _go_version((HERE / "go.mod").read_text()), _go_version(_run_command(folder, "go", "env", "GOVERSION")),
+    )  # fmt: skip
     if here < wanted:
         skip_without("go", f"Google's client for Go needs Go {wanted}, this is {here}")
     for name in ("go.mod", "go.sum"):

@@ -349,8 +349,7 @@ def test_jobs_in_xml_add_up_to_what_the_document_says() -> None:
         ("atlas", None, "pilot"),
     ]
     assert [row.get("levels") for row in rows] == [None, None]
-    assert [row["month"] for row in rows] == ["2024-03"] * 2
-    assert rows[0]["status"] == "completed"
+    assert ([row["month"] for row in rows], rows[0]["status"]) == (["2024-03"] * 2, "completed")
 
 
 def test_storage_of_roles_and_other_attributes_stays_apart() -> None:
@@ -361,8 +360,7 @@ def test_storage_of_roles_and_other_attributes_stays_apart() -> None:
 
     assert sum(row["used"] for row in rows) == sum(int(each.firstChild.data) for each in used) == 1000
     assert {row["site"] for row in rows} == {"SITE-F"}
-    owners = [(row["vo"], row.get("vo_role"), row.get("vo_attributes")) for row in rows]
-    assert owners == [
+    assert [(row["vo"], row.get("vo_role"), row.get("vo_attributes")) for row in rows] == [
         ("cms", None, None), ("cms", "cmsphedex", None), ("cms", "poweruser", None),
         ("cms", None, "authority=/O=Grid/CN=auth"),
     ]  # fmt: skip
@@ -462,9 +460,7 @@ def test_texts_are_read_by_their_mark_whatever_ends_lines(name: str, mark: bytes
     (ROLES, "</sr:SubjectIdentity>", "</sr:SubjectIdentity><sr:Site>OTHER</sr:Site>",
      "Site says something else than SubjectIdentity/Site"),
 ])  # fmt: skip
-def test_what_no_row_knows_or_contradicts_another_is_never_dropped_without_a_word(
-    document: str, old: str, new: str, reason: str
-) -> None:
+def test_unknown_or_contradictory_rows_never_go_unsaid(document: str, old: str, new: str, reason: str) -> None:
     assert old in document
     found, *others = records(document.replace(old, new, 1).encode(), NOW)
     assert str(found) == f"record 1: {reason}"

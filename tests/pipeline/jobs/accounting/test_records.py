@@ -109,9 +109,7 @@ def test_a_text_of_no_kind_we_know_is_refused_whole(first: str) -> None:
     ({"FQAN": "vo.access.egi.eu"}, ("vo.access.egi.eu", None, None)), ({"FQAN": "/"}, (None, "/", None)),
     ({"VO": "cms"}, ("cms", "/atlas", "Role=production")),
 ])  # fmt: skip
-def test_an_fqan_gives_vo_group_and_role_where_the_record_does_not(
-    names: dict[str, str], expected: tuple[str | None, ...]
-) -> None:
+def test_an_fqan_gives_missing_vo_group_and_role(names: dict[str, str], expected: tuple[str | None, ...]) -> None:
     [job] = read_records(text(INDIVIDUAL, {**JOB, **names}))
     assert (job.get("vo"), job.get("vo_group"), job.get("vo_role")) == expected
 
@@ -188,8 +186,7 @@ def test_a_bad_record_in_json_leaves_the_others() -> None:
     good, colour, negative, number, sender = read_json({**address_message(ADDRESS, *wrong), "Sender": "x"})
 
     assert good["record_id"] == "a1"
-    assert str(colour) == "record 2: unknown key 'Colour'"
-    assert str(negative) == "record 3: IPCount is negative: -1"
+    assert (str(colour), str(negative)) == ("record 2: unknown key 'Colour'", "record 3: IPCount is negative: -1")
     assert str(number) == "record 4: is not an object"
     assert str(sender) == "record 5: unknown key 'Sender beside UsageRecords'"
 
@@ -230,14 +227,10 @@ REFUSED_VALUES: dict[values.Read, list[object]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("read", "value"),
-    [
-        pytest.param(read, each, id=f"{read.__name__} {each!r:.30}")
-        for read in REFUSED_VALUES
-        for each in REFUSED_VALUES[read]
-    ],
-)
+@pytest.mark.parametrize(("read", "value"), [
+    pytest.param(read, each, id=f"{read.__name__} {each!r:.30}") for read in REFUSED_VALUES
+    for each in REFUSED_VALUES[read]
+])  # fmt: skip
 def test_other_values_are_refused_with_a_short_reason(read: values.Read, value: object) -> None:
     with pytest.raises(ValueError) as failed:
         read(value)
@@ -265,9 +258,8 @@ def test_zero_is_no_time_where_a_machine_still_runs() -> None:
 @pytest.mark.parametrize("text", ["{hepspec: 11.4, HEPscore23: 15.3}", '{"hepspec": 11.4, "HEPscore23": 15.2997}'])
 def test_levels_of_a_map_stand_in_the_order_of_their_names_with_three_digits(text: str) -> None:
     assert values.levels(text) == [
-        {"benchmark": "hepscore23", "level": Decimal("15.300")},
-        {"benchmark": "hepspec", "level": Decimal("11.400")},
-    ]
+        {"benchmark": "hepscore23", "level": Decimal("15.300")}, {"benchmark": "hepspec", "level": Decimal("11.400")},
+    ]  # fmt: skip
 
 
 def test_a_plain_normalised_value_is_of_hepspec() -> None:

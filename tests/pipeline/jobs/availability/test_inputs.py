@@ -70,8 +70,7 @@ def test_truth_tables_of_ones_own_take_the_place_of_the_usual_orders(tmp_path: P
 
     found = inputs(change_option(tmp_path, "operations_profile", profile)).rules[""]
 
-    assert found.available == ("OK",)
-    assert found.metric_operation.over(["CRITICAL", "OK"]) == "OK"
+    assert (found.available, found.metric_operation.over(["CRITICAL", "OK"])) == (("OK",), "OK")
     assert found.metric_operation.over(["CRITICAL", "WARNING"]) == "CRITICAL"
 
 
@@ -126,8 +125,7 @@ def test_a_profile_of_which_nothing_counts_is_passed_over_when_a_message_brought
     found = inputs(options, Lists(profiles={"2024-03-05": fits, "2024-03-06": other}))
 
     assert list(found.rules) == ["2024-03-05"]
-    assert found.unfit == ["2024-03-06"]
-    assert found.on("2024-03-07", NOW).rules.metrics == {"webdav": ("dav",)}
+    assert (found.unfit, found.on("2024-03-07", NOW).rules.metrics) == (["2024-03-06"], {"webdav": ("dav",)})
 
 
 NIGHT = {"start_time": "2024-03-05T00:00:00Z", "end_time": "2024-03-05T06:00:00Z"}
@@ -306,9 +304,7 @@ def test_lists_of_downtimes_hold_for_their_days(tmp_path: Path) -> None:
     ({"metric": "dav"}, "metric", (None, None, None, "dav")),
     ({"metric": "dav", "hostname": "w1", "group": "A"}, "metric", ("A", None, "w1", "dav")),
 ])  # fmt: skip
-def test_a_status_that_is_applied_holds_where_its_last_name_is(
-    change: dict[str, str], level: str, names: tuple[str | None, ...]
-) -> None:
+def test_a_status_holds_at_its_last_name(change: dict[str, str], level: str, names: tuple[str | None, ...]) -> None:
     request = msgspec.convert(
         {**NIGHT, "applied_status_changes": [{"state": "OK", **change}]}, documents.RecomputationRequest
     )

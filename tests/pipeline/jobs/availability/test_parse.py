@@ -21,11 +21,8 @@ RESULT = record(
 
 ENDPOINT = {"type": "SITES", "group": "A", "service": "webdav", "hostname": "w1", "tags": {"monitored": "1", "x": "y"}}
 DOWNTIME = {
-    "hostname": "w1",
-    "service": "webdav",
-    "start_time": "2024-03-05T00:00:00Z",
-    "end_time": "2024-03-06T00:00:00Z",
-}
+    "hostname": "w1", "service": "webdav", "start_time": "2024-03-05T00:00:00Z", "end_time": "2024-03-06T00:00:00Z",
+}  # fmt: skip
 PROFILE = {"profile": "P", "service": "webdav", "metric": "dav", "tags": None}
 
 

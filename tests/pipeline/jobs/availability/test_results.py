@@ -102,13 +102,10 @@ def monitored_job(
 
 @pytest.mark.long
 def test_only_days_with_news_are_computed(monitored_job: MonitoredJob) -> None:
-    told = [text for text in monitored_job.said if "compute" in text][:3]
-
-    assert told == [
-        "nothing to compute",
-        "computed 2024-03-04, 2024-03-05, 2024-03-06, 2024-03-07",
+    assert [text for text in monitored_job.said if "compute" in text][:3] == [
+        "nothing to compute", "computed 2024-03-04, 2024-03-05, 2024-03-06, 2024-03-07",
         "computed 2024-03-05, 2024-03-06, 2024-03-07",
-    ]
+    ]  # fmt: skip
     assert "<svg" in (monitored_job.work / "board.html").read_text()
 
 
@@ -158,9 +155,7 @@ def test_the_events_are_those_worked_by_hand(spark: SparkSession, monitored_job:
 
 
 @pytest.mark.long
-def test_each_result_says_from_which_message_it_came_and_what_is_none_is_set_aside(
-    spark: SparkSession, monitored_job: MonitoredJob
-) -> None:
+def test_results_name_their_message_and_others_are_set_aside(spark: SparkSession, monitored_job: MonitoredJob) -> None:
     work = monitored_job.work
     quarantine = quarantine_of(spark, work).read()
     stored = rows_of(spark, work / "tables" / "results")
@@ -185,9 +180,7 @@ def test_events_are_published_each_once(spark: SparkSession, monitored_job: Moni
 
 
 @pytest.mark.long
-def test_a_request_changes_what_it_names_until_it_is_withdrawn(
-    spark: SparkSession, monitored_job: MonitoredJob
-) -> None:
+def test_a_request_changes_what_it_names_until_withdrawn(spark: SparkSession, monitored_job: MonitoredJob) -> None:
     before = figures(spark, monitored_job.work)
     for request in ("a", "b"):
         monitored_job.run(recomputations=str(EXAMPLE_FOLDER / f"request_{request}.json"))
@@ -235,8 +228,7 @@ def test_the_figures_of_made_up_days_are_those_of_the_oracle(spark: SparkSession
     for day in (EVE, DATE):
         expected = oracle.day_figures(made, paths, day)
         found = rows(figures.where(F.col("date") == day.isoformat()), *FIGURES)
-        assert {row[:4]: row[4:] for row in found} == expected
-        assert len(found) == len(expected)
+        assert ({row[:4]: row[4:] for row in found}, len(found)) == (expected, len(expected))
 
 
 def events(spark: SparkSession, *times: str) -> DataFrame:
@@ -263,5 +255,4 @@ def test_an_event_is_published_once(spark: SparkSession, garden: Garden, tmp_pat
 
     found = [json.loads(row["data"]) for row in messages.orderBy("offset").collect()]
     assert [each["ts_monitored"][11:19] for each in found] == ["09:00:00", "10:00:00", "11:00:00"]
-    assert found[0].keys() == {*EVENTS.names, "ts_processed"}
-    assert found[0]["date"] == "20240305"
+    assert (found[0].keys(), found[0]["date"]) == ({*EVENTS.names, "ts_processed"}, "20240305")

@@ -39,6 +39,7 @@ from ams.pipeline.jobs.availability.timelines import (
 )
 from ams.pipeline.report import plots
 
+Changes = list[tuple[Place, int, str]]
 EVE, TODAY = "2024-03-04", "2024-03-05"
 RULES = ProfileRules(
     metrics={"ce": ("jobs", "tcp"), "se": ("dav",)}, metric_operation=AND, profile_operation=AND,
@@ -56,7 +57,7 @@ def inputs(day: str = TODAY, *down: Downtime, until: int = DAY, eve: DayInputs |
     return DayInputs(day, RULES, {"A": dict.fromkeys(HOSTS, "https://page.example/")}, over, until=until, eve=eve)
 
 
-def collect_results(results: list[tuple[Place, int, str]]) -> dict[Place, list[ProbeResult]]:
+def collect_results(results: Changes) -> dict[Place, list[ProbeResult]]:
     held: dict[Place, list[ProbeResult]] = {}
     for measured, second, status in results:
         held.setdefault(measured, []).append(ProbeResult(second, status, "mon1", f"{status} at {second}"))
@@ -65,9 +66,7 @@ def collect_results(results: list[tuple[Place, int, str]]) -> dict[Place, list[P
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(ONE_RESULT, max_size=12), st.lists(ONE_RESULT, max_size=4), st.randoms(use_true_random=False))
-def test_at_every_second_the_site_is_what_its_parts_come_to(
-    today: list[tuple[Place, int, str]], eve: list[tuple[Place, int, str]], random: Random
-) -> None:
+def test_at_every_second_the_site_is_what_its_parts_come_to(today: Changes, eve: Changes, random: Random) -> None:
     shuffled = today * 2
     random.shuffle(shuffled)
     found = timelines_of(inputs(), "A", collect_results(today), collect_results(eve))
@@ -84,9 +83,7 @@ def test_at_every_second_the_site_is_what_its_parts_come_to(
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(ONE_RESULT, max_size=12), st.lists(ONE_RESULT, max_size=4))
-def test_there_is_an_event_for_each_change_and_no_other(
-    today: list[tuple[Place, int, str]], eve: list[tuple[Place, int, str]]
-) -> None:
+def test_there_is_an_event_for_each_change_and_no_other(today: Changes, eve: Changes) -> None:
     results = {TODAY: collect_results(today), EVE: collect_results(eve)}
     rows = list(site_rows("A", results, [inputs(eve=inputs(EVE))], "Critical", 3600))
     stretches = [row for row in rows if "event" not in row and row["type"] == "endpoint_group"]
@@ -95,12 +92,11 @@ def test_there_is_an_event_for_each_change_and_no_other(
     inner = [row for row in stretches if row["start"] > 0]
     changes = [event for event in events if event["repeat"] == "false"]
 
-    assert stretches[0]["start"] == 0
-    assert stretches[-1]["end"] == DAY
+    assert (stretches[0]["start"], stretches[-1]["end"]) == (0, DAY)
     assert len(changes) - len(inner) in (0, 1)  # one more when the day begins with another status than the one before
 
 
-def list_events(results: list[tuple[Place, int, str]], here: DayInputs, kind: str) -> list[dict[str, object]]:
+def list_events(results: Changes, here: DayInputs, kind: str) -> list[dict[str, object]]:
     rows = site_rows("A", {TODAY: collect_results(results)}, [here], "Critical", DAY)
     return [{"date": row["date"], **row["event"]} for row in rows if "event" in row and row["type"] == kind]
 
@@ -110,9 +106,7 @@ DOWNTIME = Downtime("2024-03-05T02:00:00Z", "2024-03-05T03:00:00Z", hostname="s1
 
 
 def test_an_event_of_the_site_names_the_metric_that_caused_it_and_all_around_it() -> None:
-    results = [*ALL_OK, (MEASURED_PLACES[4], 3600, "CRITICAL")]
-
-    [event] = list_events(results, inputs(), "endpoint_group")
+    [event] = list_events([*ALL_OK, (MEASURED_PLACES[4], 3600, "CRITICAL")], inputs(), "endpoint_group")
 
     four = ["CRITICAL", "OK", "2024-03-05T01:00:00Z", "2024-03-05T00:00:00Z"]
     place = {"report": "Critical", "type": "endpoint_group", "date": "2024-03-05", "endpoint_group": "A"}
@@ -147,8 +141,7 @@ def test_what_has_not_happened_yet_is_not_told() -> None:
 
 
 def test_a_site_without_anything_that_counts_has_no_timeline() -> None:
-    found = timelines_of(inputs(), "B", {}, {})
-    assert found == {}
+    assert timelines_of(inputs(), "B", {}, {}) == {}
     assert list(site_rows("B", {}, [inputs()], "Critical", DAY)) == []
 
 

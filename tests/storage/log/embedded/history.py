@@ -174,12 +174,9 @@ class History:
     def _check_unanswered(self, told: TopicHistory, stored: dict[int, bytes]) -> None:
         """Check that a stored append without an answer was requested, was not refused, and is whole."""
         known = {
-            offset
-            for attempt in told.answered_attempts
-            for each in (attempt.answer, attempt.earlier)
-            if each
+            offset for attempt in told.answered_attempts for each in (attempt.answer, attempt.earlier) if each
             for offset in range(each.first, each.first + each.count)
-        }
+        }  # fmt: skip
         rest = [fragment for offset, fragment in sorted(stored.items()) if offset not in known]
         unknown = [each.fragments for each in told.attempts if each.answer is None and each.in_doubt]
         while rest:
@@ -197,8 +194,7 @@ class History:
                 continue
             await attempt.ask(log, topic)
             assert attempt.answer is not None
-            gone = self.limited and before is not None and before.first < (await log.bounds(topic)).oldest
-            if gone:
+            if self.limited and before is not None and before.first < (await log.bounds(topic)).oldest:
                 attempt.earlier = before  # it was being deleted: the power may fail before that
             elif before is not None:
                 assert attempt.answer == before, "a key was forgotten"

@@ -45,8 +45,7 @@ class Positions:
         asked = [await facts(cursors, key) for key in keys]  # they move in memory at once
         moving = asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*beside)
-        answers = await moving
-        for key, after, answer in zip(keys, asked, answers, strict=True):
+        for key, after, answer in zip(keys, asked, await moving, strict=True):
             if answer is True:  # earlier unknown outcomes do not count any more
                 self.lawful = {each: states[:1] for each, states in self.lawful.items()} | {key: [after]}
                 self.outcomes.append("moved")

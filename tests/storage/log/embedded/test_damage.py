@@ -94,8 +94,7 @@ async def test_a_record_damaged_while_the_log_is_open_is_left_out_counted_and_to
         assert [each.offset for each in before] == [3, 4]
         assert [each.offset for each in after] == list(range(6, MESSAGES))
         assert again == after
-        assert log.damaged_places == 1
-        assert (await log.append(topic, texts("next"))).first == MESSAGES
+        assert (log.damaged_places, (await log.append(topic, texts("next"))).first) == (1, MESSAGES)
 
 
 async def test_when_the_last_record_is_damaged_reads_are_empty_and_its_id_is_not_given_again(engine: Embedded):
@@ -229,8 +228,7 @@ def test_a_sound_folder_is_said_to_be_sound_with_all_that_is_in_it(sound_engine:
     report = check(sound_engine.folder, files=sound_engine.disk)
 
     assert not report.damage
-    assert report.torn == ()
-    assert report.messages == 30
+    assert (report.torn, report.messages) == ((), 30)
     assert report.segments == report.indexes + 1 == len(sound_engine.disk.paths(".log"))
     assert report.bytes == sum(len(sound_engine.disk.content(path)) for path in sound_engine.disk.paths(".log"))
 

@@ -41,8 +41,7 @@ async def test_failed_bytes_never_return(engine: Embedded, call: str, ending: st
 
     assert list((await read_all(log, topic)).values()) == fragments(texts("before", "after"))
     assert await log.append(topic, texts("after"), key="k") == after
-    assert (await log.append(topic, texts("next"))).first == 2
-    assert log.recovered.damage == ()
+    assert ((await log.append(topic, texts("next"))).first, log.recovered.damage) == (2, ())
 
 
 async def test_without_a_new_segment_appends_fail_and_reads_go_on(engine: Embedded, log: EmbeddedLog, topic: TopicId):
@@ -71,8 +70,7 @@ async def test_a_failed_create_or_drop_leaves_the_topic_as_it_was(engine: Embedd
         with pytest.raises(error):
             await call
 
-    assert await log.topics() == {topic}
-    assert (await log.append(topic, texts("a"))).first == 0
+    assert (await log.topics(), (await log.append(topic, texts("a"))).first) == ({topic}, 0)
 
 
 async def test_a_seal_that_fails_is_tried_again_and_costs_nothing(engine: Embedded):
@@ -127,9 +125,8 @@ async def test_a_failure_not_ruled_out_is_an_unknown_outcome(engine: Embedded, e
 
     assert await log.topics() == {topic, other}
     assert list((await read_all(log, topic)).values()) in (
-        fragments(texts("before")),
-        fragments(texts("before", "in doubt")),
-    )
+        fragments(texts("before")), fragments(texts("before", "in doubt")),
+    )  # fmt: skip
     assert (await log.append(topic, texts("in doubt"), key="k")).first == 1
     assert (await log.append(topic, texts("refused"), key="l")).first == 2
     assert await all_fragments(log, topic) == fragments(texts("before", "in doubt", "refused"))
@@ -190,8 +187,7 @@ async def test_a_segment_without_a_first_sync_is_unused(engine: Embedded, call: 
     log = await reopen_log(engine, log, "power loss")
 
     assert engine.disk.paths(".log") == [f"/log/7d/{number:016d}.log" for number in (1, 3)]
-    assert await all_fragments(log, topic) == fragments(texts("a"))
-    assert log.recovered.damage == ()
+    assert (await all_fragments(log, topic), log.recovered.damage) == (fragments(texts("a")), ())
 
 
 @pytest.mark.parametrize("seed", range(5))

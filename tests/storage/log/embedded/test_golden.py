@@ -56,13 +56,11 @@ async def assert_golden(log: EmbeddedLog) -> None:
     assert [each.time for each in await log.read(HOURLY, 0, max_messages=9, max_bytes=9999)] == [
         START + 1000 * n for n in range(1, 7)
     ]
-    assert await log.offset_at(MOVED, START + 3500) == 3
-    assert (await log.totals(WEEKLY)).bytes == 18 * 8 + 17
+    assert (await log.offset_at(MOVED, START + 3500), (await log.totals(WEEKLY)).bytes) == (3, 18 * 8 + 17)
     for number in range(6):
         answer = await log.append(MOVED, [message(f"moved{number}")], key=f"key{number}")
         assert answer == Appended(number, 1, START + 1000 * (number + 1))
-    again = await log.append(YEARLY, [message("yearly")], key="the key of the year")
-    assert again == Appended(0, 1, START + 6000)
+    assert await log.append(YEARLY, [message("yearly")], key="the key of the year") == Appended(0, 1, START + 6000)
 
 
 async def assert_ordering_keys(log: EmbeddedLog, topic: TopicId) -> None:

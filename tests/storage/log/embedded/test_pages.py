@@ -55,8 +55,7 @@ async def test_a_question_that_needs_more_than_the_budget_is_answered_and_loads_
 
 async def test_questions_at_once_do_not_take_from_each_other(pages: Pages) -> None:
     questions = [Question(pages, range(first, first + 30)) for first in (100, 200, 300)]
-    answers = await asyncio.gather(*map(pages.look_up, questions))
-    assert answers == [sum(question.numbers) for question in questions]
+    assert await asyncio.gather(*map(pages.look_up, questions)) == [sum(question.numbers) for question in questions]
     assert all(question.loaded == list(question.numbers) for question in questions)
 
 
@@ -81,8 +80,7 @@ MEMORY = 2**19
 
 
 async def read_fragments(log: EmbeddedLog, topic: TopicId, start: int, most: int = 100) -> list[Fragment]:
-    found = await log.read(topic, start, max_messages=most, max_bytes=10**6)
-    return [each.fragment for each in found]
+    return [each.fragment for each in await log.read(topic, start, max_messages=most, max_bytes=10**6)]
 
 
 @pytest.mark.parametrize("cold", [False, True])

@@ -50,11 +50,8 @@ async def test_a_copy_has_all_that_was_answered_before_and_nothing_by_half(engin
             parts = await parts_now(log)
             await log.append(topics[0], texts("later"))
             stored[topics[0]] += 1
-            copy = copy_parts(engine, parts)
-
-            async with copy.open_log() as again:
-                assert again.recovered.damage == ()
-                assert again.recovered.trimmed == ()
+            async with copy_parts(engine, parts).open_log() as again:
+                assert (again.recovered.damage, again.recovered.trimmed) == ((), ())
                 ends = {topic: (await again.bounds(topic)).end for topic in topics}
                 assert ends == stored | {topics[0]: stored[topics[0]] - 1}
                 for topic in topics:
@@ -67,9 +64,7 @@ async def test_a_topic_made_changed_or_dropped_at_last_is_so_in_the_copy(engine:
     await log.drop(gone)
     await log.set_retention(kept, 30 * 24 * HOUR)
     made = await new_topic(log)
-    copy = copy_parts(engine, await parts_now(log))
-
-    async with copy.open_log() as again:
+    async with copy_parts(engine, await parts_now(log)).open_log() as again:
         assert await again.topics() == {kept, made}
         await again.append(kept, texts("b"))
         engine.clock.advance(48 * HOUR)
@@ -119,7 +114,5 @@ async def test_the_ids_of_a_quiet_topic_go_on_in_a_copy(engine: Embedded, log: E
     await log.append(topic, texts("a", "b"))
     engine.clock.advance(3 * HOUR)
     await log.retain()
-    copy = copy_parts(engine, await parts_now(log))
-
-    async with copy.open_log() as again:
+    async with copy_parts(engine, await parts_now(log)).open_log() as again:
         assert await again.bounds(topic) == Bounds(2, 2)

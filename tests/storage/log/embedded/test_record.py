@@ -25,8 +25,7 @@ HEADS = st.builds(
 @given(HEADS)
 def test_a_header_is_read_as_it_was_written(head):
     data = S.encode_head(head)
-    assert len(data) == S.HEAD_BYTES
-    assert S.decode_head(data) == head
+    assert (len(data), S.decode_head(data)) == (S.HEAD_BYTES, head)
     assert S.head_is_whole(data)
 
 
@@ -298,5 +297,4 @@ def test_what_is_loaded_keeps_offsets_and_times_and_is_counted_from_an_offset_on
             found += run.messages
     assert found == messages
     assert counted == sum(len(each.fragment) - len(b'"data":""') for each in messages if each.offset >= since)
-    assert packed.shares[0].tail == Tail(offset + 1, time, 1000 + counted, 77)
-    assert packed.end == 1000 + len(data)
+    assert (packed.shares[0].tail, packed.end) == (Tail(offset + 1, time, 1000 + counted, 77), 1000 + len(data))

@@ -125,8 +125,7 @@ async def test_a_torn_end_before_a_segment_that_never_came_to_be_is_no_damage(en
     engine.disk.open("/log/7d/0000000000000002.log", create=True)
 
     async with engine.open_log() as log:
-        assert log.recovered.damage == ()
-        assert len(log.recovered.trimmed) == 1
+        assert (log.recovered.damage, len(log.recovered.trimmed)) == ((), 1)
         assert await all_fragments(log, topic) == fragments(texts("a"))
 
 

@@ -78,8 +78,7 @@ async def test_ids_go_on_when_all_segments_are_gone(engine: Embedded, ending: st
         await end_log(engine, log, ending)
         engine.clock.step(-30 * DAY)
         log = await engine.open()
-        assert await log.bounds(topic) == Bounds(3, 3)
-        assert (await log.totals(topic)).bytes == 3
+        assert (await log.bounds(topic), (await log.totals(topic)).bytes) == (Bounds(3, 3), 3)
         await log.retain()
 
     answer = await log.append(topic, texts("d"))
@@ -93,8 +92,7 @@ async def test_the_newest_table_stays_and_older_ones_go(engine: Embedded, log: E
         await log.append(topic, texts("a"))
         engine.clock.advance(3 * HOUR)
         await log.retain()
-        assert len(engine.disk.paths(".idx")) == 1
-        assert engine.disk.paths(".log") == []
+        assert (len(engine.disk.paths(".idx")), engine.disk.paths(".log")) == (1, [])
 
     assert await log.bounds(topic) == Bounds(5, 5)
 
@@ -134,15 +132,13 @@ async def test_the_limit_is_about_the_whole_data_folder():
 
 
 async def test_the_open_segment_goes_too_when_nothing_else_is_left():
-    engine = Embedded(options={"max_bytes": 1000})
-    async with engine.open_log() as log:
+    async with Embedded(options={"max_bytes": 1000}).open_log() as log:
         topic = await new_topic(log)
         await log.append(topic, make_messages(0, 3, size=1000))
 
         await log.retain()
 
-        assert await log.bounds(topic) == Bounds(3, 3)
-        assert (await log.append(topic, texts("a"))).first == 3
+        assert (await log.bounds(topic), (await log.append(topic, texts("a"))).first) == (Bounds(3, 3), 3)
 
 
 async def test_a_topic_dropped_in_another_class_than_it_was_written_in_does_not_return(engine: Embedded):

@@ -85,11 +85,9 @@ def scan_data(data: bytes, *, closed: bool = False) -> Scanned:
 
 def offsets(found: Scanned) -> set[tuple[bytes, int]]:
     return {
-        (topic, offset)
-        for topic, entries in found.content.topics.items()
-        for number in range(len(entries))
+        (topic, offset) for topic, entries in found.content.topics.items() for number in range(len(entries))
         for offset in range(entries.firsts[number], entries.end_of(number))
-    }
+    }  # fmt: skip
 
 
 def list_offsets(appends) -> set[tuple[bytes, int]]:
@@ -119,8 +117,7 @@ def test_a_cut_at_any_byte_keeps_exactly_the_appends_before_it(groups, data):
     found = scan_data(segment.data[:cut])
 
     whole = [each for each in segment.appends if each[4] <= cut]
-    assert offsets(found) == list_offsets(whole)
-    assert found.damage == []
+    assert (offsets(found), found.damage) == (list_offsets(whole), [])
     assert found.end == max((each[4] for each in whole), default=HEAD_BYTES)
     assert bool(found.torn) == (found.end < cut)
 
@@ -173,8 +170,7 @@ def test_damage_beside_a_torn_end_is_damage_when_the_torn_record_knows_better(gr
     found = scan_data(segment.data[: segment.groups[-1] + data.draw(st.integers(HEADER_BYTES, 900))])
 
     start = max(each for each in segment.starts if each <= place)
-    assert [each.position for each in found.damage] == [start]
-    assert found.end == segment.groups[-1]
+    assert ([each.position for each in found.damage], found.end) == ([start], segment.groups[-1])
     assert found.torn
 
 
@@ -186,8 +182,7 @@ def test_after_a_mark_every_flipped_bit_is_damage_and_no_torn_end(groups, data):
 
     found = scan_data(segment.data)
 
-    assert len(found.damage) == 1
-    assert found.torn == ""
+    assert (len(found.damage), found.torn) == (1, "")
     assert found.marked
 
 

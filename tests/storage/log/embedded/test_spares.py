@@ -131,8 +131,7 @@ async def test_a_spare_that_cannot_be_used_is_replaced_by_a_new_file(engine: Emb
 
     await log.append(topic, make_messages(4, 3, size=SIZE))
 
-    assert engine.disk.failed == 1
-    assert engine.disk.paths(".new") == []
+    assert (engine.disk.failed, engine.disk.paths(".new")) == (1, [])
     assert await all_fragments(log, topic) == fragments(make_messages(3, 4, size=SIZE))
 
 

@@ -81,19 +81,14 @@ def events_between(events: list[str], first: str, last: str) -> list[str]:
 def test_folders_are_durable_before_anything_is_served_and_every_publish_before_its_answer(tmp_path: Path):
     events = trace("publish", tmp_path)
 
-    served = events[: events.index("say opened")]
-    assert set(served) == {
+    assert set(events[: events.index("say opened")]) == {
         "sync folder log",
         *(f"sync folder {name}" for name in ("1h", "1d", "7d", "30d", "1y", "cursors")),
     }
     assert events_between(events, "opened", "created") == [*BEGIN_CALLS, *STORE_CALLS]
     assert events_between(events, "created", "closed") == [
-        *STORE_CALLS,
-        "say answered",
-        *STORE_CALLS,
-        "say answered",
-        *STORE_CALLS,
-    ]
+        *STORE_CALLS, "say answered", *STORE_CALLS, "say answered", *STORE_CALLS,
+    ]  # fmt: skip
 
 
 def test_in_intervals_answers_do_not_wait_and_all_of_an_interval_is_synced_at_its_end(tmp_path: Path):

@@ -28,8 +28,7 @@ async def raw_batches(servers: str, partition: Partition, bounds: Bounds) -> lis
         at = bounds.oldest
         while at < bounds.end:
             until = asyncio.get_running_loop().time() + 8
-            part = await fetch_part(connection, partition, at, 2**20, SCAN, until=until)
-            for batch in batches(part.data):
+            for batch in batches((await fetch_part(connection, partition, at, 2**20, SCAN, until=until)).data):
                 found.append((batch.base_offset, [record.value for record in batch]))
                 at = batch.next_offset + partition.first
     return found

@@ -27,9 +27,8 @@ def unused_address():
 
 async def test_without_a_broker_the_log_opens_says_why_it_refuses_and_closes(unused_address: str):
     async with (
-        asyncio.timeout(PATIENCE_SECONDS),
-        Kafka(servers=unused_address, prefix="p").open_log(patience=600.0) as log,
-    ):
+        asyncio.timeout(PATIENCE_SECONDS), Kafka(servers=unused_address, prefix="p").open_log(patience=600.0) as log,
+    ):  # fmt: skip
         assert "127.0.0.1" in log.away
         assert log.refusal == log.away
         for call in (
@@ -72,9 +71,7 @@ async def answers_again(log: KafkaLog, topic) -> int:
 
 
 @pytest.mark.long
-async def test_a_broker_that_stands_still_for_a_while_is_waited_for(
-    broker: Brokers, log: KafkaLog, topic: TopicId, monkeypatch: pytest.MonkeyPatch
-):
+async def test_it_waits_for_a_broker(broker: Brokers, log: KafkaLog, topic: TopicId, monkeypatch: pytest.MonkeyPatch):
     await log.append(topic, texts("aaaa"))
     broker.freeze(1)
     waiting = [asyncio.ensure_future(log.append(topic, texts(f"b{n:03d}"))) for n in range(5)]
@@ -146,5 +143,4 @@ async def test_a_log_opened_before_its_broker_finds_it_when_it_is_there(broker: 
         link.restore()
 
         await wait_until_async(lambda: log.away is None)
-        topic = await new_topic(log)
-        assert (await log.append(topic, texts("a"))).first == 0
+        assert (await log.append(await new_topic(log), texts("a"))).first == 0

@@ -25,8 +25,7 @@ async def test_the_bounds_of_many_topics_are_those_of_each(monkeypatch) -> None:
     await stored.delete(gone)
 
     async with stored.open_reader() as (connection, reader):
-        until = asyncio.get_running_loop().time() + 8
-        found = await bounds_of_all(connection, [empty, cut, moved, gone], until)
+        found = await bounds_of_all(connection, [empty, cut, moved, gone], asyncio.get_running_loop().time() + 8)
 
         assert found == {empty: Bounds(0, 0), cut: Bounds(2, 3), moved: Bounds(100, 103)}
         assert {partition: await reader.bounds(partition) for partition in (empty, cut, moved)} == found
@@ -109,8 +108,7 @@ class ScriptedBrokers:
 async def test_topics_asked_about_together_are_asked_for_in_one_question():
     brokers = ScriptedBrokers(a=0, b=2, c=2)
     leaders = Leaders(brokers)
-    found = await asyncio.gather(*(leaders.of(name) for name in ("a", "b", "c", "b")))
-    assert found == [0, 2, 2, 2]
+    assert await asyncio.gather(*(leaders.of(name) for name in ("a", "b", "c", "b"))) == [0, 2, 2, 2]
     assert [await leaders.of(name) for name in ("a", "b")] == [0, 2]
     assert brokers.questions == [["a", "b", "c"]]
 

@@ -106,8 +106,7 @@ async def test_messages_of_a_node_that_died_before_it_noted_them_are_found(engin
         assert await log.earlier_answer(topic, texts("aaaa", "bbbb"), "k") == first
         assert await log.append(topic, texts("aaaa", "bbbb"), key="k") == first
         assert await log.bounds(topic) == Bounds(0, 102)
-        stored_claim = await engine.idempotency.stored_claim(topic, key_hash(topic, b"k"))
-        assert stored_claim.appended == first
+        assert (await engine.idempotency.stored_claim(topic, key_hash(topic, b"k"))).appended == first
 
 
 async def test_an_append_of_a_node_that_died_before_it_sent_it_is_made_by_one_of_those_who_ask(engine: Kafka):
@@ -126,13 +125,10 @@ async def test_an_append_of_a_node_that_died_before_it_sent_it_is_made_by_one_of
         assert made
         assert {each.first for each in made} == {5}
         assert all(isinstance(each, Appended | LogUnavailable) for each in answers)
-        assert await log.append(topic, texts("aaaa"), key="k") == made[0]
-        assert await log.bounds(topic) == Bounds(0, 6)
+        assert (await log.append(topic, texts("aaaa"), key="k"), await log.bounds(topic)) == (made[0], Bounds(0, 6))
 
 
-async def test_who_stood_still_until_its_claim_was_taken_over_does_not_give_up_that_of_another(
-    engine: Kafka, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_late_process_does_not_give_up_the_claim_of_another(engine: Kafka, monkeypatch: pytest.MonkeyPatch):
     async with engine.open_log(patience=1.0) as log, engine.open_log() as second:
         topic = await new_topic(second)
         hashed = key_hash(topic, b"k")
@@ -165,9 +161,7 @@ async def test_a_claim_that_could_not_be_settled_is_answered_all_the_same(engine
     assert await log.append(topic, texts("aaaa"), key="k") == first
 
 
-async def test_nobody_waits_long_for_a_claim_to_be_settled_nor_for_others_with_the_same_key(
-    engine: Kafka, monkeypatch: pytest.MonkeyPatch
-):
+async def test_nobody_waits_long_for_a_claim_nor_for_others_of_its_key(engine: Kafka, monkeypatch: pytest.MonkeyPatch):
     async with engine.open_log(patience=1.0) as log, asyncio.timeout(PATIENCE_SECONDS):
         topic = await new_topic(log)
         await log.append(topic, make_messages(0, 1))

@@ -100,8 +100,7 @@ async def test_only_topics_that_somebody_reads_are_held():
     assert cached_range(cache, ONE) is None
     cache.begin(ONE, 1, 1, [])
     cache.add(ONE, 1, 3, make_runs(1, 2))
-    assert cached_range(cache, ONE) == [1, 2]
-    assert cache.newest(ONE) == 3
+    assert (cached_range(cache, ONE), cache.newest(ONE)) == ([1, 2], 3)
 
 
 async def test_what_comes_after_a_gap_is_left_to_be_fetched_or_begins_anew():
@@ -159,8 +158,7 @@ async def test_what_retention_took_is_let_go_and_a_topic_that_nobody_reads_any_m
     cache.begin(ONE, 0, 2, make_runs(0, 1))
     for oldest, left in ((0, [0, 1]), (1, [1]), (5, [])):
         cache.drop_before(ONE, oldest)
-        assert cached_range(cache, ONE) == left
-        assert cache.bytes == len(left) * MESSAGE
+        assert (cached_range(cache, ONE), cache.bytes) == (left, len(left) * MESSAGE)
 
     cache.begin(TWO, 0, 1, make_runs(0))
     monkeypatch.setattr(module, "UNUSED_FOR", -1.0)
@@ -201,9 +199,7 @@ async def test_only_a_read_that_begins_where_one_ended_fetches_ahead():
     ahead = ReadAhead(1 << 30)
     assert ahead.size(ONE, 0) == 0
     ahead.note_end(ONE, 0, 100)
-    assert ahead.size(ONE, 100) == MAX_AHEAD_BYTES
-    assert ahead.size(ONE, 99) == 0
+    assert (ahead.size(ONE, 100), ahead.size(ONE, 99)) == (MAX_AHEAD_BYTES, 0)
     assert ahead.size(TWO, 100) == 0
     ahead.note_end(ONE, 100, 200)
-    assert ahead.size(ONE, 100) == 0
-    assert ahead.size(ONE, 200) == MAX_AHEAD_BYTES
+    assert (ahead.size(ONE, 100), ahead.size(ONE, 200)) == (0, MAX_AHEAD_BYTES)

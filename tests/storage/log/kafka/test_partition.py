@@ -107,8 +107,7 @@ def test_a_file_without_certificates_is_named_with_its_setting(tmp_path, content
 
 
 def test_the_way_in_is_what_was_asked_for():
-    open_way = access(KafkaOptions(servers="one.example:9092"))
-    assert open_way == {"security_protocol": "PLAINTEXT"}
+    assert access(KafkaOptions(servers="one.example:9092")) == {"security_protocol": "PLAINTEXT"}
     closed = access(KafkaOptions(servers="one.example:9092", tls=True, user="ams", password="secret"))
     assert (closed["security_protocol"], closed["sasl_mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
     assert "secret" not in repr(KafkaOptions(servers="one.example:9092", password="secret"))

@@ -74,8 +74,7 @@ async def test_what_another_node_published_a_moment_ago_is_read(node):
     async with stored.producer() as made:
         for number in range(30):
             sent = await made.send_and_wait(partition.name, b"%d" % number)
-            found = await node.read(partition, number, **READ_LIMITS)
-            assert offsets(found) == [sent.offset]
+            assert offsets(await node.read(partition, number, **READ_LIMITS)) == [sent.offset]
 
 
 async def test_reads_at_the_tail_hold_what_this_node_appended(node):

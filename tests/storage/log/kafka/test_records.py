@@ -111,13 +111,11 @@ def test_a_batch_that_begins_before_the_start_is_cut():
 
 def test_what_is_cut_off_at_the_end_is_left_out():
     batch = batch_of([(None, b"1", [])])
-    assert len(decode_runs(batch + batch[:-1])) == 1
-    assert decode_runs(batch[:40]) == []
+    assert (len(decode_runs(batch + batch[:-1])), decode_runs(batch[:40])) == (1, [])
 
 
 def test_times_that_cannot_be_written_are_brought_into_range():
-    times = [5, -1, 1 << 60]
-    batch = batch_of([(None, b"", [])] * 3, times=times)
+    batch = batch_of([(None, b"", [])] * 3, times=[5, -1, 1 << 60])
     assert [each.time for each in decode_runs(batch)] == [5, 0, 253_402_300_799_999]
 
 

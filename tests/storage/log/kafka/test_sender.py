@@ -133,9 +133,7 @@ async def test_a_batch_given_up_is_shut_out_by_what_follows_it(log: LossyLog, to
     await batches.make(late, batch, 2**20, 0)
     node = await log.connection.leader(queue.partition, until=asyncio.get_running_loop().time() + 8)
     publish = ProduceRequest(None, -1, 3000, [(queue.partition.name, [(0, batch.data)])])
-    response = await log.connection.send(node, publish)
-
-    [(_, [(_, code, *_)])] = response.topics
+    [(_, [(_, code, *_)])] = (await log.connection.send(node, publish)).topics
     assert errors.for_code(code) is errors.InvalidProducerEpoch
     assert await all_fragments(log, topic) == fragments(texts("aaaa", "cccc"))
 
@@ -169,8 +167,7 @@ async def test_a_caller_that_leaves_does_not_harm_the_others_of_its_batch(log: L
     log.connection.held.set()
     answers = await asyncio.gather(*callers, *later, return_exceptions=True)
 
-    stored = [each.first for each in answers if isinstance(each, Appended)]
-    assert stored == [1, 2, 4, 5, 6, 7, 8]
+    assert [each.first for each in answers if isinstance(each, Appended)] == [1, 2, 4, 5, 6, 7, 8]
     expected = [*range(7), 8, 9]  # what had been sent is stored, what had not is not
     assert await all_fragments(log, topic) == [make_messages(n, 1)[0].fragment for n in expected]
 
@@ -202,9 +199,7 @@ async def test_small_requests_behind_one_as_large_as_a_batch_wait_for_the_next(e
         await wait_until_async(lambda: log.connection.sent)
         await some_turns()
     log.connection.held.set()
-    answers = await asyncio.gather(*appends)
-
-    assert [each.first for each in answers] == [0, 1, 9, 10, 11, 12]
+    assert [each.first for each in await asyncio.gather(*appends)] == [0, 1, 9, 10, 11, 12]
     assert await all_fragments(log, topic) == fragments([message for each in requests for message in each])
     await log.close()
 
@@ -270,9 +265,7 @@ async def test_a_topic_that_was_taken_for_gone_goes_on_with_another_producer(log
     await log.append(topic, texts("aaaa"))
     log._topics.forget(await log._partition(topic))
 
-    appended = await log.append(topic, texts("bbbb"))
-
-    assert appended.first == 1
+    assert (await log.append(topic, texts("bbbb"))).first == 1
     assert await all_fragments(log, topic) == fragments(texts("aaaa", "bbbb"))
 
 

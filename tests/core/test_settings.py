@@ -97,7 +97,9 @@ def test_an_unknown_variable_only_warns() -> None:
 
 
 def test_secrets_are_never_shown(tmp_path: Path) -> None:
-    rows = load_settings({"service_token": "s3cret", "token_key": "ab" * 32, "push_worker_token": "w0rker"}).shown()
+    rows = load_settings(
+        {"service_token": "s3cret", "token_key": "ab" * 32, "push_worker_token": "w0rker"}
+    ).display_rows()
 
     assert not any(secret in cell for row in rows for cell in row for secret in ("s3cret", "abab", "w0rker"))
     assert "w0rker" not in repr(Settings(push_worker_token="w0rker"))

@@ -109,7 +109,8 @@ def test_a_kind_is_told_once_with_both_sides() -> None:
     new = {"users": [{"name": f"user{each}", "email": "b@x.example"} for each in range(8)]}
 
     assert different("users:list", answer(old), answer(new)) == [
-        DifferenceKind("users[].email", "a@x.example", "b@x.example"), DifferenceKind("users[]", "an object, user8", "(missing)"),
+        DifferenceKind("users[].email", "a@x.example", "b@x.example"),
+        DifferenceKind("users[]", "an object, user8", "(missing)"),
     ]  # fmt: skip
 
 

@@ -296,8 +296,8 @@ def test_the_newest_of_several_pending_registrations_goes_over() -> None:
 def test_a_rate_stays_and_one_that_is_none_leaves_the_last_time() -> None:
     def tally(**fields: Any) -> Any:
         return (
-            convert_and_check({"t": KafkaBounds(0, 5)}, topics=[topic(msg_num=5, latest_publish=MADE, **fields)]).topics[0]
-            .line.tally
+            convert_and_check({"t": KafkaBounds(0, 5)}, topics=[topic(msg_num=5, latest_publish=MADE, **fields)])
+            .topics[0].line.tally
         )  # fmt: skip
 
     kept = tally(publish_rate=2.5)

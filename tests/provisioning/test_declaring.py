@@ -92,7 +92,7 @@ def declare_listed(existing: Existing, *listed) -> Declaration:
 
 
 def plan_listed(existing: Existing, *listed) -> list[Step]:
-    return plan(declare_listed(existing, *listed).declared({}), existing)
+    return plan(declare_listed(existing, *listed).to_declared({}), existing)
 
 
 def key_in_project(kind: str, name: str) -> ResourceKey:

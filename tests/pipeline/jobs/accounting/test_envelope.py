@@ -165,7 +165,8 @@ def test_files_that_are_missing_or_something_else_name_their_option(senders: Sen
 
     for trust, option in (
         (EnvelopeTrust(ca=str(tmp_path / "none")), "ca"), (EnvelopeTrust(ca=str(tmp_path)), "ca"),
-        (EnvelopeTrust(key=senders.key("site")), "certificate"), (EnvelopeTrust(certificate=senders.path("site")), "key"),
+        (EnvelopeTrust(key=senders.key("site")), "certificate"),
+        (EnvelopeTrust(certificate=senders.path("site")), "key"),
         (EnvelopeTrust(key=str(tmp_path / "text"), certificate=senders.path("site")), "key"),
         (EnvelopeTrust(key=senders.key("curved"), certificate=senders.path("site")), "key"),
         (EnvelopeTrust(key=senders.key("site"), certificate=str(tmp_path / "text")), "certificate"),

@@ -231,7 +231,7 @@ MACHINE: Final = fields(
     duration="WallDuration=wall CpuDuration=cpu",
     count="CpuCount=cpu_count",
     whole="PublicIPCount=public_ips",
-    rounded="NetworkInbound=network_in NetworkOutbound=network_out Memory=memory Disk=disk",
+    round_half_up="NetworkInbound=network_in NetworkOutbound=network_out Memory=memory Disk=disk",
     level="Benchmark=benchmark",
 )
 UPDATED: Final = "UpdateTime"  # when the sender's database changed: of its house, and not of the record
@@ -247,7 +247,7 @@ JOB: Final = form(
     text="LocalJobId!=job_id MachineName=machine Queue=queue InfrastructureDescription=infrastructure"
     " InfrastructureType=infrastructure_type",
     moment="StartTime!=start_time EndTime!=end_time",
-    rounded="MemoryReal=memory_real MemoryVirtual=memory_virtual",
+    round_half_up="MemoryReal=memory_real MemoryVirtual=memory_virtual",
     not_taken=f"{UPDATED} SubmitHostType",
 )
 JOB_SUMMARY: Final = form("job_summary", JOBS | LEVEL, text="InfrastructureType=infrastructure_type", not_taken=UPDATED)
@@ -339,7 +339,7 @@ STORAGE: Final = form(
     " SubjectIdentity/GroupAttribute[subgroup]=vo_group SubjectIdentity/GroupAttribute[role]=vo_role",
     long_text="DirectoryPath=path SubjectIdentity/GroupAttribute[*]=vo_attributes",
     iso_moment="RecordIdentity@createTime!=created StartTime!=start_time EndTime!=end_time MeasureTime=measure_time",
-    rounded="FileCount=files ResourceCapacityUsed!=used LogicalCapacityUsed=logical_used",
+    round_half_up="FileCount=files ResourceCapacityUsed!=used LogicalCapacityUsed=logical_used",
     limit="ResourceCapacityAllocated=allocated",
     not_taken="ValidDuration *@type *@description *@primary",
 )

@@ -95,7 +95,7 @@ PARTS = {
         Committer, "_commit_cursors", raise_planted, "writing of the log failed (Planted)", acknowledge
     ),
     "cursors in memory": VitalPart(
-        EmbeddedCursors, "_stored", raise_defect, "memory of the cursors failed (Defect)", acknowledge
+        EmbeddedCursors, "_settle_group", raise_defect, "memory of the cursors failed (Defect)", acknowledge
     ),
 }
 

@@ -66,7 +66,7 @@ def early_acknowledgement() -> Planted:
         future.set_result(None)
         return future
 
-    return replace(EmbeddedCursors, "_joined", early)
+    return replace(EmbeddedCursors, "_join_group", early)
 
 
 def stale_cursors() -> Planted:
@@ -114,7 +114,7 @@ def id_of_an_earlier_lease() -> Planted:
                 found.leases.append((lease, [each.offset]))
         return found
 
-    return replace(HandOutIds, "named", lenient)
+    return replace(HandOutIds, "find_leases", lenient)
 
 
 def keys_out_of_order() -> Planted:
@@ -328,7 +328,7 @@ def answers_turned_round() -> Planted:
     from ams.pubsub import messages  # here, as it imports gRPC
 
     received = messages.received_messages
-    return replace(messages, "received", lambda lots, **named: received(lots, **named)[::-1])
+    return replace(messages, "received_messages", lambda lots, **named: received(lots, **named)[::-1])
 
 
 def refused_and_stored() -> Planted:
@@ -349,7 +349,7 @@ def half_a_backup() -> Planted:
 
             yield halves
 
-    return replace(EmbeddedLog, "kept", halve_files)
+    return replace(EmbeddedLog, "keep_files", halve_files)
 
 
 FAULTS: Mapping[Fault, frozenset[str]] = {

@@ -29,7 +29,7 @@ class TargetTable:
     def deactivate(self, path: str) -> bool:
         return self.targets.pop(path, None) is not None
 
-    def held(self) -> frozenset[SubscriptionId]:
+    def held_subscriptions(self) -> frozenset[SubscriptionId]:
         return frozenset(SubscriptionId(each.id) for each in self.targets.values() if each.id) | self.draining
 
     def state(self, path: str) -> WorkerState | None:

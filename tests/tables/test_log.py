@@ -109,7 +109,7 @@ def test_power_lost_while_results_are_replaced_leaves_old_or_new_ones_whole(tmp_
     ),
     max_size=4,
 ))  # fmt: skip
-def test_losses_end_as_none(tmp_path_factory: pytest.TempPathFactory, ends: list[tuple[int, str, list[str]]]) -> None:
+def test_losses_are_repaired(tmp_path_factory: pytest.TempPathFactory, ends: list[tuple[int, str, list[str]]]) -> None:
     folder = tmp_path_factory.mktemp("ends")
     machine, run = LosingMachine(folder), AppendRun(folder)
 

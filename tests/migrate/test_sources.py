@@ -168,10 +168,10 @@ READING = """
 import asyncio
 from functools import partial
 from ams.migrate.sources import Readers
-from tests.migrate.test_sources import held
+from tests.migrate.test_sources import hold_reader
 
 async def read():
-    async for _ in Readers().batches(held, 0, 10, earliest=0):
+    async for _ in Readers().batches(hold_reader, 0, 10, earliest=0):
         pass
 
 if __name__ == "__main__":

@@ -191,3 +191,16 @@ def test_the_container_is_made_of_pinned_files_alone() -> None:
     installs = re.findall(r"pip install ([^&\n]*)", dockerfile)
     assert [("--require-hashes -r" in each) or ("--no-deps" in each) for each in installs] == [True, True]
     assert "service.txt" in (ROOT / "deploy" / "compose" / "compose.yaml").read_text()
+
+
+LISTED = re.compile(r"^ *(?:- )?`?([a-z_]+/?(?:, [a-z_]+/?)*)`?(?:: |  +)", re.MULTILINE)
+"""Names of modules at the begin of a line of a package's docstring."""
+PACKAGES = [each for each in (SOURCES / "ams").rglob("__init__.py") if LISTED.search(each.read_text())]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda each: str(each.parent.relative_to(SOURCES)))
+def test_the_docstring_of_a_package_lists_modules_that_exist(package: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(package.read_text())) or ""
+    listed = [name for names in LISTED.findall(docstring) for name in names.split(", ")]
+    folder = package.parent
+    assert [each for each in listed if not (folder / f"{each}.py").exists() and not (folder / each).is_dir()] == []

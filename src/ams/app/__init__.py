@@ -1,6 +1,6 @@
 """The service and the push server as programs, and offline work on a data folder.
 
-- serving: runs the service, from its settings to an orderly stop
+- lifecycle: runs the service, from its settings to an orderly stop
 - wiring/: assembles the service: engines, use cases, routes
 - push_server/: `ams push`, the push server as a program of its own
 - backup/: backups of a data folder, and restoring them

@@ -6,7 +6,7 @@ Most modules are named after their commands. The others:
     command          declares client commands
     arguments        shared arguments and options; durations and times; shell completion
     output           plain columns or JSON on stdout, everything else on stderr
-    exits            exit codes, and errors in one line
+    exit_codes       exit codes, and errors in one line
     extras           optional dependencies of commands
     secret_file      a file for a secret that is shown once
     serve            `ams serve`, `push` and `authn serve`

@@ -19,7 +19,7 @@
 - backoff: pauses between retries
 - quotas, fair_share, rate: quotas of a project, shares of a capacity, rate limits
 - coalescing: one request to a broker or a database for many callers; single flight
-- observing: logs and metrics, and the id of the current request
+- telemetry: logs and metrics, and the id of the current request
 - supervisor: vital threads and tasks, and periodic background work
 - yaml_tree: a YAML file as a tree in which each value has its line number
 """

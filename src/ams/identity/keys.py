@@ -191,7 +191,7 @@ _decoder = msgspec.json.Decoder(_File)
 
 
 class IssuerKeyCache(DocumentCache[_Source, Issuer, FetchedKeys]):
-    """JWKS cache by issuer, refreshed ahead. `folder` stores them across restarts; empty: not stored."""
+    """JWKS cache by issuer, with a JWKS refresh ahead of expiry. `folder` keeps it over restarts; empty: none."""
 
     def __init__(self, client: HttpClient, folder: str, clock: Clock, discovery: Discovery | None = None) -> None:
         """Create a cache. `discovery` is shared with other requests to the same issuers."""

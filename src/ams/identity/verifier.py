@@ -75,11 +75,11 @@ class Verifier:
         if len(token) > tokens.MAX_TOKEN_CHARACTERS:
             raise TokenRefused(f"The token is longer than {tokens.MAX_TOKEN_CHARACTERS} characters")
         digest = tokens.digest(token)
-        remembered = await self.cache.find(digest, lambda: self._look_at(token, digest))
+        remembered = await self.cache.find(digest, lambda: self._verify_uncached(token, digest))
         if remembered is None or not self._is_good(remembered):
             self.cache.discard(digest)
-            remembered = await self.cache.find(digest, lambda: self._look_at(token, digest))
-            assert remembered is not None  # `_look_at` returns it or raises
+            remembered = await self.cache.find(digest, lambda: self._verify_uncached(token, digest))
+            assert remembered is not None  # `_verify_uncached` returns it or raises
         return remembered.verified
 
     def forget(self) -> None:
@@ -94,17 +94,18 @@ class Verifier:
             return False
         return remembered.generation is None or remembered.generation == self.keys.generation(remembered.issuer)
 
-    async def _look_at(self, token: str, digest: bytes) -> CachedToken:
+    async def _verify_uncached(self, token: str, digest: bytes) -> CachedToken:
+        """Verify a JWT by its issuer's keys, any other token by introspection. Raises `TokenRefused`."""
         if not _TOKEN.fullmatch(token):
             raise TokenRefused("The token has characters that are in no token")
         if token.count(".") == 2:
-            return await self._look_at_jwt(token, digest)
+            return await self._verify_jwt(token, digest)
         issuer = await self.issuers.for_opaque_tokens()
         if issuer is None:
             raise TokenRefused("The token is not known here")
         return await self._introspect(issuer, token, digest, {}, None)
 
-    async def _look_at_jwt(self, token: str, digest: bytes) -> CachedToken:
+    async def _verify_jwt(self, token: str, digest: bytes) -> CachedToken:
         header = tokens.header(token)
         issuer = await self.issuers.by_url(header.issuer_url)
         if issuer is None:
@@ -164,13 +165,14 @@ def _verified_login(issuer: Issuer, said: Mapping[str, Any], expires_on: Millise
         said["sub"],
         expires_on,
         matching_entitlements(issuer.roles, found),
-        _text(said, "email"),
-        _text(said, "given_name"),
-        _text(said, "family_name"),
+        _printable_claim(said, "email"),
+        _printable_claim(said, "given_name"),
+        _printable_claim(said, "family_name"),
     )
 
 
-def _text(said: Mapping[str, Any], name: str) -> str:
+def _printable_claim(said: Mapping[str, Any], name: str) -> str:
+    """Return the text of a claim, shortened and without unprintable characters; empty if it is absent or no text."""
     value = said.get(name)
     if not isinstance(value, str):
         return ""

@@ -1,10 +1,10 @@
 """Makes declared resources (from files, or GOCDB's listings) through the HTTP APIs.
 
-declared                declarations and plan steps, as values
+declarations            declarations and plan steps, as values
 document                files of `ams apply`
 parallel                options of parallel subscriptions in declarations
 plan                    compares declared and existing resources, and returns the missing steps: pure
-carrying_out            does the steps; a failure ends all, or only those of the same owner
+execution               does the steps; a failure ends all, or only those of the same owner
 gocdb                   requests to GOCDB: pages, sites, TLS
 endpoints               listed endpoints: which are served, their declarations, and removals
 provision               one run for GOCDB (authn contract 14)

@@ -6,12 +6,12 @@ Projects, topics, users and tokens are those of the HTTP API; subscriptions made
     protos      types of requests and answers, from the package google-cloud-pubsub
     errors      maps our errors to Google's codes and texts, and ends calls with them
     requests    headers and address of a call, and size checks before a request is parsed
-    relaying    forwards calls to the node that owns a subscription
+    forwarding  forwards calls to the node that owns a subscription
     fields      common values: resource names, durations, labels, masks, pages
     calls       admission, life cycle and audit of a call
     resources   converts topics, subscriptions and snapshots
     messages    converts published and received messages
-    publisher, subscriber, leasing, streaming, schemas, iam
+    publisher, subscriber, consumer_calls, streaming_pull, schemas, iam
                 the methods of each service, listed by its `rpcs`
     rest        HTTP/1.1 requests as calls of these methods; Google's error format
     bindings    routes of HTTP requests to methods, and the discovery document

@@ -1,7 +1,8 @@
 """Retention: a topic's own time, else its project's, else the setting's. Losses by retention, and consumer lag.
 
 The registry is changed before the log. After a crash in between, `settle` completes the change at the next start. If
-the log is unavailable, a later round does.
+the log is unavailable, a later round does. `ams.storage.log.embedded.upkeep` deletes the messages; on Kafka the brokers
+do.
 
 Messages that retention removed before a subscription acknowledged them are counted for ever (law 3). A cursor follows
 retention when a client pulls or reads its offsets; until then the loss is computed, not stored. It is stored before the

@@ -184,7 +184,7 @@ class Seeker:
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """Snapshots of the caller's project."""
+    """Snapshots of subscriptions in the caller's project: creation, listing, deletion, and seek to one."""
 
     registry: Registry
     log: Log

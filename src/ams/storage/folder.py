@@ -74,7 +74,7 @@ class Folder:
             raise _cannot_be_used(path, error) from error
         folder = cls(path, _locked_folder(path))
         try:
-            _mark(path)
+            _mark_or_check_layout(path)
         except BaseException as error:
             folder.release()
             if isinstance(error, OSError):
@@ -171,7 +171,8 @@ def is_being_restored(path: str) -> bool:
     return any(os.path.exists(os.path.join(path, RESTORING + end)) for end in ("", NEW))
 
 
-def _mark(path: str) -> None:
+def _mark_or_check_layout(path: str) -> None:
+    """Write the marker of a new folder, else compare its layout version. Raises `Unusable` for another version."""
     marker = os.path.join(path, MARKER)
     if not os.path.exists(marker):
         write_whole(Disk(), marker, f"{VERSION}\n".encode())  # atomic: half a marker would make the folder foreign

@@ -88,7 +88,10 @@ class TableVersion:
     def batches(
         self, columns: Sequence[str] | None = None, files: Iterable[File] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Read all rows, or those of some files, in constant memory."""
+        """Read all rows, or those of some files, in constant memory.
+
+        Raises `WrongTable` if a file is gone or damaged.
+        """
         return parquet.read(self.location, self.files if files is None else files, self.schema, columns)
 
 

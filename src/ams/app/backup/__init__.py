@@ -1,8 +1,8 @@
 """Backups of a data folder, taken while the service runs or not, and restored into a new folder.
 
-- taking: copies a data folder as it is at one moment
-- copying: the files and manifest of a backup, and restoring them with every byte compared
-- keeping: asks the running service not to delete files during a backup
+- live_copy: copies a data folder as it is at one moment
+- files: the files and manifest of a backup, and restoring them with every byte compared
+- protocol: asks the running service not to delete files during a backup
 """
 
 from ams.app.backup.files import Manifest, restore

@@ -5,7 +5,7 @@
 - targets: push targets, parsed from the wire
 - upstream: messages and acknowledgements over the HTTP API; polling and long polls
 - hand_outs: messages of parallel subscriptions, leased over the HTTP API
-- following: selects the subscriptions to deliver: by leases, the worker's profile, or activation
+- selection: selects the subscriptions to deliver: by leases, the worker's profile, or activation
 - program: all of it, from a start to an orderly stop, and its metrics
 
 Needs the extra `push`.

@@ -2,6 +2,7 @@
 
 - engines: opens the stores
 - identity: trusted issuers, their clients, and logins by their tokens
+- pubsub: the port of Google's Pub/Sub API
 - push: endpoint checks, delivery, and push in the API
 - assembly: builds the service, and its links to other nodes
 

@@ -2,7 +2,7 @@
 
 - app: the ASGI application, which sends every answer and every error
 - routes: the table of routes and their handlers
-- gate: authentication of management requests
+- authentication: authentication of management requests
 - json_bodies: parses and writes JSON bodies like the reference
 - errors: maps errors to status codes and the error envelope
 - tls: the port: TLS that requests a certificate from every client, and leaves its verification to the login

@@ -137,7 +137,7 @@ def an_object(value: object, name: str) -> Record:
 
 
 def a_list(record: Record, name: str) -> list[Any]:
-    """Return a field that has to be a list; missing or null is an empty one."""
+    """Return a field that has to be a list; missing or null is an empty one. Raises `Broken`."""
     value = record.get(name)
     if value is None:
         return []

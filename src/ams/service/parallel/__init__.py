@@ -8,14 +8,14 @@ The state of one subscription, without I/O:
 
 The subscriptions of this process:
 
-    opening         open subscriptions, their ownership, the timer for lease expiry
+    open_subscriptions  open subscriptions, their ownership, the timer for lease expiry
 
 Use cases:
 
-    pulling         a pull: finds messages, leases them, waits for more
-    settling        requests with ack ids: acknowledge, nack, extend, give back
-    storing         stores settled messages, and the horizon of exactly-once delivery
+    pulls           a pull: finds messages, leases them, waits for more
+    settlement      requests with ack ids: acknowledge, nack, extend, give back
+    ack_storer      stores settled messages, and the horizon of exactly-once delivery
     sweeper         lease expiry, dead letters, closing of idle subscriptions
-    working         all of these, with start and stop
-    watching        metrics and findings
+    assembly        all of these, with start and stop
+    metrics         metrics and findings
 """

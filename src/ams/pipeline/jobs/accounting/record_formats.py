@@ -120,6 +120,7 @@ def _fill_in(row: Row) -> None:
 
 
 def _finish(form: Form, row: Row, now: datetime) -> None:
+    """Check the times against each other, and derive month, level and benchmarks. Raises `Broken`."""
     start, end = row.get("start_time"), row.get("end_time")
     if start is not None and end is not None and end < start:
         raise Broken(f"{form.key('end_time')} is before {form.key('start_time')}")

@@ -107,7 +107,11 @@ def _in_bounds(found: int, value: object) -> int:
 
 
 def duration(value: object) -> int:
-    """Return a duration in seconds, halves rounded up."""
+    """Return a number of seconds as a whole one, halves rounded up.
+
+    Raises:
+        ValueError: no number, a negative one, or more than `LONGEST_DURATION`.
+    """
     seconds = round_half_up(value)
     if seconds > LONGEST_DURATION:
         raise ValueError(f"is longer than can be: {abbreviate(value)}")

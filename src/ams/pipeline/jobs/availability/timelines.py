@@ -126,7 +126,7 @@ def overridden(timeline: Timeline, spans: Iterable[StatusSpan]) -> Timeline:
 
 
 def join_days(eve: Timeline | None, today: Timeline) -> Timeline:
-    """Join two days; a place without the day before begins with the day."""
+    """Join two days; seconds of the eve become negative. A place without the eve begins with the day."""
     before = [StatusChange(second - DAY, status) for second, status in eve.changes] if eve else []
     return _shortest([*before, *today.changes])
 

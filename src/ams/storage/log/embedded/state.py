@@ -175,7 +175,7 @@ class LogState:
 
 
 class IdempotencyKeys:
-    """Idempotency keys of all topics; created by `EmbeddedLog`."""
+    """Idempotency keys of all topics, within the idempotency window; created by `EmbeddedLog`."""
 
     def __init__(self, state: LogState, look_up: LookUp, retention_clock: RetentionClock, options: LogOptions) -> None:
         self._state, self._look_up = state, look_up

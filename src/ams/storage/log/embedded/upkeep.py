@@ -183,7 +183,7 @@ class Upkeep:
                 await self._cut_large()
                 await self._cut_for_quotas()
             if self._spares.bytes:
-                await self._on_thread(lambda: self._spares.give_up(but=self._busy_classes()))
+                await self._on_thread(lambda: self._spares.give_up(but=self._recently_written_classes()))
         if failure is not None:
             raise failure
 
@@ -412,7 +412,7 @@ class Upkeep:
     async def _unlink_forgotten(self) -> None:
         while self._forgotten:
             segment = self._forgotten[0]
-            keep, reuse = segment.index_path == self._state.table, segment.kind.code in self._busy_classes()
+            keep, reuse = segment.index_path == self._state.table, segment.kind.code in self._recently_written_classes()
             await self._on_thread(partial(self._unlink, segment, keep_index=keep, reuse=reuse))
             self._forgotten.pop(0)
 
@@ -441,7 +441,8 @@ class Upkeep:
                 with contextlib.suppress(LogUnavailable):  # on a full disk, freeing space matters more
                     await done
 
-    def _busy_classes(self) -> set[int]:
+    def _recently_written_classes(self) -> set[int]:
+        """Return codes of retention classes with messages so new that a freed segment file is soon used again."""
         now = self._clock.wall()
         segments = self._state.catalog
         return {each.kind.code for each in segments if now - each.newest < each.kind.age // SEAL_PART}

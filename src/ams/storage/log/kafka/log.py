@@ -192,7 +192,7 @@ class KafkaLog:
         if partition is None or self._closed:
             partition = await self._partition(topic)
         if key is not None:
-            await self._topics.check(partition)
+            await self._topics.require_promised_settings(partition)
             return await self._keys.append(partition, sent, key, until)
         return await self._append(partition, sent, until)
 
@@ -296,7 +296,7 @@ class KafkaLog:
         if hashed is not None:
             value, headers = records[0]
             records[0] = (value, [*headers, (KEY, hashed)])
-        await self._topics.check(partition)
+        await self._topics.require_promised_settings(partition)
         if self._held_topics.is_held(partition.topic):  # no await between this check and `submit`
             await self._held_topics.wait_for_release(partition.topic)
         if self._topics.known_partition(partition.topic) is None:  # deleted during one of the waits

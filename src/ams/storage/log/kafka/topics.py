@@ -183,7 +183,10 @@ class KafkaTopics:
         self._cache_settings(partition.topic, own)
 
     async def settings(self, partition: Partition) -> TopicSettings:
-        """Return the settings of a topic; reads those of some others in the same request."""
+        """Return the settings of a topic; reads those of some others in the same request.
+
+        Raises `TopicGone` if no broker knows the topic.
+        """
         found = self.kept.get(partition.topic)
         if found is None:
             self._needed.add(partition.topic)
@@ -193,8 +196,8 @@ class KafkaTopics:
             raise TopicGone
         return found
 
-    async def check(self, partition: Partition) -> None:
-        """Raise `LogUnavailable` for a topic with weaker settings than promised."""
+    async def require_promised_settings(self, partition: Partition) -> None:
+        """Raise `LogUnavailable` for a topic with weaker settings than promised, `TopicGone` for an unknown one."""
         found = self.kept.get(partition.topic) or await self.settings(partition)
         if found.weakness is not None:
             raise LogUnavailable("Backend Error: the topic is kept with weaker settings than promised")

@@ -193,7 +193,7 @@ def test_the_container_is_made_of_pinned_files_alone() -> None:
     assert "service.txt" in (ROOT / "deploy" / "compose" / "compose.yaml").read_text()
 
 
-LISTED = re.compile(r"^ *(?:- )?`?([a-z_]+/?(?:, [a-z_]+/?)*)`?(?:: |  +)", re.MULTILINE)
+LISTED = re.compile(r"^(?: *- (?=.+?: )| *(?=[a-z0-9_/, ]+  ))`?([a-z0-9_]+/?(?:, [a-z0-9_]+/?)*)`?", re.MULTILINE)
 """Names of modules at the begin of a line of a package's docstring."""
 PACKAGES = [each for each in (SOURCES / "ams").rglob("__init__.py") if LISTED.search(each.read_text())]
 

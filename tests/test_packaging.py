@@ -195,10 +195,10 @@ def test_the_container_is_made_of_pinned_files_alone() -> None:
 
 LISTED = re.compile(r"^(?: *- (?=.+?: )| *(?=[a-z0-9_/, ]+  ))`?([a-z0-9_]+/?(?:, [a-z0-9_]+/?)*)`?", re.MULTILINE)
 """Names of modules at the begin of a line of a package's docstring."""
-PACKAGES = [each for each in (SOURCES / "ams").rglob("__init__.py") if LISTED.search(each.read_text())]
+LISTING_PACKAGES = [each for each in (SOURCES / "ams").rglob("__init__.py") if LISTED.search(each.read_text())]
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda each: str(each.parent.relative_to(SOURCES)))
+@pytest.mark.parametrize("package", LISTING_PACKAGES, ids=lambda each: str(each.parent.relative_to(SOURCES)))
 def test_the_docstring_of_a_package_lists_modules_that_exist(package: Path) -> None:
     docstring = ast.get_docstring(ast.parse(package.read_text())) or ""
     listed = [name for names in LISTED.findall(docstring) for name in names.split(", ")]

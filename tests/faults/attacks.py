@@ -131,7 +131,7 @@ class Attack(NamedTuple):
     flags: Sequence[str] = LIMIT_FLAGS
     disk_bytes: int = 0  # size of a disk that the service has for itself; 0: that of the machine
     reconnects: bool = True
-    """True if the neighbour opens connections; one address may take all of gRPC's (decision 21)."""
+    """True if the neighbour opens connections; one address may take all of gRPC's (decision 19)."""
 
 
 ATTACKS = (

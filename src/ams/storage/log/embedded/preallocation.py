@@ -1,7 +1,7 @@
 """Preallocation: writes zeros behind the records of a busy segment, so that appends meet allocated pages.
 
 Runs on its own thread, in steps. Only a write that overtakes it waits, for the current step. If preallocation fails,
-the file grows with its records (`docs/decisions/0031-segment-reuse-and-preallocation.md`).
+the file grows with its records (`docs/decisions/0034-group-commit.md`).
 """
 
 import asyncio

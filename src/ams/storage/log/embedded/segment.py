@@ -3,7 +3,7 @@
 The format is in `docs/reference/log-format.md`. Topics with similar retention share segments (a retention class), so
 that no topic keeps another's space occupied. Each class has one open segment. After a failed write or sync a segment is
 never written again. The file of an open segment may be longer than its records: it reuses a spare (the file of an
-expired segment), or is preallocated with zeros (`docs/decisions/0031-segment-reuse-and-preallocation.md`).
+expired segment), or is preallocated with zeros (`docs/decisions/0034-group-commit.md`).
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Power losses, failing calls and kills under the embedded log; every answer of the log must hold.
 
 `python -m tests.faults.power_loss --scenarios N --seed S` (or `make power-loss N=20000`) plays N scenarios on a disk in
-memory that loses unsynced data (`tests/support/unreliable_disk.py`). It shows progress, and ends with one JSON line.
+memory that loses unsynced data (`simulation/unreliable_disk.py`). It shows progress, and ends with one JSON line.
 The exit code is 1 when a law was broken; the seeds of such scenarios are printed, and `--scenarios 1 --seed S` replays
 one.
 

@@ -15,7 +15,7 @@ import pytest
 from google.cloud import pubsub_v1
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 
-from ams.push.delivery import key, new_secret, signatures
+from ams.push.delivery_request import key, new_secret, signatures
 from local_cluster.ports import free_port, listening
 from tests.support.dead_letters import dead_letter
 from tests.support.documents import (

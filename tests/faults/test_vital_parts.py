@@ -27,7 +27,7 @@ from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.state import LogState
 from ams.storage.log.embedded.upkeep import Upkeep
 from ams.storage.registry.logins import NamedTokenRecords
-from ams.storage.registry.parallel import SnapshotRecords
+from ams.storage.registry.snapshots import SnapshotRecords
 from tests.support import planted
 from tests.support.service import LiveService, live_service, make_subscription, running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async

@@ -8,8 +8,8 @@ import pytest
 from ams.core.clock import ManualClock
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
+from ams.identity.issuer_keys import IssuerKeyCache
 from ams.identity.issuers import Discovery, issuer_client
-from ams.identity.keys import IssuerKeyCache
 from ams.outgoing.address_guard import Guard
 from ams.outgoing.client import HttpClient
 from demo.issuer import CLIENT, CLIENT_SECRET, ExampleIssuer

@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
+from ams.identity.issuer_keys import KEYS_TTL_MS, NO_GENERATION, REFRESH_MS, IssuerKeyCache, KeySet, KeysState
 from ams.identity.issuers import IssuerFailed
-from ams.identity.keys import KEYS_TTL_MS, NO_GENERATION, REFRESH_MS, IssuerKeyCache, KeySet, KeysState
 from ams.outgoing.client import HttpClient
 from ams.storage.document_cache import RETRY_MS
 from demo.issuer import DISCOVERY, JWKS, ExampleIssuer, IssuerResponse

@@ -25,7 +25,7 @@ from ams.outgoing.client import (
     authority,
     new_request,
 )
-from ams.push.delivery import Deliveries, new_secret
+from ams.push.delivery_request import Deliveries, new_secret
 from ams.push.endpoints import EndpointCheck
 from ams.push.sender import HttpSender
 from ams.push.upstream import Target

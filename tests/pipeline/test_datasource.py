@@ -14,7 +14,7 @@ from ams.pipeline.datasource import AmsDataSource, Places, StreamReader, plain
 from ams.pipeline.errors import DataLoss, WrongOption
 from ams.pipeline.options import EARLIEST, LATEST, Reading, ResourceName, reading
 from ams.pipeline.range_reader import LostMessages
-from ams.pipeline.service import Service
+from ams.pipeline.service_calls import Service
 from tests.pipeline.garden import Garden, make_messages
 
 ACCESS_OPTIONS = {"endpoint": "http://ams.example", "token": "t0ken", "project": "garden"}

@@ -26,7 +26,7 @@ from ams.pipeline.errors import DataLoss
 from ams.pipeline.messages import MESSAGE
 from ams.pipeline.options import Access, ResourceName
 from ams.pipeline.range_reader import Fetch, LostMessages, OffsetRange, limit_ends, parts
-from ams.pipeline.service import Service
+from ams.pipeline.service_calls import Service
 from tests.client.conftest import stub as stub
 from tests.client.stub import CUT, Reply, Stub
 from tests.pipeline.garden import Garden, make_messages

@@ -17,12 +17,12 @@ from ams.client.errors import NotAms, NotFound
 from ams.pipeline.errors import Busy, DataLoss, WrongTable
 from ams.pipeline.messages import ARCHIVE, PARTITIONS
 from ams.pipeline.range_reader import Fetch
-from ams.pipeline.service import Service
+from ams.pipeline.service_calls import Service
 from ams.pipeline.topic_archive import ArchiveOptions, Archiver, alone
 from ams.tables import log, upkeep
 from ams.tables.location import Location
-from ams.tables.snapshot import open_table
 from ams.tables.table import Table
+from ams.tables.table_version import open_table
 from tests.faults.pipeline.kills import commit_appears, run_through_kills
 from tests.pipeline.delta import by_duckdb, files_of
 from tests.pipeline.garden import Garden, make_messages

@@ -14,7 +14,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from ams.core.messages import Fragment
 from ams.core.push_config import MATTERMOST, GoogleForm
 from ams.push.attempts import MAX_BYTES, FailureTexts, repeats
-from ams.push.delivery import (
+from ams.push.delivery_request import (
     NO_TOKEN,
     PREFIX,
     Body,

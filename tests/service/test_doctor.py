@@ -18,7 +18,7 @@ from ams.core.issuer import Issuer
 from ams.core.names import SubscriptionId, TopicId, new_topic_id, topic_id_text
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.core.retention_clock import RetentionClock
-from ams.identity.keys import IssuerKeyCache
+from ams.identity.issuer_keys import IssuerKeyCache
 from ams.outgoing.address_guard import Guard
 from ams.outgoing.client import HttpClient
 from ams.push.report import RETRYING, STOPPED

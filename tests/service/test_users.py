@@ -18,7 +18,7 @@ from ams.access.permissions import SELF, SERVICE_ADMIN
 from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, RegistryUnavailable
 from ams.core.issuer import Issuer
-from ams.identity.keys import IssuerKeyCache
+from ams.identity.issuer_keys import IssuerKeyCache
 from ams.outgoing.address_guard import Guard
 from ams.outgoing.client import HttpClient
 from ams.service import users as users_module

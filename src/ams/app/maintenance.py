@@ -12,8 +12,8 @@ from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import Folder, is_in_use, is_ours
 from ams.storage.log.embedded import ScanReport, check
-from ams.storage.registry.keys import NEXT_KEY_ENDING, settle
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.signing_keys import NEXT_KEY_ENDING, settle
 from ams.storage.secrets import KEY_BYTES, key_file, key_text, parse_key
 
 

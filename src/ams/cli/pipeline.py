@@ -258,7 +258,7 @@ def merge(
     """Put a few large files in the place of many small ones; the rows stay the same, also for who reads meanwhile."""
     require_extras("tables")
     from ams.tables import upkeep
-    from ams.tables.snapshot import open_table
+    from ams.tables.table_version import open_table
 
     wanted = pairs(partition, "--partition")
     chosen = None
@@ -326,7 +326,7 @@ def archive(
     require_extras("tables")
     from ams.pipeline.options import RawOptions
     from ams.pipeline.progress import told_by_signals
-    from ams.pipeline.service import Service
+    from ams.pipeline.service_calls import Service
     from ams.pipeline.topic_archive import ArchiveOptions, Archiver, alone
     from ams.tables.location import Location
 

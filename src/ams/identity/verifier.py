@@ -18,8 +18,8 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import TokenRefused
 from ams.core.issuer import MAX_TEXT_LENGTH, Entitlement, Issuer, RoleRule, Verified, read_entitlement
 from ams.identity import tokens
+from ams.identity.issuer_keys import IssuerKeyCache
 from ams.identity.issuers import Introspection
-from ams.identity.keys import IssuerKeyCache
 from ams.storage.database.invalidation import Cache
 
 ACTIVE_TTL_SECONDS = 60  # how long an issuer's answer that a token is active is cached

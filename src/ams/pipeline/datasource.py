@@ -23,7 +23,7 @@ from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import EARLIEST, LATEST, Positions, Reading, ResourceName, reading
 from ams.pipeline.range_reader import Fetch, OffsetRange, limit_ends, parts, remade, report_data_loss
-from ams.pipeline.service import ReadBounds, Service
+from ams.pipeline.service_calls import ReadBounds, Service
 from ams.pipeline.sink.writer import BatchWriter, StreamWriter
 
 Offsets = dict[str, int]  # offsets by `PROJECT/TOPIC`, as they stand in checkpoints and in the progress of queries

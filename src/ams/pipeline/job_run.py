@@ -24,7 +24,7 @@ from ams.pipeline.columns import BROKEN
 from ams.pipeline.errors import Broken, Interrupted, WrongTable
 from ams.pipeline.options import ResourceName, is_pattern
 from ams.pipeline.progress import BatchProgress
-from ams.pipeline.service import open_service
+from ams.pipeline.service_calls import open_service
 from ams.pipeline.session import is_local, make_active
 from ams.pipeline.tables import KEPT_RESULTS, Table
 

@@ -16,7 +16,7 @@ from ams.client.wire import ReadMessage
 from ams.pipeline.errors import DataLoss
 from ams.pipeline.messages import MESSAGE
 from ams.pipeline.options import ResourceName
-from ams.pipeline.service import Patience, ReadBounds, Service
+from ams.pipeline.service_calls import Patience, ReadBounds, Service
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ams.tables import snapshot, table, upkeep
+from ams.tables import table, table_version, upkeep
 from ams.tables.files import File, Partition, batch_name, read
 from ams.tables.location import Location
 
@@ -123,22 +123,24 @@ def frame(spark: SparkSession, location: Location, files: Sequence[File], schema
 
 def rows_of(spark: SparkSession, path: Path | str, at: int | datetime | None = None) -> DataFrame:
     """Return all rows of a table's newest version, or of one by number or time. Raises `WrongTable`."""
-    found = snapshot.open_table(Location.of(path), at)
+    found = table_version.open_table(Location.of(path), at)
     return frame(spark, found.location, found.files, from_arrow_schema(found.schema))
 
 
 def count(path: Path) -> int:
     """Return the number of rows; 0 if there is no table."""
-    return sum(file.rows for file in snapshot.open_table(str(path)).files) if snapshot.exists(str(path)) else 0
+    return (
+        sum(file.rows for file in table_version.open_table(str(path)).files) if table_version.exists(str(path)) else 0
+    )
 
 
 def read_rows(
     path: Path, partitions: Iterable[Partition] | None = None, columns: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
     """Return the rows of a small table without Spark; empty if there is no table."""
-    if not snapshot.exists(str(path)):
+    if not table_version.exists(str(path)):
         return []
-    found = snapshot.open_table(str(path))
+    found = table_version.open_table(str(path))
     return [row for batch in found.batches(columns, found.select(partitions)) for row in batch.to_pylist()]
 
 

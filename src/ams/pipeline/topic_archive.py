@@ -21,12 +21,12 @@ from ams.pipeline.messages import ARCHIVE, PARTITIONS, with_date
 from ams.pipeline.options import ResourceName, is_pattern
 from ams.pipeline.progress import BatchProgress, FinishedBatch
 from ams.pipeline.range_reader import Fetch, LostMessages, OffsetRange, limit_ends, remade, report_data_loss
-from ams.pipeline.service import ReadBounds, Service
+from ams.pipeline.service_calls import ReadBounds, Service
 from ams.tables import log, upkeep
 from ams.tables.files import Partition, batch_name
 from ams.tables.location import Location
-from ams.tables.snapshot import TableVersion
 from ams.tables.table import Table
+from ams.tables.table_version import TableVersion
 
 _QUERY = "ams-archive/"  # + project: the table's query
 _LOCK = "_lock"

@@ -3,7 +3,7 @@
 endpoint_connection  one connection, with limits on what is read from it
 endpoints            ownership check; slots, idle connections and circuit breaker of each endpoint
 sender               one request to an endpoint, and its outcome
-delivery             body, headers and signatures of a delivery, also in Google's form
+delivery_request     body, headers and signatures of a delivery, also in Google's form
 retry                backoff, batch size, and dead letters after repeated refusals
 upstream             targets, the source of messages, the sink of acknowledgements
 worker               delivers one subscription

@@ -15,7 +15,7 @@ from ams.core.clock import Clock
 from ams.core.messages import decoded_data, parse
 from ams.core.push_config import DEFAULT_OUTSTANDING, MATTERMOST
 from ams.push import retry
-from ams.push.delivery import PREFIX, Deliveries, GoogleDeliveries
+from ams.push.delivery_request import PREFIX, Deliveries, GoogleDeliveries
 from ams.push.report import CONSUME, SEND, DeliveryTally, WorkerReport
 from ams.push.sender import EndpointAnswer, HttpSender, NotAsked, SendFailed
 from ams.push.upstream import Gone, Pulled, Target, Upstream, UpstreamError, UpstreamRefused

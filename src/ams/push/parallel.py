@@ -14,7 +14,7 @@ import structlog
 from ams.core.clock import Milliseconds
 from ams.push import retry
 from ams.push.attempts import AttemptOutcome, TargetCycle, WorkerDependencies
-from ams.push.delivery import google_seconds, seconds
+from ams.push.delivery_request import google_seconds, seconds
 from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, WorkerReport
 from ams.push.sender import EndpointAnswer, NotAsked
 from ams.push.upstream import Gone, NotTaken, PushHandOut, Target, Verdict

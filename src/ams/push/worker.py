@@ -14,7 +14,7 @@ import structlog
 from ams.core.push_config import MATTERMOST
 from ams.push import retry
 from ams.push.attempts import AttemptOutcome, TargetCycle, WorkerDependencies
-from ams.push.delivery import seconds
+from ams.push.delivery_request import seconds
 from ams.push.parallel import ParallelCycle
 from ams.push.report import ACKNOWLEDGE, CONSUME, SEND, WorkerReport
 from ams.push.sender import CircuitOpen

@@ -11,7 +11,7 @@ from ams.access.admission import Caller
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
 from ams.core.issuer import Issuer, validate
 from ams.core.names import BindingName, IssuerName, UserName, checked_name
-from ams.identity.keys import IssuerKeyCache, KeysState
+from ams.identity.issuer_keys import IssuerKeyCache, KeysState
 from ams.service.lookup import find_managed_user, find_user, require_found
 from ams.storage.registry.records import Binding
 from ams.storage.registry.registry import Registry

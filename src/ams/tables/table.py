@@ -18,7 +18,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from ams.tables import StoreFailed, WrongTable, log
 from ams.tables.files import File, Partition, write
 from ams.tables.location import Location
-from ams.tables.snapshot import QUERY, TableVersion, exists, open_table
+from ams.tables.table_version import QUERY, TableVersion, exists, open_table
 
 _TRIES = 20
 _UNANSWERED_TRIES = 5

@@ -38,7 +38,7 @@ from ams.pipeline.jobs.archive import (
     steps,
     with_date,
 )
-from ams.pipeline.service import Service
+from ams.pipeline.service_calls import Service
 from ams.pipeline.topic_archive import ArchiveOptions, Archiver, alone
 from ams.tables.location import Location
 from ams.validation import compile_stored

@@ -12,9 +12,9 @@ from ams.core.names import SubscriptionId, new_topic_id, new_uuid, topic_id_text
 from ams.core.push_config import HTTP_ENDPOINT, GoogleForm, PushConfig
 from ams.service.push.assignment import Assignment
 from ams.service.push.identity import LIVES_SECONDS, RENEWED_SECONDS, Claim, PushIdentity
-from ams.storage.registry.keys import PUSH, SigningKey
 from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.signing_keys import PUSH, SigningKey
 from ams.wire.push import WorkerState
 from tests.support.administration import make_project
 

@@ -18,7 +18,7 @@ from ams.core.errors import Conflict, InvalidInput, SubscriptionGone, Unusable
 from ams.core.issuer import Issuer
 from ams.core.names import SubscriptionId, new_topic_id, new_uuid
 from ams.core.push_config import AskedPush, PushConfig, new_push_config
-from ams.push.delivery import new_secret
+from ams.push.delivery_request import new_secret
 from ams.storage.database.database import sqlite_url
 from ams.storage.export_format import encode_line
 from ams.storage.registry.push import PushSecretRecords

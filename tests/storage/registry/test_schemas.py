@@ -12,7 +12,6 @@ from ams.core.clock import ManualClock
 from ams.core.errors import Conflict, Damaged, InvalidInput, NotFound
 from ams.core.names import ProjectId, new_topic_id, topic_id_text
 from ams.core.offsets import encode_bitmap
-from ams.storage.registry.parallel import MAX_SNAPSHOTS
 from ams.storage.registry.records import (
     AttachedSchema,
     PageRequest,
@@ -25,6 +24,7 @@ from ams.storage.registry.records import (
 )
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.resources import PARALLEL
+from ams.storage.registry.snapshots import MAX_SNAPSHOTS
 from ams.storage.registry.tables import snapshots
 from tests.storage.registry.makers import ANY_SCHEMA, new_schema, new_topic
 from tests.support.administration import make_project, open_registry

@@ -31,7 +31,7 @@ from ams.core.push_config import (
 from ams.core.quotas import changed_limits
 from ams.core.rights import validate as checked_rights
 from ams.core.urls import has_credentials
-from ams.push import delivery
+from ams.push import delivery_request
 from ams.storage.export_format import (
     FORMAT,
     AnyLine,
@@ -352,7 +352,7 @@ def _check_push(line: Subscription) -> None:
         raise InvalidInput(f"more than {MAX_SECRETS} push_secrets")
     for each in line.push_secrets:
         try:
-            delivery.key(each.secret)
+            delivery_request.key(each.secret)
         except ValueError as error:
             raise InvalidInput(str(error)) from None
 

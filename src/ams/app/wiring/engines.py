@@ -26,8 +26,8 @@ from ams.storage.free_space import FreeSpace, ReservedSpace
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.history import FileHistory, HistoryStore
-from ams.storage.registry.keys import settle
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.signing_keys import settle
 from ams.storage.secrets import key_file, parse_key
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from ams.core.settings import Pairs, Settings
 from ams.core.telemetry import SCOPE
 from ams.http.asgi import client_address
 from ams.http.console import ConsoleLogin
+from ams.identity.issuer_keys import IssuerKeyCache
 from ams.identity.issuers import Discovery, Introspection, IssuerFailed, issuer_client
-from ams.identity.keys import IssuerKeyCache
 from ams.identity.verifier import CachedToken, Verifier
 from ams.outgoing.address_guard import Guard, Network, networks, trust
 from ams.outgoing.client import HttpClient

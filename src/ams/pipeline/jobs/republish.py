@@ -25,7 +25,7 @@ from ams.pipeline.job_run import Run, Source
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.schema_check import SchemaParts, Verdicts, rules_named
 from ams.pipeline.options import KEY_WINDOW_SECONDS
-from ams.pipeline.service import open_service
+from ams.pipeline.service_calls import open_service
 from ams.pipeline.session import persist_rows
 from ams.pipeline.sink import publish
 from ams.pipeline.sink.requests import with_attributes

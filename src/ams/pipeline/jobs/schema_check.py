@@ -27,7 +27,7 @@ from ams.pipeline.jobs.base import Job, columns
 from ams.pipeline.jobs.fields import in_utf8
 from ams.pipeline.protobuf import compile_definition
 from ams.pipeline.report.page import table
-from ams.pipeline.service import Service, open_service
+from ams.pipeline.service_calls import Service, open_service
 from ams.pipeline.session import persist_rows
 from ams.validation import compile_stored
 from ams.validation.compiled import PROTOBUF

@@ -47,7 +47,7 @@ from ams.core.names import is_resource_name
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import WrongOption, WrongRow
 from ams.pipeline.options import Limits, Writing
-from ams.pipeline.service import Service
+from ams.pipeline.service_calls import Service
 from ams.tables.location import sync
 
 DATA, ATTRIBUTES, ORDERING_KEY, TOPIC, LANE = "data", "attributes", "ordering_key", "topic", "lane"

@@ -38,7 +38,7 @@ from pyspark.sql.types import StructType
 
 from ams.pipeline.errors import PipelineError, StaleCheckpoint, WrongOption
 from ams.pipeline.options import writing
-from ams.pipeline.service import Service
+from ams.pipeline.service_calls import Service
 from ams.pipeline.sink.requests import BATCH_ID, LANE, Chunk, Chunker, Publisher, Rows, Sender, key_prefix, layout
 from ams.storage.files import Disk, write_whole
 from ams.tables.location import sync

@@ -26,7 +26,7 @@ from ams.core.push_config import (
     new_push_config,
     verified_config,
 )
-from ams.push.delivery import new_secret
+from ams.push.delivery_request import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.report import PARALLEL_ELSEWHERE, text
 from ams.service.leftovers import finish_or_leave

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 from ams.core.clock import Clock
 from ams.core.errors import Damaged
 from ams.core.push_config import PushConfig
-from ams.storage.registry.keys import PUSH, SigningKey, SigningKeyRecords
+from ams.storage.registry.signing_keys import PUSH, SigningKey, SigningKeyRecords
 
 ALGORITHM = "RS256"
 LIVES_SECONDS, RENEWED_SECONDS = 3600, 1800  # how long a token is good, and when it is replaced

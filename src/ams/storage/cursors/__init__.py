@@ -7,5 +7,5 @@
 - `embedded_rows`: encoding of cursors and of groups of changes.
 - `postgresql`: store of clusters: no state in memory that other nodes need.
 - `postgresql_rows`: cursors and entries as rows with a version.
-- `mover`: batched updates of these rows.
+- `postgresql_batches`: batched updates of these rows.
 """

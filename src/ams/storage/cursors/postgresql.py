@@ -23,7 +23,7 @@ from ams.storage.cursors import acks, base
 from ams.storage.cursors import postgresql_rows as rows
 from ams.storage.cursors.acks import AckProgress, AckUpdate
 from ams.storage.cursors.base import NO_HAND_OUT, Cursor, Oldest, Outstanding, Position, TopicOffset
-from ams.storage.cursors.mover import MAX_SEEN, Mover
+from ams.storage.cursors.postgresql_batches import MAX_SEEN, Mover
 from ams.storage.cursors.postgresql_rows import CursorStanding, DatabaseTime, TableRow
 from ams.storage.postgresql import Connection, Interrupted, ReconnectingConnection
 

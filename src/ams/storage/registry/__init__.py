@@ -5,10 +5,10 @@
 - projects, users: projects and quotas; users, memberships and registrations
 - logins: named tokens, issuers and bindings to identities
 - resources, policies, schemas: topics and subscriptions; access lists and IAM policies; schemas
-- parallel: snapshots of parallel subscriptions
+- snapshots: snapshots of parallel subscriptions
 - push: subscriptions to deliver, and signing secrets
 - counts, history: counters and metrics; measurements of the last day
-- keys: signing keys, and rotation of the encryption key
+- signing_keys: signing keys, and rotation of the encryption key
 - idempotency: idempotency keys for the log on Kafka
 - export: export and import of all records
 """

@@ -15,7 +15,7 @@ from ams.core.public_keys import PublicKey
 from ams.core.push_config import AUTOGEN, HTTP_ENDPOINT, PushConfig
 from ams.storage import export_format as kinds
 from ams.storage.export_format import Line
-from ams.storage.registry import parallel, tables
+from ams.storage.registry import snapshots, tables
 from ams.storage.registry.logins import columns, fields_of, hash_of, issuer_on, key_columns, sealed_columns, secret_of
 from ams.storage.registry.records import SchemaContent
 from ams.storage.registry.statements import with_creator, with_user_and_creator
@@ -83,7 +83,7 @@ class Contents:
         yield from self._rows(_in_project(tables.schemas), self._schema)
         yield from self._rows(_TOPICS, self._topic)
         yield from self._rows(_in_project(tables.subscriptions), self._subscription)
-        done_of = parallel.done_of
+        done_of = snapshots.done_of
         yield from self._rows(_SNAPSHOTS, lambda row: _line(kinds.Snapshot, row, done=tuple(ranges_of(done_of(row)))))
         yield from self._rows(
             _with_maker(tables.registrations, "modified_by"),

@@ -19,14 +19,14 @@ from ams.storage.registry.counts import FigureRecords, TallyRecords
 from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport, empty
 from ams.storage.registry.history import SharedHistory
 from ams.storage.registry.idempotency import IdempotencyRecords
-from ams.storage.registry.keys import SigningKeyRecords, encrypt_anew
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
-from ams.storage.registry.parallel import SnapshotRecords
 from ams.storage.registry.policies import PolicyRecords
 from ams.storage.registry.projects import ProjectRecords, QuotaRecords
 from ams.storage.registry.push import PushSecretRecords
 from ams.storage.registry.resources import SubscriptionRecords, TopicRecords
 from ams.storage.registry.schemas import SchemaRecords
+from ams.storage.registry.signing_keys import SigningKeyRecords, encrypt_anew
+from ams.storage.registry.snapshots import SnapshotRecords
 from ams.storage.registry.statements import RegistryContext
 from ams.storage.registry.tables import REGISTRY, audit, keys
 from ams.storage.registry.users import RegistrationRecords, UserRecords

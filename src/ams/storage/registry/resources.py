@@ -25,7 +25,7 @@ from ams.core.quotas import SUBSCRIPTIONS, TOPICS
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import first
 from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC
-from ams.storage.registry import parallel, push
+from ams.storage.registry import push, snapshots
 from ams.storage.registry.counts import TallyStep, add_to_project
 from ams.storage.registry.policies import ResourceRecords
 from ams.storage.registry.records import (
@@ -254,7 +254,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
     async def page_of_topic(self, project: ProjectId, topic: TopicName, page: PageRequest) -> Page[SubscriptionName]:
         """Return a page of the names of a topic's subscriptions, newest first, without detached ones."""
         is_asked = (subscriptions.c.project_id == project) & (subscriptions.c.topic == topic)
-        query = select(subscriptions.c.number, subscriptions.c.name).where(is_asked & parallel.IS_ATTACHED)
+        query = select(subscriptions.c.number, subscriptions.c.name).where(is_asked & snapshots.IS_ATTACHED)
         return await page_of(self._database, query, subscriptions.c.number, page, lambda row: row.name)
 
     async def all(self) -> Sequence[Subscription]:
@@ -267,7 +267,7 @@ class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
 
     async def attached_ids(self) -> frozenset[SubscriptionId]:
         """Return the identities of all subscriptions except detached ones, which have no cursor."""
-        query = select(subscriptions.c.id).where(parallel.IS_ATTACHED)
+        query = select(subscriptions.c.id).where(snapshots.IS_ATTACHED)
         return frozenset(await self._database.rows(query, lambda row: row.id))
 
     async def expiring(self) -> Sequence[Expiring]:

@@ -9,10 +9,10 @@ from ams.core.clock import ManualClock
 from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TopicGone
 from ams.core.names import Offset, TopicId, new_topic_id, new_uuid
 from ams.storage.log.base import Appended, Bounds, content_hash, key_hash
-from ams.storage.log.kafka import keys
+from ams.storage.log.kafka import keyed_appends
 from ams.storage.log.kafka.fetch import CONSUMER, FOLLOWER, FetchedPart
 from ams.storage.log.kafka.idempotency_store import PublishedBytes
-from ams.storage.log.kafka.keys import CLAIM_WAIT_MS, KEY, find_append
+from ams.storage.log.kafka.keyed_appends import CLAIM_WAIT_MS, KEY, find_append
 from ams.storage.log.kafka.log import KafkaLog
 from ams.storage.log.kafka.partition import Partition
 from tests.service.interference import fail_calls
@@ -246,7 +246,7 @@ async def test_batches_of_others_that_cannot_be_read_hold_up_no_search(monkeypat
     async def fetch_part(*_: object, until: float) -> FetchedPart:
         return FetchedPart(2, bytes(sign_batch(foreign)) + bytes(ours))
 
-    monkeypatch.setattr(keys, "fetch_part", fetch_part)
+    monkeypatch.setattr(keyed_appends, "fetch_part", fetch_part)
     partition = Partition(new_topic_id(), "ams.x")
 
     found = await find_append(SimpleNamespace(deadline=lambda: 1.0), partition, b"k", Bounds(0, 2), 1)

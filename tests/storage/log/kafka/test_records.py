@@ -12,7 +12,7 @@ from ams.core.errors import Damaged
 from ams.core.messages import message, parse
 from ams.core.names import new_topic_id
 from ams.core.runs import Runs
-from ams.storage.log.kafka.keys import KEY
+from ams.storage.log.kafka.keyed_appends import KEY
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import batches, encode, fragment_of, pieces
 

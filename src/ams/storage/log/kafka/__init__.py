@@ -9,7 +9,7 @@
 - `records`: conversion of messages to Kafka records and back.
 - `batches`: produce batches of whole requests.
 - `sender`: idempotent, ordered producer.
-- `keys`: appends with an idempotency key.
+- `keyed_appends`: appends with an idempotency key.
 - `idempotency_store`: protocol of the store for claims of keys, and byte counts.
 - `bulk_load`: loads messages of another log into an unused topic.
 - `fetch`: fetch and offset requests to leaders.

@@ -21,7 +21,7 @@ from ams.storage.log.kafka.bulk_load import Loader
 from ams.storage.log.kafka.connection import KafkaConnection
 from ams.storage.log.kafka.fetch import bounds_of_all
 from ams.storage.log.kafka.idempotency_store import IdempotencyStore, PublishedBytes
-from ams.storage.log.kafka.keys import KEY, KeyedAppends
+from ams.storage.log.kafka.keyed_appends import KEY, KeyedAppends
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.reader import KafkaReader

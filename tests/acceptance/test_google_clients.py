@@ -30,7 +30,7 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def serve_page(clone: Path) -> AbstractContextManager[LiveService]:
+def serve_guide(clone: Path) -> AbstractContextManager[LiveService]:
     _, _, *flags = shlex.split(block(GUIDE, "sh service").replace("8085", "0"))
     return live_service(clone / "ams-data", *flags)
 
@@ -51,7 +51,7 @@ def assert_received_all(done: "subprocess.CompletedProcess[str]") -> None:
 def test_the_program_of_the_guide_for_python_works_as_with_googles_emulator(clone: Path) -> None:
     """The programs for other languages are started once, by a test with longer waits."""
     PYTHON.put(clone)
-    with serve_page(clone) as service:
+    with serve_guide(clone) as service:
         commands = block(GUIDE, "sh emulator").replace(EMULATOR, service.pubsub) + command_of(PYTHON, "run")
         assert_received_all(run_script(commands, clone, SECONDS))
 
@@ -97,14 +97,14 @@ async def test_streams_survive_a_silent_minute(language: Language, clone: Path, 
 @pytest.mark.long
 def test_a_stop_midway_loses_nothing_and_both_sides_share_topics(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topic, subscription = "projects/greenhouse/topics/moisture", "projects/greenhouse/subscriptions/watering"
-    with serve_page(clone) as service:
+    with serve_guide(clone) as service:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", service.pubsub)
         with PublisherClient() as publisher, SubscriberClient() as subscriber:
             publisher.create_topic(name=topic)
             subscriber.create_subscription(name=subscription, topic=topic)
             ids = [publisher.publish(topic, text, bed="roses").result() for text in (b"dry", b"wet")]
             publisher.stop()
-    with serve_page(clone) as service:
+    with serve_guide(clone) as service:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", service.pubsub)
         command = ".venv/bin/ams publish moisture --project greenhouse --data dry --attr bed=lilies"
         done = run_script(command, clone, AMS_ENDPOINT=service.base_url)
@@ -123,7 +123,7 @@ def test_a_stop_midway_loses_nothing_and_both_sides_share_topics(clone: Path, mo
 @pytest.mark.long
 def test_celery_runs_tasks_as_its_guide_says(clone: Path) -> None:
     write_programs(GUIDE, clone, "")
-    with serve_page(clone) as service, (clone / "worker.log").open("w") as log:
+    with serve_guide(clone) as service, (clone / "worker.log").open("w") as log:
         command = block(GUIDE, "sh worker").replace(EMULATOR, service.pubsub).replace(".venv", "exec .venv")
         with subprocess.Popen(
             ["bash", "-euc", command], cwd=clone, env=environment(), stdout=log, stderr=log
@@ -145,3 +145,13 @@ def test_celery_runs_tasks_as_its_guide_says(clone: Path) -> None:
 def test_the_guide_names_what_the_program_that_is_run_connects_by(program: str, names: tuple[str, ...]) -> None:
     source, guide = (HERE / program).read_text(), GUIDE.read_text()
     assert [name for name in names if name not in source or f"`{name}`" not in guide] == []
+
+
+@pytest.mark.parametrize(("versions", "file"), [
+    (r"`@google-cloud/pubsub` (\S+) with google-auth-library (\S+),", "package.json"),
+    (r"`pubsub/v2`\s(\S+),", "go.mod"), (r"Java (\S+)\.", "pom.xml"),
+])  # fmt: skip
+def test_the_guide_names_the_versions_that_are_tested(versions: str, file: str) -> None:
+    named, tested = re.findall(versions, GUIDE.read_text()), (HERE / file).read_text()
+    assert named
+    assert [each for each in re.findall(r"\d+\.\d+\.\d+", str(named)) if each not in tested] == []

@@ -36,7 +36,7 @@ class Action(NamedTuple):
     path: str
     """Below `/v1`. Routes are tried in the order of the table: verbs before the plain name (contract 1.3)."""
     roles: str
-    """Who may do it, as the tables in `docs/reference` write it. `OPEN`: everybody; its use case looks at the token."""
+    """Roles that may do it, as the tables in `docs/reference` write them. `OPEN`: its use case looks at the token."""
     text: str
     request: type[Request] | None = None  # what the body is; None: it is not read
     answer: type[msgspec.Struct] | None = None  # what the body of a 200 is; None: it is empty
@@ -274,7 +274,7 @@ _ROWS = (
 ACTIONS = {each.name: each for each in _ROWS}
 """All actions by name, in the order of the routes and of the description of the API."""
 HOT = ("topics:publish", "subscriptions:pull", "subscriptions:acknowledge")
-"""Those that `ams.http.hot_routes` answers; all others are answered by a method of a class in `ams.http.routes`."""
+"""Actions that `ams.http.hot_routes` answers; a method of a class in `ams.http.routes` answers each other one."""
 UNRECORDED = frozenset({"schemas:validateMessage", "schemas:dryRun", "push:lease", "push:wait", "subscriptions:nack"})
 """Actions that are asked for by POST and change nothing that people would want to know of.
 

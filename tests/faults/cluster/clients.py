@@ -94,6 +94,15 @@ class FrontClient(Client):
 RETRY: dict[str, Any] = {"retry": 3, "retrysleep": 1}
 FAILED_STATUS = 599  # stands for the library's exception after its last try
 PAUSE_SECONDS = 0.1
+ACK_DEADLINE_SECONDS = 10.0  # of the library's subscription
+
+
+def is_rightly_late(error: AmsException, seconds: float) -> bool:
+    """Return whether a call of so many seconds was refused as later than the deadline that it had passed itself.
+
+    The library asks again after such a refusal, so the time of the call tells nothing about the service.
+    """
+    return getattr(error, "code", 0) == HTTPStatus.REQUEST_TIMEOUT and seconds > ACK_DEADLINE_SECONDS
 
 
 @dataclass
@@ -148,15 +157,12 @@ class LibraryUser:
         self._stands = {after} if done is not None else {given[0].id, after}
 
     def _call(self, name: str, what: str, call: Any) -> Any:
-        """Make a call and note it; None when the library gave up.
-
-        The library asks again when its acknowledgement is refused as late. So the time of such a call tells nothing.
-        """
+        """Make a call and note it; None when the library gave up. A rightly refused acknowledgement is not noted."""
         started, status, text, answer = time.monotonic(), 200, "", None
         try:
             answer = call()
         except AmsException as error:
-            if getattr(error, "code", 0) == HTTPStatus.REQUEST_TIMEOUT:
+            if is_rightly_late(error, time.monotonic() - started):
                 return None
             status, text = FAILED_STATUS, str(error)
         self.log.note(Call(f"library {what} {name}", f"library {what}", started, time.monotonic(), status, text))

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+from argo_ams_library import AmsTimeoutException
 
 from simulation.histories.attempts import NACK, Ack, Ending, Facts, Held, Outcome, Publish, Pull, Seek, Settle
 from simulation.histories.history import History
 from tests.faults.cluster import calls as judges
 from tests.faults.cluster.calls import WORK, Call, CallLog, Course, Promise
 from tests.faults.cluster.campaign import ClusterCampaign
+from tests.faults.cluster.clients import is_rightly_late
 from tests.faults.cluster.faults import BY_NAME
 from tests.faults.parallel.google import MAX_TRANSIT_SECONDS
 
@@ -39,6 +41,14 @@ def test_no_answer_and_errors_of_the_500s_are_failures_of_a_request_once_and_oth
     others = [make_call("b", 0, 3, 200)._replace(again=True), make_call("c", 0, 1, 408), make_call("d", 0, 9, 200)]
 
     assert judges.failed_requests(failed + others) == {"a-0": failed[0], "b-0": failed[1]}
+
+
+@pytest.mark.parametrize(("code", "seconds", "is_right"), [(408, 11, True), (408, 9, False), (504, 11, False)])
+def test_only_a_call_that_outlasted_its_deadline_is_rightly_refused_as_late(
+    code: int, seconds: float, is_right: bool
+) -> None:
+    error = AmsTimeoutException({"error": {"code": code, "message": "ack timeout"}}, "sub_ack")
+    assert is_rightly_late(error, seconds) == is_right
 
 
 HAPROXY_LOG = """\

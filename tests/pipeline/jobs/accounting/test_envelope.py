@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,6 +121,18 @@ def test_a_certificate_of_an_authority_we_do_not_know_is_refused(senders: Sender
         == "signature: its certificate is of no authority we know"
     )
     assert open_envelope(signed_text, EnvelopeTrust(ca=str(senders.folder))).signer == SITE
+
+
+def test_a_certificate_that_is_no_valid_der_is_refused_without_a_warning(senders: Senders, signed_text: bytes) -> None:
+    signature = x509.load_pem_x509_certificate(Path(senders.path("site")).read_bytes()).signature
+
+    def damage(found: re.Match[bytes]) -> bytes:
+        der = base64.b64decode(found[0])
+        assert der.count(b"\0" + signature) == 1
+        # Seven bits of the last byte are said to be unused, and are not 0: BER allows it.
+        return base64.encodebytes(der.replace(b"\0" + signature, b"\7" + signature[:-1] + b"\xff"))
+
+    assert get_refusal(re.sub(rb"(?<=\n\n)MII[\w+/=\n]+", damage, signed_text)) == "signature: cannot be read"
 
 
 def test_a_certificate_that_had_expired_is_refused(senders: Senders) -> None:

@@ -86,6 +86,11 @@ class _Attributes:
     all: list[_Attribute]
 
 
+@asn1.sequence
+class _Certificates:
+    all: list[asn1.TLV]
+
+
 class Signature(NamedTuple):
     """A valid signature: its signer, and the time that the signer names."""
 
@@ -103,7 +108,7 @@ def check_signature(content: bytes, der: bytes) -> Signature:
             raise Broken("signature: is something else")
         # The last field is the set of signers; with one signer its content is that signer.
         info = asn1.decode_der(_SignerInfo, bytes(shell.content[-1].data))
-        certificates = pkcs7.load_der_pkcs7_certificates(der)
+        certificates = _enclosed_certificates(shell.content)
         attributes = {each.kind: each.values.as_list()[0] for each in _signed_attributes(info)}
         certificate = _certificate_of(info, certificates)
         algorithm = HASHES.get(info.digest[0].parse(x509.ObjectIdentifier).dotted_string)
@@ -128,6 +133,16 @@ def _signed_attributes(info: _SignerInfo) -> list[_Attribute]:
         raise Broken("signature: has no signed attributes")
     wrapped = _der(0x30, _der(0x30, bytes(info.attributes.data)))
     return asn1.decode_der(_Attributes, wrapped).all
+
+
+def _enclosed_certificates(signed_data: list[asn1.TLV]) -> list[x509.Certificate]:
+    """Return those of a message; the library's own function takes damaged ones for BER, with a warning."""
+    for field in signed_data:
+        if field.tag_bytes == b"\xa0":
+            wrapped = _der(0x30, _der(0x30, bytes(field.data)))
+            found = asn1.decode_der(_Certificates, wrapped).all
+            return [x509.load_der_x509_certificate(_der(each.tag_bytes[0], bytes(each.data))) for each in found]
+    return []
 
 
 def _certificate_of(info: _SignerInfo, certificates: list[x509.Certificate]) -> x509.Certificate:

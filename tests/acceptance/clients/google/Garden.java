@@ -22,6 +22,8 @@ import com.google.pubsub.v1.PubsubMessage;
 import com.google.pubsub.v1.Subscription;
 import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
+import io.opentelemetry.sdk.OpenTelemetrySdk;
+import io.opentelemetry.sdk.trace.SdkTracerProvider;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -68,7 +70,9 @@ public class Garden {
         for (Subscriber each : consumers) each.startAsync().awaitRunning();
 
         Thread.sleep(pause * 1000L);
+        var traces = OpenTelemetrySdk.builder().setTracerProvider(SdkTracerProvider.builder().build()).build();
         Publisher readings = Publisher.newBuilder(TOPIC).setEnableMessageOrdering(true)
+            .setEnableOpenTelemetryTracing(true).setOpenTelemetry(traces)
             .setChannelProvider(channel).setCredentialsProvider(credentials).build();
         List<Future<String>> ids = new ArrayList<>();
         for (int n = 0; n < COUNT; n++) {
@@ -102,6 +106,7 @@ public class Garden {
                 return;
             }
             if (!message.getAttributesOrThrow("sensor").equals("sensor-" + n % 4)) throw new IllegalStateException();
+            message.getAttributesOrThrow("googclient_traceparent");
             synchronized (order) { // receivers of one key come one after the other, those of several at once
                 var bed = order.computeIfAbsent(message.getOrderingKey(), key -> new ArrayList<>());
                 bed.removeIf(each -> each >= n);

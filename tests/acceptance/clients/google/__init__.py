@@ -17,8 +17,8 @@ from local_cluster.jars import ROOT, Jars, once, there
 from tests.support.marks import skip_without
 
 HERE = Path(__file__).parent
-_NODE = ROOT / ".parts" / "google-node-6.2.0"
-_JAVA = Jars("google-java-1.150.1", HERE / "pom.xml")
+_NODE = ROOT / ".parts" / "google-node-6.2.0-traced"
+_JAVA = Jars("google-java-1.150.1-traced", HERE / "pom.xml")
 
 
 def _python(folder: Path) -> None:

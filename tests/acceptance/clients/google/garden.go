@@ -15,6 +15,8 @@ import (
 
 	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/sdk/trace"
 	"golang.org/x/oauth2"
 	"google.golang.org/api/option"
 )
@@ -49,6 +51,9 @@ func main() {
 		}
 		if message.Attributes["sensor"] != fmt.Sprintf("sensor-%d", n%4) {
 			log.Fatalf("sensor of %d", n)
+		}
+		if message.Attributes["googclient_traceparent"] == "" {
+			log.Fatalf("%d is not traced", n)
 		}
 		before := slices.DeleteFunc(order[message.OrderingKey], func(each int) bool { return each >= n })
 		order[message.OrderingKey] = append(before, n)
@@ -103,11 +108,14 @@ func main() {
 }
 
 func connect(ctx context.Context) (*pubsub.Client, error) {
+	otel.SetTracerProvider(trace.NewTracerProvider())
+	traced := &pubsub.ClientConfig{EnableOpenTelemetryTracing: true}
 	if os.Getenv("PUBSUB_EMULATOR_HOST") != "" {
-		return pubsub.NewClient(ctx, "greenhouse")
+		return pubsub.NewClientWithConfig(ctx, "greenhouse", traced)
 	}
 	token := oauth2.StaticTokenSource(&oauth2.Token{AccessToken: os.Getenv("PUBSUB_TOKEN")})
-	return pubsub.NewClient(ctx, "greenhouse", option.WithEndpoint(os.Getenv("PUBSUB_ENDPOINT")), option.WithTokenSource(token))
+	endpoint := option.WithEndpoint(os.Getenv("PUBSUB_ENDPOINT"))
+	return pubsub.NewClientWithConfig(ctx, "greenhouse", traced, endpoint, option.WithTokenSource(token))
 }
 
 // consume lets act deal with messages until it says that it has dealt with all.

@@ -1,16 +1,20 @@
 // The program of docs/how-to/google-clients.md for Node: `node garden.mjs [SECONDS]` waits before it publishes.
 import { PubSub } from '@google-cloud/pubsub';
+import { trace } from '@opentelemetry/api';
+import { BasicTracerProvider } from '@opentelemetry/sdk-trace-base';
 import { OAuth2Client } from 'google-auth-library';
 
 const COUNT = 20;
 const pause = Number(process.argv[2] ?? 0); // seconds before anything is published
 
 function connect() {
-  if (process.env.PUBSUB_EMULATOR_HOST) return new PubSub({ projectId: 'greenhouse' });
+  trace.setGlobalTracerProvider(new BasicTracerProvider());
+  const always = { projectId: 'greenhouse', enableOpenTelemetryTracing: true };
+  if (process.env.PUBSUB_EMULATOR_HOST) return new PubSub(always);
   const authClient = new OAuth2Client();
   authClient.setCredentials({ access_token: process.env.PUBSUB_TOKEN });
   // emulatorMode: any host that is not Google's is taken for an emulator otherwise.
-  return new PubSub({ projectId: 'greenhouse', apiEndpoint: process.env.PUBSUB_ENDPOINT, emulatorMode: false, authClient });
+  return new PubSub({ ...always, apiEndpoint: process.env.PUBSUB_ENDPOINT, emulatorMode: false, authClient });
 }
 
 /** Let `act` deal with messages until it says that it has dealt with all. */
@@ -38,6 +42,7 @@ const inOrder = consume(beds, (message) => {
     return false;
   }
   if (message.attributes.sensor !== `sensor-${n % 4}`) throw new Error(`sensor of ${n}`);
+  if (!message.attributes.googclient_traceparent) throw new Error(`${n} is not traced`);
   const before = (order[message.orderingKey] ?? []).filter((each) => each < n);
   order[message.orderingKey] = [...before, n];
   message.ack();

@@ -8,6 +8,8 @@ from typing import Any
 
 from google.cloud import pubsub_v1
 from google.oauth2.credentials import Credentials
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 
 COUNT = 20
 TOPIC = "projects/greenhouse/topics/readings"
@@ -20,7 +22,8 @@ if "PUBSUB_EMULATOR_HOST" not in os.environ:
         "credentials": Credentials(os.environ["PUBSUB_TOKEN"]),
         "client_options": {"api_endpoint": os.environ["PUBSUB_ENDPOINT"]},
     }
-options = pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
+trace.set_tracer_provider(TracerProvider())
+options = pubsub_v1.types.PublisherOptions(enable_message_ordering=True, enable_open_telemetry_tracing=True)
 publisher = pubsub_v1.PublisherClient(publisher_options=options, **connection)
 subscriber = pubsub_v1.SubscriberClient(**connection)
 publisher.create_topic(name=TOPIC)
@@ -40,6 +43,7 @@ def in_order(message: Any) -> None:
         message.nack()  # it comes again, and so does what follows it in its bed
         return
     assert message.attributes["sensor"] == f"sensor-{n % 4}"
+    assert message.attributes["googclient_traceparent"]
     bed = message.ordering_key
     order[bed] = [each for each in order[bed] if each < n] + [n]
     message.ack()

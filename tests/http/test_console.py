@@ -59,8 +59,9 @@ async def test_hashed_files_are_cached_the_page_is_not_and_both_are_compressed(b
         assert (answer.headers.get("content-encoding"), answer.text) == (shown, PAGE)
 
 
-async def test_the_address_without_a_slash_leads_to_the_page_behind_a_proxy_too(browser: httpx.AsyncClient) -> None:
-    answer = await browser.get("/console", follow_redirects=False)
+@pytest.mark.parametrize("address", ["/", "/console"])
+async def test_the_root_leads_to_the_page_behind_a_proxy_too(browser: httpx.AsyncClient, address: str) -> None:
+    answer = await browser.get(address, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (308, "console/")
     assert (await browser.head("/console/")).status_code == 200
     assert (await browser.post("/console/")).status_code == 405

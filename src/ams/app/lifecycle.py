@@ -270,6 +270,8 @@ def _announce(settings: Settings, run: RunningService) -> None:
     if settings.tls_self_signed:
         logger.info("tls", ca=folder.place("ca.pem"))
     logger.info("operations", url=run.operations_url)
+    if settings.console:
+        logger.info("console", url=f"{run.base_url}/console/")
     logger.info("data", folder=folder.path, admin_token_file=folder.admin_token)
     if run.pubsub:
         print(f"pubsub {run.pubsub}")

@@ -63,6 +63,7 @@ class Console:
     def routes(self) -> list[Route]:
         """Return the routes below the root of the service."""
         return [
+            Route("/", self._to_page),
             Route("/console", self._to_page),
             Route("/console/config.json", self._config),
             Route("/console/{name:path}", self._file),

@@ -416,6 +416,7 @@ def test_the_log_is_as_it_is_set(tmp_path: Path) -> None:
         httpx.get(f"{live.base_url}/v1/version", timeout=PATIENCE_SECONDS)
     said = [json.loads(line) for line in (tmp_path / "json.stderr").read_text().splitlines()]
     assert {"debug", "info"} <= {line["level"] for line in said}
+    assert [line["url"] for line in said if line["event"] == "console"] == [f"{live.base_url}/console/"]
 
     with (contextlib.suppress(AssertionError),
           live_service(tmp_path / "syslog", environment={"AMS_LOG_FACILITIES": "syslog"})):  # fmt: skip

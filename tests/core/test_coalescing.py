@@ -31,7 +31,7 @@ async def begin_calls(*askings):
     return tasks
 
 
-async def test_callers_share_a_question_only_if_it_was_asked_after_they_came():
+async def test_callers_share_a_question_only_if_it_was_asked_after_they_came() -> None:
     asked = AnswersOnDemand()
     shared = SharedRequest(asked)
     [first] = await begin_calls(shared("a"))
@@ -47,7 +47,7 @@ async def test_callers_share_a_question_only_if_it_was_asked_after_they_came():
     assert await asyncio.gather(*later) == [("a", 3)] * 5
 
 
-async def test_a_question_that_is_out_may_be_joined():
+async def test_a_question_that_is_out_may_be_joined() -> None:
     asked = AnswersOnDemand()
     shared = SharedRequest(asked, join=True)
     [first] = await begin_calls(shared("a"))
@@ -59,7 +59,7 @@ async def test_a_question_that_is_out_may_be_joined():
     assert await again == ("a", 2)
 
 
-async def test_a_question_does_not_wait_long_for_one_that_hangs(monkeypatch):
+async def test_a_question_does_not_wait_long_for_one_that_hangs(monkeypatch) -> None:
     monkeypatch.setattr(coalescing, "PATIENCE", 0.01)
     asked = AnswersOnDemand()
     shared = SharedRequest(asked)
@@ -73,7 +73,7 @@ async def test_a_question_does_not_wait_long_for_one_that_hangs(monkeypatch):
 
 
 @pytest.mark.parametrize(("is_batched", "other"), [(False, "a"), (True, "b")])
-async def test_a_caller_who_goes_away_harms_no_other_and_closing_tells_those_who_wait(is_batched, other):
+async def test_a_caller_who_goes_away_harms_no_other_and_closing_tells_those_who_wait(is_batched, other) -> None:
     async def ask_all(items):
         return (await asked(items))[0]
 
@@ -90,7 +90,7 @@ async def test_a_caller_who_goes_away_harms_no_other_and_closing_tells_those_who
         await waiting
 
 
-async def test_an_error_goes_to_all_who_share_it():
+async def test_an_error_goes_to_all_who_share_it() -> None:
     async def fails(key):
         raise ValueError(key)
 
@@ -99,7 +99,7 @@ async def test_an_error_goes_to_all_who_share_it():
         assert isinstance(each, ValueError)
 
 
-async def test_what_is_asked_for_together_is_asked_in_one_question_and_answered_each():
+async def test_what_is_asked_for_together_is_asked_in_one_question_and_answered_each() -> None:
     asked = []
 
     async def ask(items):
@@ -118,7 +118,7 @@ async def test_what_is_asked_for_together_is_asked_in_one_question_and_answered_
     assert len(asked) <= 2
 
 
-async def test_an_error_of_the_question_is_that_of_all_who_asked_and_no_question_is_too_large():
+async def test_an_error_of_the_question_is_that_of_all_who_asked_and_no_question_is_too_large() -> None:
     sizes = []
 
     async def ask(items):

@@ -95,7 +95,7 @@ def test_the_client_is_the_last_hop_that_is_no_proxy_of_ours(peer: str | None, f
 
 @settings(max_examples=30, deadline=None)
 @given(st.text(st.characters(max_codepoint=255)), st.sampled_from(["192.0.2.1", "127.0.0.1"]))
-def test_what_a_client_writes_before_the_hop_of_a_proxy_never_counts(written: str, peer: str):
+def test_what_a_client_writes_before_the_hop_of_a_proxy_never_counts(written: str, peer: str) -> None:
     scope = {"client": (peer, 1), "headers": [(b"x-forwarded-for", f"{written}, 198.51.100.1".encode("latin-1"))]}
     assert client_address(scope, PROXIES) == ("198.51.100.1" if peer == "127.0.0.1" else peer)
     assert client_address(scope, ()) == peer

@@ -84,7 +84,7 @@ def test_a15_every_change_is_recorded_with_who_where_what_and_how_it_ended(servi
     assert (unread["code"], unread["result"]) == (400, "refused")
 
 
-def test_a_change_that_roles_do_not_allow_is_recorded_with_its_user(service: InProcessService, trail: Trail):
+def test_a_change_that_roles_do_not_allow_is_recorded_with_its_user(service: InProcessService, trail: Trail) -> None:
     user = {"projects": [{"project": "P", "roles": ["publisher"]}]}
     token = call(service, "POST", "/users/bert", user).json()["token"]
     asked = (("PUT", "/projects/P/topics/mine"), ("GET", "/users"), ("DELETE", "/users/admin"))
@@ -96,7 +96,7 @@ def test_a_change_that_roles_do_not_allow_is_recorded_with_its_user(service: InP
 
 
 @pytest.mark.parametrize("kind", ["ordered", "parallel"])
-def test_what_is_done_with_messages_is_not_recorded(service: InProcessService, trail: Trail, kind: str):
+def test_what_is_done_with_messages_is_not_recorded(service: InProcessService, trail: Trail, kind: str) -> None:
     topic, subscription = f"/projects/P/topics/busy-{kind}", f"/projects/P/subscriptions/busy-{kind}"
     service.ask("PUT", topic)
     service.ask("PUT", subscription, {"topic": topic[1:], "type": kind})
@@ -152,7 +152,7 @@ def test_a20_beyond_its_limit_an_address_is_told_so_and_a_good_token_is_not(serv
     assert len([each for each in trail() if each["address"] == address]) == MAX_EVENTS_PER_ADDRESS
 
 
-def test_the_list_is_for_service_admins_only_and_has_pages(service: InProcessService, trail: Trail):
+def test_the_list_is_for_service_admins_only_and_has_pages(service: InProcessService, trail: Trail) -> None:
     for number in range(3):
         service.ask("PUT", f"/projects/P/topics/page-{number}")
     newest, asked = trail()[-1], "?action=topics:create&actor=admin"
@@ -179,7 +179,7 @@ ACTIONS = "the audit log has changes and failed logins, and no action of those b
     *((f"action={each}", f"Invalid action: {ACTIONS}") for each in ("topics:publish", "topics:list", "Topics")),
     ("pageToken=x", "Invalid page token"),
 ])  # fmt: skip
-def test_events_may_be_asked_for_by_what_can_be_there(service: InProcessService, query: str, message: str):
+def test_events_may_be_asked_for_by_what_can_be_there(service: InProcessService, query: str, message: str) -> None:
     answer = call(service, "GET", f"/audit?{query}")
     assert (answer.status_code, answer.json().get("error", {}).get("message", "")) == (400 if message else 200, message)
 
@@ -217,7 +217,7 @@ def test_a15_no_secret_or_payload_is_logged(service: InProcessService, trail: Tr
 
 
 @pytest.mark.embedded("a data folder without messages is not backed up")
-def test_a_backup_holds_both_halves(service: InProcessService, trail: Trail, tmp_path: Path):
+def test_a_backup_holds_both_halves(service: InProcessService, trail: Trail, tmp_path: Path) -> None:
     service.ask("PUT", "/projects/P/topics/kept")
     [newest] = trail()
     list_events(service, newest["id"])

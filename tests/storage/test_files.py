@@ -22,7 +22,7 @@ def handle(path):
     disk.close(handle)
 
 
-def test_what_is_written_is_read(handle):
+def test_what_is_written_is_read(handle) -> None:
     disk = Disk()
     disk.write(handle, b"hello world", 0)
     disk.write_through(handle, [b"th", b"", b"ere"], 6)
@@ -31,7 +31,7 @@ def test_what_is_written_is_read(handle):
     assert (disk.read(handle, 5, 100), disk.size(handle)) == (b"", 11)
 
 
-def test_what_is_in_memory_is_read_at_once_and_only_as_a_whole(handle):
+def test_what_is_in_memory_is_read_at_once_and_only_as_a_whole(handle) -> None:
     disk = Disk()
     disk.write(handle, b"hello", 0)
     assert disk.read_now(handle, 5, 0) in (b"hello", None)  # not every file system can say
@@ -52,7 +52,7 @@ def writes_three_bytes(file, data, *rest, whole=os.pwritev):
 @pytest.mark.parametrize(
     "pwritev", [fail_with(errno.EOPNOTSUPP), writes_three_bytes], ids=["no write-through", "a short one"]
 )
-def test_what_a_write_through_leaves_is_written_and_synced(handle, monkeypatch, pwritev):
+def test_what_a_write_through_leaves_is_written_and_synced(handle, monkeypatch, pwritev) -> None:
     monkeypatch.setattr(os, "pwritev", pwritev)
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
@@ -67,7 +67,7 @@ def test_what_a_write_through_leaves_is_written_and_synced(handle, monkeypatch, 
     (fail_with(errno.EIO), os.pwrite, "Input/output error"),
     (writes_three_bytes, fail_with(errno.ENOSPC), "No space left on device"),
 ], ids=["at once", "after a part"])  # fmt: skip
-def test_an_error_of_a_write_through_is_told(handle, monkeypatch, pwritev, pwrite, told):
+def test_an_error_of_a_write_through_is_told(handle, monkeypatch, pwritev, pwrite, told) -> None:
     monkeypatch.setattr(os, "pwritev", pwritev)
     monkeypatch.setattr(os, "pwrite", pwrite)
     with pytest.raises(OSError, match=told):
@@ -75,7 +75,7 @@ def test_an_error_of_a_write_through_is_told(handle, monkeypatch, pwritev, pwrit
 
 
 @pytest.mark.parametrize("number", [1, 1023, 1024, 1025, 5000])
-def test_any_number_of_parts_is_written_through_by_one_call(handle, number, monkeypatch):
+def test_any_number_of_parts_is_written_through_by_one_call(handle, number, monkeypatch) -> None:
     whole, calls = os.pwritev, []
     monkeypatch.setattr(os, "pwritev", lambda *given: calls.append(given[3]) or whole(*given))
     parts = [b"%d," % each for each in range(number)]
@@ -86,13 +86,13 @@ def test_any_number_of_parts_is_written_through_by_one_call(handle, number, monk
     assert calls == [os.RWF_DSYNC]
 
 
-def test_a_new_file_is_for_its_owner_and_never_replaces_another(handle, path):
+def test_a_new_file_is_for_its_owner_and_never_replaces_another(handle, path) -> None:
     assert os.stat(path).st_mode & 0o777 == 0o600
     with pytest.raises(FileExistsError):
         Disk().open(path, create=True)
 
 
-def test_files_are_cut_reserved_renamed_and_removed(handle, path, tmp_path):
+def test_files_are_cut_reserved_renamed_and_removed(handle, path, tmp_path) -> None:
     disk = Disk()
     disk.allocate(handle, 10_000)
     assert disk.size(handle) == 10_000
@@ -109,7 +109,7 @@ def test_files_are_cut_reserved_renamed_and_removed(handle, path, tmp_path):
     assert not disk.exists(path + "2")
 
 
-def test_folders_are_made_once_with_their_parents_for_the_owner_only_and_measured_with_all_below(tmp_path):
+def test_folders_are_made_once_with_their_parents_for_the_owner_only_and_measured_with_all_below(tmp_path) -> None:
     disk, folder = Disk(), str(tmp_path / "a" / "b")
     disk.make_folder(folder)
     disk.make_folder(folder)
@@ -122,7 +122,7 @@ def test_folders_are_made_once_with_their_parents_for_the_owner_only_and_measure
     assert disk.free_bytes(folder) > 0
 
 
-def test_a_file_is_written_whole_for_the_owner_only(path):
+def test_a_file_is_written_whole_for_the_owner_only(path) -> None:
     Disk().close(Disk().open(path + ".new", create=True))
     write_whole(Disk(), path, b"first")
     write_whole(Disk(), path, b"second")
@@ -132,7 +132,7 @@ def test_a_file_is_written_whole_for_the_owner_only(path):
     assert (os.stat(path).st_mode & 0o777, os.listdir(os.path.dirname(path))) == (0o600, ["file"])
 
 
-def test_power_loss_leaves_the_old_file_or_the_new_one():
+def test_power_loss_leaves_the_old_file_or_the_new_one() -> None:
     for stop in range(20):
         disk = UnreliableDisk()
         write_whole(disk, "/file", b"old")
@@ -145,7 +145,7 @@ def test_power_loss_leaves_the_old_file_or_the_new_one():
         assert disk.read(disk.open("/file"), 10, 0) in (b"old", b"new")
 
 
-def test_the_disk_in_memory_keeps_no_more_than_what_was_synced():
+def test_the_disk_in_memory_keeps_no_more_than_what_was_synced() -> None:
     """All power losses of the log are tested on it."""
     found = set()
     for seed in range(30):

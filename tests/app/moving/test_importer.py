@@ -19,7 +19,7 @@ from tests.app.moving.lines import ignore_progress, line, whole_export, write_li
 
 
 @pytest.mark.parametrize("name", ["file", "file.gz"])
-def test_what_is_written_is_read(tmp_path: Path, name: str):
+def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name)
     with writing(path) as file:
         file.write(b'{"kind":"header","format":1}\n')
@@ -32,7 +32,7 @@ def test_what_is_written_is_read(tmp_path: Path, name: str):
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_of_what_was_not_written_to_its_end_nothing_is_left(tmp_path: Path, error: BaseException):
+def test_of_what_was_not_written_to_its_end_nothing_is_left(tmp_path: Path, error: BaseException) -> None:
     path = tmp_path / "file.gz"
 
     def fail() -> None:
@@ -47,12 +47,12 @@ def test_of_what_was_not_written_to_its_end_nothing_is_left(tmp_path: Path, erro
     assert not isinstance(error, OSError) or "nothing is left of it" in str(raised.value)
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path):
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="No such file"), writing(str(tmp_path / "nowhere" / "file")):
         pass
 
 
-def test_a_reader_of_stdout_that_left_is_told(monkeypatch: pytest.MonkeyPatch):
+def test_a_reader_of_stdout_that_left_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     end, start = os.pipe()
     os.close(end)
     with os.fdopen(start, "w") as stdout:
@@ -63,7 +63,7 @@ def test_a_reader_of_stdout_that_left_is_told(monkeypatch: pytest.MonkeyPatch):
         stdout.buffer.raw.close()
 
 
-def test_a_line_that_never_ends_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_line_that_never_ends_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_LINE", 100)
     path = tmp_path / "file"
     path.write_bytes(b"[" * 1000)
@@ -94,7 +94,7 @@ def write_converted(path: Path, clock: ManualClock) -> str:
     ))  # fmt: skip
 
 
-async def test_a_detached_subscription_stands_nowhere_here_either(tmp_path: Path):
+async def test_a_detached_subscription_stands_nowhere_here_either(tmp_path: Path) -> None:
     clock = ManualClock()
     fields = {"project": "P", "topic": "T", "ack_deadline_seconds": 10}
     subs = [
@@ -118,7 +118,7 @@ def tail(path: Path, clock: ManualClock, first: int, last: int, *rest: dict[str,
     return write_lines(path, whole_export(line("log", project="P", topic="T", first=first, **log), *messages, *rest))
 
 
-async def test_messages_go_ahead_and_a_later_file_brings_what_came_since_and_the_rest(tmp_path: Path):
+async def test_messages_go_ahead_and_a_later_file_brings_what_came_since_and_the_rest(tmp_path: Path) -> None:
     clock, own = ManualClock(), {"id": "0f5fd0ba-6a4c-4f43-a1b5-8f4d6a1f0a01"}
     rest = line("project", name="P"), line("topic", project="P", name="T")
     async with installation(tmp_path / "new", clock) as target:
@@ -133,7 +133,7 @@ async def test_messages_go_ahead_and_a_later_file_brings_what_came_since_and_the
         assert await api.ask("GET", "/projects/P/topics/T:offsets") == {"min": 3, "max": 9}
 
 
-async def test_names_are_enough_and_tokens_of_any_length_open(tmp_path: Path):
+async def test_names_are_enough_and_tokens_of_any_length_open(tmp_path: Path) -> None:
     clock = ManualClock()
     path = write_converted(tmp_path / "file", clock)
     async with installation(tmp_path / "new", clock) as target:
@@ -151,7 +151,7 @@ async def test_names_are_enough_and_tokens_of_any_length_open(tmp_path: Path):
         assert len((await api.ask("GET", "/registrations?activation_token="))["user_registrations"]) == 1
 
 
-async def test_messages_of_a_registry_that_was_lost_are_left_alone(tmp_path: Path):
+async def test_messages_of_a_registry_that_was_lost_are_left_alone(tmp_path: Path) -> None:
     clock = ManualClock()
     async with installation(tmp_path / "new", clock) as target:
         await target.log.create(new_topic_id())
@@ -161,7 +161,7 @@ async def test_messages_of_a_registry_that_was_lost_are_left_alone(tmp_path: Pat
         assert await target.registry.is_empty()
 
 
-async def test_holes_are_moved_as_holes(tmp_path: Path):
+async def test_holes_are_moved_as_holes(tmp_path: Path) -> None:
     clock = ManualClock()
     message = [line("message", offset=each, time=clock.now, data="") for each in (2, 3, 7)]
     rest = line("project", name="P"), line("topic", project="P", name="T")
@@ -202,7 +202,7 @@ asyncio.run(main(Path(sys.argv[1])))
 
 
 @pytest.mark.long
-def test_very_many_messages_need_little_memory(tmp_path: Path):
+def test_very_many_messages_need_little_memory(tmp_path: Path) -> None:
     now = SystemClock().wall()
     counts = {"log": 1, "message": MESSAGES, "project": 1, "topic": 1}
     data = base64.b64encode(b"x" * 375).decode()

@@ -104,7 +104,7 @@ async def test_all_that_is_held_and_told_is_the_same_after_a_move(full_source: F
     assert full_source.told["/projects/P/topics/partly:offsets"] == (200, '{"min":3,"max":10}')
 
 
-async def test_named_tokens_keys_and_bindings_let_in_as_before(full_source: FullSource, tmp_path: Path):
+async def test_named_tokens_keys_and_bindings_let_in_as_before(full_source: FullSource, tmp_path: Path) -> None:
     async with installation(full_source.data, full_source.clock) as opened:
         principal = await opened.registry.users.principal(full_source.named)
 
@@ -123,7 +123,7 @@ async def test_named_tokens_keys_and_bindings_let_in_as_before(full_source: Full
     assert full_source.named not in full_source.export.read_text()
 
 
-async def test_without_secrets_there_are_none_and_new_ones_are_made(full_source: FullSource, tmp_path: Path):
+async def test_without_secrets_there_are_none_and_new_ones_are_made(full_source: FullSource, tmp_path: Path) -> None:
     clock, path = full_source.clock, tmp_path / "file"
     shutil.copytree(full_source.data, tmp_path / "old")
     async with service(tmp_path / "old", clock) as api:
@@ -160,7 +160,7 @@ async def test_without_secrets_there_are_none_and_new_ones_are_made(full_source:
 @pytest.mark.parametrize("after", [
     "message", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("log", "lost", "user", "subscription")),
 ])  # fmt: skip
-async def test_a_broken_import_is_not_served_and_goes_on(full_source: FullSource, tmp_path: Path, after: str):
+async def test_a_broken_import_is_not_served_and_goes_on(full_source: FullSource, tmp_path: Path, after: str) -> None:
     lines = full_source.export.read_bytes().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if f'"kind":"{after}"'.encode() in line)
     cut = tmp_path / "cut"

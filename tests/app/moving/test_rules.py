@@ -204,7 +204,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("lines", "number", "said"), BAD.values(), ids=BAD)
-def test_a_bad_line_is_told_by_its_number(tmp_path: Path, lines: list[Fields], number: int, said: str):
+def test_a_bad_line_is_told_by_its_number(tmp_path: Path, lines: list[Fields], number: int, said: str) -> None:
     path = write_lines(tmp_path / "file", whole_export(*lines))
 
     with pytest.raises(Unusable) as refused:
@@ -215,7 +215,7 @@ def test_a_bad_line_is_told_by_its_number(tmp_path: Path, lines: list[Fields], n
     assert text == said or (said[0] == "…" and text.endswith(said[1:]))  # the beginning is of a library, or a list
 
 
-def test_what_is_good_is_counted(tmp_path: Path):
+def test_what_is_good_is_counted(tmp_path: Path) -> None:
     lines = [
         LOG, message(5), message(9), USER, PROJECT, TOPIC, sub(offset=10, push=DEAD, push_secrets=[SECRET]),
         parallel() | {"name": "each", "offset": 3, "done": [[3, 4], [6, 10]]}, sub("other") | {"topic": "gone"},
@@ -231,7 +231,7 @@ def test_what_is_good_is_counted(tmp_path: Path):
     }
 
 
-def test_an_issuer_on_a_line_is_what_an_issuer_is():
+def test_an_issuer_on_a_line_is_what_an_issuer_is() -> None:
     here = {field.name for field in dataclasses.fields(identity.Issuer)}
     made = {"id", "created_on", "modified_on", "created_by"}
 
@@ -248,13 +248,13 @@ def test_an_issuer_on_a_line_is_what_an_issuer_is():
      "line 3: the file has other lines than it says: project 1, and there are 0"),
     ([*whole_export(USER), PROJECT], "line 4"),
 ], ids=["another format", "no header", "other counts", "more after the end"])  # fmt: skip
-def test_a_file_that_is_no_whole_export_is_refused(tmp_path: Path, lines: list[Fields], said: str):
+def test_a_file_that_is_no_whole_export_is_refused(tmp_path: Path, lines: list[Fields], said: str) -> None:
     with pytest.raises(Unusable, match=said):
         check(write_lines(tmp_path / "file", lines), ignore_progress)
 
 
 @pytest.mark.parametrize("name", ["file", "file.gz"])
-def test_a_file_cut_anywhere_is_noticed(tmp_path: Path, name: str):
+def test_a_file_cut_anywhere_is_noticed(tmp_path: Path, name: str) -> None:
     text = tmp_path / "all"
     write_lines(text, whole_export(LOG, message(5), USER, PROJECT, TOPIC))
     data = text.read_bytes() if name == "file" else gzip.compress(text.read_bytes())
@@ -267,7 +267,7 @@ def test_a_file_cut_anywhere_is_noticed(tmp_path: Path, name: str):
             check(str(path), ignore_progress)
 
 
-def test_bytes_that_are_no_text_and_lines_that_are_no_objects_are_told(tmp_path: Path):
+def test_bytes_that_are_no_text_and_lines_that_are_no_objects_are_told(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with pytest.raises(Unusable, match="No such file"):
         check(str(path), ignore_progress)
@@ -277,7 +277,7 @@ def test_bytes_that_are_no_text_and_lines_that_are_no_objects_are_told(tmp_path:
             check(str(path), ignore_progress)
 
 
-def test_no_message_tells_a_token(tmp_path: Path):
+def test_no_message_tells_a_token(tmp_path: Path) -> None:
     secret = "a-token-nobody-may-see"
     for lines in ([USER | {"token": secret}] * 2, [USER | {"token": secret, "nam": 1}], [USER | {"token": [secret]}]):
         with pytest.raises(Unusable) as refused:
@@ -286,14 +286,14 @@ def test_no_message_tells_a_token(tmp_path: Path):
         assert refused.value.__cause__ is None
 
 
-def test_the_example_of_the_reference_is_an_export(tmp_path: Path):
+def test_the_example_of_the_reference_is_an_export(tmp_path: Path) -> None:
     (example,) = re.findall(r"```json\n(.*?)```", FORMAT.read_text(), re.DOTALL)
     path = tmp_path / "file"
     path.write_text(example)
     assert sum(check(str(path), ignore_progress).values()) == len(example.splitlines()) - 2
 
 
-def test_every_kind_and_every_field_is_in_the_reference():
+def test_every_kind_and_every_field_is_in_the_reference() -> None:
     text = FORMAT.read_text()
     fields = {
         field

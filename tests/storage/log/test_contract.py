@@ -13,14 +13,14 @@ from tests.storage.log.engines import HOUR, Engine, all_fragments, fragments, ma
 from tests.support.waiting import PATIENCE_SECONDS
 
 
-async def test_a_new_topic_is_empty(log: Log, topic: TopicId):
+async def test_a_new_topic_is_empty(log: Log, topic: TopicId) -> None:
     assert await log.bounds(topic) == Bounds(0, 0)
     assert list(await log.read(topic, 0, max_messages=10, max_bytes=1000)) == []
     assert await log.offset_at(topic, 0) is None
     assert await log.topics() == {topic}
 
 
-async def test_a_topic_created_again_or_by_many_at_once_is_there_once(log: Log):
+async def test_a_topic_created_again_or_by_many_at_once_is_there_once(log: Log) -> None:
     topic = new_topic_id()
     await asyncio.gather(*(log.create(topic) for _ in range(10)))
     await log.append(topic, texts("a"))
@@ -30,7 +30,7 @@ async def test_a_topic_created_again_or_by_many_at_once_is_there_once(log: Log):
     assert (await log.topics(), await log.bounds(topic)) == ({topic}, Bounds(0, 1))
 
 
-async def test_offsets_are_consecutive_from_zero_in_the_order_given(log: Log, engine: Engine, topic: TopicId):
+async def test_offsets_are_consecutive_from_zero_in_the_order_given(log: Log, engine: Engine, topic: TopicId) -> None:
     """17.1 M8."""
     first = await log.append(topic, texts("a", "b", "c"))
     second = await log.append(topic, texts("d"))
@@ -42,7 +42,7 @@ async def test_offsets_are_consecutive_from_zero_in_the_order_given(log: Log, en
     assert [(each.offset, each.fragment) for each in messages] == list(enumerate(fragments(texts("a", "b", "c", "d"))))
 
 
-async def test_appends_at_once_get_consecutive_offsets_each(log: Log):
+async def test_appends_at_once_get_consecutive_offsets_each(log: Log) -> None:
     topics = [await new_topic(log) for _ in range(3)]
     sizes = [1 + number % 5 for number in range(60)]
 
@@ -59,7 +59,7 @@ async def test_appends_at_once_get_consecutive_offsets_each(log: Log):
         assert await all_fragments(log, topic) == expected
 
 
-async def test_messages_and_appends_larger_than_a_record_are_whole(log: Log, topic: TopicId):
+async def test_messages_and_appends_larger_than_a_record_are_whole(log: Log, topic: TopicId) -> None:
     large, many = make_messages(0, 1, size=300_000) + texts("b"), make_messages(0, 500, size=1000)
 
     await log.append(topic, large)
@@ -70,7 +70,7 @@ async def test_messages_and_appends_larger_than_a_record_are_whole(log: Log, top
     assert await all_fragments(log, topic) == fragments([*large, *many])
 
 
-async def test_topics_have_any_names_and_the_largest_message_of_googles_clients(log: Log):
+async def test_topics_have_any_names_and_the_largest_message_of_googles_clients(log: Log) -> None:
     large = [message(base64.b64encode(bytes(range(250)) * 40_000).decode(), plain=True)]
     for name in ("a.b~c+d%25-e", "a%2Fb", "ends.", "%~+" * 84):
         topic = new_topic_id()
@@ -81,7 +81,7 @@ async def test_topics_have_any_names_and_the_largest_message_of_googles_clients(
             assert await all_fragments(log, topic) == fragments(large)
 
 
-async def test_a_read_returns_no_more_than_asked_for_but_one_message_at_least(log: Log, topic: TopicId):
+async def test_a_read_returns_no_more_than_asked_for_but_one_message_at_least(log: Log, topic: TopicId) -> None:
     await log.append(topic, make_messages(0, 3))
     await log.append(topic, make_messages(3, 3))
     size = len(make_messages(0, 1)[0].fragment)
@@ -93,7 +93,7 @@ async def test_a_read_returns_no_more_than_asked_for_but_one_message_at_least(lo
         assert list(await log.read(topic, offset, max_messages=count, max_bytes=1000)) == []
 
 
-async def test_calls_for_an_unknown_topic_are_not_found(log: Log):
+async def test_calls_for_an_unknown_topic_are_not_found(log: Log) -> None:
     unknown = new_topic_id()
 
     for call in (
@@ -105,7 +105,7 @@ async def test_calls_for_an_unknown_topic_are_not_found(log: Log):
             await call
 
 
-async def test_a_dropped_topic_is_forgotten_and_the_others_are_not(log: Log):
+async def test_a_dropped_topic_is_forgotten_and_the_others_are_not(log: Log) -> None:
     dropped, kept = await new_topic(log), await new_topic(log)
     await log.append(dropped, texts("a"))
     await log.append(kept, texts("b"))
@@ -119,7 +119,7 @@ async def test_a_dropped_topic_is_forgotten_and_the_others_are_not(log: Log):
     assert await all_fragments(log, kept) == fragments(texts("b"))
 
 
-async def test_a_held_topic_has_its_final_totals_and_appends_go_on_after_the_block(log: Log, topic: TopicId):
+async def test_a_held_topic_has_its_final_totals_and_appends_go_on_after_the_block(log: Log, topic: TopicId) -> None:
     before = [asyncio.ensure_future(log.append(topic, make_messages(n, 1))) for n in range(20)]
     await asyncio.sleep(0)
 
@@ -133,7 +133,7 @@ async def test_a_held_topic_has_its_final_totals_and_appends_go_on_after_the_blo
     assert [each.first for each in await asyncio.gather(*before, *meanwhile)] == list(range(22))
 
 
-async def test_what_topics_take_grows_with_what_is_published(log: Log):
+async def test_what_topics_take_grows_with_what_is_published(log: Log) -> None:
     one, other, gone = await new_topic(log), await new_topic(log), new_topic_id()
     await log.append(one, make_messages(0, 10, size=1000))
     before = await log.stored_bytes([one, other, gone])
@@ -144,7 +144,7 @@ async def test_what_topics_take_grows_with_what_is_published(log: Log):
     assert (await log.stored_bytes([one]))[one] > 1.5 * before[one]
 
 
-async def test_what_waits_for_a_topic_that_is_dropped_meanwhile_is_not_stored(log: Log, topic: TopicId):
+async def test_what_waits_for_a_topic_that_is_dropped_meanwhile_is_not_stored(log: Log, topic: TopicId) -> None:
     async with log.hold_appends(topic):
         meanwhile = [asyncio.ensure_future(log.append(topic, texts("a"), key=key)) for key in (None, "k")]
         await asyncio.sleep(0)
@@ -155,7 +155,7 @@ async def test_what_waits_for_a_topic_that_is_dropped_meanwhile_is_not_stored(lo
             await each
 
 
-async def test_a_topic_is_held_by_one_at_a_time_and_an_unknown_one_by_anyone(log: Log):
+async def test_a_topic_is_held_by_one_at_a_time_and_an_unknown_one_by_anyone(log: Log) -> None:
     topic, order = await new_topic(log), []
 
     async def hold(name: str) -> None:
@@ -169,7 +169,7 @@ async def test_a_topic_is_held_by_one_at_a_time_and_an_unknown_one_by_anyone(log
         assert order == ["a begins", "a ends", "b begins", "b ends"]
 
 
-async def test_a_hold_given_up_while_appends_are_under_way_holds_nothing(log: Log, topic: TopicId):
+async def test_a_hold_given_up_while_appends_are_under_way_holds_nothing(log: Log, topic: TopicId) -> None:
     appends = [asyncio.ensure_future(log.append(topic, make_messages(n, 1))) for n in range(5)]
     await asyncio.sleep(0)
     holding = asyncio.ensure_future(log.hold_appends(topic).__aenter__())
@@ -182,14 +182,14 @@ async def test_a_hold_given_up_while_appends_are_under_way_holds_nothing(log: Lo
     assert (await log.append(topic, texts("a"))).first == 5
 
 
-async def test_more_than_one_append_may_hold_is_too_large_and_nothing_is_stored(log: Log, topic: TopicId):
+async def test_more_than_one_append_may_hold_is_too_large_and_nothing_is_stored(log: Log, topic: TopicId) -> None:
     huge = texts("A" * 3_000_000) * 100
     with pytest.raises(TooLarge):
         await log.append(topic, huge)
     assert await log.bounds(topic) == Bounds(0, 0)
 
 
-async def test_publish_times_never_go_backwards(log: Log, engine: Engine, topic: TopicId):
+async def test_publish_times_never_go_backwards(log: Log, engine: Engine, topic: TopicId) -> None:
     before = await log.append(topic, texts("a"))
 
     engine.turn_back(HOUR)
@@ -200,7 +200,7 @@ async def test_publish_times_never_go_backwards(log: Log, engine: Engine, topic:
     assert [each.time for each in messages] == [before.time, after.time]
 
 
-async def test_offset_at_is_the_first_offset_of_that_time_or_later(log: Log, engine: Engine, topic: TopicId):
+async def test_offset_at_is_the_first_offset_of_that_time_or_later(log: Log, engine: Engine, topic: TopicId) -> None:
     times = []
     for _ in range(5):
         times.append((await log.append(topic, texts("a", "b"))).time)
@@ -213,7 +213,7 @@ async def test_offset_at_is_the_first_offset_of_that_time_or_later(log: Log, eng
     assert await log.offset_at(topic, times[4] + 1) is None
 
 
-async def test_cancelled_appends_leave_the_log_whole(log: Log, topic: TopicId):
+async def test_cancelled_appends_leave_the_log_whole(log: Log, topic: TopicId) -> None:
     tasks = [asyncio.ensure_future(log.append(topic, make_messages(n * 10, 3), key=f"{n}")) for n in range(30)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
@@ -231,7 +231,7 @@ async def test_cancelled_appends_leave_the_log_whole(log: Log, topic: TopicId):
     assert all(tuple(fragments(make_messages(n * 10, 3))) in whole for n in range(1, 30, 2))
 
 
-async def test_a_cancelled_create_leaves_the_topic_there_or_not(log: Log):
+async def test_a_cancelled_create_leaves_the_topic_there_or_not(log: Log) -> None:
     topic = new_topic_id()
     task = asyncio.ensure_future(log.create(topic))
     await asyncio.sleep(0)
@@ -243,14 +243,14 @@ async def test_a_cancelled_create_leaves_the_topic_there_or_not(log: Log):
     assert (await log.append(topic, texts("a"))).first == 0
 
 
-async def test_a_wait_ends_at_once_when_there_is_something_and_else_after_its_time(log: Log, topic: TopicId):
+async def test_a_wait_ends_at_once_when_there_is_something_and_else_after_its_time(log: Log, topic: TopicId) -> None:
     for seconds in (0, 0.01):
         assert not await log.wait(topic, 0, seconds)
     await log.append(topic, texts("a"))
     assert await log.wait(topic, 0, 10)
 
 
-async def test_all_that_wait_are_woken_by_the_append_they_wait_for(log: Log):
+async def test_all_that_wait_are_woken_by_the_append_they_wait_for(log: Log) -> None:
     topic, other = await new_topic(log), await new_topic(log)
     cancelled, *waiting = (asyncio.ensure_future(log.wait(topic, 0, 600)) for _ in range(2000))
     for_more = asyncio.ensure_future(log.wait(topic, 1, 600))
@@ -268,7 +268,7 @@ async def test_all_that_wait_are_woken_by_the_append_they_wait_for(log: Log):
     assert not await quiet
 
 
-async def test_dropping_a_topic_ends_its_waits(log: Log, topic: TopicId):
+async def test_dropping_a_topic_ends_its_waits(log: Log, topic: TopicId) -> None:
     waiting = asyncio.ensure_future(log.wait(topic, 0, 600))
     await asyncio.sleep(0)
 
@@ -278,7 +278,7 @@ async def test_dropping_a_topic_ends_its_waits(log: Log, topic: TopicId):
         assert not await waiting
 
 
-async def test_closing_the_log_ends_waits_and_finishes_what_was_accepted(engine: Engine):
+async def test_closing_the_log_ends_waits_and_finishes_what_was_accepted(engine: Engine) -> None:
     async with engine.open_log() as log:
         topic = await new_topic(log)
         waiting = asyncio.ensure_future(log.wait(topic, 50, 600))
@@ -296,7 +296,7 @@ async def test_closing_the_log_ends_waits_and_finishes_what_was_accepted(engine:
             await call
 
 
-async def test_what_was_acknowledged_is_there_when_the_log_is_opened_again(engine: Engine):
+async def test_what_was_acknowledged_is_there_when_the_log_is_opened_again(engine: Engine) -> None:
     async with engine.open_log() as log:
         topic, dropped, empty = [await new_topic(log) for _ in range(3)]
         await log.append(topic, make_messages(0, 5))

@@ -38,7 +38,7 @@ async def test_a_key_with_other_content_is_refused_and_the_order_of_attributes_d
     assert await log.bounds(topic) == Bounds(0, 1)
 
 
-async def test_what_was_answered_to_a_key_is_told_without_appending(log: Log, topic: TopicId):
+async def test_what_was_answered_to_a_key_is_told_without_appending(log: Log, topic: TopicId) -> None:
     first = await log.append(topic, texts("a", "b"), key="k")
 
     assert await log.earlier_answer(topic, texts("a", "b"), "k") == first
@@ -52,20 +52,20 @@ async def test_what_was_answered_to_a_key_is_told_without_appending(log: Log, to
     assert await log.bounds(topic) == Bounds(0, 2)
 
 
-async def test_an_append_under_way_is_awaited_before_its_answer_is_told(log: Log, topic: TopicId):
+async def test_an_append_under_way_is_awaited_before_its_answer_is_told(log: Log, topic: TopicId) -> None:
     appending = asyncio.ensure_future(log.append(topic, texts("a"), key="k"))
     await asyncio.sleep(0)
     assert await log.earlier_answer(topic, texts("a"), "k") == await appending
 
 
-async def test_keys_of_different_topics_have_nothing_to_do_with_each_other(log: Log):
+async def test_keys_of_different_topics_have_nothing_to_do_with_each_other(log: Log) -> None:
     one, other = await new_topic(log), await new_topic(log)
     await log.append(one, texts("a"), key="k")
     answer = await log.append(other, texts("b"), key="k")
     assert (answer.first, answer.count) == (0, 1)
 
 
-async def test_an_empty_or_long_key_is_refused_and_nothing_is_stored(log: Log, topic: TopicId):
+async def test_an_empty_or_long_key_is_refused_and_nothing_is_stored(log: Log, topic: TopicId) -> None:
     for key in ("", "k" * 256):
         with pytest.raises(InvalidInput):
             await log.append(topic, texts("a"), key=key)
@@ -87,13 +87,13 @@ async def test_what_another_process_remembered_stays_valid(engine: Engine, monke
             await log.append(topic, texts("b"), key="k")
 
 
-async def test_appends_with_the_same_key_at_once_are_stored_once(log: Log, topic: TopicId):
+async def test_appends_with_the_same_key_at_once_are_stored_once(log: Log, topic: TopicId) -> None:
     answers = await asyncio.gather(*(log.append(topic, texts("a", "b"), key="k" * 255) for _ in range(20)))
     assert set(answers) == {answers[0]}
     assert await log.bounds(topic) == Bounds(0, 2)
 
 
-async def test_a_key_is_free_again_when_its_append_was_cancelled_and_not_stored(log: Log, topic: TopicId):
+async def test_a_key_is_free_again_when_its_append_was_cancelled_and_not_stored(log: Log, topic: TopicId) -> None:
     task = asyncio.ensure_future(log.append(topic, texts("a"), key="k"))
     task.cancel()
     await asyncio.wait({task})
@@ -102,7 +102,7 @@ async def test_a_key_is_free_again_when_its_append_was_cancelled_and_not_stored(
     assert await all_fragments(log, topic) == fragments(texts("a"))
 
 
-async def test_totals_are_of_all_that_was_ever_published_and_survive_a_restart(engine: Engine):
+async def test_totals_are_of_all_that_was_ever_published_and_survive_a_restart(engine: Engine) -> None:
     async with engine.open_log() as log:
         topic = await new_topic(log)
         assert await log.totals(topic) == Totals(0, 0, None)
@@ -122,7 +122,7 @@ KEYED_MESSAGES = [
 ]  # fmt: skip
 
 
-async def test_keys_are_read_as_they_were_appended(engine: Engine):
+async def test_keys_are_read_as_they_were_appended(engine: Engine) -> None:
     async with engine.open_log() as log:
         topic = await new_topic(log)
         await log.append(topic, KEYED_MESSAGES)
@@ -139,7 +139,7 @@ async def test_keys_are_read_as_they_were_appended(engine: Engine):
     assert not runs_of(messages)[-1].has_ordering_keys
 
 
-async def test_a_large_append_has_its_keys_in_every_record():
+async def test_a_large_append_has_its_keys_in_every_record() -> None:
     engine = Embedded(options={"group_bytes": 100_000})
     sent = [message(each.data, {}, f"bed {number % 3}") for number, each in enumerate(make_messages(0, 900, size=1000))]
     async with engine.open_log() as log:
@@ -182,7 +182,7 @@ def test_a_record_says_whether_it_has_ordering_keys(appends: list[list[Message]]
 
 
 @pytest.mark.parametrize("sizes", [[10, 20, 5], [70_000, 10, 70_000]])
-async def test_reads_that_begin_within_a_record_find_the_keys(log: Log, sizes: list[int], topic: TopicId):
+async def test_reads_that_begin_within_a_record_find_the_keys(log: Log, sizes: list[int], topic: TopicId) -> None:
     await log.append(topic, [message("A" * 4 * size, {}, f"k{place}") for place, size in enumerate(sizes)])
     for start in range(len(sizes)):
         [read] = await log.read(topic, start, max_messages=1, max_bytes=1)

@@ -48,7 +48,7 @@ async def test_messages_keep_their_offsets_and_times_and_what_is_published_goes_
         assert [each.offset for each in await all_stored(log, topic)] == list(range(1000, 1006))
 
 
-async def test_bytes_are_counted_of_messages_that_came_after_the_topic_was_made(log: Log, engine: Engine):
+async def test_bytes_are_counted_of_messages_that_came_after_the_topic_was_made(log: Log, engine: Engine) -> None:
     start = engine.clock.now - 1000
     topic = await new_topic(log)
     messages = make_stored(0, [start] * 5)  # 8 bytes each
@@ -59,7 +59,7 @@ async def test_bytes_are_counted_of_messages_that_came_after_the_topic_was_made(
     assert (await all_stored(log, topic), await log.totals(topic)) == (messages, (5, 16, start))
 
 
-async def test_a_topic_whose_messages_are_all_gone_goes_on_at_its_end(log: Log):
+async def test_a_topic_whose_messages_are_all_gone_goes_on_at_its_end(log: Log) -> None:
     topic = new_topic_id()
 
     await log.create(topic, origin=Origin(500, 9000))
@@ -70,7 +70,7 @@ async def test_a_topic_whose_messages_are_all_gone_goes_on_at_its_end(log: Log):
     assert (await log.append(topic, texts("a"))).first == 500
 
 
-async def test_holes_stay_holes(log: Log, engine: Engine):
+async def test_holes_stay_holes(log: Log, engine: Engine) -> None:
     now = engine.clock.now
     topic = await new_topic(log)
     messages = [*make_stored(3, [now, now]), *make_stored(9, [now]), *make_stored(20, [now + 1])]
@@ -81,7 +81,7 @@ async def test_holes_stay_holes(log: Log, engine: Engine):
     assert ((await log.bounds(topic)).end, (await log.append(topic, texts("a"))).first) == (21, 21)
 
 
-async def test_loading_goes_on_where_it_was_broken_off(log: Log, engine: Engine):
+async def test_loading_goes_on_where_it_was_broken_off(log: Log, engine: Engine) -> None:
     topic, messages = await new_topic(log), make_stored(0, range(engine.clock.now, engine.clock.now + 40))
 
     async def yield_broken() -> AsyncIterator[Sequence[Stored]]:
@@ -97,7 +97,7 @@ async def test_loading_goes_on_where_it_was_broken_off(log: Log, engine: Engine)
     assert await all_stored(log, topic) == messages
 
 
-async def test_messages_that_cannot_follow_are_refused(log: Log, engine: Engine):
+async def test_messages_that_cannot_follow_are_refused(log: Log, engine: Engine) -> None:
     now = engine.clock.now
     topic = await new_topic(log)
     await log.load(topic, yield_batches(make_stored(0, [now - 5, now - 5])))
@@ -109,7 +109,7 @@ async def test_messages_that_cannot_follow_are_refused(log: Log, engine: Engine)
     assert await log.bounds(topic) == Bounds(0, 2)
 
 
-async def test_large_small_and_many_messages_with_large_attributes_are_loaded(log: Log, engine: Engine):
+async def test_large_small_and_many_messages_with_large_attributes_are_loaded(log: Log, engine: Engine) -> None:
     topic, now = await new_topic(log), engine.clock.now
     large = [message("", {"a": "v" * 10_000}) for _ in range(1800)]
     sent = [*make_messages(0, 2, size=300_000), *make_messages(2, 2000), *large]
@@ -124,7 +124,7 @@ def in_hundreds(messages: Sequence[Stored]) -> AsyncIterator[Sequence[Stored]]:
     return yield_batches(*(messages[start : start + 100] for start in range(0, len(messages), 100)))
 
 
-async def test_ends_and_bytes_outlive_the_segments_they_were_loaded_into():
+async def test_ends_and_bytes_outlive_the_segments_they_were_loaded_into() -> None:
     engine = Embedded(options={"segment_bytes": 20_000})
     full, empty = new_topic_id(), new_topic_id()
     now = engine.clock.now
@@ -142,7 +142,7 @@ async def test_ends_and_bytes_outlive_the_segments_they_were_loaded_into():
         assert [(await log.totals(each)).bytes for each in (full, empty)] == [55, 77]
 
 
-async def test_every_message_is_found_by_offset_and_time_over_many_segments_and_after_a_crash():
+async def test_every_message_is_found_by_offset_and_time_over_many_segments_and_after_a_crash() -> None:
     engine = Embedded(options={"segment_bytes": 20_000})
     topic, start = new_topic_id(), engine.clock.now - 50_000
     messages = make_stored(0, [start + 7 * (offset // 3) for offset in range(3000)])
@@ -158,7 +158,7 @@ async def test_every_message_is_found_by_offset_and_time_over_many_segments_and_
             assert await log.offset_at(topic, messages[offset].time) == first
 
 
-async def test_what_was_loaded_is_sealed_when_that_is_said_and_gone_at_once_past_its_age():
+async def test_what_was_loaded_is_sealed_when_that_is_said_and_gone_at_once_past_its_age() -> None:
     engine = Embedded()
     topic, now = new_topic_id(), engine.clock.now
     messages = make_stored(0, [now - 2 * DAY] * 100 + [now - HOUR] * 200)

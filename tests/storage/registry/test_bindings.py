@@ -168,7 +168,7 @@ FULL_ISSUER = Issuer(
 )  # fmt: skip
 
 
-async def test_issuers_are_found_as_they_were_made_oldest_first_and_a_change_counts_at_once(registry: Registry):
+async def test_issuers_are_found_as_they_were_made_oldest_first_and_a_change_counts_at_once(registry: Registry) -> None:
     root = await make_user(registry, "root")
     assert await registry.issuers.all() == ()
     await registry.issuers.create(PLAIN_ISSUER, root.id)

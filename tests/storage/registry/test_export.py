@@ -47,7 +47,7 @@ async def contents(registry: Registry) -> list[Line]:
     return await registry.export_lines(list, {}, with_secrets=True)
 
 
-async def test_what_was_filled_in_is_read_out_again(registry: Registry):
+async def test_what_was_filled_in_is_read_out_again(registry: Registry) -> None:
     topic = new_topic_id()
 
     await registry.fill(LINES, {("P", "T"): Loaded(topic, 123)}, do_nothing)
@@ -61,7 +61,7 @@ async def test_what_was_filled_in_is_read_out_again(registry: Registry):
     assert (await registry.users.by_token("t")).name == "u"
 
 
-async def test_a_named_token_opens_by_its_hash_alone_and_identities_are_filled_in(registry: Registry):
+async def test_a_named_token_opens_by_its_hash_alone_and_identities_are_filled_in(registry: Registry) -> None:
     await registry.fill([*LINES, *IDENTITY], {}, do_nothing)
 
     principal = await registry.users.principal("shown once")
@@ -74,14 +74,14 @@ async def test_a_named_token_opens_by_its_hash_alone_and_identities_are_filled_i
     assert (binding.issuer, binding.subject, issuer.client_secret) == ("https://issuer.example", "s", "x")
 
 
-async def test_a_parallel_subscription_and_a_snapshot_are_filled_in_as_they_were(registry: Registry):
+async def test_a_parallel_subscription_and_a_snapshot_are_filled_in_as_they_were(registry: Registry) -> None:
     await registry.fill([*LINES, *PARALLEL], {}, do_nothing)
     subscription, snapshot = (await contents(registry))[-2:]
     assert subscription.parallel == PARALLEL[0].parallel
     assert snapshot == PARALLEL[1]
 
 
-async def test_labels_and_what_is_said_of_schemas_are_filled_in_as_they_were(registry: Registry):
+async def test_labels_and_what_is_said_of_schemas_are_filled_in_as_they_were(registry: Registry) -> None:
     types = ((1, "json"), (2, "protobuf"), (3, "avro"))
     revisions = tuple(export.Revision(revision=n, type=type_, created_on=5) for n, type_ in types)
     schema = export.Schema(project="P", name="X", last_revision=4, revisions=revisions)
@@ -101,7 +101,7 @@ async def test_labels_and_what_is_said_of_schemas_are_filled_in_as_they_were(reg
     assert (on.labels, subscription.labels, snapshot.labels) == ({"a": "1"}, {"b": "2"}, {"b": "2"})
 
 
-async def test_what_older_exports_do_not_say_is_not_there(registry: Registry):
+async def test_what_older_exports_do_not_say_is_not_there(registry: Registry) -> None:
     bare = (
         b'{"kind":"user","name":"u"}', b'{"kind":"project","name":"P"}',
         b'{"kind":"schema","project":"P","name":"X","revisions":[{"revision":2,"type":"json"}]}',
@@ -121,7 +121,7 @@ async def test_what_older_exports_do_not_say_is_not_there(registry: Registry):
     assert (await registry.schemas.update(schema, content=schema.content)).revision == 3
 
 
-async def test_of_what_fails_at_the_end_nothing_is_there(registry: Registry):
+async def test_of_what_fails_at_the_end_nothing_is_there(registry: Registry) -> None:
     def fail(filling: RegistryImport) -> None:
         raise Damaged("the cursors could not be made")
 
@@ -137,7 +137,7 @@ async def test_of_what_fails_at_the_end_nothing_is_there(registry: Registry):
     assert await contents(registry) == []
 
 
-async def test_a_name_that_is_taken_after_all_leaves_nothing(registry: Registry):
+async def test_a_name_that_is_taken_after_all_leaves_nothing(registry: Registry) -> None:
     with pytest.raises(AlreadyExists):
         await registry.fill([*LINES, LINES[1]], {}, do_nothing)
     assert await registry.is_empty()

@@ -57,7 +57,7 @@ def append(state: TopicState, size: int = 10) -> Append:
     return Append(state, [b"x" * size], size, size, None)
 
 
-def test_what_waits_is_one_group_with_one_sync():
+def test_what_waits_is_one_group_with_one_sync() -> None:
     told = ReportingCommitter(UnreliableDisk())
     works = [append(topic(number % 5)) for number in range(50)]
     before = told.disk.changes
@@ -69,14 +69,14 @@ def test_what_waits_is_one_group_with_one_sync():
     assert told.disk.changes - before == making + group_write_and_sync + mark_write_and_sync
 
 
-def test_a_group_is_no_larger_than_allowed_but_one_append_always_fits():
+def test_a_group_is_no_larger_than_allowed_but_one_append_always_fits() -> None:
     told = ReportingCommitter(UnreliableDisk(), group_bytes=1000)
     state = topic(1)
     groups = told.run(*(append(state, size) for size in (400, 400, 400, 5000, 400)))
     assert [[each.size for each in group] for group in groups] == [[400, 400], [400], [5000], [400]]
 
 
-def test_topics_take_turns_so_that_a_busy_one_does_not_keep_others_waiting():
+def test_topics_take_turns_so_that_a_busy_one_does_not_keep_others_waiting() -> None:
     told = ReportingCommitter(UnreliableDisk(), group_bytes=1000)
     busy, quiet = topic(1), topic(2)
     works = [append(busy, 400) for _ in range(10)]
@@ -88,7 +88,7 @@ def test_topics_take_turns_so_that_a_busy_one_does_not_keep_others_waiting():
     assert [each for group in groups for each in group if each is not last] == works
 
 
-def test_appends_and_controls_of_a_topic_keep_their_order():
+def test_appends_and_controls_of_a_topic_keep_their_order() -> None:
     told = ReportingCommitter(UnreliableDisk())
     state = topic(1)
     before, after = append(state), append(state)
@@ -101,7 +101,7 @@ def test_appends_and_controls_of_a_topic_keep_their_order():
     assert state.kind == CLASSES[0]
 
 
-def test_controls_of_many_topics_share_a_sync_and_those_of_one_are_done_one_after_the_other():
+def test_controls_of_many_topics_share_a_sync_and_those_of_one_are_done_one_after_the_other() -> None:
     told = ReportingCommitter(UnreliableDisk())
     states = [topic(number) for number in range(50)]
     told.run(*[Control(RecordKind.RETENTION, each, None, age) for age in (1000, 10**9, 1000) for each in states])
@@ -110,7 +110,7 @@ def test_controls_of_many_topics_share_a_sync_and_those_of_one_are_done_one_afte
     assert {each.kind for each in states} == {CLASSES[0]}
 
 
-def test_topics_of_two_classes_fail_and_succeed_apart():
+def test_topics_of_two_classes_fail_and_succeed_apart() -> None:
     told = ReportingCommitter(UnreliableDisk())
     told.disk.fail("sync", where="/1h/", times=10**6)
     week, hour = append(topic(1)), append(topic(2, kind=0))
@@ -119,7 +119,7 @@ def test_topics_of_two_classes_fail_and_succeed_apart():
     assert [work for outcome in told.outcomes for work in outcome.failed] == [hour]
 
 
-def test_a_defect_fails_its_group_and_not_the_committer():
+def test_a_defect_fails_its_group_and_not_the_committer() -> None:
     told = ReportingCommitter(UnreliableDisk(), group_bytes=1)
     state = topic(1)
     state.tail = Tail(-1)
@@ -131,7 +131,7 @@ def test_a_defect_fails_its_group_and_not_the_committer():
     assert groups == [[good]]
 
 
-async def test_commits_are_numbered_without_repetition_over_restarts(engine: Embedded):
+async def test_commits_are_numbered_without_repetition_over_restarts(engine: Embedded) -> None:
     for _ in range(3):
         async with engine.open_log() as log:
             topic = await new_topic(log)
@@ -149,7 +149,7 @@ async def test_commits_are_numbered_without_repetition_over_restarts(engine: Emb
     assert commits == sorted(set(commits))
 
 
-def test_small_appends_go_before_large_ones_and_wait_for_one_of_them_at_most():
+def test_small_appends_go_before_large_ones_and_wait_for_one_of_them_at_most() -> None:
     told = ReportingCommitter(UnreliableDisk(), group_bytes=1000)
     large = [append(topic(number), 5000) for number in range(4)]
     groups = told.run(*large, *[append(topic(10 + number), 400) for number in range(4)])
@@ -190,7 +190,7 @@ def list_works(told: ReportingCommitter) -> list[object]:
     return found
 
 
-def test_others_are_committed_between_the_slices_of_a_large_append_and_what_its_topic_is_asked_waits_for_it():
+def test_others_are_committed_between_the_slices_of_a_large_append_and_what_its_topic_is_asked_waits_for_it() -> None:
     large = large_append(1)
     after, other = append(large.topic, 100), topic(2)
 
@@ -199,11 +199,11 @@ def test_others_are_committed_between_the_slices_of_a_large_append_and_what_its_
     assert (large.answer.first, after.answer.first) == (0, 20)
 
 
-def test_a_large_append_is_finished_first_when_a_group_does_not_fit_into_its_gap():
+def test_a_large_append_is_finished_first_when_a_group_does_not_fit_into_its_gap() -> None:
     assert list_works(told_in_between([append(topic(2), 100), append(topic(3), GROUP)], large_append(1))) == [2, 1, 3]
 
 
-def test_a_segment_is_sealed_after_the_large_append_that_is_on_its_way_to_it():
+def test_a_segment_is_sealed_after_the_large_append_that_is_on_its_way_to_it() -> None:
     told = told_in_between([Chore(None, seal_all=True)], large_append(1))
 
     [stored] = [place for place, outcome in enumerate(told.outcomes) if outcome.shares]
@@ -275,7 +275,7 @@ def test_whatever_time_passes_within_calls_what_was_answered_is_found(works, in_
 
 @pytest.mark.parametrize("after", range(2, 14))
 @pytest.mark.parametrize("call", ["write", "sync"])
-def test_a_call_that_fails_fails_the_large_append_whole_and_what_waits_goes_on(call: str, after: int):
+def test_a_call_that_fails_fails_the_large_append_whole_and_what_waits_goes_on(call: str, after: int) -> None:
     large, other = large_append(1), topic(2)
     later, others = append(large.topic, 100), [append(other, 100) for _ in range(3)]
     told = ReportingCommitter(UnreliableDisk(), group_bytes=GROUP)
@@ -290,7 +290,7 @@ def test_a_call_that_fails_fails_the_large_append_whole_and_what_waits_goes_on(c
     check_found(told)
 
 
-async def test_what_is_left_of_the_gap_is_a_mark_and_everything_is_found_again():
+async def test_what_is_left_of_the_gap_is_a_mark_and_everything_is_found_again() -> None:
     engine = Embedded(options={"segment_bytes": 100_000, "group_bytes": GROUP})
     async with engine.open_log() as log:
         one, two = await new_topic(log), await new_topic(log)

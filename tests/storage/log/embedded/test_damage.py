@@ -54,7 +54,7 @@ def all_right(found: dict[int, bytes]) -> bool:
 
 @settings(max_examples=60)
 @given(st.booleans(), st.booleans(), st.data())
-def test_a_flipped_bit_anywhere_costs_one_record_at_most_and_is_told(sealed, cold, data):
+def test_a_flipped_bit_anywhere_costs_one_record_at_most_and_is_told(sealed, cold, data) -> None:
     async def scenario():
         engine = Embedded()
         topic = await write_topic(engine, sealed=sealed)
@@ -97,7 +97,7 @@ async def test_a_record_damaged_while_the_log_is_open_is_left_out_counted_and_to
         assert (log.damaged_places, (await log.append(topic, texts("next"))).first) == (1, MESSAGES)
 
 
-async def test_when_the_last_record_is_damaged_reads_are_empty_and_its_id_is_not_given_again(engine: Embedded):
+async def test_when_the_last_record_is_damaged_reads_are_empty_and_its_id_is_not_given_again(engine: Embedded) -> None:
     topic = await write_topic(engine, sealed=False)
     path = engine.disk.paths(".log")[0]
     engine.disk.damage(path, engine.disk.content(path).rindex(b"AAAA"))
@@ -108,7 +108,7 @@ async def test_when_the_last_record_is_damaged_reads_are_empty_and_its_id_is_not
         assert (await log.append(topic, texts("next"))).first == MESSAGES
 
 
-async def test_damage_found_at_start_is_in_the_report_with_file_and_position(engine: Embedded):
+async def test_damage_found_at_start_is_in_the_report_with_file_and_position(engine: Embedded) -> None:
     await write_topic(engine, sealed=False)
     path = engine.disk.paths(".log")[0]
     place = engine.disk.content(path).index(b"AAAA")
@@ -123,7 +123,7 @@ async def test_damage_found_at_start_is_in_the_report_with_file_and_position(eng
 
 
 @pytest.mark.parametrize("part", ["head", "rows", "fences", "entries", "keys", "filter"])
-async def test_a_damaged_index_is_made_anew_and_nothing_is_missing(engine: Embedded, part: str):
+async def test_a_damaged_index_is_made_anew_and_nothing_is_missing(engine: Embedded, part: str) -> None:
     topic = await write_topic(engine, sealed=True)
     path = engine.disk.paths(".idx")[1]
     head = decode_head(engine.disk.content(path)[:INDEX_HEAD])
@@ -145,7 +145,7 @@ async def test_a_damaged_index_is_made_anew_and_nothing_is_missing(engine: Embed
         assert log.recovered.damage == ()
 
 
-async def test_an_index_is_made_anew_while_many_read_it(engine: Embedded):
+async def test_an_index_is_made_anew_while_many_read_it(engine: Embedded) -> None:
     topic = await write_topic(engine, sealed=True)
     async with engine.open_log() as log:
         engine.disk.unlink(engine.disk.paths(".idx")[0])
@@ -155,7 +155,7 @@ async def test_an_index_is_made_anew_while_many_read_it(engine: Embedded):
         assert {each.offset for [each] in found} == {0}
 
 
-async def test_a_segment_cut_short_loses_only_what_was_cut(engine: Embedded):
+async def test_a_segment_cut_short_loses_only_what_was_cut(engine: Embedded) -> None:
     topic = await write_topic(engine, sealed=True)
     handle = engine.disk.open(engine.disk.paths(".log")[1])
     engine.disk.truncate(handle, engine.disk.size(handle) - 1)
@@ -169,7 +169,7 @@ async def test_a_segment_cut_short_loses_only_what_was_cut(engine: Embedded):
     assert log.recovered.damage
 
 
-async def test_a_folder_of_a_newer_version_is_refused_in_one_line(engine: Embedded):
+async def test_a_folder_of_a_newer_version_is_refused_in_one_line(engine: Embedded) -> None:
     await write_topic(engine, sealed=True)
     path = engine.disk.paths(".idx")[0]
     head = bytearray(engine.disk.content(path)[:92])
@@ -180,7 +180,7 @@ async def test_a_folder_of_a_newer_version_is_refused_in_one_line(engine: Embedd
         await engine.open()
 
 
-async def test_a_folder_that_cannot_be_read_is_refused_in_one_line(engine: Embedded):
+async def test_a_folder_that_cannot_be_read_is_refused_in_one_line(engine: Embedded) -> None:
     await write_topic(engine, sealed=False)
     engine.disk.fail("open", where=".log")
     with pytest.raises(Unusable, match="/log"):
@@ -188,7 +188,7 @@ async def test_a_folder_that_cannot_be_read_is_refused_in_one_line(engine: Embed
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-async def test_an_error_of_the_disk_is_no_damage_and_the_same_succeeds_later(engine: Embedded, error: int):
+async def test_an_error_of_the_disk_is_no_damage_and_the_same_succeeds_later(engine: Embedded, error: int) -> None:
     topic = await write_topic(engine, sealed=True)
     call = "read" if error == errno.EIO else "open"
     async with engine.open_log() as log:
@@ -224,7 +224,7 @@ def sound_engine() -> Embedded:
     return engine
 
 
-def test_a_sound_folder_is_said_to_be_sound_with_all_that_is_in_it(sound_engine: Embedded):
+def test_a_sound_folder_is_said_to_be_sound_with_all_that_is_in_it(sound_engine: Embedded) -> None:
     report = check(sound_engine.folder, files=sound_engine.disk)
 
     assert not report.damage
@@ -233,7 +233,7 @@ def test_a_sound_folder_is_said_to_be_sound_with_all_that_is_in_it(sound_engine:
     assert report.bytes == sum(len(sound_engine.disk.content(path)) for path in sound_engine.disk.paths(".log"))
 
 
-def test_a_check_changes_nothing(sound_engine: Embedded):
+def test_a_check_changes_nothing(sound_engine: Embedded) -> None:
     for path in sound_engine.disk.paths():
         sound_engine.disk.damage(path, len(sound_engine.disk.content(path)) // 2)
     before, changes = (
@@ -247,7 +247,7 @@ def test_a_check_changes_nothing(sound_engine: Embedded):
     assert sound_engine.disk.changes == changes
 
 
-def test_a_torn_end_is_told_and_is_no_damage(sound_engine: Embedded):
+def test_a_torn_end_is_told_and_is_no_damage(sound_engine: Embedded) -> None:
     path = sound_engine.disk.paths(".log")[-1]
     handle = sound_engine.disk.open(path)
     size = sound_engine.disk.size(handle)
@@ -259,13 +259,13 @@ def test_a_torn_end_is_told_and_is_no_damage(sound_engine: Embedded):
     assert [(each.file, each.position, each.length) for each in report.torn] == [(path, size, 4)]
 
 
-def test_an_index_of_another_segment_is_found_out(sound_engine: Embedded):
+def test_an_index_of_another_segment_is_found_out(sound_engine: Embedded) -> None:
     first, second = sound_engine.disk.paths(".idx")[:2]
     sound_engine.disk.rename(first, second)
     assert [each.file for each in check(sound_engine.folder, files=sound_engine.disk).damage] == [second]
 
 
-def test_a_segment_that_is_not_the_one_its_index_tells_of_is_found_out(sound_engine: Embedded):
+def test_a_segment_that_is_not_the_one_its_index_tells_of_is_found_out(sound_engine: Embedded) -> None:
     path = sound_engine.disk.paths(".log")[0]
     handle = sound_engine.disk.open(path)
     sound_engine.disk.truncate(handle, sound_engine.disk.size(handle) - 100)

@@ -73,7 +73,7 @@ async def test_a_failed_create_or_drop_leaves_the_topic_as_it_was(engine: Embedd
     assert (await log.topics(), (await log.append(topic, texts("a"))).first) == ({topic}, 0)
 
 
-async def test_a_seal_that_fails_is_tried_again_and_costs_nothing(engine: Embedded):
+async def test_a_seal_that_fails_is_tried_again_and_costs_nothing(engine: Embedded) -> None:
     engine.options.update(segment_bytes=1000)
     log = await engine.open()
     topic = await new_topic(log)
@@ -92,7 +92,7 @@ async def test_a_seal_that_fails_is_tried_again_and_costs_nothing(engine: Embedd
     assert (await log.append(topic, make_messages(3, 1, size=200), key="3")).first == 3
 
 
-async def test_in_intervals_a_kill_loses_nothing_and_a_failed_sync_reorders_nothing(engine: Embedded):
+async def test_in_intervals_a_kill_loses_nothing_and_a_failed_sync_reorders_nothing(engine: Embedded) -> None:
     engine.options.update(sync="interval", sync_interval_ms=50)
     log = await engine.open()
     topic = await new_topic(log)
@@ -109,7 +109,7 @@ async def test_in_intervals_a_kill_loses_nothing_and_a_failed_sync_reorders_noth
 
 
 @pytest.mark.parametrize("ending", ["kill", "power loss"])
-async def test_a_failure_not_ruled_out_is_an_unknown_outcome(engine: Embedded, ending: str, log: EmbeddedLog):
+async def test_a_failure_not_ruled_out_is_an_unknown_outcome(engine: Embedded, ending: str, log: EmbeddedLog) -> None:
     """No successor could be created that records where the failed bytes are: a restart may find them."""
     topic, other = await new_topic(log), await new_topic(log)
     await log.append(topic, texts("before"))
@@ -135,7 +135,7 @@ async def test_a_failure_not_ruled_out_is_an_unknown_outcome(engine: Embedded, e
 @pytest.mark.parametrize(("times", "error"), [(1, LogUnavailable), (2, OutcomeUnknown)], ids=["refused", "in doubt"])
 async def test_a_failed_append_repeated_under_its_key_is_stored_once(
     engine: Embedded, times: int, error: type[LogUnavailable], log: EmbeddedLog, topic: TopicId
-):
+) -> None:
     engine.disk.fail("sync", where=".log", times=times)
     with pytest.raises(error):
         await log.append(topic, texts("a"), key="k")
@@ -163,7 +163,7 @@ async def test_what_a_restart_found_after_a_failed_sync_survives(engine: Embedde
     assert await read_all(log, topic) == served
 
 
-async def test_a_file_is_not_used_on_after_a_failed_sync(engine: Embedded, log: EmbeddedLog):
+async def test_a_file_is_not_used_on_after_a_failed_sync(engine: Embedded, log: EmbeddedLog) -> None:
     """A retry of the same size would leave old bytes after the first record in place."""
     one, other = await new_topic(log), await new_topic(log)
     engine.disk.fail("sync", where=".log")

@@ -34,7 +34,7 @@ async def fill_disk(engine: Embedded, log: EmbeddedLog, topic: TopicId) -> int:
     raise AssertionError("the disk did not fill")
 
 
-async def test_appends_stop_while_there_is_room_for_others(engine: Embedded, log: EmbeddedLog, topic: TopicId):
+async def test_appends_stop_while_there_is_room_for_others(engine: Embedded, log: EmbeddedLog, topic: TopicId) -> None:
     stored = await fill_disk(engine, log, topic)
     assert MIN_FREE - 10 * KIB < free_bytes(engine) < MIN_FREE + 10 * KIB
     assert "min_free_bytes" in log.refusal
@@ -70,7 +70,7 @@ async def test_a_disk_full_to_the_last_byte_gets_the_reserve_back(engine: Embedd
     assert engine.disk.paths("reserve") == ["/log/reserve"]
 
 
-async def test_space_that_goes_while_a_group_is_written_loses_nothing():
+async def test_space_that_goes_while_a_group_is_written_loses_nothing() -> None:
     options = {"min_free_bytes": 0, "reserve_bytes": RESERVE}
     engine = Embedded(disk=UnreliableDisk(capacity=300 * KIB), options=options)
     async with engine.open_log() as log:
@@ -87,7 +87,7 @@ async def test_space_that_goes_while_a_group_is_written_loses_nothing():
         assert await all_fragments(log, topic) == fragments(texts("before", "after"))
 
 
-async def test_others_can_ask_for_the_reserve_once(engine: Embedded, log: EmbeddedLog):
+async def test_others_can_ask_for_the_reserve_once(engine: Embedded, log: EmbeddedLog) -> None:
     before = free_bytes(engine)
 
     assert log.space.release_reserve()
@@ -98,7 +98,7 @@ async def test_others_can_ask_for_the_reserve_once(engine: Embedded, log: Embedd
     assert free_bytes(engine) == before
 
 
-async def test_others_may_grow_while_appends_may_and_give_no_reserve_away(engine: Embedded, log: EmbeddedLog):
+async def test_others_may_grow_while_appends_may_and_give_no_reserve_away(engine: Embedded, log: EmbeddedLog) -> None:
     assert log.space.growth_refusal() is None
     engine.disk.stranger = free_bytes(engine) - MIN_FREE
     assert log.space.growth_refusal() is None
@@ -109,7 +109,7 @@ async def test_others_may_grow_while_appends_may_and_give_no_reserve_away(engine
     assert "unknown" in log.space.growth_refusal()
 
 
-async def test_a_log_opens_and_serves_on_a_disk_that_is_full(engine: Embedded):
+async def test_a_log_opens_and_serves_on_a_disk_that_is_full(engine: Embedded) -> None:
     async with engine.open_log() as log:
         topic = await new_topic(log)
         await log.append(topic, texts("a"))

@@ -74,7 +74,7 @@ async def assert_ordering_keys(log: EmbeddedLog, topic: TopicId) -> None:
     assert (await log.totals(topic)).bytes == sum(len(each.data) for each in messages)
 
 
-async def test_the_golden_folder_is_read_as_it_was_written(folder):
+async def test_the_golden_folder_is_read_as_it_was_written(folder) -> None:
     log = await open_golden(folder)
 
     await assert_golden(log)
@@ -84,7 +84,7 @@ async def test_the_golden_folder_is_read_as_it_was_written(folder):
     await log.close()
 
 
-async def test_the_golden_folder_goes_on_being_used(folder):
+async def test_the_golden_folder_goes_on_being_used(folder) -> None:
     log = await open_golden(folder)
     assert (await log.append(WEEKLY, [message("next")])).first == 19
     assert (await log.append(MOVED, [message("next", {}, "bed 4")])).first == 6
@@ -97,7 +97,7 @@ async def test_the_golden_folder_goes_on_being_used(folder):
     await log.close()
 
 
-def test_the_golden_folder_is_sound(folder):
+def test_the_golden_folder_is_sound(folder) -> None:
     before = contents(folder)
 
     report = check(str(folder))

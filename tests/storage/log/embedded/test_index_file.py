@@ -62,7 +62,7 @@ def block(directory: index_file.Directory, row: index_file.TopicRow, number: int
 
 
 @given(contents())
-def test_an_index_says_what_the_memory_said(content):
+def test_an_index_says_what_the_memory_said(content) -> None:
     data = write_index(content)
     directory = open_index(data)
 
@@ -82,7 +82,7 @@ def test_an_index_says_what_the_memory_said(content):
 
 
 @given(contents(), st.integers(0, 1500))
-def test_offsets_and_times_are_found_as_in_memory(content, wanted):
+def test_offsets_and_times_are_found_as_in_memory(content, wanted) -> None:
     data = write_index(content)
     directory = open_index(data)
 
@@ -109,7 +109,7 @@ def look_up(directory: index_file.Directory, data: bytes, hashed: bytes) -> byte
 
 
 @given(contents())
-def test_keys_are_found_and_others_are_not(content):
+def test_keys_are_found_and_others_are_not(content) -> None:
     data = write_index(content)
     look = partial(look_up, open_index(data), data)
 
@@ -120,7 +120,7 @@ def test_keys_are_found_and_others_are_not(content):
 
 @settings(max_examples=200)
 @given(contents(), st.data())
-def test_every_flipped_bit_is_noticed(content, data):
+def test_every_flipped_bit_is_noticed(content, data) -> None:
     flipped = bytearray(write_index(content))
     place = data.draw(st.integers(0, len(flipped) - 1))
     flipped[place] ^= 1 << data.draw(st.integers(0, 7))
@@ -149,7 +149,7 @@ def reads_as_whole(data: bytes, content: SegmentEntries) -> bool:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(0, 3)), max_size=30), st.integers(0, 200))
-def test_entries_find_offsets_and_times_as_a_plain_list_does(steps, wanted):
+def test_entries_find_offsets_and_times_as_a_plain_list_does(steps, wanted) -> None:
     entries, plain, offset, time = Entries(), [], 0, 0
     for gap, count, later in steps:
         offset, time = offset + gap, time + later

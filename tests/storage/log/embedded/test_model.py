@@ -58,7 +58,7 @@ class Model:
 
 @settings(max_examples=80)
 @given(STEPS, st.booleans(), st.lists(READ, min_size=3, max_size=3))
-def test_the_log_holds_what_a_list_would(steps, cold, reads):
+def test_the_log_holds_what_a_list_would(steps, cold, reads) -> None:
     async def scenario():
         engine = Embedded(options={"segment_bytes": 3000})
         log = await engine.open()

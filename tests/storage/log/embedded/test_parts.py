@@ -35,7 +35,7 @@ def copy_parts(engine: Embedded, parts: Sequence[LogFile]) -> Embedded:
     return Embedded(engine.clock, target, options=engine.options)
 
 
-async def test_a_copy_has_all_that_was_answered_before_and_nothing_by_half(engine: Embedded):
+async def test_a_copy_has_all_that_was_answered_before_and_nothing_by_half(engine: Embedded) -> None:
     chance = random.Random(7)
     async with engine.open_log() as log:
         topics = [await new_topic(log) for _ in range(3)]
@@ -58,7 +58,7 @@ async def test_a_copy_has_all_that_was_answered_before_and_nothing_by_half(engin
                     assert len(await all_fragments(again, topic)) == ends[topic]
 
 
-async def test_a_topic_made_changed_or_dropped_at_last_is_so_in_the_copy(engine: Embedded, log: EmbeddedLog):
+async def test_a_topic_made_changed_or_dropped_at_last_is_so_in_the_copy(engine: Embedded, log: EmbeddedLog) -> None:
     gone, kept = await new_topic(log), await new_topic(log)
     await log.append(kept, texts("a"))
     await log.drop(gone)
@@ -73,7 +73,7 @@ async def test_a_topic_made_changed_or_dropped_at_last_is_so_in_the_copy(engine:
         assert len(await all_fragments(again, kept)) > 0
 
 
-async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(engine: Embedded):
+async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(engine: Embedded) -> None:
     async with engine.open_log() as log:
         topic = await new_topic(log)
         await log.append(topic, make_messages(0, 20, size=300))
@@ -110,7 +110,7 @@ async def test_no_index_comes_before_list_or_end(engine: Embedded, log: Embedded
     assert len(engine.disk.paths(".idx")) > 0
 
 
-async def test_the_ids_of_a_quiet_topic_go_on_in_a_copy(engine: Embedded, log: EmbeddedLog, topic: TopicId):
+async def test_the_ids_of_a_quiet_topic_go_on_in_a_copy(engine: Embedded, log: EmbeddedLog, topic: TopicId) -> None:
     await log.append(topic, texts("a", "b"))
     engine.clock.advance(3 * HOUR)
     await log.retain()

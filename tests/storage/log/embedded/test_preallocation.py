@@ -64,7 +64,7 @@ async def publish_steadily(engine: Embedded, log: EmbeddedLog, topic: TopicId, c
             await wait_until_async(lambda: count_zeros(engine) >= 2 * SIZE)
 
 
-async def test_a_busy_segment_has_zeros_behind_its_records_as_many_as_it_holds_and_no_more(engine, log):
+async def test_a_busy_segment_has_zeros_behind_its_records_as_many_as_it_holds_and_no_more(engine, log) -> None:
     topic = await new_topic(log)
 
     for number in range(40):
@@ -82,14 +82,14 @@ async def test_a_busy_segment_has_zeros_behind_its_records_as_many_as_it_holds_a
 @pytest.mark.parametrize(
     "options", [{"sync": "interval"}, {"max_bytes": STEPS}, {"ahead_bytes": 0}, {"min_free_bytes": 1 << 40}]
 )
-async def test_where_it_is_of_no_use_or_there_is_no_room_nothing_is_written_ahead(engine, options):
+async def test_where_it_is_of_no_use_or_there_is_no_room_nothing_is_written_ahead(engine, options) -> None:
     engine.disk.capacity = (1 << 40) + AHEAD_BYTES
     async with engine.open_log(**options) as log:
         await publish(log, await new_topic(log), 15)
         assert count_zeros(engine) == 0
 
 
-async def test_what_is_written_ahead_is_cut_off_when_the_segment_is_sealed(engine):
+async def test_what_is_written_ahead_is_cut_off_when_the_segment_is_sealed(engine) -> None:
     async with engine.open_log(segment_bytes=6000) as log:
         topic = await new_topic(log)
         await publish_steadily(engine, log, topic, 8)
@@ -105,7 +105,7 @@ async def test_what_is_written_ahead_is_cut_off_when_the_segment_is_sealed(engin
     assert not check(engine.folder, files=engine.disk).damage
 
 
-async def test_a_kill_leaves_zeros_that_are_not_called_torn_and_go_at_the_next_start(engine, log, topic):
+async def test_a_kill_leaves_zeros_that_are_not_called_torn_and_go_at_the_next_start(engine, log, topic) -> None:
     await publish_steadily(engine, log, topic, 20)
     found = engine.copy_as_killed()
     assert count_zeros(found)
@@ -118,7 +118,7 @@ async def test_a_kill_leaves_zeros_that_are_not_called_torn_and_go_at_the_next_s
         assert await all_fragments(again, topic) == fragments(make_messages(0, 20, size=SIZE))
 
 
-async def test_zeros_never_come_over_records_that_are_written_at_the_same_time(engine):
+async def test_zeros_never_come_over_records_that_are_written_at_the_same_time(engine) -> None:
     """Zeros are slow here, so that records overtake them at any place."""
     write_through = engine.disk.write_through
 
@@ -141,7 +141,7 @@ async def test_zeros_never_come_over_records_that_are_written_at_the_same_time(e
     assert (report.messages, report.damage, report.torn) == (total, (), ())
 
 
-async def test_a_disk_without_space_for_zeros_costs_no_publish_and_is_told_once(engine, capsys):
+async def test_a_disk_without_space_for_zeros_costs_no_publish_and_is_told_once(engine, capsys) -> None:
     engine.disk.before_zeros = lambda: engine.disk.fail("write", errno.ENOSPC)
     async with engine.open_log() as log:
         topic = await new_topic(log)
@@ -153,7 +153,7 @@ async def test_a_disk_without_space_for_zeros_costs_no_publish_and_is_told_once(
     assert not check(engine.folder, files=engine.disk).damage
 
 
-async def test_a_defect_in_it_costs_no_publish_and_is_counted(engine, log, topic):
+async def test_a_defect_in_it_costs_no_publish_and_is_counted(engine, log, topic) -> None:
     engine.disk.before_zeros = lambda: 1 / 0
     await publish(log, topic, 10)
 
@@ -162,7 +162,7 @@ async def test_a_defect_in_it_costs_no_publish_and_is_counted(engine, log, topic
     assert (await log.bounds(topic)).end == 10
 
 
-async def test_a_sync_of_zeros_that_fails_is_heard_of_by_the_next_write_to_the_file(engine, log, topic):
+async def test_a_sync_of_zeros_that_fails_is_heard_of_by_the_next_write_to_the_file(engine, log, topic) -> None:
     """It is unknown which bytes the disk has lost."""
     before = len(engine.disk.paths(".log"))
     engine.disk.before_zeros = lambda: engine.disk.failed or engine.disk.fail("sync", where=".log")
@@ -180,7 +180,7 @@ async def test_a_sync_of_zeros_that_fails_is_heard_of_by_the_next_write_to_the_f
     assert (await log.bounds(topic)).end == 19
 
 
-async def test_where_writing_ahead_does_not_get_on_it_holds_up_no_publish(engine, log):
+async def test_where_writing_ahead_does_not_get_on_it_holds_up_no_publish(engine, log) -> None:
     topic, go_on = await new_topic(log), threading.Event()
 
     def stand_still() -> None:

@@ -23,21 +23,21 @@ HEADS = st.builds(
 
 
 @given(HEADS)
-def test_a_header_is_read_as_it_was_written(head):
+def test_a_header_is_read_as_it_was_written(head) -> None:
     data = S.encode_head(head)
     assert (len(data), S.decode_head(data)) == (S.HEAD_BYTES, head)
     assert S.head_is_whole(data)
 
 
 @given(HEADS, st.integers(0, S.HEAD_BYTES - 1), st.integers(0, 7))
-def test_a_header_survives_one_damaged_place_and_the_damage_is_noticed(head, place, bit):
+def test_a_header_survives_one_damaged_place_and_the_damage_is_noticed(head, place, bit) -> None:
     data = bytearray(S.encode_head(head))
     data[place] ^= 1 << bit
     assert S.decode_head(bytes(data)) == head
     assert not S.head_is_whole(bytes(data))
 
 
-def test_a_segment_of_another_version_is_refused():
+def test_a_segment_of_another_version_is_refused() -> None:
     copy = bytearray(S.encode_head(S.SegmentHead(0, 1, 0))[:60])
     copy[8] = 3
     with pytest.raises(Unusable, match="format 3"):
@@ -48,7 +48,7 @@ def test_a_segment_of_another_version_is_refused():
     ("hours", "name"),
     [(0.001, "1h"), (1, "1h"), (1.1, "1d"), (24, "1d"), (168, "7d"), (169, "30d"), (721, "1y"), (9e9, "1y")],
 )  # fmt: skip
-def test_the_class_of_a_topic_is_the_smallest_that_covers_its_age(hours, name):
+def test_the_class_of_a_topic_is_the_smallest_that_covers_its_age(hours, name) -> None:
     assert S.class_of(round(hours * 3_600_000)).name == name
 
 
@@ -98,7 +98,7 @@ def encode_record(
 
 
 @given(records())
-def test_a_record_is_read_as_it_was_written(record):
+def test_a_record_is_read_as_it_was_written(record) -> None:
     header, requests, fragments, seed = record
 
     data = encode_record(header, requests, fragments, seed)
@@ -120,7 +120,7 @@ def test_a_record_is_read_as_it_was_written(record):
 
 
 @given(records(), st.data())
-def test_every_flipped_bit_and_every_cut_is_noticed(record, data):
+def test_every_flipped_bit_and_every_cut_is_noticed(record, data) -> None:
     header, requests, fragments, seed = record
     written = encode_record(header, requests, fragments, seed)
     place, flipped = data.draw(st.integers(0, len(written) - 1)), bytearray(written)
@@ -132,12 +132,12 @@ def test_every_flipped_bit_and_every_cut_is_noticed(record, data):
 
 
 @given(records(), st.integers(1, 100))
-def test_a_record_of_another_segment_is_not_one_of_this(record, other):
+def test_a_record_of_another_segment_is_not_one_of_this(record, other) -> None:
     header, requests, fragments, seed = record
     assert R.decode_header(encode_record(header, requests, fragments, seed), (seed + other) & 0xFFFFFFFF) is None
 
 
-def test_a_record_of_another_topic_is_not_taken_for_the_one_asked_for():
+def test_a_record_of_another_topic_is_not_taken_for_the_one_asked_for() -> None:
     written = encode_record(
         R.RecordHeader(R.RecordKind.MESSAGES, True, TOPIC, 0, 0, 1, 0, 1, 1), [R.RecordRequest(1, 1)], [b"x"], 1
     )
@@ -146,18 +146,18 @@ def test_a_record_of_another_topic_is_not_taken_for_the_one_asked_for():
 
 
 @given(st.binary(max_size=300_000), st.integers(0, 2**32 - 1))
-def test_a_checksum_in_slices_is_the_checksum_of_the_whole(data, seed):
+def test_a_checksum_in_slices_is_the_checksum_of_the_whole(data, seed) -> None:
     data = data * 30
     assert R.checksum(data, seed) == zlib.crc32(data, seed)
 
 
 @given(st.none() | st.integers(1, 2**62))
-def test_a_retention_is_read_as_it_was_written(retention):
+def test_a_retention_is_read_as_it_was_written(retention) -> None:
     assert R.read_control(R.control_body(R.RecordKind.RETENTION, retention, 0)) == (retention, 0)
 
 
 @given(st.text(), st.dictionaries(st.text(), st.text()))
-def test_no_message_contains_what_records_begin_with(data, attributes):
+def test_no_message_contains_what_records_begin_with(data, attributes) -> None:
     assert R.MAGIC not in message(data, attributes).fragment
 
 
@@ -196,7 +196,7 @@ def records_of(state: TopicState, appends: list[Append]) -> list[DecodedRecord]:
 
 
 @given(SIZES, st.booleans())
-def test_every_message_is_in_a_record_once_and_in_order(sizes, keyed):
+def test_every_message_is_in_a_record_once_and_in_order(sizes, keyed) -> None:
     state = topic(1, end=5)
     appends = [append(state, n, each, key=b"k" if keyed else b"") for n, each in enumerate(sizes)]
 
@@ -213,7 +213,7 @@ def test_every_message_is_in_a_record_once_and_in_order(sizes, keyed):
         assert len(mine) == 1 or all(len(share.requests) == 1 for share in mine)
 
 
-def test_small_appends_share_a_record_and_a_key_is_noted_once_with_its_answer():
+def test_small_appends_share_a_record_and_a_key_is_noted_once_with_its_answer() -> None:
     state = topic(1, end=7)
     small, keyed = append(state, 0, [10]), append(state, 1, [10, 10], key=b"k")
     one, part, rest = records_of(state, [small, keyed, append(state, 2, [60_000, 60_000], key=b"l")])
@@ -227,7 +227,7 @@ def describe_note(request: R.RecordRequest) -> tuple[bytes, int, int] | None:
     return request.note and (request.note.key, request.note.first, request.note.messages)
 
 
-def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_back():
+def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_back() -> None:
     behind, ahead = topic(1, end=3, time=50), topic(2, end=0, time=900)
     group = {behind: [append(behind, 0, [1, 1]), append(behind, 1, [1])], ahead: [append(ahead, 2, [1])]}
     packed = pack(group, S.OpenSegment(4, "", 0, 1000, 900), 77, 100)
@@ -253,7 +253,7 @@ def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_
 
 
 @given(st.lists(SIZE, min_size=1, max_size=8), st.booleans())
-def test_an_append_alone_is_stored_as_it_would_be_with_others(sizes, keyed):
+def test_an_append_alone_is_stored_as_it_would_be_with_others(sizes, keyed) -> None:
     """It takes a shorter code path."""
     state, segment = topic(1, end=5, time=50), S.OpenSegment(4, "", 0, 1000, 900)
     alone, among_others = (append(state, 0, sizes, key=b"k" if keyed else b"") for _ in range(2))
@@ -271,7 +271,7 @@ LOADED_APPENDS = st.lists(st.tuples(st.integers(1, 2), st.integers(0, 1), SIZE),
 
 
 @given(LOADED_APPENDS, st.integers(0, 130))
-def test_what_is_loaded_keeps_offsets_and_times_and_is_counted_from_an_offset_on(given, since):
+def test_what_is_loaded_keeps_offsets_and_times_and_is_counted_from_an_offset_on(given, since) -> None:
     """Distances to the next offset and time, and sizes."""
     messages, offset, time = [], 9, 50
     for further, later, size in given:

@@ -35,7 +35,7 @@ async def test_what_was_not_synced_is_durable_before_it_is_served(engine: Embedd
         assert await read_all(log, topic) == served
 
 
-async def test_a_torn_end_is_really_cut(engine: Embedded):
+async def test_a_torn_end_is_really_cut(engine: Embedded) -> None:
     topic = await one_message(engine)
     path = engine.disk.paths(".log")[0]
     handle = engine.disk.open(path)
@@ -49,7 +49,7 @@ async def test_a_torn_end_is_really_cut(engine: Embedded):
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 100])
-async def test_a_segment_whose_header_is_torn_is_removed(engine: Embedded, size: int):
+async def test_a_segment_whose_header_is_torn_is_removed(engine: Embedded, size: int) -> None:
     topic = await one_message(engine)
     handle = engine.disk.open("/log/7d/0000000000000002.log", create=True)
     engine.disk.write(handle, encode_head(SegmentHead(2, 2, 0))[:size], 0)
@@ -63,7 +63,7 @@ async def test_a_segment_whose_header_is_torn_is_removed(engine: Embedded, size:
         assert log.recovered.damage == ()
 
 
-async def test_an_index_without_its_segment_is_kept_only_if_its_table_is_the_newest():
+async def test_an_index_without_its_segment_is_kept_only_if_its_table_is_the_newest() -> None:
     engine = Embedded(options={"segment_bytes": 1000})
     async with engine.open_log() as log:
         topic = await new_topic(log)
@@ -79,7 +79,7 @@ async def test_an_index_without_its_segment_is_kept_only_if_its_table_is_the_new
         assert (await log.bounds(topic)).end >= 7
 
 
-async def test_a_topic_whose_creation_is_damaged_is_known_by_its_messages(engine: Embedded):
+async def test_a_topic_whose_creation_is_damaged_is_known_by_its_messages(engine: Embedded) -> None:
     topic = await one_message(engine)
     engine.disk.damage(engine.disk.paths(".log")[0], HEAD_BYTES + 20)
 
@@ -88,7 +88,7 @@ async def test_a_topic_whose_creation_is_damaged_is_known_by_its_messages(engine
         assert await all_fragments(log, topic) == fragments(texts("a"))
 
 
-async def test_published_bytes_are_exact_over_seals_and_kills():
+async def test_published_bytes_are_exact_over_seals_and_kills() -> None:
     engine = Embedded(options={"segment_bytes": 1500})
     published, topic = 0, None
     for _ in range(4):
@@ -118,7 +118,7 @@ async def test_a_segment_whose_name_was_not_yet_durable_is_before_it_is_written_
         assert await all_fragments(log, topic) == fragments(texts("a"))
 
 
-async def test_a_torn_end_before_a_segment_that_never_came_to_be_is_no_damage(engine: Embedded):
+async def test_a_torn_end_before_a_segment_that_never_came_to_be_is_no_damage(engine: Embedded) -> None:
     topic = await one_message(engine)
     handle = engine.disk.open(engine.disk.paths(".log")[0])
     engine.disk.write(handle, b"\xffAMS half a record", engine.disk.size(handle))
@@ -129,7 +129,7 @@ async def test_a_torn_end_before_a_segment_that_never_came_to_be_is_no_damage(en
         assert await all_fragments(log, topic) == fragments(texts("a"))
 
 
-async def test_damage_at_the_end_of_a_sealed_segment_is_never_taken_for_a_torn_end(engine: Embedded):
+async def test_damage_at_the_end_of_a_sealed_segment_is_never_taken_for_a_torn_end(engine: Embedded) -> None:
     async with engine.open_log() as log:
         topic = await new_topic(log)
         await log.append(topic, texts("a"))

@@ -31,7 +31,7 @@ async def topic_of(log: EmbeddedLog, retention: int) -> TopicId:
     return topic
 
 
-async def test_messages_older_than_the_default_or_the_age_of_their_topic_go(engine: Embedded):
+async def test_messages_older_than_the_default_or_the_age_of_their_topic_go(engine: Embedded) -> None:
     async with engine.open_log(retention=DAY) as log:
         usual, short, long = await new_topic(log), await topic_of(log, DAY // 4), await topic_of(log, 400 * DAY)
         for topic in (usual, short, long):
@@ -86,7 +86,7 @@ async def test_ids_go_on_when_all_segments_are_gone(engine: Embedded, ending: st
     assert answer.time >= last.time
 
 
-async def test_the_newest_table_stays_and_older_ones_go(engine: Embedded, log: EmbeddedLog):
+async def test_the_newest_table_stays_and_older_ones_go(engine: Embedded, log: EmbeddedLog) -> None:
     topic = await topic_of(log, HOUR)
     for _ in range(5):
         await log.append(topic, texts("a"))
@@ -97,7 +97,7 @@ async def test_the_newest_table_stays_and_older_ones_go(engine: Embedded, log: E
     assert await log.bounds(topic) == Bounds(5, 5)
 
 
-async def test_when_the_data_is_too_large_the_oldest_goes_first_over_all_classes():
+async def test_when_the_data_is_too_large_the_oldest_goes_first_over_all_classes() -> None:
     # Without writing ahead, which may add pages after a round has measured; the next round counts them.
     engine = Embedded(options={"segment_bytes": 10_000, "max_bytes": 60_000, "ahead_bytes": 0})
     async with engine.open_log() as log:
@@ -116,7 +116,7 @@ async def test_when_the_data_is_too_large_the_oldest_goes_first_over_all_classes
             )
 
 
-async def test_the_limit_is_about_the_whole_data_folder():
+async def test_the_limit_is_about_the_whole_data_folder() -> None:
     engine = Embedded(folder="/data/log", options={"max_bytes": 20_000, "data_folder": "/data", "segment_bytes": 4000})
     async with engine.open_log() as log:
         topic = await new_topic(log)
@@ -131,7 +131,7 @@ async def test_the_limit_is_about_the_whole_data_folder():
         assert (await log.bounds(topic)).oldest >= 3
 
 
-async def test_the_open_segment_goes_too_when_nothing_else_is_left():
+async def test_the_open_segment_goes_too_when_nothing_else_is_left() -> None:
     async with Embedded(options={"max_bytes": 1000}).open_log() as log:
         topic = await new_topic(log)
         await log.append(topic, make_messages(0, 3, size=1000))
@@ -141,7 +141,7 @@ async def test_the_open_segment_goes_too_when_nothing_else_is_left():
         assert (await log.bounds(topic), (await log.append(topic, texts("a"))).first) == (Bounds(3, 3), 3)
 
 
-async def test_a_topic_dropped_in_another_class_than_it_was_written_in_does_not_return(engine: Embedded):
+async def test_a_topic_dropped_in_another_class_than_it_was_written_in_does_not_return(engine: Embedded) -> None:
     async with engine.open_log() as log:
         topic = await topic_of(log, 7 * DAY)
         await log.append(topic, texts("a"))
@@ -158,7 +158,7 @@ async def test_a_topic_dropped_in_another_class_than_it_was_written_in_does_not_
         assert await log.topics() == frozenset()
 
 
-async def test_a_change_of_retention_outlives_restarts_and_needs_no_copying(engine: Embedded):
+async def test_a_change_of_retention_outlives_restarts_and_needs_no_copying(engine: Embedded) -> None:
     async with engine.open_log() as log:
         topic = await topic_of(log, HOUR)
         await log.append(topic, texts("a", "b"))
@@ -175,7 +175,7 @@ async def test_a_change_of_retention_outlives_restarts_and_needs_no_copying(engi
         assert await all_fragments(log, topic) == fragments(texts("c"))
 
 
-async def test_a_clock_set_back_an_hour_eats_nothing_early_and_times_do_not_go_back(engine: Embedded):
+async def test_a_clock_set_back_an_hour_eats_nothing_early_and_times_do_not_go_back(engine: Embedded) -> None:
     async with engine.open_log() as log:
         topic = await topic_of(log, 2 * HOUR)
         first = await log.append(topic, texts("a"))
@@ -193,7 +193,7 @@ async def test_a_clock_set_back_an_hour_eats_nothing_early_and_times_do_not_go_b
 
 
 @pytest.mark.parametrize("ending", ["close", "kill"])
-async def test_what_lies_in_another_class_goes_without_a_hole(engine, ending, log: EmbeddedLog):
+async def test_what_lies_in_another_class_goes_without_a_hole(engine, ending, log: EmbeddedLog) -> None:
     topic, other = await topic_of(log, 7 * DAY), await topic_of(log, HOUR)
     await log.append(topic, texts("kept long"))
     await log.set_retention(topic, HOUR)
@@ -239,7 +239,7 @@ async def nine_segments(log: EmbeddedLog) -> TopicId:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_what_went_for_its_size_is_not_back_after_a_power_loss(seed: int):
+async def test_what_went_for_its_size_is_not_back_after_a_power_loss(seed: int) -> None:
     """An index deleted before its segment would leave a segment to be scanned."""
     engine = Embedded(options={"segment_bytes": 1000, "max_bytes": 4000})
     log = await engine.open()
@@ -253,7 +253,7 @@ async def test_what_went_for_its_size_is_not_back_after_a_power_loss(seed: int):
 
 
 @pytest.mark.parametrize("stop", range(1, 8))
-async def test_a_power_loss_while_segments_go_leaves_none_without_its_index(stop: int):
+async def test_a_power_loss_while_segments_go_leaves_none_without_its_index(stop: int) -> None:
     for seed in range(20):
         engine = Embedded(options={"segment_bytes": 1000})
         async with engine.open_log() as log:
@@ -269,7 +269,7 @@ async def test_a_power_loss_while_segments_go_leaves_none_without_its_index(stop
         assert {path.removesuffix(".idx") for path in engine.disk.paths(".idx")} >= set(segments)
 
 
-async def test_what_a_reader_saw_gone_when_the_log_was_closed_is_not_back_after_that():
+async def test_what_a_reader_saw_gone_when_the_log_was_closed_is_not_back_after_that() -> None:
     for turns in range(25):
         engine = Embedded(options={"segment_bytes": 1000})
         async with engine.open_log() as log:

@@ -96,7 +96,7 @@ def list_offsets(appends) -> set[tuple[bytes, int]]:
 
 @settings(max_examples=60)
 @given(GROUPS)
-def test_all_of_a_whole_segment_is_found(groups):
+def test_all_of_a_whole_segment_is_found(groups) -> None:
     segment = write_segment(groups)
 
     found = scan_data(segment.data)
@@ -110,7 +110,7 @@ def test_all_of_a_whole_segment_is_found(groups):
 
 @settings(max_examples=100)
 @given(GROUPS, st.data())
-def test_a_cut_at_any_byte_keeps_exactly_the_appends_before_it(groups, data):
+def test_a_cut_at_any_byte_keeps_exactly_the_appends_before_it(groups, data) -> None:
     segment = write_segment(groups)
     cut = data.draw(st.integers(HEAD_BYTES, len(segment.data)) | st.sampled_from(segment.starts))
 
@@ -124,7 +124,7 @@ def test_a_cut_at_any_byte_keeps_exactly_the_appends_before_it(groups, data):
 
 @settings(max_examples=100)
 @given(GROUPS, st.data())
-def test_a_flipped_bit_in_the_last_group_cuts_there_and_loses_nothing_before_it(groups, data):
+def test_a_flipped_bit_in_the_last_group_cuts_there_and_loses_nothing_before_it(groups, data) -> None:
     segment = write_segment(groups)
     place = segment.flip(data, segment.groups[-1], len(segment.data) - 1)
 
@@ -148,7 +148,7 @@ def check_damage(segment: WrittenSegment, found: Scanned, place: int) -> None:
 
 @settings(max_examples=150)
 @given(GROUPS, st.none() | GROUPS, st.sampled_from(OTHER_SEQUENCES), st.data())
-def test_a_flipped_bit_before_the_last_group_loses_only_its_record_and_is_reported(groups, before, other, data):
+def test_a_flipped_bit_before_the_last_group_loses_only_its_record_and_is_reported(groups, before, other, data) -> None:
     """Also before pages from the file's earlier use."""
     pages = bytes(write_segment(before, sequence=other).data) if before else b""
     segment = write_segment([*groups, [(0, [1])]], held=len(pages))
@@ -162,7 +162,7 @@ def test_a_flipped_bit_before_the_last_group_loses_only_its_record_and_is_report
 
 @settings(max_examples=60)
 @given(GROUPS, st.data())
-def test_damage_beside_a_torn_end_is_damage_when_the_torn_record_knows_better(groups, data):
+def test_damage_beside_a_torn_end_is_damage_when_the_torn_record_knows_better(groups, data) -> None:
     """A sector may hold the last acknowledged bytes and the first of a group whose sync never returned."""
     segment = write_segment([*groups, [(0, [900])]])
     place = segment.flip(data, HEAD_BYTES, segment.groups[-1] - 1)
@@ -176,7 +176,7 @@ def test_damage_beside_a_torn_end_is_damage_when_the_torn_record_knows_better(gr
 
 @settings(max_examples=60)
 @given(GROUPS, st.data())
-def test_after_a_mark_every_flipped_bit_is_damage_and_no_torn_end(groups, data):
+def test_after_a_mark_every_flipped_bit_is_damage_and_no_torn_end(groups, data) -> None:
     segment = write_segment(groups, marked=True)
     segment.flip(data, HEAD_BYTES, len(segment.data) - 69)
 
@@ -188,7 +188,7 @@ def test_after_a_mark_every_flipped_bit_is_damage_and_no_torn_end(groups, data):
 
 @settings(max_examples=60)
 @given(GROUPS, st.data())
-def test_in_a_closed_segment_every_cut_is_damage_of_the_end_only(groups, data):
+def test_in_a_closed_segment_every_cut_is_damage_of_the_end_only(groups, data) -> None:
     segment = write_segment(groups)
     cut = data.draw(st.integers(HEAD_BYTES, len(segment.data) - 1))
 
@@ -216,7 +216,7 @@ def test_a_segment_ends_where_the_records_of_another_begin_that_its_file_was_bef
 
 @settings(max_examples=100)
 @given(GROUPS, GROUPS, st.sampled_from(OTHER_SEQUENCES), st.booleans(), st.data())
-def test_a_group_torn_over_the_records_of_another_segment_is_cut_there(groups, before, other, zeroed, data):
+def test_a_group_torn_over_the_records_of_another_segment_is_cut_there(groups, before, other, zeroed, data) -> None:
     """Each sector has its new or its old contents; both belong to the same topics."""
     pages = bytes(write_segment([*before, [(0, [40_000])]], sequence=other).data)
     pages = bytes(len(pages)) if zeroed else pages
@@ -236,13 +236,13 @@ def test_a_group_torn_over_the_records_of_another_segment_is_cut_there(groups, b
     assert found.damage == []
 
 
-def test_bytes_behind_the_old_pages_are_a_torn_end():
+def test_bytes_behind_the_old_pages_are_a_torn_end() -> None:
     pages = bytes(write_segment([[(0, [900])]], sequence=SEQUENCE - 1).data)
     segment = write_segment([[(0, [5])]], held=len(pages))
     assert scan_data(write_over(pages, segment)).unwritten
     assert not scan_data(write_over(pages + b"torn", segment)).unwritten
 
 
-def test_records_larger_than_the_reading_window_are_found():
+def test_records_larger_than_the_reading_window_are_found() -> None:
     segment = write_segment([[(0, [5])], [(1, [9_000_000])], [(0, [5])]])
     assert offsets(scan_data(segment.data)) == list_offsets(segment.appends)

@@ -73,7 +73,7 @@ async def test_a_kill_leaves_old_pages_that_are_neither_read_nor_called_torn(eng
         assert await all_fragments(again, topic) == fragments(make_messages(6, 4, size=SIZE))
 
 
-async def test_an_orderly_stop_leaves_no_spare_and_no_page_behind_the_records(engine: Embedded):
+async def test_an_orderly_stop_leaves_no_spare_and_no_page_behind_the_records(engine: Embedded) -> None:
     async with engine.open_log() as log:
         await reused_topic(engine, log)
         reused = engine.disk.paths(".log")[-1]
@@ -83,7 +83,7 @@ async def test_an_orderly_stop_leaves_no_spare_and_no_page_behind_the_records(en
     assert len(engine.disk.content(reused)) < 4 * SIZE
 
 
-async def test_a_class_nothing_is_written_to_gives_its_spares_back(engine: Embedded, log: EmbeddedLog):
+async def test_a_class_nothing_is_written_to_gives_its_spares_back(engine: Embedded, log: EmbeddedLog) -> None:
     await busy_topic(engine, log)
     await log.retain()
     assert len(engine.disk.paths(".new")) == 1
@@ -94,7 +94,7 @@ async def test_a_class_nothing_is_written_to_gives_its_spares_back(engine: Embed
     assert engine.disk.paths(".new") == []
 
 
-async def test_spares_go_before_an_append_is_refused():
+async def test_spares_go_before_an_append_is_refused() -> None:
     disk = UnreliableDisk(capacity=300_000)
     engine = Embedded(disk=disk, options={"segment_bytes": 64_000, "retention": HOUR, "min_free_bytes": 50_000})
     async with engine.open_log() as log:
@@ -110,7 +110,7 @@ async def test_spares_go_before_an_append_is_refused():
         assert log.refusal is None
 
 
-async def test_no_copy_holds_a_spare_or_what_is_behind_the_records(engine: Embedded, log: EmbeddedLog):
+async def test_no_copy_holds_a_spare_or_what_is_behind_the_records(engine: Embedded, log: EmbeddedLog) -> None:
     topic = await busy_topic(engine, log, old=6)
     await log.retain()
     async with log.keep_files() as parts:
@@ -135,7 +135,7 @@ async def test_a_spare_that_cannot_be_used_is_replaced_by_a_new_file(engine: Emb
     assert await all_fragments(log, topic) == fragments(make_messages(3, 4, size=SIZE))
 
 
-async def test_a_segment_of_a_spare_that_was_taken_back_holds_nothing_if_a_power_loss_brings_it_back():
+async def test_a_segment_of_a_spare_that_was_taken_back_holds_nothing_if_a_power_loss_brings_it_back() -> None:
     for seed in range(150):
         engine = Embedded(options={"segment_bytes": SEGMENT, "retention": HOUR})
         log = await engine.open()
@@ -192,7 +192,7 @@ def file_of(disk: UnreliableDisk, sequence: int, length: int = 500) -> tuple[int
     return 2, sequence, path, length
 
 
-def test_a_spare_is_for_its_class_and_for_segments_whose_checksums_begin_otherwise():
+def test_a_spare_is_for_its_class_and_for_segments_whose_checksums_begin_otherwise() -> None:
     disk = UnreliableDisk()
     spares = spares_of(disk)
     spares.keep(*file_of(disk, 7))
@@ -204,7 +204,7 @@ def test_a_spare_is_for_its_class_and_for_segments_whose_checksums_begin_otherwi
     assert spares.take(2, 8) is None
 
 
-def test_what_a_failed_write_left_behind_a_segment_does_not_stay_in_its_spare():
+def test_what_a_failed_write_left_behind_a_segment_does_not_stay_in_its_spare() -> None:
     disk = UnreliableDisk()
     spares = spares_of(disk)
     code, sequence, path, length = file_of(disk, 7)

@@ -27,7 +27,7 @@ async def flood(log: EmbeddedLog, topic: TopicId, segments: int) -> None:
     await append_each(log, topic, segments * 4, 15 * KIB)
 
 
-async def test_what_topics_take_is_the_same_after_a_restart_and_less_when_segments_went(engine: Embedded):
+async def test_what_topics_take_is_the_same_after_a_restart_and_less_when_segments_went(engine: Embedded) -> None:
     async with engine.open_log() as log:
         a, b = await new_topic(log), await new_topic(log)
         assert await sizes(log, a, b) == [0, 0]
@@ -49,7 +49,7 @@ async def test_what_topics_take_is_the_same_after_a_restart_and_less_when_segmen
         assert await log.stored_bytes([a, b]) == {b: 0}
 
 
-async def test_segments_of_dropped_topics_alone_go_at_once(engine: Embedded, log: EmbeddedLog):
+async def test_segments_of_dropped_topics_alone_go_at_once(engine: Embedded, log: EmbeddedLog) -> None:
     a, b = await new_topic(log), await new_topic(log)
     await log.append(b, texts("one"))
     await flood(log, a, 4)
@@ -94,7 +94,7 @@ async def test_what_somebody_needs_stays_and_newer_segments_go_that_nobody_needs
     assert (await sizes(log, b))[0] == 0, "what is read does"
 
 
-async def test_room_is_made_for_who_has_nearly_too_much_by_what_of_theirs_nobody_needs(log: EmbeddedLog):
+async def test_room_is_made_for_who_has_nearly_too_much_by_what_of_theirs_nobody_needs(log: EmbeddedLog) -> None:
     needs = needs_of(log)
     a, b = await new_topic(log), await new_topic(log)
     needs.offsets |= {a: 8, b: 0}
@@ -110,7 +110,7 @@ async def test_room_is_made_for_who_has_nearly_too_much_by_what_of_theirs_nobody
     assert (await sizes(log, a))[0] <= 3 * SEGMENT
 
 
-async def test_what_messages_may_take_is_the_limit_or_what_the_disk_has(engine: Embedded):
+async def test_what_messages_may_take_is_the_limit_or_what_the_disk_has(engine: Embedded) -> None:
     async with engine.open_log() as log:
         a = await new_topic(log)
         assert 11 * SEGMENT < await log.capacity() <= 12 * SEGMENT

@@ -78,7 +78,7 @@ def events_between(events: list[str], first: str, last: str) -> list[str]:
     return events[start : events.index(f"say {last}", start)]
 
 
-def test_folders_are_durable_before_anything_is_served_and_every_publish_before_its_answer(tmp_path: Path):
+def test_folders_are_durable_before_anything_is_served_and_every_publish_before_its_answer(tmp_path: Path) -> None:
     events = trace("publish", tmp_path)
 
     assert set(events[: events.index("say opened")]) == {
@@ -91,7 +91,7 @@ def test_folders_are_durable_before_anything_is_served_and_every_publish_before_
     ]  # fmt: skip
 
 
-def test_in_intervals_answers_do_not_wait_and_all_of_an_interval_is_synced_at_its_end(tmp_path: Path):
+def test_in_intervals_answers_do_not_wait_and_all_of_an_interval_is_synced_at_its_end(tmp_path: Path) -> None:
     events = trace("interval", tmp_path)
 
     written = f"write {ONE}"
@@ -115,14 +115,14 @@ def test_a_full_segment_is_followed_by_one_that_is_durable_before_it_is_written_
     assert [each for each in after if each in index][-len(index) :] == index
 
 
-def test_in_intervals_a_full_segment_is_synced_before_its_successor_is_begun(tmp_path: Path):
+def test_in_intervals_a_full_segment_is_synced_before_its_successor_is_begun(tmp_path: Path) -> None:
     after = events_between(trace("interval_rollover", tmp_path), "answered", "answered")
     assert [each for each in after if "folder" not in each and ".idx" not in each] == [
         f"sync {ONE}", f"create {TWO}", f"write {TWO}", f"sync {TWO}", f"write {TWO}",
     ]  # fmt: skip
 
 
-def test_an_old_segment_is_gone_for_good_before_its_index_goes(tmp_path: Path):
+def test_an_old_segment_is_gone_for_good_before_its_index_goes(tmp_path: Path) -> None:
     events = trace("retention", tmp_path)
     assert [each for each in events_between(events, "old", "removed") if "1h/1." in each or each == "sync folder 1h"][
         :3
@@ -139,7 +139,7 @@ def test_a_file_has_lost_its_name_before_it_is_written_over_and_has_its_header_b
     assert events[-3:] == [f"cut {third}", f"sync {third}", "say closed"]
 
 
-def test_a_torn_end_is_cut_and_what_is_kept_written_again_and_synced_before_it_is_served(tmp_path: Path):
+def test_a_torn_end_is_cut_and_what_is_kept_written_again_and_synced_before_it_is_served(tmp_path: Path) -> None:
     found = events_between(trace("torn", tmp_path), "torn", "opened")
     assert [each for each in found if ONE in each] == [f"cut {ONE}", f"write {ONE}", f"sync {ONE}"]
     assert found.index(f"sync {ONE}") < found.index("sync folder 7d")

@@ -25,7 +25,7 @@ def unused_address():
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-async def test_without_a_broker_the_log_opens_says_why_it_refuses_and_closes(unused_address: str):
+async def test_without_a_broker_the_log_opens_says_why_it_refuses_and_closes(unused_address: str) -> None:
     async with (
         asyncio.timeout(PATIENCE_SECONDS), Kafka(servers=unused_address, prefix="p").open_log(patience=600.0) as log,
     ):  # fmt: skip
@@ -40,7 +40,7 @@ async def test_without_a_broker_the_log_opens_says_why_it_refuses_and_closes(unu
                 await call
 
 
-async def test_a_password_is_not_in_what_the_log_says(unused_address: str):
+async def test_a_password_is_not_in_what_the_log_says(unused_address: str) -> None:
     async with Kafka(servers=unused_address, prefix="p").open_log(user="u", password="pass-word") as log:
         assert "pass-word" not in log.refusal
 
@@ -87,7 +87,7 @@ async def test_it_waits_for_a_broker(broker: Brokers, log: KafkaLog, topic: Topi
 
 
 @pytest.mark.long
-async def test_a_broker_that_stands_still_too_long_is_given_up_and_found_again(broker: Brokers):
+async def test_a_broker_that_stands_still_too_long_is_given_up_and_found_again(broker: Brokers) -> None:
     async with open_log(broker, patience=1.0, request_timeout=1.5) as log:
         topic = await new_topic(log)
 
@@ -134,7 +134,7 @@ async def test_when_kafka_is_cut_off_calls_fail_and_all_comes_back(broker: Broke
 
 
 @pytest.mark.long
-async def test_a_log_opened_before_its_broker_finds_it_when_it_is_there(broker: Brokers):
+async def test_a_log_opened_before_its_broker_finds_it_when_it_is_there(broker: Brokers) -> None:
     [link] = broker.links("node")
     link.cut()
     async with open_log(broker) as log:

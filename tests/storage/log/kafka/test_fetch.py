@@ -43,7 +43,7 @@ async def fetch_topics(connection, session, leader, wanted):
 
 
 @pytest.mark.kafka
-async def test_only_what_changed_is_said_and_answered():
+async def test_only_what_changed_is_said_and_answered() -> None:
     one, two = await stored.make(), await stored.make()
     async with stored.open_reader() as (connection, _):
         leader = await connection.leader(one, until=float("inf"))
@@ -59,7 +59,7 @@ async def test_only_what_changed_is_said_and_answered():
 
 
 @pytest.mark.kafka
-async def test_a_session_that_the_broker_has_forgotten_begins_again():
+async def test_a_session_that_the_broker_has_forgotten_begins_again() -> None:
     partition = await stored.make()
     await stored.produce(partition, [b"x"])
     async with stored.open_reader() as (connection, _):
@@ -71,7 +71,7 @@ async def test_a_session_that_the_broker_has_forgotten_begins_again():
         assert await fetch_topics(connection, session, leader, {partition.name: 0}) == {partition.name}
 
 
-def test_a_broker_without_room_for_a_session_is_asked_about_all_each_time():
+def test_a_broker_without_room_for_a_session_is_asked_about_all_each_time() -> None:
     session = FetchSession()
     for _ in range(2):
         request = session.request({"a": 0, "b": 5}, **SIZES).build(FetchRequest_v11)
@@ -105,7 +105,7 @@ class ScriptedBrokers:
         return 0, name, False, [(0 if leader >= 0 else 5, 0, leader, [], [])]
 
 
-async def test_topics_asked_about_together_are_asked_for_in_one_question():
+async def test_topics_asked_about_together_are_asked_for_in_one_question() -> None:
     brokers = ScriptedBrokers(a=0, b=2, c=2)
     leaders = Leaders(brokers)
     assert await asyncio.gather(*(leaders.of(name) for name in ("a", "b", "c", "b"))) == [0, 2, 2, 2]
@@ -113,7 +113,7 @@ async def test_topics_asked_about_together_are_asked_for_in_one_question():
     assert brokers.questions == [["a", "b", "c"]]
 
 
-async def test_only_what_turned_out_to_be_wrong_is_looked_up_again():
+async def test_only_what_turned_out_to_be_wrong_is_looked_up_again() -> None:
     brokers = ScriptedBrokers(a=1, b=2, c=2)
     leaders = Leaders(brokers)
     for name in ("a", "b", "c"):
@@ -125,7 +125,7 @@ async def test_only_what_turned_out_to_be_wrong_is_looked_up_again():
     assert [await leaders.of(name) for name in ("a", "b", "c")] == [3, 3, 3]
 
 
-async def test_what_is_unknown_or_without_a_leader_is_an_error_that_is_not_remembered():
+async def test_what_is_unknown_or_without_a_leader_is_an_error_that_is_not_remembered() -> None:
     brokers = ScriptedBrokers(b=-1)
     leaders = Leaders(brokers)
     with pytest.raises(UnknownTopicOrPartitionError):
@@ -136,7 +136,7 @@ async def test_what_is_unknown_or_without_a_leader_is_an_error_that_is_not_remem
     assert [await leaders.of(name) for name in ("a", "b")] == [1, 1]
 
 
-async def test_when_no_broker_answers_all_who_ask_are_told():
+async def test_when_no_broker_answers_all_who_ask_are_told() -> None:
     brokers = ScriptedBrokers(a=1)
     brokers.trouble = KafkaConnectionError("away")
     leaders = Leaders(brokers)

@@ -84,7 +84,7 @@ async def test_a_key_is_not_free_while_messages_are_not_seen_yet(engine: Kafka, 
         assert (await log.append(topic, texts("bbbb"), key="k")).first == 0
 
 
-async def test_a_key_whose_messages_are_there_is_not_free(engine: Kafka, log: KafkaLog, topic: TopicId):
+async def test_a_key_whose_messages_are_there_is_not_free(engine: Kafka, log: KafkaLog, topic: TopicId) -> None:
     await stored_but_not_settled(engine, log, topic, "k", texts("aaaa"))
     engine.clock.advance(CLAIM_WAIT_MS)
 
@@ -94,7 +94,7 @@ async def test_a_key_whose_messages_are_there_is_not_free(engine: Kafka, log: Ka
     assert await log.bounds(topic) == Bounds(0, 1)
 
 
-async def test_messages_of_a_node_that_died_before_it_noted_them_are_found(engine: Kafka):
+async def test_messages_of_a_node_that_died_before_it_noted_them_are_found(engine: Kafka) -> None:
     async with engine.open_log() as log:
         topic = await new_topic(log)
         await log.append(topic, make_messages(0, 50))
@@ -109,7 +109,7 @@ async def test_messages_of_a_node_that_died_before_it_noted_them_are_found(engin
         assert (await engine.idempotency.stored_claim(topic, key_hash(topic, b"k"))).appended == first
 
 
-async def test_an_append_of_a_node_that_died_before_it_sent_it_is_made_by_one_of_those_who_ask(engine: Kafka):
+async def test_an_append_of_a_node_that_died_before_it_sent_it_is_made_by_one_of_those_who_ask(engine: Kafka) -> None:
     async with engine.open_log() as log, engine.open_log() as second:
         topic = await new_topic(log)
         await log.append(topic, make_messages(0, 5))
@@ -197,7 +197,7 @@ async def test_without_the_books_no_key_is_taken_and_nothing_is_stored(engine: K
     assert (await log.append(topic, texts("aaaa"), key="k")).first == 1
 
 
-async def test_a_key_of_an_append_that_was_surely_not_stored_is_free_at_once(engine: Kafka):
+async def test_a_key_of_an_append_that_was_surely_not_stored_is_free_at_once(engine: Kafka) -> None:
     async with engine.open_log(max_batch_bytes=2**20) as log:
         topic = await new_topic(log)
         broad = make_messages(0, 13_000, size=60)  # within the first rough look, not within a batch
@@ -207,7 +207,7 @@ async def test_a_key_of_an_append_that_was_surely_not_stored_is_free_at_once(eng
         assert (await log.append(topic, texts("aaaa"), key="k")).first == 0
 
 
-async def test_a_key_older_than_the_messages_of_its_topic_is_new_again(engine: Kafka):
+async def test_a_key_older_than_the_messages_of_its_topic_is_new_again(engine: Kafka) -> None:
     async with engine.open_log(idempotency_window=HOUR) as log:
         topic = await new_topic(log)
         await log.append(topic, texts("aaaa"), key="k")
@@ -217,7 +217,7 @@ async def test_a_key_older_than_the_messages_of_its_topic_is_new_again(engine: K
         assert (await log.append(topic, texts("bbbb"), key="k")).first == 1
 
 
-async def test_bytes_are_counted_before_and_after_they_are_in_the_store():
+async def test_bytes_are_counted_before_and_after_they_are_in_the_store() -> None:
     store, topic = MemoryIdempotencyStore(ManualClock()), new_topic_id()
     sizes = PublishedBytes(store)
     sizes.add(topic, 5)
@@ -238,7 +238,7 @@ async def test_bytes_are_counted_before_and_after_they_are_in_the_store():
 
 
 @pytest.mark.parametrize("flag", [0, 7])
-async def test_batches_of_others_that_cannot_be_read_hold_up_no_search(monkeypatch, flag):
+async def test_batches_of_others_that_cannot_be_read_hold_up_no_search(monkeypatch, flag) -> None:
     foreign, ours = batch_of([(None, b"1", [])]), batch_of([(None, b"2", [(KEY, b"k")])])
     foreign[22] |= flag  # 7: a compression that there is not
     ours[7] = 1  # its first offset

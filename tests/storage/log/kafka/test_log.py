@@ -33,7 +33,7 @@ async def outside_a_task(log: KafkaLog, topic, messages, key):
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-async def test_an_append_needs_no_task_and_waits_once_and_a_known_key_is_answered(key: str | None):
+async def test_an_append_needs_no_task_and_waits_once_and_a_known_key_is_answered(key: str | None) -> None:
     async with Kafka().open_log() as log:
         topic = await new_topic(log)
         messages = texts("aaaa", "bbbb")

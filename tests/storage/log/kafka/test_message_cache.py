@@ -42,7 +42,7 @@ def choose_messages(found, max_messages, max_bytes):
 
 
 @given(runs, st.integers(0, 61), st.integers(1, 12), st.integers(0, 100), st.integers(0, 61))
-def test_a_read_takes_the_same_from_one_range_or_two(found, start, max_messages, max_bytes, cut):
+def test_a_read_takes_the_same_from_one_range_or_two(found, start, max_messages, max_bytes, cut) -> None:
     pending = PendingRead(max_messages, max_bytes)
     for low, high in ((0, cut), (cut, 61)):
         if not pending.full and start < high:
@@ -56,7 +56,7 @@ def test_a_read_takes_the_same_from_one_range_or_two(found, start, max_messages,
 
 
 @given(runs, runs, st.integers(0, 30))
-def test_a_range_grows_by_what_it_has_not(found, more, start):
+def test_a_range_grows_by_what_it_has_not(found, more, start) -> None:
     grown = CachedRange(0, 30, runs_between(found, 0, 30))
     grown.extend(61, runs_between(more, start, 61))
     expected = [*Runs(runs_between(found, 0, 30)), *Runs(runs_between(more, 30, 61))]
@@ -65,7 +65,7 @@ def test_a_range_grows_by_what_it_has_not(found, more, start):
 
 
 @given(runs, st.integers(0, 2000))
-def test_a_range_keeps_its_newest_within_a_budget(found, most):
+def test_a_range_keeps_its_newest_within_a_budget(found, most) -> None:
     every = list(Runs(found))
     kept = CachedRange(0, 61, found)
     kept.trim(most)
@@ -77,7 +77,7 @@ def test_a_range_keeps_its_newest_within_a_budget(found, most):
 
 
 @given(runs, st.integers(0, 70))
-def test_a_range_lets_go_of_what_is_before_an_offset(found, offset):
+def test_a_range_lets_go_of_what_is_before_an_offset(found, offset) -> None:
     kept = CachedRange(0, 61, found)
     kept.drop_before(offset)
     assert list(Runs(kept.runs)) == [each for each in Runs(found) if each.offset >= offset]
@@ -93,7 +93,7 @@ def cached_range(cache, topic):
     return None if found is None else [each.offset for each in Runs(found.runs)]
 
 
-async def test_only_topics_that_somebody_reads_are_held():
+async def test_only_topics_that_somebody_reads_are_held() -> None:
     cache = TailCache(1 << 20)
     cache.add(ONE, 0, 1, make_runs(0))
     assert not cache.accepts(ONE, 0)
@@ -103,7 +103,7 @@ async def test_only_topics_that_somebody_reads_are_held():
     assert (cached_range(cache, ONE), cache.newest(ONE)) == ([1, 2], 3)
 
 
-async def test_what_comes_after_a_gap_is_left_to_be_fetched_or_begins_anew():
+async def test_what_comes_after_a_gap_is_left_to_be_fetched_or_begins_anew() -> None:
     cache = TailCache(1 << 20)
     cache.begin(ONE, 0, 2, make_runs(0, 1))
     cache.add(ONE, 3, 4, make_runs(3))
@@ -114,7 +114,7 @@ async def test_what_comes_after_a_gap_is_left_to_be_fetched_or_begins_anew():
     assert cached_range(cache, ONE) == [3]
 
 
-async def test_what_reaches_back_before_what_is_held_is_held_with_it_once():
+async def test_what_reaches_back_before_what_is_held_is_held_with_it_once() -> None:
     """Otherwise a reader a little behind the others would have to fetch each time."""
     cache = TailCache(1 << 20)
     cache.begin(ONE, 4, 4, [])
@@ -129,7 +129,7 @@ async def test_what_reaches_back_before_what_is_held_is_held_with_it_once():
     assert not cache.has(ONE, 1, 6)
 
 
-async def test_topics_not_read_for_longest_go_when_memory_is_full():
+async def test_topics_not_read_for_longest_go_when_memory_is_full() -> None:
     cache = TailCache(8 * MESSAGE)
     for topic in (ONE, TWO, THREE):
         cache.begin(topic, 0, 2, make_runs(0, 1))
@@ -142,7 +142,7 @@ async def test_topics_not_read_for_longest_go_when_memory_is_full():
     assert cache.bytes <= 8 * MESSAGE
 
 
-async def test_one_topic_takes_no_more_than_its_share():
+async def test_one_topic_takes_no_more_than_its_share() -> None:
     cache = TailCache(40 * MESSAGE)
     cache.begin(ONE, 0, 0, [])
     for offset in range(30):
@@ -153,7 +153,7 @@ async def test_one_topic_takes_no_more_than_its_share():
     assert cache.bytes == 0
 
 
-async def test_what_retention_took_is_let_go_and_a_topic_that_nobody_reads_any_more(monkeypatch):
+async def test_what_retention_took_is_let_go_and_a_topic_that_nobody_reads_any_more(monkeypatch) -> None:
     cache = TailCache(1 << 20)
     cache.begin(ONE, 0, 2, make_runs(0, 1))
     for oldest, left in ((0, [0, 1]), (1, [1]), (5, [])):
@@ -171,7 +171,7 @@ def make_range(start, end):
     return CachedRange(start, end, make_runs(*range(start, end)))
 
 
-async def test_what_was_fetched_ahead_is_found_by_every_offset_of_it():
+async def test_what_was_fetched_ahead_is_found_by_every_offset_of_it() -> None:
     ahead = ReadAhead(1 << 20)
     ahead.keep(ONE, make_range(10, 20))
     assert ahead.cached_range(ONE, 9) is None
@@ -182,7 +182,7 @@ async def test_what_was_fetched_ahead_is_found_by_every_offset_of_it():
     assert found.start == 10
 
 
-async def test_what_was_not_used_for_longest_goes_first():
+async def test_what_was_not_used_for_longest_goes_first() -> None:
     ahead = ReadAhead(25 * MESSAGE)
     ahead.keep(ONE, make_range(0, 10))
     ahead.keep(ONE, make_range(10, 20))
@@ -195,7 +195,7 @@ async def test_what_was_not_used_for_longest_goes_first():
     assert ahead.bytes == 0
 
 
-async def test_only_a_read_that_begins_where_one_ended_fetches_ahead():
+async def test_only_a_read_that_begins_where_one_ended_fetches_ahead() -> None:
     ahead = ReadAhead(1 << 30)
     assert ahead.size(ONE, 0) == 0
     ahead.note_end(ONE, 0, 100)

@@ -56,7 +56,7 @@ def answer(brokers, topics, cluster="c") -> bytes:
 
 
 @given(brokers, topics, st.none() | texts)
-def test_a_list_is_read_as_it_was_written(brokers, topics, cluster):
+def test_a_list_is_read_as_it_was_written(brokers, topics, cluster) -> None:
     expected = {}
     for error, name, _, parts in sorted(topics, key=lambda each: each[1]):
         partition = partition_in("ams", name)
@@ -72,7 +72,7 @@ def test_a_list_is_read_as_it_was_written(brokers, topics, cluster):
     assert [each.partition_count for each in found.values()] == [expected[topic].partition_count for topic in found]
 
 
-def test_the_fewest_copies_of_any_partition_count():
+def test_the_fewest_copies_of_any_partition_count() -> None:
     partition = partition_of("ams", new_topic_id(), "p.t")
     parts = [(0, 0, 1, [1, 2, 3], [1], []), (0, 1, 1, [1], [1], [])]
     assert read_topic_list("ams", answer([], [(0, partition.name, False, parts)]))[partition.topic] == Listed(
@@ -80,25 +80,25 @@ def test_the_fewest_copies_of_any_partition_count():
     )
 
 
-def test_of_two_topics_with_one_identity_the_first_by_name_counts():
+def test_of_two_topics_with_one_identity_the_first_by_name_counts() -> None:
     topic = new_topic_id()
     names = [partition_of("ams", topic, label).name for label in ("b", "a")]
     found = read_topic_list("ams", answer([], [(0, name, False, []) for name in names]))
     assert [each.partition.name for each in found.values()] == [names[1]]
 
 
-def test_brokers_to_begin_with_are_hosts_and_ports():
+def test_brokers_to_begin_with_are_hosts_and_ports() -> None:
     found = addresses(KafkaOptions(servers="one.example:9093, two.example,[::1]:9094"))
     assert sorted(found) == [("::1", 9094), ("one.example", 9093), ("two.example", 9092)]
 
 
-def test_what_is_no_address_is_named_with_its_setting():
+def test_what_is_no_address_is_named_with_its_setting() -> None:
     with pytest.raises(BadSettings, match="kafka_servers is host:port, or several with commas, not one.example:port"):
         addresses(KafkaOptions(servers="one.example:port"))
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
-def test_a_file_without_certificates_is_named_with_its_setting(tmp_path, content):
+def test_a_file_without_certificates_is_named_with_its_setting(tmp_path, content) -> None:
     file = tmp_path / "ca.pem"
     if content is not None:
         file.write_text(content)
@@ -106,14 +106,14 @@ def test_a_file_without_certificates_is_named_with_its_setting(tmp_path, content
         access(KafkaOptions(servers="one.example:9092", tls=True, ca_file=str(file)))
 
 
-def test_the_way_in_is_what_was_asked_for():
+def test_the_way_in_is_what_was_asked_for() -> None:
     assert access(KafkaOptions(servers="one.example:9092")) == {"security_protocol": "PLAINTEXT"}
     closed = access(KafkaOptions(servers="one.example:9092", tls=True, user="ams", password="secret"))
     assert (closed["security_protocol"], closed["sasl_mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
     assert "secret" not in repr(KafkaOptions(servers="one.example:9092", password="secret"))
 
 
-def test_the_age_of_segments_follows_that_of_messages():
+def test_the_age_of_segments_follows_that_of_messages() -> None:
     options = KafkaOptions(servers="one.example:9092")
     assert new_configs(options, None)["segment.ms"] == str(options.retention // 8)
     assert new_configs(options, 1)["segment.ms"] == "600000"

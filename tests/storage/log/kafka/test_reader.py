@@ -69,7 +69,7 @@ async def transaction(node, partition, end):
     await wait_until_async(is_marked)
 
 
-async def test_what_another_node_published_a_moment_ago_is_read(node):
+async def test_what_another_node_published_a_moment_ago_is_read(node) -> None:
     partition = await stored.make()
     async with stored.producer() as made:
         for number in range(30):
@@ -77,7 +77,7 @@ async def test_what_another_node_published_a_moment_ago_is_read(node):
             assert offsets(await node.read(partition, number, **READ_LIMITS)) == [sent.offset]
 
 
-async def test_reads_at_the_tail_hold_what_this_node_appended(node):
+async def test_reads_at_the_tail_hold_what_this_node_appended(node) -> None:
     partition = await stored.make()
     assert await node.read(partition, 0, **READ_LIMITS) == []
     fragments = [message(text).fragment for text in ("QQ==", "Qg==")]
@@ -86,7 +86,7 @@ async def test_reads_at_the_tail_hold_what_this_node_appended(node):
     assert [each.fragment for each in await node.read(partition, 0, max_messages=2, max_bytes=1 << 20)] == fragments
 
 
-async def test_a_read_holds_no_more_than_what_came_before_a_gap_in_memory(node):
+async def test_a_read_holds_no_more_than_what_came_before_a_gap_in_memory(node) -> None:
     partition = await stored.make()
     await node.read(partition, 0, **READ_LIMITS)
     await stored.produce(partition, [b"A", b"B", b"C"])
@@ -102,7 +102,7 @@ async def read_on(node, partition, step):
     return found
 
 
-async def test_who_reads_on_and_on_and_side_by_side_gets_every_message_once(node):
+async def test_who_reads_on_and_on_and_side_by_side_gets_every_message_once(node) -> None:
     partition = await stored.make()
     await stored.produce(partition, [b"%06d" % number + b"x" * 500 for number in range(5000)], linger_ms=5)
     for found in await asyncio.gather(*(read_on(node, partition, step) for step in (100, 100, 100, 70, 300))):
@@ -110,7 +110,7 @@ async def test_who_reads_on_and_on_and_side_by_side_gets_every_message_once(node
         assert len({each.fragment for each in found}) == 5000
 
 
-async def test_a_read_below_the_oldest_begins_there(node, other_reader, request_lanes):
+async def test_a_read_below_the_oldest_begins_there(node, other_reader, request_lanes) -> None:
     partition = await stored.make()
     await stored.produce(partition, [b"%d" % number for number in range(10)])
     await node.read(partition, 0, max_messages=1, max_bytes=1 << 20)
@@ -127,7 +127,7 @@ async def test_a_read_below_the_oldest_begins_there(node, other_reader, request_
         assert await waiting
 
 
-async def test_holes_are_read_over(node):
+async def test_holes_are_read_over(node) -> None:
     partition = await stored.make()
     await stored.produce(partition, [b"before"])
     await transaction(node, partition, 3)
@@ -139,7 +139,7 @@ async def test_holes_are_read_over(node):
     assert offsets(await node.read(partition, 2, **READ_LIMITS)) == [3]
 
 
-async def test_a_wait_does_not_end_for_a_hole(node, request_lanes):
+async def test_a_wait_does_not_end_for_a_hole(node, request_lanes) -> None:
     partition = await stored.make()
     await transaction(node, partition, 2)
     assert await node.wait(partition, 0, PATIENCE_SECONDS)
@@ -150,7 +150,7 @@ async def test_a_wait_does_not_end_for_a_hole(node, request_lanes):
     assert not await node.wait(partition, 1, 0.3)
 
 
-async def test_a_wait_ends_with_the_message_it_is_for_published_through_another_node(node, request_lanes):
+async def test_a_wait_ends_with_the_message_it_is_for_published_through_another_node(node, request_lanes) -> None:
     partition = await stored.make()
     async with stored.producer() as made:
         waiting = asyncio.create_task(node.wait(partition, 1, ENDLESS_SECONDS))
@@ -162,7 +162,7 @@ async def test_a_wait_ends_with_the_message_it_is_for_published_through_another_
             assert await waiting
 
 
-async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypatch, request_lanes):
+async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypatch, request_lanes) -> None:
     """The other topic's request takes longer than the new waits last: they cannot be waiting for it."""
     monkeypatch.setitem(reader.WAIT_MS, reader.LONG_POLL, int(ENDLESS_SECONDS * 1000))
     quiet, busy = await stored.make(), await stored.make()
@@ -180,7 +180,7 @@ async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypat
     assert not await waiting
 
 
-async def test_a_cancelled_read_harms_no_other(node):
+async def test_a_cancelled_read_harms_no_other(node) -> None:
     partition = await stored.make()
     await stored.produce(partition, [b"x"])
     reads = [asyncio.create_task(node.read(partition, 0, **READ_LIMITS)) for _ in range(6)]

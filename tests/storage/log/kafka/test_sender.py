@@ -82,7 +82,7 @@ async def open_lossy_log(engine: Kafka, **options: Any) -> LossyLog:
     return LossyLog(await LossyConnection.open(settings), settings, engine.idempotency)
 
 
-async def test_a_batch_whose_answer_is_lost_is_stored_once_and_answered(log: LossyLog, topic: TopicId):
+async def test_a_batch_whose_answer_is_lost_is_stored_once_and_answered(log: LossyLog, topic: TopicId) -> None:
     await log.append(topic, texts("aaaa"))
     log.connection.lose_answers = 3
 
@@ -95,13 +95,13 @@ async def test_a_batch_whose_answer_is_lost_is_stored_once_and_answered(log: Los
     assert [each.time for each in await log.read(topic, 1, max_messages=2, max_bytes=100)] == [appended.time] * 2
 
 
-async def test_a_batch_that_is_lost_on_its_way_is_sent_again(log: LossyLog, topic: TopicId):
+async def test_a_batch_that_is_lost_on_its_way_is_sent_again(log: LossyLog, topic: TopicId) -> None:
     log.connection.lose_requests = 2
     answers = await asyncio.gather(*(log.append(topic, make_messages(n, 1)) for n in range(10)))
     assert [each.first for each in answers] == list(range(10))
 
 
-async def test_a_batch_given_up_may_be_stored_and_what_follows_is_in_order(engine: Kafka):
+async def test_a_batch_given_up_may_be_stored_and_what_follows_is_in_order(engine: Kafka) -> None:
     log = await open_lossy_log(engine, patience=PATIENCE_SECONDS)
     topic = await new_topic(log)
     await log.append(topic, texts("aaaa"))
@@ -120,7 +120,7 @@ async def test_a_batch_given_up_may_be_stored_and_what_follows_is_in_order(engin
     await log.close()
 
 
-async def test_a_batch_given_up_is_shut_out_by_what_follows_it(log: LossyLog, topic: TopicId):
+async def test_a_batch_given_up_is_shut_out_by_what_follows_it(log: LossyLog, topic: TopicId) -> None:
     """If it is still under way, it must not be stored after later acknowledged ones."""
     await log.append(topic, texts("aaaa"))
     queue = log.queue(topic)
@@ -138,7 +138,7 @@ async def test_a_batch_given_up_is_shut_out_by_what_follows_it(log: LossyLog, to
     assert await all_fragments(log, topic) == fragments(texts("aaaa", "cccc"))
 
 
-async def test_what_waits_too_long_to_be_sent_is_surely_not_stored(engine: Kafka):
+async def test_what_waits_too_long_to_be_sent_is_surely_not_stored(engine: Kafka) -> None:
     log = await open_lossy_log(engine, patience=PATIENCE_SECONDS)
     topic = await new_topic(log)
     log.connection.held = asyncio.Event()
@@ -156,7 +156,7 @@ async def test_what_waits_too_long_to_be_sent_is_surely_not_stored(engine: Kafka
     await log.close()
 
 
-async def test_a_caller_that_leaves_does_not_harm_the_others_of_its_batch(log: LossyLog, topic: TopicId):
+async def test_a_caller_that_leaves_does_not_harm_the_others_of_its_batch(log: LossyLog, topic: TopicId) -> None:
     log.connection.held = asyncio.Event()
     callers = [asyncio.ensure_future(log.append(topic, make_messages(n, 1))) for n in range(6)]
     await wait_until_async(lambda: log.connection.sent)
@@ -172,7 +172,7 @@ async def test_a_caller_that_leaves_does_not_harm_the_others_of_its_batch(log: L
     assert await all_fragments(log, topic) == [make_messages(n, 1)[0].fragment for n in expected]
 
 
-async def test_one_topic_that_is_held_up_does_not_hold_up_others(log: LossyLog):
+async def test_one_topic_that_is_held_up_does_not_hold_up_others(log: LossyLog) -> None:
     slow, quick = await new_topic(log), await new_topic(log)
     log.connection.held = asyncio.Event()
     waiting = asyncio.ensure_future(log.append(slow, texts("aaaa")))
@@ -187,7 +187,7 @@ async def test_one_topic_that_is_held_up_does_not_hold_up_others(log: LossyLog):
     assert (await waiting).first == 0
 
 
-async def test_small_requests_behind_one_as_large_as_a_batch_wait_for_the_next(engine: Kafka):
+async def test_small_requests_behind_one_as_large_as_a_batch_wait_for_the_next(engine: Kafka) -> None:
     """A full batch accepts no more records, and reports that to nobody."""
     log = await open_lossy_log(engine, max_batch_bytes=2**20)
     topic = await new_topic(log)
@@ -209,7 +209,7 @@ def as_text(size: int) -> Message:
     return message("A" * size + "\n")
 
 
-async def test_requests_of_several_nodes_are_each_whole_in_one_batch(engine: Kafka):
+async def test_requests_of_several_nodes_are_each_whole_in_one_batch(engine: Kafka) -> None:
     """So an append of a dead node is found whole, or not at all."""
     async with engine.open_log() as one, engine.open_log() as other:
         topic = await new_topic(one)
@@ -226,7 +226,7 @@ async def test_requests_of_several_nodes_are_each_whole_in_one_batch(engine: Kaf
     ]
 
 
-async def test_one_request_larger_than_a_batch_is_refused_and_one_as_large_as_it_is_stored(engine: Kafka):
+async def test_one_request_larger_than_a_batch_is_refused_and_one_as_large_as_it_is_stored(engine: Kafka) -> None:
     async with engine.open_log(max_batch_bytes=2**20) as log:
         topic = await new_topic(log)
         with pytest.raises(TooLarge):
@@ -238,7 +238,7 @@ async def test_one_request_larger_than_a_batch_is_refused_and_one_as_large_as_it
         assert await all_fragments(log, topic) == fragments(whole)
 
 
-async def test_headers_and_empty_messages_fit_into_what_was_reckoned_for_them(engine: Kafka):
+async def test_headers_and_empty_messages_fit_into_what_was_reckoned_for_them(engine: Kafka) -> None:
     many = [message("", {"n" * 10: "v" * 10}) for _ in range(5_000)]
     async with engine.open_log() as log:
         topic = await new_topic(log)
@@ -246,7 +246,7 @@ async def test_headers_and_empty_messages_fit_into_what_was_reckoned_for_them(en
         assert (await log.append(topic, [message("")] * 8_000)).first == 5_000
 
 
-async def test_a_sequence_near_its_end_begins_again_in_the_next_epoch(log: LossyLog, topic: TopicId):
+async def test_a_sequence_near_its_end_begins_again_in_the_next_epoch(log: LossyLog, topic: TopicId) -> None:
     await log.append(topic, texts("aaaa"))
     queue = log.queue(topic)
     queue.renew()
@@ -260,7 +260,7 @@ async def test_a_sequence_near_its_end_begins_again_in_the_next_epoch(log: Lossy
     assert (await log.append(topic, texts("cccc"))).first == 2
 
 
-async def test_a_topic_that_was_taken_for_gone_goes_on_with_another_producer(log: LossyLog, topic: TopicId):
+async def test_a_topic_that_was_taken_for_gone_goes_on_with_another_producer(log: LossyLog, topic: TopicId) -> None:
     """With the same one, a first batch as large as the one before would count as a duplicate, and be lost."""
     await log.append(topic, texts("aaaa"))
     log._topics.forget(await log._partition(topic))
@@ -269,7 +269,7 @@ async def test_a_topic_that_was_taken_for_gone_goes_on_with_another_producer(log
     assert await all_fragments(log, topic) == fragments(texts("aaaa", "bbbb"))
 
 
-async def test_a_producer_whose_epochs_are_used_up_is_replaced(log: LossyLog, topic: TopicId):
+async def test_a_producer_whose_epochs_are_used_up_is_replaced(log: LossyLog, topic: TopicId) -> None:
     await log.append(topic, texts("aaaa"))
     queue = log.queue(topic)
     worn = queue.producer.id
@@ -298,7 +298,7 @@ async def test_what_brokers_refuse_is_tried_anew(log: LossyLog, monkeypatch: pyt
     assert (await log.append(topic, texts("bbbb"))).first == 0
 
 
-async def test_a_publish_waits_while_too_few_brokers_are_in_sync(log: LossyLog, topic: TopicId):
+async def test_a_publish_waits_while_too_few_brokers_are_in_sync(log: LossyLog, topic: TopicId) -> None:
     log.connection.answers_too_few = True
     waiting = asyncio.ensure_future(log.append(topic, texts("aaaa")))
     await wait_until_async(lambda: log.refusal)
@@ -310,7 +310,7 @@ async def test_a_publish_waits_while_too_few_brokers_are_in_sync(log: LossyLog, 
     assert log.refusal is None
 
 
-async def test_nobody_is_told_that_a_batch_is_unsent_while_it_is_made(log: LossyLog, topic: TopicId):
+async def test_nobody_is_told_that_a_batch_is_unsent_while_it_is_made(log: LossyLog, topic: TopicId) -> None:
     await log.append(topic, texts("aaaa"))
     queue = log.queue(topic)
     appending = asyncio.ensure_future(log.append(topic, make_messages(0, 5000)))

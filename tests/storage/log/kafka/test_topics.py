@@ -41,7 +41,7 @@ async def kept_as(engine: Kafka, where: Partition, wanted: dict[str, str]) -> No
     await wait_until_async(is_kept)
 
 
-async def test_installations_that_share_a_kafka_do_not_see_each_other_nor_the_topics_of_others(engine: Kafka):
+async def test_installations_that_share_a_kafka_do_not_see_each_other_nor_the_topics_of_others(engine: Kafka) -> None:
     other = Kafka(prefix=engine.prefix + "-2")
     await make_topic(engine.servers, f"{engine.prefix}-foreign")
     await make_topic(engine.servers, f"{engine.prefix}.not.ours")
@@ -55,7 +55,7 @@ async def test_installations_that_share_a_kafka_do_not_see_each_other_nor_the_to
             await second.append(mine, texts("a"))
 
 
-async def test_equal_names_and_names_longer_than_kafka_allows_are_topics_apart(log: KafkaLog):
+async def test_equal_names_and_names_longer_than_kafka_allows_are_topics_apart(log: KafkaLog) -> None:
     labels = ["one.t", "two.t", "x" * 255 + "." + "y" * 255, "x" * 255 + "." + "y" * 255]
     topics = [await create_topic(log, label) for label in labels]
 
@@ -67,14 +67,14 @@ async def test_equal_names_and_names_longer_than_kafka_allows_are_topics_apart(l
     assert "one.t" in await log.name_of(topics[0])
 
 
-async def test_a_topic_made_on_two_nodes_under_different_labels_is_there_once(engine: Kafka):
+async def test_a_topic_made_on_two_nodes_under_different_labels_is_there_once(engine: Kafka) -> None:
     async with engine.open_log() as log, engine.open_log() as second:
         topic = await create_topic(log, "p.t")
         await second.create(topic)
         assert await second.name_of(topic) == await log.name_of(topic)
 
 
-async def test_a_topic_deleted_on_one_node_is_gone_on_another_and_its_waits_end(engine: Kafka):
+async def test_a_topic_deleted_on_one_node_is_gone_on_another_and_its_waits_end(engine: Kafka) -> None:
     async with engine.open_log() as log, engine.open_log() as second:
         topic = await create_topic(log)
         await second.append(topic, texts("a"))
@@ -114,7 +114,7 @@ async def test_a_topic_with_weaker_settings_than_promised_takes_no_messages(engi
             assert await second.bounds(topic) == Bounds(0, 0)
 
 
-async def test_a_topic_with_fewer_copies_than_promised_takes_no_messages(engine: Kafka):
+async def test_a_topic_with_fewer_copies_than_promised_takes_no_messages(engine: Kafka) -> None:
     async with engine.open_log() as log:
         topic = await create_topic(log)
 
@@ -138,7 +138,7 @@ async def test_a_topic_made_right_by_hand_takes_messages_again_once_it_is_looked
     assert (await log.weak_topics(), (await log.append(topic, texts("a"))).first) == ({}, 0)
 
 
-async def test_a_topic_somebody_made_for_us_is_held_to_the_same(engine: Kafka):
+async def test_a_topic_somebody_made_for_us_is_held_to_the_same(engine: Kafka) -> None:
     where = partition_of(engine.prefix, new_topic_id(), "made.by-hand")
     await make_topic(engine.servers, where.name)
 
@@ -148,14 +148,14 @@ async def test_a_topic_somebody_made_for_us_is_held_to_the_same(engine: Kafka):
             await log.append(where.topic, texts("a"))
 
 
-async def test_a_cluster_of_fewer_brokers_than_copies_makes_no_topic(engine: Kafka):
+async def test_a_cluster_of_fewer_brokers_than_copies_makes_no_topic(engine: Kafka) -> None:
     async with engine.open_log(replication=3) as log:
         with pytest.raises(LogUnavailable):
             await log.create(new_topic_id())
         assert await log.topics() == frozenset()
 
 
-async def test_ages_are_kept_by_the_brokers_and_known_to_every_node(engine: Kafka):
+async def test_ages_are_kept_by_the_brokers_and_known_to_every_node(engine: Kafka) -> None:
     async with engine.open_log(retention=7 * DAY) as log:
         usual, own = await create_topic(log), await create_topic(log, retention=2 * DAY)
         assert (await log.retention(usual), await log.retention(own)) == (None, 2 * DAY)
@@ -173,7 +173,7 @@ async def test_ages_are_kept_by_the_brokers_and_known_to_every_node(engine: Kafk
         await kept_as(engine, await partition(engine, log, own), week)
 
 
-async def test_a_new_default_is_told_to_the_brokers_for_topics_that_go_by_it(engine: Kafka):
+async def test_a_new_default_is_told_to_the_brokers_for_topics_that_go_by_it(engine: Kafka) -> None:
     """An age that happened to be the default is still the topic's own."""
     async with engine.open_log(retention=DAY) as log:
         usual, own, same = (
@@ -187,7 +187,7 @@ async def test_a_new_default_is_told_to_the_brokers_for_topics_that_go_by_it(eng
             await kept_as(engine, await partition(engine, log, topic), {"retention.ms": str(age)})
 
 
-async def test_a_topic_that_one_list_lacks_is_not_gone_yet(engine: Kafka):
+async def test_a_topic_that_one_list_lacks_is_not_gone_yet(engine: Kafka) -> None:
     """A restarted broker may not know yet about topics made while it was down."""
     async with engine.open_log() as log, engine.open_log() as second:
         topic = await create_topic(log)
@@ -207,7 +207,7 @@ async def test_a_topic_that_one_list_lacks_is_not_gone_yet(engine: Kafka):
         assert not await asyncio.wait_for(waiting, PATIENCE_SECONDS)
 
 
-async def test_a_shorter_age_holds_for_all_messages_at_once(log: KafkaLog):
+async def test_a_shorter_age_holds_for_all_messages_at_once(log: KafkaLog) -> None:
     topic = await create_topic(log)
     await log.load(topic, yield_batches(make_stored(0, [SystemClock().wall() - HOUR] * 2)))
     assert len(await log.read(topic, 0, max_messages=9, max_bytes=999)) == 2  # from now on its tail is in memory

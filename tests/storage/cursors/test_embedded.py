@@ -1,6 +1,7 @@
 """Cursors in the log: durability, a full disk, groups that fail, images, damage."""
 
 import asyncio
+import contextlib
 import errno
 import random
 import threading
@@ -70,6 +71,26 @@ async def disk_cursors() -> AsyncIterator[DiskCursors]:
     await made.cursors.close()
 
 
+@contextlib.asynccontextmanager
+async def busy_committer(kept: DiskCursors) -> AsyncIterator[None]:
+    """Hold the committer in a sync, so that all tasks that are begun within are its next group."""
+    is_busy, may_go_on, disk, log = threading.Event(), threading.Event(), kept.disk, kept.cursors.log
+
+    def hold() -> None:
+        disk.during_sync = None
+        is_busy.set()
+        assert may_go_on.wait(60)
+
+    topic = await new_topic(log)
+    disk.during_sync = hold
+    earlier = asyncio.create_task(log.append(topic, texts("earlier")))
+    assert await asyncio.to_thread(is_busy.wait, 60)
+    yield
+    await asyncio.sleep(0)  # until the tasks have submitted
+    may_go_on.set()
+    await earlier
+
+
 async def position_of(cursors: CursorsInLog, subscription: SubscriptionId = SUB) -> int:
     return (await cursors.position(subscription, TOPIC)).offset
 
@@ -89,9 +110,11 @@ async def test_cursors_and_messages_of_one_moment_are_one_write_and_one_sync(dis
     topic = await new_topic(log)
     await log.append(topic, texts("a"))
     await cursors.seek(SUB, TOPIC, 1)
-    before = disk_cursors.disk.changes
 
-    await asyncio.gather(log.append(topic, texts("b")), cursors.seek(SUB, TOPIC, 2))
+    async with busy_committer(disk_cursors):
+        before = disk_cursors.disk.changes
+        group = asyncio.gather(log.append(topic, texts("b")), cursors.seek(SUB, TOPIC, 2))
+    await group
 
     write, sync = 1, 1
     assert disk_cursors.disk.changes - before == write + sync
@@ -329,27 +352,16 @@ async def test_a_change_that_cannot_be_undone_is_unknown_and_undone_by_the_next(
     assert list((await (await disk_cursors.kill(power=False)).progress(SUB)).done) == [6]
 
 
-async def test_a_later_group_cancels_an_unknown_one(disk_cursors: DiskCursors, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_later_group_cancels_an_unknown_one(disk_cursors: DiskCursors) -> None:
     cursors = disk_cursors.cursors
     await cursors.create(OTHER_SUB, TOPIC, 60)
     topic = await new_topic(cursors.log)
-    is_writing, may_write, write_through = threading.Event(), threading.Event(), disk_cursors.disk.write_through
+    async with busy_committer(disk_cursors):
+        disk_cursors.disk.fail("sync", times=2)  # beside the message, and alone
+        disk_cursors.disk.fail("open", times=MANY_FAILURES, where="/7d/")  # so what was written there is not cut off
+        works = cursors.log.append(topic, texts("a")), cursors.seek(SUB, TOPIC, 2)
+        group = asyncio.gather(*works, return_exceptions=True)
 
-    def write_later(*arguments: Any) -> None:
-        is_writing.set()
-        assert may_write.wait(60)
-        write_through(*arguments)
-
-    monkeypatch.setattr(disk_cursors.disk, "write_through", write_later)
-    before = asyncio.create_task(cursors.log.append(topic, texts("b")))
-    await asyncio.to_thread(is_writing.wait)
-    disk_cursors.disk.fail("sync", times=2, after=1)  # beside the message, and alone
-    disk_cursors.disk.fail("open", times=MANY_FAILURES, where="/7d/")  # so that what was written there is not cut off
-    group = asyncio.gather(cursors.log.append(topic, texts("a")), cursors.seek(SUB, TOPIC, 2), return_exceptions=True)
-    await asyncio.sleep(0)  # both are waiting, so they are one group
-    may_write.set()
-
-    await before
     *_, moved = await group
     assert isinstance(moved, CursorsUnavailable)
     assert moved.message == OUTCOME_UNKNOWN
@@ -462,8 +474,10 @@ async def test_groups_whose_image_is_missing_are_not_taken_for_all_there_is() ->
 
 
 async def test_after_cursors_were_set_aside_none_is_left_and_messages_are(disk_cursors: DiskCursors) -> None:
-    topic = await new_topic(disk_cursors.cursors.log)
-    await asyncio.gather(disk_cursors.cursors.log.append(topic, texts("a")), disk_cursors.cursors.seek(SUB, TOPIC, 7))
+    cursors, topic = disk_cursors.cursors, await new_topic(disk_cursors.cursors.log)
+    async with busy_committer(disk_cursors):
+        group = asyncio.gather(cursors.log.append(topic, texts("a")), cursors.seek(SUB, TOPIC, 7))
+    await group
     await disk_cursors.cursors.log.close()
     for path in disk_cursors.disk.paths():
         if "/cursors/" in path:
@@ -486,7 +500,9 @@ async def test_old_messages_go_while_the_disk_has_no_room_for_an_image(disk_curs
     await log.append(topic, texts("old"))
     disk_cursors.engine.clock.advance(HOUR // 4)
     await log.retain()
-    await asyncio.gather(log.append(topic, texts("newer")), cursors.seek(SUB, TOPIC, 7))
+    async with busy_committer(disk_cursors):
+        group = asyncio.gather(log.append(topic, texts("newer")), cursors.seek(SUB, TOPIC, 7))
+    await group
     disk_cursors.engine.clock.advance(2 * HOUR)
     disk_cursors.disk.fail("write", errno.ENOSPC, times=MANY_FAILURES, where=".img", after=1)
 

@@ -25,7 +25,7 @@ from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, append_b
 
 def test_numbers_are_kept_with_the_batch_that_brings_them(root: Path) -> None:
     kept = table(root)
-    for batch, numbers in enumerate([{"a": 1, "b": 7}, {"a": 2}, None]):
+    for batch, numbers in enumerate([{"a": 1, "b": 7}, {"a": 2}, {}]):
         kept.append(QUERY, batch, write(kept, [(batch, MONDAY)]), numbers)
     assert not kept.append(QUERY, 2, [], {"a": 9})
 

@@ -22,11 +22,9 @@ from ams.client import wire
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import EARLIEST, LATEST, Positions, Reading, ResourceName, reading
-from ams.pipeline.range_reader import Fetch, OffsetRange, limit_ends, parts, remade, report_data_loss
+from ams.pipeline.range_reader import Fetch, OffsetRange, Offsets, limit_ends, parts, remade, report_data_loss
 from ams.pipeline.service_calls import ReadBounds, Service
 from ams.pipeline.sink.writer import BatchWriter, StreamWriter
-
-Offsets = dict[str, int]  # offsets by `PROJECT/TOPIC`, as they stand in checkpoints and in the progress of queries
 
 
 class Places:
@@ -78,9 +76,7 @@ class Places:
             if offset > there.end:
                 raise WrongOption(option, f"{offset} is beyond the end of topic {topic}, which is {there.end}")
             if LATEST < offset < there.first:
-                report_data_loss(
-                    f"messages {offset} to {there.first - 1} of topic {topic}", fail=self._reading.fail_on_data_loss
-                )
+                report_data_loss(topic, offset, there.first, fail=self._reading.fail_on_data_loss)
             found[str(topic)] = there.end if offset == LATEST else max(offset, there.first)
         return found
 
@@ -232,8 +228,7 @@ class StreamReader(_PartitionReader, DataSourceStreamReader, SupportsTriggerAvai
             if topic in others:
                 remade(topic, fail=self.reading.fail_on_data_loss)
             elif topic in start:
-                what = f"messages {ends[topic]} to {start[topic] - 1} of topic {topic}"
-                report_data_loss(what, fail=self.reading.fail_on_data_loss)
+                report_data_loss(topic, ends[topic], start[topic], fail=self.reading.fail_on_data_loss)
             found[topic] = min(oldest.get(topic, ends[topic]), ends[topic])
         return found
 

@@ -30,6 +30,7 @@ from ams.pipeline.tables import KEPT_RESULTS, Table
 
 _DOMAIN_ERRORS = client.ClientError | errors.PipelineError | errors.WrongTable | errors.StoreFailed
 KILLED = "KILLED"  # ends the master's reason when somebody killed the application there
+RESUMES = "what is done stays done, the next run goes on behind it"
 _CAUSE_CHARACTERS = 500  # of a cause in an error
 _OUR_ERROR = re.compile(r"^\s*(?:ams|pyspark_ams)\.[\w.]*\b(?P<kind>[A-Z]\w+): (?P<text>.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?P<kind>[A-Z]\w*(?:Error|Exception|Warning)): (?P<text>.*)$", re.MULTILINE)
@@ -251,11 +252,9 @@ class Run:
     def _follow(self, query: StreamingQuery) -> None:
         while not self._has_ended(query):
             scala: Any = self.spark.sparkContext._jsc
-            if (
-                scala.sc().isStopped() and not self.stopping.is_set()
-            ):  # without new messages the query would wait for ever
-                after = "what is done stays done, the next run goes on behind it"
-                raise Interrupted(f"Spark was stopped under the run: {after}")
+            # Without new messages the query would wait for ever.
+            if scala.sc().isStopped() and not self.stopping.is_set():
+                raise Interrupted(f"Spark was stopped under the run: {RESUMES}")
             self._take_stock(query)
             if self.stopping.is_set() and not self._working and not query.status["isTriggerActive"]:
                 query.stop()

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from ams.pipeline.checkpoint import SPARK_LOG, Counted, Identity, guard, lock_work_folder
 from ams.pipeline.errors import Failed, Interrupted
-from ams.pipeline.job_run import KILLED, Run, RunPlan, Source, Stopped, root_cause, to_stderr, why_removed
+from ams.pipeline.job_run import KILLED, RESUMES, Run, RunPlan, Source, Stopped, root_cause, to_stderr, why_removed
 from ams.pipeline.progress import told_by_signals
 from ams.pipeline.session import local_session
 
@@ -82,11 +82,9 @@ def start(plan: RunPlan, setup: Setup) -> RunResult:
                 stopped = True
             except Exception as error:
                 raise root_cause(error) from error
-            done, (records, broken) = run.progress, run.counts()
-            stopped = stopped and run.every is None
-            return RunResult(
-                plan.name, done.messages, records, broken, run.expectation_counts(), done.batches, done.seconds, stopped
-            )
+            done, stopped = run.progress, stopped and run.every is None
+            counts = done.messages, *run.counts(), run.expectation_counts(), done.batches, done.seconds
+            return RunResult(plan.name, *counts, stopped)
 
 
 @contextmanager
@@ -95,17 +93,16 @@ def ends_told(name: str, stopping: threading.Event, log: Path) -> Iterator[None]
 
     Only Spark's log says that a cluster's master removed the application.
     """
-    after = "what is done stays done, the next run goes on behind it"
     try:
         yield
     except Exception as error:
         if stopping.is_set():
-            raise Interrupted(f"{name} was ended together with its Spark: {after}") from error
+            raise Interrupted(f"{name} was ended together with its Spark: {RESUMES}") from error
         reason = why_removed(log, error)
         if reason is None:
             raise
         if reason.endswith(KILLED):
-            raise Interrupted(f"{name} was ended by Spark's master: {reason}; {after}") from error
+            raise Interrupted(f"{name} was ended by Spark's master: {reason}; {RESUMES}") from error
         raise Failed(f"Spark gave up: {reason} ({log} and the logs of executors say why)") from error
 
 

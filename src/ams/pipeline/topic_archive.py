@@ -149,7 +149,7 @@ class Archiver:
                 remade(str(topic), fail=fail, since="it was archived", done="stored", way_on=_WAY_ON)
             return there.first
         if at > there.end:  # the service was restored to an earlier state
-            report_data_loss(f"messages {there.end} to {at - 1} of topic {topic}", fail=fail)
+            report_data_loss(topic, there.end, at, fail=fail)
             return there.first
         return at
 

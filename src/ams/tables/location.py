@@ -39,11 +39,8 @@ def _s3_address(address: str) -> str:
             "environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL)"
         )
     parts = prefix.strip("/").split("/")
-    if (
-        not address.startswith(f"{SCHEME}://")
-        or not _BUCKET.fullmatch(bucket)
-        or any(part in ("", ".", "..") for part in parts)
-    ):
+    is_odd = not {"", ".", ".."}.isdisjoint(parts)
+    if is_odd or not address.startswith(f"{SCHEME}://") or not _BUCKET.fullmatch(bucket):
         raise WrongTable(f"{address}: a table on S3 lies in s3://BUCKET/PREFIX")
     return f"{SCHEME}://{bucket}/{'/'.join(parts)}"
 

@@ -31,7 +31,7 @@ class TableChange(NamedTuple):
     what: str  # for the history: `append`, `merge`
     add: Sequence[File] = ()
     remove: Sequence[File] = ()
-    numbers: Mapping[str, int] | None = None  # by name: the query's batch number, and others stored with it
+    numbers: Mapping[str, int] = {}  # by name: the query's batch number, and others stored with it
     is_other_rows: bool = True  # False for a merge, which keeps the rows
 
 
@@ -78,25 +78,14 @@ def commit(
 
 def _write(snapshot: TableVersion, change: TableChange, mark: str | None) -> None:
     check_files(snapshot.location, change.add)
-    now = round(time.time() * 1000)
-    actions: list[AddAction | RemoveAction] = [
-        AddAction(file.path, file.size, file.partition, now, change.is_other_rows, file.stats) for file in change.add
-    ]
-    actions += [
-        RemoveAction(
-            file.path,
-            data_change=change.is_other_rows,
-            deletion_timestamp=now,
-            size=file.size,
-            partition_values=file.partition,
-        )
-        for file in change.remove
-    ]
-    said = log.properties(change.what, len(actions) + len(change.numbers or ()), change.numbers, mark)
+    now, is_other = round(time.time() * 1000), change.is_other_rows
+    added = (AddAction(each.path, each.size, each.partition, now, is_other, each.stats) for each in change.add)
+    removed = (RemoveAction(each.path, is_other, now, each.size, each.partition) for each in change.remove)
+    actions: list[AddAction | RemoveAction] = [*added, *removed]
+    said = log.properties(change.what, len(actions) + len(change.numbers), change.numbers, mark)
+    delta, by = snapshot.delta, list(snapshot.partition_by)
     with snapshot.location.asking():
-        snapshot.delta._table.create_write_transaction(
-            actions, "append", list(snapshot.partition_by), snapshot.delta.schema(), None, said, log.HOOKS
-        )
+        delta._table.create_write_transaction(actions, "append", by, delta.schema(), None, said, log.HOOKS)
 
 
 def check_files(location: Location, files: Iterable[File]) -> None:
@@ -137,14 +126,14 @@ class Table:
         """Write rows to new files for `append` or `replace`."""
         return write(self.location, self.schema, self.partition_by, name, batches)
 
-    def append(self, query: str, batch: int, files: Sequence[File], numbers: Mapping[str, int] | None = None) -> bool:
+    def append(self, query: str, batch: int, files: Sequence[File], numbers: Mapping[str, int] = {}) -> bool:
         """Add a batch of a streaming query, to stable storage; False if the table has it already.
 
         `numbers` are stored in the same commit (`TableVersion.number`) and survive merges, checkpoints and restores.
         Raises `WrongTable`, and changes nothing, if the table belongs to another query, has later batches or other
         columns, or a file is missing.
         """
-        kept = {query: batch, **(numbers or {})}
+        kept = {query: batch, **numbers}
 
         def change(snapshot: TableVersion) -> TableChange | None:
             if snapshot.query != query:
@@ -226,10 +215,9 @@ class Table:
             what = f"in {', '.join(sorted(others))}" if others else f"partitions by {', '.join(snapshot.partition_by)}"
             raise WrongTable(f"{self.location} has other columns than are written now, {what}; give another folder")
         if lacking:
+            said = log.properties("add columns", 1)
             with self.location.asking():
-                snapshot.delta.alter.add_columns(
-                    lacking, commit_properties=log.properties("add columns", 1), post_commithook_properties=log.HOOKS
-                )
+                snapshot.delta.alter.add_columns(lacking, commit_properties=said, post_commithook_properties=log.HOOKS)
         return bool(lacking)
 
 

@@ -111,11 +111,9 @@ def _postgres(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
 
 
 def _topic(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
-    name = resource_name(said["topic"])
+    name, place = resource_name(said["topic"]), said["topic"].place
     if steps.whole:
-        raise bad(
-            said["topic"].place, "what deduplicate and aggregate make is made anew each time: it cannot be published"
-        )
+        raise bad(place, "what deduplicate and aggregate make is made anew each time: it cannot be published")
     readers: dict[str, Callable[[Value], Any]] = {
         "data": lambda each: _of_type(each, steps.columns, *_DATA),
         "attributes": lambda each: _attributes(each, steps, findings),

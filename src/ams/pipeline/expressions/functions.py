@@ -75,11 +75,9 @@ def refusal(given: Expression, kind: str) -> str | None:
     words = kind.split("|")
     is_nested = any(isinstance(given.type, _NESTED[word]) for word in words if word in _NESTED)
     fits = any(types.fits(given.type, _KINDS[word]) for word in words if word in _KINDS)
-    return (
-        None
-        if given.type == NULL or "any" in words or is_nested or fits
-        else f"{kind} here, not {types.type_text(given.type)}"
-    )
+    if given.type == NULL or "any" in words or is_nested or fits:
+        return None
+    return f"{kind} here, not {types.type_text(given.type)}"
 
 
 def builder_argument(given: Expression, kind: str) -> Any:

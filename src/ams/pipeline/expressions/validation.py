@@ -203,9 +203,8 @@ def _call(node: exp.Anonymous, scope: _Scope) -> Expression:
     name = node.name.lower()
     if name in known.AGGREGATES:
         if scope.rows is None:
-            raise _wrong(
-                node, f"{name} is over rows: it is for the step aggregate, and not within another such function"
-            )
+            advice = "it is for the step aggregate, and not within another such function"
+            raise _wrong(node, f"{name} is over rows: {advice}")
         given, inside = node.expressions, _Scope(scope.rows)
         if name == "count":
             if not given:

@@ -28,9 +28,7 @@ RECENCY = ("published", "topic", "offset")  # the newer of two messages with the
 
 _CREATE_LOCK = 7_245_301_001  # advisory lock: two jobs must not make the tables at once
 
-REPORT = columns(
-    ("string", " ".join(KEY[1:])), ("timestamp", "at"), ("string", "status"), ("string", " ".join(DETAILS))
-)
+REPORT = columns(("string", " ".join(KEY[1:])), ("timestamp", "at"), ("string", " ".join(("status", *DETAILS))))
 READ = columns(REPORT, UNKNOWN)
 REPORTS = columns(
     ("string", "alarm project"), REPORT, ("timestamp", "published"), ("string", "topic"), ("bigint", "offset")

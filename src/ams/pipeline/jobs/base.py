@@ -48,9 +48,7 @@ class Described(NamedTuple):
     meaning: str
 
 
-def read_options(
-    kind: type[msgspec.Struct], given: Mapping[str, Any]
-) -> tuple[msgspec.Struct | None, list[WrongOption]]:
+def read_options(kind: type[O], given: Mapping[str, Any]) -> tuple[O | None, list[WrongOption]]:
     """Read options from plain values; return them, or all errors."""
     fields = {each.name: each for each in msgspec.structs.fields(kind)}
     wrong: list[WrongOption] = []
@@ -143,8 +141,7 @@ NOT_TAKEN = columns(("string", "project topic kind name"), ("bigint", "times off
 
 def unknown(records: DataFrame) -> DataFrame:
     """Return the rows of `NOT_TAKEN` of records with the column of `UNKNOWN`."""
-    told = records.select(
-        "source.project", "source.topic", "kind", F.explode("not_taken").alias("name"), "source.offset"
-    )
+    name = F.explode("not_taken").alias("name")
+    told = records.select("source.project", "source.topic", "kind", name, "source.offset")
     counted = told.groupBy("project", "topic", "kind", "name")
     return counted.agg(F.count("*").alias("times"), F.min("offset").alias("offset")).select(*NOT_TAKEN.names)

@@ -75,9 +75,8 @@ def read(run: Run, options: MetricsOptions, first: date) -> DataFrame:
     """Return the messages of the month that begins with a day, as rows of an archive."""
     last = following(first)
     if options.archive:
-        found = read_archive(
-            run.spark, options.archive, Selection(options.project, options.topics, f"{first}", f"{last}")
-        )
+        selection = Selection(options.project, options.topics, f"{first}", f"{last}")
+        found = read_archive(run.spark, options.archive, selection)
     else:
         reader = make_active(run.spark).read.format("ams").options(**run.source, topicPattern=",".join(options.topics))
         found = with_date(reader.load())

@@ -180,6 +180,4 @@ def _begin_or_resume(run: Run, options: ReplayOptions) -> ReplayProgress:
     return progress
 
 
-JOB = Job(
-    "replay", "Publish archived messages again, marked, also beyond retention", ReplayOptions, run, harmless=HARMLESS
-)
+JOB = Job("replay", "Publish archived messages again, marked, also beyond retention", ReplayOptions, run, HARMLESS)

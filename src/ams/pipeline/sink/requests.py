@@ -106,11 +106,9 @@ def layout(schema: StructType, topic: str | None, order_by: Sequence[str] = ()) 
             raise WrongOption("orderBy", f"there is no column {name}")
         if isinstance(schema[name].dataType, ArrayType | MapType | StructType):
             raise WrongOption("orderBy", f"{name} is {schema[name].dataType.simpleString()}, which has no order")
-    for name in schema.names:
-        if name not in {*_TYPES, *PLACE.names, *order_by}:
-            raise WrongOption(
-                "columns", f"{name} is no part of a message; select data, attributes, ordering_key and topic"
-            )
+    if others := [name for name in schema.names if name not in {*_TYPES, *PLACE.names, *order_by}]:
+        reason = f"{others[0]} is no part of a message; select data, attributes, ordering_key and topic"
+        raise WrongOption("columns", reason)
     return Layout(topic, tuple(order_by), frozenset(schema.names))
 
 

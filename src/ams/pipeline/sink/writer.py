@@ -171,12 +171,6 @@ def _in_hours(seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Published(WriterCommitMessage):
-    messages: int
-    requests: int
-
-
-@dataclass(frozen=True, slots=True)
 class WrittenRequests(WriterCommitMessage):
     """Requests that a stream's task wrote down."""
 
@@ -203,7 +197,7 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Writer of `frame.write`. Sent requests stay when the job fails; a retry sends the same ones."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Published:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Publish a partition's rows in order. Raises `WrongRow` or a `ClientError`."""
         task = _task()
         is_repeatable = self._writing.idempotency_key is not None or task.getLocalProperty(BATCH_ID) is not None
@@ -213,14 +207,10 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                 "a batch write with an idempotencyKey, or within foreachBatch, may come again in other partitions and"
                 " store messages twice: publish it with ams.pipeline.sink.publish, which arranges the rows",
             )
-        messages = requests = 0
         with Service(self._writing.access) as service:
             publisher = Publisher(service, self._writing, key_prefix(self._writing.idempotency_key, task))
-            with Sender(publisher.send) as sender:
-                for chunk in self._chunks(iterator, task.partitionId()):
-                    sender.put(chunk)
-                    messages, requests = messages + len(chunk.messages), requests + 1
-        return _Published(messages, requests)
+            _publish(publisher, self._chunks(iterator, task.partitionId()))
+        return WriterCommitMessage()
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):

@@ -261,9 +261,8 @@ def _decrypt(headers: Message, body: bytes, trust: EnvelopeTrust) -> bytes:
     if not trust.key:
         raise Broken("encrypted")
     try:
-        return pkcs7.pkcs7_decrypt_der(
-            _decode_body(headers, body), _certificate(trust.certificate), _key(trust.key), []
-        )
+        encrypted = _decode_body(headers, body)
+        return pkcs7.pkcs7_decrypt_der(encrypted, _certificate(trust.certificate), _key(trust.key), [])
     except (ValueError, UnsupportedAlgorithm) as error:
         raise Broken("encrypted: not for the key given, or in a way that cannot be opened") from error
 
@@ -286,9 +285,7 @@ def _check_certificate(signature: Signature, trust: EnvelopeTrust) -> None:
         raise Broken("signature: its certificate is of no authority we know") from error
 
 
-def _is_authority(
-    _policy: verification.Policy, _certificate: x509.Certificate, constraints: x509.BasicConstraints
-) -> None:
+def _is_authority(_: verification.Policy, __: x509.Certificate, constraints: x509.BasicConstraints) -> None:
     if not constraints.ca:
         raise ValueError("not an authority")
 

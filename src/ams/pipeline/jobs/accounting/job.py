@@ -10,7 +10,7 @@ month or the new one.
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 import msgspec
@@ -30,9 +30,7 @@ from ams.pipeline.session import persist_rows
 from ams.pipeline.tables import Table
 from ams.storage.files import Disk, write_whole
 
-TABLES: Final[Mapping[str, StructType]] = {
-    name: schema for name, schema in summaries.RESULTS.items() if name != "machines"
-}
+TABLES: Final = {name: schema for name, schema in summaries.RESULTS.items() if name != "machines"}
 
 TYPES: Final = {"string": "text", "bigint": "bigint", "timestamp": "timestamptz", "decimal(10,3)": "numeric(10, 3)"}
 """Types of PostgreSQL by those of Spark; arrays and structs are kept as `jsonb`."""

@@ -131,9 +131,8 @@ def _in_json(data: bytes) -> Iterator[RecordItems]:
     for each in found:
         yield form, _items(each, mark)
     if form is not ENERGY:
-        yield from _unknown_key_records(
-            sorted(document.keys() - {"Type", "Version", "UsageRecords"}), form, "UsageRecords"
-        )
+        others = sorted(document.keys() - {"Type", "Version", "UsageRecords"})
+        yield from _unknown_key_records(others, form, "UsageRecords")
 
 
 def _items(found: Any, mark: str) -> Iterator[tuple[str, object]]:

@@ -150,31 +150,24 @@ class ProfileRules:
         """Combine three profiles. Raises `ValueError` for an undefined or incomplete operation."""
         known = {"AND": AND, "OR": OR, **{table.name: table.operation() for table in operations.operations}}
 
-        def find_operation(name: str) -> Operation:
+        def find(name: str) -> Operation:
             if name not in known:
                 raise ValueError(f"operation {name} is not known; there are {', '.join(sorted(known))}")
             return known[name]
 
         groups = tuple(
-            ServiceGroup(
-                find_operation(group.operation), {each.name: find_operation(each.operation) for each in group.services}
-            )
+            ServiceGroup(find(group.operation), {each.name: find(each.operation) for each in group.services})
             for group in aggregation.groups
         )
         grouped = {service for group in groups for service in group.services}
         counting = {
             service: tuple(sorted({*names} - {""}))
-            for service, names in metrics.items()
+            for service, names in sorted(metrics.items())
             if service in grouped and any(names)
         }
-        return cls(
-            dict(sorted(counting.items())),
-            find_operation(aggregation.metric_operation),
-            find_operation(aggregation.profile_operation),
-            groups,
-            tuple(sorted(set(operations.available_states))),
-            operations.defaults,
-        )
+        metric, profile = find(aggregation.metric_operation), find(aggregation.profile_operation)
+        available = tuple(sorted(set(operations.available_states)))
+        return cls(counting, metric, profile, groups, available, operations.defaults)
 
 
 class Place(NamedTuple):

@@ -90,6 +90,7 @@ def description(data: bytes) -> Record:
     managers = _of(blocks, "GLUE2ComputingManager", "GLUE2CloudComputingManager")
     stores = _of(blocks, "GLUE2StorageServiceCapacity")
     endpoints = _of(blocks, "GLUE2ComputingEndpoint", "GLUE2CloudComputingEndpoint")
+    said = (name for block in whole_blocks for name in block)
     return {
         "shape": "glue2-ldif",
         "site": next(filter(None, sites), None),
@@ -108,9 +109,7 @@ def description(data: bytes) -> Record:
             *(_flavour(block, everyone) for block in _of(blocks, "GLUE2ExecutionEnvironment")),
             *(_cloud_flavour(block, vos) for block in _of(blocks, "GLUE2CloudComputingInstanceType")),
         ],
-        "not_taken": [
-            name for block in whole_blocks for name in block if name.startswith("glue2") and name not in TAKEN
-        ],
+        "not_taken": [name for name in said if name.startswith("glue2") and name not in TAKEN],
     }
 
 

@@ -15,6 +15,8 @@ from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.cloud import ldif
 from ams.pipeline.jobs.cloud.ldif import Vos, vos_by_share
 from ams.pipeline.jobs.fields import (
+    MAX_NAME,
+    MAX_NAMES,
     Names,
     Record,
     a_list,
@@ -30,10 +32,6 @@ from ams.pipeline.jobs.fields import (
     total,
     whole,
 )
-
-MAX_NAMES: Final = 200
-"""Maximum number of ignored field names per description: the most frequent ones."""
-MAX_NAME: Final = 120  # characters of such a name that are kept
 
 
 def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Record]:

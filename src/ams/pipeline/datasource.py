@@ -179,8 +179,7 @@ class StreamReader(_PartitionReader, DataSourceStreamReader, SupportsTriggerAvai
         ends, ids = plain(end), end[IDS]
         topics = [ResourceName(*topic.split("/")) for topic in ends]  # a retried batch has the topics of its first try
         starts = self._from(plain(start), ends, _remade(start[IDS], ids))
-        ranges = parts(starts, ends, topics, self.reading.min_partitions, ids)
-        return [InputPartition(each) for each in ranges]
+        return [InputPartition(each) for each in parts(starts, ends, topics, self.reading.min_partitions, ids)]
 
     def stop(self) -> None:
         """Close the connections."""

@@ -79,26 +79,20 @@ def _mapper(parse: Parse, schema: StructType) -> Callable[[Iterator[pa.RecordBat
 def _rows(message: Message, parse: Parse) -> Iterator[tuple[Message, Row]]:
     try:
         for record in parse(message["data"], dict(message["attributes"])):
-            if isinstance(record, Broken):
-                yield message, _broken(message, str(record))
-            else:
-                nothing: Row = {"attributes": [], "data": None, "reason": None}
-                yield message, {"source": _source(message), "record": record, **nothing}
+            is_broken = isinstance(record, Broken)
+            yield message, _row(message, reason=str(record)) if is_broken else _row(message, record)
     except Broken as error:
-        yield message, _broken(message, str(error))
+        yield message, _row(message, reason=str(error))
     except (OSError, PipelineError):
         raise  # our fault, not the message's
     except Exception as error:  # no message may end a run
-        yield message, _broken(message, f"cannot be read: {type(error).__name__}")
+        yield message, _row(message, reason=f"cannot be read: {type(error).__name__}")
 
 
-def _broken(message: Message, reason: str) -> Row:
-    whole = {name: message[name] for name in ("attributes", "data")}
-    return {"source": _source(message), "record": None, **whole, "reason": reason}
-
-
-def _source(message: Message) -> dict[str, Any]:
-    return {name: message[name] for name in PLACE.names}
+def _row(message: Message, record: Any = None, reason: str | None = None) -> Row:
+    source = {name: message[name] for name in PLACE.names}
+    attributes, data = ([], None) if reason is None else (message["attributes"], message["data"])
+    return {"source": source, "record": record, "attributes": attributes, "data": data, "reason": reason}
 
 
 def _in_arrow(rows: list[tuple[Message, Row]], schema: pa.Schema) -> pa.RecordBatch:
@@ -112,5 +106,5 @@ def _fitting(message: Message, row: Row, schema: pa.Schema) -> Row:
     try:
         pa.RecordBatch.from_pylist([row], schema=schema)
     except _UNFIT as error:
-        return _broken(message, f"holds what no column can hold: {type(error).__name__}")
+        return _row(message, reason=f"holds what no column can hold: {type(error).__name__}")
     return row

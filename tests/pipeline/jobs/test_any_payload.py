@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from datetime import date
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -39,8 +40,11 @@ JOBS: dict[str, tuple[Parse, list[Sample]]] = {
         + first_samples(accounting.messages(1, DAY, sites=1, jobs=20, machines=2, encrypted=0.5)),
     ),
     "alarms": (alarm_messages.parse, first_samples(alarms.messages(1, DAY, sites=2))),
-    "availability": (parse_results("current"), first_samples(monitoring.results(1, DAY, sites=1))),
-    "availability, lists": (parse_lists("Default"), first_samples(monitoring.sync_messages(1, DAY, sites=1))),
+    "availability": (partial(parse_results, shape="current"), first_samples(monitoring.results(1, DAY, sites=1))),
+    "availability, lists": (
+        partial(parse_lists, report="Default"),
+        first_samples(monitoring.sync_messages(1, DAY, sites=1)),
+    ),
     "cloud-info": (parse_cloud, first_samples(cloud.messages(1, DAY, images=2, mishaps=NONE))),
     "federation": (federation_messages.parse, first_samples(federation.messages(1, DAY))),
     "federation, kept out": (

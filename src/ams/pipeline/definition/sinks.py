@@ -87,14 +87,12 @@ def _table(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
 
 
 def _postgres(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
-    table = said["postgres"].text()
+    table, place = said["postgres"].text(), said["postgres"].place
     if not _TABLE.fullmatch(table):
-        raise bad(
-            said["postgres"].place,
-            "the name of a table is expected; the database is named by AMS_PIPELINE_DATABASE, as it is secret",
-        )
+        database = "the database is named by AMS_PIPELINE_DATABASE, as it is secret"
+        raise bad(place, f"the name of a table is expected; {database}")
     if "key" not in said:
-        raise bad(said["postgres"].place, "key must be said: the columns that are one row's alone")
+        raise bad(place, "key must be said: the columns that are one row's alone")
     sent = {name: kind for name, kind in steps.columns.items() if name != SOURCE}
     key = known_columns(said["key"], sent, findings)
     for name, kind in sent.items():

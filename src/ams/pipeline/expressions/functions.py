@@ -116,10 +116,6 @@ def cast(value: Column, given: DataType, wanted: DataType) -> Column:
     return F.when(made.between(*bounds), made)  # a zone may move it out of range
 
 
-def _abs(value: Column) -> Column:
-    return F.when(value < 0, F.try_subtract(F.lit(0), value)).otherwise(value)
-
-
 def _timestamp_seconds(seconds: Column) -> Column:
     return F.when(seconds.between(_FIRST_SECOND, _LAST_SECOND), F.timestamp_seconds(seconds))
 
@@ -171,7 +167,7 @@ FUNCTIONS: Mapping[str, Function] = {
     ),
     "sha2": Function("string|binary, 224|256|384|512", STRING, lambda of, bits: F.sha2(of.cast("binary"), bits)),
     # numbers
-    "abs": Function("number", _number, _abs),
+    "abs": Function("number", _number, lambda of: F.when(of < 0, F.try_subtract(F.lit(0), of)).otherwise(of)),
     "round": Function("number, decimals", DOUBLE, lambda of, places: F.round(of.cast("double"), min(places, 15))),
     "floor": Function("number", BIGINT, F.floor),
     "ceil": Function("number", BIGINT, F.ceil),

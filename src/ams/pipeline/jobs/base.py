@@ -77,8 +77,7 @@ def read_options(kind: type[O], given: Mapping[str, Any]) -> tuple[O | None, lis
 
 def takes_text(kind: type[msgspec.Struct], name: str) -> bool:
     """Return whether an option is text, so that `1` stays a text."""
-    found = {each.name: each.type for each in msgspec.structs.fields(kind)}.get(name)
-    return found is str or (found is not None and found == str | None)
+    return any(each.name == name and each.type is str for each in msgspec.structs.fields(kind))
 
 
 def describe_options(kind: type[msgspec.Struct]) -> list[Described]:

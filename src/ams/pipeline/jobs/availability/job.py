@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -115,8 +116,9 @@ def run(run: Run, options: AvailabilityOptions) -> None:
     def handle(batch: DataFrame, batch_id: int) -> None:
         sync = F.col("topic") == options.sync_topic
         latest = time.time() + DAY  # clocks differ, but not by a day
-        items = split(rows_of(batch.where(sync), parse_lists(options.report), SYNCED), SYNCED)
-        with parse_messages(batch.where(~sync), parse_results(options.shape, latest), RESULTS) as found:
+        read_results = partial(parse_results, shape=options.shape, latest=latest)
+        items = split(rows_of(batch.where(sync), partial(parse_lists, report=options.report), SYNCED), SYNCED)
+        with parse_messages(batch.where(~sync), read_results, RESULTS) as found:
             run.append(stored, _with_source(found.records), batch_id)
             if options.sync_topic:
                 run.append(synced, _with_source(items.records), batch_id)

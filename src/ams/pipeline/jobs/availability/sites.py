@@ -55,7 +55,9 @@ def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Resul
     endpoints, named = inputs.endpoints(site), rules.metrics
     metrics = {each: [each._replace(metric=name) for name in named[each.service]] for each in endpoints}
     for place in chain.from_iterable(metrics.values()):
-        put(place, _metric_timeline(today.get(place, ()), day_before.get(place, ()), rules.defaults.missing))
+        last = max(day_before.get(place, ()), key=lambda each: (each.second, SEVERITY[each.status]), default=None)
+        results = ((each.second, each.status) for each in today.get(place, ()))
+        put(place, holding(last.status if last else rules.defaults.missing, results))
     for endpoint, below in metrics.items():
         put(endpoint, combine(rules.metric_operation, [lines[each] for each in below]))
         services.setdefault(Place(endpoint.service), []).append(endpoint)
@@ -69,11 +71,6 @@ def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Resul
     if groups:  # groups without a service at the site do not count
         put(Place(), combine(rules.profile_operation, groups))
     return lines
-
-
-def _metric_timeline(today: Iterable[ProbeResult], day_before: Iterable[ProbeResult], missing: str) -> Timeline:
-    last = max(day_before, key=lambda result: (result.second, SEVERITY[result.status]), default=None)
-    return holding(last.status if last else missing, ((result.second, result.status) for result in today))
 
 
 class _Happening(NamedTuple):

@@ -10,7 +10,7 @@ from ams.pipeline.report import plots
 from ams.pipeline.report.page import Figure, Rows, Section
 from ams.pipeline.report.plots import stacked_bars
 from ams.tables.files import Partition
-from ams.tables.table_version import exists, open_table
+from ams.tables.table import exists, open_table
 
 if TYPE_CHECKING:
     from ams.pipeline.postgres import Session

@@ -18,7 +18,7 @@ from ams.pipeline.errors import PipelineError, WrongOption, WrongTable
 from ams.pipeline.postgres import address, check_table, open_session, upsert
 from ams.pipeline.tables import Table, count, rows_of
 from ams.storage.postgresql import conninfo
-from ams.tables.table_version import open_table
+from ams.tables.table import open_table
 from tests.pipeline.delta import by_duckdb, files_of
 
 SCHEMA = StructType().add("day", "date").add("site", "string").add("n", "long").add("seen", "timestamp")

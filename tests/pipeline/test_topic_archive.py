@@ -21,8 +21,7 @@ from ams.pipeline.service_calls import Service
 from ams.pipeline.topic_archive import ArchiveOptions, Archiver, alone
 from ams.tables import log, upkeep
 from ams.tables.location import Location
-from ams.tables.table import Table
-from ams.tables.table_version import open_table
+from ams.tables.table import Table, open_table
 from tests.faults.pipeline.kills import commit_appears, run_through_kills
 from tests.pipeline.delta import by_duckdb, files_of
 from tests.pipeline.garden import Garden, make_messages

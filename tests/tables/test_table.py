@@ -18,8 +18,7 @@ from deltalake.transaction import AddAction
 
 from ams.tables import WrongTable, log
 from ams.tables import table as tables
-from ams.tables.table import Table
-from ams.tables.table_version import open_table
+from ams.tables.table import Table, open_table
 from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, append_batches, contents, table, write
 
 

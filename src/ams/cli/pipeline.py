@@ -258,7 +258,7 @@ def merge(
     """Put a few large files in the place of many small ones; the rows stay the same, also for who reads meanwhile."""
     require_extras("tables")
     from ams.tables import upkeep
-    from ams.tables.table_version import open_table
+    from ams.tables.table import open_table
 
     wanted = pairs(partition, "--partition")
     chosen = None

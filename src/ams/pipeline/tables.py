@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from ams.tables import table, upkeep
 from ams.tables.files import File, Partition, batch_name, read
 from ams.tables.location import Location
-from ams.tables.table_version import exists, open_table
+from ams.tables.table import exists, open_table
 
 KEPT_ROWS = timedelta(days=30)  # how long versions of a table that takes batches are kept
 KEPT_RESULTS = timedelta(days=400)  # how long versions of results are kept: more than a year

@@ -25,8 +25,7 @@ from ams.pipeline.service_calls import ReadBounds, Service
 from ams.tables import log, upkeep
 from ams.tables.files import Partition, batch_name
 from ams.tables.location import Location
-from ams.tables.table import Table
-from ams.tables.table_version import TableVersion
+from ams.tables.table import Table, TableVersion
 
 _QUERY = "ams-archive/"  # + project: the table's query
 _LOCK = "_lock"

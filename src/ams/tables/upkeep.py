@@ -11,8 +11,7 @@ from ams.tables import WrongTable, log
 from ams.tables import files as parquet
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
-from ams.tables.table import TableChange, commit
-from ams.tables.table_version import TableVersion, open_table
+from ams.tables.table import TableChange, TableVersion, commit, open_table
 
 FILE_BYTES = 256 * 2**20
 _TOGETHER_BYTES = 2**30  # merged before each commit

@@ -21,7 +21,7 @@ from ams.pipeline.topic_archive import closed_partitions, is_kept_here
 from ams.tables import upkeep
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
-from ams.tables.table_version import open_table
+from ams.tables.table import open_table
 
 ARCHIVE: StructType = from_arrow_schema(messages.ARCHIVE)
 MAX_REPORTED_STEPS = 1000  # gaps in offsets that are reported

@@ -87,10 +87,6 @@ class ReplayProgress(msgspec.Struct, frozen=True, kw_only=True):
         """True if everything is published."""
         return self.next >= self.stop
 
-    def behind(self, offset: int) -> "ReplayProgress":
-        """Return the progress after publishing all before `offset`."""
-        return msgspec.structs.replace(self, next=offset, begun=time.time())
-
 
 def run(run: Run, options: ReplayOptions) -> None:
     """Publish archived messages again, each once, in their order, marked with where they were."""
@@ -108,7 +104,7 @@ def run(run: Run, options: ReplayOptions) -> None:
         key = f"{progress.replay}/{progress.next}"
         told = {"topic": options.to, "idempotencyKey": key, "createTopics": str(options.create_topics)}
         publish(with_origin(rows), {**run.source, **told}, ["offset"])
-        progress = progress.behind(end)
+        progress = msgspec.structs.replace(progress, next=end, begun=time.time())
         keep(run.work, progress)
         run.say(f"replay: offset {end} of {progress.start} to {progress.stop}")
     run.count(left)

@@ -93,6 +93,8 @@ the day was not over when this was computed: its last statuses are taken to hold
 
 DAYS: Final = columns(("string", "fingerprint date"))  # what a day was computed from
 
+DAILY: Final = {"statuses": STATUSES, "events": EVENTS, "figures": FIGURES, "days": DAYS}  # results, by their names
+
 
 _METRIC = ("service", "hostname", "metric")
 _RESULT_COLUMNS = ("status", "monitoring_host", "summary", "message")

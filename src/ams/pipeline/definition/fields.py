@@ -166,7 +166,7 @@ def values_of(value: Value) -> list[Value]:
     return [value] if isinstance(value.node, yaml.ScalarNode) and not value.is_null else value.values()
 
 
-def fields(value: Value, findings: Findings, taken: Collection[str] = (SOURCE, ATTRIBUTES)) -> dict[str, DataType]:
+def read_fields(value: Value, findings: Findings, taken: Collection[str] = (SOURCE, ATTRIBUTES)) -> dict[str, DataType]:
     """Read names with types."""
     found: dict[str, DataType] = {}
     for name, each in value.mapping().items():
@@ -186,7 +186,7 @@ def _type(value: Value, findings: Findings) -> DataType:
             raise bad(value.place, "the type of a list is written as [TYPE]")
         return ArrayType(_type(items[0], findings))
     if isinstance(value.node, yaml.MappingNode):
-        return struct(fields(value, findings, ()))
+        return struct(read_fields(value, findings, ()))
     word = value.text().replace(" ", "").lower()
     if word not in types.NAMED:
         meant = hint(word, types.NAMED, types.OTHER_NAMES)

@@ -21,7 +21,7 @@ from ams.core.errors import BadDocument
 from ams.core.yaml_tree import Value, bad, parse_tree, read_tree
 from ams.pipeline.checkpoint import CHECKPOINT
 from ams.pipeline.definition import fields
-from ams.pipeline.definition.fields import NAME, ORDERING_KEY, PLACED, SOURCE, Findings, resource_name
+from ams.pipeline.definition.fields import NAME, ORDERING_KEY, PLACED, SOURCE, Findings
 from ams.pipeline.definition.step_reader import ORDER, BatchCounts, Steps, one_of_each, through
 from ams.pipeline.definition.steps import read_steps
 from ams.pipeline.errors import Finding, WrongDefinition, WrongOption
@@ -70,7 +70,7 @@ def read_source(value: Value, findings: Findings) -> StreamSource:
     def read_names(each: Value) -> tuple[str, ...]:
         if not fields.values_of(each):
             raise bad(each.place, "at least one name is expected here")
-        return tuple(findings.each(fields.values_of(each), resource_name))
+        return tuple(findings.each(fields.values_of(each), fields.resource_name))
 
     said = findings.values(told, {chosen[0]: read_names, **_OPTIONS})
     names = said.pop(chosen[0], ())
@@ -186,7 +186,7 @@ def _postgres(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
 
 
 def _topic(said: SinkFields, steps: Steps, findings: Findings) -> Sink:
-    name, place = resource_name(said["topic"]), said["topic"].place
+    name, place = fields.resource_name(said["topic"]), said["topic"].place
     if steps.whole:
         raise bad(place, "what deduplicate and aggregate make is made anew each time: it cannot be published")
     readers: dict[str, Callable[[Value], Any]] = {

@@ -19,18 +19,8 @@ from pyspark.sql.types import DataType
 from ams.core.yaml_tree import Value, bad, read_capped
 from ams.pipeline.checkpoint import Counted
 from ams.pipeline.columns import BROKEN
-from ams.pipeline.definition.fields import (
-    MESSAGE_TYPES,
-    ORDERING_KEY,
-    PLACED,
-    SOURCE,
-    Findings,
-    condition,
-    known_column,
-    known_columns,
-    known_keys,
-    values_of,
-)
+from ams.pipeline.definition import fields
+from ams.pipeline.definition.fields import MESSAGE_TYPES, ORDERING_KEY, PLACED, SOURCE, Findings
 from ams.pipeline.errors import CheckFailed
 from ams.pipeline.expressions import Expression, expression, types
 from ams.pipeline.message_parser import Parse
@@ -237,7 +227,7 @@ def _expectation(item: Value, steps: Steps, findings: Findings) -> list[Expectat
 
 
 def _not_null(value: Value, steps: Steps, findings: Findings) -> Rule:
-    names = known_columns(_not_empty(value), steps.columns, findings)
+    names = fields.known_columns(_not_empty(value), steps.columns, findings)
     return ", ".join(names), lambda _, __: reduce(and_, (F.col(name).isNotNull() for name in names))
 
 
@@ -245,7 +235,7 @@ def _range(value: Value, steps: Steps, findings: Findings) -> Rule:
     said = findings.mapping(value, ("column", *_BOUNDS))
     if "column" not in said or len(said) < 2:
         raise bad(value.place, "column must be said, and min or max, or both")
-    name = known_column(said["column"], steps.columns)
+    name = fields.known_column(said["column"], steps.columns)
     bounds: dict[str, Expression] = {}
     for bound in _BOUNDS.keys() & said.keys():
         with findings.catch(said[bound]):
@@ -265,12 +255,12 @@ def _range(value: Value, steps: Steps, findings: Findings) -> Rule:
 
 
 def _unique(value: Value, steps: Steps, findings: Findings) -> Rule:
-    by = known_keys(_not_empty(value), steps.columns, findings)
+    by = fields.known_keys(_not_empty(value), steps.columns, findings)
     return ", ".join(by), lambda rows, reached: place_among(rows, [reached, *by]) == 1
 
 
 def _condition(value: Value, steps: Steps, _: Findings) -> Rule:
-    found = condition(value, steps.columns, "condition")
+    found = fields.condition(value, steps.columns, "condition")
     return value.text(), lambda _, __: found.column().cast("boolean")
 
 
@@ -283,7 +273,7 @@ def _share(value: Value, steps: Steps, findings: Findings) -> Rule:
 
 
 def _not_empty(value: Value) -> Value:
-    if not values_of(value):
+    if not fields.values_of(value):
         raise bad(value.place, "at least one column is expected here")
     return value
 

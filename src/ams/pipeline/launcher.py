@@ -66,11 +66,8 @@ def start(plan: RunPlan, setup: Setup) -> RunResult:
     """
     identity = Identity(name=plan.name, project=setup.project, rows=plan.rows, options=plan.options)
     stopping = threading.Event()
-    with (
-        lock_work_folder(setup.work),
-        told_by_signals(stopping, setup.say) as listen,
-        ends_told(plan.name, stopping, setup.work / SPARK_LOG),
-    ):
+    ends = ends_told(plan.name, stopping, setup.work / SPARK_LOG)
+    with lock_work_folder(setup.work), told_by_signals(stopping, setup.say) as listen, ends:
         guard(setup.work, identity, accept_change=setup.accept_change)
         with _session(plan, setup) as spark:
             listen()  # Spark has replaced the signal handlers

@@ -13,8 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ams.pipeline.columns import BROKEN, CONTENT, PLACE
-from ams.pipeline.errors import Broken as Broken  # parse functions import it without Spark
-from ams.pipeline.errors import PipelineError
+from ams.pipeline.errors import Broken, PipelineError
 from ams.pipeline.session import persist_rows
 
 _ROWS = 4096  # per Arrow batch: packed messages give a thousand times more rows

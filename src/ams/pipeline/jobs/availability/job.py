@@ -11,7 +11,7 @@ after a kill they are published again under the same key, and the service does n
 import hashlib
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -92,6 +92,7 @@ class Outbox:
 
 
 DAYS_PER_PASS = 7  # more would need more memory, fewer would compute earlier days more often
+DayPrint = tuple[DayInputs, str]  # the inputs of a day, and their fingerprint
 
 
 def run(run: Run, options: AvailabilityOptions) -> None:
@@ -142,9 +143,7 @@ def compute_due(run: Run, options: AvailabilityOptions, stored: Table, known: In
     run.say(f"computed {', '.join(day.day for day, _ in due)}" if due else "nothing to compute")
 
 
-def compute(
-    run: Run, options: AvailabilityOptions, stored: Table, due: Sequence[tuple[DayInputs, str]], outbox: Outbox | None
-) -> None:
+def compute(run: Run, options: AvailabilityOptions, stored: Table, due: list[DayPrint], outbox: Outbox | None) -> None:
     """Compute some days; their fingerprints are written last."""
     report, days = options.report, [day for day, _ in due]
     by_day: list[Partition] = [{"date": day.day} for day in days]
@@ -173,9 +172,7 @@ def _with_source(records: DataFrame) -> DataFrame:
     return records.withColumns({name: F.col(f"source.{name}") for name in ("topic", "offset")})
 
 
-def fingerprints(
-    files: Iterable[File], known: Inputs, options: AvailabilityOptions, now: int
-) -> Iterator[tuple[DayInputs, str]]:
+def fingerprints(files: Iterable[File], known: Inputs, options: AvailabilityOptions, now: int) -> Iterator[DayPrint]:
     """Return all days with results, in order, each with the fingerprint of its inputs."""
     stored: dict[str, list[File]] = {}
     for file in files:
